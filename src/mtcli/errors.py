@@ -51,3 +51,11 @@ class WorkerError(MtcliError):
     """Another worker of a distributed run failed or went silent."""
 
     exit_code = 8
+
+
+class InterruptedTrainingError(MtcliError):
+    """Stopped by a signal after saving; `exit_code` is 128 plus the signal's number."""
+
+    def __init__(self, message: str, signal_number: int):
+        super().__init__(message)
+        self.exit_code = 128 + signal_number

@@ -1,0 +1,85 @@
+"""Scaled dot-product attention (§3.2.1), twice: the equation as written, and PyTorch's fused kernel.
+
+Shapes: B batch, H heads, T queries, S keys, K size of a head (d_k for queries and keys, d_v for values).
+A mask is boolean and True means *may attend*, as in `torch.nn.functional.scaled_dot_product_attention`.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Attention = Callable[[Tensor, Tensor, Tensor, Tensor | None, bool], Tensor]
+"""(q_BHTK, k_BHSK, v_BHSK, mask, causal) → (B, H, T, d_v)."""
+
+
+def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+    """softmax(QKᵀ / √d_k): how much each query attends to each key.
+
+    Args:
+        q: Queries (B, H, T, d_k).
+        k: Keys (B, H, S, d_k).
+        mask: Boolean, broadcastable to (B, H, T, S); True: may attend.
+        causal: Query t attends to keys 0…t only (§3.2.3), so that a prediction depends on earlier pieces alone.
+
+    Returns:
+        (B, H, T, S), each row summing to 1.
+    """
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
+    if causal:
+        scores = scores.masked_fill(~causal_mask(q.size(-2), k.size(-2), q.device), -torch.inf)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    return scores.softmax(dim=-1)
+
+
+def reference_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+    """Equation 1: Attention(Q, K, V) = softmax(QKᵀ / √d_k) V. Shapes as in `Attention`."""
+    return attention_weights(q, k, mask, causal) @ v
+
+
+def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+    """Equation 1 in one kernel, which never stores the (T, S) weights. Shapes as in `Attention`."""
+    if mask is not None and causal:  # the kernel takes one or the other
+        mask, causal = mask & causal_mask(q.size(-2), k.size(-2), q.device), False
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
+
+
+def causal_mask(T: int, S: int, device: torch.device | None = None) -> Tensor:
+    """(T, S), True on and below the diagonal."""
+    return torch.ones(T, S, dtype=torch.bool, device=device).tril()
+
+
+KeysValues = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Cache:
+    """What the decoder remembers between two steps: a value, owned by the search and never by the model.
+
+    N hypotheses are B sentences × W beams, sentence by sentence. The keys and values of the source belong to the
+    sentence, not to the hypothesis: they are computed once and shared by its beams.
+    """
+
+    own: tuple[KeysValues, ...]
+    """For each layer, keys and values of the pieces so far: (N, H, T, K)."""
+    memory: tuple[KeysValues, ...]
+    """For each layer, keys and values of the source: (B, H, S, K)."""
+    mask: Tensor
+    """(B, 1, 1, S), True where the source has a piece."""
+
+    @property
+    def length(self) -> int:
+        """Pieces decoded so far."""
+        return self.own[0][0].size(2) if self.own else 0
+
+    def select(self, hypotheses: Tensor, sentences: Tensor | None = None) -> "Cache":
+        """The cache of these hypotheses (N′,) and, where given, of these sentences only (B′,)."""
+        own = tuple((k.index_select(0, hypotheses), v.index_select(0, hypotheses)) for k, v in self.own)
+        if sentences is None:
+            return Cache(own, self.memory, self.mask)
+        memory = tuple((k.index_select(0, sentences), v.index_select(0, sentences)) for k, v in self.memory)
+        return Cache(own, memory, self.mask.index_select(0, sentences))

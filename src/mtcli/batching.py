@@ -1,0 +1,253 @@
+"""From encoded pairs to batches: the cache on disk, the plan of an epoch, and the tensors of one batch.
+
+The cache is one Arrow file that is memory-mapped, so its size is not limited by memory. The plan is a pure function
+of (lengths, batch size, seed, epoch): a position in training is two integers, and a resumed run draws the batches
+that the uninterrupted one would have drawn.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from mtcli.corpus import Counts, Pair
+from mtcli.errors import DataError
+from mtcli.progress import progress_bar
+from mtcli.tokenizer import BOS, EOS, PAD, Tokenizer
+
+Ints = npt.NDArray[np.int64]
+
+CHUNK = 20_000
+"""Pairs that are encoded, and stored as one Arrow record batch, at a time."""
+
+
+class EncodedPairs:
+    """Pairs of piece ids, memory-mapped; rows by index, lengths as arrays."""
+
+    def __init__(self, path: Path):
+        """Open a cache.
+
+        Raises:
+            DataError: The file is missing or damaged.
+        """
+        import pyarrow as pa
+
+        try:
+            reader = pa.ipc.open_file(pa.memory_map(str(path)))
+            batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+        except (OSError, pa.ArrowInvalid) as error:
+            raise DataError(f"{path}: not a readable cache of encoded pairs: {error}") from None
+        self._chunks = []
+        for batch in batches:
+            sides = []
+            for name in ("src", "tgt"):
+                column = batch.column(name)
+                sides.append((column.values.to_numpy(), column.offsets.to_numpy()))
+            self._chunks.append(sides)
+        self._starts = np.cumsum([0, *(len(sides[0][1]) - 1 for sides in self._chunks)])
+        empty = np.zeros(0, dtype=np.int64)
+        self.src_lengths, self.tgt_lengths = (
+            np.concatenate([empty, *(np.diff(sides[side][1]) for sides in self._chunks)]).astype(np.int32)
+            for side in (0, 1)
+        )
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def __getitem__(self, row: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        chunk = int(np.searchsorted(self._starts, row, side="right")) - 1
+        i = row - self._starts[chunk]
+        src, tgt = ((values[offsets[i] : offsets[i + 1]]) for values, offsets in self._chunks[chunk])
+        return src, tgt
+
+
+def encode_pairs(
+    pairs: Iterable[tuple[int, Pair]], tokenizer: Tokenizer, path: Path, *, max_length: int, counts: Counts
+) -> Counter[int]:
+    """Encode pairs into a cache, in their order; a pair with a side over `max_length` pieces is skipped and counted.
+
+    Args:
+        pairs: The number of the corpus, and (src, tgt) text that `counts.used` already counts.
+        tokenizer: Which turns text into ids.
+        path: The Arrow file to write; it appears whole or not at all.
+        max_length: In pieces.
+        counts: Moved from `used` to `skipped` for each pair that is too long.
+
+    Returns:
+        Rows written of each corpus.
+    """
+    import pyarrow as pa
+
+    ids = pa.list_(pa.int32())
+    schema = pa.schema([("src", ids), ("tgt", ids)])
+    aside = path.with_name(f".{path.name}.tmp")
+    reason = f"longer than {max_length} pieces"
+    iterator = iter(pairs)
+    rows: Counter[int] = Counter()
+    with aside.open("wb") as file, progress_bar("encoding", unit=" pairs") as bar:
+        with pa.ipc.new_file(file, schema) as writer:
+            while chunk := list(islice(iterator, CHUNK)):
+                src = tokenizer.encode_src([pair[0] for _, pair in chunk])
+                tgt = tokenizer.encode_tgt([pair[1] for _, pair in chunk])
+                kept = [i for i in range(len(chunk)) if max(len(src[i]), len(tgt[i])) <= max_length]
+                if dropped := len(chunk) - len(kept):
+                    counts.used -= dropped
+                    counts.skipped[reason] = counts.skipped.get(reason, 0) + dropped
+                rows.update(chunk[i][0] for i in kept)
+                columns = [pa.array([side[i] for i in kept], type=ids) for side in (src, tgt)]
+                writer.write_batch(pa.record_batch(columns, schema=schema))
+                bar.update(len(chunk))
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(path)
+    return rows
+
+
+def generator(*key: int) -> np.random.Generator:
+    """Random numbers that are a function of the key alone, such as (seed, epoch, purpose)."""
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
+
+
+def plan_epoch(
+    src_lengths: npt.NDArray[np.int32],
+    tgt_lengths: npt.NDArray[np.int32],
+    *,
+    batch_tokens: int,
+    key: tuple[int, int] | None,
+    weights: Iterable[tuple[int, float]] = (),
+) -> list[Ints]:
+    """Batches of one epoch as arrays of row numbers, every row in one batch, the last batch kept.
+
+    Rows of like width share a batch, so that little of it is padding: sorted by the wider side and, more coarsely,
+    by the other, in random order where those agree. The batches then come in random order.
+
+    Args:
+        src_lengths: Pieces of each source, without `</s>`.
+        tgt_lengths: Pieces of each target, without `</s>`.
+        batch_tokens: Rows × the wider padded side, `</s>` included; a wider single row has a batch of its own.
+        key: (seed, epoch) of the random order; None: no randomness, widest last.
+        weights: (rows, weight) of each corpus in turn; a row of weight 2.5 comes twice, and a third time in half
+            of the epochs. None: every row once.
+    """
+    width = np.maximum(src_lengths, tgt_lengths).astype(np.int64) + 1
+    other = np.minimum(src_lengths, tgt_lengths).astype(np.int64) + 1
+    rows = np.arange(len(width))
+    random = generator(*key) if key else None
+    per_row = np.concatenate([np.full(n, w) for n, w in weights]) if weights else None
+    if per_row is not None and random is not None and np.any(per_row != 1):
+        whole = np.floor(per_row)
+        rows = np.repeat(rows, (whole + (random.random(len(rows)) < per_row - whole)).astype(np.int64))
+        width, other = width[rows], other[rows]
+    order = (width << 42) | ((other >> 2) << 22)  # 22 random bits below; 20 bits each hold lengths to a million
+    if random is not None:
+        order |= random.integers(1 << 22, size=len(rows))
+    ranking = np.argsort(order, kind="stable")
+    rows, width = rows[ranking], width[ranking]
+    batches, first = [], 0
+    while first < len(rows):
+        # Widths rise, so rows × width rises with the end of the batch: look for the last end that fits.
+        most = min(len(rows), first + max(1, batch_tokens // int(width[first])))
+        sizes = np.arange(1, most - first + 1) * width[first:most]
+        end = first + max(1, int(np.searchsorted(sizes, batch_tokens, side="right")))
+        batches.append(rows[first:end])
+        first = end
+    if random is not None:
+        batches = [batches[i] for i in random.permutation(len(batches))]
+    return batches
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch: `src` (B, S) and `tgt_out` (B, T) end in `</s>`, `tgt_in` (B, T) is shifted right behind `<s>`."""
+
+    src: Tensor
+    tgt_in: Tensor
+    tgt_out: Tensor
+
+    @classmethod
+    def of(cls, src: Sequence[Any], tgt: Sequence[Any]) -> "Batch":
+        """The tensors of these rows of ids."""
+        return cls(pad(src, after=(EOS,)), pad(tgt, before=(BOS,)), pad(tgt, after=(EOS,)))
+
+    @property
+    def tokens(self) -> int:
+        """Real target pieces, `</s>` included."""
+        return int((self.tgt_out != PAD).sum())
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same on another device."""
+        if device.type == "cpu":
+            return self
+        src, tgt_in, tgt_out = (
+            x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
+            for x in (self.src, self.tgt_in, self.tgt_out)
+        )
+        return Batch(src, tgt_in, tgt_out)
+
+
+def pad(rows: Sequence[Any], before: tuple[int, ...] = (), after: tuple[int, ...] = ()) -> Tensor:
+    """(B, longest) int64: each row between `before` and `after`, padded behind."""
+    width = len(before) + max(map(len, rows)) + len(after)
+    out = np.full((len(rows), width), PAD, dtype=np.int64)
+    for line, row in zip(out, rows, strict=True):
+        end = len(before) + len(row)
+        line[: len(before)] = before
+        line[len(before) : end] = row
+        line[end : end + len(after)] = after
+    return torch.from_numpy(out)
+
+
+def collate(pairs: EncodedPairs, rows: Ints) -> Batch:
+    """The tensors of the pairs with these row numbers."""
+    both = [pairs[int(row)] for row in rows]
+    return Batch.of([src for src, _ in both], [tgt for _, tgt in both])
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where training stands: so many batches into an epoch."""
+
+    epoch: int = 0
+    batch: int = 0
+
+
+class BatchPlan:
+    """The endless sequence of batches that training draws, from any position."""
+
+    def __init__(self, pairs: EncodedPairs, batch_tokens: int, seed: int, weights: list[tuple[int, float]]):
+        self.pairs, self.batch_tokens, self.seed, self.weights = pairs, batch_tokens, seed, weights
+        self._epoch, self._batches = -1, list[Ints]()
+
+    def epoch(self, number: int) -> list[Ints]:
+        """The batches of an epoch."""
+        if number != self._epoch:
+            lengths = self.pairs.src_lengths, self.pairs.tgt_lengths
+            key = (self.seed, number)
+            self._batches = plan_epoch(*lengths, batch_tokens=self.batch_tokens, key=key, weights=self.weights)
+            self._epoch = number
+        return self._batches
+
+    def rows_from(self, position: Position) -> Iterator[tuple[Ints, Position]]:
+        """Row numbers of each batch, and the position behind it."""
+        epoch, batch = position.epoch, position.batch
+        while True:
+            batches = self.epoch(epoch)
+            while batch < len(batches):
+                batch += 1
+                yield (
+                    batches[batch - 1],
+                    Position(epoch, batch) if batch < len(batches) else Position(epoch + 1),
+                )
+            epoch, batch = epoch + 1, 0
+
+    def target_tokens(self, rows: Ints) -> int:
+        """Target pieces of these rows, `</s>` included, known before the batch is made."""
+        return int(self.pairs.tgt_lengths[rows].sum()) + len(rows)

@@ -1,0 +1,330 @@
+"""Checkpoints that a crash cannot harm: written aside, each file synced, the manifest last, then renamed.
+
+    checkpoints/step-00001000/{model,optimizer}.safetensors, state.json, manifest.json
+
+The manifest holds the size and SHA-256 of every other file, so a checkpoint is whole if and only if it agrees.
+Tensors are safetensors and everything else is JSON: nothing that is read can run code.
+"""
+
+import errno
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+from torch import Tensor
+
+from mtcli.config import DecodeConfig, ModelConfig
+from mtcli.errors import LockedError, ModelError, StorageError
+from mtcli.model import Transformer
+from mtcli.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
+
+Tensors = dict[str, Tensor]
+
+FORMAT: Literal[1] = 1
+"""Version of the run folder; a newer one is refused."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One whole training state."""
+
+    path: Path
+    model: Tensors
+    optimizer: Tensors
+    state: dict[str, Any]
+
+
+@contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turn a failure to write into a `StorageError` that names the place and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        remedy = {
+            errno.ENOSPC: "free some space and run the same command again",
+            errno.EDQUOT: "free some of your quota and run the same command again",
+            errno.EFBIG: "raise the file size limit (ulimit -f) and run the same command again",
+            errno.EROFS: "the file system is read-only: choose another --out",
+            errno.EACCES: "you may not write there: choose another --out",
+            errno.EMFILE: "raise the limit of open files (ulimit -n) and run the same command again",
+        }.get(error.errno or 0, "earlier checkpoints are untouched; run the same command again")
+        raise StorageError(f"{error.filename or path}: {error.strerror or error}; {remedy}") from None
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write and sync; the caller renames."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put new content in place of a file's, at once or not at all.
+
+    Raises:
+        StorageError: The disk is full, read-only or otherwise unwilling.
+    """
+    with storage_errors(path):
+        aside = path.with_name(f".{path.name}.tmp")
+        write_file(aside, content)
+        aside.replace(path)
+        sync_folder(path.parent)
+
+
+def to_bytes(tensors: Tensors, metadata: Mapping[str, str] | None = None) -> bytes:
+    """Tensors as a safetensors file."""
+    from safetensors.torch import save
+
+    contiguous = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    content: bytes = save(contiguous, metadata=dict(metadata) if metadata else None)
+    return content
+
+
+def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
+    """Tensors and metadata of a safetensors file; every number in it finite.
+
+    Raises:
+        ModelError: The file is missing or damaged, or holds NaN or infinity.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - no mapping
+    except FileNotFoundError:
+        raise ModelError(f"{path}: no such file") from None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ModelError(f"{path}: not a readable safetensors file: {error}") from None
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise ModelError(f"{path}: {name} holds NaN or infinity; use another checkpoint")
+    return tensors, metadata
+
+
+def write(folder: Path, step: int, model: bytes, optimizer: Tensors, state: dict[str, Any]) -> Path:
+    """Write the checkpoint of a step and return its folder.
+
+    Args:
+        folder: `checkpoints/` of the run.
+        step: Optimiser steps taken.
+        model: The content of `model.safetensors`.
+        optimizer: Optimiser state by `parameter name/key`.
+        state: Everything else, as JSON can hold it.
+
+    Raises:
+        StorageError: It could not be written; earlier checkpoints are as they were.
+    """
+    final = folder / f"step-{step:08d}"
+    aside = folder / f".tmp-{final.name}"
+    with storage_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        if aside.exists():
+            shutil.rmtree(aside)
+        aside.mkdir()
+        files = {
+            "model.safetensors": model,
+            "optimizer.safetensors": to_bytes(optimizer),
+            "state.json": json.dumps({"format": FORMAT, "step": step, **state}, indent=1).encode(),
+        }
+        for name, content in files.items():
+            write_file(aside / name, content)
+        manifest = {n: {"size": len(c), "sha256": hashlib.sha256(c).hexdigest()} for n, c in files.items()}
+        write_file(aside / "manifest.json", json.dumps(manifest, indent=1).encode())
+        sync_folder(aside)
+        if final.exists():  # damaged, or it would have been resumed from
+            shutil.rmtree(final)
+        aside.rename(final)
+        sync_folder(folder)
+    return final
+
+
+def verify(path: Path) -> str | None:
+    """What is wrong with a checkpoint, in a few words; None: it is whole."""
+    try:
+        manifest = json.loads((path / "manifest.json").read_bytes())
+        if set(manifest) != {"model.safetensors", "optimizer.safetensors", "state.json"}:
+            return "its manifest names other files"
+        for name, facts in manifest.items():
+            with (path / name).open("rb") as file:
+                if os.fstat(file.fileno()).st_size != facts["size"]:
+                    return f"{name} has another size than its manifest says"
+                if hashlib.file_digest(file, "sha256").hexdigest() != facts["sha256"]:
+                    return f"{name} has another SHA-256 than its manifest says"
+    except FileNotFoundError as error:
+        return f"{Path(error.filename).name} is missing"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"its manifest cannot be read ({error})"
+    return None
+
+
+def steps(folder: Path) -> list[Path]:
+    """Folders of all checkpoints, oldest first, whole or not."""
+    return sorted(p for p in folder.glob("step-*") if p.is_dir()) if folder.is_dir() else []
+
+
+def latest(folder: Path) -> Checkpoint | None:
+    """The newest checkpoint that is whole, or None where there is none at all; damaged ones are named in the log.
+
+    Raises:
+        ModelError: There are checkpoints, and none is whole; or the newest was written by a later version.
+    """
+    found = steps(folder)
+    for path in reversed(found):
+        if problem := verify(path):
+            log.warning("%s is damaged: %s; trying the one before", path, problem)
+            continue
+        return load(path)
+    if found:
+        raise ModelError(f"{folder}: none of the {len(found)} checkpoints is whole; start afresh with --overwrite")
+    return None
+
+
+def load(path: Path) -> Checkpoint:
+    """Read a checkpoint that `verify` found whole.
+
+    Raises:
+        ModelError: It holds NaN, or was written by a later version.
+    """
+    state = json.loads((path / "state.json").read_bytes())
+    if state.get("format") != FORMAT:
+        raise ModelError(f"{path}: format {state.get('format')}; this version reads format {FORMAT}: update mtcli")
+    model, _ = read_tensors(path / "model.safetensors")
+    optimizer, _ = read_tensors(path / "optimizer.safetensors")
+    return Checkpoint(path, model, optimizer, state)
+
+
+def prune(folder: Path, keep: int, best: int | None) -> None:
+    """Delete old checkpoints but the newest `keep`, the one of step `best`, and any that are damaged."""
+    for path in steps(folder)[:-keep]:
+        if best is not None and path.name == f"step-{best:08d}":
+            continue
+        aside = folder / f".tmp-{path.name}"
+        if aside.exists():
+            shutil.rmtree(aside)
+        path.rename(aside)  # so that a half-deleted folder is never taken for a checkpoint
+        shutil.rmtree(aside)
+
+
+def parameters(model: torch.nn.Module) -> Tensors:
+    """The parameters by name; one that is shared counts once, under its first name."""
+    return {name: p.data for name, p in model.named_parameters()}
+
+
+def set_parameters(model: torch.nn.Module, tensors: Tensors, where: Path) -> None:
+    """Copy tensors into a model.
+
+    Raises:
+        ModelError: A name or shape differs; the message names the first that does.
+    """
+    own = parameters(model)
+    for name in sorted(own.keys() ^ tensors.keys()):
+        raise ModelError(f"{where}: {name} is {'missing' if name in own else 'not of this model'}")
+    for name, tensor in own.items():
+        if tensor.shape != tensors[name].shape:
+            shapes = f"{tuple(tensors[name].shape)}, where this model has {tuple(tensor.shape)}"
+            raise ModelError(f"{where}: {name} has the shape {shapes}")
+        tensor.copy_(tensors[name])
+
+
+class ModelInfo(BaseModel):
+    """What a model file says of itself, besides its tensors."""
+
+    model_config = ConfigDict(frozen=True)
+
+    format: Literal[1] = FORMAT
+    model: ModelConfig
+    decode: DecodeConfig
+    src: str
+    tgt: str
+    src_vocab: int
+    tgt_vocab: int
+    joint: bool
+    step: int
+    longest_src: int
+    """Pieces of the longest source in training, without `</s>`."""
+
+
+def model_bytes(tensors: Tensors, info: ModelInfo) -> bytes:
+    """The content of a `model.safetensors` that `load_model` reads."""
+    return to_bytes(tensors, {"mtcli": info.model_dump_json()})
+
+
+def build_model(info: ModelInfo) -> Transformer:
+    """A model of this shape, with fresh weights."""
+    return Transformer(info.model, info.src_vocab, info.tgt_vocab, joint=info.joint)
+
+
+def load_model(folder: Path) -> tuple[Transformer, ModelInfo, Tokenizer]:
+    """The model of a run folder, or of one of its checkpoints, on the CPU and in evaluation mode.
+
+    Raises:
+        ModelError: There is none, or it is damaged, or does not fit its tokenizer.
+    """
+    path = folder / "model.safetensors"
+    if not path.exists():
+        raise ModelError(f"{folder}: no model here; train one with `mtcli train`, or name one with --model")
+    tensors, metadata = read_tensors(path)
+    try:
+        info = ModelInfo.model_validate_json(metadata.get("mtcli", ""))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(map(str, problem["loc"])) or "metadata"
+        raise ModelError(f"{path}: not a model of this version of mtcli ({where}: {problem['msg']})") from None
+    beside = [folder / "tokenizer.json", folder.parent.parent / "tokenizer.json"]
+    tokenizer = Tokenizer.load(next((p for p in beside if p.exists()), beside[0]))
+    if (tokenizer.src_size, tokenizer.tgt_size) != (info.src_vocab, info.tgt_vocab):
+        raise ModelError(
+            f"{folder}: the tokenizer has {tokenizer.src_size} and {tokenizer.tgt_size} pieces, "
+            f"the model {info.src_vocab} and {info.tgt_vocab}; they belong to different runs"
+        )
+    model = build_model(info)
+    set_parameters(model, tensors, path)
+    return model.eval(), info, tokenizer
+
+
+@contextmanager
+def lock(run: Path) -> Iterator[None]:
+    """Hold the run folder for this process; the kernel lets go when the process ends, however it ends.
+
+    Raises:
+        LockedError: Another process holds it; the message names its number.
+    """
+    path = run / ".lock"
+    with storage_errors(path):
+        file = path.open("a+")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise LockedError(
+                f"{run}: process {file.read().strip() or '?'} is training here; wait for it, or choose another --out"
+            ) from None
+        file.seek(0)
+        file.truncate()
+        file.write(str(os.getpid()))
+        file.flush()
+        yield

@@ -1,0 +1,341 @@
+"""The configuration: typed, frozen, and complete in `config.toml` of every run.
+
+A value comes from the first of these that names it: `--set section.key=value`, the command's own options, the
+configuration file, the preset, the default below. An unknown key is refused and the nearest valid one named,
+because a misspelt key that is silently ignored costs a night of training.
+"""
+
+import difflib
+import json
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from mtcli.errors import UsageError
+
+Preset = Literal["tiny", "small", "base", "big"]
+
+
+def parse_duration(value: object) -> object:
+    """Seconds from `90`, `"90s"`, `"30m"`, `"2h"` or `"1h30m"`.
+
+    Raises:
+        ValueError: The text is no duration.
+    """
+    if not isinstance(value, str):
+        return value
+    parts = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", value.strip())
+    if not parts or not any(parts.groups()):
+        raise ValueError("a duration is written 90s, 30m, 2h or 1h30m")
+    return sum(float(n or 0) * unit for n, unit in zip(parts.groups(), (3600, 60, 1), strict=True))
+
+
+Seconds = Annotated[float, BeforeValidator(parse_duration)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class DataConfig(_Section):
+    """Where the pairs come from and which of them are used."""
+
+    train: tuple[str, ...] = ()
+    """Training corpora, each `PATH` or `PATH@WEIGHT`; none: the built-in demo."""
+    valid: str | None = None
+    """Validation pairs; none: held out of the training pairs by source sentence."""
+    test: str | None = None
+    """Test pairs, likewise."""
+    src: str = "en"
+    tgt: str = "es"
+    swap: bool = False
+    """Turn the two sides round."""
+    max_length: Annotated[int, Field(ge=1)] = 256
+    """Longest side of a training pair, in pieces; longer pairs are skipped and counted."""
+    note: str = ""
+    """Where to get the data and on what terms; shown when it is not in place."""
+
+
+class TokenizerConfig(_Section):
+    """How text becomes pieces."""
+
+    type: Literal["bpe", "word", "char"] = "bpe"
+    vocab_size: Annotated[int, Field(ge=1)] | None = None
+    """Pieces in the vocabulary; none: from the size of the corpus."""
+    joint: bool = True
+    """One vocabulary for both sides (§5.1), which lets all three embeddings be one matrix (§3.4)."""
+
+
+class ModelConfig(_Section):
+    """The Transformer's shape, in the symbols of the paper's Table 3."""
+
+    d_model: Annotated[int, Field(ge=2, multiple_of=2)] = 128
+    d_ff: Annotated[int, Field(ge=1)] = 256
+    num_heads: Annotated[int, Field(ge=1)] = 4
+    num_encoder_layers: Annotated[int, Field(ge=1)] = 4
+    num_decoder_layers: Annotated[int, Field(ge=1)] = 4
+    d_k: Annotated[int, Field(ge=1)] | None = None
+    """Size of a head's queries and keys; none: d_model / num_heads."""
+    d_v: Annotated[int, Field(ge=1)] | None = None
+    """Size of a head's values; none: d_model / num_heads."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    norm: Literal["post", "pre"] = "post"
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    max_positions: Annotated[int, Field(ge=1)] = 512
+    """Rows of the learned position table; sinusoids have no limit."""
+    tie_embeddings: bool = True
+    """Share the target embedding with the output, and with the source where the vocabulary is joint (§3.4)."""
+    attention: Literal["fused", "reference"] = "fused"
+    """PyTorch's fused kernel, or equation 1 as the paper writes it; the numbers agree."""
+
+
+class TrainConfig(_Section):
+    """The loop: how much in a step, how fast, how long."""
+
+    batch_tokens: Annotated[int, Field(ge=1)] = 4096
+    """Rows × the wider padded side of a batch, `</s>` included."""
+    accumulate: Annotated[int, Field(ge=1)] = 1
+    """Batches whose gradients make one step."""
+    max_steps: Annotated[int, Field(ge=1)] | None = None
+    time: Seconds | None = None
+    """Wall-clock budget in seconds, written `30m` or `1h30m`; validation and scoring included."""
+    optimizer: Literal["adam"] = "adam"
+    lr: Annotated[float, Field(gt=0)] = 1e-3
+    """The peak, reached after `warmup_steps`; with the paper's schedule, its factor."""
+    schedule: Literal["inverse_sqrt", "paper", "cosine", "linear"] = "inverse_sqrt"
+    warmup_steps: Annotated[int, Field(ge=1)] = 1000
+    cooldown: Annotated[float, Field(ge=0, le=1)] = 0.25
+    """The last part of the budget in which the rate of `inverse_sqrt` falls to zero; 0: never."""
+    betas: tuple[float, float] = (0.9, 0.98)
+    eps: Annotated[float, Field(gt=0)] = 1e-9
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    clip_norm: Annotated[float, Field(ge=0)] = 1.0
+    """Largest norm of the whole gradient; 0: not clipped."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """auto: bf16 matrix products on CUDA, float32 elsewhere."""
+    seed: Annotated[int, Field(ge=0)] = 1
+    valid_every: Annotated[int, Field(ge=1)] = 500
+    """Steps between validations."""
+    save_every: Annotated[int, Field(ge=1)] = 500
+    """Steps between checkpoints."""
+    keep: Annotated[int, Field(ge=1)] = 3
+    """Newest checkpoints kept, besides the best."""
+    patience: Annotated[int, Field(ge=0)] = 10
+    """Validations without a better BLEU before training stops early; 0: never."""
+
+
+class DecodeConfig(_Section):
+    """How `translate` and `eval` search, unless told otherwise."""
+
+    beam_size: Annotated[int, Field(ge=1)] = 4
+    length_penalty: Annotated[float, Field(ge=0)] = 0.6
+    """α of ((5 + n) / 6)^α (§6.1)."""
+    max_extra: Annotated[int, Field(ge=1)] = 50
+    """Most pieces of a translation beyond those of its source (§6.1)."""
+
+
+class Config(_Section):
+    """The whole of it."""
+
+    preset: Preset = "tiny"
+    data: DataConfig = DataConfig()
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
+    decode: DecodeConfig = DecodeConfig()
+
+
+Values = dict[str, Any]
+
+# base and big are rows of Table 3; tiny is the size published for Multi30K; small lies between.
+PRESETS: dict[Preset, Values] = {
+    "tiny": {
+        "model": {
+            "d_model": 128,
+            "d_ff": 256,
+            "num_heads": 4,
+            "num_encoder_layers": 4,
+            "num_decoder_layers": 4,
+        },
+        "train": {"lr": 3e-3, "warmup_steps": 500},
+    },
+    "small": {
+        "model": {
+            "d_model": 256,
+            "d_ff": 1024,
+            "num_heads": 4,
+            "num_encoder_layers": 6,
+            "num_decoder_layers": 6,
+        },
+        "train": {"lr": 1e-3, "warmup_steps": 2000},
+    },
+    "base": {
+        "model": {
+            "d_model": 512,
+            "d_ff": 2048,
+            "num_heads": 8,
+            "num_encoder_layers": 6,
+            "num_decoder_layers": 6,
+        },
+        "train": {"lr": 7e-4, "warmup_steps": 4000, "batch_tokens": 25000},
+    },
+    "big": {
+        "model": {
+            "d_model": 1024,
+            "d_ff": 4096,
+            "num_heads": 16,
+            "num_encoder_layers": 6,
+            "num_decoder_layers": 6,
+            "dropout": 0.3,
+        },
+        "train": {"lr": 5e-4, "warmup_steps": 4000, "batch_tokens": 25000},
+    },
+}
+
+# The built-in corpus is small and regular: a few passes with little dropout, and done in two minutes.
+DEMO: Values = {
+    "model": {"dropout": 0.05},
+    "train": {
+        "batch_tokens": 2048,
+        "max_steps": 1500,
+        "warmup_steps": 200,
+        "valid_every": 500,
+        "save_every": 500,
+    },
+}
+
+
+def build(file: Path | None = None, options: Mapping[str, Any] | None = None, sets: Sequence[str] = ()) -> Config:
+    """Merge preset < file < options < `--set` into one checked configuration.
+
+    Args:
+        file: A TOML file.
+        options: Values of the command line by dotted name, `{"train.time": "30m"}`; None means not given.
+        sets: `section.key=value` strings; the value is read as TOML, and as plain text where it is not TOML.
+
+    Raises:
+        UsageError: Unreadable TOML, an unknown key (the nearest valid one is named) or a value out of bounds.
+    """
+    layers = [_read(file) if file else {}]
+    layers.append(_nested({k: v for k, v in (options or {}).items() if v is not None}))
+    layers += [_parse_set(text) for text in sets]
+    given: Values = {}
+    for layer in layers:
+        given = _merge(given, layer)
+    preset = given.get("preset", "tiny")
+    if preset not in PRESETS:
+        raise UsageError(f"preset = {preset!r}: choose from {', '.join(get_args(Preset))}")
+    values = PRESETS[preset]
+    if not given.get("data", {}).get("train"):
+        values = _merge(values, DEMO)
+    values = _merge(values, given)
+    if "time" not in values.get("train", {}) and "max_steps" not in values.get("train", {}):
+        values = _merge(values, {"train": {"max_steps": 20_000}})
+    where = f"{file}: " if file else ""
+    return _check(values, where)
+
+
+def load(path: Path) -> Config:
+    """Read the complete `config.toml` of a run.
+
+    Raises:
+        UsageError: It is missing, damaged or holds an unknown key.
+    """
+    return _check(_read(path), f"{path}: ")
+
+
+def to_toml(config: Config) -> str:
+    """The whole configuration as TOML; a value of None is left out, since TOML has none."""
+    lines = [f"preset = {json.dumps(config.preset)}"]
+    for name, section in config.model_dump(mode="json", exclude={"preset"}, exclude_none=True).items():
+        lines += ["", f"[{name}]"]
+        lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in section.items()]
+    return "\n".join(lines) + "\n"
+
+
+def differences(old: Config, new: Config) -> list[str]:
+    """`section.key: old → new` for every value that differs, the budget apart: a run may always be extended."""
+    exempt = {"train.max_steps", "train.time"}
+    found = []
+    for section in Config.model_fields:
+        a, b = getattr(old, section), getattr(new, section)
+        if not isinstance(a, BaseModel):
+            if a != b:
+                found.append(f"{section}: {a!r} → {b!r}")
+            continue
+        for key in type(a).model_fields:
+            x, y = getattr(a, key), getattr(b, key)
+            if x != y and f"{section}.{key}" not in exempt:
+                found.append(f"{section}.{key}: {x!r} → {y!r}")
+    return found
+
+
+def _read(path: Path) -> Values:
+    try:
+        return tomllib.loads(path.read_bytes().decode("utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such configuration file") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{path}: not a readable TOML file: {error}") from None
+
+
+def _parse_set(text: str) -> Values:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"--set {text}: write it as section.key=value")
+    try:
+        parsed: Any = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value
+    return _nested({name.strip(): parsed})
+
+
+def _nested(flat: Mapping[str, Any]) -> Values:
+    nested: Values = {}
+    for name, value in flat.items():
+        *sections, key = name.split(".")
+        inner = nested
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        inner[key] = value
+    return nested
+
+
+def _merge(low: Values, high: Values) -> Values:
+    merged = dict(low)
+    for key, value in high.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged
+
+
+def _check(values: Values, where: str) -> Config:
+    try:
+        config = Config.model_validate(values)
+    except ValidationError as error:
+        raise UsageError(where + "; ".join(_explain(e) for e in error.errors())) from None
+    model = config.model
+    if model.d_model % model.num_heads and (model.d_k is None or model.d_v is None):
+        raise UsageError(
+            f"{where}model.d_model = {model.d_model} is no multiple of model.num_heads = {model.num_heads}; "
+            "change one of them, or give model.d_k and model.d_v"
+        )
+    return config
+
+
+def _explain(error: Any) -> str:
+    name = ".".join(str(part) for part in error["loc"])
+    if error["type"] != "extra_forbidden":
+        return f"{name} = {error['input']!r}: {error['msg'].removeprefix('Value error, ')}"
+    sections = {n: f.annotation for n, f in Config.model_fields.items() if n != "preset"}
+    names = ["preset", *(f"{n}.{key}" for n, section in sections.items() for key in section.model_fields)]  # type: ignore[union-attr]
+    leaf = name.rpartition(".")[2]
+    near = difflib.get_close_matches(name, [*names, *sections], 1, 0.5) or [
+        n for n in names if n.rpartition(".")[2] == leaf
+    ]
+    return f"{name}: no such key" + (f"; did you mean {near[0]}?" if near else "")

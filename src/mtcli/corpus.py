@@ -1,0 +1,443 @@
+"""Sentence pairs from anything: raw text in, `(src, tgt)` strings out, one pair at a time.
+
+The same pairs give the same list whatever holds them, and nothing is lost in silence: a line ends at `\\n` and
+nowhere else, broken text stops the reader with file, line and byte, and a pair with an empty side is counted
+while its neighbours stay together. Everything streams.
+
+    _resolve     which form a `--train PATH` has, and its files
+    read_lines   bytes to lines, the only place that decodes text
+    _tsv_pairs, _row_pairs, …   one small reader a form
+    read_pairs   all of it: strip, count, swap
+    held_out     validation and test sets, chosen by source sentence
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import math
+import re
+import sys
+import unicodedata
+import zlib
+from array import array
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from glob import escape
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, cast
+
+import numpy as np
+
+from mtcli.errors import DataError, UsageError
+
+Pair = tuple[str, str]
+Split = Literal["train", "valid", "test"]
+
+FORMS = (
+    "a prefix (data/train for data/train.en and data/train.de), two files joined by a comma, "
+    "a .tsv, .jsonl or .parquet file, a folder, or a Hub name (owner/name:config#split)"
+)
+ONE_EMPTY, BOTH_EMPTY = "one side empty", "both sides empty"
+_FORM_OF = {".tsv": "tsv", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
+
+
+@dataclass
+class Counts:
+    """What became of the pairs read. At every moment `read == used + sum(skipped.values())`."""
+
+    read: int = 0
+    used: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)  # reason → pairs
+    replaced: int = 0  # U+FFFD put in the place of invalid bytes
+    notices: list[str] = field(default_factory=list)  # one line each, for people
+
+
+@dataclass(frozen=True)
+class Source:
+    """One `--train` argument: where the pairs are, and how often they are drawn relative to other sources."""
+
+    path: str
+    weight: float = 1.0
+
+
+def parse_source(spec: str) -> Source:
+    """`data/train@2.5` is `data/train` with weight 2.5; an existing name with `@` in it is taken whole.
+
+    Raises UsageError when the weight is not a finite number above zero.
+    """
+    path, at, number = spec.rpartition("@")
+    whole = Path(spec)
+    if not at or not path or whole.exists() or any(whole.parent.glob(escape(whole.name) + ".*")):
+        return Source(spec)
+    try:
+        weight = float(number)
+    except ValueError:
+        return Source(spec)
+    if not (math.isfinite(weight) and weight > 0):
+        raise UsageError(f"{spec}: the weight after @ is {number}; give a number above 0")
+    return Source(path, weight)
+
+
+def source_files(spec: str, src: str, tgt: str) -> list[Path]:
+    """The local files behind `spec` (to hash, or to compare by size and time); none for a Hub name.
+
+    Raises DataError where `read_pairs` would for want of a file.
+    """
+    form, files = _resolve(spec, src, tgt)
+    if form != "dataset":
+        return files
+    inside = ((folder, path) for folder in files for path in sorted(folder.rglob("*")) if path.is_file())
+    return [path for folder, path in inside if "/." not in f"/{path.relative_to(folder).as_posix()}"]
+
+
+def _resolve(spec: str, src: str, tgt: str) -> tuple[str, list[Path]]:
+    """The form of a source (tsv, json, parquet, two, dataset) and its files: one folder, or none for the Hub."""
+    path = Path(spec)
+    if path.is_file() and (form := _FORM_OF.get(_suffix(path))):
+        return form, [path]
+
+    sides = [[Path(f"{spec}.{language}"), Path(f"{spec}.{language}.gz")] for language in (src, tgt)]
+    found = [file for side in sides for file in [f for f in side if f.is_file()][:1]]
+    if len(found) == 2:
+        return "two", found
+    if found:
+        missing = " or ".join(map(str, sides[0 if found[0] in sides[1] else 1]))
+        raise DataError(f"{spec}: found {found[0]} but no {missing}; add it, or set --src and --tgt")
+
+    if path.is_dir():
+        return "dataset", [path]
+    if path.exists():
+        raise DataError(f"{spec}: its name does not tell its form; rename it to .tsv or .jsonl, or give {FORMS}")
+    halves = [[Path(spec[: m.start()]), Path(spec[m.end() :])] for m in re.finditer(r"(?<=.),(?=.)", spec)]
+    for half in halves:
+        if all(file.is_file() for file in half):
+            return "two", half
+    name, config, _ = _dataset_name(spec)
+    if Path(name).is_dir():
+        return "dataset", [Path(name)]
+    is_name = re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", name) and _suffix(Path(name)) not in _FORM_OF
+    if is_name and (config or ("/" in name and not Path(name).parent.is_dir())):
+        return "dataset", []
+    tried = halves[0] if len(halves) == 1 else [path, *sides[0], *sides[1]]
+    missing = ", ".join(str(file) for file in tried if not file.is_file())
+    raise DataError(f"{spec}: no {missing}; give {FORMS}")
+
+
+def _suffix(path: Path) -> str:
+    """The suffix that tells the form: `.tsv` of `pairs.TSV.gz`."""
+    return Path(path.name.lower().removesuffix(".gz")).suffix
+
+
+def _dataset_name(spec: str) -> tuple[str, str | None, str]:
+    """`NAME[:CONFIG][#SPLIT]` as (name, config, split); the split is `train` unless given."""
+    if Path(spec).is_dir():
+        return spec, None, "train"
+    named, _, split = spec.partition("#")
+    name, _, config = named.partition(":")
+    return name, config or None, split or "train"
+
+
+def read_lines(
+    path: str | Path | BinaryIO, *, replace: bool = False, name: str | None = None, counts: Counts | None = None
+) -> Iterator[str]:
+    """The lines of a UTF-8 file, a `.gz` file or an open binary stream, without their ends.
+
+    Only `\\n` ends a line (with one `\\r` before it, if any); a last line without it counts; a byte-order mark
+    at the start is dropped with a notice. `name` stands for the file in messages. `replace` puts U+FFFD in the
+    place of invalid bytes and counts them in `counts.replaced`.
+
+    Raises DataError: a file that is missing or unreadable; gzip data without the name `.gz`, or damaged;
+    UTF-16; invalid UTF-8 or a NUL (file, line, byte within the line, both from 1).
+    """
+    counts = counts if counts is not None else Counts()
+    name = name or str(path if isinstance(path, str | Path) else getattr(path, "name", "input"))
+    number = 0
+    try:
+        with _open(path) as stream:
+            for number, raw in enumerate(stream, 1):
+                if number == 1:
+                    raw = _without_mark(raw, name, counts)
+                if b"\0" in raw:
+                    raise DataError(_nul(raw, f"{name}:{number}"))
+                try:
+                    line = raw.decode()
+                except UnicodeDecodeError as error:
+                    if not replace:
+                        where = f"{name}:{number}: byte {error.start + 1}"
+                        raise DataError(
+                            f"{where} is not UTF-8 ({error.reason}); convert it, or use --replace"
+                        ) from None
+                    line = raw.decode(errors="replace")
+                    counts.replaced += line.count("\ufffd") - raw.count("\ufffd".encode())
+                yield line[:-2] if line.endswith("\r\n") else line.removesuffix("\n")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{name}: damaged gzip data after line {number} ({error}); fetch it again") from None
+    except OSError as error:
+        raise DataError(f"{name}: cannot read it ({error.strerror or error})") from None
+
+
+def _open(path: str | Path | BinaryIO) -> AbstractContextManager[BinaryIO]:
+    if not isinstance(path, str | Path):
+        return nullcontext(path)
+    path = Path(path)
+    if path.suffix.lower() != ".gz":
+        return path.open("rb")
+    if path.is_file() and path.stat().st_size == 0:
+        raise EOFError("the file is empty")
+    # The buffer takes the lines apart in C: twice as fast as GzipFile's own iteration.
+    return io.BufferedReader(cast(io.RawIOBase, gzip.open(path)), 1 << 17)
+
+
+def _without_mark(raw: bytes, name: str, counts: Counts) -> bytes:
+    """The first line without a UTF-8 byte-order mark; DataError if the file begins like gzip or UTF-16."""
+    if raw.startswith(b"\x1f\x8b"):
+        raise DataError(f"{name}: holds gzip data but is not named .gz; rename it to {Path(name).name}.gz")
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DataError(f"{name}: is UTF-16 or UTF-32, not UTF-8; convert it (iconv -f UTF-16 -t UTF-8)")
+    if raw.startswith(b"\xef\xbb\xbf"):
+        counts.notices.append(f"{name}: dropped the byte-order mark at its start")
+        return raw[3:]
+    return raw
+
+
+def _nul(raw: bytes, where: str) -> str:
+    if raw.count(0) * 3 >= len(raw):  # every other byte of Latin text in UTF-16
+        return f"{where}: looks like UTF-16, not UTF-8 (every other byte is NUL); convert it (iconv -t UTF-8)"
+    return f"{where}: byte {raw.index(0) + 1} is NUL, which no text holds; remove it (tr -d '\\000')"
+
+
+def _two_files(first: Path, second: Path, replace: bool, counts: Counts) -> Iterator[Pair]:
+    left = read_lines(first, replace=replace, counts=counts)
+    right = read_lines(second, replace=replace, counts=counts)
+    number = 0
+    for number, a in enumerate(left, 1):
+        b = next(right, None)
+        if b is None:
+            lines = (number + sum(1 for _ in left), number - 1)
+            break
+        yield a, b
+    else:
+        lines = (number, number + sum(1 for _ in right))
+    if lines[0] != lines[1]:
+        unequal = f"{first} has {lines[0]:,} lines but {second} has {lines[1]:,}"
+        raise DataError(f"{unequal}; line n of one must translate line n of the other")
+
+
+def _tsv_pairs(path: Path, replace: bool, counts: Counts) -> Iterator[Pair]:
+    for number, line in enumerate(read_lines(path, replace=replace, counts=counts), 1):
+        columns = line.split("\t", 2)
+        if len(columns) > 1:
+            yield columns[0], columns[1]
+        elif line.strip():
+            raise DataError(f"{path}:{number}: one column; put a tab between the two sides")
+        else:  # a blank line is a pair of two empty sides
+            yield "", ""
+
+
+def _row_pairs(place: str, rows: Iterable[object], src: str, tgt: str, counts: Counts) -> Iterator[Pair]:
+    """Pairs from rows that name their languages: JSON lines or dictionaries. `place` + row number is where."""
+    broken = 0
+    try:
+        for number, row in enumerate(rows, 1):
+            try:
+                a, b = _sides(row, src, tgt)
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"{place}{number}: {error}") from None
+            if "\n" in a or "\n" in b:
+                broken += 1
+                a, b = (side.replace("\r\n", " ").replace("\n", " ") for side in (a, b))
+            yield a, b
+    finally:
+        if broken:
+            counts.notices.append(f"{place.rstrip(':')} {broken:,} pairs hold a line break; read as a space")
+
+
+def _sides(row: object, src: str, tgt: str) -> Pair:
+    """From `{"translation": {src: …, tgt: …}}` or the inner dictionary alone; ValueError says what is wrong."""
+    if isinstance(row, str):
+        if not row.strip():
+            return "", ""
+        try:
+            row = json.loads(row)
+        except ValueError as error:
+            raise ValueError(f"not JSON ({error}); put one whole object on each line") from None
+    if isinstance(row, dict) and not (src in row and tgt in row):
+        row = row.get("translation", row)
+    if not isinstance(row, dict):
+        raise ValueError("not an object with a key for each language; put one object on each line")
+    if src not in row or tgt not in row:
+        raise ValueError(_missing(src, tgt, row))
+    for key in (src, tgt):
+        text = row[key]
+        if not isinstance(text, str):
+            raise ValueError(f"{key!r} is {type(text).__name__}, not a string; correct or remove the row")
+        if "\0" in text:
+            raise ValueError(f"{key!r} holds a NUL character, which no text holds; remove it")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{key!r} holds half a surrogate pair (\\ud800-\\udfff); remove it") from None
+    return row[src], row[tgt]
+
+
+def _missing(src: str, tgt: str, found: Iterable[str]) -> str:
+    wanted = " and ".join(repr(key) for key in (src, tgt) if key not in found)
+    return f"no {wanted}; found {', '.join(map(repr, found)) or 'nothing'}; set --src and --tgt"
+
+
+def _parquet_rows(path: Path, src: str, tgt: str) -> Iterator[object]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            columns = _columns(str(path), file.schema_arrow.names, src, tgt)
+            for batch in file.iter_batches(batch_size=8192, columns=columns):
+                yield from batch.to_pylist()
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: not readable as Parquet ({_one_line(error)}); write it again") from None
+
+
+def _dataset_rows(spec: str, local: bool, src: str, tgt: str) -> Iterator[object]:
+    """The rows of a folder or a Hub data set, through the local cache. Code in data sets is never run."""
+    import datasets
+
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
+    name, config, split = _dataset_name(spec)
+    try:
+        builder = datasets.load_dataset_builder(name, config)
+        if builder.name == "csv":  # pandas reads NA as missing, a lone CR as a line end, and quotes in TSV as syntax
+            options = {"keep_default_na": False, "lineterminator": "\n"}
+            options |= {"quoting": 3} if builder.config.sep == "\t" else {}
+            builder = datasets.load_dataset_builder(name, config, **options)
+        builder.download_and_prepare()
+        rows: Any = builder.as_dataset(split=split)
+    except Exception as error:  # the Hub, the network and every loader fail in their own ways
+        if local:
+            raise DataError(f"{spec}: {_one_line(error)}; give {FORMS}") from None
+        tried = f"no {name}.{src} here, and from the Hub: {_one_line(error)}"
+        raise DataError(f"{spec}: {tried}; check the name and the connection") from None
+    rows = rows.select_columns(_columns(spec, rows.column_names, src, tgt)).with_format("arrow")
+    for batch in rows.iter(batch_size=8192):
+        yield from batch.to_pylist()
+
+
+def _columns(name: str, found: list[str], src: str, tgt: str) -> list[str]:
+    if src in found and tgt in found:
+        return [src, tgt]
+    if "translation" in found:
+        return ["translation"]
+    raise DataError(f"{name}: {_missing(src, tgt, found)}")
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+def read_pairs(
+    spec: str, src: str, tgt: str, *, swap: bool = False, replace: bool = False, counts: Counts | None = None
+) -> Iterator[Pair]:
+    """The pairs behind `spec` in order, stripped of surrounding white space and otherwise untouched.
+
+    A pair with an empty side is skipped and counted. `swap` exchanges the sides (a TSV whose first column is the
+    target). `counts` fills up as the pairs are drawn; one `Counts` may serve several sources.
+
+    Raises DataError at once when there is nothing at `spec`, and while reading for what `read_lines` refuses, files
+    of unequal length, a missing column or language, a value that is not a string, a Hub that does not answer.
+    """
+    counts = counts if counts is not None else Counts()
+    form, files = _resolve(spec, src, tgt)
+    if form == "two":
+        if not swap and [_suffix(file) for file in files] == [f".{tgt}", f".{src}"] and src != tgt:
+            counts.notices.append(f"{spec}: the first file is read as {src} in spite of its name; --swap turns them")
+        pairs = _two_files(files[0], files[1], replace, counts)
+    elif form == "tsv":
+        pairs = _tsv_pairs(files[0], replace, counts)
+    elif form == "json":
+        lines = read_lines(files[0], replace=replace, counts=counts)
+        pairs = _row_pairs(f"{spec}:", lines, src, tgt, counts)
+    else:
+        parquet = form == "parquet"
+        rows = _parquet_rows(files[0], src, tgt) if parquet else _dataset_rows(spec, bool(files), src, tgt)
+        pairs = _row_pairs(f"{spec}: row ", rows, src, tgt, counts)
+    return _cleaned(pairs, swap, counts)
+
+
+def _cleaned(pairs: Iterable[Pair], swap: bool, counts: Counts) -> Iterator[Pair]:
+    for a, b in pairs:
+        a, b = a.strip(), b.strip()
+        counts.read += 1
+        if a and b:
+            counts.used += 1
+            yield (b, a) if swap else (a, b)
+        else:
+            why = ONE_EMPTY if a or b else BOTH_EMPTY
+            counts.skipped[why] = counts.skipped.get(why, 0) + 1
+
+
+def source_key(src: str) -> str:
+    """Equal for source sentences that count as the same: NFC, without case, single spaces."""
+    return " ".join(unicodedata.normalize("NFC", unicodedata.normalize("NFC", src).casefold()).split())
+
+
+def held_out_size(n_pairs: int) -> int:
+    """Pairs to hold out for one set by default: 2%, at most 1,000, at least 1; none below 20 pairs."""
+    return min(1000, max(1, n_pairs // 50)) if n_pairs >= 20 else 0
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Which source sentences are kept out of training; the same for the same pairs in whatever order."""
+
+    seed: int
+    valid: frozenset[int] = frozenset()  # 64-bit hashes of source keys
+    test: frozenset[int] = frozenset()
+    n_pairs: int = 0  # pairs in all, and how many of them each set takes
+    n_valid: int = 0
+    n_test: int = 0
+
+    def split_of(self, src: str) -> Split:
+        """Where every pair with this source sentence, in any case, spacing or Unicode form, belongs."""
+        if not (self.valid or self.test):
+            return "train"
+        key = _hash(src, self.seed)
+        return "valid" if key in self.valid else "test" if key in self.test else "train"
+
+
+def held_out(pairs: Iterable[Pair], valid: int | None, test: int | None, seed: int) -> HeldOut:
+    """Choose up to `valid` and `test` pairs to hold out, by source; None is `held_out_size`, 0 is no set.
+
+    Reads `pairs` once and keeps 8 bytes of each; route a second reading with `split_of`. Sources are ranked by a
+    hash keyed with `seed`: test takes from the smallest up, valid from the largest down, whole sources only, each
+    passing over what no longer fits. Neither is larger than a tenth of the pairs; below 20 pairs, or where every
+    source is too frequent, nothing is held out.
+    """
+    collected = array("Q", (_hash(src, seed) for src, _ in pairs))
+    n_pairs = len(collected)
+    hashes, sizes = np.unique(np.array(collected, dtype=np.uint64), return_counts=True)
+
+    def take(wanted: int | None, order: slice, taken: frozenset[int]) -> tuple[frozenset[int], int]:
+        limit = min(held_out_size(n_pairs) if wanted is None else wanted, n_pairs // 10 if n_pairs >= 20 else 0)
+        chosen: set[int] = set()
+        total = 0
+        for value, size in zip(hashes[order], sizes[order], strict=True):
+            if total >= limit:
+                break
+            if total + size <= limit and int(value) not in taken:
+                chosen.add(int(value))
+                total += int(size)
+        return frozenset(chosen), total
+
+    test_set, n_test = take(test, slice(None), frozenset())
+    valid_set, n_valid = take(valid, slice(None, None, -1), test_set)
+    return HeldOut(seed, valid_set, test_set, n_pairs, n_valid, n_test)
+
+
+def _hash(src: str, seed: int) -> int:
+    digest = hashlib.blake2b(source_key(src).encode(), digest_size=8, key=str(seed).encode()).digest()
+    return int.from_bytes(digest, "little")

@@ -1,0 +1,183 @@
+"""From source ids to target ids: greedy search, sampling and beam search over one step function of the model.
+
+Shapes: B sentences, W beams, N = B × W hypotheses, V pieces. Nothing here knows text.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mtcli.model import Transformer
+from mtcli.tokenizer import BOS, EOS
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A finished translation: its pieces without `<s>` and `</s>`, log P(y | x) in nats, and the score it ranks by."""
+
+    ids: list[int]
+    log_prob: float
+    score: float
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a search must keep to, for each of B sentences."""
+
+    max_length: Sequence[int]
+    """Most pieces, `</s>` not counted."""
+    forbidden: Sequence[int] = ()
+    """Pieces that are never chosen."""
+    prefix: Sequence[Sequence[int]] | None = None
+    """Pieces that each translation must begin with."""
+
+
+def length_penalty(n: int | Tensor, alpha: float) -> float | Tensor:
+    """Wu et al. 2016, equation 14, as §6.1 uses it: lp(Y) = ((5 + n) / 6)^α, n pieces with `</s>`."""
+    return ((5 + n) / 6) ** alpha
+
+
+class _Constraints:
+    """Log-probabilities of the next piece (N, V) with the pieces that may not come set to −∞."""
+
+    def __init__(self, limits: Limits, device: torch.device):
+        self.limits = limits
+        self.forbidden = torch.tensor(list(limits.forbidden), dtype=torch.long, device=device)
+
+    def __call__(self, log_p: Tensor, sentences: Sequence[int], t: int) -> Tensor:
+        """Position `t` of the translations of these sentences; rows of `log_p` are in their order, W each."""
+        V, W = log_p.size(-1), log_p.size(0) // len(sentences)
+        log_p.index_fill_(1, self.forbidden, -torch.inf)
+        only: dict[int, int] = {}
+        for i, sentence in enumerate(sentences):
+            prefix = self.limits.prefix[sentence] if self.limits.prefix else ()
+            if t < len(prefix):
+                only[i] = prefix[t]
+            elif t >= self.limits.max_length[sentence]:
+                only[i] = EOS
+        if only:
+            rows = log_p.view(-1, W, V)
+            for i, piece in only.items():
+                kept = rows[i, :, piece].clone()
+                rows[i] = -torch.inf
+                rows[i, :, piece] = kept
+        return log_p
+
+
+Choice = Callable[[Tensor], Tensor]
+"""Log-probabilities (B, V) → the chosen pieces (B,)."""
+
+
+def most_likely(log_p: Tensor) -> Tensor:
+    """The likeliest piece of each row."""
+    return log_p.argmax(dim=-1)
+
+
+def sampler(temperature: float, top_k: int, generator: torch.Generator) -> Choice:
+    """Draw from softmax(log_p / temperature), among the `top_k` likeliest pieces (0: all)."""
+
+    def choose(log_p: Tensor) -> Tensor:
+        if top_k and top_k < log_p.size(-1):
+            least = log_p.topk(top_k, dim=-1).values[:, -1:]
+            log_p = log_p.masked_fill(log_p < least, -torch.inf)
+        p = (log_p / temperature).softmax(dim=-1)
+        return torch.multinomial(p.cpu(), 1, generator=generator).squeeze(1).to(log_p.device)
+
+    return choose
+
+
+@torch.inference_mode()
+def greedy_search(model: Transformer, src: Tensor, limits: Limits, choose: Choice = most_likely) -> list[Hypothesis]:
+    """One translation of each sentence, choosing piece after piece.
+
+    Args:
+        model: In evaluation mode.
+        src: (B, S) ids ending in `</s>`, padded.
+        limits: For each of the B sentences.
+        choose: Picks the next piece; `most_likely` or a `sampler`.
+    """
+    constrain = _Constraints(limits, src.device)
+    cache = model.start(*model.encode(src))
+    sentences = list(range(len(src)))  # those that still grow, in the order of the rows below
+    last = torch.full((len(src),), BOS, device=src.device)
+    ids: list[list[int]] = [[] for _ in sentences]
+    log_probs = [0.0] * len(src)
+    t = 0
+    while sentences:
+        logits, cache = model.step(last, cache)
+        log_p = constrain(logits.float().log_softmax(dim=-1), sentences, t)
+        last = choose(log_p)
+        pieces, gains = last.tolist(), log_p.gather(1, last[:, None]).squeeze(1).tolist()
+        going = []
+        for row, (sentence, piece, gain) in enumerate(zip(sentences, pieces, gains, strict=True)):
+            log_probs[sentence] += gain
+            if piece != EOS:
+                ids[sentence].append(piece)
+                going.append(row)
+        if len(going) < len(sentences):
+            rows = torch.tensor(going, dtype=torch.long, device=src.device)
+            sentences, last, cache = [sentences[row] for row in going], last[rows], cache.select(rows, rows)
+        t += 1
+    return [Hypothesis(y, log_p, log_p) for y, log_p in zip(ids, log_probs, strict=True)]
+
+
+@torch.inference_mode()
+def beam_search(
+    model: Transformer, src: Tensor, limits: Limits, *, beam_size: int, alpha: float
+) -> list[list[Hypothesis]]:
+    """The best translations of each sentence found with `beam_size` hypotheses a step, best first.
+
+    A hypothesis that ends among the best `beam_size` continuations of a step is finished and leaves its place to
+    the next one; a sentence is done, and leaves the batch, with `beam_size` finished hypotheses. They rank by
+    log P(y | x) / lp(y). One at the length limit ends there, with the probability of doing so.
+
+    Args:
+        model: In evaluation mode.
+        src: (B, S) ids ending in `</s>`, padded.
+        limits: For each of the B sentences.
+        beam_size: W.
+        alpha: α of the length penalty; 0: none.
+    """
+    W, V, device = beam_size, model.output.out_features, src.device
+    constrain = _Constraints(limits, device)
+    memory, mask = model.encode(src)
+    cache = model.start(memory, mask)
+    sentences = list(range(len(src)))
+    finished: list[list[Hypothesis]] = [[] for _ in sentences]
+    last = torch.full((len(src),), BOS, device=device)
+    scores = torch.zeros(len(src), 1, device=device)  # log-probability of each live hypothesis; at first one each
+    history = torch.empty(len(src), 1, 0, dtype=torch.long, device=device)
+    t = 0
+    while sentences:
+        logits, cache = model.step(last, cache)
+        log_p = constrain(logits.float().log_softmax(dim=-1), sentences, t)
+        B, live = scores.shape
+        # 2W candidates hold at least W that do not end, since each hypothesis can end in one way only.
+        total = (scores.unsqueeze(2) + log_p.view(B, live, V)).flatten(1)
+        best, index = total.topk(min(2 * W, live * V), dim=1)
+        parent, piece = index // V, index % V
+        ends = piece == EOS
+        penalty = length_penalty(t + 1, alpha)
+        for row, at in (ends[:, :W] & best[:, :W].isfinite()).nonzero().tolist():
+            if len(finished[sentences[row]]) < W:
+                log_prob = float(best[row, at])
+                ids = history[row, parent[row, at]].tolist()
+                finished[sentences[row]].append(Hypothesis(ids, log_prob, log_prob / float(penalty)))
+        # The W best that go on; where fewer do, the rest has probability 0 and is never finished.
+        scores, order = best.masked_fill(ends, -torch.inf).topk(min(W, best.size(1)), dim=1)
+        parent, last = parent.gather(1, order), piece.gather(1, order)
+        history = torch.cat((history.gather(1, parent.unsqueeze(2).expand(-1, -1, t)), last.unsqueeze(2)), dim=2)
+        alive = scores[:, 0].isfinite().tolist()
+        done = [row for row, s in enumerate(sentences) if len(finished[s]) >= W or not alive[row]]
+        hypotheses = torch.arange(B, device=device)[:, None] * live + parent
+        kept = None
+        if done:
+            going = sorted(set(range(B)) - set(done))
+            sentences = [sentences[row] for row in going]
+            kept = torch.tensor(going, dtype=torch.long, device=device)
+            scores, history, last, hypotheses = scores[kept], history[kept], last[kept], hypotheses[kept]
+        cache, last = cache.select(hypotheses.flatten(), kept), last.flatten()
+        t += 1
+    return [sorted(found, key=lambda h: -h.score) for found in finished]

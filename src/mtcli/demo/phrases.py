@@ -1,0 +1,140 @@
+"""Templates capitalised in all ways: greetings, captions, set phrases; and what is learned by heart."""
+
+from __future__ import annotations
+
+import re
+
+from mtcli.demo.dealer import Dealer
+from mtcli.demo.grammar import (
+    CASINGS,
+    GREETING_STYLES,
+    Pair,
+    cased,
+    exclaimed,
+    greeting,
+    noun_phrase,
+    sentence,
+)
+from mtcli.demo.inflection import (
+    agree,
+)
+from mtcli.demo.lexicon import (
+    FIXED_SENTENCES,
+    GREETINGS,
+    NAMES,
+    NOUNS,
+    SET_PHRASES,
+    nouns,
+)
+from mtcli.demo.parts import (
+    a_thing,
+    an_adjective,
+)
+from mtcli.demo.states import ALL_ADJECTIVES
+
+
+def exclamation(deal: Dealer) -> Pair:
+    """What a beautiful house! ¡Qué casa tan bonita!"""
+    adjective = deal.deal(ALL_ADJECTIVES)
+    noun = deal.deal(adjective.describes)
+    plural = not noun.mass and not noun.single and deal.chance(0.3)
+    phrase = noun_phrase("" if plural or noun.mass else "a", noun, plural, adjective)
+    es = noun_phrase("", noun, plural).es
+    return sentence((f"what {phrase.en}", f"qué {es} tan {agree(adjective.es, noun.gender, plural)}"), "!")
+
+
+def caption(deal: Dealer) -> Pair:
+    """A noun phrase by itself, capitalised in one of four ways: The Red House, LA CASA ROJA."""
+    noun = deal.deal(_CAPTIONED)
+    casing = deal.deal(CASINGS)
+    phrase = a_thing(deal, noun, 0.6)
+    if noun.single:
+        phrase = noun_phrase(
+            deal.choice(("the", "a", "my", "our")) if noun.en == "world" else "the",
+            noun,
+            False,
+            an_adjective(deal, noun, 0.5),
+        )
+    return cased(phrase.en, casing), cased(phrase.es, casing)
+
+
+_CAPTIONED = tuple(noun for noun in NOUNS.values() if noun.category not in ("mind", "language"))
+
+
+def set_phrase(deal: Dealer) -> Pair:
+    """Thank you, good morning and the like, in every capitalisation, with or without a mark."""
+    en, es = deal.deal(_SET_PHRASES)
+    casing = deal.deal(CASINGS)
+    return exclaimed((cased(en, casing), cased(es, casing)), deal.choice(("", "", ".", "!")))
+
+
+_SET_PHRASES = tuple(SET_PHRASES.items())
+
+
+def fixed_sentence(deal: Dealer) -> Pair:
+    """Whole sentences that are learned by heart: How are you? ¿Cómo estás? Also typed carelessly, or loudly."""
+    en, es = deal.deal(FIXED_SENTENCES)
+    writing = deal.below(4)
+    if writing == 2:
+        return en.upper(), es.upper()
+    if writing == 3:
+        return en.lower().rstrip("?!."), re.sub("[¿?¡!.]", "", es.lower())
+    return en, es
+
+
+Vocative = tuple[str, str, str, bool]
+
+
+def _vocatives() -> tuple[Vocative, ...]:
+    single = [
+        (noun.en, noun.es, noun.gender, False)
+        for noun in nouns("@kin @profession @person @animal @nature @land house school library music flower coffee")
+    ]
+    plural = [
+        (noun.en_plural, noun.es_plural, noun.gender, True)
+        for noun in nouns("friend neighbor student teacher doctor brother sister boy girl bird star tree")
+    ]
+    others = [("love", "amor", "m", False), ("mom", "mamá", "f", False), ("dad", "papá", "m", False),
+        ("baby", "bebé", "m", False), ("Spain", "España", "f", False), ("Mexico", "México", "m", False)]  # fmt: skip
+    names = [(en, en, gender, False) for en, gender in NAMES]
+    return (*single, *plural, *others, *names)
+
+
+VOCATIVES = _vocatives()
+_WORLD = next(vocative for vocative in VOCATIVES if vocative[0] == "world")
+_GREETING_PAIRS = tuple(GREETINGS.items())
+_CASINGS_AND_STYLES = tuple((casing, style) for casing in CASINGS for style in GREETING_STYLES)
+# Half of the greetings are without comma and mark, as people type them.
+_PLAIN = tuple((casing, GREETING_STYLES[0]) for casing in CASINGS)
+
+
+def greet(words_: Pair, vocative: Vocative, casing: str, style: tuple[str, str]) -> Pair:
+    """Return a greeting and the one greeted; only "welcome" agrees with them (bienvenida, bienvenidos)."""
+    en, es, gender, plural = vocative
+    if words_[0] == "welcome":
+        words_ = (words_[0], agree(words_[1], gender, plural))
+    return greeting(words_, (en, es), casing, style)
+
+
+def hello_somebody(deal: Dealer) -> Pair:
+    """Hello Teacher, Hola Maestra: greetings of everybody but the world (see `greetings_of_the_world`)."""
+    words_ = ("hello", "hola") if deal.chance(0.35) else deal.deal(_GREETING_PAIRS)
+    vocative = deal.deal(VOCATIVES)
+    while vocative is _WORLD:
+        vocative = deal.deal(VOCATIVES)
+    casing, style = deal.deal(_PLAIN) if deal.chance(0.5) else deal.deal(_CASINGS_AND_STYLES)
+    return greet(words_, vocative, casing, style)
+
+
+def greetings_of_the_world() -> list[Pair]:
+    """Return the world greeted in every way but "hello" and "hi".
+
+    "Hello World" is what a new user types first, and the model must compose it, not remember it: neither the
+    English nor its Spanish, "hola mundo", is anywhere in the corpus.
+    """
+    return [
+        greet(words_, _WORLD, casing, style)
+        for words_ in _GREETING_PAIRS
+        if words_[1] != "hola"
+        for casing, style in _CASINGS_AND_STYLES
+    ]

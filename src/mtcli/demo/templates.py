@@ -1,0 +1,27 @@
+"""The kinds of sentence in the demo corpus, and how many pairs of each.
+
+The numbers keep a template with many combinations from swallowing the corpus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mtcli.demo.actions import action, give, like, modal, motion, order, progressive, pronoun_object, two_things
+from mtcli.demo.dealer import Dealer
+from mtcli.demo.grammar import Pair
+from mtcli.demo.numbers import age, called, number, time_and_day
+from mtcli.demo.phrases import caption, exclamation, fixed_sentence, hello_somebody, set_phrase
+from mtcli.demo.questions import question_word, small_question, who
+from mtcli.demo.states import comparison, description, location, owner, profession, sensation, there_is
+
+Template = Callable[[Dealer], Pair]
+TEMPLATES: tuple[tuple[Template, int], ...] = (
+    (action, 6000), (motion, 2400), (progressive, 800), (modal, 1300), (pronoun_object, 500), (give, 600),
+    (like, 800), (order, 600), (two_things, 300), (description, 1700), (profession, 220), (sensation, 220),
+    (location, 800), (there_is, 500), (comparison, 400), (owner, 450), (question_word, 800), (who, 350),
+    (small_question, 650), (number, 700), (age, 300), (time_and_day, 500), (called, 150), (exclamation, 350),
+    (caption, 900), (set_phrase, 400), (fixed_sentence, 230), (hello_somebody, 2200),
+)  # fmt: skip
+# What has no parts to recombine is learned by heart, so it is never held out.
+BY_HEART: tuple[Template, ...] = (set_phrase, fixed_sentence)

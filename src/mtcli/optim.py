@@ -1,0 +1,47 @@
+"""The optimiser and its learning rate (§5.3)."""
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from mtcli.config import TrainConfig
+
+
+def learning_rate(config: TrainConfig, d_model: int, step: int, progress: float) -> float:
+    """The rate of one step.
+
+    All schedules rise linearly over `warmup_steps`; then
+    `paper`: lr · d_model^−0.5 · step^−0.5 (equation 3; lr is a factor, 1 in the paper);
+    `inverse_sqrt`: lr · √(warmup / step), and to zero over the last `cooldown` of the budget;
+    `cosine`, `linear`: from lr to zero over the budget.
+
+    Args:
+        config: Schedule, peak and warm-up.
+        d_model: Width of the model, for the paper's formula.
+        step: The step to be taken, from 1.
+        progress: The share of the budget (steps or time) already used, 0 … 1.
+    """
+    warmup = config.warmup_steps
+    if config.schedule == "paper":
+        return float(config.lr * d_model**-0.5 * min(step**-0.5, step * warmup**-1.5))
+    left = 1 - min(max(progress, 0.0), 1.0)
+    rise = min(1.0, step / warmup)
+    if config.schedule == "inverse_sqrt":
+        cooling = min(1.0, left / config.cooldown) if config.cooldown else 1.0
+        return config.lr * min(rise, math.sqrt(warmup / step)) * cooling
+    if config.schedule == "cosine":
+        return config.lr * rise * 0.5 * (1 - math.cos(math.pi * left))
+    return config.lr * rise * left
+
+
+def build_optimizer(config: TrainConfig, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """Adam with the paper's β and ε; `weight_decay`, where given, is decoupled (AdamW) and spares vectors."""
+    every = list(parameters)
+    matrices, vectors = [p for p in every if p.dim() > 1], [p for p in every if p.dim() <= 1]
+    groups = [
+        {"params": matrices, "weight_decay": config.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)

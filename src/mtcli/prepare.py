@@ -1,0 +1,244 @@
+"""From raw pairs to what training reads: the splits, the tokenizer and the encoded cache, in the run folder.
+
+data/train.arrow   encoded training pairs        data/valid.jsonl, data/test.jsonl   raw held-out pairs
+data/info.json     where it all came from; written last, so a folder without it is simply made again
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mtcli import corpus, demo
+from mtcli import tokenizer as tokenizers
+from mtcli.batching import EncodedPairs, encode_pairs
+from mtcli.checkpoint import replace_file, storage_errors
+from mtcli.config import Config
+from mtcli.corpus import Counts, HeldOut, Pair
+from mtcli.errors import DataError, ModelError
+from mtcli.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """All that training needs of the data."""
+
+    tokenizer: Tokenizer
+    train: EncodedPairs
+    weights: list[tuple[int, float]]
+    """(rows, weight) of each training corpus in turn."""
+    valid: list[Pair]
+    test: list[Pair]
+    counts: Json
+    """Pairs read, and what became of each."""
+
+
+def prepare(config: Config, run: Path, *, init: Tokenizer | None = None) -> Prepared:
+    """Make the run folder's `tokenizer.json` and `data/`, or check and reuse those that are there.
+
+    Args:
+        config: Names the corpora.
+        run: The run folder.
+        init: A tokenizer to use instead of training one (fine-tuning).
+
+    Raises:
+        DataError: The pairs cannot be read, none is left, or a file changed since the run began.
+        ModelError: The tokenizer is not the one the run began with.
+    """
+    info_path = run / "data" / "info.json"
+    if info_path.exists() and (ready := _reuse(config, run, info_path)):
+        return ready
+    with storage_errors(run):
+        info_path.unlink(missing_ok=True)
+        info_path.parent.mkdir(parents=True, exist_ok=True)
+    _make(config, run, info_path, init)
+    ready = _reuse(config, run, info_path)
+    if ready is None:
+        raise DataError(f"{info_path.parent}: changed while it was being written; run the same command again")
+    return ready
+
+
+def read_split(run: Path, name: str, *, missing_ok: bool = False) -> list[Pair]:
+    """The raw pairs of a run's `valid` or `test` split.
+
+    Raises:
+        DataError: The run has no such split, or an empty one and not `missing_ok`.
+    """
+    path = run / "data" / f"{name}.jsonl"
+    if not path.exists():
+        raise DataError(f"{path}: no such split; give --src-file and --ref-file, or the --model of a run with data")
+    pairs = []
+    for line in corpus.read_lines(path):
+        src, tgt = json.loads(line)["translation"].values()
+        pairs.append((src, tgt))
+    if not pairs and not missing_ok:
+        raise DataError(f"{path}: the {name} split is empty; give --src-file and --ref-file")
+    return pairs
+
+
+def _make(config: Config, run: Path, info_path: Path, init: Tokenizer | None) -> None:
+    data, folder = config.data, info_path.parent
+    sources = [corpus.parse_source(spec) for spec in data.train]
+    # The files as they are now: changing one while it is read is then noticed at the next start.
+    inputs = _inputs(config)
+    built_in = demo.generate() if not data.train else None
+    held: dict[str, list[Pair]] = {"valid": [], "test": []}
+    counts = Counts()
+    for name, spec in (("valid", data.valid), ("test", data.test)):
+        if spec is not None:
+            given = Counts()
+            held[name] = list(corpus.read_pairs(spec, data.src, data.tgt, swap=data.swap, counts=given))
+            _log_counts(f"{spec} ({name})", given)
+    if built_in:
+        held = {"valid": held["valid"] or built_in.valid, "test": held["test"] or built_in.test}
+
+    def read(into: Counts) -> Iterator[tuple[int, Pair]]:
+        if built_in:
+            for pair in built_in.train:
+                into.read, into.used = into.read + 1, into.used + 1
+                yield 0, pair
+        for index, source in enumerate(sources):
+            for pair in corpus.read_pairs(source.path, data.src, data.tgt, swap=data.swap, counts=into):
+                yield index, pair
+
+    split = HeldOut(config.train.seed)
+    if not built_in and (data.valid is None or data.test is None):
+        split = corpus.held_out(
+            (pair for _, pair in read(Counts())),
+            None if data.valid is None else 0,
+            None if data.test is None else 0,
+            config.train.seed,
+        )
+
+    def training(into: Counts, aside: dict[str, list[Pair]] | None = None) -> Iterator[tuple[int, Pair]]:
+        for index, pair in read(into):
+            name = split.split_of(pair[0])
+            if name == "train":
+                yield index, pair
+            elif aside is not None:
+                aside[name].append(pair)
+
+    if init is None:
+        log.info("training the tokenizer")
+        wanted = config.tokenizer
+        text = (pair for _, pair in training(Counts()))
+        learnt = tokenizers.train(text, kind=wanted.type, vocab_size=wanted.vocab_size, joint=wanted.joint)
+    else:
+        learnt = init
+    replace_file(run / "tokenizer.json", learnt.to_json().encode())
+    with storage_errors(folder):
+        cache = folder / "train.arrow"
+        rows = encode_pairs(training(counts, held), learnt, cache, max_length=data.max_length, counts=counts)
+    _log_counts(", ".join(data.train) or "the built-in demo", counts)
+    if not rows:
+        raise DataError(
+            f"{', '.join(data.train)}: no pair is left to train on ({_in_words(counts)}); "
+            "give more pairs, or a larger --set data.max_length"
+        )
+    for name, held_pairs in held.items():
+        lines = (
+            json.dumps({"translation": {data.src: src, data.tgt: tgt}}, ensure_ascii=False) for src, tgt in held_pairs
+        )
+        replace_file(folder / f"{name}.jsonl", "".join(f"{line}\n" for line in lines).encode())
+    weights = [source.weight for source in sources] or [1.0]
+    info = {
+        "inputs": inputs,
+        "settings": _settings(config),
+        "weights": [(rows[index], weight) for index, weight in enumerate(weights)],
+        "counts": {
+            "read": counts.read,
+            "train": rows.total(),
+            **{name: len(held_pairs) for name, held_pairs in held.items()},
+            "skipped": counts.skipped,
+        },
+        "files": {name: _facts(run / name) for name in _MADE},
+    }
+    replace_file(info_path, json.dumps(info, indent=1, ensure_ascii=False).encode())
+
+
+_MADE = ("tokenizer.json", "data/train.arrow", "data/valid.jsonl", "data/test.jsonl")
+
+
+def _reuse(config: Config, run: Path, info_path: Path) -> Prepared | None:
+    """What is already there, if it is whole and of these inputs; None where it must be made again."""
+    try:
+        info = json.loads(info_path.read_bytes())
+        made, inputs, settings = info["files"], info["inputs"], info["settings"]
+    except (OSError, ValueError, KeyError):
+        log.warning("%s cannot be read; preparing the data again", info_path)
+        return None
+    if settings != _settings(config):
+        return None  # the configuration's own comparison has let this run go on, so it is being started afresh
+    for name, now in _inputs(config, known=inputs).items():
+        if now != inputs.get(name):
+            before = inputs.get(name, {"sha256": "not there"})["sha256"]
+            raise DataError(
+                f"{name}: changed since this run began (SHA-256 then {before[:12]}, now {now['sha256'][:12]}); "
+                "put the old file back, or start afresh with --overwrite"
+            )
+    for name in _MADE:
+        if (run / name).exists() and _facts(run / name)["sha256"] == made[name]["sha256"]:
+            continue
+        if name == "tokenizer.json" and (run / name).exists():
+            raise ModelError(f"{run / name}: not the tokenizer this run began with; put it back, or use --overwrite")
+        log.warning("%s is damaged or missing; preparing the data again", run / name)
+        return None
+    return Prepared(
+        tokenizer=Tokenizer.load(run / "tokenizer.json"),
+        train=EncodedPairs(run / "data" / "train.arrow"),
+        weights=[(int(rows), float(weight)) for rows, weight in info["weights"]],
+        valid=read_split(run, "valid", missing_ok=True),
+        test=read_split(run, "test", missing_ok=True),
+        counts=info["counts"],
+    )
+
+
+def _settings(config: Config) -> Json:
+    """The part of the configuration that the prepared data depends on."""
+    return {
+        "data": config.data.model_dump(mode="json", exclude={"note"}),
+        "tokenizer": config.tokenizer.model_dump(mode="json"),
+        "seed": config.train.seed,
+    }
+
+
+def _inputs(config: Config, known: Json | None = None) -> Json:
+    """Size, time and SHA-256 of every local file behind the corpora, by name.
+
+    Where size and time are those `known`, so is the hash: hashing gigabytes at every start would take minutes.
+    """
+    data, found = config.data, {}
+    specs = [corpus.parse_source(spec).path for spec in data.train] + [s for s in (data.valid, data.test) if s]
+    for spec in specs:
+        for path in corpus.source_files(spec, data.src, data.tgt):
+            found[str(path)] = _facts(path, (known or {}).get(str(path)))
+    return found
+
+
+def _facts(path: Path, known: Json | None = None) -> Json:
+    status = path.stat()
+    if known and (known["size"], known["mtime_ns"]) == (status.st_size, status.st_mtime_ns):
+        return known
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if known and digest == known["sha256"]:
+        return known  # touched or copied, with the same content
+    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": digest}
+
+
+def _in_words(counts: Counts) -> str:
+    parts = [f"{counts.read:,} pairs read", f"{counts.used:,} used"]
+    return ", ".join(parts + [f"{n:,} skipped: {reason}" for reason, n in counts.skipped.items()])
+
+
+def _log_counts(name: str, counts: Counts) -> None:
+    log.info("%s: %s", name, _in_words(counts))
+    for notice in dict.fromkeys(counts.notices):
+        log.info("%s", notice)

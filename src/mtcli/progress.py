@@ -1,0 +1,38 @@
+"""Progress bars and log lines, both on stderr: bars show on a terminal and stay quiet in a pipe."""
+
+import logging
+import sys
+from typing import Any
+
+from tqdm import tqdm
+
+
+def progress_bar(description: str, *, total: int | None = None, unit: str = "it", initial: int = 0) -> Any:
+    """A tqdm bar that vanishes when it is done."""
+    return tqdm(
+        desc=description, total=total, unit=unit, initial=initial, leave=False, dynamic_ncols=True, disable=None
+    )
+
+
+class _Handler(logging.Handler):
+    """Writes above a bar instead of through it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tqdm.write(self.format(record), file=sys.stderr)
+
+
+def show_log() -> None:
+    """Send the package's log to stderr: messages as they are, warnings marked as such."""
+    logger = logging.getLogger("mtcli")
+    if not logger.handlers:
+        handler = _Handler()
+        handler.setFormatter(_Formatter())
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+
+
+class _Formatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        message = super().format(record)
+        return f"warning: {message}" if record.levelno >= logging.WARNING else message

@@ -1,0 +1,446 @@
+"""The training loop: teacher forcing, token-bucket batches, validation by the real decoder, resumable at any step.
+
+Everything random is a function of (seed, step, batch), and everything else that matters is in the checkpoint: a run
+that is killed and started again ends with the numbers of one that was not.
+"""
+
+import hashlib
+import json
+import logging
+import math
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from mtcli import checkpoint, evaluate
+from mtcli.batching import Batch, BatchPlan, Position, collate, plan_epoch
+from mtcli.checkpoint import ModelInfo, Tensors
+from mtcli.config import Config, differences, to_toml
+from mtcli.config import load as load_config
+from mtcli.distributed import describe
+from mtcli.errors import DivergedError, InterruptedTrainingError, UsageError
+from mtcli.loss import projected_loss
+from mtcli.model import Transformer
+from mtcli.optim import build_optimizer, learning_rate
+from mtcli.prepare import Prepared, prepare
+from mtcli.progress import progress_bar
+from mtcli.tokenizer import PAD
+from mtcli.translate import Options, Translator
+
+log = logging.getLogger(__name__)
+
+LOG_EVERY = 50
+"""Steps between lines of `metrics.jsonl`."""
+
+
+@dataclass
+class State:
+    """Where training stands; with the tensors, all that a checkpoint holds."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    seconds: float = 0.0
+    """Time used, over all runs of the command."""
+    best_step: int | None = None
+    best: tuple[float, float] | None = None
+    """(BLEU, −loss) of the best validation."""
+    stale: int = 0
+    """Validations since the best one."""
+    validation_seconds: float = 0.0
+    """How long the last validation took."""
+    metrics_bytes: int = 0
+    """Length of `metrics.jsonl`."""
+    loss: float = 0.0
+    nll: float = 0.0
+    tokens: int = 0
+    """Sums since the last line of `metrics.jsonl`; loss and negative log-likelihood in nats."""
+    finished: str | None = None
+    """Why training ended, once it has."""
+
+
+def train(
+    config: Config, run: Path, device: torch.device, *, init: Path | None = None, overwrite: bool = False
+) -> None:
+    """Train in a run folder, or go on where it stands.
+
+    Args:
+        config: What to train.
+        run: The run folder; made if needed.
+        device: Where to compute.
+        init: A model to start from, with its tokenizer (fine-tuning).
+        overwrite: Delete the run that is there.
+
+    Raises:
+        UsageError: The folder holds a run of another configuration, or something else.
+        DataError: The pairs cannot be used.
+        ModelError: No checkpoint is whole, or `init` is no model.
+        StorageError: The disk is full or read-only.
+        DivergedError: The loss is no longer finite.
+        LockedError: Another process trains here.
+        InterruptedTrainingError: A signal came; a checkpoint was written first.
+    """
+    log.info("device: %s, PyTorch %s", describe(device), torch.__version__)
+    with checkpoint.storage_errors(run):
+        run.mkdir(parents=True, exist_ok=True)
+    with checkpoint.lock(run):
+        _claim(config, run, overwrite)
+        initial = checkpoint.load_model(init) if init else None
+        data = prepare(config, run, init=initial[2] if initial else None)
+        trainer = Trainer(config, run, device, data)
+        if not trainer.resume() and initial:
+            trainer.start_from(initial[0], init)
+        checkpoint.replace_file(run / "config.toml", to_toml(config).encode())
+        with _signals() as received:
+            trainer.run_until_done(received)
+
+
+def _claim(config: Config, run: Path, overwrite: bool) -> None:
+    """Make sure that the folder is empty, or holds this very run."""
+    path = run / "config.toml"
+    if overwrite and path.exists():
+        with checkpoint.storage_errors(run):
+            for entry in run.iterdir():
+                if entry.name != ".lock":
+                    shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+    if path.exists():
+        begun = (run / "metrics.jsonl").exists()  # before that there is nothing to lose
+        if begun and (found := differences(load_config(path), config)):
+            raise UsageError(
+                f"{run}: holds a run of another configuration ({'; '.join(found)}); "
+                "use these values again, choose another --out, or start afresh with --overwrite"
+            )
+        return
+    if strangers := sorted(p.name for p in run.iterdir() if p.name != ".lock"):
+        raise UsageError(f"{run}: holds {strangers[0]} and is no run of mtcli; choose another --out")
+    checkpoint.replace_file(path, to_toml(config).encode())
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Collect SIGTERM and Ctrl-C, so that a step can end and be saved; a second Ctrl-C leaves at once."""
+    received: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and received:
+            os._exit(128 + number)
+        received.append(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Trainer:
+    """The state of one run and the things one can do to it."""
+
+    def __init__(self, config: Config, run: Path, device: torch.device, data: Prepared):
+        self.config, self.run, self.device, self.data = config, run, device, data
+        lengths = data.train.src_lengths
+        self.info = ModelInfo(
+            model=config.model,
+            decode=config.decode,
+            src=config.data.src,
+            tgt=config.data.tgt,
+            src_vocab=data.tokenizer.src_size,
+            tgt_vocab=data.tokenizer.tgt_size,
+            joint=data.tokenizer.joint,
+            step=0,
+            longest_src=int(lengths.max()),
+        )
+        torch.manual_seed(_key(config.train.seed, "weights"))
+        self.model: Transformer = checkpoint.build_model(self.info).to(device)
+        self.optimizer = build_optimizer(config.train, self.model.parameters())
+        self.plan = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
+        self.state = State()
+        self.metrics = run / "metrics.jsonl"
+        bf16 = config.train.precision == "bf16" or (config.train.precision == "auto" and device.type == "cuda")
+        self.autocast = (lambda: torch.autocast(device.type, dtype=torch.bfloat16)) if bf16 else nullcontext
+
+    # ---- where it stands ----
+
+    def resume(self) -> bool:
+        """Go back to the newest whole checkpoint; False where there is none."""
+        found = checkpoint.latest(self.run / "checkpoints")
+        if found is None:
+            self._cut_metrics()
+            return False
+        checkpoint.set_parameters(self.model, found.model, found.path)
+        self._set_optimizer(found.optimizer)
+        known = {name: found.state[name] for name in State.__dataclass_fields__}
+        self.state = State(**known)
+        self.state.best = tuple(known["best"]) if known["best"] else None  # type: ignore[assignment]
+        self._cut_metrics()
+        if self.state.best_step:  # killed between a checkpoint and its publication
+            self._publish(self.state.best_step)
+        log.info("resuming at step %s", f"{self.state.step:,}")
+        return True
+
+    def start_from(self, model: Transformer, where: Path | None) -> None:
+        """Begin with another model's weights."""
+        try:
+            checkpoint.set_parameters(self.model, checkpoint.parameters(model), where or Path())
+        except Exception as error:
+            raise UsageError(f"--init: {error}; give the model section that model was trained with") from None
+        log.info("starting from the weights of %s", where)
+
+    def save(self) -> None:
+        """Write a checkpoint of this step, then delete those no longer needed."""
+        info = self.info.model_copy(update={"step": self.state.step})
+        checkpoint.write(
+            self.run / "checkpoints",
+            self.state.step,
+            checkpoint.model_bytes(checkpoint.parameters(self.model), info),
+            self._optimizer_tensors(),
+            asdict(self.state),
+        )
+        if self.state.best_step == self.state.step:
+            self._publish(self.state.step)
+        with checkpoint.storage_errors(self.run):
+            checkpoint.prune(self.run / "checkpoints", self.config.train.keep, self.state.best_step)
+
+    def _publish(self, step: int) -> None:
+        """Make the checkpoint of a step the run's model."""
+        content = (self.run / "checkpoints" / f"step-{step:08d}" / "model.safetensors").read_bytes()
+        target = self.run / "model.safetensors"
+        if not target.exists() or target.read_bytes() != content:
+            checkpoint.replace_file(target, content)
+
+    def _optimizer_tensors(self) -> Tensors:
+        names: dict[torch.Tensor, str] = {p: name for name, p in self.model.named_parameters()}
+        return {
+            f"{names[p]}/{key}": value
+            for p, state in self.optimizer.state.items()
+            for key, value in state.items()
+            if isinstance(value, torch.Tensor)
+        }
+
+    def _set_optimizer(self, tensors: Tensors) -> None:
+        parameters = dict(self.model.named_parameters())
+        for name, value in tensors.items():
+            parameter, _, key = name.rpartition("/")
+            p = parameters[parameter]
+            self.optimizer.state[p][key] = value.to(p.device) if value.dim() else value
+
+    def _cut_metrics(self) -> None:
+        """Forget what was measured after the checkpoint."""
+        with checkpoint.storage_errors(self.metrics), self.metrics.open("ab") as file:
+            file.truncate(self.state.metrics_bytes)
+
+    def _record(self, event: str, **values: Any) -> None:
+        line = json.dumps({"event": event, "step": self.state.step, **values}, ensure_ascii=False) + "\n"
+        with checkpoint.storage_errors(self.metrics), self.metrics.open("ab") as file:
+            file.write(line.encode())
+        self.state.metrics_bytes += len(line.encode())
+
+    # ---- the loop ----
+
+    def run_until_done(self, received: list[int]) -> None:
+        """Train until the budget is used or nothing improves; stop after a step once a signal is in `received`."""
+        settings, state = self.config.train, self.state
+        if state.finished and self._progress() >= 1:
+            log.info(
+                "%s: finished at step %s (%s); a larger --max-steps or --time trains on",
+                self.run,
+                f"{state.step:,}",
+                state.finished,
+            )
+            return
+        if state.finished:
+            state.finished, state.stale = None, 0
+        if not state.step:
+            self._record("data", **self.data.counts)
+            self._describe()
+        rows = self.plan.rows_from(Position(state.epoch, state.batch))
+        by_steps = settings.max_steps is not None
+        total = settings.max_steps if by_steps else int(settings.time or 0)
+        done = state.step if by_steps else int(state.seconds)
+        with progress_bar("training", total=total, unit=" steps" if by_steps else " s", initial=done) as bar:
+            while self._progress() < 1 and not self._stale():
+                started = time.monotonic()
+                self._step(rows)
+                if received:
+                    state.seconds += time.monotonic() - started
+                    self.save()
+                    name = signal.Signals(received[0]).name
+                    message = f"stopped by {name} at step {state.step:,}; run the same command again to go on"
+                    raise InterruptedTrainingError(message, received[0])
+                state.seconds += time.monotonic() - started
+                due = state.step % settings.valid_every == 0
+                if due:
+                    self._validate()
+                if due or state.step % settings.save_every == 0:
+                    self.save()
+                bar.update((state.step if by_steps else int(state.seconds)) - bar.n)
+        state.finished = "nothing improved" if self._stale() else "budget used"
+        if state.step % settings.valid_every:
+            self._validate()
+        self._record("end", reason=state.finished, best_step=state.best_step, seconds=round(state.seconds, 1))
+        self.save()
+        log.info(
+            "finished at step %s after %s (%s); the best model, of step %s, is in %s",
+            f"{state.step:,}",
+            _clock(state.seconds),
+            state.finished,
+            f"{state.best_step or state.step:,}",
+            self.run,
+        )
+
+    def _progress(self) -> float:
+        """The share of the budget that is used, 0 … 1; the last validation belongs to a budget of time."""
+        settings, shares = self.config.train, [0.0]
+        if settings.max_steps:
+            shares.append(self.state.step / settings.max_steps)
+        if settings.time:
+            shares.append(self.state.seconds / max(settings.time - 1.1 * self.state.validation_seconds, 1e-9))
+        return max(shares)
+
+    def _stale(self) -> bool:
+        return bool(self.config.train.patience) and self.state.stale >= self.config.train.patience
+
+    def _step(self, batches: Iterator[tuple[Any, Position]]) -> None:
+        """One optimiser step over `accumulate` batches, normalised by all their target tokens together."""
+        settings, state = self.config.train, self.state
+        drawn = [next(batches) for _ in range(settings.accumulate)]
+        tokens = sum(self.plan.target_tokens(rows) for rows, _ in drawn)
+        rate = learning_rate(settings, self.config.model.d_model, state.step + 1, self._progress())
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.model.train()
+        loss_sum = nll_sum = torch.zeros((), device=self.device)
+        for micro, (rows, _) in enumerate(drawn):
+            torch.manual_seed(_key(settings.seed, "dropout", state.step, micro))
+            batch = collate(self.data.train, rows).to(self.device)
+            loss, nll = self._loss(batch)
+            (loss / tokens).backward()
+            loss_sum, nll_sum = loss_sum + loss.detach(), nll_sum + nll
+        limit = settings.clip_norm or math.inf
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+        loss_value = float(loss_sum)
+        if not (math.isfinite(loss_value) and math.isfinite(float(norm))):
+            raise DivergedError(
+                f"step {state.step + 1:,}: the loss is {loss_value / tokens} and the gradient's norm {float(norm)}, "
+                f"on the training pairs {', '.join(str(r) for rows, _ in drawn for r in rows[:5])} …; "
+                "the last checkpoint is untouched; try a lower --set train.lr"
+            )
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        state.step += 1
+        state.epoch, state.batch = drawn[-1][1].epoch, drawn[-1][1].batch
+        state.loss, state.nll, state.tokens = state.loss + loss_value, state.nll + float(nll_sum), state.tokens + tokens
+        if state.step % LOG_EVERY == 0:
+            self._record(
+                "train",
+                epoch=state.epoch,
+                loss=state.loss / state.tokens,
+                nll=state.nll / state.tokens,
+                lr=rate,
+                grad_norm=float(norm),
+                tokens=state.tokens,
+                seconds=round(state.seconds, 3),
+            )
+            state.loss, state.nll, state.tokens = 0.0, 0.0, 0
+
+    def _loss(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Sums over the real target positions: smoothed cross-entropy, and negative log-likelihood."""
+        with self.autocast():
+            hidden = self.model.decode(batch.tgt_in, *self.model.encode(batch.src))
+            real = batch.tgt_out != PAD
+            smoothing = self.config.train.label_smoothing
+            return projected_loss(hidden[real], self.model.output.weight, batch.tgt_out[real], smoothing)
+
+    # ---- looking at it ----
+
+    def _validate(self) -> None:
+        """Loss, BLEU and chrF on the validation pairs, and three of their translations in the log."""
+        state, pairs = self.state, self.data.valid
+        if not pairs:
+            state.best_step = state.step
+            log.info("step %s: no validation pairs", f"{state.step:,}")
+            return
+        started = time.monotonic()
+        self.model.eval()
+        loss = self._validation_loss()
+        translator = Translator(self.model, self.data.tokenizer, self.info.longest_src)
+        greedy = replace(Options.of(self.config.decode), beam_size=1)
+        sources, references = [s for s, _ in pairs], [t for _, t in pairs]
+        hypotheses = [t.text for t in translator.translate(sources, greedy, total=len(pairs), warn=False)]
+        bleu, chrf = (s.value for s in evaluate.score(hypotheses, [references], metrics=("bleu", "chrf")))
+        if state.best is None or (bleu, -loss) > state.best:
+            state.best, state.best_step, state.stale = (bleu, -loss), state.step, 0
+        else:
+            state.stale += 1
+        shown = [0, len(pairs) // 2, len(pairs) - 1]
+        samples = [{"src": sources[i], "ref": references[i], "hyp": hypotheses[i]} for i in sorted(set(shown))]
+        state.validation_seconds = time.monotonic() - started
+        state.seconds += state.validation_seconds
+        self._record("valid", loss=loss, bleu=bleu, chrf=chrf, samples=samples, seconds=round(state.seconds, 3))
+        log.info(
+            "step %s, epoch %d, %s: valid loss %.3f, BLEU %.1f, chrF %.1f (greedy)%s",
+            f"{state.step:,}",
+            state.epoch + 1,
+            _clock(state.seconds),
+            loss,
+            bleu,
+            chrf,
+            ", the best yet" if state.best_step == state.step else "",
+        )
+        for sample in samples:
+            log.info("    %s → %s", sample["src"], sample["hyp"])
+
+    @torch.no_grad()
+    def _validation_loss(self) -> float:
+        """Negative log-likelihood of the validation pairs, in nats a target piece."""
+        tokenizer = self.data.tokenizer
+        src, tgt = (
+            tokenizer.encode_src([s for s, _ in self.data.valid]),
+            tokenizer.encode_tgt([t for _, t in self.data.valid]),
+        )
+        total, tokens = 0.0, 0
+        lengths = (torch.tensor([len(row) for row in side]).numpy() for side in (src, tgt))
+        for rows in plan_epoch(*lengths, batch_tokens=self.config.train.batch_tokens, key=None):
+            batch = Batch.of([src[r] for r in rows], [tgt[r] for r in rows]).to(self.device)
+            total += float(self._loss(batch)[1])
+            tokens += batch.tokens
+        return total / tokens
+
+    def _describe(self) -> None:
+        count = sum(p.numel() for p in self.model.parameters())
+        batches = len(self.plan.epoch(0))
+        log.info(
+            "%s: %s parameters, %s pieces, %s pairs in %s batches an epoch, %s validation pairs",
+            self.config.preset,
+            f"{count:,}",
+            f"{self.info.tgt_vocab:,}",
+            f"{len(self.data.train):,}",
+            f"{batches:,}",
+            f"{len(self.data.valid):,}",
+        )
+
+
+def _key(seed: int, purpose: str, *numbers: int) -> int:
+    """A seed for one draw: a function of what it is for, so that no history need be kept."""
+    text = ":".join(map(str, (seed, purpose, *numbers)))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "little")
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

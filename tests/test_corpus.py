@@ -1,0 +1,440 @@
+"""Readers as properties: the same pairs whatever holds them, lines in = lines out, and every pair accounted for."""
+
+import gzip
+import io
+import json
+import os
+import random
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from mtcli.corpus import (
+    Counts,
+    Source,
+    held_out,
+    held_out_size,
+    parse_source,
+    read_lines,
+    read_pairs,
+    source_files,
+    source_key,
+)
+from mtcli.errors import DataError, UsageError
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+here = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+# Text that has broken other tools: quotation marks, NA, every line separator but \n, spaces, joiners.
+NASTY = [
+    '"Hi', 'say "hi" and go', "NA", "null", "nan", "None", "a\u2028b", "a\u2029b", "a\u0085b", "a\vb\fc", "lone\rCR",
+    "end\r", "\u00a0nbsp\u00a0inside\u00a0x", "👩‍👩‍👧 family", "e\u0301 and é", "עברית \u200fx", "\ufeffmark",
+    "<pad></s>", "\\ud800", "{", "a,b", "#", "{}", "  wide  ", "", " ", "\u3000", "1e5", "2020-01-01", "x\u001cy",
+]  # fmt: skip
+texts = st.one_of(
+    st.sampled_from(NASTY),
+    st.text(st.characters(codec="utf-8", exclude_characters="\n\t\0"), max_size=20),
+)
+# A byte-order mark at the very start of a file is the file's, not the text's.
+pair_lists = st.lists(st.tuples(texts, texts), max_size=12).filter(
+    lambda pairs: not any(side.startswith("\ufeff") for side in (pairs[0] if pairs else ()))
+)
+
+
+def lines_of(texts):
+    return "".join(text + "\n" for text in texts).encode()
+
+
+def write_all_forms(folder: Path, pairs: list[tuple[str, str]]) -> list[str]:
+    """The same pairs in every form that needs no import of datasets."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sides = {"en": lines_of(a for a, _ in pairs), "de": lines_of(b for _, b in pairs)}
+    for language, raw in sides.items():
+        (folder / f"plain.{language}").write_bytes(raw)
+        (folder / f"packed.{language}.gz").write_bytes(gzip.compress(raw))
+    tsv = lines_of(f"{a}\t{b}" for a, b in pairs)
+    nested = [{"translation": {"de": b, "en": a}} for a, b in pairs]
+    flat = [{"id": i, "en": a, "de": b} for i, (a, b) in enumerate(pairs)]
+    (folder / "p.tsv").write_bytes(tsv)
+    (folder / "p.tsv.gz").write_bytes(gzip.compress(tsv))
+    (folder / "nested.jsonl").write_bytes(lines_of(map(json.dumps, nested)))
+    (folder / "flat.json.gz").write_bytes(gzip.compress(lines_of(json.dumps(r, ensure_ascii=False) for r in flat)))
+    struct = pa.struct([("en", pa.string()), ("de", pa.string())])
+    pq.write_table(
+        pa.table({"translation": pa.array([row["translation"] for row in nested], struct)}), folder / "n.parquet"
+    )
+    columns = {"de": pa.array([b for _, b in pairs], pa.string()), "en": pa.array([a for a, _ in pairs], pa.string())}
+    pq.write_table(pa.table(columns), folder / "f.parquet")
+    names = ["plain", "packed", "p.tsv", "p.tsv.gz", "nested.jsonl", "flat.json.gz", "n.parquet", "f.parquet"]
+    return [*(str(folder / name) for name in names), f"{folder}/plain.en,{folder}/packed.de.gz"]
+
+
+def read(spec, **options) -> list[tuple[str, str]]:
+    return list(read_pairs(str(spec), "en", "de", **options))
+
+
+def fails(spec, *words: str, **options) -> str:
+    """Reading `spec` fails with one line that holds every one of `words`; the line."""
+    with pytest.raises(DataError) as caught:
+        read(spec, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message, message
+    return message
+
+
+# every form, the same pairs
+
+
+@here
+@example([(text, "x") for text in NASTY if not text.startswith("\ufeff")])
+@given(pair_lists)
+def test_every_form_gives_the_same_pairs(tmp_path, pairs):
+    expected = [(a.strip(), b.strip()) for a, b in pairs if a.strip() and b.strip()]
+    for spec in write_all_forms(tmp_path, pairs):
+        counts = Counts()
+        assert read(spec, counts=counts) == expected, spec
+        assert counts.read == len(pairs) == counts.used + sum(counts.skipped.values()), spec
+        assert counts.used == len(expected), spec
+        assert read(spec, swap=True) == [(b, a) for a, b in expected], spec
+
+
+def test_tabs_inside_survive_where_the_form_can_hold_them(tmp_path):
+    pairs = [("a\tb", "c"), ("d", "e\tf\tg")]
+    for spec in write_all_forms(tmp_path, pairs):
+        if ".tsv" not in spec:
+            assert read(spec) == pairs, spec
+
+
+def test_local_folder_through_datasets(tmp_path):
+    pairs = [(a, b) for a, b in zip(NASTY, reversed(NASTY), strict=True) if a.strip() and b.strip()]
+    pairs = [(a.strip(), b.strip()) for a, b in pairs]
+    folders = [tmp_path / name for name in ("parquet", "jsonl", "tsv")]
+    for folder in folders:
+        folder.mkdir()
+    write_all_forms(folders[0], pairs)
+    (folders[1] / "train.jsonl").write_bytes((folders[0] / "nested.jsonl").read_bytes())
+    (folders[1] / "test.jsonl").write_text('{"translation": {"en": "held", "de": "out"}}\n')
+    (folders[2] / "train.tsv").write_bytes(b"en\tde\n" + (folders[0] / "p.tsv").read_bytes())
+    for file in folders[0].iterdir():
+        if file.name != "n.parquet":
+            file.unlink()
+    # In a process of its own: datasets reads its environment when imported.
+    script = (
+        "import json, sys; from mtcli.corpus import read_pairs\n"
+        "print(json.dumps([list(read_pairs(spec, 'en', 'de')) for spec in sys.argv[1:]]))"
+    )
+    specs = [*map(str, folders), f"{folders[1]}#test"]
+    cache = str(tmp_path / "cache")
+    done = subprocess.run(
+        [sys.executable, "-c", script, *specs],
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": cache, "HF_HOME": cache},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *read_back, held = [[tuple(pair) for pair in one] for one in json.loads(done.stdout)]
+    assert held == [("held", "out")]
+    for folder, found in zip(folders, read_back, strict=True):
+        assert found == pairs, folder.name
+    assert source_files(str(folders[1]), "en", "de") == [folders[1] / "test.jsonl", folders[1] / "train.jsonl"]
+
+
+def test_hub_that_does_not_answer_is_one_line(monkeypatch):
+    import datasets
+
+    def refuse(*_args, **_options):
+        raise ConnectionError("no route\nto host")
+
+    monkeypatch.setattr(datasets, "load_dataset_builder", refuse)
+    fails("nobody-here/nothing:de-en", "nobody-here/nothing:de-en", "no route to host", "connection")
+    fails("nobody-here/nothing", "nobody-here/nothing.en")
+    assert source_files("nobody-here/nothing:de-en", "en", "de") == []
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason=f"needs the shared data sets in {DATA}")
+def test_real_data():
+    counts = Counts()
+    pairs = read(DATA / "tatoeba" / "en-es.tsv.gz", counts=counts)
+    assert len(pairs) == counts.read == counts.used == 118_964
+    held = held_out(pairs, None, None, seed=1)
+    assert (held.n_pairs, held.n_valid, held.n_test) == (118_964, 1000, 1000)
+    sides: dict[str, set[str]] = {"train": set(), "valid": set(), "test": set()}
+    for src, _ in pairs:
+        sides[held.split_of(src)].add(src.casefold())
+    assert not sides["train"] & (sides["valid"] | sides["test"])
+    assert not sides["valid"] & sides["test"]
+    assert len(read(DATA / "multi30k" / "train")) == 29_000
+
+
+# lines
+
+
+@here
+@example([*NASTY])
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n\0"), max_size=20), min_size=1))
+def test_lines_in_are_lines_out(texts):
+    if texts[0].startswith("\ufeff"):
+        texts[0] = "x" + texts[0]
+    # Without a \r at the end, lines with either ending are the same; the last may lack it.
+    texts = [text.rstrip("\r") for text in texts]
+    for end in ("\n", "\r\n"):
+        raw = "".join(text + end for text in texts).encode()
+        assert list(read_lines(io.BytesIO(raw))) == texts
+        if texts[-1]:
+            assert list(read_lines(io.BytesIO(raw[: -len(end)]))) == texts
+
+
+def test_a_carriage_return_goes_only_before_a_newline():
+    assert list(read_lines(io.BytesIO(b"a\r\r\nb\rc\nd\r"))) == ["a\r", "b\rc", "d\r"]
+
+
+def test_a_stream_is_not_closed_and_lends_its_name(tmp_path):
+    stream = io.BytesIO(b"ok\nbad \xff\n")
+    with pytest.raises(DataError, match=r"^stdin:2: byte 5 is not UTF-8.*--replace"):
+        list(read_lines(stream, name="stdin"))
+    assert not stream.closed
+    with pytest.raises(DataError, match=r"missing\.txt: cannot read it \(No such file"):
+        list(read_lines(tmp_path / "missing.txt"))
+    with pytest.raises(DataError, match="Is a directory"):
+        list(read_lines(tmp_path))
+
+
+def test_replace_counts_what_it_put_in():
+    counts = Counts()
+    raw = b"ok\n" + "was \ufffd".encode() + b"\xff\xfe x \xe2\x82\n"
+    assert list(read_lines(io.BytesIO(raw), replace=True, counts=counts)) == ["ok", "was \ufffd\ufffd\ufffd x \ufffd"]
+    assert counts.replaced == 3
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_byte_order_mark_is_dropped_once_with_a_notice(tmp_path, pack):
+    raw = b"\xef\xbb\xbfa\tb\n\xef\xbb\xbfc\td\n"
+    path = tmp_path / ("p.tsv.gz" if pack else "p.tsv")
+    path.write_bytes(gzip.compress(raw) if pack else raw)
+    counts = Counts()
+    assert read(path, counts=counts) == [("a", "b"), ("\ufeffc", "d")]
+    assert len(counts.notices) == 1
+    assert "byte-order mark" in counts.notices[0]
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b"a\tb\nc\td \xe9t\xe9\n", [":2: byte 5 ", "UTF-8", "--replace"]),
+        (b"a\tb\nc\td\0\n", [":2: byte 4 is NUL"]),
+        ("a\tb\n".encode("utf-16"), ["UTF-16", "iconv"]),
+        ("a\tb\n".encode("utf-16-le"), ["UTF-16", "iconv"]),
+        ("a\tb\n".encode("utf-16-be"), ["UTF-16", "iconv"]),
+        (gzip.compress(b"a\tb\n"), ["gzip", "p.tsv.gz"]),
+        (b"a\tb\nno tab\n", [":2: one column", "tab"]),
+    ],
+    ids=["invalid", "nul", "utf-16", "utf-16-le", "utf-16-be", "gzip", "one-column"],
+)
+def test_broken_text_names_the_place(tmp_path, raw, words):
+    (tmp_path / "p.tsv").write_bytes(raw)
+    fails(tmp_path / "p.tsv", str(tmp_path / "p.tsv"), *words)
+
+
+def test_damaged_gzip(tmp_path):
+    packed = gzip.compress(random.Random(1).randbytes(5000).hex().encode() + b"\ta\n")
+    flipped = bytes([*packed[:-6], packed[-6] ^ 1, *packed[-5:]])  # the checksum
+    for raw in (packed[:-9], packed[: len(packed) // 2], flipped, b"a\tb\n", b""):
+        (tmp_path / "p.tsv.gz").write_bytes(raw)
+        fails(tmp_path / "p.tsv.gz", "p.tsv.gz: damaged gzip data")
+
+
+# pairs
+
+
+@pytest.mark.parametrize(("left", "right"), [(3, 5), (5, 3), (0, 2), (2, 0), (4, 5)])
+def test_unequal_files_name_both_counts(tmp_path, left, right):
+    (tmp_path / "t.en").write_bytes(b"x\n" * left)
+    (tmp_path / "t.de").write_bytes(b"y\n" * right)
+    fails(tmp_path / "t", f"t.en has {left} lines", f"t.de has {right}")
+
+
+def test_empty_sides_never_shift_their_neighbours(tmp_path):
+    (tmp_path / "t.en").write_text("1\n\n3\n \n5\n\n")
+    (tmp_path / "t.de").write_text("eins\nzwei\n\n\nfünf\n\u00a0\n")
+    counts = Counts()
+    assert read(tmp_path / "t", counts=counts) == [("1", "eins"), ("5", "fünf")]
+    assert counts == Counts(read=6, used=2, skipped={"one side empty": 2, "both sides empty": 2})
+
+
+def test_empty_files_give_no_pairs(tmp_path):
+    for name in ("t.en", "t.de", "t.tsv", "t.jsonl"):
+        (tmp_path / name).touch()
+    for name in ("t", "t.tsv", "t.jsonl"):
+        assert read(tmp_path / name) == []
+
+
+def test_further_columns_and_blank_lines_of_a_tsv(tmp_path):
+    (tmp_path / "p.tsv").write_text('a\tb\tCC-BY\tx\n\n"c\t"d"\n')
+    counts = Counts()
+    assert read(tmp_path / "p.tsv", counts=counts) == [("a", "b"), ('"c', '"d"')]
+    assert counts.skipped == {"both sides empty": 1}
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('{"en": "a"}', ["no 'de'", "found 'en'", "--tgt"]),
+        ('{"translation": {"en": "a", "fr": "b"}}', ["no 'de'", "found 'en', 'fr'"]),
+        ('{"en": "a", "de": 5}', ["'de' is int"]),
+        ('{"en": null, "de": "b"}', ["'en' is NoneType"]),
+        ('{"en": "a", "de": ["b"]}', ["'de' is list"]),
+        ('{"en": "a", "de": "b"', ["not JSON"]),
+        ("[" * 100_000, ["2: "]),
+        ('["a", "b"]', ["not an object"]),
+        (r'{"en": "a", "de": "\ud800"}', ["'de'", "surrogate"]),
+        (r'{"en": "a\u0000", "de": "b"}', ["'en'", "NUL"]),
+    ],
+)
+def test_json_that_is_not_a_pair(tmp_path, line, words):
+    (tmp_path / "p.jsonl").write_text('{"en": "a", "de": "b"}\n' + line + "\n")
+    fails(tmp_path / "p.jsonl", "p.jsonl:2: ", *words)
+
+
+def test_a_line_break_inside_a_field_is_a_space(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [{"en": "a\nb", "de": "c\r\nd\re"}, {"en": "x", "de": "y"}]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "p.parquet")
+    for name in ("p.jsonl", "p.parquet"):
+        counts = Counts()
+        assert read(tmp_path / name, counts=counts) == [("a b", "c d\re"), ("x", "y")]
+        assert len(counts.notices) == 1
+        assert "1 pairs hold a line break" in counts.notices[0]
+
+
+def test_parquet_that_is_not_pairs(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "p.parquet"
+    path.write_bytes(b"PAR1 no more")
+    fails(path, "not readable as Parquet")
+    pq.write_table(pa.table({"en": ["a"], "fr": ["b"]}), path)
+    fails(path, "no 'de'", "'en', 'fr'")
+    pq.write_table(pa.table({"en": ["a", "b"], "de": ["c", None]}), path)
+    fails(path, "row 2: 'de' is NoneType")
+    text = pa.Array.from_buffers(pa.string(), 2, pa.array([b"a", b"\xff"]).buffers())
+    pq.write_table(pa.table({"en": text, "de": ["c", "d"]}), path)
+    fails(path, "utf-8")
+
+
+# names
+
+
+def test_what_was_looked_for_is_listed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("data").mkdir()
+    fails("data/train", "data/train: no data/train, data/train.en, data/train.en.gz, data/train.de, data/train.de.gz")
+    fails("nothing", "nothing.en", "Hub name")
+    fails("no/such.tsv", "no no/such.tsv")
+    fails("a.en,b.de", "no a.en, b.de;")
+    Path("data/train.en").touch()
+    fails("data/train", "found data/train.en but no data/train.de or data/train.de.gz", "--tgt")
+    Path("pairs.csv").touch()
+    fails("pairs.csv", "rename it to .tsv")
+
+
+def test_a_missing_source_fails_before_the_first_pair():
+    with pytest.raises(DataError):
+        read_pairs("nothing", "en", "de")
+    with pytest.raises(DataError):
+        source_files("nothing", "en", "de")
+
+
+@pytest.mark.parametrize("name", ["with space", "a,b", "x:y", "x#y", "a@2", "new\nline", "ünï", "bad\udcff"])
+def test_odd_paths(tmp_path, name):
+    for language in ("en", "de"):
+        (tmp_path / f"{name}.{language}").write_text(f"{language}\n")
+    (tmp_path / f"{name}.tsv").write_text("en\tde\n")
+    first, second = tmp_path / f"{name}.en", tmp_path / f"{name}.de"
+    for spec in (tmp_path / name, tmp_path / f"{name}.tsv", f"{first},{second}"):
+        assert read(spec) == [("en", "de")]
+    assert source_files(str(tmp_path / name), "en", "de") == [first, second]
+    assert parse_source(str(tmp_path / name)) == Source(str(tmp_path / name))
+    assert parse_source(f"{tmp_path / name}@3") == Source(str(tmp_path / name), 3.0)
+
+
+def test_files_in_the_wrong_order_are_noticed(tmp_path):
+    (tmp_path / "a.de").write_text("eins\n")
+    (tmp_path / "a.en").write_text("one\n")
+    counts = Counts()
+    assert read(f"{tmp_path}/a.de,{tmp_path}/a.en", counts=counts) == [("eins", "one")]
+    assert "--swap" in counts.notices[0]
+
+
+def test_weights(tmp_path):
+    assert parse_source("data/train") == Source("data/train", 1.0)
+    assert parse_source("data/train@2.5") == Source("data/train", 2.5)
+    assert parse_source("wmt/wmt14:de-en@3") == Source("wmt/wmt14:de-en", 3.0)
+    assert parse_source("me@home/train") == Source("me@home/train")
+    for weight in ("0", "-1", "nan", "inf"):
+        with pytest.raises(UsageError, match="weight"):
+            parse_source(f"data/train@{weight}")
+    (tmp_path / "p@2.tsv").touch()
+    assert parse_source(f"{tmp_path}/p@2.tsv").weight == 1.0
+    assert parse_source(f"{tmp_path}/p@2") == Source(f"{tmp_path}/p@2")
+
+
+# held-out sets
+
+words = st.sampled_from(["Go", "go", "GO", "go  now", "Go now", "É", "e\u0301", "Straße", "STRASSE", "x", "y", "z"])
+corpora = st.lists(st.tuples(st.one_of(words, st.text("abc ", max_size=6)), st.just("t")), max_size=120)
+
+
+@here
+@given(corpora, st.integers(0, 30), st.integers(0, 30), st.integers(-5, 2**70), st.randoms())
+def test_held_out_sets_by_source(pairs, valid, test, seed, shuffler):
+    held = held_out(iter(pairs), valid, test, seed)
+    splits = [held.split_of(src) for src, _ in pairs]
+    assert held.n_pairs == len(pairs)
+    assert splits.count("valid") == held.n_valid <= min(valid, len(pairs) // 10)
+    assert splits.count("test") == held.n_test <= min(test, len(pairs) // 10)
+    assert len(pairs) >= 20 or set(splits) <= {"train"}
+    by_key: dict[str, set[str]] = {}
+    for (src, _), split in zip(pairs, splits, strict=True):
+        by_key.setdefault(source_key(src), set()).add(split)
+    assert all(len(split) == 1 for split in by_key.values())
+    shuffled = pairs[:]
+    shuffler.shuffle(shuffled)
+    assert held_out(shuffled, valid, test, seed) == held
+
+
+def test_held_out_sizes_and_seeds():
+    pairs = [(f"sentence {i}", "x") for i in range(5000)]
+    one, two = (held_out(pairs, None, 50, seed) for seed in (1, 2))
+    assert (one.n_valid, one.n_test) == (100, 50)
+    assert one.test != two.test
+    assert not one.test & one.valid
+    assert one.valid == held_out(pairs, None, 80, 1).valid  # one set's size does not move the other
+    assert held_out(pairs[:20], None, None, 1).n_valid == 1
+    assert held_out(pairs[:1], None, None, 1).split_of("sentence 0") == "train"
+    assert held_out([("same", "x")] * 500, None, None, 1).n_test == 0
+    rare = held_out([("same", "x")] * 19 + [("rare", "x")], None, None, 1)  # never in two sets
+    assert (rare.n_valid, rare.n_test) == (0, 1)
+    assert [held_out_size(n) for n in (0, 19, 20, 100, 5000, 10**7)] == [0, 0, 1, 2, 100, 1000]
+
+
+def test_source_key():
+    assert source_key("  Él  está\u00a0AQUÍ ") == source_key(unicodedata.normalize("NFD", "él está aquí"))
+    assert source_key("a b") != source_key("ab")
+
+
+def test_importing_the_reader_loads_neither_torch_nor_datasets():
+    script = "import sys, mtcli.corpus; sys.exit(bool({'torch', 'datasets', 'pyarrow'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
