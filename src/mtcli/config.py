@@ -224,6 +224,11 @@ def build(file: Path | None = None, options: Mapping[str, Any] | None = None, se
     layers = [_read(file) if file else {}]
     layers.append(_nested({k: v for k, v in (options or {}).items() if v is not None}))
     layers += [_parse_set(text) for text in sets]
+    if any("train" in layer.get("data", {}) for layer in layers[1:]):  # the file's other splits belong to its corpus
+        layers[0] = {
+            **layers[0],
+            "data": {k: v for k, v in layers[0].get("data", {}).items() if k not in ("valid", "test", "note")},
+        }
     given: Values = {}
     for layer in layers:
         given = _merge(given, layer)

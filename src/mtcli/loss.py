@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-CHUNK = 1024
-"""Rows of logits that exist at one time; 1,024 × 10,000 pieces are 40 MB."""
+CHUNK = 512
+"""Rows of logits that exist at one time; 512 × 10,000 pieces are 20 MB, which a CPU's caches serve best."""
 
 
 def reference_loss(logits: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
@@ -44,14 +44,16 @@ class _ProjectedLoss(torch.autograd.Function):
         for first in range(0, hidden.size(0), CHUNK):
             h, t = hidden[first : first + CHUNK], target[first : first + CHUNK, None]
             logits = (h @ weight.t()).to(loss.dtype)
-            log_z = logits.logsumexp(dim=-1, keepdim=True)
-            nll = (log_z - logits.gather(1, t)).sum()
-            uniform = (log_z.squeeze(1) - logits.mean(dim=-1)).sum()
-            loss += (1 - smoothing) * nll + smoothing * uniform
+            logits.sub_(logits.amax(dim=-1, keepdim=True))
+            gold, mean = logits.gather(1, t), logits.mean(dim=-1, keepdim=True)
+            exp = logits.exp_()  # in place, and the only exponential: its sum gives the loss, its share the gradient
+            z = exp.sum(dim=-1, keepdim=True)
+            nll = (z.log() - gold).sum()
+            loss += (1 - smoothing) * nll + smoothing * (z.log() - mean).sum()
             total_nll += nll
             if grad_hidden is None or grad_weight is None:
                 continue
-            error = logits.sub_(log_z).exp_().sub_(smoothing / V)
+            error = exp.div_(z).sub_(smoothing / V)
             error.scatter_add_(1, t, torch.full_like(t, -(1 - smoothing), dtype=error.dtype))
             error = error.to(hidden.dtype)
             torch.mm(error, weight, out=grad_hidden[first : first + CHUNK])

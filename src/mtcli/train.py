@@ -28,7 +28,7 @@ from mtcli.checkpoint import ModelInfo, Tensors
 from mtcli.config import Config, differences, to_toml
 from mtcli.config import load as load_config
 from mtcli.distributed import describe
-from mtcli.errors import DivergedError, InterruptedTrainingError, UsageError
+from mtcli.errors import DataError, DivergedError, InterruptedTrainingError, UsageError
 from mtcli.loss import projected_loss
 from mtcli.model import Transformer
 from mtcli.optim import build_optimizer, learning_rate
@@ -96,7 +96,10 @@ def train(
     with checkpoint.lock(run):
         _claim(config, run, overwrite)
         initial = checkpoint.load_model(init) if init else None
-        data = prepare(config, run, init=initial[2] if initial else None)
+        try:
+            data = prepare(config, run, init=initial[2] if initial else None)
+        except DataError as error:
+            raise DataError(f"{error} ({config.data.note})" if config.data.note else str(error)) from None
         trainer = Trainer(config, run, device, data)
         if not trainer.resume() and initial:
             trainer.start_from(initial[0], init)

@@ -1,7 +1,9 @@
 """The built-in English–Spanish corpus: a lexicon and a grammar of our own, and the pairs they generate.
 
-`lexicon` holds the words, `inflection` how they change, `grammar` phrases and clauses in both languages, `templates`
-the kinds of sentence and how many of each; this module makes the corpus and holds sentences out.
+Read in this order: `lexicon` (the words), `inflection` (how they change), `grammar` (phrases and clauses in both
+languages at once), `dealer` (balanced draws), `parts` (what the templates share), then the templates themselves in
+`actions`, `states`, `questions`, `numbers` and `phrases`; `templates` says how many pairs of each. This module makes
+the corpus and holds sentences out.
 """
 
 from __future__ import annotations
@@ -64,12 +66,14 @@ def _words(pair: Pair) -> list[str]:
 
 def _split(deal: Dealer, pairs: list[Pair], kept_in_train: set[str]) -> DemoCorpus:
     groups: dict[str, list[Pair]] = {}
-    for pair in deal.shuffled(pairs):
+    for pair in pairs:
         groups.setdefault(source_key(pair[0]), []).append(pair)
     left = Counter(word for pair in pairs for word in _words(pair))
     held_out: list[Pair] = []
     train: list[Pair] = []
-    for key, group in groups.items():
+    # Drawn by sentence, not by pair, or the greetings, with their many writings, would be held out most.
+    for key in deal.shuffled(list(groups)):
+        group = groups[key]
         cost = Counter(word for pair in group for word in _words(pair))
         answerable = all(left[word] - n >= _SEEN_ENOUGH for word, n in cost.items())
         if len(held_out) < 2 * HELD_OUT and key not in kept_in_train and answerable:

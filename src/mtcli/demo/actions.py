@@ -37,7 +37,6 @@ from mtcli.demo.parts import (
     a_subject,
     a_thing,
     an_infinitive,
-    asking,
     at_some_time,
     named,
     someone,
@@ -57,8 +56,7 @@ _MOVES = tuple((verb, tense, person) for verb in MOTION for tense in verb.tenses
 def action(deal: Dealer) -> Pair:
     """Somebody does something to something: present, past, future; statement, negation, question."""
     verb, tense, person = deal.deal(_ACTIONS)
-    negative, question = a_form(deal)
-    question = asking(question, person)
+    negative, question = a_form(deal, person)
     when = ("", "")
     adverb = ("", "")
     if verb.en not in STATIVE:
@@ -77,8 +75,7 @@ def action(deal: Dealer) -> Pair:
 def motion(deal: Dealer) -> Pair:
     """Somebody goes, lives, sleeps somewhere, perhaps with somebody."""
     verb, tense, person = deal.deal(_MOVES)
-    negative, question = a_form(deal)
-    question = asking(question, person)
+    negative, question = a_form(deal, person)
     rest = a_place(deal, verb)
     if deal.chance(0.2):
         companion = named(deal) if deal.chance(0.4) else someone(deal)
@@ -92,8 +89,8 @@ def motion(deal: Dealer) -> Pair:
 def progressive(deal: Dealer) -> Pair:
     """I am eating an apple, estoy comiendo una manzana."""
     verb, rest = an_infinitive(deal, _PROGRESSIVE, _MOVING)
-    negative, question = a_form(deal)
     subject = a_subject(deal, deal.deal(PERSONS))
+    negative, question = a_form(deal, subject.person)
     if deal.chance(0.2):
         rest = then(rest, ("now", "ahora"))
     not_ = "not" if negative else ""
@@ -116,8 +113,8 @@ def modal(deal: Dealer) -> Pair:
     """I can, want to, have to, am going to do something: an infinitive in Spanish."""
     en_modal, es_modal, link = deal.deal(_MODALS)
     verb, rest = an_infinitive(deal)
-    negative, question = a_form(deal)
     subject = a_subject(deal, deal.deal(PERSONS))
+    negative, question = a_form(deal, subject.person)
     base = words(verb.en, rest[0])
     not_ = "not" if negative else ""
     if en_modal in ("can", "must"):
@@ -154,9 +151,8 @@ def pronoun_object(deal: Dealer) -> Pair:
     verb, (en_object, clitic) = deal.deal(_PRONOUN_OBJECTS)
     person = deal.choice([p for p in PERSONS if p not in _SAME_PERSON.get(en_object, ())])
     tense = deal.choice(verb.tenses)
-    negative, question = a_form(deal)
+    negative, question = a_form(deal, person)
     when = at_some_time(deal, tense, 0.3 if verb.en not in STATIVE else 0)
-    question = asking(question, person)
     # The clitic stands where always and never do, before the verb: "ella no la ve".
     pair = clause(a_subject(deal, person), verb, then((en_object, ""), when), tense, negative, question, ("", clitic))
     return written(deal, pair, negative, question)
@@ -192,7 +188,7 @@ _LIKE_PRONOUN = ("me", "te", "le", "nos", "les")
 def like(deal: Dealer) -> Pair:
     """I like apples, me gustan las manzanas: the thing liked is the Spanish subject."""
     subject = a_subject(deal, deal.deal(PERSONS))
-    negative, question = a_form(deal)
+    negative, question = a_form(deal, subject.person)
     if deal.chance(0.3):
         verb, rest = an_infinitive(deal, _PLEASANT)
         en_liked, es_liked, many = words("to", verb.en, rest[0]), words(verb.es, rest[1]), False
@@ -200,7 +196,8 @@ def like(deal: Dealer) -> Pair:
         noun = deal.deal(_LIKED)
         many = not noun.mass
         if many and deal.chance(0.4):
-            thing = a_thing(deal, noun, 0.2, bare=False)
+            some = deal.chance(0.5)
+            thing = noun_phrase(deal.choice(("these", "those", "my") if some else ("this", "that", "the")), noun, some)
             en_liked, es_liked, many = thing.en, thing.es, thing.plural
         else:
             en_liked, es_liked = noun_phrase("", noun, many).en, noun_phrase("the", noun, many).es
@@ -225,7 +222,7 @@ _ORDERS = tuple(
 def order(deal: Dealer) -> Pair:
     """Open the door! Do not open the door, please."""
     verb = deal.deal(_ORDERS)
-    negative = deal.chance(0.3)
+    negative = deal.chance(0.45)
     thing = a_thing(deal, deal.deal(verb.objects), 0.15)
     if thing.es.startswith(("tu ", "tus ")) and deal.chance(0.7):
         thing = noun_phrase("the", deal.deal(verb.objects))

@@ -245,15 +245,17 @@ def sentence(pair: Pair, mark: str = ".", opening: Pair = ("", "")) -> Pair:
 CASINGS = ("title", "lower", "sentence", "upper")
 
 
-def cased(text: str, casing: str) -> str:
-    """Return the text in one of four capitalisations: Hello World, hello world, Hello world, HELLO WORLD."""
+def cased(pair: Pair, casing: str) -> Pair:
+    """Return the pair in one of four capitalisations: Hello World, hello world, Hello world, HELLO WORLD."""
     if casing == "upper":
-        return text.upper()
+        return pair[0].upper(), pair[1].upper()
     if casing == "lower":
-        return text.lower()
-    if casing == "sentence":
-        return capital(text)
-    return " ".join(capital(word) for word in text.split(" "))
+        return pair[0].lower(), pair[1].lower()
+    # One English word has no title case of its own: "Please" must not be both "Por favor" and "Por Favor".
+    if casing == "sentence" or " " not in pair[0]:
+        return capital(pair[0]), capital(pair[1])
+    en, es = (" ".join(capital(word) for word in text.split(" ")) for text in pair)
+    return en, es
 
 
 # Between and after a greeting and the one greeted: (separator, mark).
@@ -263,8 +265,8 @@ GREETING_STYLES = ((" ", ""), (" ", "!"), (", ", "!"), (", ", ""), (", ", "."), 
 def greeting(words_: Pair, vocative: Pair, casing: str, style: tuple[str, str]) -> Pair:
     """Return a greeting and the one greeted, capitalised alike: "Good Night, Moon!", "¡Buenas Noches, Luna!"."""
     separator, mark = style
-    en, es = (cased(g + separator + v, casing) for g, v in zip(words_, vocative, strict=True))
-    return exclaimed((en, es), mark)
+    pair = words_[0] + separator + vocative[0], words_[1] + separator + vocative[1]
+    return exclaimed(cased(pair, casing), mark)
 
 
 def exclaimed(pair: Pair, mark: str) -> Pair:

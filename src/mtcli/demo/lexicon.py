@@ -135,8 +135,8 @@ _PAINTED = "@clothes @dishes @vehicle table chair door bag box ball lamp house"
 
 # english | spanish | ser or estar | comparative ("" for none) | nouns described
 _ADJECTIVE_TABLE = f"""
-big | grande | ser | bigger | @animal @furniture @vehicle @building @room city island lake tree box bag star cloud
-small | pequeño | ser | smaller | @animal @furniture @vehicle @building @room @dishes village lake island tree box key
+big | grande | ser | bigger | @animal @furniture @vehicle @building @room city island lake box bag star cloud
+small | pequeño | ser | smaller | @animal @furniture @vehicle @building @room @dishes village lake island box key
 new | nuevo | ser | newer | @clothes @vehicle @text @instrument phone computer bed lamp house school bridge
 old | viejo | ser | older | {_PEOPLE} dog cat horse @vehicle house church bridge book hat table piano tree city
 young | joven | ser | younger | {_PEOPLE}
@@ -201,7 +201,7 @@ sell | sold | vender | @food @dish @clothes @vehicle house book flower phone gui
 see | saw | ver | {_PEOPLE} @animal @nature @vehicle @land museum church school | paf
 open | opened | abrir | door window box letter bag bottle book store | paf
 close | closed | cerrar | door window box bag bottle book store | paf
-clean | cleaned | limpiar | @furniture @room @vehicle house school store church | paf
+clean | cleaned | limpiar | @furniture @room @vehicle house school store hotel | paf
 look for | looked for | buscar | @thing @clothes @text {_PEOPLE} @animal hotel restaurant bank | paf
 find | found | encontrar | @thing @clothes @text {_PEOPLE} @animal hotel restaurant answer problem | paf
 make | made | hacer | cake sandwich cookie soup salad coffee tea bread dress juice cheese | paf
@@ -235,11 +235,11 @@ travel | traveled | viajar | to a | city village island beach mountain sea | paf
 arrive | arrived | llegar | at a | @building park beach village bridge | paf
 return | returned | volver | to a | @building village city kitchen garden park island | paf
 leave | left | salir | - de | @building @room park | paf
-live | lived | vivir | in en | house city village forest island hotel | paf
+live | lived | vivir | in en | house city village forest hotel | paf
 work | worked | trabajar | in en | @building kitchen garden city village | paf
-sleep | slept | dormir | in en | house hotel room garden car train park | paf
+sleep | slept | dormir | in en | house hotel room garden car kitchen park | paf
 swim | swam | nadar | in en | lake river sea | paf
-run | ran | correr | in en | park street garden forest city beach | paf
+run | ran | correr | in en | park street garden forest city | paf
 """
 
 _TENSES = {"p": "present", "a": "past", "f": "future"}

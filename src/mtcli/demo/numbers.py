@@ -36,7 +36,8 @@ from mtcli.demo.parts import (
     then,
 )
 
-_NUMBERS = tuple(range(101))
+# One changes with the gender after it, so these are met more often.
+_NUMBERS = (*range(101), 0, 21, 21, 21, 31, 41, 51, 100)
 _AGES = tuple(range(18, 82))
 _MEASURED = nouns(
     "@text @clothes @dishes @animal @food chair table window door key pencil photo flower ticket house tree star song"
@@ -49,7 +50,7 @@ def number(deal: Dealer) -> Pair:
     kind = deal.below(5)
     if kind == 0:
         casing = deal.deal(CASINGS)
-        return cased(english_number(n), casing), cased(spanish_number(n), casing)
+        return cased((english_number(n), spanish_number(n)), casing)
     if kind == 1:
         other = deal.deal(_SMALL_NUMBERS)
         first = n % 60

@@ -152,12 +152,7 @@ def written(deal: Dealer, pair: Pair, negative: bool, question: bool) -> Pair:
 _FORMS = ("statement",) * 5 + ("negative",) * 2 + ("question",) * 2
 
 
-def asking(question: bool, person: int) -> bool:
-    """Return whether to ask: one seldom asks what one does oneself."""
-    return question and person != 0
-
-
-def a_form(deal: Dealer) -> tuple[bool, bool]:
-    """Return (negative, question) of a statement, a negation or a question."""
+def a_form(deal: Dealer, person: int = 2) -> tuple[bool, bool]:
+    """Return (negative, question) of a statement, a negation or, as one seldom asks about oneself, a question."""
     form = deal.deal(_FORMS)
-    return form == "negative", form == "question"
+    return form == "negative", form == "question" and person != 0

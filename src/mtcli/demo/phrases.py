@@ -19,6 +19,7 @@ from mtcli.demo.inflection import (
     agree,
 )
 from mtcli.demo.lexicon import (
+    ADJECTIVES,
     FIXED_SENTENCES,
     GREETINGS,
     NAMES,
@@ -30,12 +31,16 @@ from mtcli.demo.parts import (
     a_thing,
     an_adjective,
 )
-from mtcli.demo.states import ALL_ADJECTIVES
+
+_STRIKING = tuple(
+    adjective for adjective in ADJECTIVES.values()
+    if adjective.comparative or adjective.en in ("delicious", "dirty", "clean", "happy", "sad", "cold")
+)  # fmt: skip
 
 
 def exclamation(deal: Dealer) -> Pair:
     """What a beautiful house! ¡Qué casa tan bonita!"""
-    adjective = deal.deal(ALL_ADJECTIVES)
+    adjective = deal.deal(_STRIKING)
     noun = deal.deal(adjective.describes)
     plural = not noun.mass and not noun.single and deal.chance(0.3)
     phrase = noun_phrase("" if plural or noun.mass else "a", noun, plural, adjective)
@@ -55,7 +60,7 @@ def caption(deal: Dealer) -> Pair:
             False,
             an_adjective(deal, noun, 0.5),
         )
-    return cased(phrase.en, casing), cased(phrase.es, casing)
+    return cased((phrase.en, phrase.es), casing)
 
 
 _CAPTIONED = tuple(noun for noun in NOUNS.values() if noun.category not in ("mind", "language"))
@@ -63,9 +68,9 @@ _CAPTIONED = tuple(noun for noun in NOUNS.values() if noun.category not in ("min
 
 def set_phrase(deal: Dealer) -> Pair:
     """Thank you, good morning and the like, in every capitalisation, with or without a mark."""
-    en, es = deal.deal(_SET_PHRASES)
+    phrase = deal.deal(_SET_PHRASES)
     casing = deal.deal(CASINGS)
-    return exclaimed((cased(en, casing), cased(es, casing)), deal.choice(("", "", ".", "!")))
+    return exclaimed(cased(phrase, casing), deal.choice(("", "", ".", "!")))
 
 
 _SET_PHRASES = tuple(SET_PHRASES.items())
@@ -104,7 +109,7 @@ VOCATIVES = _vocatives()
 _WORLD = next(vocative for vocative in VOCATIVES if vocative[0] == "world")
 _GREETING_PAIRS = tuple(GREETINGS.items())
 _CASINGS_AND_STYLES = tuple((casing, style) for casing in CASINGS for style in GREETING_STYLES)
-# Half of the greetings are without comma and mark, as people type them.
+# Many greetings are without comma and mark, as people type them.
 _PLAIN = tuple((casing, GREETING_STYLES[0]) for casing in CASINGS)
 
 
@@ -118,11 +123,11 @@ def greet(words_: Pair, vocative: Vocative, casing: str, style: tuple[str, str])
 
 def hello_somebody(deal: Dealer) -> Pair:
     """Hello Teacher, Hola Maestra: greetings of everybody but the world (see `greetings_of_the_world`)."""
-    words_ = ("hello", "hola") if deal.chance(0.35) else deal.deal(_GREETING_PAIRS)
+    words_ = ("hello", "hola") if deal.chance(0.45) else deal.deal(_GREETING_PAIRS)
     vocative = deal.deal(VOCATIVES)
     while vocative is _WORLD:
         vocative = deal.deal(VOCATIVES)
-    casing, style = deal.deal(_PLAIN) if deal.chance(0.5) else deal.deal(_CASINGS_AND_STYLES)
+    casing, style = deal.deal(_PLAIN) if deal.chance(0.4) else deal.deal(_CASINGS_AND_STYLES)
     return greet(words_, vocative, casing, style)
 
 

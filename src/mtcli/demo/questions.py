@@ -120,6 +120,6 @@ def small_question(deal: Dealer) -> Pair:
     return sentence((f"what is {person.en}'s name", f"cómo se llama {person.es}"), "?")
 
 
-_PRICED = nouns("@clothes @vehicle @food @instrument @thing @text")
+_PRICED = nouns("@clothes @vehicle @food @instrument @thing book magazine newspaper")
 _COLORED = tuple(noun for noun in ADJECTIVES["red"].describes if noun.category != "animal")
 _STRANGERS = nouns("@profession man woman boy girl")

@@ -50,11 +50,13 @@ _PERSONAL = tuple(
 )
 
 
+_NEVER_VERY = ("open", "closed", "broken", "full", "empty", "delicious")
+
+
 def description(deal: Dealer) -> Pair:
     """The house is big, la casa es grande; I am tired, estoy cansado."""
     negative, question = a_form(deal)
     past = deal.chance(0.2)
-    very = not negative and deal.chance(0.15)
     if deal.chance(0.35):
         adjective = deal.deal(_PERSONAL)
         subject = a_subject(deal, deal.deal(PERSONS))
@@ -62,7 +64,7 @@ def description(deal: Dealer) -> Pair:
     else:
         adjective = deal.deal(ALL_ADJECTIVES)
         noun = deal.deal(adjective.describes)
-        plural = not noun.single and not noun.mass and deal.chance(0.4)
+        plural = not noun.single and not noun.mass and deal.chance(0.5)
         if noun.category in PEOPLE:
             determiner = person_determiner(deal, noun, plural)
         elif noun.single:
@@ -73,6 +75,7 @@ def description(deal: Dealer) -> Pair:
         if noun.category in ("land", "building", "nature") and determiner in POSSESSIVES and noun.en != "house":
             determiner = "the"
         subject = noun_phrase(determiner, noun, plural)
+    very = not negative and adjective.en not in _NEVER_VERY and deal.chance(0.15)
     return written(deal, described(subject, adjective, past, negative, question, very), negative, question)
 
 
@@ -103,7 +106,7 @@ def sensation(deal: Dealer) -> Pair:
     """I am hungry, tengo hambre."""
     en_feeling, es_feeling = deal.deal(_FEELINGS)
     subject = a_subject(deal, deal.deal(PERSONS))
-    negative, question = a_form(deal)
+    negative, question = a_form(deal, subject.person)
     en = (
         words(be(subject), subject.en, en_feeling)
         if question
@@ -200,15 +203,26 @@ def there_is(deal: Dealer) -> Pair:
 _COMPARED = tuple(adjective for adjective in ADJECTIVES.values() if adjective.comparative)
 
 
+def _kind(noun: Noun) -> str:
+    return "person" if noun.category in PEOPLE else noun.category
+
+
+# Like is compared with like: two people, two animals, two places.
+_ALIKE = {
+    adjective.en: [
+        (one, two)
+        for one in adjective.describes
+        for two in adjective.describes
+        if one is not two and _kind(one) == _kind(two)
+    ]
+    for adjective in _COMPARED
+}
+
+
 def comparison(deal: Dealer) -> Pair:
     """The bear is bigger than the dog, el oso es más grande que el perro; as tall as, tan alto como."""
     adjective = deal.deal(_COMPARED)
-    first = deal.choice(adjective.describes)
-    # Compare like with like: two people, two animals, two places.
-    alike = [n for n in adjective.describes if n is not first and (n.category in PEOPLE) == (first.category in PEOPLE)]
-    if first.category not in PEOPLE:
-        alike = [n for n in alike if n.category == first.category] or alike
-    second = deal.choice(alike)
+    first, second = deal.choice(_ALIKE[adjective.en])
     one, two = (noun_phrase(deal.deal(POSSESSIVES) if n.category == "kin" else "the", n) for n in (first, second))
     es_adjective = agree(adjective.es, one.gender, one.plural)
     if deal.chance(0.75):
