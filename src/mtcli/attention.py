@@ -22,7 +22,7 @@ def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None = None, causal: 
     Args:
         q: Queries (B, H, T, d_k).
         k: Keys (B, H, S, d_k).
-        mask: Boolean, broadcastable to (B, H, T, S); True: may attend.
+        mask: Boolean, broadcastable to (B, H, T, S); True: may attend. No row is wholly False.
         causal: Query t attends to keys 0…t only (§3.2.3), so that a prediction depends on earlier pieces alone.
 
     Returns:
@@ -54,6 +54,7 @@ def causal_mask(T: int, S: int, device: torch.device | None = None) -> Tensor:
 
 
 KeysValues = tuple[Tensor, Tensor]
+"""Keys (B, H, S, d_k) and values (B, H, S, d_v)."""
 
 
 @dataclass(frozen=True)

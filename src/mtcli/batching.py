@@ -42,8 +42,10 @@ class EncodedPairs:
 
         try:
             reader = pa.ipc.open_file(pa.memory_map(str(path)))
+            if reader.schema != _schema():
+                raise ValueError(f"its columns are {', '.join(reader.schema.names)}")
             batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
-        except (OSError, pa.ArrowInvalid) as error:
+        except (OSError, ValueError) as error:  # Arrow's own errors are among these
             raise DataError(f"{path}: not a readable cache of encoded pairs: {error}") from None
         self._chunks = []
         for batch in batches:
@@ -69,6 +71,13 @@ class EncodedPairs:
         return src, tgt
 
 
+def _schema() -> Any:
+    import pyarrow as pa
+
+    ids = pa.list_(pa.int32())
+    return pa.schema([("src", ids), ("tgt", ids)])
+
+
 def encode_pairs(
     pairs: Iterable[tuple[int, Pair]], tokenizer: Tokenizer, path: Path, *, max_length: int, counts: Counts
 ) -> Counter[int]:
@@ -86,8 +95,7 @@ def encode_pairs(
     """
     import pyarrow as pa
 
-    ids = pa.list_(pa.int32())
-    schema = pa.schema([("src", ids), ("tgt", ids)])
+    schema = _schema()
     aside = path.with_name(f".{path.name}.tmp")
     reason = f"longer than {max_length} pieces"
     iterator = iter(pairs)
@@ -102,7 +110,7 @@ def encode_pairs(
                     counts.used -= dropped
                     counts.skipped[reason] = counts.skipped.get(reason, 0) + dropped
                 rows.update(chunk[i][0] for i in kept)
-                columns = [pa.array([side[i] for i in kept], type=ids) for side in (src, tgt)]
+                columns = [pa.array([side[i] for i in kept], type=schema.types[0]) for side in (src, tgt)]
                 writer.write_batch(pa.record_batch(columns, schema=schema))
                 bar.update(len(chunk))
         file.flush()

@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -34,6 +35,9 @@ Tensors = dict[str, Tensor]
 
 FORMAT: Literal[1] = 1
 """Version of the run folder; a newer one is refused."""
+
+FILES = {"model.safetensors", "optimizer.safetensors", "state.json"}
+"""Of a checkpoint, besides its manifest."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,8 @@ def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
     except (SafetensorError, OSError, ValueError) as error:
         raise ModelError(f"{path}: not a readable safetensors file: {error}") from None
     for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        wide = tensor.float() if tensor.element_size() == 1 else tensor
+        if tensor.is_floating_point() and not bool(torch.isfinite(wide).all()):
             raise ModelError(f"{path}: {name} holds NaN or infinity; use another checkpoint")
     return tensors, metadata
 
@@ -154,10 +159,15 @@ def write(folder: Path, step: int, model: bytes, optimizer: Tensors, state: dict
         manifest = {n: {"size": len(c), "sha256": hashlib.sha256(c).hexdigest()} for n, c in files.items()}
         write_file(aside / "manifest.json", json.dumps(manifest, indent=1).encode())
         sync_folder(aside)
-        if final.exists():  # damaged, or it would have been resumed from
-            shutil.rmtree(final)
+        replaced = folder / f".old-{final.name}"
+        if final.exists():  # a step that is saved again; `latest` takes the old one back after a crash between the two
+            if replaced.exists():
+                shutil.rmtree(replaced)
+            final.rename(replaced)
         aside.rename(final)
         sync_folder(folder)
+        if replaced.exists():
+            shutil.rmtree(replaced)
     return final
 
 
@@ -165,7 +175,7 @@ def verify(path: Path) -> str | None:
     """What is wrong with a checkpoint, in a few words; None: it is whole."""
     try:
         manifest = json.loads((path / "manifest.json").read_bytes())
-        if set(manifest) != {"model.safetensors", "optimizer.safetensors", "state.json"}:
+        if not isinstance(manifest, dict) or set(manifest) != FILES:
             return "its manifest names other files"
         for name, facts in manifest.items():
             with (path / name).open("rb") as file:
@@ -175,14 +185,15 @@ def verify(path: Path) -> str | None:
                     return f"{name} has another SHA-256 than its manifest says"
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         return f"its manifest cannot be read ({error})"
     return None
 
 
 def steps(folder: Path) -> list[Path]:
     """Folders of all checkpoints, oldest first, whole or not."""
-    return sorted(p for p in folder.glob("step-*") if p.is_dir()) if folder.is_dir() else []
+    found = {int(p.name[5:]): p for p in folder.glob("step-*") if re.fullmatch(r"step-\d{8,}", p.name) and p.is_dir()}
+    return [found[step] for step in sorted(found)]
 
 
 def latest(folder: Path) -> Checkpoint | None:
@@ -191,6 +202,9 @@ def latest(folder: Path) -> Checkpoint | None:
     Raises:
         ModelError: There are checkpoints, and none is whole; or the newest was written by a later version.
     """
+    for replaced in folder.glob(".old-step-*"):
+        if not (final := folder / replaced.name.removeprefix(".old-")).exists():
+            replaced.rename(final)
     found = steps(folder)
     for path in reversed(found):
         if problem := verify(path):
@@ -208,7 +222,12 @@ def load(path: Path) -> Checkpoint:
     Raises:
         ModelError: It holds NaN, or was written by a later version.
     """
-    state = json.loads((path / "state.json").read_bytes())
+    try:
+        state = json.loads((path / "state.json").read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(f"{path / 'state.json'}: cannot be read ({error})") from None
+    if not isinstance(state, dict):
+        raise ModelError(f"{path / 'state.json'}: holds no state of training")
     if state.get("format") != FORMAT:
         raise ModelError(f"{path}: format {state.get('format')}; this version reads format {FORMAT}: update mtcli")
     model, _ = read_tensors(path / "model.safetensors")
@@ -217,13 +236,17 @@ def load(path: Path) -> Checkpoint:
 
 
 def prune(folder: Path, keep: int, best: int | None) -> None:
-    """Delete old checkpoints but the newest `keep`, the one of step `best`, and any that are damaged."""
-    for path in steps(folder)[:-keep]:
+    """Delete leftovers and old checkpoints; keep the newest `keep`, step `best`, and the last whole one and later."""
+    found = steps(folder)
+    whole = next((i for i in reversed(range(len(found))) if verify(found[i]) is None), None)
+    if whole is None:
+        return
+    for left in [*folder.glob(".tmp-step-*"), *folder.glob(".old-step-*")]:
+        shutil.rmtree(left)
+    for path in found[: max(0, min(whole, len(found) - keep))]:
         if best is not None and path.name == f"step-{best:08d}":
             continue
         aside = folder / f".tmp-{path.name}"
-        if aside.exists():
-            shutil.rmtree(aside)
         path.rename(aside)  # so that a half-deleted folder is never taken for a checkpoint
         shutil.rmtree(aside)
 
@@ -240,13 +263,25 @@ def set_parameters(model: torch.nn.Module, tensors: Tensors, where: Path) -> Non
         ModelError: A name or shape differs; the message names the first that does.
     """
     own = parameters(model)
+    check_parameters(own, tensors, where)
+    for name, tensor in own.items():
+        tensor.copy_(tensors[name])
+
+
+def check_parameters(own: Tensors, tensors: Tensors, where: Path) -> None:
+    """Compare names, shapes and types with those of a model.
+
+    Raises:
+        ModelError: One differs; the message names the first that does.
+    """
     for name in sorted(own.keys() ^ tensors.keys()):
         raise ModelError(f"{where}: {name} is {'missing' if name in own else 'not of this model'}")
     for name, tensor in own.items():
         if tensor.shape != tensors[name].shape:
             shapes = f"{tuple(tensors[name].shape)}, where this model has {tuple(tensor.shape)}"
             raise ModelError(f"{where}: {name} has the shape {shapes}")
-        tensor.copy_(tensors[name])
+        if tensor.dtype != tensors[name].dtype:
+            raise ModelError(f"{where}: {name} is of type {tensors[name].dtype}, where this model has {tensor.dtype}")
 
 
 class ModelInfo(BaseModel):
@@ -277,6 +312,31 @@ def build_model(info: ModelInfo) -> Transformer:
     return Transformer(info.model, info.src_vocab, info.tgt_vocab, joint=info.joint)
 
 
+def _check_size(info: ModelInfo, tensors: Tensors, where: Path) -> None:
+    """See that the file holds tensors as large as it says, before memory is taken for such a model.
+
+    Raises:
+        ModelError: It does not.
+    """
+    model = info.model
+    heads, share = model.num_heads, model.d_model // model.num_heads
+    rows = {
+        "tgt_embedding.pieces": info.tgt_vocab,
+        "decoder.0.self_attention.w_q": heads * (model.d_k or share),
+        "decoder.0.self_attention.w_v": heads * (model.d_v or share),
+        "decoder.0.feed_forward.w_1": model.d_ff,
+        **({"tgt_embedding.learned": model.max_positions} if model.positions == "learned" else {}),
+    }
+    for name, n in rows.items():
+        tensor = tensors.get(f"{name}.weight")
+        if tensor is None or tensor.shape != (n, model.d_model):
+            shape = "is missing" if tensor is None else f"has the shape {tuple(tensor.shape)}"
+            raise ModelError(f"{where}: {name}.weight {shape}, where this model has {(n, model.d_model)}")
+    for layers in ("num_encoder_layers", "num_decoder_layers"):
+        if getattr(model, layers) > len(tensors):
+            raise ModelError(f"{where}: {layers} = {getattr(model, layers)}, with {len(tensors)} tensors")
+
+
 def load_model(folder: Path) -> tuple[Transformer, ModelInfo, Tokenizer]:
     """The model of a run folder, or of one of its checkpoints, on the CPU and in evaluation mode.
 
@@ -292,7 +352,8 @@ def load_model(folder: Path) -> tuple[Transformer, ModelInfo, Tokenizer]:
     except ValidationError as error:
         problem = error.errors()[0]
         where = ".".join(map(str, problem["loc"])) or "metadata"
-        raise ModelError(f"{path}: not a model of this version of mtcli ({where}: {problem['msg']})") from None
+        found = f", not {problem['input']}" if isinstance(problem["input"], int | float) else ""
+        raise ModelError(f"{path}: not a model of this version of mtcli ({where}: {problem['msg']}{found})") from None
     beside = [folder / "tokenizer.json", folder.parent.parent / "tokenizer.json"]
     tokenizer = Tokenizer.load(next((p for p in beside if p.exists()), beside[0]))
     if (tokenizer.src_size, tokenizer.tgt_size) != (info.src_vocab, info.tgt_vocab):
@@ -300,6 +361,7 @@ def load_model(folder: Path) -> tuple[Transformer, ModelInfo, Tokenizer]:
             f"{folder}: the tokenizer has {tokenizer.src_size} and {tokenizer.tgt_size} pieces, "
             f"the model {info.src_vocab} and {info.tgt_vocab}; they belong to different runs"
         )
+    _check_size(info, tensors, path)
     model = build_model(info)
     set_parameters(model, tensors, path)
     return model.eval(), info, tokenizer
@@ -314,17 +376,18 @@ def lock(run: Path) -> Iterator[None]:
     """
     path = run / ".lock"
     with storage_errors(path):
-        file = path.open("a+")
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise LockedError(
-                f"{run}: process {file.read().strip() or '?'} is training here; wait for it, or choose another --out"
-            ) from None
-        file.seek(0)
-        file.truncate()
-        file.write(str(os.getpid()))
-        file.flush()
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        with storage_errors(path):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = os.read(descriptor, 20).decode(errors="replace") or "?"
+                raise LockedError(
+                    f"{run}: process {holder} is training here; wait for it, or choose another --out"
+                ) from None
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, str(os.getpid()).encode())
         yield
+    finally:
+        os.close(descriptor)

@@ -158,6 +158,9 @@ def translate(
     prefix: Annotated[str, typer.Option(metavar="TEXT", help="Begin every translation with this.")] = "",
     format_: Annotated[str, typer.Option("--format", metavar="text|json|nbest", help="Of the output.")] = "text",
     scores: Annotated[bool, typer.Option("--scores", help="The score of each translation, and a tab, first.")] = False,
+    alignments: Annotated[
+        bool, typer.Option("--alignments", help="A tab, and which source word each word comes from (0-0 1-2), last.")
+    ] = False,
     replace: ReplaceOption = False,
     device: DeviceOption = "auto",
 ) -> None:
@@ -185,10 +188,11 @@ def translate(
         temperature=temperature,
         top_k=top_k,
         seed=seed,
+        alignments=alignments,
     )
     with _open_output(output) as stream:
         for number, translation in enumerate(_translations(translator, text, input_, options, replace)):
-            for line in _formatted(translation, number, format_, scores):
+            for line in _formatted(translation, number, format_, scores, alignments):
                 stream.write(line + "\n")
             stream.flush()
 
@@ -228,7 +232,10 @@ def _typed_lines() -> Iterator[str]:
             return
 
 
-def _formatted(translation: "Translation", number: int, format_: str, scores: bool) -> Iterable[str]:
+def _formatted(translation: "Translation", number: int, format_: str, scores: bool, alignments: bool) -> Iterable[str]:
+    from mtcli.align import pharaoh
+
+    links = [pharaoh(c.alignment) for c in translation.candidates]
     if format_ == "json":
         import json
 
@@ -242,13 +249,19 @@ def _formatted(translation: "Translation", number: int, format_: str, scores: bo
         if len(translation.candidates) > 1:
             record["translations"] = [c.text for c in translation.candidates]
             record["scores"] = [c.score for c in translation.candidates]
+        if alignments:
+            record["alignment"] = links[0]
+            if len(links) > 1:
+                record["alignments"] = links
         yield json.dumps(record, ensure_ascii=False)
     elif format_ == "nbest":
-        for c in translation.candidates:
-            yield f"{number} ||| {c.text} ||| logprob={c.log_prob:.4f} ||| {c.score:.4f}"
+        for c, link in zip(translation.candidates, links, strict=True):
+            line = f"{number} ||| {c.text} ||| logprob={c.log_prob:.4f} ||| {c.score:.4f}"
+            yield f"{line} ||| {link}" if alignments else line
     else:
-        for c in translation.candidates:
-            yield f"{c.score:.4f}\t{c.text}" if scores else c.text
+        for c, link in zip(translation.candidates, links, strict=True):
+            line = f"{c.score:.4f}\t{c.text}" if scores else c.text
+            yield f"{line}\t{link}" if alignments and translation.source.strip() else line
 
 
 def _open_output(path: str) -> Any:
@@ -258,6 +271,58 @@ def _open_output(path: str) -> Any:
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
         return nullcontext(sys.stdout)
     return Path(path).open("w", encoding="utf-8", newline="\n")
+
+
+@app.command()
+def explain(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="One sentence.")],
+    model: ModelOption = LATEST,
+    layer: Annotated[int, typer.Option(min=1, metavar="N", help="Whose numbers: encoder and decoder layer.")] = 1,
+    head: Annotated[int, typer.Option(min=1, metavar="N", help="Which of its attention heads.")] = 1,
+    step: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Only this step of the decoder, in detail.")
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Whole matrices, not their first rows and columns.")] = False,
+    neighbours: Annotated[bool, typer.Option("--neighbours", help="Each piece's nearest learned embeddings.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Every number, for programs.")] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="A page with every layer and head.")
+    ] = None,
+    beam_size: Annotated[int | None, typer.Option("-b", "--beam-size", min=1, help="1: greedy.")] = None,
+    device: DeviceOption = "auto",
+) -> None:
+    """Show one translation step by step: pieces, vectors, attention, probabilities, beam. Numbers of the run itself."""
+    from dataclasses import replace as with_changes
+
+    from mtcli.distributed import pick_device
+    from mtcli.explain import explain as explain_translation
+    from mtcli.explain_page import to_dict, to_html, to_text
+    from mtcli.translate import Translator
+
+    translator, options = Translator.load(model, pick_device(device))
+    shape = translator.model.config
+    layers = max(shape.num_encoder_layers, shape.num_decoder_layers)
+    for name, value, most in (("--layer", layer, layers), ("--head", head, shape.num_heads)):
+        if value > most:
+            raise UsageError(f"{name} {value}: this model has {most}")
+    if beam_size is not None:
+        options = with_changes(options, beam_size=beam_size)
+    found = explain_translation(translator, text, options, neighbours=neighbours)
+    if step is not None and step > len(found.steps):
+        raise UsageError(f"--step {step}: this translation took {len(found.steps)}")
+    if html is not None:
+        html.write_text(to_html(found, layer - 1, head - 1), encoding="utf-8")
+        print(f"wrote {html}", file=sys.stderr)
+    with _open_output("-") as stream:
+        if json_:
+            import json
+
+            stream.write(json.dumps(to_dict(found, layer - 1, head - 1), ensure_ascii=False) + "\n")
+        elif html is None:
+            colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+            at = None if step is None else step - 1
+            for line in to_text(found, layer - 1, head - 1, step=at, full=full, colour=colour):
+                stream.write(line + "\n")
 
 
 @app.command("eval")

@@ -10,10 +10,11 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from mtcli.errors import UsageError
 
@@ -28,17 +29,27 @@ def parse_duration(value: object) -> object:
     """
     if not isinstance(value, str):
         return value
-    parts = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", value.strip())
+    text = value.strip() + ("s" if value.strip()[-1:].isdigit() and not re.search("[hms]", value) else "")
+    parts = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", text)
     if not parts or not any(parts.groups()):
         raise ValueError("a duration is written 90s, 30m, 2h or 1h30m")
     return sum(float(n or 0) * unit for n, unit in zip(parts.groups(), (3600, 60, 1), strict=True))
 
 
-Seconds = Annotated[float, BeforeValidator(parse_duration)]
+Seconds = Annotated[float, BeforeValidator(parse_duration), Field(gt=0)]
+Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*")
+    @classmethod
+    def _unicode(cls, value: Any) -> Any:
+        for text in value if isinstance(value, tuple) else (value,):
+            if isinstance(text, str) and any("\ud800" <= c <= "\udfff" for c in text):
+                raise ValueError("config.toml can hold no name that is not valid Unicode; rename it")
+        return value
 
 
 class DataConfig(_Section):
@@ -110,7 +121,7 @@ class TrainConfig(_Section):
     warmup_steps: Annotated[int, Field(ge=1)] = 1000
     cooldown: Annotated[float, Field(ge=0, le=1)] = 0.25
     """The last part of the budget in which the rate of `inverse_sqrt` falls to zero; 0: never."""
-    betas: tuple[float, float] = (0.9, 0.98)
+    betas: tuple[Decay, Decay] = (0.9, 0.98)
     eps: Annotated[float, Field(gt=0)] = 1e-9
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
@@ -224,6 +235,10 @@ def build(file: Path | None = None, options: Mapping[str, Any] | None = None, se
     layers = [_read(file) if file else {}]
     layers.append(_nested({k: v for k, v in (options or {}).items() if v is not None}))
     layers += [_parse_set(text) for text in sets]
+    for layer, where in zip(layers, [f"{file}: ", *[""] * len(layers)], strict=False):
+        for name in Config.model_fields:
+            if name != "preset" and not isinstance(layer.get(name, {}), dict):
+                raise UsageError(f"{where}{name} = {layer[name]!r}: it is a section; write {name}.key=value")
     if any("train" in layer.get("data", {}) for layer in layers[1:]):  # the file's other splits belong to its corpus
         layers[0] = {
             **layers[0],
@@ -233,7 +248,7 @@ def build(file: Path | None = None, options: Mapping[str, Any] | None = None, se
     for layer in layers:
         given = _merge(given, layer)
     preset = given.get("preset", "tiny")
-    if preset not in PRESETS:
+    if not isinstance(preset, str) or preset not in PRESETS:
         raise UsageError(f"preset = {preset!r}: choose from {', '.join(get_args(Preset))}")
     values = PRESETS[preset]
     if not given.get("data", {}).get("train"):
@@ -260,7 +275,8 @@ def to_toml(config: Config) -> str:
     for name, section in config.model_dump(mode="json", exclude={"preset"}, exclude_none=True).items():
         lines += ["", f"[{name}]"]
         lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in section.items()]
-    return "\n".join(lines) + "\n"
+    # TOML strings are those of JSON, but for one control character.
+    return "\n".join(lines).replace("\x7f", "\\u007f") + "\n"
 
 
 def differences(old: Config, new: Config) -> list[str]:
@@ -285,7 +301,7 @@ def _read(path: Path) -> Values:
         return tomllib.loads(path.read_bytes().decode("utf-8"))
     except FileNotFoundError:
         raise UsageError(f"{path}: no such configuration file") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not a readable TOML file: {error}") from None
 
 
@@ -293,10 +309,10 @@ def _parse_set(text: str) -> Values:
     name, equals, value = text.partition("=")
     if not equals:
         raise UsageError(f"--set {text}: write it as section.key=value")
-    try:
-        parsed: Any = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        parsed = value
+    parsed: Any = value
+    with suppress(ValueError, RecursionError):
+        if len(table := tomllib.loads(f"value = {value}")) == 1:
+            parsed = table["value"]
     return _nested({name.strip(): parsed})
 
 
@@ -324,7 +340,9 @@ def _check(values: Values, where: str) -> Config:
         config = Config.model_validate(values)
     except ValidationError as error:
         raise UsageError(where + "; ".join(_explain(e) for e in error.errors())) from None
-    model = config.model
+    model, data = config.model, config.data
+    if data.src == data.tgt:
+        raise UsageError(f"{where}data.src and data.tgt are both {data.src!r}; give the sides different names")
     if model.d_model % model.num_heads and (model.d_k is None or model.d_v is None):
         raise UsageError(
             f"{where}model.d_model = {model.d_model} is no multiple of model.num_heads = {model.num_heads}; "

@@ -66,24 +66,32 @@ class _Constraints:
         return log_p
 
 
-Choice = Callable[[Tensor], Tensor]
-"""Log-probabilities (B, V) → the chosen pieces (B,)."""
+Choice = Callable[[Tensor, Sequence[int]], Tensor]
+"""Log-probabilities (B, V), and the number of the sentence in each row → the chosen pieces (B,)."""
 
 
-def most_likely(log_p: Tensor) -> Tensor:
+def most_likely(log_p: Tensor, sentences: Sequence[int] = ()) -> Tensor:
     """The likeliest piece of each row."""
     return log_p.argmax(dim=-1)
 
 
-def sampler(temperature: float, top_k: int, generator: torch.Generator) -> Choice:
-    """Draw from softmax(log_p / temperature), among the `top_k` likeliest pieces (0: all)."""
+def sampler(temperature: float, top_k: int, generator: torch.Generator | Sequence[torch.Generator]) -> Choice:
+    """Draw from softmax(log_p / temperature), among the `top_k` likeliest pieces (0: all).
 
-    def choose(log_p: Tensor) -> Tensor:
+    With a generator for each sentence, what is drawn for one does not depend on which others are in the batch.
+    """
+
+    def choose(log_p: Tensor, sentences: Sequence[int] = ()) -> Tensor:
         if top_k and top_k < log_p.size(-1):
             least = log_p.topk(top_k, dim=-1).values[:, -1:]
             log_p = log_p.masked_fill(log_p < least, -torch.inf)
-        p = (log_p / temperature).softmax(dim=-1)
-        return torch.multinomial(p.cpu(), 1, generator=generator).squeeze(1).to(log_p.device)
+        p = (log_p / temperature).softmax(dim=-1).cpu()
+        if isinstance(generator, torch.Generator):
+            drawn = torch.multinomial(p, 1, generator=generator).squeeze(1)
+        else:
+            rows = zip(p, sentences, strict=True)
+            drawn = torch.cat([torch.multinomial(row, 1, generator=generator[s]) for row, s in rows])
+        return drawn.to(log_p.device)
 
     return choose
 
@@ -108,7 +116,7 @@ def greedy_search(model: Transformer, src: Tensor, limits: Limits, choose: Choic
     while sentences:
         logits, cache = model.step(last, cache)
         log_p = constrain(logits.float().log_softmax(dim=-1), sentences, t)
-        last = choose(log_p)
+        last = choose(log_p, sentences)
         pieces, gains = last.tolist(), log_p.gather(1, last[:, None]).squeeze(1).tolist()
         going = []
         for row, (sentence, piece, gain) in enumerate(zip(sentences, pieces, gains, strict=True)):
@@ -123,9 +131,33 @@ def greedy_search(model: Transformer, src: Tensor, limits: Limits, choose: Choic
     return [Hypothesis(y, log_p, log_p) for y, log_p in zip(ids, log_probs, strict=True)]
 
 
+@dataclass(frozen=True)
+class Expansion:
+    """What one step of a beam search found for the B sentences still searched: C ≤ 2W continuations each."""
+
+    sentences: Sequence[int]
+    """Which sentences, (B,)."""
+    log_prob: Tensor
+    """Of each continuation, best first, (B, C); −∞: none."""
+    parent: Tensor
+    """The hypothesis that each continues, (B, C): a place in the `kept` of the step before."""
+    piece: Tensor
+    """What each adds, (B, C)."""
+    kept: Tensor
+    """The places, among the C, of those that go on, (B, ≤ W)."""
+    finished: Sequence[tuple[int, int]]
+    """Row and place of those that are translations now."""
+
+
 @torch.inference_mode()
 def beam_search(
-    model: Transformer, src: Tensor, limits: Limits, *, beam_size: int, alpha: float
+    model: Transformer,
+    src: Tensor,
+    limits: Limits,
+    *,
+    beam_size: int,
+    alpha: float,
+    observe: Callable[[Expansion], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """The best translations of each sentence found with `beam_size` hypotheses a step, best first.
 
@@ -139,6 +171,7 @@ def beam_search(
         limits: For each of the B sentences.
         beam_size: W.
         alpha: α of the length penalty; 0: none.
+        observe: Is shown every step.
     """
     W, V, device = beam_size, model.output.out_features, src.device
     constrain = _Constraints(limits, device)
@@ -160,13 +193,17 @@ def beam_search(
         parent, piece = index // V, index % V
         ends = piece == EOS
         penalty = length_penalty(t + 1, alpha)
+        ended = []
         for row, at in (ends[:, :W] & best[:, :W].isfinite()).nonzero().tolist():
             if len(finished[sentences[row]]) < W:
                 log_prob = float(best[row, at])
                 ids = history[row, parent[row, at]].tolist()
                 finished[sentences[row]].append(Hypothesis(ids, log_prob, log_prob / float(penalty)))
+                ended.append((row, at))
         # The W best that go on; where fewer do, the rest has probability 0 and is never finished.
         scores, order = best.masked_fill(ends, -torch.inf).topk(min(W, best.size(1)), dim=1)
+        if observe is not None:
+            observe(Expansion(sentences, best, parent, piece, order, ended))
         parent, last = parent.gather(1, order), piece.gather(1, order)
         history = torch.cat((history.gather(1, parent.unsqueeze(2).expand(-1, -1, t)), last.unsqueeze(2)), dim=2)
         alive = scores[:, 0].isfinite().tolist()

@@ -1,4 +1,7 @@
-"""The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), §3, in the paper's order and symbols.
+"""The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), §3, from its parts to the whole (Figure 1).
+
+Equation 1, scaled dot-product attention, is in `attention.py`; the softmax that ends Figure 1 (§3.4) is taken by
+`loss.py` while training and by `decode.py` while searching, so the model ends in logits.
 
 Shapes: B batch, S source length, T target length, D d_model, H heads, K head size, V vocabulary, W beam,
 N = B × W hypotheses. `src` and `tgt` are piece ids; `memory` is the encoder's output (B, S, D).
@@ -14,6 +17,67 @@ from torch import Tensor, nn
 from mtcli.attention import Attention, Cache, KeysValues, fused_attention, reference_attention
 from mtcli.config import ModelConfig
 from mtcli.tokenizer import PAD
+
+
+class MultiHeadAttention(nn.Module):
+    """§3.2.2: MultiHead(Q, K, V) = Concat(head_1 … head_h) W^O, head_i = Attention(QW_i^Q, KW_i^K, VW_i^V).
+
+    `nn.Linear` keeps W transposed, and adds a bias that the paper leaves unmentioned.
+    """
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.num_heads = config.num_heads
+        d_k = config.d_k or config.d_model // config.num_heads
+        d_v = config.d_v or config.d_model // config.num_heads
+        self.w_q = nn.Linear(config.d_model, config.num_heads * d_k)  # every head's W_i^Q, side by side
+        self.w_k = nn.Linear(config.d_model, config.num_heads * d_k)
+        self.w_v = nn.Linear(config.d_model, config.num_heads * d_v)
+        self.w_o = nn.Linear(config.num_heads * d_v, config.d_model)
+        self.attend: Attention = fused_attention if config.attention == "fused" else reference_attention  # equation 1
+
+    def project(self, x: Tensor, *projections: nn.Linear) -> list[Tensor]:
+        """Several projections of the same (B, T, D) in one matrix product, each split into heads (B, H, T, K)."""
+        H = self.num_heads
+        weight = torch.cat([p.weight for p in projections])
+        bias = torch.cat([p.bias for p in projections])
+        parts = torch.split(F.linear(x, weight, bias), [p.out_features for p in projections], dim=-1)
+        return [part.view(*part.shape[:2], H, part.size(-1) // H).transpose(1, 2) for part in parts]
+
+    def keys_values(self, memory: Tensor) -> KeysValues:
+        """Keys and values (B, H, S, K) of (B, S, D)."""
+        k, v = self.project(memory, self.w_k, self.w_v)
+        return k, v
+
+    def combine(self, q: Tensor, kv: KeysValues, mask: Tensor | None, causal: bool = False) -> Tensor:
+        """Attend, put the heads side by side again and apply W^O: (B, H, T, K) → (B, T, D)."""
+        heads = self.attend(q, *kv, mask, causal)
+        out: Tensor = self.w_o(heads.transpose(1, 2).flatten(2))
+        return out
+
+    def from_self(self, x: Tensor, mask: Tensor | None, causal: bool = False) -> Tensor:
+        """Queries, keys and values all from `x` (B, T, D)."""
+        q, k, v = self.project(x, self.w_q, self.w_k, self.w_v)
+        return self.combine(q, (k, v), mask, causal)
+
+    def from_memory(self, x: Tensor, memory_kv: KeysValues, mask: Tensor | None) -> Tensor:
+        """Queries from `x` (B, T, D), the `keys_values` from the memory."""
+        (q,) = self.project(x, self.w_q)
+        return self.combine(q, memory_kv, mask)
+
+
+class FeedForward(nn.Module):
+    """§3.3, equation 2: FFN(x) = max(0, xW_1 + b_1)W_2 + b_2, at each position alike."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.w_1 = nn.Linear(config.d_model, config.d_ff)
+        self.w_2 = nn.Linear(config.d_ff, config.d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, D) → (B, T, D)."""
+        out: Tensor = self.w_2(F.relu(self.w_1(x)))
+        return out
 
 
 class Dropout(nn.Module):
@@ -36,65 +100,12 @@ class Dropout(nn.Module):
         return x * (keep * (1 / (1 - self.p)))
 
 
-class MultiHeadAttention(nn.Module):
-    """§3.2.2: MultiHead(Q, K, V) = Concat(head_1 … head_h) W^O, head_i = Attention(QW_i^Q, KW_i^K, VW_i^V)."""
-
-    def __init__(self, config: ModelConfig):
-        super().__init__()
-        self.num_heads = config.num_heads
-        d_k = config.d_k or config.d_model // config.num_heads
-        d_v = config.d_v or config.d_model // config.num_heads
-        self.w_q = nn.Linear(config.d_model, config.num_heads * d_k)  # every head's W_i^Q, side by side
-        self.w_k = nn.Linear(config.d_model, config.num_heads * d_k)
-        self.w_v = nn.Linear(config.d_model, config.num_heads * d_v)
-        self.w_o = nn.Linear(config.num_heads * d_v, config.d_model)
-        self.attend: Attention = fused_attention if config.attention == "fused" else reference_attention
-
-    def project(self, x: Tensor, *projections: nn.Linear) -> list[Tensor]:
-        """Several projections of the same (B, T, D) in one matrix product, each split into heads (B, H, T, K)."""
-        weight = torch.cat([p.weight for p in projections])
-        bias = torch.cat([p.bias for p in projections])
-        parts = torch.split(F.linear(x, weight, bias), [p.out_features for p in projections], dim=-1)
-        return [part.view(*part.shape[:2], self.num_heads, -1).transpose(1, 2) for part in parts]
-
-    def keys_values(self, memory: Tensor) -> KeysValues:
-        """Keys and values (B, H, S, K) of (B, S, D)."""
-        k, v = self.project(memory, self.w_k, self.w_v)
-        return k, v
-
-    def combine(self, q: Tensor, kv: KeysValues, mask: Tensor | None, causal: bool = False) -> Tensor:
-        """Attend, put the heads side by side again and apply W^O: (B, H, T, K) → (B, T, D)."""
-        heads = self.attend(q, *kv, mask, causal)
-        out: Tensor = self.w_o(heads.transpose(1, 2).flatten(2))
-        return out
-
-    def from_self(self, x: Tensor, mask: Tensor | None, causal: bool = False) -> Tensor:
-        """Queries, keys and values all from `x` (B, T, D)."""
-        q, k, v = self.project(x, self.w_q, self.w_k, self.w_v)
-        return self.combine(q, (k, v), mask, causal)
-
-    def from_memory(self, x: Tensor, memory: KeysValues, mask: Tensor | None) -> Tensor:
-        """Queries from `x` (B, T, D), keys and values from the memory."""
-        (q,) = self.project(x, self.w_q)
-        return self.combine(q, memory, mask)
-
-
-class FeedForward(nn.Module):
-    """§3.3, equation 2: FFN(x) = max(0, xW_1 + b_1)W_2 + b_2, at each position alike."""
-
-    def __init__(self, config: ModelConfig):
-        super().__init__()
-        self.w_1 = nn.Linear(config.d_model, config.d_ff)
-        self.w_2 = nn.Linear(config.d_ff, config.d_model)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, T, D) → (B, T, D)."""
-        out: Tensor = self.w_2(F.relu(self.w_1(x)))
-        return out
-
-
 class Residual(nn.Module):
-    """§3.1, around each sub-layer: LayerNorm(x + Sublayer(x)); with pre-norm, x + Sublayer(LayerNorm(x))."""
+    """§3.1, around each sub-layer: LayerNorm(x + Sublayer(x)).
+
+    With pre-norm, which is not the paper's, x + Sublayer(LayerNorm(x)). Either way a layer writes
+    `residual.after(x, sublayer(residual.before(x)))`.
+    """
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -122,12 +133,17 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """(B, S, D) → (B, S, D); `mask` (B, 1, 1, S) hides padding."""
-        x = self.self_residual.after(x, self.self_attention.from_self(self.self_residual.before(x), mask))
-        return self.ffn_residual.after(x, self.feed_forward(self.ffn_residual.before(x)))
+        attended = self.self_attention.from_self(self.self_residual.before(x), mask)
+        x = self.self_residual.after(x, attended)
+        transformed = self.feed_forward(self.ffn_residual.before(x))
+        return self.ffn_residual.after(x, transformed)
 
 
 class DecoderLayer(nn.Module):
-    """§3.1: masked self-attention, attention over the memory, then the feed-forward network."""
+    """§3.1: masked self-attention, attention over the memory, then the feed-forward network.
+
+    `memory_kv` is the memory as this layer's cross-attention sees it: its keys and values (B, H, S, K).
+    """
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -135,20 +151,24 @@ class DecoderLayer(nn.Module):
         self.cross_attention, self.cross_residual = MultiHeadAttention(config), Residual(config)
         self.feed_forward, self.ffn_residual = FeedForward(config), Residual(config)
 
-    def forward(self, y: Tensor, memory: KeysValues, mask: Tensor | None) -> Tensor:
+    def forward(self, y: Tensor, memory_kv: KeysValues, mask: Tensor | None) -> Tensor:
         """All target positions at once, each seeing only those before it: (B, T, D) → (B, T, D).
 
         Padding stands at the end of a target, where the causal mask hides it from every real position.
         """
-        y = self.self_residual.after(y, self.self_attention.from_self(self.self_residual.before(y), None, causal=True))
-        return self.attend_and_transform(y, memory, mask)
+        attended = self.self_attention.from_self(self.self_residual.before(y), None, causal=True)
+        return self.attend_and_transform(self.self_residual.after(y, attended), memory_kv, mask)
 
-    def attend_and_transform(self, y: Tensor, memory: KeysValues, mask: Tensor | None) -> Tensor:
+    def attend_and_transform(self, y: Tensor, memory_kv: KeysValues, mask: Tensor | None) -> Tensor:
         """The second and third sub-layer, which look at each target position alone: (B, T, D) → (B, T, D)."""
-        y = self.cross_residual.after(y, self.cross_attention.from_memory(self.cross_residual.before(y), memory, mask))
-        return self.ffn_residual.after(y, self.feed_forward(self.ffn_residual.before(y)))
+        attended = self.cross_attention.from_memory(self.cross_residual.before(y), memory_kv, mask)
+        y = self.cross_residual.after(y, attended)
+        transformed = self.feed_forward(self.ffn_residual.before(y))
+        return self.ffn_residual.after(y, transformed)
 
-    def step(self, y: Tensor, past: KeysValues | None, memory: KeysValues, mask: Tensor) -> tuple[Tensor, KeysValues]:
+    def step(
+        self, y: Tensor, past: KeysValues | None, memory_kv: KeysValues, mask: Tensor
+    ) -> tuple[Tensor, KeysValues]:
         """One further position of every hypothesis: (B, W, D) → (B, W, D), and this layer's longer past.
 
         Attention over the memory does not look at target positions, so the W hypotheses of a sentence take the
@@ -159,15 +179,18 @@ class DecoderLayer(nn.Module):
         q, k, v = attention.project(x_N1D, attention.w_q, attention.w_k, attention.w_v)
         if past is not None:
             k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
-        y = self.self_residual.after(y, attention.combine(q, (k, v), None).view_as(y))
-        return self.attend_and_transform(y, memory, mask), (k, v)
+        attended = attention.combine(q, (k, v), None).view_as(y)  # no mask: nothing later exists yet
+        return self.attend_and_transform(self.self_residual.after(y, attended), memory_kv, mask), (k, v)
 
 
 def sinusoids(length: int, d_model: int, start: int = 0) -> Tensor:
-    """§3.5: PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(the same). (length, D)."""
+    """§3.5: PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(the same). (length, D).
+
+    Computed in float64: at position 500 a float32 angle is off in the fifth decimal.
+    """
     pos = torch.arange(start, start + length, dtype=torch.float64)[:, None]
     angle = pos / 10000 ** (torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
-    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)
+    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1).float()
 
 
 class Embedding(nn.Module):
@@ -178,7 +201,8 @@ class Embedding(nn.Module):
         self.pieces = nn.Embedding(vocab_size, config.d_model)
         self.scale = math.sqrt(config.d_model)
         self.learned = nn.Embedding(config.max_positions, config.d_model) if config.positions == "learned" else None
-        self.register_buffer("table", sinusoids(512, config.d_model).float(), persistent=False)
+        # The first positions are at hand, as many as most sentences need; `positions` makes further ones.
+        self.register_buffer("table", sinusoids(512, config.d_model), persistent=False)
         self.table: Tensor
         self.dropout = Dropout(config.dropout)
 
@@ -228,10 +252,16 @@ class Transformer(nn.Module):
         self.initialise()
 
     def initialise(self) -> None:
-        """Xavier for the projections, no bias; embeddings of variance 1/d_model, so that × √d_model makes it 1."""
-        for module in self.modules():
+        """Xavier for the projections, no bias; embeddings of variance 1/d_model, so that × √d_model makes it 1.
+
+        The projections that a sub-layer's output passes through start at half of Xavier's bound: each sub-layer then
+        adds little to its residual at first, without which a post-norm stack learns much more slowly (Wang et al.
+        2022 derive such gains; the README has our measurement).
+        """
+        for name, module in self.named_modules():
             if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
+                carries = name.rpartition(".")[2] in ("w_v", "w_o", "w_1", "w_2")
+                nn.init.xavier_uniform_(module.weight, gain=0.5 if carries else 1.0)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
         for module in self.modules():  # after the projections: the output may be an embedding
@@ -249,8 +279,8 @@ class Transformer(nn.Module):
     def decode(self, tgt: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
         """`tgt` (B, T), shifted right, → hidden states (B, T, D), from which `output` makes logits."""
         y = self.tgt_embedding(tgt)
-        for layer, kv in zip(self.decoder, self.memory_keys_values(memory), strict=True):
-            y = layer(y, kv, mask)
+        for layer, memory_kv in zip(self.decoder, self.memory_keys_values(memory), strict=True):
+            y = layer(y, memory_kv, mask)
         out: Tensor = self.decoder_norm(y)
         return out
 

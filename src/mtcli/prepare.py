@@ -7,6 +7,7 @@ data/info.json     where it all came from; written last, so a folder without it 
 import hashlib
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,14 +54,17 @@ def prepare(config: Config, run: Path, *, init: Tokenizer | None = None) -> Prep
         ModelError: The tokenizer is not the one the run began with.
     """
     info_path = run / "data" / "info.json"
-    if info_path.exists() and (ready := _reuse(config, run, info_path)):
-        return ready
+    if info_path.exists():
+        ready = _reuse(config, run, info_path)
+        if isinstance(ready, Prepared):
+            return ready
+        init = ready or init
     with storage_errors(run):
         info_path.unlink(missing_ok=True)
         info_path.parent.mkdir(parents=True, exist_ok=True)
     _make(config, run, info_path, init)
     ready = _reuse(config, run, info_path)
-    if ready is None:
+    if not isinstance(ready, Prepared):
         raise DataError(f"{info_path.parent}: changed while it was being written; run the same command again")
     return ready
 
@@ -90,14 +94,17 @@ def _make(config: Config, run: Path, info_path: Path, init: Tokenizer | None) ->
     inputs = _inputs(config)
     built_in = demo.generate() if not data.train else None
     held: dict[str, list[Pair]] = {"valid": [], "test": []}
-    counts = Counts()
+    counts, apart = Counts(), Counts()
     for name, spec in (("valid", data.valid), ("test", data.test)):
         if spec is not None:
             given = Counts()
             held[name] = list(corpus.read_pairs(spec, data.src, data.tgt, swap=data.swap, counts=given))
             _log_counts(f"{spec} ({name})", given)
-    if built_in:
-        held = {"valid": held["valid"] or built_in.valid, "test": held["test"] or built_in.test}
+            apart.read += given.read
+            apart.skipped = dict(Counter(apart.skipped) + Counter(given.skipped))
+        elif built_in:
+            held[name] = built_in.valid if name == "valid" else built_in.test
+            apart.read += len(held[name])
 
     def read(into: Counts) -> Iterator[tuple[int, Pair]]:
         if built_in:
@@ -153,34 +160,43 @@ def _make(config: Config, run: Path, info_path: Path, init: Tokenizer | None) ->
         "settings": _settings(config),
         "weights": [(rows[index], weight) for index, weight in enumerate(weights)],
         "counts": {
-            "read": counts.read,
+            "read": counts.read + apart.read,
             "train": rows.total(),
             **{name: len(held_pairs) for name, held_pairs in held.items()},
-            "skipped": counts.skipped,
+            "skipped": dict(Counter(counts.skipped) + Counter(apart.skipped)),
         },
         "files": {name: _facts(run / name) for name in _MADE},
     }
-    replace_file(info_path, json.dumps(info, indent=1, ensure_ascii=False).encode())
+    info["sha256"] = _digest(info)
+    replace_file(info_path, json.dumps(info, indent=1).encode())
 
 
+# The tokenizer first: `_reuse` relies on it.
 _MADE = ("tokenizer.json", "data/train.arrow", "data/valid.jsonl", "data/test.jsonl")
 
 
-def _reuse(config: Config, run: Path, info_path: Path) -> Prepared | None:
-    """What is already there, if it is whole and of these inputs; None where it must be made again."""
+def _reuse(config: Config, run: Path, info_path: Path) -> Prepared | Tokenizer | None:
+    """What is already there, if it is whole and of these inputs.
+
+    None where it must be made again, or the tokenizer where that is whole: pairs encoded anew must keep their ids.
+    """
     try:
         info = json.loads(info_path.read_bytes())
+        if info.pop("sha256") != _digest(info):
+            raise ValueError
         made, inputs, settings = info["files"], info["inputs"], info["settings"]
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         log.warning("%s cannot be read; preparing the data again", info_path)
         return None
     if settings != _settings(config):
         return None  # the configuration's own comparison has let this run go on, so it is being started afresh
-    for name, now in _inputs(config, known=inputs).items():
-        if now != inputs.get(name):
-            before = inputs.get(name, {"sha256": "not there"})["sha256"]
+    absent = {"sha256": "not there"}
+    now = _inputs(config, known=inputs)
+    for name in inputs | now:
+        if now.get(name) != inputs.get(name):
+            hashes = [files.get(name, absent)["sha256"] for files in (inputs, now)]
             raise DataError(
-                f"{name}: changed since this run began (SHA-256 then {before[:12]}, now {now['sha256'][:12]}); "
+                f"{name}: changed since this run began (SHA-256 then {hashes[0][:12]}, now {hashes[1][:12]}); "
                 "put the old file back, or start afresh with --overwrite"
             )
     for name in _MADE:
@@ -189,7 +205,7 @@ def _reuse(config: Config, run: Path, info_path: Path) -> Prepared | None:
         if name == "tokenizer.json" and (run / name).exists():
             raise ModelError(f"{run / name}: not the tokenizer this run began with; put it back, or use --overwrite")
         log.warning("%s is damaged or missing; preparing the data again", run / name)
-        return None
+        return None if name == "tokenizer.json" else Tokenizer.load(run / "tokenizer.json")
     return Prepared(
         tokenizer=Tokenizer.load(run / "tokenizer.json"),
         train=EncodedPairs(run / "data" / "train.arrow"),
@@ -220,6 +236,10 @@ def _inputs(config: Config, known: Json | None = None) -> Json:
         for path in corpus.source_files(spec, data.src, data.tgt):
             found[str(path)] = _facts(path, (known or {}).get(str(path)))
     return found
+
+
+def _digest(info: Json) -> str:
+    return hashlib.sha256(json.dumps(info, sort_keys=True).encode()).hexdigest()
 
 
 def _facts(path: Path, known: Json | None = None) -> Json:

@@ -55,6 +55,7 @@ class State:
     best_step: int | None = None
     best: tuple[float, float] | None = None
     """(BLEU, −loss) of the best validation."""
+    validated_step: int = 0
     stale: int = 0
     """Validations since the best one."""
     validation_seconds: float = 0.0
@@ -67,6 +68,8 @@ class State:
     """Sums since the last line of `metrics.jsonl`; loss and negative log-likelihood in nats."""
     finished: str | None = None
     """Why training ended, once it has."""
+    budget: list[float | None] | None = None
+    """The steps and seconds it was allowed when it ended."""
 
 
 def train(
@@ -103,7 +106,8 @@ def train(
         trainer = Trainer(config, run, device, data)
         if not trainer.resume() and initial:
             trainer.start_from(initial[0], init)
-        checkpoint.replace_file(run / "config.toml", to_toml(config).encode())
+        if (toml := to_toml(config).encode()) != (run / "config.toml").read_bytes():
+            checkpoint.replace_file(run / "config.toml", toml)
         with _signals() as received:
             trainer.run_until_done(received)
 
@@ -188,7 +192,7 @@ class Trainer:
         self._set_optimizer(found.optimizer)
         known = {name: found.state[name] for name in State.__dataclass_fields__}
         self.state = State(**known)
-        self.state.best = tuple(known["best"]) if known["best"] else None  # type: ignore[assignment]
+        self.state.best = tuple(known["best"]) if known["best"] else None
         self._cut_metrics()
         if self.state.best_step:  # killed between a checkpoint and its publication
             self._publish(self.state.best_step)
@@ -244,7 +248,8 @@ class Trainer:
     def _cut_metrics(self) -> None:
         """Forget what was measured after the checkpoint."""
         with checkpoint.storage_errors(self.metrics), self.metrics.open("ab") as file:
-            file.truncate(self.state.metrics_bytes)
+            if file.tell() > self.state.metrics_bytes:
+                file.truncate(self.state.metrics_bytes)
 
     def _record(self, event: str, **values: Any) -> None:
         line = json.dumps({"event": event, "step": self.state.step, **values}, ensure_ascii=False) + "\n"
@@ -257,7 +262,8 @@ class Trainer:
     def run_until_done(self, received: list[int]) -> None:
         """Train until the budget is used or nothing improves; stop after a step once a signal is in `received`."""
         settings, state = self.config.train, self.state
-        if state.finished and self._progress() >= 1:
+        budget = [settings.max_steps, settings.time]
+        if state.finished and state.budget == budget:
             log.info(
                 "%s: finished at step %s (%s); a larger --max-steps or --time trains on",
                 self.run,
@@ -275,24 +281,22 @@ class Trainer:
         total = settings.max_steps if by_steps else int(settings.time or 0)
         done = state.step if by_steps else int(state.seconds)
         with progress_bar("training", total=total, unit=" steps" if by_steps else " s", initial=done) as bar:
-            while self._progress() < 1 and not self._stale():
+            while True:
+                if self._validation_is_due():
+                    self._validate()
+                    self.save()
+                if received:
+                    self._stop(received[0])
+                if self._progress() >= 1 or self._stale():
+                    break
                 started = time.monotonic()
                 self._step(rows)
-                if received:
-                    state.seconds += time.monotonic() - started
-                    self.save()
-                    name = signal.Signals(received[0]).name
-                    message = f"stopped by {name} at step {state.step:,}; run the same command again to go on"
-                    raise InterruptedTrainingError(message, received[0])
                 state.seconds += time.monotonic() - started
-                due = state.step % settings.valid_every == 0
-                if due:
-                    self._validate()
-                if due or state.step % settings.save_every == 0:
+                if state.step % settings.save_every == 0 and not self._validation_is_due():
                     self.save()
                 bar.update((state.step if by_steps else int(state.seconds)) - bar.n)
-        state.finished = "nothing improved" if self._stale() else "budget used"
-        if state.step % settings.valid_every:
+        state.finished, state.budget = "nothing improved" if self._stale() else "budget used", budget
+        if state.validated_step != state.step:
             self._validate()
         self._record("end", reason=state.finished, best_step=state.best_step, seconds=round(state.seconds, 1))
         self.save()
@@ -304,6 +308,17 @@ class Trainer:
             f"{state.best_step or state.step:,}",
             self.run,
         )
+
+    def _stop(self, number: int) -> None:
+        """Save, and leave as the signal asked."""
+        self.save()
+        message = f"stopped by {signal.Signals(number).name} at step {self.state.step:,}"
+        raise InterruptedTrainingError(f"{message}; run the same command again to go on", number)
+
+    def _validation_is_due(self) -> bool:
+        """Not yet done for this step: a run stopped just before it does it on resuming."""
+        step = self.state.step
+        return step > 0 and step % self.config.train.valid_every == 0 and self.state.validated_step != step
 
     def _progress(self) -> float:
         """The share of the budget that is used, 0 … 1; the last validation belongs to a budget of time."""
@@ -331,7 +346,7 @@ class Trainer:
             torch.manual_seed(_key(settings.seed, "dropout", state.step, micro))
             batch = collate(self.data.train, rows).to(self.device)
             loss, nll = self._loss(batch)
-            (loss / tokens).backward()
+            (loss / tokens).backward()  # type: ignore[no-untyped-call]
             loss_sum, nll_sum = loss_sum + loss.detach(), nll_sum + nll
         limit = settings.clip_norm or math.inf
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
@@ -373,6 +388,7 @@ class Trainer:
     def _validate(self) -> None:
         """Loss, BLEU and chrF on the validation pairs, and three of their translations in the log."""
         state, pairs = self.state, self.data.valid
+        state.validated_step = state.step
         if not pairs:
             state.best_step = state.step
             log.info("step %s: no validation pairs", f"{state.step:,}")

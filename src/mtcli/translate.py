@@ -1,17 +1,19 @@
 """Text to text: lines are encoded, sorted into batches by length, searched, decoded, and given back in their order."""
 
+import hashlib
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 import torch
 
+from mtcli.align import Links, align
 from mtcli.batching import pad
 from mtcli.checkpoint import load_model
 from mtcli.config import DecodeConfig
-from mtcli.decode import Hypothesis, Limits, beam_search, greedy_search, sampler
+from mtcli.decode import Expansion, Hypothesis, Limits, beam_search, greedy_search, sampler
 from mtcli.model import Transformer
 from mtcli.progress import progress_bar
 from mtcli.tokenizer import EOS, Tokenizer
@@ -43,6 +45,8 @@ class Options:
     top_k: int = 0
     """Draw among so many of the likeliest pieces; 0: all."""
     seed: int = 1
+    alignments: bool = False
+    """Say which source words each word of a translation comes from."""
 
     @classmethod
     def of(cls, decode: DecodeConfig) -> "Options":
@@ -57,6 +61,8 @@ class Candidate:
     text: str
     log_prob: float
     score: float
+    alignment: Links = ()
+    """Source word and target word, where the options ask for it; see `align`."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +115,8 @@ class Translator:
                     self._warn_of_long(ids, first)
                 found: list[Translation | None] = [None] * len(window)
                 for rows in self._batches(window, ids, options):
-                    for row, candidates in zip(rows, self._search([ids[r] for r in rows], options, first), strict=True):
-                        found[row] = Translation(window[row], candidates)
+                    for row, best in zip(rows, self._candidates(window, ids, rows, options, first), strict=True):
+                        found[row] = Translation(window[row], best)
                     bar.update(len(rows))
                 for line, translation in zip(window, found, strict=True):
                     yield translation or Translation(line, (Candidate("", 0.0, 0.0),))
@@ -135,7 +141,22 @@ class Translator:
             yield rows[:size]
             rows = rows[size:]
 
-    def _search(self, ids: Sequence[Sequence[int]], options: Options, window: int) -> Iterator[tuple[Candidate, ...]]:
+    def search(
+        self,
+        ids: Sequence[Sequence[int]],
+        options: Options,
+        *,
+        numbers: Sequence[int] | None = None,
+        observe: Callable[[Expansion], None] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """The `n_best` translations of each source, ids to ids.
+
+        Args:
+            ids: Sources without `</s>`.
+            options: How to search.
+            numbers: Of the lines, which sampling depends on besides the seed; none: 0, 1, 2, …
+            observe: Is shown every step of a beam search.
+        """
         src = pad(ids, after=(EOS,)).to(self.device)
         prefix = self.tokenizer.encode_tgt([options.prefix])[0] if options.prefix else []
         limits = Limits(
@@ -144,17 +165,35 @@ class Translator:
             prefix=[prefix] * len(ids) if prefix else None,
         )
         if options.sample:
-            generator = torch.Generator().manual_seed(options.seed + window)
-            choose = sampler(options.temperature, options.top_k, generator)
-            draws = [greedy_search(self.model, src, limits, choose) for _ in range(options.n_best)]
-            found = [list(drawn) for drawn in zip(*draws, strict=True)]
-        elif options.beam_size == 1:
-            found = [[hypothesis] for hypothesis in greedy_search(self.model, src, limits)]
-        else:
-            found = beam_search(self.model, src, limits, beam_size=options.beam_size, alpha=options.length_penalty)
-        for hypotheses in found:
-            yield self._candidates(hypotheses[: options.n_best])
+            draws = []
+            for draw in range(options.n_best):
+                generators = [_generator(options.seed, line, draw) for line in numbers or range(len(ids))]
+                choose = sampler(options.temperature, options.top_k, generators)
+                draws.append(greedy_search(self.model, src, limits, choose))
+            return [list(drawn) for drawn in zip(*draws, strict=True)]
+        if options.beam_size == 1:
+            return [[hypothesis] for hypothesis in greedy_search(self.model, src, limits)]
+        found = beam_search(
+            self.model, src, limits, beam_size=options.beam_size, alpha=options.length_penalty, observe=observe
+        )
+        return [hypotheses[: options.n_best] for hypotheses in found]
 
-    def _candidates(self, hypotheses: Sequence[Hypothesis]) -> tuple[Candidate, ...]:
-        texts = self.tokenizer.decode([h.ids for h in hypotheses])
-        return tuple(Candidate(text, h.log_prob, h.score) for text, h in zip(texts, hypotheses, strict=True))
+    def _candidates(
+        self, window: Sequence[str], ids: Sequence[Sequence[int]], rows: Sequence[int], options: Options, first: int
+    ) -> Iterator[tuple[Candidate, ...]]:
+        """The translations of these rows of a window, of which `first` is the number of the first line."""
+        src = [ids[row] for row in rows]
+        found = self.search(src, options, numbers=[first + row for row in rows])
+        texts = [self.tokenizer.decode([h.ids for h in hypotheses]) for hypotheses in found]
+        links: list[list[Links]] = [[()] * len(row) for row in texts]
+        if options.alignments:
+            tgt = [[h.ids for h in hypotheses] for hypotheses in found]
+            links = align(self.model, self.tokenizer, [window[row] for row in rows], src, texts, tgt)
+        for line in zip(texts, found, links, strict=True):
+            yield tuple(Candidate(text, h.log_prob, h.score, link) for text, h, link in zip(*line, strict=True))
+
+
+def _generator(seed: int, line: int, draw: int) -> torch.Generator:
+    """Random numbers of their own for each draw for each line."""
+    digest = hashlib.sha256(f"{seed} {line} {draw}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)

@@ -1,0 +1,72 @@
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+TOY_SETTINGS = [
+    "model.d_model=16",
+    "model.d_ff=32",
+    "model.num_heads=2",
+    "model.num_encoder_layers=1",
+    "model.num_decoder_layers=1",
+    "model.dropout=0.2",
+    "train.batch_tokens=256",
+    "train.warmup_steps=10",
+    "train.valid_every=10",
+    "train.save_every=5",
+    "tokenizer.vocab_size=320",
+]
+
+
+def toy_pairs(n: int = 300, seed: int = 0) -> list[tuple[str, str]]:
+    """Distinct sentences of one to eight words; the "translation" turns each word's letters round."""
+    rng = random.Random(seed)
+    words = ["red", "blue", "tree", "house", "sun", "moon", "river", "stone", "bird", "Ana", "Tom", "42"]
+    sources: dict[str, None] = {}
+    while len(sources) < n:
+        sources[" ".join(rng.choice(words) for _ in range(rng.randint(1, 8))) + rng.choice([".", "?", "!"])] = None
+    return [(s, " ".join(w[::-1] for w in s[:-1].split()) + s[-1]) for s in sources]
+
+
+def write_tsv(path: Path, pairs: list[tuple[str, str]]) -> Path:
+    path.write_text("".join(f"{a}\t{b}\n" for a, b in pairs), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    """Models of this size only wait for a second thread."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def toy_tsv(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tsv(tmp_path_factory.mktemp("toy") / "toy.tsv", toy_pairs())
+
+
+@pytest.fixture(scope="session")
+def train_toy(toy_tsv: Path) -> Callable[..., Path]:
+    """Train in a folder, with `--set` strings on top of the toy's."""
+    import torch
+
+    from mtcli.config import build
+    from mtcli.train import train
+
+    def run(out: Path, *sets: str, spec: str | Path | None = None, **options: object) -> Path:
+        values = {"data.train": [str(spec or toy_tsv)], "data.src": "en", "data.tgt": "xx"}
+        train(build(None, values, [*TOY_SETTINGS, *sets]), out, torch.device("cpu"), **options)  # type: ignore[arg-type]
+        return out
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def toy_run(train_toy: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder of a few steps."""
+    return train_toy(tmp_path_factory.mktemp("runs") / "toy", "train.max_steps=20")

@@ -1,0 +1,112 @@
+"""Word alignments: which pieces belong to which word, which word attends to which, and how they are printed."""
+
+import json
+from pathlib import Path
+from unicodedata import normalize
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy import save_toy, toy
+from typer.testing import CliRunner
+
+from mtcli import cli
+from mtcli.align import align, cross_attention, link, pharaoh, words_of
+from mtcli.explain import explain
+from mtcli.translate import Options
+
+LINES = ["one red dog.", "", "big big cat sees dog.", "  red\tcat  "]
+
+
+def options(**changes: object) -> Options:
+    return Options(beam_size=3, max_length=14, alignments=True, **changes)
+
+
+def test_a_word_takes_the_source_word_its_pieces_attend_to_most_together() -> None:
+    weights = torch.tensor([[0.4, 0.3, 0.3], [0.1, 0.1, 0.8], [0.5, 0.3, 0.2]])
+    # Source: piece 0 is word 0, pieces 1 and 2 are word 1. Target: pieces 0 and 1 are word 0, piece 2 is word 1.
+    assert link(weights, [[0], [1], [1]], [[0], [0], [1]]) == ((0, 1), (1, 0))
+    assert link(weights, [[0], [1], []], [[], [0], []]) == ((0, 0),)
+    assert link(weights[:, :0], [], [[0], [0], [1]]) == ()
+    assert link(weights[:0], [[0], [1], [1]], []) == ()
+
+
+def test_pharaoh() -> None:
+    assert pharaoh(((0, 0), (1, 2))) == "0-0 1-2"
+    assert pharaoh(()) == ""
+
+
+@settings(deadline=None)
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n")))
+def test_every_word_has_its_pieces_and_no_other(text: str) -> None:
+    pieces = toy().tokenizer
+    ids = pieces.encode_src([text])[0]
+    words = words_of(normalize("NFC", text), pieces.src_pieces(ids), ids)
+    assert sorted({word for row in words for word in row}) == list(range(len(text.split())))
+    flat = [word for row in words for word in row]
+    assert flat == sorted(flat)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(3, 300), max_size=12))
+def test_any_pieces_the_model_may_write_are_words_too(ids: list[int]) -> None:
+    pieces = toy().tokenizer
+    ids = [i for i in ids if i < pieces.tgt_size and i not in pieces.forbidden]
+    (text,) = pieces.decode([ids])
+    words = words_of(text, pieces.tgt_pieces(ids), ids)
+    assert sorted({word for row in words for word in row}) == list(range(len(text.split())))
+
+
+def test_a_model_that_translates_word_by_word_links_each_word_to_its_own() -> None:
+    (found,) = toy().translate(["one red dog."], options())
+    assert found.text == "uno rojo perro."
+    assert found.candidates[0].alignment == ((0, 0), (1, 1), (2, 2))
+
+
+def test_links_are_words_of_both_lines_and_one_for_each_target_word() -> None:
+    for found in toy().translate(LINES, options(n_best=3)):
+        for candidate in found.candidates:
+            assert sorted(t for _, t in candidate.alignment) == list(range(len(candidate.text.split())))
+            assert all(s < len(found.source.split()) for s, _ in candidate.alignment)
+
+
+def test_batch_mates_and_beams_change_nothing() -> None:
+    together = list(toy().translate(LINES, options(n_best=3)))
+    alone = [next(toy().translate([line], options(n_best=3))) for line in LINES]
+    assert [[(c.text, c.alignment) for c in t.candidates] for t in together] == [
+        [(c.text, c.alignment) for c in t.candidates] for t in alone
+    ]
+
+
+def test_the_weights_are_those_explain_shows() -> None:
+    found = explain(toy(), LINES[0], options())
+    weights = cross_attention(toy().model, [found.src_ids[:-1]], [found.tgt_ids[:-1]])
+    torch.testing.assert_close(weights[0], found.weights("cross")[-1].mean(dim=0))
+
+
+def test_an_empty_translation_has_no_links() -> None:
+    translator = toy()
+    ids = translator.tokenizer.encode_src(["one"])
+    assert align(translator.model, translator.tokenizer, ["one"], ids, [[""]], [[[]]]) == [[()]]
+
+
+def test_the_command(tmp_path: Path) -> None:
+    call = CliRunner().invoke
+    base = [
+        "translate",
+        "--model",
+        str(save_toy(tmp_path)),
+        "--device",
+        "cpu",
+        "--alignments",
+        "one red dog.\n\nbig cat.",
+    ]
+    lines = call(cli.app, base).stdout.split("\n")
+    assert lines[0] == "uno rojo perro.\t0-0 1-1 2-2"
+    assert lines[1] == ""
+    assert lines[2].count("\t") == 1
+    records = [json.loads(line) for line in call(cli.app, [*base, "--format", "json"]).stdout.splitlines()]
+    assert [r["alignment"] for r in records] == [line.partition("\t")[2] for line in lines[:3]]
+    best = [json.loads(x) for x in call(cli.app, [*base, "--format", "json", "--n-best", "2"]).stdout.splitlines()]
+    assert len(best[0]["alignments"]) == 2
+    assert call(cli.app, [*base, "--format", "nbest"]).stdout.splitlines()[0].endswith(" ||| 0-0 1-1 2-2")

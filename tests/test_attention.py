@@ -1,0 +1,116 @@
+"""Equation 1 by hand, as the reference and as the fused kernel: one function, three ways."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from mtcli.attention import Cache, attention_weights, causal_mask, fused_attention, reference_attention
+
+B, H, T, S = 3, 2, 5, 7
+
+
+def draw(*, T: int = T, S: int = S, d_k: int = 8, d_v: int = 8) -> tuple[Tensor, Tensor, Tensor]:
+    torch.manual_seed(1)
+    shapes = ((B, H, T, d_k), (B, H, S, d_k), (B, H, S, d_v))
+    q, k, v = (torch.randn(shape, dtype=torch.float64).mul_(2).requires_grad_() for shape in shapes)
+    return q, k, v
+
+
+def padding(S: int) -> Tensor:
+    """Sources of S, S − 2 and 1 pieces."""
+    lengths = torch.tensor([S, S - 2, 1])
+    return (torch.arange(S) < lengths[:, None])[:, None, None, :]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("sizes", [{}, {"d_k": 4, "d_v": 12}, {"T": S}, {"T": S, "d_k": 12, "d_v": 4}, {"S": 3}])
+def test_fused_equals_reference_in_values_and_gradients(sizes: dict[str, int], padded: bool, causal: bool) -> None:
+    q, k, v = draw(**sizes)
+    mask = padding(k.size(2)) if padded else None
+    reference, fused = reference_attention(q, k, v, mask, causal), fused_attention(q, k, v, mask, causal)
+    assert reference.shape == fused.shape == (B, H, q.size(2), v.size(3))
+    # float64; the sums over d_k and S are taken in another order, which moves the last bits of 16 digits
+    torch.testing.assert_close(fused, reference, rtol=1e-12, atol=1e-12)
+    direction = torch.randn_like(reference)
+    expected = torch.autograd.grad(reference, (q, k, v), direction)
+    actual = torch.autograd.grad(fused, (q, k, v), direction)
+    for name, a, e in zip("qkv", actual, expected, strict=True):
+        torch.testing.assert_close(a, e, rtol=1e-11, atol=1e-11, msg=lambda text, n=name: f"gradient of {n}: {text}")
+
+
+def test_the_reference_is_the_sum_written_out() -> None:
+    """No matrix product: Σ_s softmax_s(q·k_s / √d_k) v_s, number by number."""
+    q, k, v = (x.detach() for x in draw(d_k=3, d_v=2))
+    mask, out = padding(S), reference_attention(q, k, v, padding(S), causal=True)
+    for b, h, t in itertools.product(range(B), range(H), range(T)):
+        seen = [s for s in range(S) if s <= t and mask[b, 0, 0, s]]
+        power = {s: math.exp(sum(float(q[b, h, t, i] * k[b, h, s, i]) for i in range(3)) / math.sqrt(3)) for s in seen}
+        for j in range(2):
+            value = sum(power[s] * float(v[b, h, s, j]) for s in seen) / sum(power.values())
+            assert float(out[b, h, t, j]) == pytest.approx(value, rel=1e-12, abs=1e-12)
+
+
+def test_weights_are_a_distribution_over_what_may_be_seen() -> None:
+    q, k, _ = draw()
+    mask = padding(S)
+    weights = attention_weights(q, k, mask, causal=True)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(B, H, T, dtype=torch.float64), rtol=1e-14, atol=0)
+    may = (mask & causal_mask(T, S)).expand_as(weights)
+    assert (weights[may] > 0).all()
+    assert (weights[~may] == 0).all()
+
+
+@pytest.mark.parametrize("attend", [reference_attention, fused_attention])
+def test_true_means_may_attend(attend) -> None:
+    """What stands behind False changes nothing, what stands behind True does."""
+    q, k, v = (x.detach() for x in draw())
+    mask = padding(S)
+    before = attend(q, k, v, mask, False)
+    hidden, shown = torch.where(mask.transpose(-2, -1), v, 1e6), v.clone()
+    shown[:, :, 0] = 1e6
+    assert not torch.equal(hidden, v)
+    assert torch.equal(attend(q, k, hidden, mask, False), before)
+    assert (attend(q, k, shown, mask, False) != before).all()
+    one = attend(q, k, v, mask, False)[2]  # the third source has one piece: all weight is on it
+    torch.testing.assert_close(one, v[2, :, :1].expand_as(one))
+
+
+@pytest.mark.parametrize("attend", [reference_attention, fused_attention])
+def test_causal_query_sees_no_later_key(attend) -> None:
+    q, k, v = (x.detach() for x in draw(T=S))
+    before = attend(q, k, v, None, True)
+    for t in range(S - 1):
+        later_k, later_v = k.clone(), v.clone()
+        later_k[:, :, t + 1 :], later_v[:, :, t + 1 :] = 50.0, 1e6
+        after = attend(q, later_k, later_v, None, True)
+        torch.testing.assert_close(after[:, :, : t + 1], before[:, :, : t + 1], rtol=1e-13, atol=1e-13)
+        assert (after[:, :, t + 1 :] - before[:, :, t + 1 :]).abs().amax() > 1
+
+
+def test_scores_of_independent_vectors_keep_unit_variance() -> None:
+    """Why √d_k (§3.2.1, footnote 4): q·k of unit-variance components has variance d_k, and softmax must not know."""
+    torch.manual_seed(2)
+    for d_k in (4, 64, 1024):
+        q, k = torch.randn(1, 1, 400, d_k), torch.randn(1, 1, 400, d_k)
+        scores = attention_weights(q, k).log()
+        spread = (scores - scores.mean(-1, keepdim=True)).var()
+        assert float(spread) == pytest.approx(1, rel=0.1)  # 160,000 products: a standard error of about 2%
+
+
+def test_cache_select_takes_hypotheses_and_sentences_apart() -> None:
+    """Two sentences of two beams: own keys by hypothesis, those of the source by sentence."""
+    own = torch.arange(4.0).view(4, 1, 1, 1)
+    memory = torch.arange(2.0).view(2, 1, 1, 1)
+    cache = Cache(((own, own + 10),), ((memory, memory + 10),), torch.tensor([True, False]).view(2, 1, 1, 1))
+    assert cache.length == 1
+    swapped = cache.select(torch.tensor([1, 1, 3, 2]))
+    assert [x.flatten().tolist() for x in swapped.own[0]] == [[1, 1, 3, 2], [11, 11, 13, 12]]
+    assert swapped.memory is cache.memory
+    left = cache.select(torch.tensor([3, 2]), torch.tensor([1]))
+    assert [x.flatten().tolist() for x in left.own[0]] == [[3, 2], [13, 12]]
+    assert [x.flatten().tolist() for x in left.memory[0]] == [[1], [11]]
+    assert left.mask.flatten().tolist() == [False]

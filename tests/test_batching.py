@@ -1,0 +1,275 @@
+import time
+from collections import Counter
+from itertools import islice, pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import toy_pairs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mtcli import batching, tokenizer
+from mtcli.batching import Batch, BatchPlan, EncodedPairs, Position, collate, encode_pairs, plan_epoch
+from mtcli.corpus import Counts
+from mtcli.errors import DataError
+from mtcli.tokenizer import BOS, EOS, PAD, Tokenizer
+
+PAIRS = toy_pairs(100)
+
+
+@pytest.fixture(scope="module")
+def toy() -> Tokenizer:
+    return tokenizer.train(PAIRS, vocab_size=300)
+
+
+def write(
+    path: Path, toy: Tokenizer, pairs: list[tuple[str, str]], max_length: int = 256
+) -> tuple[EncodedPairs, Counts]:
+    counts = Counts(read=len(pairs), used=len(pairs))
+    rows = encode_pairs(((i % 2, p) for i, p in enumerate(pairs)), toy, path, max_length=max_length, counts=counts)
+    cache = EncodedPairs(path)
+    assert rows.total() == len(cache) == counts.used
+    assert counts.read == counts.used + sum(counts.skipped.values())
+    return cache, counts
+
+
+# ---- the cache ----
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 100, 20_000])
+def test_ids_come_back_exactly_from_any_number_of_chunks(
+    toy: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    monkeypatch.setattr(batching, "CHUNK", chunk)
+    cache, counts = write(tmp_path / "c.arrow", toy, PAIRS)
+    src, tgt = toy.encode_src([s for s, _ in PAIRS]), toy.encode_tgt([t for _, t in PAIRS])
+    assert [(a.tolist(), b.tolist()) for a, b in (cache[i] for i in range(len(cache)))] == list(
+        zip(src, tgt, strict=True)
+    )
+    assert cache.src_lengths.tolist() == [len(row) for row in src]
+    assert cache.tgt_lengths.tolist() == [len(row) for row in tgt]
+    assert counts.skipped == {}
+    assert list(tmp_path.iterdir()) == [tmp_path / "c.arrow"]
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 20_000])
+def test_too_long_a_side_is_skipped_and_counted_and_its_neighbours_stay(
+    toy: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    monkeypatch.setattr(batching, "CHUNK", chunk)  # of 1: some chunks are empty
+    src, tgt = toy.encode_src([s for s, _ in PAIRS]), toy.encode_tgt([t for _, t in PAIRS])
+    most = sorted(max(len(a), len(b)) for a, b in zip(src, tgt, strict=True))[50]
+    kept = [(a, b) for a, b in zip(src, tgt, strict=True) if max(len(a), len(b)) <= most]
+    cache, counts = write(tmp_path / "c.arrow", toy, PAIRS, most)
+    assert 0 < len(kept) < 100
+    assert [(a.tolist(), b.tolist()) for a, b in (cache[i] for i in range(len(cache)))] == kept
+    assert counts.skipped == {f"longer than {most} pieces": 100 - len(kept)}
+
+
+def test_rows_are_counted_by_corpus(toy: Tokenizer, tmp_path: Path) -> None:
+    long = ("red " * 300, "red")
+    pairs = [(0, PAIRS[0]), (2, PAIRS[1]), (0, long), (2, PAIRS[2]), (1, long)]
+    counts = Counts(read=5, used=5)
+    rows = encode_pairs(iter(pairs), toy, tmp_path / "c", max_length=100, counts=counts)
+    assert rows == {0: 1, 2: 2}
+    assert rows[1] == 0
+
+
+@pytest.mark.parametrize("pairs", [[], [("red " * 300, "red")] * 3])
+def test_a_cache_may_be_empty(toy: Tokenizer, tmp_path: Path, pairs: list[tuple[str, str]]) -> None:
+    cache, _ = write(tmp_path / "c.arrow", toy, pairs, 100)
+    assert (len(cache), len(cache.src_lengths), cache.tgt_lengths.dtype) == (0, 0, np.int32)
+
+
+def test_a_damaged_cache_is_a_data_error(toy: Tokenizer, tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    path = tmp_path / "c.arrow"
+    write(path, toy, PAIRS)
+    whole = path.read_bytes()
+    other = pa.BufferOutputStream()
+    table = pa.table({"x": [1, 2]})
+    with pa.ipc.new_file(other, table.schema) as writer:
+        writer.write_table(table)
+    for content in (b"", whole[:-1], whole[: len(whole) // 2], b"no Arrow", other.getvalue().to_pybytes()):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=r"c\.arrow: not a readable cache"):
+            EncodedPairs(path)
+    path.unlink()
+    with pytest.raises(DataError, match=r"c\.arrow: not a readable cache"):
+        EncodedPairs(path)
+
+
+def test_nothing_appears_where_encoding_fails(toy: Tokenizer, tmp_path: Path) -> None:
+    def breaking():
+        yield 0, PAIRS[0]
+        raise DataError("line 2")
+
+    path = tmp_path / "c.arrow"
+    path.write_bytes(b"before")
+    with pytest.raises(DataError, match="line 2"):
+        encode_pairs(breaking(), toy, path, max_length=100, counts=Counts(read=1, used=1))
+    assert path.read_bytes() == b"before"
+
+
+# ---- the plan ----
+
+LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=120)
+
+
+def arrays(lengths: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    return tuple(np.array([pair[i] for pair in lengths], dtype=np.int32) for i in (0, 1))  # type: ignore[return-value]
+
+
+def listed(batches: list[np.ndarray]) -> list[list[int]]:
+    return [batch.tolist() for batch in batches]
+
+
+@given(lengths=LENGTHS, batch_tokens=st.integers(1, 300), seed=st.integers(0, 2**32), epoch=st.integers(0, 99))
+@settings(max_examples=150, deadline=None)
+def test_every_row_once_in_batches_that_fit(
+    lengths: list[tuple[int, int]], batch_tokens: int, seed: int, epoch: int
+) -> None:
+    src, tgt = arrays(lengths)
+    for key in ((seed, epoch), None):
+        batches = plan_epoch(src, tgt, batch_tokens=batch_tokens, key=key)
+        assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
+        for rows in batches:
+            assert len(rows) == 1 or len(rows) * (max(src[rows].max(), tgt[rows].max()) + 1) <= batch_tokens
+        assert listed(batches) == listed(plan_epoch(src, tgt, batch_tokens=batch_tokens, key=key))
+        weights = [(len(lengths) // 2, 1.0), (len(lengths) - len(lengths) // 2, 1.0)]
+        weighted = plan_epoch(src, tgt, batch_tokens=batch_tokens, key=key, weights=weights)
+        assert listed(weighted) == listed(batches)
+
+
+@given(lengths=LENGTHS, batch_tokens=st.integers(1, 300))
+@settings(max_examples=50, deadline=None)
+def test_batches_are_as_full_as_they_can_be(lengths: list[tuple[int, int]], batch_tokens: int) -> None:
+    src, tgt = arrays(lengths)
+    batches = plan_epoch(src, tgt, batch_tokens=batch_tokens, key=None)
+    width = np.maximum(src, tgt) + 1
+    for rows, following in pairwise(batches):
+        assert (len(rows) + 1) * width[following[0]] > batch_tokens
+
+
+def synthetic(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Lengths like those of real pairs: log-normal, the target close to the source."""
+    rng = np.random.default_rng(seed)
+    src = rng.lognormal(2.8, 0.6, n)
+    tgt = src * rng.lognormal(0.05, 0.2, n)
+    return tuple(np.clip(side, 1, 256).astype(np.int32) for side in (src, tgt))  # type: ignore[return-value]
+
+
+def test_epochs_and_seeds_differ_and_without_a_key_nothing_is_random() -> None:
+    src, tgt = synthetic(2000)
+    plans = {key: listed(plan_epoch(src, tgt, batch_tokens=1000, key=key)) for key in ((1, 0), (1, 1), (2, 0))}
+    assert plans[1, 0] != plans[1, 1]
+    assert plans[1, 0] != plans[2, 0]
+    assert {tuple(sorted(b)) for b in plans[1, 0]} != {tuple(sorted(b)) for b in plans[1, 1]}  # other batch mates too
+    plain = plan_epoch(src, tgt, batch_tokens=1000, key=None)
+    widest = [int(np.maximum(src, tgt)[rows].max()) for rows in plain]
+    assert widest == sorted(widest)
+    random_widest = [int(np.maximum(src, tgt)[rows].max()) for rows in plans[1, 0]]
+    assert abs(np.corrcoef(random_widest, range(len(random_widest)))[0, 1]) < 0.3
+
+
+def test_little_of_a_batch_is_padding() -> None:
+    src, tgt = synthetic(20_000)
+    batches = plan_epoch(src, tgt, batch_tokens=4096, key=(1, 0))
+    real = int(src.sum() + tgt.sum()) + 2 * len(src)
+    padded = sum(len(rows) * (int(src[rows].max()) + int(tgt[rows].max()) + 2) for rows in batches)
+    assert 1 - real / padded < 0.12
+    assert len(batches) < 1.05 * int((np.maximum(src, tgt) + 1).sum()) / 4096
+
+
+def test_weights_are_how_often_a_row_comes_on_average() -> None:
+    src, tgt = synthetic(1000)
+    weights = [(400, 1.0), (300, 2.5), (300, 0.25)]
+    total = Counter[int]()
+    for epoch in range(20):
+        count = Counter(
+            np.concatenate(plan_epoch(src, tgt, batch_tokens=500, key=(3, epoch), weights=weights)).tolist()
+        )
+        assert all(count[row] == 1 for row in range(400))
+        assert all(count[row] in (2, 3) for row in range(400, 700))
+        assert all(count[row] in (0, 1) for row in range(700, 1000))
+        total.update(count)
+    assert sum(total[row] for row in range(400, 700)) / 6000 == pytest.approx(2.5, abs=0.05)
+    assert sum(total[row] for row in range(700, 1000)) / 6000 == pytest.approx(0.25, abs=0.05)
+
+
+def test_a_million_pairs_are_planned_in_seconds() -> None:
+    src, tgt = synthetic(1_000_000)
+    started = time.process_time()
+    batches = plan_epoch(src, tgt, batch_tokens=4096, key=(1, 0))
+    assert time.process_time() - started < 3
+    assert sum(map(len, batches)) == 1_000_000
+
+
+# ---- the position ----
+
+
+@pytest.fixture(scope="module")
+def cache(toy: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> EncodedPairs:
+    path = tmp_path_factory.mktemp("cache") / "c.arrow"
+    return write(path, toy, PAIRS)[0]
+
+
+@given(batch_tokens=st.integers(20, 2000), start=st.integers(0, 60), weight=st.sampled_from([1.0, 0.3, 1.7]))
+@settings(max_examples=40, deadline=None)
+def test_from_any_position_the_stream_is_the_tail_of_the_whole(
+    cache: EncodedPairs, batch_tokens: int, start: int, weight: float
+) -> None:
+    def fresh() -> BatchPlan:
+        return BatchPlan(cache, batch_tokens, 5, [(len(cache), weight)])
+
+    whole = list(islice(fresh().rows_from(Position()), start + 15))
+    position = whole[start - 1][1] if start else Position()
+    tail = list(islice(fresh().rows_from(position), 15))
+    assert [(rows.tolist(), p) for rows, p in tail] == [(rows.tolist(), p) for rows, p in whole[start:]]
+    once = fresh()  # a plan that has already moved elsewhere draws the same
+    next(once.rows_from(Position(7)))
+    assert next(once.rows_from(position))[0].tolist() == whole[start][0].tolist()
+
+
+def test_an_epoch_is_drawn_whole_before_the_next(cache: EncodedPairs) -> None:
+    plan = BatchPlan(cache, 500, 5, [(len(cache), 1.0)])
+    n = len(plan.epoch(0))
+    drawn = list(islice(plan.rows_from(Position()), n + 1))
+    assert sorted(np.concatenate([rows for rows, _ in drawn[:n]]).tolist()) == list(range(len(cache)))
+    assert [p for _, p in drawn] == [*(Position(0, i) for i in range(1, n)), Position(1, 0), Position(1, 1)]
+    assert next(plan.rows_from(Position(0, n)))[0].tolist() == drawn[n][0].tolist()
+
+
+# ---- one batch ----
+
+
+@given(st.lists(st.tuples(*[st.lists(st.integers(3, 90), min_size=1, max_size=9)] * 2), min_size=1, max_size=6))
+@settings(max_examples=60, deadline=None)
+def test_a_batch_by_hand(rows: list[tuple[list[int], list[int]]]) -> None:
+    batch = Batch.of([src for src, _ in rows], [tgt for _, tgt in rows])
+    longest_src, longest_tgt = (max(len(pair[i]) for pair in rows) for i in (0, 1))
+    assert batch.src.shape == (len(rows), longest_src + 1)
+    assert batch.tgt_in.shape == batch.tgt_out.shape == (len(rows), longest_tgt + 1)
+    assert {x.dtype for x in (batch.src, batch.tgt_in, batch.tgt_out)} == {torch.int64}
+    for i, (src, tgt) in enumerate(rows):
+        assert batch.src[i].tolist() == [*src, EOS] + [PAD] * (longest_src - len(src))
+        assert batch.tgt_in[i].tolist() == [BOS, *tgt] + [PAD] * (longest_tgt - len(tgt))
+        assert batch.tgt_out[i].tolist() == [*tgt, EOS] + [PAD] * (longest_tgt - len(tgt))
+    assert batch.tokens == sum(len(tgt) + 1 for _, tgt in rows)
+    assert batch.to(torch.device("cpu")) is batch
+
+
+def test_collated_rows_are_the_cache_s_and_their_tokens_known_beforehand(cache: EncodedPairs) -> None:
+    plan = BatchPlan(cache, 300, 5, [(len(cache), 1.0)])
+    for rows in plan.epoch(0):
+        batch = collate(cache, rows)
+        expected = Batch.of([cache[r][0].tolist() for r in rows], [cache[r][1].tolist() for r in rows])
+        assert torch.equal(batch.src, expected.src)
+        assert torch.equal(batch.tgt_in, expected.tgt_in)
+        assert torch.equal(batch.tgt_out, expected.tgt_out)
+        assert plan.target_tokens(rows) == batch.tokens
+        assert batch.src.numel() <= 300 or len(rows) == 1
+        assert batch.tgt_out.numel() <= 300 or len(rows) == 1

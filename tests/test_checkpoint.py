@@ -1,0 +1,542 @@
+import errno
+import json
+import os
+import pickle
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from mtcli import checkpoint, tokenizer
+from mtcli.checkpoint import ModelInfo, latest, load_model, lock, prune, read_tensors, set_parameters, verify, write
+from mtcli.config import DecodeConfig, ModelConfig
+from mtcli.errors import LockedError, ModelError, StorageError
+
+FILES = ["manifest.json", "model.safetensors", "optimizer.safetensors", "state.json"]
+
+
+def save_step(folder: Path, step: int, **state: Any) -> Path:
+    """A small checkpoint whose numbers are its step's."""
+    torch.manual_seed(step)
+    model = checkpoint.to_bytes({"w": torch.randn(3, 4), "b": torch.randn(3)})
+    return write(folder, step, model, {"w/exp_avg": torch.randn(3, 4), "w/step": torch.tensor(float(step))}, state)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def found(folder: Path) -> int | None:
+    newest = latest(folder)
+    return newest.state["step"] if newest else None
+
+
+# ---- round trip ----
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    assert latest(tmp_path / "none") is None
+    state = {"best": [31.25, -0.1], "text": "é\u2028", "third": 1 / 3, "none": None}
+    path = save_step(tmp_path, 7, **state)
+    assert path.name == "step-00000007"
+    assert sorted(p.name for p in path.iterdir()) == FILES
+    assert verify(path) is None
+    read = latest(tmp_path)
+    assert read is not None
+    assert read.path == path
+    assert read.state == {"format": 1, "step": 7, **state}
+    torch.manual_seed(7)
+    assert torch.equal(read.model["w"], torch.randn(3, 4))
+    assert torch.equal(read.model["b"], torch.randn(3))
+    assert torch.equal(read.optimizer["w/exp_avg"], torch.randn(3, 4))
+    assert read.optimizer["w/step"] == 7
+    assert set(read.model) == {"w", "b"}
+
+
+def test_the_newest_by_number_is_taken_and_strange_names_are_left_alone(tmp_path: Path) -> None:
+    for step in (5, 99_999_999, 100_000_000):
+        save_step(tmp_path, step)
+    shutil.copytree(tmp_path / "step-00000005", tmp_path / "step-99999999 (copy)")
+    shutil.copytree(tmp_path / "step-00000005", tmp_path / "step-best")
+    assert found(tmp_path) == 100_000_000
+    prune(tmp_path, 1, None)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-100000000", "step-99999999 (copy)", "step-best"]
+
+
+# ---- damage ----
+
+
+def test_every_flipped_bit_and_every_cut_is_found_and_the_one_before_is_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rng = random.Random(1)
+    save_step(tmp_path, 1)
+    path = save_step(tmp_path, 2, note="x")
+    before = contents(tmp_path)
+    injected = 0
+    for name in FILES:
+        file = path / name
+        whole = file.read_bytes()
+        bits = rng.sample(range(8 * len(whole)), 250 if name == "manifest.json" else 150)
+        for bit in bits:
+            flipped = bytearray(whole)
+            flipped[bit // 8] ^= 1 << bit % 8
+            file.write_bytes(flipped)
+            assert verify(path), f"{name}: bit {bit}"
+            injected += 1
+        for size in {0, 1, len(whole) - 1, *rng.sample(range(len(whole)), 20)}:
+            file.write_bytes(whole[:size])
+            assert verify(path), f"{name}: cut to {size}"
+            injected += 1
+        file.write_bytes(whole + b"\0")
+        assert verify(path), f"{name}: lengthened"
+        assert found(tmp_path) == 1
+        assert f"{path} is damaged" in caplog.text
+        caplog.clear()
+        file.write_bytes(whole)
+    assert injected > 500
+    assert contents(tmp_path) == before
+    assert found(tmp_path) == 2
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_file_is_named_and_the_one_before_is_used(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    save_step(tmp_path, 1)
+    (save_step(tmp_path, 2) / name).unlink()
+    assert found(tmp_path) == 1
+    assert f"{name} is missing" in caplog.text
+
+
+def test_with_all_damaged_nothing_is_deleted(tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        (save_step(tmp_path, step) / "state.json").write_bytes(b"{}")
+    before = contents(tmp_path)
+    with pytest.raises(ModelError, match="none of the 3 checkpoints is whole"):
+        latest(tmp_path)
+    prune(tmp_path, 1, None)
+    assert contents(tmp_path) == before
+
+
+def resign(path: Path) -> None:
+    """Make the manifest agree with what is there, as one who plants a file would."""
+    import hashlib
+
+    data = {n: (path / n).read_bytes() for n in FILES if n != "manifest.json"}
+    facts = {n: {"size": len(c), "sha256": hashlib.sha256(c).hexdigest()} for n, c in data.items()}
+    (path / "manifest.json").write_text(json.dumps(facts))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_numbers_that_are_not_finite_are_refused(tmp_path: Path, name: str, value: float) -> None:
+    path = save_step(tmp_path, 1)
+    tensors, _ = read_tensors(path / name)
+    first = sorted(tensors)[0]
+    tensors[first].view(-1)[-1] = value
+    (path / name).write_bytes(save(tensors))
+    resign(path)
+    with pytest.raises(ModelError, match=f"{re.escape(str(path / name))}: {first} holds NaN or infinity"):
+        latest(tmp_path)
+
+
+@pytest.mark.parametrize("state", ['{"format": 2}', "{}", "[1]", "null", "{", "[" * 100_000])
+def test_another_format_is_named_and_no_state_at_all_refused(tmp_path: Path, state: str) -> None:
+    save_step(tmp_path, 1)
+    path = save_step(tmp_path, 2)
+    (path / "state.json").write_text(state)
+    resign(path)
+    with pytest.raises(ModelError, match="format 2.*reads format 1.*update" if "2" in state else r"step-00000002") as e:
+        latest(tmp_path)
+    assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize("manifest", ["[]", "3", "null", '["model.safetensors"]', "[" * 100_000, '{"a": 1}'])
+def test_a_manifest_of_another_kind_is_damage(tmp_path: Path, manifest: str) -> None:
+    path = save_step(tmp_path, 1)
+    for text in (manifest, json.dumps([n for n in FILES if n != "manifest.json"])):
+        (path / "manifest.json").write_text(text)
+        assert verify(path)
+    (path / "manifest.json").write_text(json.dumps(dict.fromkeys(FILES[1:])))
+    assert verify(path)
+
+
+class Canary:
+    """Unpickled, it makes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self.path,))
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("name", FILES)
+def test_a_planted_pickle_does_nothing(tmp_path: Path, name: str, signed: bool) -> None:
+    canary, other = tmp_path / "canary", tmp_path / "other"
+    planted = [pickle.dumps(Canary(canary))]
+    torch.save({"w": Canary(canary)}, other)
+    planted.append(other.read_bytes())
+    pickle.loads(planted[0])
+    assert canary.exists()  # it would have
+    canary.unlink()
+    for content in planted:
+        path = save_step(tmp_path / "c", 1)
+        (path / name).write_bytes(content)
+        if signed and name != "manifest.json":
+            resign(path)
+        with pytest.raises(ModelError):
+            latest(tmp_path / "c")
+        (tmp_path / "model.safetensors").write_bytes(content)
+        with pytest.raises(ModelError, match=r"model\.safetensors"):
+            load_model(tmp_path)
+    assert not canary.exists()
+
+
+# ---- what keeps ----
+
+
+def test_pruning_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
+    for step in range(1, 8):
+        save_step(tmp_path, step)
+    kept = {str(p.relative_to(tmp_path)): p for p in tmp_path.glob("step-0000000[267]/*")}
+    before = {name: p.read_bytes() for name, p in kept.items()}
+    prune(tmp_path, 2, 2)
+    assert contents(tmp_path) == before
+    prune(tmp_path, 5, 2)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("damaged", [[4], [4, 3], [4, 3, 2], [3], [1, 3]])
+@pytest.mark.parametrize("keep", [1, 2])
+def test_pruning_never_takes_the_last_good_one(tmp_path: Path, damaged: list[int], keep: int) -> None:
+    for step in (1, 2, 3, 4):
+        path = save_step(tmp_path, step)
+        if step in damaged:
+            (path / "model.safetensors").write_bytes(b"")
+    newest = found(tmp_path)
+    prune(tmp_path, keep, None)
+    assert found(tmp_path) == newest == max({1, 2, 3, 4} - set(damaged))
+    assert len(checkpoint.steps(tmp_path)) == max(keep, 4 - newest + 1)
+
+
+def test_leftovers_are_ignored_replaced_and_in_the_end_swept_away(tmp_path: Path) -> None:
+    save_step(tmp_path, 1)
+    left = tmp_path / ".tmp-step-00000002"
+    shutil.copytree(tmp_path / "step-00000001", left)
+    (left / "more").mkdir()
+    shutil.copytree(tmp_path / "step-00000001", tmp_path / ".tmp-step-00000009")
+    assert found(tmp_path) == 1
+    save_step(tmp_path, 2)
+    assert found(tmp_path) == 2
+    assert sorted(p.name for p in (tmp_path / "step-00000002").iterdir()) == FILES
+    prune(tmp_path, 2, None)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000001", "step-00000002"]
+
+
+class CrashError(BaseException):
+    """The process is gone."""
+
+
+@contextmanager
+def system_calls(monkeypatch: pytest.MonkeyPatch, note: Callable[[str, Path], None]) -> Iterator[None]:
+    """Tell `note` of each fsync, rename and removal before it is done."""
+
+    def watch(place: Any, name: str) -> None:
+        real = getattr(place, name)
+
+        def call(first: Any, *rest: Any, **options: Any) -> Any:
+            path = Path(f"/proc/self/fd/{first}").readlink() if isinstance(first, int) else Path(first)
+            note(name, path)
+            return real(first, *rest, **options)
+
+        patch.setattr(place, name, call)
+
+    with monkeypatch.context() as patch:
+        watch(os, "fsync")
+        watch(Path, "rename")
+        watch(Path, "replace")
+        watch(shutil, "rmtree")
+        yield
+
+
+def test_files_are_synced_before_the_rename_and_the_folder_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[str, str, int]] = []
+
+    def note(name: str, path: Path) -> None:
+        size = path.stat().st_size if path.is_file() else -1
+        calls.append((name, str(path.relative_to(tmp_path)), size))
+
+    with system_calls(monkeypatch, note):
+        path = save_step(tmp_path, 1)
+    names = ["model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"]
+    aside = ".tmp-step-00000001"
+    assert calls == [
+        *(("fsync", f"{aside}/{name}", (path / name).stat().st_size) for name in names),
+        ("fsync", aside, -1),
+        ("rename", aside, -1),
+        ("fsync", ".", -1),
+    ]
+    calls.clear()
+    (tmp_path / "f").write_bytes(b"old")
+    with system_calls(monkeypatch, note):
+        checkpoint.replace_file(tmp_path / "f", b"renewed")
+    assert calls == [("fsync", ".f.tmp", 7), ("replace", ".f.tmp", 7), ("fsync", ".", -1)]
+    assert contents(tmp_path)["f"] == b"renewed"
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_the_kernel_sees_the_same_order(tmp_path: Path) -> None:
+    code = (
+        "import sys, torch; from pathlib import Path; from mtcli import checkpoint;"
+        "checkpoint.write(Path(sys.argv[1]), 1, b'm', {'a': torch.ones(2)}, {})"
+    )
+    trace = ["strace", "-f", "-y", "-qq", "-o", str(tmp_path / "trace"), "--seccomp-bpf"]
+    trace += ["-e", "trace=fsync,rename,renameat,renameat2"]
+    done = subprocess.run([*trace, sys.executable, "-c", code, str(tmp_path / "c")], capture_output=True, check=False)
+    if done.returncode and b"ptrace" in done.stderr.lower():
+        pytest.skip(f"strace may not trace here: {done.stderr.decode()[:100]}")
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in (tmp_path / "trace").read_text().splitlines() if str(tmp_path / "c") in line]
+    order = [(m[1], m[2]) for line in lines if (m := re.search(r"(fsync|rename)\w*\(.*?/c/?([^\s>\"]*)[>\"]", line))]
+    aside = ".tmp-step-00000001"
+    names = ["model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"]
+    assert order == [*(("fsync", f"{aside}/{n}") for n in names), ("fsync", aside), ("rename", aside), ("fsync", "")]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_crash_at_any_system_call_leaves_a_whole_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    """Also where a step is saved again, with nothing else to fall back on."""
+
+    def save_and_prune(folder: Path) -> None:
+        save_step(folder, 1 if again else 2, version=2)
+        prune(folder, 1, None)
+
+    for crash_at in range(1, 50):
+        folder, left = tmp_path / str(crash_at), crash_at
+        save_step(folder, 1, version=1)
+
+        def note(name: str, path: Path) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                raise CrashError
+
+        with system_calls(monkeypatch, note):
+            try:
+                save_and_prune(folder)
+            except CrashError:
+                pass
+            else:
+                break
+        newest = latest(folder)
+        assert newest is not None
+        assert newest.state["version"] in (1, 2)
+        save_and_prune(folder)
+        newest = latest(folder)
+        assert newest is not None
+        assert newest.state["version"] == 2
+        assert [p.name for p in folder.iterdir()] == [newest.path.name]
+    assert 8 < crash_at < 49
+
+
+# ---- storage ----
+
+FAILURES = {errno.ENOSPC: "free some space", errno.EDQUOT: "quota", errno.EROFS: "--out", errno.EIO: "untouched"}
+
+
+@pytest.mark.parametrize("number", FAILURES)
+@pytest.mark.parametrize("call", [1, 3, 4, 5, 6])
+def test_a_failing_disk_is_one_line_and_earlier_checkpoints_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, call: int
+) -> None:
+    save_step(tmp_path, 1)
+    before = contents(tmp_path / "step-00000001")
+    left = call
+
+    def note(name: str, path: Path) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            raise OSError(number, os.strerror(number), str(path))
+
+    with system_calls(monkeypatch, note), pytest.raises(StorageError, match=FAILURES[number]) as caught:
+        save_step(tmp_path, 2)
+    assert os.strerror(number) in str(caught.value)
+    assert contents(tmp_path / "step-00000001") == before
+    assert found(tmp_path) == 1
+    save_step(tmp_path, 2)  # the disk is well again
+    assert found(tmp_path) == 2
+
+
+@contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_real_limit_on_file_sizes(tmp_path: Path) -> None:
+    save_step(tmp_path, 1)
+    before = contents(tmp_path / "step-00000001")
+    with pytest.raises(StorageError, match="ulimit -f"), file_size_limit(100):
+        save_step(tmp_path, 2)
+    assert contents(tmp_path / "step-00000001") == before
+    assert found(tmp_path) == 1
+    (tmp_path / "f").write_bytes(b"old")
+    with pytest.raises(StorageError, match="ulimit -f"), file_size_limit(2):
+        checkpoint.replace_file(tmp_path / "f", b"renewed")
+    assert (tmp_path / "f").read_bytes() == b"old"
+    with pytest.raises(StorageError, match=r"\.lock.*ulimit -f"), file_size_limit(0), lock(tmp_path):
+        pass
+
+
+# ---- the lock ----
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from mtcli.checkpoint import lock
+with lock(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_second_process_is_kept_out_until_the_first_is_gone(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(LockedError, match=rf"process {holder.pid} is training here"), lock(tmp_path):
+            pass
+        holder.send_signal(signal.SIGKILL)
+    with lock(tmp_path):
+        assert (tmp_path / ".lock").read_text() == str(os.getpid())
+        with pytest.raises(LockedError, match=str(os.getpid())), lock(tmp_path):
+            pass
+    with lock(tmp_path):
+        pass
+
+
+# ---- models ----
+
+SMALL = ModelConfig(d_model=8, d_ff=8, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder with a small random model."""
+    run = tmp_path_factory.mktemp("run")
+    toy = tokenizer.train([("a b a b", "b a b a")] * 3)
+    toy.save(run / "tokenizer.json")
+    sizes = {"src_vocab": toy.src_size, "tgt_vocab": toy.tgt_size, "joint": True}
+    info = ModelInfo(model=SMALL, decode=DecodeConfig(), src="en", tgt="xx", step=3, longest_src=9, **sizes)
+    torch.manual_seed(1)
+    tensors = checkpoint.parameters(checkpoint.build_model(info))
+    (run / "model.safetensors").write_bytes(checkpoint.model_bytes(tensors, info))
+    return run
+
+
+def replant(run: Path, to: Path, change: Callable[[dict[str, Tensor], dict[str, Any]], None]) -> Path:
+    """A copy of a run whose tensors and information are changed."""
+    shutil.copytree(run, to)
+    tensors, metadata = read_tensors(to / "model.safetensors")
+    info = json.loads(metadata["mtcli"])
+    change(tensors, info)
+    (to / "model.safetensors").write_bytes(save(tensors, {"mtcli": json.dumps(info)}))
+    return to
+
+
+def test_a_model_comes_back_exactly(run_folder: Path, tmp_path: Path) -> None:
+    model, info, toy = load_model(run_folder)
+    tensors, _ = read_tensors(run_folder / "model.safetensors")
+    assert not model.training
+    assert (info.step, info.longest_src, info.src_vocab) == (3, 9, toy.src_size)
+    own = checkpoint.parameters(model)
+    assert set(own) == set(tensors)
+    assert all(torch.equal(own[name], tensors[name]) for name in own)
+    step = write(run_folder / "checkpoints", 3, (run_folder / "model.safetensors").read_bytes(), {}, {})
+    assert load_model(step)[1] == info  # with the tokenizer of its run
+
+
+CHANGES: dict[str, tuple[Callable[[dict[str, Tensor], dict[str, Any]], Any], str]] = {
+    "missing": (lambda t, i: t.pop("decoder.0.feed_forward.w_1.bias"), r"decoder.0.feed_forward.w_1.bias is missing"),
+    "extra": (lambda t, i: t.update(more=torch.ones(1)), r"more is not of this model"),
+    "shape": (
+        lambda t, i: t.update({"decoder.0.feed_forward.w_1.bias": torch.ones(9)}),
+        r"decoder.0.feed_forward.w_1.bias has the shape \(9,\), where this model has \(8,\)",
+    ),
+    "nan": (lambda t, i: next(iter(t.values())).fill_(float("nan")), r"holds NaN"),
+    "format": (lambda t, i: i.update(format=2), r"format.* 2"),
+    "vocabulary": (lambda t, i: i.update(src_vocab=5), r"the tokenizer has \d+ and \d+ pieces, the model 5"),
+    "no information": (lambda t, i: i.clear(), r"model: Field required"),
+    "width": (lambda t, i: i["model"].update(d_model=2**20), r"has the shape"),
+    "great width": (lambda t, i: i["model"].update(d_model=2**40), r"has the shape"),
+    "inner width": (lambda t, i: i["model"].update(d_ff=2**40), r"w_1.weight has the shape"),
+    "head size": (lambda t, i: i["model"].update(d_v=2**40), r"w_v.weight has the shape"),
+    "positions": (
+        lambda t, i: i["model"].update(positions="learned", max_positions=2**40),
+        r"learned.weight is missing",
+    ),
+    "no embedding": (lambda t, i: t.pop("tgt_embedding.pieces.weight"), r"tgt_embedding.pieces.weight is missing"),
+    "depth": (lambda t, i: i["model"].update(num_encoder_layers=10**9), r"num_encoder_layers = 1000000000"),
+    "heads": (lambda t, i: i["model"].update(num_heads=10**9), r"has the shape"),
+    "type": (
+        lambda t, i: t.update({"decoder.0.feed_forward.w_1.bias": torch.ones(8).to(torch.float8_e4m3fn)}),
+        r"decoder.0.feed_forward.w_1.bias",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_model_that_does_not_fit_is_refused_by_name(run_folder: Path, tmp_path: Path, change: str) -> None:
+    apply, message = CHANGES[change]
+    run = replant(run_folder, tmp_path / "run", apply)
+    with pytest.raises(ModelError, match=message) as caught:
+        load_model(run)
+    assert str(caught.value).startswith(str(run))
+    assert "\n" not in str(caught.value)
+
+
+def test_no_model_and_no_tokenizer(run_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no model here"):
+        load_model(tmp_path)
+    shutil.copy(run_folder / "model.safetensors", tmp_path)
+    with pytest.raises(ModelError, match=r"tokenizer\.json"):
+        load_model(tmp_path)
+    (tmp_path / "tokenizer.json").write_bytes(pickle.dumps(Canary(tmp_path / "canary")))
+    with pytest.raises(ModelError, match=r"tokenizer\.json"):
+        load_model(tmp_path)
+    assert not (tmp_path / "canary").exists()
+
+
+def test_setting_parameters_is_all_or_nothing(run_folder: Path) -> None:
+    model, _, _ = load_model(run_folder)
+    before = {name: t.clone() for name, t in checkpoint.parameters(model).items()}
+    wrong = {name: t + 1 for name, t in before.items()}
+    last = sorted(wrong)[-1]
+    wrong[last] = torch.ones(1, 1, 1)
+    with pytest.raises(ModelError, match=re.escape(f"here: {last} has the shape (1, 1, 1)")):
+        set_parameters(model, wrong, Path("here"))
+    assert all(torch.equal(t, before[name]) for name, t in checkpoint.parameters(model).items())

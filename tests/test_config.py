@@ -1,0 +1,288 @@
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mtcli.config import Config, DataConfig, build, differences, load, parse_duration, to_toml
+from mtcli.errors import UsageError
+
+CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.toml"))
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "c.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+# ---- which value wins ----
+
+
+def test_preset_then_file_then_options_then_set(tmp_path: Path) -> None:
+    file = write(
+        tmp_path, 'preset = "small"\n[data]\ntrain = ["x.tsv"]\n[train]\nlr = 0.5\nwarmup_steps = 7\nseed = 3\n'
+    )
+    config = build(file, {"train.warmup_steps": 8, "train.seed": 4, "train.time": None}, ["train.seed=5"])
+    assert (config.model.d_model, config.model.d_ff) == (256, 1024)  # the preset
+    assert config.train.lr == 0.5  # the file over the preset
+    assert config.train.warmup_steps == 8  # an option over the file
+    assert config.train.seed == 5  # --set over all
+    assert build(file).train.seed == 3
+    assert build(file, {"preset": "base"}).model.d_model == 512
+    assert build(file, {}, ["train.seed=6", "train.seed=7"]).train.seed == 7
+
+
+def test_without_data_the_demo_has_its_own_defaults_which_anything_given_beats(tmp_path: Path) -> None:
+    demo = build()
+    assert (demo.data.train, demo.train.max_steps) == ((), 1500)
+    assert build(None, {"train.max_steps": 9}).train.max_steps == 9
+    other = build(None, {"data.train": ["x.tsv"]})
+    assert (other.train.max_steps, other.train.batch_tokens) == (20_000, 4096)
+
+
+def test_train_on_the_command_line_drops_the_splits_and_note_of_the_file(tmp_path: Path) -> None:
+    file = write(tmp_path, '[data]\ntrain = ["a"]\nvalid = "b"\ntest = "c"\nnote = "d"\nsrc = "de"\ntgt = "en"\n')
+    assert build(file).data == DataConfig(train=("a",), valid="b", test="c", note="d", src="de", tgt="en")
+    for options, sets in (({"data.train": ["z"]}, []), ({}, ['data.train=["z"]'])):
+        data = build(file, options, sets).data
+        assert data == DataConfig(train=("z",), src="de", tgt="en")
+    kept = build(file, {"data.train": ["z"], "data.valid": "y"}).data
+    assert (kept.valid, kept.test) == ("y", None)
+    assert build(file, {"data.valid": "y"}).data.test == "c"
+
+
+def test_norwegian_is_a_language(tmp_path: Path) -> None:
+    file = write(tmp_path, '[data]\ntgt = "no"\n')
+    assert build(file).data.tgt == "no"
+    assert build(None, {}, ["data.tgt=no"]).data.tgt == "no"
+    assert build(None, {"data.tgt": "no"}).data.tgt == "no"
+
+
+def test_set_reads_toml_and_else_plain_text() -> None:
+    config = build(None, {}, ["train.betas=[0.8, 0.9]", "train.time=30m", "data.swap=true", "data.note=a = 'b"])
+    assert config.train.betas == (0.8, 0.9)
+    assert config.train.time == 1800
+    assert config.data.swap is True
+    assert config.data.note == "a = 'b"
+
+
+# ---- what is refused ----
+
+
+@pytest.mark.parametrize(
+    ("text", "nearest"),
+    [
+        ("[train]\nbatch_token = 5", "train.batch_tokens"),
+        ("[train]\nwarmup = 5", "train.warmup_steps"),
+        ("[model]\nheads = 5", "model.num_heads"),
+        ("[data]\nd_model = 5", "model.d_model"),
+        ("[modle]\nd_ff = 5", "model"),
+        ("presets = 'tiny'", "preset"),
+    ],
+)
+def test_an_unknown_key_is_named_with_its_file_and_the_nearest_valid_one(
+    tmp_path: Path, text: str, nearest: str
+) -> None:
+    file = write(tmp_path, text)
+    with pytest.raises(UsageError, match=rf"no such key; did you mean {re.escape(nearest)}\?") as caught:
+        build(file)
+    assert str(caught.value).startswith(f"{file}: ")
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        "model.d_model=0",
+        "model.d_model=127",
+        "model.dropout=1",
+        "model.norm=middle",
+        "train.lr=-1",
+        "train.lr=nan",
+        "train.lr=inf",
+        "train.lr=quick",
+        "train.max_steps=0",
+        "train.time=soon",
+        "train.time=0",
+        "train.time=0s",
+        "train.time=-5",
+        "train.betas=[0.9]",
+        "train.betas=[0.9, 1.0]",
+        "train.betas=[-0.1, 0.9]",
+        "train.seed=-1",
+        "data.train=3",
+        "data.src=3",
+        "decode.beam_size=0",
+    ],
+)
+def test_a_value_out_of_bounds_is_refused_by_name(assignment: str) -> None:
+    name = assignment.partition("=")[0]
+    with pytest.raises(UsageError, match=re.escape(name)):
+        build(None, {"data.train": ["x"]} if name != "data.train" else {}, [assignment])
+
+
+@pytest.mark.parametrize("name", ["preset", "data", "tokenizer", "model", "train", "decode"])
+@pytest.mark.parametrize("value", ["3", "[1]", "'text'", "{x = 1}", "true"])
+def test_a_section_that_is_no_table_is_refused(tmp_path: Path, name: str, value: str) -> None:
+    file = write(tmp_path, f"{name} = {value}")
+    for call in (lambda: build(file), lambda: build(None, {}, [f"{name}={value}"])):
+        with pytest.raises(UsageError, match=name):
+            call()
+
+
+@pytest.mark.parametrize("text", ["train.lr", "", "lr", "preset.x=1", "=3", "train..lr=1", "train.lr=1\nb=2"])
+def test_a_malformed_set_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        build(None, {}, [text])
+
+
+def test_the_shape_of_the_model_must_fit(tmp_path: Path) -> None:
+    file = write(tmp_path, "[model]\nnum_heads = 3")
+    with pytest.raises(UsageError, match=r"d_model = 128 is no multiple of model.num_heads = 3") as caught:
+        build(file)
+    assert str(caught.value).startswith(f"{file}: ")
+    with pytest.raises(UsageError, match="no multiple"):
+        build(file, {}, ["model.d_k=32"])
+    assert build(file, {}, ["model.d_k=32", "model.d_v=40"]).model.num_heads == 3
+
+
+def test_both_sides_under_one_name_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"data.src and data.tgt are both 'es'"):
+        build(None, {"data.train": ["x.tsv"], "data.src": "es"})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"\xff\xfea", b"a = ", b"[train]\n[train]", b"a = " + b"[" * 5000, b"a = 1" + b"0" * 5000, b"a = 2020-13-01"],
+)
+def test_a_file_that_is_no_toml_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "c.toml"
+    path.write_bytes(content)
+    for read in (build, load):
+        with pytest.raises(UsageError, match=r"c\.toml: not a readable TOML file") as caught:
+            read(path)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(UsageError, match="no such configuration file"):
+        build(tmp_path / "none.toml")
+    with pytest.raises(UsageError, match="not a readable"):
+        build(tmp_path)
+
+
+SCALARS = st.one_of(
+    st.integers(-5, 600).map(str), st.floats().map(str), st.sampled_from(["true", '"x"', "[]", "{}", "x"])
+)
+KEYS = [f"{n}.{k}" for n, f in Config.model_fields.items() if n != "preset" for k in f.annotation.model_fields]  # type: ignore[union-attr]
+
+
+@given(st.lists(st.tuples(st.sampled_from([*KEYS, "preset", "train", "x.y"]), SCALARS), max_size=3))
+@settings(max_examples=150, deadline=None)
+def test_any_set_gives_a_configuration_that_survives_toml_or_a_usage_error(
+    tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]]
+) -> None:
+    try:
+        config = build(None, {}, [f"{key}={value}" for key, value in pairs])
+    except UsageError:
+        pass
+    else:
+        path = tmp_path_factory.getbasetemp() / "any.toml"
+        path.write_text(to_toml(config), encoding="utf-8")
+        assert load(path) == config
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 90),
+        ("90s", 90),
+        ("30m", 1800),
+        ("2h", 7200),
+        ("1h30m", 5400),
+        ("1h30m15s", 5415),
+        ("1.5h", 5400),
+        (" 5m ", 300),
+    ],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+    assert build(None, {"train.time": text}).train.time == seconds
+
+
+@pytest.mark.parametrize("text", ["", "m", "h30", "5d", "1:30", "-5m", "30m1h", "1h30", "1e3", "ten minutes"])
+def test_no_durations(text: str) -> None:
+    with pytest.raises(ValueError, match="a duration is written"):
+        parse_duration(text)
+
+
+# ---- config.toml ----
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
+    ['"', "\\", "\n\r\t", "\x00\x1f\x7f\x80\x85", "é\u2028\u2029😀\ufeff", "\\u0041", "/", "'''", '"""', "# no comment"]
+)
+
+
+@given(train=st.lists(TEXT, max_size=3), valid=st.none() | TEXT, note=TEXT, lr=st.floats(1e-300, 1e300))
+@settings(max_examples=200, deadline=None)
+def test_a_configuration_survives_toml(
+    tmp_path_factory: pytest.TempPathFactory, train: list[str], valid: str | None, note: str, lr: float
+) -> None:
+    options = {"data.train": train, "data.valid": valid, "data.note": note, "train.lr": lr}
+    config = build(None, options, ["model.d_k=8"])
+    path = tmp_path_factory.getbasetemp() / "round.toml"
+    path.write_bytes(to_toml(config).encode())
+    assert load(path) == config
+    assert differences(load(path), config) == []
+    assert ("valid = " in to_toml(config)) == (valid is not None or "valid = " in note + "".join(train))
+
+
+def test_none_is_left_out_and_everything_else_is_there() -> None:
+    text = to_toml(build(None, {"train.time": "5m"}))
+    found = set(re.findall(r"^(\w+) = ", text, re.MULTILINE))
+    assert found.isdisjoint({"valid", "test", "vocab_size", "d_k", "d_v"})
+    assert {k.partition(".")[2] for k in KEYS} - found == {"valid", "test", "vocab_size", "d_k", "d_v"}
+
+
+def test_a_path_that_is_no_unicode_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match=r"data\.train"):
+        build(None, {"data.train": ["caf\udce9.tsv"]})
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.name)
+def test_every_configuration_that_we_ship_loads(path: Path, tmp_path: Path) -> None:
+    config = build(path)
+    assert config.data.train
+    assert config.data.note
+    copy = tmp_path / "config.toml"
+    copy.write_text(to_toml(config), encoding="utf-8")
+    assert load(copy) == config
+
+
+def test_there_are_configurations() -> None:
+    assert {"multi30k.toml", "tatoeba.toml"} <= {path.name for path in CONFIGS}
+
+
+# ---- what may change between runs ----
+
+CHANGES = {
+    "data.note=b": "data.note: '' → 'b'",
+    "train.lr=0.5": "train.lr: 0.003 → 0.5",
+    "model.num_heads=2": "model.num_heads: 4 → 2",
+    "data.valid=v": "data.valid: None → 'v'",
+    "tokenizer.joint=false": "tokenizer.joint: True → False",
+    "train.max_steps=7": None,
+    "train.time=7m": None,
+}
+
+
+@given(st.sets(st.sampled_from(sorted(CHANGES))))
+@settings(max_examples=40, deadline=None)
+def test_differences_are_exactly_the_changed_keys_the_budget_apart(changed: set[str]) -> None:
+    old = build(None, {"data.train": ["x"]})
+    new = build(None, {"data.train": ["x"]}, sorted(changed))
+    assert sorted(differences(old, new)) == sorted(line for c in changed if (line := CHANGES[c]))
+
+
+def test_another_preset_is_a_difference() -> None:
+    lines = differences(build(), build(None, {"preset": "small"}))
+    assert lines[0] == "preset: 'tiny' → 'small'"
+    assert "model.d_model: 128 → 256" in lines

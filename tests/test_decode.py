@@ -1,0 +1,337 @@
+"""Searches against enumeration, against teacher forcing, and against themselves in other company."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mtcli.config import ModelConfig
+from mtcli.decode import Hypothesis, Limits, beam_search, greedy_search, length_penalty, most_likely, sampler
+from mtcli.model import Transformer
+from mtcli.tokenizer import BOS, EOS, PAD
+
+SPECIAL = (PAD, BOS)
+CLOSE = 1e-5
+"""Searches add float32 log-probabilities of the size of 10; enumeration adds float64 ones."""
+
+
+def build(seed: int, V: int = 6, dtype: torch.dtype = torch.float64, **changes: Any) -> Transformer:
+    """A random model with opinions: as initialised, all pieces are about as likely."""
+    torch.manual_seed(seed)
+    shape = {"d_model": 8, "d_ff": 16, "num_heads": 2, "num_encoder_layers": 1, "num_decoder_layers": 2, "dropout": 0}
+    model = Transformer(ModelConfig(**{**shape, "tie_embeddings": False, **changes}), V, V, joint=True)
+    nn.init.normal_(model.output.weight, std=0.7)
+    return model.to(dtype).eval()
+
+
+def draw_sources(seed: int, V: int = 6, lengths: Sequence[int] = (4, 1, 6, 2, 3)) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(seed)
+    return [[*torch.randint(3, V, (n,), generator=generator).tolist(), EOS] for n in lengths]
+
+
+def pad(rows: Sequence[Sequence[int]], width: int = 0) -> Tensor:
+    width = max(width, *map(len, rows))
+    return torch.tensor([[*row, *[PAD] * (width - len(row))] for row in rows])
+
+
+def limits(n: int, most: int, **more: Any) -> Limits:
+    return Limits([most] * n, forbidden=SPECIAL, **more)
+
+
+@torch.inference_mode()
+def teacher_forced(model: Transformer, source: Sequence[int], ids: Sequence[int]) -> float:
+    """log P(ids </s> | source), without a cache."""
+    log_p = model(torch.tensor([source]), torch.tensor([[BOS, *ids]])).double().log_softmax(-1)[0]
+    return sum(log_p[t, piece].item() for t, piece in enumerate([*ids, EOS]))
+
+
+def every(model: Transformer, source: Sequence[int], most: int, alpha: float, V: int = 6) -> list[Hypothesis]:
+    """All translations of at most so many pieces, best first."""
+    found = []
+    for n in range(most + 1):
+        for ids in itertools.product(range(3, V), repeat=n):
+            log_prob = teacher_forced(model, source, ids)
+            found.append(Hypothesis(list(ids), log_prob, log_prob / ((5 + n + 1) / 6) ** alpha))
+    return sorted(found, key=lambda h: -h.score)
+
+
+def ids_of(found: Sequence[Hypothesis]) -> list[list[int]]:
+    return [h.ids for h in found]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_wide_beam_equals_exhaustive_search(seed: int, alpha: float) -> None:
+    """Three free pieces and length 3 make 40 translations: a beam of 64 must rank them all, exactly as enumeration."""
+    model, sources = build(seed), draw_sources(seed, lengths=(3, 1))
+    for source, found in zip(
+        sources, beam_search(model, pad(sources), limits(2, 3), beam_size=64, alpha=alpha), strict=True
+    ):
+        expected = every(model, source, 3, alpha)
+        assert len(found) == len(expected) == 40
+        assert found[0].ids == expected[0].ids
+        assert sorted(ids_of(found)) == sorted(ids_of(expected))
+        assert [h.score for h in found] == pytest.approx([h.score for h in expected], abs=CLOSE)
+        log_probs = {tuple(h.ids): h.log_prob for h in expected}
+        assert [h.log_prob for h in found] == pytest.approx([log_probs[tuple(h.ids)] for h in found], abs=CLOSE)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+def test_narrow_beam_never_beats_exhaustive_search(alpha: float) -> None:
+    worse = 0
+    for seed in range(12):
+        model, sources = build(seed), draw_sources(seed, lengths=(2,))
+        expected = {tuple(h.ids): h for h in every(model, sources[0], 4, alpha)}
+        best = max(h.score for h in expected.values())
+        for W in (1, 2, 3):
+            for h in beam_search(model, pad(sources), limits(1, 4), beam_size=W, alpha=alpha)[0]:
+                assert h.score == pytest.approx(expected[tuple(h.ids)].score, abs=CLOSE)
+                assert h.score <= best + CLOSE
+                worse += h.score < best - CLOSE
+    assert worse  # else the models are too easy to show anything
+
+
+def plain_beam(model: Transformer, source: Sequence[int], W: int, most: int, alpha: float) -> list[Hypothesis]:
+    """The search as its docstring describes it: lists, one sentence, no cache."""
+    live: list[tuple[float, list[int]]] = [(0.0, [])]
+    finished: list[Hypothesis] = []
+    while live and len(finished) < W:
+        grown = []
+        for log_prob, ids in live:
+            log_p = model(torch.tensor([source]), torch.tensor([[BOS, *ids]])).log_softmax(-1)[0, -1]
+            allowed = [EOS] if len(ids) == most else range(2, len(log_p))
+            grown += [(log_prob + log_p[piece].item(), [*ids, piece]) for piece in allowed]
+        grown.sort(key=lambda h: -h[0])
+        for log_prob, ids in grown[:W]:
+            if ids[-1] == EOS and len(finished) < W:
+                finished.append(Hypothesis(ids[:-1], log_prob, log_prob / ((5 + len(ids)) / 6) ** alpha))
+        live = [h for h in grown if h[1][-1] != EOS][:W]
+    return sorted(finished, key=lambda h: -h.score)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("W", [2, 3, 5])
+def test_batched_beam_equals_the_search_written_plainly(W: int) -> None:
+    """Also where the width decides: continuations that end leave their place in the beam to the next ones."""
+    ended_early = 0
+    for seed in range(6):
+        model, sources = build(seed, V=9), draw_sources(seed, V=9)
+        for source, found in zip(
+            sources, beam_search(model, pad(sources), limits(5, 6), beam_size=W, alpha=0.6), strict=True
+        ):
+            expected = plain_beam(model, source, W, 6, 0.6)
+            assert ids_of(found) == ids_of(expected)
+            assert [h.score for h in found] == pytest.approx([h.score for h in expected], abs=CLOSE)
+            ended_early += any(len(h.ids) < 6 for h in found)
+    assert ended_early > 5
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_beam_of_one_equals_greedy(seed: int) -> None:
+    model, sources = build(seed, V=20), draw_sources(seed, V=20)
+    greedy = greedy_search(model, pad(sources), limits(5, 12))
+    for one, beams in zip(greedy, beam_search(model, pad(sources), limits(5, 12), beam_size=1, alpha=0.6), strict=True):
+        assert beams[0].ids == one.ids
+        assert beams[0].log_prob == pytest.approx(one.log_prob, abs=CLOSE)
+
+
+def test_greedy_takes_the_likeliest_piece_every_time() -> None:
+    model, sources = build(3, V=20), draw_sources(3, V=20)
+    for source, found in zip(sources, greedy_search(model, pad(sources), limits(5, 12)), strict=True):
+        ids: list[int] = []
+        while len(ids) < 12:
+            logits = model(torch.tensor([source]), torch.tensor([[BOS, *ids]]))[0, -1]
+            logits[list(SPECIAL)] = -torch.inf
+            if (piece := int(logits.argmax())) == EOS:
+                break
+            ids.append(piece)
+        assert found.ids == ids
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+def test_scores_are_what_they_say(alpha: float) -> None:
+    """log P by teacher forcing with `</s>`, the score by the formula; n-best sorted and distinct."""
+    model, sources = build(5, V=12), draw_sources(5, V=12)
+    for source, found in zip(
+        sources, beam_search(model, pad(sources), limits(5, 9), beam_size=6, alpha=alpha), strict=True
+    ):
+        assert len(found) == 6
+        for h in found:
+            assert h.log_prob == pytest.approx(teacher_forced(model, source, h.ids), abs=CLOSE)
+            assert h.score == pytest.approx(h.log_prob / ((5 + len(h.ids) + 1) / 6) ** alpha, rel=1e-6)
+        assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
+        assert len({tuple(h.ids) for h in found}) == 6
+    for source, h in zip(sources, greedy_search(model, pad(sources), limits(5, 9)), strict=True):
+        assert h.log_prob == h.score == pytest.approx(teacher_forced(model, source, h.ids), abs=CLOSE)
+
+
+def test_length_penalty_is_the_formula() -> None:
+    assert length_penalty(1, 0.6) == 1
+    assert length_penalty(7, 0.6) == pytest.approx(2**0.6)
+    assert length_penalty(19, 1) == 4
+    assert length_penalty(19, 0) == 1
+
+
+def test_company_order_and_padding_change_nothing() -> None:
+    """float64 inside the model: the same ids alone, in a batch, in another order and with more padding."""
+    model, sources = build(6, V=12), draw_sources(6, V=12, lengths=(4, 1, 9, 2, 3, 7))
+    most = [len(x) + 3 for x in sources]
+
+    def search(rows: Sequence[int], width: int = 0) -> list[list[Hypothesis]]:
+        bounds = Limits([most[row] for row in rows], SPECIAL)
+        src = pad([sources[row] for row in rows], width)
+        beams = beam_search(model, src, bounds, beam_size=3, alpha=0.6)
+        return [[one, *found] for one, found in zip(greedy_search(model, src, bounds), beams, strict=True)]
+
+    alone = [search([row])[0] for row in range(6)]
+    for rows, width in ((range(6), 0), ((3, 0, 5, 1, 4, 2), 0), (range(6), 25), ((5, 5, 1), 0)):
+        for row, found in zip(rows, search(rows, width), strict=True):
+            assert ids_of(found) == ids_of(alone[row])
+            assert [h.score for h in found] == pytest.approx([h.score for h in alone[row]], abs=CLOSE)
+
+
+def test_in_float32_batches_differ_in_near_ties_only() -> None:
+    """200 sentences in one batch and in batches of seven: 99.5% alike, and what differs scores alike."""
+    model, V = build(7, V=30, dtype=torch.float32, d_model=16), 30
+    sources = draw_sources(7, V=V, lengths=[1 + i % 11 for i in range(200)])
+
+    def search(size: int) -> list[Hypothesis]:
+        found = []
+        for first in range(0, 200, size):
+            rows = sources[first : first + size]
+            bounds = Limits([len(x) + 5 for x in rows], SPECIAL)
+            found += [best[0] for best in beam_search(model, pad(rows), bounds, beam_size=3, alpha=0.6)]
+        return found
+
+    differ = [(i, a, b) for i, (a, b) in enumerate(zip(search(200), search(7), strict=True)) if a.ids != b.ids]
+    assert len(differ) <= 1
+    for i, a, b in differ:
+        scores = [teacher_forced(model, sources[i], h.ids) / length_penalty(len(h.ids) + 1, 0.6) for h in (a, b)]
+        assert scores[0] == pytest.approx(scores[1], abs=1e-4), f"sentence {i}: {a} and {b} are no near-tie"
+
+
+class Rows:
+    """Counts the hypotheses that each step of the model looks at."""
+
+    def __init__(self, model: Transformer, monkeypatch: pytest.MonkeyPatch):
+        self.seen: list[int] = []
+        step = model.step
+
+        def counted(last: Tensor, cache: Any) -> Any:
+            self.seen.append(len(last))
+            return step(last, cache)
+
+        monkeypatch.setattr(model, "step", counted)
+
+
+def test_finished_sentences_leave_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, sources = build(8, V=12), draw_sources(8, V=12)
+    bounds = Limits([1, 6, 3, 9, 0], SPECIAL)
+    rows = Rows(model, monkeypatch)
+    lengths = [len(h.ids) for h in greedy_search(model, pad(sources), bounds)]
+    assert rows.seen == [sum(n >= t for n in lengths) for t in range(max(lengths) + 1)]
+    rows.seen.clear()
+    found = beam_search(model, pad(sources), bounds, beam_size=3, alpha=0.6)
+    assert rows.seen[0] == 5  # one hypothesis each to begin with
+    assert rows.seen[1:] == sorted(rows.seen[1:], reverse=True)
+    assert rows.seen[1] <= 3 * 4
+    assert rows.seen[-1] < rows.seen[1]
+    assert len(rows.seen) == 1 + max(len(h.ids) for beams in found for h in beams)
+
+
+@pytest.mark.parametrize("W", [1, 2, 5])
+def test_length_limits_and_forbidden_pieces_are_kept(W: int) -> None:
+    """At the limit a translation ends, with the probability of doing so."""
+    model, sources = build(9, V=12), draw_sources(9, V=12)
+    model.output.weight.data[EOS] = 0
+    bounds = Limits([0, 1, 4, 7, 2], forbidden=(*SPECIAL, 5, 9))
+    beams = beam_search(model, pad(sources), bounds, beam_size=W, alpha=0.6)
+    greedy = greedy_search(model, pad(sources), bounds)
+    assert max(len(h.ids) for found in beams for h in found) == 7  # the limits do bind
+    for source, most, found, one in zip(sources, bounds.max_length, beams, greedy, strict=True):
+        assert found
+        for h in [*found, one]:
+            assert len(h.ids) <= most
+            assert not {PAD, BOS, EOS, 5, 9} & set(h.ids)
+            assert h.log_prob == pytest.approx(teacher_forced(model, source, h.ids), abs=CLOSE)
+
+
+def test_prefix_is_kept() -> None:
+    """Another for each sentence; what follows is what the model finds likeliest after it."""
+    model, sources = build(10, V=12), draw_sources(10, V=12)
+    prefix = [[4], [], [7, 7, 3], [11, 5], [3]]
+    bounds = limits(5, 8, prefix=prefix)
+    greedy = greedy_search(model, pad(sources), bounds)
+    beams = beam_search(model, pad(sources), bounds, beam_size=3, alpha=0.6)
+    for source, start, one, found in zip(sources, prefix, greedy, beams, strict=True):
+        assert len({tuple(h.ids) for h in found}) == 3
+        for h in [one, *found]:
+            assert h.ids[: len(start)] == start
+            assert h.log_prob == pytest.approx(teacher_forced(model, source, h.ids), abs=CLOSE)
+    free = greedy_search(model, pad(sources), limits(5, 8))
+    assert greedy[1].ids == free[1].ids
+    again = greedy_search(model, pad(sources), limits(5, 8, prefix=[h.ids for h in free]))
+    assert ids_of(again) == ids_of(free)
+
+
+@pytest.mark.parametrize("search", ["greedy", "beam"])
+def test_empty_batch(search: str) -> None:
+    model, src = build(1), torch.empty(0, 3, dtype=torch.long)
+    if search == "greedy":
+        assert greedy_search(model, src, limits(0, 3)) == []
+    else:
+        assert beam_search(model, src, limits(0, 3), beam_size=2, alpha=0.6) == []
+
+
+def test_sampling_of_the_likeliest_alone_equals_greedy() -> None:
+    model, sources = build(11, V=12), draw_sources(11, V=12)
+    choose = sampler(1.0, 1, torch.Generator().manual_seed(1))
+    sampled = greedy_search(model, pad(sources), limits(5, 9), choose)
+    assert ids_of(sampled) == ids_of(greedy_search(model, pad(sources), limits(5, 9)))
+
+
+def test_sampling_repeats_with_its_seed_and_scores_what_it_drew() -> None:
+    model, sources = build(12, V=12), draw_sources(12, V=12)
+
+    def draw(seed: int) -> list[Hypothesis]:
+        return greedy_search(model, pad(sources), limits(5, 9), sampler(1.0, 0, torch.Generator().manual_seed(seed)))
+
+    assert draw(1) == draw(1)
+    assert len({str(ids_of(draw(seed))) for seed in range(5)}) == 5
+    for source, h in zip(sources, draw(1), strict=True):
+        assert h.log_prob == pytest.approx(teacher_forced(model, source, h.ids), abs=CLOSE)
+
+
+def test_a_generator_for_each_sentence_makes_its_sample_its_own() -> None:
+    """Whoever else is in the batch, and whenever they leave it."""
+    model, sources = build(13, V=12), draw_sources(13, V=12)
+
+    def draw(rows: Sequence[int]) -> list[list[int]]:
+        choose = sampler(1.0, 5, [torch.Generator().manual_seed(row) for row in rows])
+        return ids_of(greedy_search(model, pad([sources[row] for row in rows]), limits(len(rows), 9), choose))
+
+    assert len({len(ids) for ids in draw(range(5))}) > 1
+    assert draw([3, 0, 4]) == [draw(range(5))[row] for row in (3, 0, 4)]
+
+
+@pytest.mark.parametrize(("temperature", "top_k"), [(1.0, 0), (0.5, 0), (2.0, 0), (1.0, 3), (1.0, 99)])
+def test_sampling_follows_the_distribution(temperature: float, top_k: int) -> None:
+    p = torch.tensor([0.4, 0.25, 0.0, 0.2, 0.1, 0.05])
+    expected = p ** (1 / temperature)
+    if top_k == 3:
+        expected[[2, 4, 5]] = 0
+    expected /= expected.sum()
+    n = 20_000
+    drawn = sampler(temperature, top_k, torch.Generator().manual_seed(1))(p.log().expand(n, -1))
+    shares = drawn.bincount(minlength=6) / n
+    assert shares[expected == 0].sum() == 0
+    # a share's standard error is at most 0.5 / √n; five of them
+    torch.testing.assert_close(shares, expected, rtol=0, atol=2.5 / math.sqrt(n))
+
+
+def test_most_likely_is_the_largest() -> None:
+    assert most_likely(torch.tensor([[-3.0, -1.0, -2.0], [-torch.inf, -9.0, -8.0]])).tolist() == [1, 2]

@@ -1,0 +1,234 @@
+"""What `explain` shows is what `translate` does: the same search, the same numbers, to the last bit where it can be."""
+
+import json
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from toy import save_toy, toy
+from typer.testing import CliRunner
+
+from mtcli import cli
+from mtcli.errors import UsageError
+from mtcli.explain import Explanation, explain, stages
+from mtcli.explain_page import to_dict, to_html, to_text
+from mtcli.model import MultiHeadAttention
+from mtcli.record import recording
+from mtcli.tokenizer import EOS
+from mtcli.translate import Options, Translator
+
+SENTENCES = ["one red dog.", "big cat sees dog.", "zzz </script><b>! 猫 é"]
+KINDS = [("post", True, "sinusoidal"), ("pre", True, "sinusoidal"), ("post", False, "learned")]
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: "-".join(map(str, kind)))
+def translator(request: pytest.FixtureRequest) -> Translator:
+    return toy(*request.param)
+
+
+def options(beam: int = 4) -> Options:
+    return Options(beam_size=beam, max_length=14)
+
+
+def by_key(found: Explanation, layer: int = 0, head: int = 0) -> dict[str, torch.Tensor]:
+    return {stage.key: stage.values for stage in stages(found, layer, head)}
+
+
+@pytest.mark.parametrize("beam", [1, 2, 5])
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_it_decodes_what_translate_prints(translator: Translator, sentence: str, beam: int) -> None:
+    found = explain(translator, sentence, options(beam))
+    (expected,) = translator.translate([sentence], replace(options(beam), n_best=beam))
+    assert list(found.texts) == [c.text for c in expected.candidates]
+    assert [h.score for h in found.hypotheses] == [c.score for c in expected.candidates]
+
+
+def test_the_toy_model_translates() -> None:  # or the tests here would look at noise
+    assert explain(toy(), "one red dog.", options()).texts[0] == "uno rojo perro."
+
+
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_the_steps_add_up_to_the_probability_of_the_translation(translator: Translator, sentence: str) -> None:
+    found = explain(translator, sentence, options())
+    assert sum(step.log_prob for step in found.steps) == pytest.approx(found.hypotheses[0].log_prob, abs=1e-4)
+    assert [step.id for step in found.steps] == [*found.hypotheses[0].ids, EOS]
+    for step in found.steps:
+        probabilities = [p for _, _, p in step.top]
+        assert probabilities == sorted(probabilities, reverse=True)
+        assert sum(probabilities) < 1 + 1e-5
+
+
+def test_every_row_of_weights_sums_to_one_and_looks_at_nothing_later(translator: Translator) -> None:
+    found = explain(translator, SENTENCES[1], options())
+    S, T = len(found.src_ids), len(found.tgt_ids)
+    for kind, shape in (("encoder", (S, S)), ("decoder", (T, T)), ("cross", (T, S))):
+        for weights in found.weights(kind):
+            assert weights.shape == (2, *shape)
+            torch.testing.assert_close(weights.sum(dim=-1), torch.ones(2, shape[0]))
+            if kind == "decoder":
+                assert not weights.triu(diagonal=1).any()
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("head", [0, 1])
+@torch.inference_mode()
+def test_each_stage_follows_from_the_one_before(translator: Translator, layer: int, head: int) -> None:
+    found = explain(translator, SENTENCES[0], options())
+    value, model = by_key(found, layer, head), translator.model
+    pre = model.config.norm == "pre"
+    for side in ("src", "tgt"):
+        torch.testing.assert_close(value[f"{side}.embedding"] + value[f"{side}.position"], value[f"{side}.sum"])
+    for stack, attentions in (("encoder", ["self"]), ("decoder", ["self", "cross"])):
+        key, module = f"{stack}.{layer + 1}", getattr(model, stack)[layer]
+        for name in attentions:
+            at = f"{key}.{name}"
+            mha, around = getattr(module, f"{name}_attention"), getattr(module, f"{name}_residual")
+            q, k, v = (value[f"{at}.{x}"] for x in "qkv")
+            scores = q @ k.T / math.sqrt(q.size(-1))
+            seen = value[f"{at}.scores"].isfinite()
+            torch.testing.assert_close(value[f"{at}.scores"][seen], scores[seen])
+            torch.testing.assert_close(value[f"{at}.scores"].softmax(dim=-1), value[f"{at}.weights"])
+            torch.testing.assert_close(value[f"{at}.weights"] @ v, value[f"{at}.head"])
+            heads = found.record.attended[mha].heads[0].transpose(0, 1).flatten(1)
+            torch.testing.assert_close(mha.w_o(heads), value[f"{at}.multihead"])
+            summed = value[f"{at}.residual"]
+            if pre:
+                before = found.record.calls[around.norm][-1].input[0]
+                torch.testing.assert_close(around.norm(before), value[f"{at}.norm"])
+                torch.testing.assert_close(before + value[f"{at}.multihead"], summed)
+            else:
+                torch.testing.assert_close(around.norm(summed), value[f"{at}.norm"])
+        read = value[f"{key}.ffn.norm"] if pre else value[f"{key}.{attentions[-1]}.norm"]
+        torch.testing.assert_close(module.feed_forward.w_1(read).relu(), value[f"{key}.ffn.inner"])
+        torch.testing.assert_close(module.feed_forward.w_2(value[f"{key}.ffn.inner"]), value[f"{key}.ffn.output"])
+        if pre:
+            before = value[f"{key}.{attentions[-1]}.residual"]
+            torch.testing.assert_close(before + value[f"{key}.ffn.output"], value[f"{key}.ffn.residual"])
+        else:
+            torch.testing.assert_close(read + value[f"{key}.ffn.output"], value[f"{key}.ffn.residual"])
+    torch.testing.assert_close(model.output(value["hidden"]), value["logits"])
+
+
+def test_the_memory_is_what_the_model_encodes(translator: Translator) -> None:
+    found = explain(translator, SENTENCES[0], options())
+    memory, _ = translator.model.encode(torch.tensor([list(found.src_ids)]))
+    torch.testing.assert_close(by_key(found)["memory"], memory[0].detach())
+
+
+def test_recording_leaves_the_model_as_it_was() -> None:
+    model = toy().model
+    before = {m: m.attend for m in model.modules() if isinstance(m, MultiHeadAttention)}
+
+    def fail() -> None:
+        with recording(model):
+            assert all(m.attend is not attend for m, attend in before.items())
+            model(torch.tensor([[10**6]]), torch.tensor([[1]]))
+
+    with pytest.raises(IndexError):
+        fail()
+    assert all(m.attend is attend for m, attend in before.items())
+    assert not any(m._forward_hooks for m in model.modules())
+
+
+@pytest.mark.parametrize("beam", [2, 4])
+def test_the_tree_leads_to_the_translations(translator: Translator, beam: int) -> None:
+    found = explain(translator, SENTENCES[1], options(beam))
+    nodes = found.tree
+    for at, node in enumerate(nodes):
+        assert node.parent < at
+        parent = nodes[node.parent] if node.parent >= 0 else None
+        assert node.step == (parent.step + 1 if parent else 1)
+        assert parent is None or (parent.state == "kept" and node.log_prob <= parent.log_prob)
+        assert (node.state == "finished") == (node.id == EOS and node.rank is not None)
+    for step in range(1, max(node.step for node in nodes) + 1):
+        assert sum(node.step == step and node.state == "kept" for node in nodes) <= beam
+    finished = sorted((node for node in nodes if node.state == "finished"), key=lambda node: node.rank or 0)
+    assert [node.score for node in finished] == [h.score for h in found.hypotheses]
+    assert [node.id for node in nodes if node.on_path] == list(found.tgt_ids)
+    assert finished[0].on_path
+    assert not explain(translator, SENTENCES[1], options(1)).tree
+
+
+def test_neighbours_are_nearest_by_cosine() -> None:
+    found = explain(toy(), SENTENCES[0], options(), neighbours=True)
+    table = toy().model.src_embedding.pieces.weight.detach()
+    first = found.neighbours["src"][0]
+    cosines = torch.cosine_similarity(table, table[found.src_ids[0]], dim=-1)[259:]
+    assert first.near[0][1] == pytest.approx(float(cosines.sort().values[-2]), abs=1e-5)
+    assert first.piece not in [piece for piece, _ in first.near]
+
+
+def test_json_has_every_key_and_only_finite_numbers(translator: Translator) -> None:
+    found = explain(translator, SENTENCES[2], options(), neighbours=True)
+
+    def refuse(name: str) -> None:
+        raise AssertionError(name)
+
+    told = json.loads(json.dumps(to_dict(found, 1, 0)), parse_constant=refuse)
+    assert set(told) == {
+        "format", "decimals", "source", "translation", "model", "search", "src", "tgt", "steps", "hypotheses",
+        "beam", "attention", "neighbours", "layer", "head", "stages",
+    }  # fmt: skip
+    assert (told["layer"], told["head"], told["translation"]) == (2, 1, found.texts[0])
+    for stage in told["stages"]:
+        rows, columns = stage["shape"]
+        assert len(stage["rows"]) == rows
+        assert stage["key"] == "logits" or [len(row) for row in stage["values"]] == [columns] * rows
+    weights = torch.tensor(told["attention"]["cross"])
+    torch.testing.assert_close(weights, torch.stack(found.weights("cross")), atol=1e-5, rtol=0)
+
+
+def test_the_page_needs_nothing_else_and_runs_no_text(translator: Translator) -> None:
+    found = explain(translator, SENTENCES[2], options(), neighbours=True)
+    page = to_html(found, 0, 0)
+    assert page.count("<script") == page.count("</script") == 1
+    assert not re.search(r"(src|href)=[\"'](?!data:)|@import|url\(|fetch\(|XMLHttpRequest", page)
+    line = next(line for line in page.splitlines() if line.startswith("const data = "))
+    data = json.loads(line.removeprefix("const data = ").removesuffix(";"))
+    assert data["source"] == SENTENCES[2]
+    config = translator.model.config
+    assert len(data["attention"]["encoder"]) == config.num_encoder_layers
+    for layer in data["trace"]["decoder"]:
+        of_head = [stage for stage in layer if stage.get("heads")]
+        assert len(of_head) == 12
+        assert all(len(stage["heads"]) == config.num_heads for stage in of_head)
+
+
+def test_the_terminal_page(translator: Translator) -> None:
+    found = explain(translator, SENTENCES[0], options(), neighbours=True)
+    brief, full = list(to_text(found, 0, 1)), list(to_text(found, 0, 1, full=True))
+    assert brief[0] == SENTENCES[0]
+    assert brief[-1] == full[-1] == found.texts[0]
+    assert "\033" not in "".join(brief + full)
+    assert max(map(len, brief)) < 160
+    assert any("[5 × 16]" in line for line in brief)  # Q of one head: S × d_k
+    assert "\033[32m" in "".join(to_text(found, 0, 1, colour=True))
+    one = list(to_text(found, 1, 0, step=1))
+    assert [line.split(":")[0] for line in one if line.startswith("Step ")] == [f"Step 2 of {len(found.steps)}"]
+
+
+def test_nothing_in_a_sentence_reaches_the_terminal_as_a_command() -> None:
+    found = explain(toy(), "one \x1b[31mdog", options())
+    assert "\x1b" not in "".join(list(to_text(found, 0, 0))[1:])
+
+
+@pytest.mark.parametrize("text", ["", "  ", "one\ntwo"])
+def test_one_sentence_at_a_time(text: str) -> None:
+    with pytest.raises(UsageError, match="one sentence"):
+        explain(toy(), text, options())
+
+
+def test_the_command(tmp_path: Path) -> None:
+    call = CliRunner().invoke
+    base = ["explain", "one red dog.", "--model", str(save_toy(tmp_path)), "--device", "cpu"]
+    page = tmp_path / "page.html"
+    result = call(cli.app, [*base, "--html", str(page), "--json"])
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["translation"] == "uno rojo perro."
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert call(cli.app, base).stdout.rstrip().endswith("uno rojo perro.")
+    for wrong in (["--layer", "3"], ["--head", "3"], ["--step", "99"]):
+        assert isinstance(call(cli.app, [*base, *wrong]).exception, UsageError)

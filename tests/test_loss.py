@@ -1,0 +1,124 @@
+"""Label-smoothed cross-entropy: the formula, PyTorch's own and the one joined to the output projection agree."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mtcli import loss as loss_module
+from mtcli.config import ModelConfig
+from mtcli.loss import projected_loss, reference_loss
+from mtcli.model import Transformer
+from mtcli.tokenizer import BOS, EOS, PAD
+
+N, D, V = 11, 6, 9
+SMOOTHING = [0.0, 0.1, 0.5]
+
+
+def draw(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
+    torch.manual_seed(1)
+    hidden = torch.randn(N, D, dtype=dtype, requires_grad=True)
+    weight = torch.randn(V, D, dtype=dtype, requires_grad=True)
+    return hidden, weight, torch.randint(V, (N,))
+
+
+@pytest.mark.parametrize("smoothing", SMOOTHING)
+def test_reference_is_the_formula_and_pytorchs_own(smoothing: float) -> None:
+    hidden, weight, target = draw()
+    logits = hidden @ weight.t()
+    loss, nll = reference_loss(logits, target, smoothing)
+    p, gold, by_hand = logits.softmax(-1).tolist(), target.tolist(), 0.0
+    for n in range(N):
+        for v in range(V):
+            by_hand -= (smoothing / V + (1 - smoothing) * (v == gold[n])) * math.log(p[n][v])
+    assert loss.item() == pytest.approx(by_hand, rel=1e-13)
+    torch.testing.assert_close(loss, F.cross_entropy(logits, target, label_smoothing=smoothing, reduction="sum"))
+    torch.testing.assert_close(nll, F.cross_entropy(logits, target, reduction="sum"))
+
+
+@pytest.mark.parametrize("chunk", [1, 4, N, 512])
+@pytest.mark.parametrize("smoothing", SMOOTHING)
+def test_projected_equals_reference(monkeypatch: pytest.MonkeyPatch, smoothing: float, chunk: int) -> None:
+    monkeypatch.setattr(loss_module, "CHUNK", chunk)
+    hidden, weight, target = draw()
+    expected, expected_nll = reference_loss(hidden @ weight.t(), target, smoothing)
+    loss, nll = projected_loss(hidden, weight, target, smoothing)
+    exact = {"rtol": 1e-13, "atol": 1e-13}  # float64, summed in another order
+    torch.testing.assert_close(loss, expected, **exact)
+    torch.testing.assert_close(nll, expected_nll, **exact)
+    # the training loop divides by the tokens, so a factor must reach the gradients
+    for a, e in zip(
+        torch.autograd.grad(loss / 7, (hidden, weight)),
+        torch.autograd.grad(expected / 7, (hidden, weight)),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, e, **exact)
+
+
+def test_gradient_equals_finite_differences(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss_module, "CHUNK", 4)
+    hidden, weight, target = draw()
+    assert torch.autograd.gradcheck(lambda h, w: projected_loss(h, w, target, 0.1)[0], (hidden, weight))
+
+
+def test_only_the_loss_has_a_gradient() -> None:
+    hidden, weight, target = draw()
+    loss, nll = projected_loss(hidden, weight, target, 0.1)
+    assert loss.requires_grad
+    assert not nll.requires_grad
+    with torch.no_grad():  # validation
+        assert not projected_loss(hidden, weight, target, 0.1)[0].requires_grad
+
+
+def test_large_logits_stay_finite() -> None:
+    hidden, weight, target = draw(torch.float32)
+    loss, _ = projected_loss(hidden * 1e4, weight, target, 0.1)
+    (gradient,) = torch.autograd.grad(loss, hidden)
+    torch.testing.assert_close(loss, reference_loss(hidden @ weight.t() * 1e4, target, 0.1)[0])
+    assert gradient.isfinite().all()
+
+
+def test_bf16_autocast_keeps_float32_sums() -> None:
+    hidden, weight, target = draw(torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss, nll = projected_loss(hidden, weight, target, 0.1)
+    expected, expected_nll = reference_loss(hidden @ weight.t(), target, 0.1)
+    assert loss.dtype == nll.dtype == torch.float32
+    # bf16 has 8 bits: a logit is off by 2^-8 of its size, and the sum over 11 positions by less
+    torch.testing.assert_close(loss, expected, rtol=2e-2, atol=0)
+    torch.testing.assert_close(nll, expected_nll, rtol=2e-2, atol=0)
+    actual, wanted = torch.autograd.grad(loss, (hidden, weight)), torch.autograd.grad(expected, (hidden, weight))
+    for a, e in zip(actual, wanted, strict=True):
+        assert a.dtype == torch.float32
+        assert float((a - e).norm() / e.norm()) < 2e-2
+
+
+def test_accumulated_equals_one_batch() -> None:
+    """Sums divided by the tokens of the whole step: two halves, padded to other widths, give the same gradient."""
+    torch.manual_seed(3)
+    shape = ModelConfig(d_model=8, d_ff=16, num_heads=2, num_encoder_layers=2, num_decoder_layers=2, dropout=0)
+    model = Transformer(shape, 12, 12, joint=True).double()
+    sources = [[*torch.randint(3, 12, (n,)).tolist(), EOS] for n in (2, 3, 6, 5)]
+    targets = [torch.randint(3, 12, (n,)).tolist() for n in (1, 4, 7, 2)]
+    tokens = sum(len(y) + 1 for y in targets)
+
+    def pad(rows: list[list[int]]) -> Tensor:
+        width = max(map(len, rows))
+        return torch.tensor([row + [PAD] * (width - len(row)) for row in rows])
+
+    def gradients(*batches: slice) -> list[Tensor]:
+        model.zero_grad()
+        for rows in batches:
+            tgt_in, tgt_out = pad([[BOS, *y] for y in targets[rows]]), pad([[*y, EOS] for y in targets[rows]])
+            real = tgt_out != PAD
+            hidden = model.decode(tgt_in, *model.encode(pad(sources[rows])))
+            loss, _ = projected_loss(hidden[real], model.output.weight, tgt_out[real], 0.1)
+            (loss / tokens).backward()
+        return [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+    whole, halves = gradients(slice(0, 4)), gradients(slice(0, 2), slice(2, 4))
+    assert len(whole) == len(halves) == len(list(model.parameters()))
+    for a, e in zip(halves, whole, strict=True):
+        torch.testing.assert_close(a, e, rtol=1e-11, atol=1e-13)

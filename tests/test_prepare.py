@@ -1,0 +1,342 @@
+import gzip
+import json
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import toy_pairs, write_tsv
+
+from mtcli import prepare as module
+from mtcli import tokenizer
+from mtcli.config import Config, build
+from mtcli.corpus import source_key
+from mtcli.errors import DataError, ModelError
+from mtcli.prepare import Prepared, prepare, read_split
+
+PAIRS = toy_pairs(200)
+MADE = ["tokenizer.json", "data/train.arrow", "data/valid.jsonl", "data/test.jsonl"]
+
+
+def config(spec: str | Path, *sets: str, **data: Any) -> Config:
+    values = {"data.train": [str(spec)], "data.src": "en", "data.tgt": "xx"}
+    return build(None, values | {f"data.{k}": str(v) for k, v in data.items()}, ["tokenizer.vocab_size=320", *sets])
+
+
+@pytest.fixture
+def tsv(tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    return write_tsv(tmp_path / "in" / "toy.tsv", PAIRS)
+
+
+def made(run: Path) -> dict[str, bytes]:
+    return {name: (run / name).read_bytes() for name in MADE}
+
+
+def rows(ready: Prepared) -> list[tuple[list[int], list[int]]]:
+    return [(a.tolist(), b.tolist()) for a, b in (ready.train[i] for i in range(len(ready.train)))]
+
+
+def texts(ready: Prepared) -> list[tuple[str, str]]:
+    """The training pairs as text, by the tokenizer."""
+    return [tuple(ready.tokenizer.decode([src, tgt])) for src, tgt in rows(ready)]  # type: ignore[misc]
+
+
+def adds_up(counts: dict[str, Any]) -> bool:
+    parts = [counts["train"], counts["valid"], counts["test"], *counts["skipped"].values()]
+    return bool(counts["read"] == sum(parts))
+
+
+# ---- the splits ----
+
+
+def test_every_pair_is_in_one_split_and_no_source_in_two(tmp_path: Path) -> None:
+    pairs = PAIRS + [(source.upper().replace(" ", "  "), target + " 42") for source, target in PAIRS[:100]]
+    ready = prepare(config(write_tsv(tmp_path / "t.tsv", pairs)), tmp_path / "run")
+    splits = [texts(ready), ready.valid, ready.test]
+    assert sorted(p for split in splits for p in split) == sorted(pairs)
+    keys = [{source_key(source) for source, _ in split} for split in splits]
+    assert sum(map(len, keys)) == len(keys[0] | keys[1] | keys[2])
+    assert all(3 <= len(split) <= 30 for split in splits[1:])
+    assert ready.counts == {
+        "read": 300,
+        "train": len(splits[0]),
+        "valid": len(ready.valid),
+        "test": len(ready.test),
+        "skipped": {},
+    }
+    assert read_split(tmp_path / "run", "test") == ready.test
+    other = prepare(config(tmp_path / "t.tsv", "train.seed=2"), tmp_path / "other")
+    assert other.test != ready.test
+
+
+def test_given_splits_are_used_as_they_are(tmp_path: Path, tsv: Path) -> None:
+    valid, test = write_tsv(tmp_path / "v.tsv", PAIRS[:5]), write_tsv(tmp_path / "t.tsv", [*PAIRS[5:12], ("", "x")])
+    both = prepare(config(tsv, valid=valid, test=test), tmp_path / "both")
+    assert (both.valid, both.test, texts(both)) == (PAIRS[:5], PAIRS[5:12], PAIRS)
+    assert both.counts["read"] == 200 + 5 + 8
+    assert both.counts["skipped"] == {"one side empty": 1}
+    one = prepare(config(tsv, valid=valid), tmp_path / "one")
+    assert one.valid == PAIRS[:5]
+    assert sorted(texts(one) + one.test) == sorted(PAIRS)
+    assert one.test
+    assert adds_up(both.counts)
+    assert adds_up(one.counts)
+
+
+def test_counts_add_up_whatever_is_skipped(tmp_path: Path) -> None:
+    pairs = [*PAIRS, ("", "a"), ("b", " "), ("", ""), ("red " * 300, "red"), ("red", "der " * 300)]
+    ready = prepare(config(write_tsv(tmp_path / "t.tsv", pairs), "data.max_length=50"), tmp_path / "run")
+    skipped = ready.counts["skipped"]
+    assert skipped["one side empty"] == 2
+    assert skipped["both sides empty"] == 1
+    assert 1 <= skipped["longer than 50 pieces"] <= 2  # one may be held out
+    assert ready.counts["read"] == 205
+    assert adds_up(ready.counts)
+
+
+def test_the_demo_s_counts_add_up_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mtcli import demo
+
+    whole = demo.generate()
+    fewer = type(whole)(**{name: getattr(whole, name)[:120] for name in ("train", "valid", "test")})
+    monkeypatch.setattr(demo, "generate", lambda: fewer)
+    ready = prepare(build(None, {}, ["tokenizer.vocab_size=350"]), tmp_path / "run")
+    assert (texts(ready), ready.valid, ready.test) == (fewer.train, fewer.valid, fewer.test)
+    assert adds_up(ready.counts)
+
+
+def test_weights_and_rows_of_each_corpus(tmp_path: Path, tsv: Path) -> None:
+    other = write_tsv(tmp_path / "b.tsv", [*PAIRS[:30], ("red " * 300, "red")])
+    empty = write_tsv(tmp_path / "c.tsv", [("", "x")])
+    both = build(
+        None,
+        {
+            "data.train": [f"{other}@2.5", f"{empty}@3", str(tsv)],
+            "data.src": "en",
+            "data.tgt": "xx",
+            "data.valid": str(tsv),
+            "data.test": str(tsv),
+        },
+        ["data.max_length=50", "tokenizer.vocab_size=320"],
+    )
+    assert prepare(both, tmp_path / "run").weights == [(30, 2.5), (0, 3.0), (200, 1.0)]
+
+
+@pytest.mark.parametrize("pairs", [[("", "x")] * 30, [], [("red " * 300, "der")] * 5])
+def test_nothing_left_to_train_on(tmp_path: Path, pairs: list[tuple[str, str]]) -> None:
+    path = write_tsv(tmp_path / "t.tsv", pairs)
+    wanted = build(None, {"data.train": [str(path)], "data.src": "en", "data.tgt": "xx"}, ["data.max_length=50"])
+    with pytest.raises(DataError):
+        prepare(wanted, tmp_path / "run")
+
+
+# ---- the same pairs in any form ----
+
+
+def test_every_form_of_the_same_pairs_prepares_alike(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    pairs = [*PAIRS[:80], ("", "x"), ("tab?\u2028é", "naïve 😀 \u0085 x"), ('"quoted', "NA")]
+    for i, name in enumerate(("en", "xx")):
+        content = "".join(f"{pair[i]}\n" for pair in pairs).encode()
+        (folder / f"plain.{name}").write_bytes(content)
+        (folder / f"crlf.{name}").write_bytes(content.replace(b"\n", b"\r\n"))
+        (folder / f"zipped.{name}.gz").write_bytes(gzip.compress(content))
+    write_tsv(folder / "t.tsv", pairs)
+    (folder / "z.tsv.gz").write_bytes(gzip.compress((folder / "t.tsv").read_bytes()))
+    records = [{"translation": {"xx": b, "en": a}} for a, b in pairs]
+    (folder / "j.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    pq.write_table(pa.Table.from_pylist(records), folder / "p.parquet")
+    pq.write_table(pa.Table.from_pylist([{"en": a, "xx": b} for a, b in pairs]), folder / "columns.parquet")
+    forms = ["plain", "crlf", "zipped", "t.tsv", "z.tsv.gz", "j.jsonl", "p.parquet", "columns.parquet"]
+    specs = [str(folder / form) for form in forms] + [f"{folder / 'plain.en'},{folder / 'plain.xx'}"]
+    found = []
+    for number, spec in enumerate(specs):
+        ready = prepare(config(spec), tmp_path / str(number))
+        found.append((made(tmp_path / str(number)), rows(ready), ready.valid, ready.test, ready.counts))
+    assert found[0][4]["read"] == 83
+    assert adds_up(found[0][4])
+    for spec, one in zip(specs, found, strict=True):
+        assert one == found[0], spec
+
+
+def test_swapped_columns_are_the_other_direction(tmp_path: Path, tsv: Path) -> None:
+    turned = write_tsv(tmp_path / "turned.tsv", [(b, a) for a, b in PAIRS])
+    a = prepare(config(tsv), tmp_path / "a")
+    b = prepare(config(turned, "data.swap=true"), tmp_path / "b")
+    assert (rows(a), a.valid, a.test) == (rows(b), b.valid, b.test)
+
+
+# ---- using it again ----
+
+Ready = tuple[Config, Path]
+
+
+@pytest.fixture
+def ready(tmp_path: Path, tsv: Path) -> tuple[Config, Path]:
+    prepare(config(tsv), tmp_path / "run")
+    return config(tsv), tmp_path / "run"
+
+
+@pytest.fixture
+def no_encoding(ready: Ready, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **options: object) -> None:
+        raise AssertionError("encoded again")
+
+    monkeypatch.setattr(module, "encode_pairs", refuse)
+
+
+@pytest.mark.usefixtures("no_encoding")
+def test_a_second_start_reuses_everything(ready: Ready, tsv: Path) -> None:
+    settings, run = ready
+    times = {p: p.stat().st_mtime_ns for p in run.rglob("*")}
+    again = prepare(settings, run)
+    assert {p: p.stat().st_mtime_ns for p in run.rglob("*")} == times
+    assert sorted(texts(again) + again.valid + again.test) == sorted(PAIRS)
+    tsv.touch()
+    prepare(settings, run)
+    content = tsv.read_bytes()
+    tsv.unlink()
+    tsv.write_bytes(content)
+    prepare(settings, run)
+    assert {p: p.stat().st_mtime_ns for p in run.rglob("*")} == times
+    prepare(config(tsv, "data.note=other", "train.lr=0.5"), run)  # on which the data does not depend
+
+
+@pytest.mark.usefixtures("no_encoding")
+def test_changed_data_are_refused_with_both_hashes(ready: Ready, tsv: Path) -> None:
+    settings, run = ready
+    before = made(run)
+    then = json.loads((run / "data" / "info.json").read_text())["inputs"][str(tsv)]["sha256"]
+    tsv.write_bytes(tsv.read_bytes().replace(b"red", b"rad", 1))
+    now = module._facts(tsv)["sha256"]
+    with pytest.raises(DataError, match=rf"toy\.tsv: changed since .*{then[:12]}.*{now[:12]}.*--overwrite"):
+        prepare(settings, run)
+    assert then != now
+    assert made(run) == before
+
+
+@pytest.mark.parametrize("name", ["data/train.arrow", "data/valid.jsonl", "data/test.jsonl"])
+@pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
+def test_a_damaged_file_is_warned_about_and_made_again_to_the_byte(
+    ready: Ready, name: str, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings, run = ready
+    before = made(run)
+    content = bytearray(before[name])
+    content[len(content) // 2] ^= 4
+    (run / name).unlink()
+    if damage != "gone":
+        (run / name).write_bytes(content if damage == "flip" else content[:-1])
+    with caplog.at_level(logging.WARNING, "mtcli"):
+        again = prepare(settings, run)
+    assert f"{run / name} is damaged or missing" in caplog.text
+    assert made(run) == before
+    assert adds_up(again.counts)
+
+
+INFOS: list[Callable[[bytes], bytes]] = [
+    lambda info: b"",
+    lambda info: info[:-2],
+    lambda info: b"[1]",
+    lambda info: b"{}",
+    lambda info: b"[" * 100_000,
+    lambda info: info.replace(b'"weights": [\n  [\n   1', b'"weights": [\n  [\n   2'),
+    lambda info: info.replace(b'"read": 2', b'"read": 3'),
+    lambda info: info.replace(b'"train": 1', b'"train": 7'),
+    lambda info: info.replace(b'"size": ', b'"size": 1'),
+    lambda info: info.replace(b'"inputs"', b'"imputs"'),
+]
+
+
+@pytest.mark.parametrize("change", INFOS)
+def test_damaged_notes_are_noticed_and_the_data_made_again(
+    ready: Ready, change: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    settings, run = ready
+    before, path = made(run), run / "data" / "info.json"
+    info = path.read_bytes()
+    path.write_bytes(change(info))
+    assert path.read_bytes() != info
+    with caplog.at_level(logging.WARNING, "mtcli"):
+        prepare(settings, run)
+    assert f"{path} cannot be read" in caplog.text
+    assert made(run) == before
+    assert told(path.read_bytes()) == told(info)
+
+
+def told(info: bytes) -> dict[str, Any]:
+    return {key: value for key, value in json.loads(info).items() if key not in ("files", "sha256")}
+
+
+def test_deleted_notes_are_made_again(ready: Ready) -> None:
+    settings, run = ready
+    before, info = made(run), (run / "data" / "info.json").read_bytes()
+    (run / "data" / "info.json").unlink()
+    prepare(settings, run)
+    assert made(run) == before
+    assert told((run / "data" / "info.json").read_bytes()) == told(info)
+    shutil.rmtree(run / "data")
+    prepare(settings, run)
+    assert made(run) == before
+
+
+@pytest.mark.usefixtures("no_encoding")
+def test_another_tokenizer_is_refused(ready: Ready) -> None:
+    settings, run = ready
+    tokenizer.train(PAIRS, vocab_size=300).save(run / "tokenizer.json")
+    before = made(run)
+    with pytest.raises(ModelError, match=r"tokenizer\.json: not the tokenizer this run began with"):
+        prepare(settings, run)
+    assert made(run) == before
+
+
+def test_other_settings_prepare_afresh(ready: Ready, tsv: Path) -> None:
+    _, run = ready
+    before = made(run)
+    prepare(config(tsv, "tokenizer.vocab_size=300"), run)
+    assert made(run)["tokenizer.json"] != before["tokenizer.json"]
+    prepare(config(tsv), run)
+    assert made(run) == before
+
+
+def test_a_tokenizer_given_at_the_start_stays(tmp_path: Path, tsv: Path) -> None:
+    given = tokenizer.train([(a.upper(), b.upper()) for a, b in PAIRS], vocab_size=310)
+    run = tmp_path / "run"
+    prepare(config(tsv), run, init=given)
+    before = made(run)
+    assert before["tokenizer.json"] == given.to_json().encode()
+    (run / "data" / "train.arrow").write_bytes(b"")
+    again = prepare(config(tsv), run)  # without --init, which a resumed run no longer needs
+    assert made(run) == before
+    assert again.tokenizer.to_json() == given.to_json()
+
+
+def test_a_split_that_is_not_there(ready: Ready, tmp_path: Path) -> None:
+    _, run = ready
+    with pytest.raises(DataError, match=r"valid\.jsonl: no such split"):
+        read_split(tmp_path, "valid")
+    (run / "data" / "test.jsonl").write_bytes(b"")
+    assert read_split(run, "test", missing_ok=True) == []
+    with pytest.raises(DataError, match="the test split is empty"):
+        read_split(run, "test")
+
+
+@pytest.mark.usefixtures("no_encoding")
+def test_a_file_that_came_or_went_is_a_change(
+    ready: Ready, tsv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a folder of files."""
+    settings, run = ready
+    other = write_tsv(tmp_path / "other.tsv", PAIRS)
+    monkeypatch.setattr(module.corpus, "source_files", lambda *spec: [tsv, other])
+    with pytest.raises(DataError, match=r"other\.tsv: changed since.* then not there, now [0-9a-f]{12}"):
+        prepare(settings, run)
+    monkeypatch.setattr(module.corpus, "source_files", lambda *spec: [])
+    with pytest.raises(DataError, match=r"toy\.tsv: changed since.* then [0-9a-f]{12}, now not there"):
+        prepare(settings, run)

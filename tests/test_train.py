@@ -1,0 +1,281 @@
+import gzip
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import TOY_SETTINGS, toy_pairs
+
+from mtcli import checkpoint
+from mtcli.errors import DataError, DivergedError, InterruptedTrainingError, LockedError, ModelError, UsageError
+from mtcli.train import Trainer
+
+Train = Callable[..., Path]
+
+
+def digest(run: Path) -> dict[str, str]:
+    """SHA-256 of every tensor file and the state (clocks apart) of a run's newest checkpoint, and of its model."""
+    newest = checkpoint.steps(run / "checkpoints")[-1]
+    files = {p.name: p.read_bytes() for p in sorted(newest.glob("*.safetensors"))}
+    state = json.loads((newest / "state.json").read_text())
+    files["state"] = json.dumps({k: v for k, v in state.items() if k not in CLOCKS}).encode()
+    files["published"] = (run / "model.safetensors").read_bytes()
+    return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+
+
+CLOCKS = ("seconds", "validation_seconds", "metrics_bytes")
+
+
+def metrics(run: Path) -> list[dict[str, object]]:
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in lines]
+
+
+def write_forms(folder: Path, pairs: list[tuple[str, str]]) -> dict[str, str]:
+    """The same pairs as two files, two gzip files, TSV, JSON lines and Parquet."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sides = {name: "".join(f"{pair[i]}\n" for pair in pairs).encode() for i, name in enumerate(("en", "xx"))}
+    for name, content in sides.items():
+        (folder / f"plain.{name}").write_bytes(content)
+        (folder / f"zipped.{name}.gz").write_bytes(gzip.compress(content))
+    (folder / "t.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in pairs))
+    records = [{"translation": {"en": a, "xx": b}} for a, b in pairs]
+    (folder / "j.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    pq.write_table(pa.Table.from_pylist(records), folder / "p.parquet")
+    forms = {"prefix": "plain", "gzip": "zipped", "tsv": "t.tsv", "jsonl": "j.jsonl", "parquet": "p.parquet"}
+    return {form: str(folder / name) for form, name in forms.items()}
+
+
+def test_the_same_pairs_in_every_form_train_alike_to_the_bit(train_toy: Train, tmp_path: Path) -> None:
+    found = {}
+    for form, spec in write_forms(tmp_path, toy_pairs(120)).items():
+        run = train_toy(tmp_path / f"run-{form}", "train.max_steps=4", spec=spec)
+        found[form] = (digest(run), metrics(run), (run / "tokenizer.json").read_bytes())
+    assert len(found) == 5
+    assert all(one == found["prefix"] for one in found.values())
+
+
+@pytest.mark.parametrize("extra", [[], ["train.accumulate=3"], ['train.schedule="cosine"', "train.valid_every=7"]])
+def test_interrupted_and_resumed_equals_uninterrupted(
+    train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: list[str]
+) -> None:
+    sets = ["train.max_steps=24", "train.keep=2", *extra]
+    whole = train_toy(tmp_path / "whole", *sets)
+    step = Trainer._step
+    parts = tmp_path / "parts"
+    for stop in (3, 11, 20):
+        monkeypatch.setattr(Trainer, "_step", interrupting(step, stop))
+        with pytest.raises(InterruptedTrainingError) as caught:
+            train_toy(parts, *sets)
+        assert caught.value.exit_code == 143
+    monkeypatch.setattr(Trainer, "_step", step)
+    train_toy(parts, *sets)
+    assert digest(parts) == digest(whole)
+    assert metrics(parts) == metrics(whole)
+
+
+def interrupting(step: Callable[..., None], stop: int) -> Callable[..., None]:
+    def wrapped(self: Trainer, rows: object) -> None:
+        step(self, rows)
+        if self.state.step == stop:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return wrapped
+
+
+def test_work_after_the_last_checkpoint_is_done_again_alike(
+    train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Crash(BaseException):
+        pass
+
+    def crashing(self: Trainer, rows: object) -> None:
+        if self.state.step == 8:
+            raise Crash
+        step(self, rows)
+
+    step = Trainer._step
+    whole = train_toy(tmp_path / "whole", "train.max_steps=15")
+    monkeypatch.setattr(Trainer, "_step", crashing)
+    with pytest.raises(Crash):
+        train_toy(tmp_path / "parts", "train.max_steps=15")
+    monkeypatch.setattr(Trainer, "_step", step)
+    parts = train_toy(tmp_path / "parts", "train.max_steps=15")
+    assert digest(parts) == digest(whole)
+    assert metrics(parts) == metrics(whole)
+
+
+def test_a_finished_run_is_left_alone_and_a_larger_budget_trains_on(train_toy: Train, tmp_path: Path) -> None:
+    run = train_toy(tmp_path / "run", "train.max_steps=10")
+    before = {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in run.rglob("*") if p.is_file() and p.name != ".lock"}
+    train_toy(run, "train.max_steps=10")
+    assert not [p for p, was in before.items() if (p.stat().st_mtime_ns, p.read_bytes()) != was]
+    train_toy(run, "train.max_steps=15")
+    assert checkpoint.latest(run / "checkpoints").state["step"] == 15  # type: ignore[union-attr]
+
+
+def test_another_configuration_is_refused_with_the_differences(train_toy: Train, tmp_path: Path) -> None:
+    run = train_toy(tmp_path / "run", "train.max_steps=5")
+    with pytest.raises(UsageError, match=r"train\.lr: 0\.003 → 0\.5") as caught:
+        train_toy(run, "train.max_steps=5", "train.lr=0.5")
+    assert "--overwrite" in str(caught.value)
+    train_toy(run, "train.max_steps=3", "train.lr=0.5", overwrite=True)
+    assert checkpoint.latest(run / "checkpoints").state["step"] == 3  # type: ignore[union-attr]
+
+
+def test_a_folder_of_something_else_is_refused(train_toy: Train, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(UsageError, match=r"thesis\.txt"):
+        train_toy(tmp_path, "train.max_steps=1", overwrite=True)
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_changed_data_is_refused(train_toy: Train, tmp_path: Path) -> None:
+    forms = write_forms(tmp_path, toy_pairs(80))
+    run = train_toy(tmp_path / "run", "train.max_steps=2", spec=forms["tsv"])
+    Path(forms["tsv"]).write_text("red.\tder.\n" * 80)
+    with pytest.raises(DataError, match="changed since this run began"):
+        train_toy(run, "train.max_steps=4", spec=forms["tsv"])
+
+
+def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(
+    train_toy: Train, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = train_toy(tmp_path / "whole", "train.max_steps=15")
+    run = train_toy(tmp_path / "run", "train.max_steps=15")
+    newest = checkpoint.steps(run / "checkpoints")[-1] / "optimizer.safetensors"
+    content = bytearray(newest.read_bytes())
+    content[len(content) // 2] ^= 1
+    newest.write_bytes(content)
+    train_toy(run, "train.max_steps=15")
+    assert digest(run) == digest(whole)
+    for path in checkpoint.steps(run / "checkpoints"):
+        (path / "state.json").write_text("{}")
+    with pytest.raises(ModelError, match="none of the"):
+        train_toy(run, "train.max_steps=15")
+
+
+def test_a_loss_that_is_not_finite_stops_training_and_harms_nothing(
+    train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def poisoned(self: Trainer, rows: object) -> None:
+        if self.state.step == 7:
+            next(self.model.parameters()).data.fill_(float("nan"))
+        step(self, rows)
+
+    step = Trainer._step
+    monkeypatch.setattr(Trainer, "_step", poisoned)
+    with pytest.raises(DivergedError, match="step 8"):
+        train_toy(tmp_path / "run", "train.max_steps=15")
+    monkeypatch.setattr(Trainer, "_step", step)
+    assert checkpoint.latest(tmp_path / "run" / "checkpoints").state["step"] == 5  # type: ignore[union-attr]
+
+
+def test_early_stopping_says_so(train_toy: Train, tmp_path: Path) -> None:
+    # A rate of nearly nothing: no validation after the first can be better.
+    run = train_toy(tmp_path / "run", "train.max_steps=500", "train.lr=1e-30", "train.patience=2")
+    end = metrics(run)[-1]
+    assert (end["event"], end["reason"]) == ("end", "nothing improved")
+    assert end["step"] == 30
+    assert end["best_step"] == 10
+    train_toy(run, "train.max_steps=500", "train.lr=1e-30", "train.patience=2")
+    assert metrics(run)[-1] == end
+
+
+def test_the_best_model_is_published(train_toy: Train, tmp_path: Path) -> None:
+    run = train_toy(tmp_path / "run", "train.max_steps=40")
+    best = max((m for m in metrics(run) if m["event"] == "valid"), key=lambda m: (m["bleu"], -float(str(m["loss"]))))
+    published = (run / "model.safetensors").read_bytes()
+    assert published == (run / "checkpoints" / f"step-{best['step']:08}" / "model.safetensors").read_bytes()
+
+
+def test_fine_tuning_keeps_the_tokenizer_and_starts_from_the_weights(
+    train_toy: Train, toy_run: Path, tmp_path: Path
+) -> None:
+    new = tmp_path / "new.tsv"
+    new.write_text("".join(f"{b} ñandú\t{a}\n" for a, b in toy_pairs(60, seed=5)))
+    sets = ("train.max_steps=1", "train.lr=1e-30", "train.warmup_steps=1")
+    run = train_toy(tmp_path / "run", *sets, spec=new, init=toy_run)
+    assert (run / "tokenizer.json").read_bytes() == (toy_run / "tokenizer.json").read_bytes()
+    ours, theirs = (checkpoint.parameters(checkpoint.load_model(r)[0]) for r in (run, toy_run))
+    for name, tensor in theirs.items():
+        torch.testing.assert_close(ours[name], tensor, rtol=0, atol=1e-12)
+    with pytest.raises(UsageError, match="--init"):
+        train_toy(tmp_path / "other", *sets, "model.d_ff=8", spec=new, init=toy_run)
+
+
+def test_counts_are_in_the_metrics(train_toy: Train, tmp_path: Path) -> None:
+    path = tmp_path / "gaps.tsv"
+    long = " ".join(["stone"] * 300)
+    path.write_text("".join(f"{a}\t{b}\n" for a, b in toy_pairs(100)) + "\tder\n\t\nred\t\n" + f"{long}\t{long}\n")
+    run = train_toy(tmp_path / "run", "train.max_steps=1", spec=path)
+    data = metrics(run)[0]
+    assert data["read"] == 104
+    assert data["skipped"] == {"one side empty": 2, "both sides empty": 1, "longer than 256 pieces": 1}
+    assert data["train"] + data["valid"] + data["test"] + 4 == 104  # type: ignore[operator]
+
+
+def test_time_budget_ends_in_time(train_toy: Train, tmp_path: Path) -> None:
+    run = train_toy(tmp_path / "run", "train.time=4")
+    end = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    assert 3 <= end["seconds"] <= 5
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "mtcli", *arguments]
+
+
+def toy_command(toy_tsv: Path, out: Path, *more: str) -> list[str]:
+    sets = [part for setting in TOY_SETTINGS for part in ("--set", setting)]
+    return command("train", "--train", str(toy_tsv), "--src", "en", "--tgt", "xx", "--out", str(out), *sets, *more)
+
+
+def wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
+    for _ in range(600):
+        if path.exists() or process.poll() is not None:
+            return
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_saves_and_the_same_command_goes_on(
+    toy_tsv: Path, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    line = toy_command(toy_tsv, tmp_path / "run", "--max-steps", "100000", "--set", "train.patience=0")
+    with subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE) as process:
+        wait_for(tmp_path / "run" / "checkpoints" / "step-00000005", process)
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=30)
+    assert process.returncode == code, stderr.decode()
+    assert "Traceback" not in stderr.decode()
+    saved = checkpoint.latest(tmp_path / "run" / "checkpoints")
+    assert saved is not None
+    assert f"at step {saved.state['step']:,}" in stderr.decode()
+
+
+def test_a_second_trainer_is_turned_away(train_toy: Train, toy_run: Path) -> None:
+    with checkpoint.lock(toy_run), pytest.raises(LockedError, match=str(os.getpid())):
+        train_toy(toy_run, "train.max_steps=20")
+
+
+def test_training_learns(train_toy: Train, tmp_path: Path) -> None:
+    run = train_toy(tmp_path / "run", "train.max_steps=150", "train.lr=0.01", "model.dropout=0", "train.valid_every=50")
+    losses = [float(str(m["loss"])) for m in metrics(run) if m["event"] == "valid"]
+    assert losses[-1] < 0.75 * losses[0]
+
+
+def test_step_does_not_depend_on_history(train_toy: Train, tmp_path: Path) -> None:
+    """Draws before training, such as another model's, leave no trace."""
+    first = train_toy(tmp_path / "a", "train.max_steps=3")
+    torch.manual_seed(12345)
+    torch.rand(1000)
+    assert digest(train_toy(tmp_path / "b", "train.max_steps=3")) == digest(first)

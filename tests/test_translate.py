@@ -1,0 +1,204 @@
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import toy_pairs
+
+from mtcli import tokenizer, translate
+from mtcli.config import ModelConfig
+from mtcli.model import Transformer
+from mtcli.tokenizer import BOS, PAD
+from mtcli.translate import Options, Translation, Translator
+
+PAIRS = toy_pairs(60)
+LINES = [source for source, _ in PAIRS[:17]]
+BLANK = ["", " ", "\t\u3000\u00a0"]
+GREEDY = Options(beam_size=1, max_length=12)
+BEAM = Options(beam_size=3, max_length=9)
+SAMPLE = Options(sample=True, max_length=12, n_best=3, seed=4, temperature=0.7)
+
+
+@pytest.fixture(scope="module")
+def translator() -> Translator:
+    """A random model in float64, in which batch mates move nothing, with a trained tokenizer."""
+    toy = tokenizer.train(PAIRS, vocab_size=330)
+    toy.forbidden = [PAD, BOS, *range(3, len(tokenizer.RESERVED))]  # a random model's bytes are no text
+    torch.manual_seed(3)
+    config = ModelConfig(d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
+    model = Transformer(config, toy.src_size, toy.tgt_size, joint=True).double().eval()
+    return Translator(model, toy, longest_src=40)
+
+
+def run(translator: Translator, lines: Sequence[str], options: Options) -> list[Translation]:
+    return list(translator.translate(lines, options, warn=False))
+
+
+def texts(found: Sequence[Translation]) -> list[list[str]]:
+    return [[candidate.text for candidate in one.candidates] for one in found]
+
+
+@pytest.mark.parametrize("options", [GREEDY, BEAM, SAMPLE, replace(BEAM, n_best=3)])
+def test_one_translation_a_line_in_their_order(translator: Translator, options: Options) -> None:
+    alone = {line: texts(run(translator, [line], options))[0] for line in LINES}
+    found = run(translator, LINES, options)
+    assert [one.source for one in found] == LINES
+    assert len({tuple(t) for t in texts(found)}) > 3
+    for one in found:
+        assert one.text == one.candidates[0].text
+        assert len(one.candidates) == options.n_best
+        assert all("\n" not in candidate.text for candidate in one.candidates)
+    if not options.sample:
+        assert texts(found) == [alone[line] for line in LINES]
+        assert all(
+            [c.score for c in o.candidates] == sorted((c.score for c in o.candidates), reverse=True) for o in found
+        )
+
+
+def test_blank_lines_are_blank_and_never_reach_the_model(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [*BLANK, LINES[0], *BLANK, LINES[1]]
+    found = run(translator, lines, GREEDY)
+    assert [one.source for one in found] == lines
+    assert [one.text for one in found[:3] + found[4:7]] == [""] * 6
+    assert [found[3].text, found[7].text] == [one.text for one in run(translator, LINES[:2], GREEDY)]
+
+    def refuse(*args: object) -> None:
+        raise AssertionError("asked the model")
+
+    monkeypatch.setattr(translator.model, "encode", refuse)
+    for options in (replace(GREEDY, prefix="Ana"), BEAM, SAMPLE):
+        assert [one.text for one in run(translator, BLANK, options)] == [""] * 3
+    with pytest.raises(AssertionError, match="asked the model"):
+        run(translator, LINES[:1], GREEDY)
+    assert run(translator, [], GREEDY) == []
+
+
+@pytest.mark.parametrize("options", [GREEDY, BEAM, SAMPLE])
+def test_windows_and_batches_change_nothing(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch, options: Options
+) -> None:
+    lines = [*LINES[:5], "", *LINES[5:]]
+    whole = run(translator, lines, options)
+    for window, tokens in ((3, 6000), (4096, 1), (5, 60), (1, 6000)):
+        monkeypatch.setattr(translate, "WINDOW", window)
+        monkeypatch.setitem(translate.BATCH_TOKENS, "cpu", tokens)
+        again = run(translator, lines, options)
+        assert texts(again) == texts(whole)
+        for one, other in zip(again, whole, strict=True):
+            assert [c.score for c in one.candidates] == pytest.approx([c.score for c in other.candidates], abs=1e-5)
+
+
+def test_lines_are_read_as_they_are_needed(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(translate, "WINDOW", 2)
+    drawn = []
+
+    def endless():
+        while True:
+            drawn.append(LINES[len(drawn) % 17])
+            yield drawn[-1]
+
+    stream = translator.translate(endless(), GREEDY, warn=False)
+    assert [next(stream).source for _ in range(3)] == LINES[:3]
+    assert len(drawn) == 4
+
+
+def test_batches_hold_like_lengths_within_the_budget(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(translate.BATCH_TOKENS, "cpu", 240)
+    ids = translator.tokenizer.encode_src(LINES)
+    batches = list(translator._batches(LINES, ids, BEAM))
+    assert sorted(row for rows in batches for row in rows) == list(range(17))
+    lengths = [len(ids[row]) for rows in batches for row in rows]
+    assert lengths == sorted(lengths, reverse=True)
+    assert all(len(rows) == 1 or len(rows) * (len(ids[rows[0]]) + 1) * 3 <= 240 for rows in batches)
+    assert len(batches) < 17
+
+
+def test_n_best_begins_with_the_best(translator: Translator) -> None:
+    three = run(translator, LINES, replace(BEAM, n_best=3))
+    assert [one.text for one in three] == [one.text for one in run(translator, LINES, BEAM)]
+    assert sum(len(set(candidates)) > 1 for candidates in texts(three)) > 12
+
+
+@pytest.mark.parametrize("prefix", ["der", "eulb der no", "24 mo", "n"])
+@pytest.mark.parametrize("options", [GREEDY, BEAM, SAMPLE])
+def test_translations_begin_with_the_prefix(translator: Translator, prefix: str, options: Options) -> None:
+    found = run(translator, LINES[:6], replace(options, prefix=prefix, max_length=40))
+    assert all(c.text.startswith(prefix) for one in found for c in one.candidates)
+    assert any(len(one.text) > len(prefix) for one in found)
+
+
+@pytest.mark.parametrize("options", [GREEDY, BEAM, SAMPLE])
+def test_the_limit_of_length_holds(translator: Translator, options: Options) -> None:
+    ids = translator.tokenizer.encode_src(LINES)
+    for changed, most in (
+        (replace(options, max_length=2), [2] * 17),
+        (replace(options, max_length=None, max_extra=3), [len(row) + 3 for row in ids]),
+    ):
+        found = translator.search(ids, changed)
+        lengths = [max(len(h.ids) for h in hypotheses) for hypotheses in found]
+        assert all(length <= limit for length, limit in zip(lengths, most, strict=True))
+        assert any(length == limit for length, limit in zip(lengths, most, strict=True))
+
+
+def test_a_long_line_is_warned_about_and_read_whole(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(translate, "WINDOW", 2)
+    long = " ".join(["house"] * 700 + ["moon"])
+    seen: list[int] = []
+    encode = Transformer.encode
+    monkeypatch.setattr(Transformer, "encode", lambda self, src: (seen.append(src.size(1)), encode(self, src))[1])
+    with caplog.at_level(logging.WARNING, "mtcli"):
+        found = list(translator.translate([LINES[0], "", LINES[1], long], replace(GREEDY, max_length=3)))
+    pieces = len(translator.tokenizer.encode_src([long])[0])
+    assert pieces > 700
+    assert max(seen) == pieces + 1  # </s>
+    assert len(found) == 4
+    assert found[3].source == long
+    assert [r.getMessage()[:35] for r in caplog.records] == [f"line 4 has {pieces} pieces, more than any"[:35]]
+    caplog.clear()
+    list(translator.translate([long], GREEDY, warn=False))
+    assert not caplog.records
+
+
+# ---- sampling ----
+
+
+def test_sampling_is_a_function_of_the_seed(translator: Translator) -> None:
+    first = texts(run(translator, LINES, SAMPLE))
+    assert texts(run(translator, LINES, SAMPLE)) == first
+    other = texts(run(translator, LINES, replace(SAMPLE, seed=5)))
+    assert sum(a != b for a, b in zip(first, other, strict=True)) > 12
+    assert texts(run(translator, LINES, replace(SAMPLE, seed=-5)))
+    assert all(len(set(draws)) > 1 for draws in first)  # the draws of a line differ
+
+
+def test_sampling_depends_on_the_line_and_its_number_only(translator: Translator) -> None:
+    whole = texts(run(translator, LINES, SAMPLE))
+    for keep in ([3], [0, 3, 9], [16, 3]):
+        lines = [line if i in keep else "" for i, line in enumerate(LINES)]
+        part = texts(run(translator, lines, SAMPLE))
+        assert [part[i] for i in keep] == [whole[i] for i in keep]
+    one = texts(run(translator, LINES, replace(SAMPLE, n_best=1)))
+    assert one == [draws[:1] for draws in whole]
+    same = texts(run(translator, LINES[:1] * 8, SAMPLE))  # the same line at another place is drawn anew
+    assert len({tuple(draws) for draws in same}) > 4
+
+
+def test_the_likeliest_piece_alone_is_greedy(translator: Translator) -> None:
+    alone = replace(SAMPLE, top_k=1, n_best=2)
+    assert texts(run(translator, LINES, alone)) == [2 * t for t in texts(run(translator, LINES, GREEDY))]
+    cold = replace(SAMPLE, temperature=1e-4, n_best=1)
+    assert texts(run(translator, LINES, cold)) == texts(run(translator, LINES, GREEDY))
+
+
+def test_the_translator_of_a_run(toy_run: Path) -> None:
+    loaded, options = Translator.load(toy_run, torch.device("cpu"))
+    assert (options.beam_size, options.length_penalty, options.max_extra) == (4, 0.6, 50)
+    assert not loaded.model.training
+    found = list(loaded.translate(LINES[:3], replace(options, max_length=8)))
+    assert [one.source for one in found] == LINES[:3]

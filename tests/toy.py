@@ -1,0 +1,53 @@
+"""A model small enough to be trained inside a test, so that what it does is more than chance."""
+
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from mtcli import tokenizer
+from mtcli.batching import pad
+from mtcli.checkpoint import ModelInfo, model_bytes, parameters
+from mtcli.config import DecodeConfig, ModelConfig
+from mtcli.model import Transformer
+from mtcli.tokenizer import BOS, EOS
+from mtcli.translate import Translator
+
+WORDS = {"one": "uno", "red": "rojo", "dog": "perro", "cat": "gato", "sees": "ve", "big": "grande"}
+PAIRS = [(f"{a} {b} {c}.", f"{WORDS[a]} {WORDS[b]} {WORDS[c]}.") for a in WORDS for b in WORDS for c in WORDS]
+
+
+@cache
+def toy(norm: str = "post", joint: bool = True, positions: str = "sinusoidal") -> Translator:
+    """A translator word by word, of two encoder and two decoder layers and two heads."""
+    config = ModelConfig(
+        d_model=32, d_ff=48, num_heads=2, num_encoder_layers=2, num_decoder_layers=2, dropout=0.0,
+        norm=norm, positions=positions, max_positions=64,
+    )  # fmt: skip
+    pieces = tokenizer.train(PAIRS, joint=joint)
+    generator_state = torch.get_rng_state()
+    torch.manual_seed(3)
+    model = Transformer(config, pieces.src_size, pieces.tgt_size, joint=joint)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    src, tgt = pieces.encode_src([s for s, _ in PAIRS]), pieces.encode_tgt([t for _, t in PAIRS])
+    for _ in range(120):
+        rows = torch.randint(len(PAIRS), (32,)).tolist()
+        wanted = pad([tgt[r] for r in rows], after=(EOS,))
+        logits = model(pad([src[r] for r in rows], after=(EOS,)), pad([tgt[r] for r in rows], before=(BOS,)))
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=0).backward()
+        optimizer.step()
+    torch.set_rng_state(generator_state)
+    return Translator(model.eval(), pieces, longest_src=64)
+
+
+def save_toy(folder: Path) -> Path:
+    """The folder, with the toy model in it as a run leaves it."""
+    model, pieces = toy().model, toy().tokenizer
+    info = ModelInfo(
+        model=model.config, decode=DecodeConfig(), src="en", tgt="es", joint=True, step=1, longest_src=64,
+        src_vocab=pieces.src_size, tgt_vocab=pieces.tgt_size,
+    )  # fmt: skip
+    (folder / "model.safetensors").write_bytes(model_bytes(parameters(model), info))
+    pieces.save(folder / "tokenizer.json")
+    return folder
