@@ -1,0 +1,201 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import toy_pairs
+
+LONG = " ".join(["stone", "bird"] * 500)
+
+
+def mtcli(
+    *arguments: str | Path, cwd: Path, stdin: bytes | None = b"", **env: str
+) -> subprocess.CompletedProcess[bytes]:
+    line = [sys.executable, "-m", "mtcli", *map(str, arguments)]
+    return subprocess.run(line, cwd=cwd, input=stdin, capture_output=True, env={**os.environ, **env}, timeout=120)
+
+
+def test_lines_in_are_lines_out_and_nothing_else(toy_run: Path, tmp_path: Path) -> None:
+    text = f"red tree.\n\n  \n{LONG}\nsun\u2028moon\x85 bird\x0b.\nlast line without an end".encode()
+    done = mtcli("translate", "--model", toy_run, "--max-length", "60", cwd=tmp_path, stdin=text)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.decode().split("\n")
+    assert len(lines) == 7
+    assert lines[-1] == ""
+    assert [bool(line) for line in lines[:6]] == [True, False, False, True, True, True]
+    assert b"line 4 has" in done.stderr
+    (tmp_path / "in.txt").write_bytes(text)
+    again = mtcli("translate", "--model", toy_run, "--max-length", "60", "-i", "in.txt", "-o", "out.txt", cwd=tmp_path)
+    assert again.stdout == b""
+    assert (tmp_path / "out.txt").read_bytes() == done.stdout
+
+
+@pytest.mark.parametrize("stdin", [b"", b"\n", b"\n\n\n"])
+def test_blank_input_is_blank_output(toy_run: Path, tmp_path: Path, stdin: bytes) -> None:
+    assert mtcli("translate", "--model", toy_run, cwd=tmp_path, stdin=stdin).stdout == stdin
+
+
+def test_formats_of_a_translation(toy_run: Path, tmp_path: Path) -> None:
+    line = ("translate", "--model", toy_run, "--n-best", "3", "--max-length", "9", "red tree.", "")
+    plain = mtcli(*line, cwd=tmp_path).stdout.decode().splitlines()
+    assert len(plain) == 4
+    records = [json.loads(x) for x in mtcli(*line, "--format", "json", cwd=tmp_path).stdout.splitlines()]
+    assert [r["sentence_id"] for r in records] == [0, 1]
+    assert records[0]["translations"] == plain[:3]
+    assert records[0]["scores"] == sorted(records[0]["scores"], reverse=True)
+    moses = [x.split(" ||| ") for x in mtcli(*line, "--format", "nbest", cwd=tmp_path).stdout.decode().splitlines()]
+    assert [fields[1] for fields in moses] == plain
+    assert all(len(fields) == 4 for fields in moses)
+
+
+def test_a_prefix_begins_every_translation(toy_run: Path, tmp_path: Path) -> None:
+    done = mtcli(
+        "translate", "--model", toy_run, "--prefix", "der eert", "--max-length", "9", "red.", "sun.", cwd=tmp_path
+    )
+    assert all(line.startswith("der eert") for line in done.stdout.decode().splitlines())
+
+
+def test_evaluation_of_a_model_its_files_and_finished_translations_agrees(toy_run: Path, tmp_path: Path) -> None:
+    done = mtcli("eval", "--bleu", "--chrf", "--model", toy_run, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    bleu, signature, chrf, _ = done.stdout.decode().splitlines()
+    assert bleu.startswith("BLEU = ")
+    assert "tok:13a" in signature
+    assert chrf.startswith("chrF2 = ")
+    pairs = [json.loads(x)["translation"] for x in (toy_run / "data" / "test.jsonl").read_text().splitlines()]
+    (tmp_path / "src").write_text("".join(p["en"] + "\n" for p in pairs))
+    (tmp_path / "ref").write_text("".join(p["xx"] + "\n" for p in pairs))
+    files = mtcli(
+        "eval", "--chrf", "--bleu", "--model", toy_run, "--src-file", "src", "--ref-file", "ref", cwd=tmp_path
+    )
+    assert files.stdout == done.stdout
+    mtcli("translate", "--model", toy_run, "-i", "src", "-o", "hyp", cwd=tmp_path)
+    finished = mtcli("eval", "--chrf", "--bleu", "--hyp-file", "hyp", "--ref-file", "ref", cwd=tmp_path)
+    assert finished.stdout == done.stdout
+    form = json.loads(mtcli("eval", "--hyp-file", "ref", "--ref-file", "ref", "--json", cwd=tmp_path).stdout)
+    assert form["name"] == "BLEU"
+    assert form["score"] == 100.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("translate", "--model", "nowhere", "x"), 4, "nowhere: no model here"),
+        (("translate", "--model", "{run}", "--format", "xml", "x"), 2, "text, json, nbest"),
+        (("translate", "--model", "{run}", "-i", "absent.txt"), 3, "absent.txt"),
+        (("translate", "--model", "{run}", "--device", "abacus", "x"), 2, "abacus"),
+        (("eval", "--model", "{run}", "--src-file", "two", "--ref-file", "three"), 3, "3"),
+        (("eval", "--hyp-file", "two", "--ref-file", "three"), 3, "3"),
+        (("eval", "--hyp-file", "two"), 2, "--ref-file"),
+        (("train", "absent.toml"), 2, "absent.toml"),
+        (("train", "--train", "absent.tsv"), 3, "absent.tsv"),
+        (("train", "--train", "two", "--preset", "huge"), 2, "tiny, small, base, big"),
+        (("train", "--set", "train.learning_rate=1"), 2, "no such key"),
+        (("train", "--set", "nonsense"), 2, "section.key=value"),
+        (("train", "--train", "invalid.tsv"), 3, "invalid.tsv:2: byte 5"),
+        (("train", "--train", "empty.tsv"), 3, "no pair"),
+        (("train", "--train", "pairs.tsv", "--out", "two"), 2, "two"),
+        (("tokenizer", "train", "two", "-o", "t.json", "--vocab-size", "9000"), 3, "9000"),
+        (("nonsense",), 2, "nonsense"),
+    ],
+)
+def test_a_failure_is_one_line_and_its_code(
+    toy_run: Path, tmp_path: Path, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    (tmp_path / "two").write_text("a\nb\n")
+    (tmp_path / "three").write_text("a\nb\nc\n")
+    (tmp_path / "empty.tsv").write_text("")
+    (tmp_path / "pairs.tsv").write_text("a\tb\n" * 9)
+    (tmp_path / "invalid.tsv").write_bytes(b"a\tb\nabcd\xff\tb\n")
+    done = mtcli(*(a.format(run=toy_run) for a in arguments), cwd=tmp_path)
+    assert done.returncode == code, done.stderr.decode()
+    assert done.stdout == b""
+    assert said in done.stderr.decode()
+    assert "Traceback" not in done.stderr.decode()
+
+
+def test_a_closed_pipe_is_quiet(toy_run: Path, tmp_path: Path) -> None:
+    line = f"yes 'red tree.' | head -9000 | {sys.executable} -m mtcli translate --model '{toy_run}' --max-length 2 -b 1"
+    script = f"set -o pipefail; {line} 2> err | head -1 > out; echo ${{PIPESTATUS[2]}}"
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, timeout=120)
+    assert done.stdout == b"141\n"
+    assert (tmp_path / "err").read_text() == ""
+    assert len((tmp_path / "out").read_text().splitlines()) == 1
+
+
+def test_a_full_device_is_a_storage_error(toy_run: Path, tmp_path: Path) -> None:
+    script = f"{sys.executable} -m mtcli translate --model '{toy_run}' 'red tree.' > /dev/full"
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, timeout=60)
+    assert done.returncode == 5
+    assert b"Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_closed_standard_input_is_a_usage_error(toy_run: Path, tmp_path: Path) -> None:
+    script = f"{sys.executable} -m mtcli translate --model '{toy_run}' <&-"
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, timeout=60)
+    assert done.returncode == 2, done.stderr
+
+
+def test_the_c_locale_changes_nothing(toy_run: Path, tmp_path: Path) -> None:
+    line = ("tokenizer", "encode", "--model", toy_run)
+    text = "ñandú 中文 🙂\n".encode()
+    plain = mtcli(*line, cwd=tmp_path, stdin=text)
+    assert plain.returncode == 0, plain.stderr
+    assert (
+        mtcli(*line, cwd=tmp_path, stdin=text, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0").stdout
+        == plain.stdout
+    )
+
+
+def test_invalid_utf8_stops_or_is_replaced(toy_run: Path, tmp_path: Path) -> None:
+    line = ("translate", "--model", toy_run, "--max-length", "5")
+    stopped = mtcli(*line, cwd=tmp_path, stdin=b"red.\n\xff\xfe tree\n")
+    assert stopped.returncode == 3
+    assert b"standard input:2" in stopped.stderr
+    replaced = mtcli(*line, "--replace", cwd=tmp_path, stdin=b"red.\n\xff\xfe tree\n")
+    assert replaced.returncode == 0
+    assert replaced.stdout.count(b"\n") == 2
+    assert b"2 invalid bytes" in replaced.stderr
+
+
+def test_tokenizer_train_encode_decode(tmp_path: Path) -> None:
+    text = "".join(f"{a}\n{b}\n" for a, b in toy_pairs(100))
+    (tmp_path / "text").write_text(text)
+    assert mtcli("tokenizer", "train", "text", "-o", "tokenizer.json", cwd=tmp_path).returncode == 0
+    ids = mtcli("tokenizer", "encode", "--model", "tokenizer.json", "--ids", "--tgt", cwd=tmp_path, stdin=text.encode())
+    back = mtcli("tokenizer", "decode", "--model", "tokenizer.json", cwd=tmp_path, stdin=ids.stdout)
+    assert back.stdout.decode() == text
+    wrong = mtcli("tokenizer", "decode", "--model", "tokenizer.json", cwd=tmp_path, stdin=b"3 999999\n")
+    assert wrong.returncode == 3
+
+
+def test_training_from_the_command_line_names_the_run_and_links_it(tmp_path: Path) -> None:
+    pairs = "".join(f"{b}\t{a}\n" for a, b in toy_pairs(60))
+    folder = tmp_path / "my data"
+    folder.mkdir()
+    (folder / "pairs é.tsv").write_text(pairs)
+    sets = ["--set", "model.d_model=16", "--set", "train.batch_tokens=256", "--max-steps", "2"]
+    line = ["train", "--train", "my data/pairs é.tsv", "--swap", "--src", "en", "--tgt", "xx", *sets]
+    done = mtcli(*line, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stderr.decode().startswith("device: cpu")
+    assert done.stdout == b""
+    assert os.readlink(tmp_path / "runs" / "latest") == "pairs é-en-xx"
+    assert json.loads((tmp_path / "runs/latest/data/test.jsonl").read_text().splitlines()[0])["translation"].keys() == {
+        "en",
+        "xx",
+    }
+    again = mtcli(*line, cwd=tmp_path)
+    assert b"finished at step 2" in again.stderr
+    assert mtcli("translate", "red.", "--max-length", "4", cwd=tmp_path).returncode == 0
+    assert b"PYTHONPATH" not in done.stderr
+
+
+def test_help_of_every_command_shows_its_options(tmp_path: Path) -> None:
+    for command in (["train"], ["translate"], ["eval"], ["explain"], ["tokenizer", "train"]):
+        done = mtcli(*command, "--help", cwd=tmp_path)
+        assert done.returncode == 0
+        assert b"--" in done.stdout
