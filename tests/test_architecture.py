@@ -11,11 +11,11 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "src" / "mtcli"
 FLOORS = [
     "errors attention loss",
-    "config tokenizer distributed optim progress",
+    "config tokenizer distributed optim progress signals",
     "demo corpus doctor batching model",
     "checkpoint decode record align",
-    "prepare translate evaluate",
-    "train explain explain_page report export serve",
+    "prepare translate evaluate validation",
+    "train explain explain_page streams report export serve",
     "cli __main__",
 ]
 FLOOR = {name: number for number, names in enumerate(FLOORS, 1) for name in names.split()}
@@ -54,7 +54,7 @@ def floor(name: str) -> int:
 
 
 def test_the_parser_sees_the_imports() -> None:
-    assert {"batching", "checkpoint", "errors", "evaluate", "translate"} <= GRAPH["train"]
+    assert {"batching", "checkpoint", "errors", "validation", "translate"} <= GRAPH["train"]
     assert {"config", "train", "errors", "progress"} <= GRAPH["cli"]
     assert {"corpus", "demo", "tokenizer"} <= GRAPH["prepare"]
     assert set().union(*GRAPH.values()) <= NAMES

@@ -451,7 +451,9 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     toy = tokenizer.train([("a b a b", "b a b a")] * 3)
     toy.save(run / "tokenizer.json")
     sizes = {"src_vocab": toy.src_size, "tgt_vocab": toy.tgt_size, "joint": True}
-    info = ModelInfo(model=SMALL, decode=DecodeConfig(), src="en", tgt="xx", step=3, longest_src=9, **sizes)
+    info = ModelInfo(
+        model=SMALL, decode=DecodeConfig(), src="en", tgt="xx", step=3, longest_src=9, tokenizer=toy.digest(), **sizes
+    )
     torch.manual_seed(1)
     tensors = checkpoint.parameters(checkpoint.build_model(info))
     (run / "model.safetensors").write_bytes(checkpoint.model_bytes(tensors, info))
@@ -462,9 +464,9 @@ def replant(run: Path, to: Path, change: Callable[[dict[str, Tensor], dict[str, 
     """A copy of a run whose tensors and information are changed."""
     shutil.copytree(run, to)
     tensors, metadata = read_tensors(to / "model.safetensors")
-    info = json.loads(metadata["mtcli"])
+    info = json.loads(metadata["mtcli"])["info"]
     change(tensors, info)
-    (to / "model.safetensors").write_bytes(save(tensors, {"mtcli": json.dumps(info)}))
+    (to / "model.safetensors").write_bytes(save(tensors, checkpoint.metadata_of(tensors, info)))
     return to
 
 
@@ -540,3 +542,29 @@ def test_setting_parameters_is_all_or_nothing(run_folder: Path) -> None:
     with pytest.raises(ModelError, match=re.escape(f"here: {last} has the shape (1, 1, 1)")):
         set_parameters(model, wrong, Path("here"))
     assert all(torch.equal(t, before[name]) for name, t in checkpoint.parameters(model).items())
+
+
+def test_a_flipped_bit_in_a_published_model_is_found(run_folder: Path, tmp_path: Path) -> None:
+    whole = (run_folder / "model.safetensors").read_bytes()
+    (tmp_path / "tokenizer.json").write_bytes((run_folder / "tokenizer.json").read_bytes())
+    rng = random.Random(0)
+    for _ in range(200):
+        content = bytearray(whole)
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        (tmp_path / "model.safetensors").write_bytes(content)
+        try:
+            model, _, _ = load_model(tmp_path)
+        except ModelError:
+            continue
+        # A flip that JSON does not see, such as in white space, must have changed no number.
+        original = load_model(run_folder)[0]
+        assert all(torch.equal(a, b) for a, b in zip(model.parameters(), original.parameters(), strict=True))
+
+
+def test_another_tokenizer_of_the_same_size_is_refused(run_folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(run_folder, tmp_path / "run")
+    other = tokenizer.train([("c d c d", "d c d c")] * 3)
+    assert other.src_size == tokenizer.Tokenizer.load(run_folder / "tokenizer.json").src_size
+    other.save(tmp_path / "run" / "tokenizer.json")
+    with pytest.raises(ModelError, match="not the one this model was trained with"):
+        load_model(tmp_path / "run")

@@ -183,7 +183,7 @@ def test_training_from_the_command_line_names_the_run_and_links_it(tmp_path: Pat
     assert done.returncode == 0, done.stderr.decode()
     assert done.stderr.decode().startswith("device: cpu")
     assert done.stdout == b""
-    assert os.readlink(tmp_path / "runs" / "latest") == "pairs é-en-xx"
+    assert (tmp_path / "runs" / "latest").readlink() == Path("pairs é-en-xx")
     assert json.loads((tmp_path / "runs/latest/data/test.jsonl").read_text().splitlines()[0])["translation"].keys() == {
         "en",
         "xx",
@@ -191,7 +191,6 @@ def test_training_from_the_command_line_names_the_run_and_links_it(tmp_path: Pat
     again = mtcli(*line, cwd=tmp_path)
     assert b"finished at step 2" in again.stderr
     assert mtcli("translate", "red.", "--max-length", "4", cwd=tmp_path).returncode == 0
-    assert b"PYTHONPATH" not in done.stderr
 
 
 def test_help_of_every_command_shows_its_options(tmp_path: Path) -> None:

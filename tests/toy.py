@@ -46,7 +46,7 @@ def save_toy(folder: Path) -> Path:
     model, pieces = toy().model, toy().tokenizer
     info = ModelInfo(
         model=model.config, decode=DecodeConfig(), src="en", tgt="es", joint=True, step=1, longest_src=64,
-        src_vocab=pieces.src_size, tgt_vocab=pieces.tgt_size,
+        src_vocab=pieces.src_size, tgt_vocab=pieces.tgt_size, tokenizer=pieces.digest(),
     )  # fmt: skip
     (folder / "model.safetensors").write_bytes(model_bytes(parameters(model), info))
     pieces.save(folder / "tokenizer.json")

@@ -297,14 +297,38 @@ class ModelInfo(BaseModel):
     src_vocab: int
     tgt_vocab: int
     joint: bool
+    tokenizer: str
+    """SHA-256 of the `tokenizer.json` it was trained with."""
     step: int
     longest_src: int
     """Pieces of the longest source in training, without `</s>`."""
 
 
 def model_bytes(tensors: Tensors, info: ModelInfo) -> bytes:
-    """The content of a `model.safetensors` that `load_model` reads."""
-    return to_bytes(tensors, {"mtcli": info.model_dump_json()})
+    """The content of a `model.safetensors` that `load_model` reads; with a checksum, for it has no manifest."""
+    return to_bytes(tensors, metadata_of(tensors, info.model_dump(mode="json")))
+
+
+def metadata_of(tensors: Tensors, info: dict[str, Any]) -> dict[str, str]:
+    """What a model file says of itself; one key, since safetensors writes several in no fixed order."""
+    return {"mtcli": json.dumps({"sha256": checksum(tensors, info), "info": info})}
+
+
+def checksum(tensors: Tensors, info: object) -> str:
+    """SHA-256 of a model's information and of its tensors in the order of their names."""
+    digest = hashlib.sha256(json.dumps(info, sort_keys=True).encode())
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def build_model(info: ModelInfo) -> Transformer:
@@ -347,19 +371,23 @@ def load_model(folder: Path) -> tuple[Transformer, ModelInfo, Tokenizer]:
     if not path.exists():
         raise ModelError(f"{folder}: no model here; train one with `mtcli train`, or name one with --model")
     tensors, metadata = read_tensors(path)
+    about = _json_object(metadata.get("mtcli", ""))
     try:
-        info = ModelInfo.model_validate_json(metadata.get("mtcli", ""))
+        info = ModelInfo.model_validate(about.get("info"))
     except ValidationError as error:
         problem = error.errors()[0]
         where = ".".join(map(str, problem["loc"])) or "metadata"
         found = f", not {problem['input']}" if isinstance(problem["input"], int | float) else ""
         raise ModelError(f"{path}: not a model of this version of mtcli ({where}: {problem['msg']}{found})") from None
+    if about.get("sha256") != checksum(tensors, about["info"]):
+        raise ModelError(f"{path}: its content does not have the checksum it names: damaged; use a checkpoint instead")
     beside = [folder / "tokenizer.json", folder.parent.parent / "tokenizer.json"]
     tokenizer = Tokenizer.load(next((p for p in beside if p.exists()), beside[0]))
-    if (tokenizer.src_size, tokenizer.tgt_size) != (info.src_vocab, info.tgt_vocab):
+    sizes = (tokenizer.src_size, tokenizer.tgt_size)
+    if sizes != (info.src_vocab, info.tgt_vocab) or tokenizer.digest() != info.tokenizer:
         raise ModelError(
-            f"{folder}: the tokenizer has {tokenizer.src_size} and {tokenizer.tgt_size} pieces, "
-            f"the model {info.src_vocab} and {info.tgt_vocab}; they belong to different runs"
+            f"{folder}: the tokenizer has {sizes[0]} and {sizes[1]} pieces, the model {info.src_vocab} and "
+            f"{info.tgt_vocab}: tokenizer.json is not the one this model was trained with; put that one back"
         )
     _check_size(info, tensors, path)
     model = build_model(info)

@@ -2,16 +2,14 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from mtcli.errors import DataError, MtcliError, UsageError
-
-if TYPE_CHECKING:
-    from mtcli.translate import Options, Translation, Translator
 
 app = typer.Typer(
     name="mtcli",
@@ -37,14 +35,17 @@ def main() -> None:
     from mtcli.progress import show_log
 
     show_log()
+    for stream in (sys.stdout, sys.stderr):  # UTF-8 whatever the locale; None where the stream is closed
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
     try:
-        app(standalone_mode=True)
+        try:
+            app()
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # here, where a full disk still has its line and its exit code
     except MtcliError as error:
         _fail(str(error), error.exit_code, error)
-    except BrokenPipeError:
-        # Python would complain again when it flushes standard output on exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
     except KeyboardInterrupt:
         sys.exit(130)
     except MemoryError as error:
@@ -169,13 +170,13 @@ def translate(
         raise UsageError(f"--format {format_}: choose from text, json, nbest")
     if text and input_:
         raise UsageError(f"give either sentences or --input {input_}, not both")
-    if sys.stdin is None and not text and input_ in (None, "-"):
-        raise UsageError("standard input is closed; give sentences, or --input FILE")
     from dataclasses import replace as with_changes
 
     from mtcli.distributed import pick_device
+    from mtcli.streams import formatted, open_output, quiet_pipe, translations
     from mtcli.translate import Translator
 
+    quiet_pipe()
     translator, options = Translator.load(model, pick_device(device))
     options = with_changes(
         options,
@@ -190,87 +191,11 @@ def translate(
         seed=seed,
         alignments=alignments,
     )
-    with _open_output(output) as stream:
-        for number, translation in enumerate(_translations(translator, text, input_, options, replace)):
-            for line in _formatted(translation, number, format_, scores, alignments):
+    with open_output(output) as stream:
+        for number, found in enumerate(translations(translator, text, input_, options, replace=replace)):
+            for line in formatted(found, number, format_, scores=scores, alignments=alignments):
                 stream.write(line + "\n")
             stream.flush()
-
-
-def _translations(
-    translator: "Translator", text: list[str] | None, input_: str | None, options: "Options", replace: bool
-) -> "Iterator[Translation]":
-    from mtcli.corpus import Counts, read_lines
-
-    if text:
-        lines = [line for argument in text for line in argument.split("\n")]
-        yield from translator.translate(lines, options, total=len(lines))
-    elif input_ is None and sys.stdin.isatty():
-        for line in _typed_lines():
-            yield from translator.translate([line], options)
-    else:
-        counts = Counts()
-        stdin = input_ in (None, "-")
-        source = sys.stdin.buffer if stdin else Path(str(input_))
-        name = "standard input" if stdin else None
-        yield from translator.translate(read_lines(source, replace=replace, name=name, counts=counts), options)
-        for notice in counts.notices:
-            print(notice, file=sys.stderr)
-        if counts.replaced:
-            print(f"{counts.replaced} invalid bytes were read as U+FFFD", file=sys.stderr)
-
-
-def _typed_lines() -> Iterator[str]:
-    """What is typed at a terminal, until Ctrl-D."""
-    import readline  # noqa: F401 - line editing for input()
-
-    print("Type a sentence and press Enter; Ctrl-D ends.", file=sys.stderr)
-    while True:
-        try:
-            yield input("> ")
-        except EOFError:
-            return
-
-
-def _formatted(translation: "Translation", number: int, format_: str, scores: bool, alignments: bool) -> Iterable[str]:
-    from mtcli.align import pharaoh
-
-    links = [pharaoh(c.alignment) for c in translation.candidates]
-    if format_ == "json":
-        import json
-
-        record: dict[str, Any] = {
-            "sentence_id": number,
-            "source": translation.source,
-            "translation": translation.text,
-            "score": translation.candidates[0].score,
-            "log_prob": translation.candidates[0].log_prob,
-        }
-        if len(translation.candidates) > 1:
-            record["translations"] = [c.text for c in translation.candidates]
-            record["scores"] = [c.score for c in translation.candidates]
-        if alignments:
-            record["alignment"] = links[0]
-            if len(links) > 1:
-                record["alignments"] = links
-        yield json.dumps(record, ensure_ascii=False)
-    elif format_ == "nbest":
-        for c, link in zip(translation.candidates, links, strict=True):
-            line = f"{number} ||| {c.text} ||| logprob={c.log_prob:.4f} ||| {c.score:.4f}"
-            yield f"{line} ||| {link}" if alignments else line
-    else:
-        for c, link in zip(translation.candidates, links, strict=True):
-            line = f"{c.score:.4f}\t{c.text}" if scores else c.text
-            yield f"{line}\t{link}" if alignments and translation.source.strip() else line
-
-
-def _open_output(path: str) -> Any:
-    if path == "-":
-        from contextlib import nullcontext
-
-        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
-        return nullcontext(sys.stdout)
-    return Path(path).open("w", encoding="utf-8", newline="\n")
 
 
 @app.command()
@@ -297,8 +222,11 @@ def explain(
     from mtcli.distributed import pick_device
     from mtcli.explain import explain as explain_translation
     from mtcli.explain_page import to_dict, to_html, to_text
+    from mtcli.streams import arguments, quiet_pipe
     from mtcli.translate import Translator
 
+    quiet_pipe()
+    (text,) = arguments([text.replace("\n", " ")])
     translator, options = Translator.load(model, pick_device(device))
     shape = translator.model.config
     layers = max(shape.num_encoder_layers, shape.num_decoder_layers)
@@ -313,16 +241,15 @@ def explain(
     if html is not None:
         html.write_text(to_html(found, layer - 1, head - 1), encoding="utf-8")
         print(f"wrote {html}", file=sys.stderr)
-    with _open_output("-") as stream:
-        if json_:
-            import json
+    if json_:
+        import json
 
-            stream.write(json.dumps(to_dict(found, layer - 1, head - 1), ensure_ascii=False) + "\n")
-        elif html is None:
-            colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-            at = None if step is None else step - 1
-            for line in to_text(found, layer - 1, head - 1, step=at, full=full, colour=colour):
-                stream.write(line + "\n")
+        print(json.dumps(to_dict(found, layer - 1, head - 1), ensure_ascii=False))
+    elif html is None:
+        colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        at = None if step is None else step - 1
+        for line in to_text(found, layer - 1, head - 1, step=at, full=full, colour=colour):
+            print(line)
 
 
 @app.command("eval")
@@ -354,17 +281,13 @@ def evaluate_(
     if (src_file or hyp_file) and not ref_file:
         raise UsageError("give the references with --ref-file")
 
-    def read(path: str) -> list[str]:
-        from mtcli.corpus import read_lines
-
-        name = "standard input" if path == "-" else None
-        return list(read_lines(sys.stdin.buffer if path == "-" else Path(path), replace=replace, name=name))
+    from mtcli.streams import lines_of
 
     sources: list[str] = []
     if ref_file:
-        references = [read(path) for path in ref_file]
+        references = [list(lines_of(path, replace=replace)) for path in ref_file]
         if src_file:
-            sources = read(src_file)
+            sources = list(lines_of(src_file, replace=replace))
         elif not hyp_file:
             raise UsageError("give --src-file to translate, or --hyp-file to score")
     else:
@@ -373,7 +296,7 @@ def evaluate_(
         pairs = read_split(model, split)
         sources, references = [s for s, _ in pairs], [[t for _, t in pairs]]
     if hyp_file:
-        hypotheses = read(hyp_file)
+        hypotheses = list(lines_of(hyp_file, replace=replace))
     else:
         if len(sources) != len(references[0]):
             raise DataError(f"{src_file} has {len(sources)} lines, {(ref_file or ['?'])[0]} {len(references[0])}")
@@ -436,8 +359,11 @@ def tokenizer_encode(
     replace: ReplaceOption = False,
 ) -> None:
     """Lines to pieces, with a space between them; a piece's own space is written ▁."""
+    from mtcli.streams import lines_of, quiet_pipe
+
+    quiet_pipe()
     found = _tokenizer(model)
-    for line in _input_lines(input_, replace):
+    for line in lines_of(input_, replace=replace):
         row = (found.encode_tgt if tgt else found.encode_src)([line])[0]
         pieces = found.tgt_pieces if tgt else found.src_pieces
         print(" ".join(map(str, row) if ids else pieces(row)))
@@ -449,8 +375,11 @@ def tokenizer_decode(
     input_: Annotated[str, typer.Option("-i", "--input", metavar="FILE|-", help="Lines of ids.")] = "-",
 ) -> None:
     """Lines of target ids (as `encode --ids --tgt` prints them) back to text."""
+    from mtcli.streams import lines_of, quiet_pipe
+
+    quiet_pipe()
     found = _tokenizer(model)
-    for number, line in enumerate(_input_lines(input_, False), 1):
+    for number, line in enumerate(lines_of(input_), 1):
         try:
             ids = [int(word) for word in line.split()]
         except ValueError:
@@ -464,10 +393,3 @@ def _tokenizer(model: Path) -> Any:
     from mtcli.tokenizer import Tokenizer
 
     return Tokenizer.load(model if model.suffix == ".json" else model / "tokenizer.json")
-
-
-def _input_lines(path: str, replace: bool) -> Iterator[str]:
-    from mtcli.corpus import read_lines
-
-    stdin = path == "-"
-    return read_lines(sys.stdin.buffer if stdin else Path(path), replace=replace, name="stdin" if stdin else None)

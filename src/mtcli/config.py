@@ -281,7 +281,7 @@ def to_toml(config: Config) -> str:
 
 def differences(old: Config, new: Config) -> list[str]:
     """`section.key: old → new` for every value that differs, the budget apart: a run may always be extended."""
-    exempt = {"train.max_steps", "train.time"}
+    exempt = {"train.max_steps", "train.time", "data.note"}
     found = []
     for section in Config.model_fields:
         a, b = getattr(old, section), getattr(new, section)

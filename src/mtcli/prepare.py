@@ -132,6 +132,8 @@ def _make(config: Config, run: Path, info_path: Path, init: Tokenizer | None) ->
             elif aside is not None:
                 aside[name].append(pair)
 
+    if next(training(seen := Counts()), None) is None:
+        raise DataError(f"{', '.join(data.train)}: no pair to train on ({_in_words(seen)}); give more pairs")
     if init is None:
         log.info("training the tokenizer")
         wanted = config.tokenizer
@@ -146,8 +148,8 @@ def _make(config: Config, run: Path, info_path: Path, init: Tokenizer | None) ->
     _log_counts(", ".join(data.train) or "the built-in demo", counts)
     if not rows:
         raise DataError(
-            f"{', '.join(data.train)}: no pair is left to train on ({_in_words(counts)}); "
-            "give more pairs, or a larger --set data.max_length"
+            f"{', '.join(data.train)}: no pair to train on ({_in_words(counts)}); "
+            "give shorter ones, or a larger --set data.max_length"
         )
     for name, held_pairs in held.items():
         lines = (

@@ -20,6 +20,7 @@ in a sentence is ordinary signs, letters and digits, which the word pattern neve
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -147,6 +148,10 @@ class Tokenizer:
         """The text of `tokenizer.json`: a Hugging Face file when joint, else two in a wrapper."""
         both = {"format": SEPARATE, "src": self._src.spec, "tgt": self._tgt.spec}
         return json.dumps(self._src.spec if self.joint else both, ensure_ascii=False, indent=1) + "\n"
+
+    def digest(self) -> str:
+        """SHA-256 of `to_json`, by which a model knows its tokenizer."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     @classmethod
     def from_json(cls, text: str) -> Tokenizer:

@@ -8,34 +8,33 @@ import hashlib
 import json
 import logging
 import math
-import os
 import shutil
 import signal
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
 
-from mtcli import checkpoint, evaluate
-from mtcli.batching import Batch, BatchPlan, Position, collate, plan_epoch
+from mtcli import checkpoint
+from mtcli.batching import Batch, BatchPlan, Position, collate
 from mtcli.checkpoint import ModelInfo, Tensors
 from mtcli.config import Config, differences, to_toml
 from mtcli.config import load as load_config
 from mtcli.distributed import describe
-from mtcli.errors import DataError, DivergedError, InterruptedTrainingError, UsageError
+from mtcli.errors import DataError, DivergedError, InterruptedTrainingError, ModelError, UsageError
 from mtcli.loss import projected_loss
 from mtcli.model import Transformer
 from mtcli.optim import build_optimizer, learning_rate
 from mtcli.prepare import Prepared, prepare
 from mtcli.progress import progress_bar
+from mtcli.signals import noted_signals
 from mtcli.tokenizer import PAD
 from mtcli.translate import Options, Translator
+from mtcli.validation import validate
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +93,8 @@ def train(
         InterruptedTrainingError: A signal came; a checkpoint was written first.
     """
     log.info("device: %s, PyTorch %s", describe(device), torch.__version__)
+    if run.exists() and not run.is_dir():
+        raise UsageError(f"{run}: is a file; choose another --out")
     with checkpoint.storage_errors(run):
         run.mkdir(parents=True, exist_ok=True)
     with checkpoint.lock(run):
@@ -108,7 +109,7 @@ def train(
             trainer.start_from(initial[0], init)
         if (toml := to_toml(config).encode()) != (run / "config.toml").read_bytes():
             checkpoint.replace_file(run / "config.toml", toml)
-        with _signals() as received:
+        with noted_signals() as received:
             trainer.run_until_done(received)
 
 
@@ -133,27 +134,6 @@ def _claim(config: Config, run: Path, overwrite: bool) -> None:
     checkpoint.replace_file(path, to_toml(config).encode())
 
 
-@contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Collect SIGTERM and Ctrl-C, so that a step can end and be saved; a second Ctrl-C leaves at once."""
-    received: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT and received:
-            os._exit(128 + number)
-        received.append(number)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
-    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 class Trainer:
     """The state of one run and the things one can do to it."""
 
@@ -168,6 +148,7 @@ class Trainer:
             src_vocab=data.tokenizer.src_size,
             tgt_vocab=data.tokenizer.tgt_size,
             joint=data.tokenizer.joint,
+            tokenizer=data.tokenizer.digest(),
             step=0,
             longest_src=int(lengths.max()),
         )
@@ -180,8 +161,6 @@ class Trainer:
         bf16 = config.train.precision == "bf16" or (config.train.precision == "auto" and device.type == "cuda")
         self.autocast = (lambda: torch.autocast(device.type, dtype=torch.bfloat16)) if bf16 else nullcontext
 
-    # ---- where it stands ----
-
     def resume(self) -> bool:
         """Go back to the newest whole checkpoint; False where there is none."""
         found = checkpoint.latest(self.run / "checkpoints")
@@ -190,9 +169,12 @@ class Trainer:
             return False
         checkpoint.set_parameters(self.model, found.model, found.path)
         self._set_optimizer(found.optimizer)
-        known = {name: found.state[name] for name in State.__dataclass_fields__}
-        self.state = State(**known)
-        self.state.best = tuple(known["best"]) if known["best"] else None
+        try:
+            known = {name: found.state[name] for name in State.__dataclass_fields__}
+            self.state = State(**known)
+            self.state.best = tuple(known["best"]) if known["best"] else None
+        except (KeyError, TypeError) as error:
+            raise ModelError(f"{found.path / 'state.json'}: not a state of this version of mtcli ({error})") from None
         self._cut_metrics()
         if self.state.best_step:  # killed between a checkpoint and its publication
             self._publish(self.state.best_step)
@@ -224,7 +206,11 @@ class Trainer:
 
     def _publish(self, step: int) -> None:
         """Make the checkpoint of a step the run's model."""
-        content = (self.run / "checkpoints" / f"step-{step:08d}" / "model.safetensors").read_bytes()
+        best = self.run / "checkpoints" / f"step-{step:08d}"
+        if problem := checkpoint.verify(best):
+            log.warning("%s, the best checkpoint, is damaged (%s); model.safetensors stays as it is", best, problem)
+            return
+        content = (best / "model.safetensors").read_bytes()
         target = self.run / "model.safetensors"
         if not target.exists() or target.read_bytes() != content:
             checkpoint.replace_file(target, content)
@@ -257,19 +243,13 @@ class Trainer:
             file.write(line.encode())
         self.state.metrics_bytes += len(line.encode())
 
-    # ---- the loop ----
-
     def run_until_done(self, received: list[int]) -> None:
         """Train until the budget is used or nothing improves; stop after a step once a signal is in `received`."""
         settings, state = self.config.train, self.state
         budget = [settings.max_steps, settings.time]
         if state.finished and state.budget == budget:
-            log.info(
-                "%s: finished at step %s (%s); a larger --max-steps or --time trains on",
-                self.run,
-                f"{state.step:,}",
-                state.finished,
-            )
+            standing = f"{self.run}: finished at step {state.step:,} ({state.finished})"
+            log.info("%s; a larger --max-steps or --time trains on", standing)
             return
         if state.finished:
             state.finished, state.stale = None, 0
@@ -383,10 +363,8 @@ class Trainer:
             smoothing = self.config.train.label_smoothing
             return projected_loss(hidden[real], self.model.output.weight, batch.tgt_out[real], smoothing)
 
-    # ---- looking at it ----
-
     def _validate(self) -> None:
-        """Loss, BLEU and chrF on the validation pairs, and three of their translations in the log."""
+        """Note how good the model is, and whether it never was better."""
         state, pairs = self.state, self.data.valid
         state.validated_step = state.step
         if not pairs:
@@ -394,50 +372,23 @@ class Trainer:
             log.info("step %s: no validation pairs", f"{state.step:,}")
             return
         started = time.monotonic()
-        self.model.eval()
-        loss = self._validation_loss()
-        translator = Translator(self.model, self.data.tokenizer, self.info.longest_src)
-        greedy = replace(Options.of(self.config.decode), beam_size=1)
-        sources, references = [s for s, _ in pairs], [t for _, t in pairs]
-        hypotheses = [t.text for t in translator.translate(sources, greedy, total=len(pairs), warn=False)]
-        bleu, chrf = (s.value for s in evaluate.score(hypotheses, [references], metrics=("bleu", "chrf")))
-        if state.best is None or (bleu, -loss) > state.best:
-            state.best, state.best_step, state.stale = (bleu, -loss), state.step, 0
+        translator = Translator(self.model.eval(), self.data.tokenizer, self.info.longest_src)
+        options, batch_tokens = Options.of(self.config.decode), self.config.train.batch_tokens
+        found = validate(translator, pairs, options, self._loss, batch_tokens=batch_tokens)
+        if state.best is None or (found.bleu, -found.loss) > state.best:
+            state.best, state.best_step, state.stale = (found.bleu, -found.loss), state.step, 0
         else:
             state.stale += 1
-        shown = [0, len(pairs) // 2, len(pairs) - 1]
-        samples = [{"src": sources[i], "ref": references[i], "hyp": hypotheses[i]} for i in sorted(set(shown))]
         state.validation_seconds = time.monotonic() - started
         state.seconds += state.validation_seconds
-        self._record("valid", loss=loss, bleu=bleu, chrf=chrf, samples=samples, seconds=round(state.seconds, 3))
+        self._record("valid", **asdict(found), seconds=round(state.seconds, 3))
+        figures = f"valid loss {found.loss:.3f}, BLEU {found.bleu:.1f}, chrF {found.chrf:.1f} (greedy)"
+        best = ", the best yet" if state.best_step == state.step else ""
         log.info(
-            "step %s, epoch %d, %s: valid loss %.3f, BLEU %.1f, chrF %.1f (greedy)%s",
-            f"{state.step:,}",
-            state.epoch + 1,
-            _clock(state.seconds),
-            loss,
-            bleu,
-            chrf,
-            ", the best yet" if state.best_step == state.step else "",
+            "step %s, epoch %d, %s: %s%s", f"{state.step:,}", state.epoch + 1, _clock(state.seconds), figures, best
         )
-        for sample in samples:
+        for sample in found.samples:
             log.info("    %s → %s", sample["src"], sample["hyp"])
-
-    @torch.no_grad()
-    def _validation_loss(self) -> float:
-        """Negative log-likelihood of the validation pairs, in nats a target piece."""
-        tokenizer = self.data.tokenizer
-        src, tgt = (
-            tokenizer.encode_src([s for s, _ in self.data.valid]),
-            tokenizer.encode_tgt([t for _, t in self.data.valid]),
-        )
-        total, tokens = 0.0, 0
-        lengths = (torch.tensor([len(row) for row in side]).numpy() for side in (src, tgt))
-        for rows in plan_epoch(*lengths, batch_tokens=self.config.train.batch_tokens, key=None):
-            batch = Batch.of([src[r] for r in rows], [tgt[r] for r in rows]).to(self.device)
-            total += float(self._loss(batch)[1])
-            tokens += batch.tokens
-        return total / tokens
 
     def _describe(self) -> None:
         count = sum(p.numel() for p in self.model.parameters())

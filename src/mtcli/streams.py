@@ -1,0 +1,116 @@
+"""Lines in, lines out: sentences from arguments, files, standard input or a terminal; translations in three formats."""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from mtcli.align import pharaoh
+from mtcli.corpus import Counts, read_lines
+from mtcli.errors import DataError, UsageError
+from mtcli.translate import Options, Translation, Translator
+
+
+def quiet_pipe() -> None:
+    """Let a reader that has seen enough (`| head`) end this process as it ends any Unix tool: 141, silently."""
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+
+
+def lines_of(path: str, *, replace: bool = False, counts: Counts | None = None) -> Iterator[str]:
+    """The lines of a file, or of standard input for `-`.
+
+    Raises:
+        UsageError: Standard input is closed.
+        DataError: The text cannot be read.
+    """
+    if path != "-":
+        return read_lines(Path(path), replace=replace, counts=counts)
+    if sys.stdin is None:
+        raise UsageError("standard input is closed; name a file with --input, or give sentences")
+    stdin: BinaryIO = sys.stdin.buffer
+    return read_lines(stdin, replace=replace, name="standard input", counts=counts)
+
+
+def arguments(texts: Iterable[str]) -> list[str]:
+    """Sentences given as arguments, one a line, whatever the locale.
+
+    Raises:
+        DataError: An argument is not UTF-8.
+    """
+    lines: list[str] = []
+    for text in texts:
+        try:
+            lines += os.fsencode(text).decode("utf-8").split("\n")
+        except UnicodeDecodeError:
+            raise DataError(f"the argument {text!r} is not UTF-8; put it in a file and use --replace") from None
+    return lines
+
+
+def open_output(path: str) -> Any:
+    """A text stream for results; `-` is standard output, which stays open."""
+    return nullcontext(sys.stdout) if path == "-" else Path(path).open("w", encoding="utf-8", newline="\n")
+
+
+def translations(
+    translator: Translator, texts: list[str] | None, path: str | None, options: Options, *, replace: bool
+) -> Iterator[Translation]:
+    """Translations of arguments, of a file or standard input, or of what is typed at a terminal."""
+    if texts:
+        lines = arguments(texts)
+        yield from translator.translate(lines, options, total=len(lines))
+    elif path is None and sys.stdin is not None and sys.stdin.isatty():
+        for line in _typed():
+            yield from translator.translate([line], options)
+    else:
+        counts = Counts()
+        yield from translator.translate(lines_of(path or "-", replace=replace, counts=counts), options)
+        for notice in counts.notices:
+            print(notice, file=sys.stderr)
+        if counts.replaced:
+            print(f"{counts.replaced} invalid bytes were read as U+FFFD", file=sys.stderr)
+
+
+def _typed() -> Iterator[str]:
+    import readline  # noqa: F401 - line editing for input()
+
+    print("Type a sentence and press Enter; Ctrl-D ends.", file=sys.stderr)
+    while True:
+        try:
+            yield input("> ")
+        except EOFError:
+            return
+
+
+def formatted(found: Translation, number: int, format_: str, *, scores: bool, alignments: bool) -> Iterator[str]:
+    """The output lines of one translation, in the format `text`, `json` or `nbest` (Moses' `id ||| text ||| score`)."""
+    best = found.candidates[0]
+    if format_ == "json":
+        record: dict[str, Any] = {
+            "sentence_id": number,
+            "source": found.source,
+            "translation": best.text,
+            "score": best.score,
+            "log_prob": best.log_prob,
+        }
+        if len(found.candidates) > 1:
+            record["translations"] = [c.text for c in found.candidates]
+            record["scores"] = [c.score for c in found.candidates]
+        if alignments:
+            links = [pharaoh(c.alignment) for c in found.candidates]
+            record["alignment"] = links[0]
+            if len(links) > 1:
+                record["alignments"] = links
+        yield json.dumps(record, ensure_ascii=False)
+        return
+    for c in found.candidates:
+        if format_ == "nbest":
+            line = f"{number} ||| {c.text} ||| logprob={c.log_prob:.4f} ||| {c.score:.4f}"
+            yield f"{line} ||| {pharaoh(c.alignment)}" if alignments else line
+        else:
+            line = f"{c.score:.4f}\t{c.text}" if scores else c.text
+            yield f"{line}\t{pharaoh(c.alignment)}" if alignments and found.source.strip() else line

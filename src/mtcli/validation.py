@@ -1,0 +1,62 @@
+"""How good the model is now: loss, BLEU and chrF on the validation pairs, by the decoder that `translate` uses."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mtcli import evaluate
+from mtcli.batching import Batch, plan_epoch
+from mtcli.corpus import Pair
+from mtcli.translate import Options, Translator
+
+BatchLoss = Callable[[Batch], tuple[Tensor, Tensor]]
+"""Sums over a batch's target pieces: the training loss, and the negative log-likelihood in nats."""
+
+
+@dataclass(frozen=True)
+class Validation:
+    """The figures, and three sentences as the model translates them."""
+
+    loss: float
+    """Negative log-likelihood in nats a target piece, without label smoothing."""
+    bleu: float
+    chrf: float
+    samples: list[dict[str, str]]
+    """`src`, `ref` and `hyp` of the first, the middle and the last pair."""
+
+
+def validate(
+    translator: Translator, pairs: list[Pair], options: Options, batch_loss: BatchLoss, *, batch_tokens: int
+) -> Validation:
+    """Score a model on raw pairs, greedily, for the sake of speed; `mtcli eval` searches with the beam.
+
+    Args:
+        translator: The model, in evaluation mode.
+        pairs: At least one.
+        options: The search that the configuration asks for; its beam is set to 1.
+        batch_loss: On the model's device.
+        batch_tokens: Of a batch of the loss.
+    """
+    sources, references = [src for src, _ in pairs], [tgt for _, tgt in pairs]
+    greedy = replace(options, beam_size=1)
+    hypotheses = [t.text for t in translator.translate(sources, greedy, total=len(pairs), warn=False)]
+    bleu, chrf = (score.value for score in evaluate.score(hypotheses, [references], metrics=("bleu", "chrf")))
+    shown = sorted({0, len(pairs) // 2, len(pairs) - 1})
+    samples = [{"src": sources[i], "ref": references[i], "hyp": hypotheses[i]} for i in shown]
+    return Validation(_loss(translator, pairs, batch_loss, batch_tokens), bleu, chrf, samples)
+
+
+@torch.no_grad()
+def _loss(translator: Translator, pairs: list[Pair], batch_loss: BatchLoss, batch_tokens: int) -> float:
+    src = translator.tokenizer.encode_src([src for src, _ in pairs])
+    tgt = translator.tokenizer.encode_tgt([tgt for _, tgt in pairs])
+    lengths = (np.array([len(row) for row in side], dtype=np.int32) for side in (src, tgt))
+    total, tokens = 0.0, 0
+    for rows in plan_epoch(*lengths, batch_tokens=batch_tokens, key=None):
+        batch = Batch.of([src[r] for r in rows], [tgt[r] for r in rows])
+        total += float(batch_loss(batch.to(translator.device))[1])
+        tokens += batch.tokens
+    return total / tokens
