@@ -229,7 +229,7 @@ class Trainer:
         for name, value in tensors.items():
             parameter, _, key = name.rpartition("/")
             p = parameters[parameter]
-            self.optimizer.state[p][key] = value.to(p.device) if value.dim() else value
+            self.optimizer.state[p][key] = value.to(p.device)  # the step count too: the fused optimiser wants it there
 
     def _cut_metrics(self) -> None:
         """Forget what was measured after the checkpoint."""
