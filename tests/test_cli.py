@@ -86,6 +86,9 @@ def test_evaluation_of_a_model_its_files_and_finished_translations_agrees(toy_ru
         (("translate", "--model", "{run}", "--format", "xml", "x"), 2, "text, json, nbest"),
         (("translate", "--model", "{run}", "-i", "absent.txt"), 3, "absent.txt"),
         (("translate", "--model", "{run}", "--device", "abacus", "x"), 2, "abacus"),
+        (("translate", "--model", "{run}", "--device", "cpu:x", "x"), 2, "cpu:x"),
+        (("translate", "--model", "{run}", "-i", "two", "-o", "./two"), 2, "emptied"),
+        (("train", "--train", "pairs.tsv", "--set", "model.d_ff=1000000000000"), 5, "out of memory"),
         (("eval", "--model", "{run}", "--src-file", "two", "--ref-file", "three"), 3, "3"),
         (("eval", "--hyp-file", "two", "--ref-file", "three"), 3, "3"),
         (("eval", "--hyp-file", "two"), 2, "--ref-file"),
@@ -123,6 +126,14 @@ def test_a_closed_pipe_is_quiet(toy_run: Path, tmp_path: Path) -> None:
     assert done.stdout == b"141\n"
     assert (tmp_path / "err").read_text() == ""
     assert len((tmp_path / "out").read_text().splitlines()) == 1
+
+
+def test_scores_for_a_closed_pipe_are_quiet_too(tmp_path: Path) -> None:
+    (tmp_path / "two").write_text("a\nb\n")
+    line = f"{sys.executable} -m mtcli eval --hyp-file two --ref-file two 2> err | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, timeout=60)
+    assert done.stdout == b"141\n"
+    assert (tmp_path / "err").read_text() == ""
 
 
 def test_a_full_device_is_a_storage_error(toy_run: Path, tmp_path: Path) -> None:

@@ -122,3 +122,11 @@ def test_accumulated_equals_one_batch() -> None:
     assert len(whole) == len(halves) == len(list(model.parameters()))
     for a, e in zip(halves, whole, strict=True):
         torch.testing.assert_close(a, e, rtol=1e-11, atol=1e-13)
+
+
+def test_no_gradient_is_computed_where_none_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden, weight, target = draw()
+    expected = projected_loss(hidden, weight, target, 0.1)
+    monkeypatch.delattr(torch, "mm")
+    with torch.no_grad():
+        torch.testing.assert_close(projected_loss(hidden, weight, target, 0.1), expected)

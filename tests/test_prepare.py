@@ -325,6 +325,9 @@ def test_a_split_that_is_not_there(ready: Ready, tmp_path: Path) -> None:
     assert read_split(run, "test", missing_ok=True) == []
     with pytest.raises(DataError, match="the test split is empty"):
         read_split(run, "test")
+    (run / "data" / "test.jsonl").write_bytes(b'{"translation": {"en": "a", "xx": "b"}}\n{"trans')
+    with pytest.raises(DataError, match=r"test\.jsonl:2: damaged"):
+        read_split(run, "test")
 
 
 @pytest.mark.usefixtures("no_encoding")

@@ -137,6 +137,21 @@ def test_a_folder_of_something_else_is_refused(train_toy: Train, tmp_path: Path)
     with pytest.raises(UsageError, match=r"thesis\.txt"):
         train_toy(tmp_path, "train.max_steps=1", overwrite=True)
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
+    run = train_toy(tmp_path / "run", "train.max_steps=1")
+    (run / "notes.txt").write_text("what I learnt")
+    train_toy(run, "train.max_steps=1")
+    with pytest.raises(UsageError, match=r"notes\.txt"):
+        train_toy(run, "train.max_steps=1", overwrite=True)
+    assert (run / "notes.txt").read_text() == "what I learnt"
+
+
+def test_a_configuration_of_one_s_own_is_not_overwritten(train_toy: Train, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("# mine")
+    (tmp_path / "thesis.txt").write_text("years of work")
+    for overwrite in (False, True):
+        with pytest.raises(UsageError, match=r"thesis\.txt"):
+            train_toy(tmp_path, "train.max_steps=1", overwrite=overwrite)
+    assert (tmp_path / "config.toml").read_text() == "# mine"
 
 
 def test_changed_data_is_refused(train_toy: Train, tmp_path: Path) -> None:
@@ -211,6 +226,26 @@ def test_fine_tuning_keeps_the_tokenizer_and_starts_from_the_weights(
         torch.testing.assert_close(ours[name], tensor, rtol=0, atol=1e-12)
     with pytest.raises(UsageError, match="--init"):
         train_toy(tmp_path / "other", *sets, "model.d_ff=8", spec=new, init=toy_run)
+    with pytest.raises(UsageError, match="4 heads|has 2 heads"):  # of the same shapes
+        train_toy(tmp_path / "third", *sets, "model.num_heads=4", spec=new, init=toy_run)
+    own = train_toy(tmp_path / "own", *sets, spec=new)
+    with pytest.raises(UsageError, match="another tokenizer"):
+        train_toy(own, *sets, spec=new, init=toy_run)
+
+
+def test_fine_tuning_that_is_killed_early_goes_on_from_the_weights(
+    train_toy: Train, toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    straight = train_toy(tmp_path / "straight", "train.max_steps=4", init=toy_run)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Trainer, "_step", killed)
+        train_toy(tmp_path / "run", "train.max_steps=4", init=toy_run)
+    run = train_toy(tmp_path / "run", "train.max_steps=4")
+    assert digest(run) == digest(straight)
+    assert metrics(run) == metrics(straight)
 
 
 def test_counts_are_in_the_metrics(train_toy: Train, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The command line: parse, call one plain function, print. Nothing heavy is imported until a command needs it."""
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from io import TextIOWrapper
@@ -48,8 +49,10 @@ def main() -> None:
         _fail(str(error), error.exit_code, error)
     except KeyboardInterrupt:
         sys.exit(130)
-    except MemoryError as error:
-        _fail("out of memory; try a smaller batch or file", 5, error)
+    except (MemoryError, RuntimeError) as error:  # PyTorch's allocators raise RuntimeError
+        if isinstance(error, RuntimeError) and not re.search("out of memory|can't allocate memory", str(error)):
+            raise
+        _fail("out of memory; try a smaller model, beam, file or --set train.batch_tokens", 5, error)
     except OSError as error:
         _fail(f"{error.filename or 'output'}: {error.strerror or error}", 5, error)
 
@@ -98,6 +101,7 @@ def train(
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="section.key=value", help="Any setting of config.toml.")
     ] = None,
+    replace: ReplaceOption = False,
     device: DeviceOption = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start afresh in the run folder.")] = False,
 ) -> None:
@@ -113,6 +117,7 @@ def train(
         "data.src": src,
         "data.tgt": tgt,
         "data.swap": swap,
+        "data.replace": replace or None,
         "preset": preset,
         "train.time": time,
         "train.max_steps": max_steps,
@@ -170,6 +175,8 @@ def translate(
         raise UsageError(f"--format {format_}: choose from text, json, nbest")
     if text and input_:
         raise UsageError(f"give either sentences or --input {input_}, not both")
+    if input_ and Path(output).exists() and Path(input_).exists() and Path(output).samefile(input_):
+        raise UsageError(f"--output {output}: is the input too, and would be emptied before it is read")
     from dataclasses import replace as with_changes
 
     from mtcli.distributed import pick_device
@@ -281,8 +288,9 @@ def evaluate_(
     if (src_file or hyp_file) and not ref_file:
         raise UsageError("give the references with --ref-file")
 
-    from mtcli.streams import lines_of
+    from mtcli.streams import lines_of, quiet_pipe
 
+    quiet_pipe()
     sources: list[str] = []
     if ref_file:
         references = [list(lines_of(path, replace=replace)) for path in ref_file]

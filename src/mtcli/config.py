@@ -65,6 +65,8 @@ class DataConfig(_Section):
     tgt: str = "es"
     swap: bool = False
     """Turn the two sides round."""
+    replace: bool = False
+    """Read invalid UTF-8 as U+FFFD, and count it."""
     max_length: Annotated[int, Field(ge=1)] = 256
     """Longest side of a training pair, in pieces; longer pairs are skipped and counted."""
     note: str = ""
@@ -210,9 +212,10 @@ PRESETS: dict[Preset, Values] = {
 
 # The built-in corpus is small and regular: a few passes with little dropout, and done in two minutes.
 DEMO: Values = {
+    "tokenizer": {"vocab_size": 2500},
     "model": {"dropout": 0.05},
     "train": {
-        "batch_tokens": 2048,
+        "batch_tokens": 1024,
         "max_steps": 1500,
         "warmup_steps": 200,
         "valid_every": 500,

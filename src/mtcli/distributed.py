@@ -22,7 +22,13 @@ def pick_device(name: str = "auto") -> torch.device:
         raise UsageError(f"--device {name}: choose from auto, {', '.join(available)}")
     if not available[name.partition(":")[0]]:
         raise UsageError(f"--device {name}: this PyTorch ({torch.__version__}) finds no such device; use --device auto")
-    return torch.device(name)
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UsageError(f"--device {name}: write a number after the colon, as in cuda:0") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UsageError(f"--device {name}: there are {torch.cuda.device_count()}, counted from 0")
+    return device
 
 
 def describe(device: torch.device) -> str:

@@ -34,9 +34,10 @@ class _ProjectedLoss(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, needed: bool
+    ) -> tuple[Tensor, Tensor]:
         V = weight.size(0)
-        needed = any(ctx.needs_input_grad[:2])
         loss = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
         total_nll = torch.zeros_like(loss)
         grad_hidden = torch.empty_like(hidden) if needed else None
@@ -65,12 +66,13 @@ class _ProjectedLoss(torch.autograd.Function):
         return loss, total_nll
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         grad_hidden, grad_weight = ctx.saved_tensors
         scale = grads[0]
         return (
             grad_hidden * scale.to(grad_hidden.dtype),
             (grad_weight * scale).to(ctx.weight_dtype),
+            None,
             None,
             None,
         )
@@ -92,5 +94,6 @@ def projected_loss(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: fl
     if torch.is_autocast_enabled(hidden.device.type):  # autocast does not reach inside an autograd function
         dtype = torch.get_autocast_dtype(hidden.device.type)
         hidden, weight = hidden.to(dtype), weight.to(dtype)
-    loss, nll = _ProjectedLoss.apply(hidden, weight, target, smoothing)  # type: ignore[no-untyped-call]
+    needed = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
+    loss, nll = _ProjectedLoss.apply(hidden, weight, target, smoothing, needed)  # type: ignore[no-untyped-call]
     return loss, nll

@@ -79,8 +79,11 @@ def read_split(run: Path, name: str, *, missing_ok: bool = False) -> list[Pair]:
     if not path.exists():
         raise DataError(f"{path}: no such split; give --src-file and --ref-file, or the --model of a run with data")
     pairs = []
-    for line in corpus.read_lines(path):
-        src, tgt = json.loads(line)["translation"].values()
+    for number, line in enumerate(corpus.read_lines(path), 1):
+        try:
+            src, tgt = json.loads(line)["translation"].values()
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise DataError(f"{path}:{number}: damaged; run the training command again to make it anew") from None
         pairs.append((src, tgt))
     if not pairs and not missing_ok:
         raise DataError(f"{path}: the {name} split is empty; give --src-file and --ref-file")
@@ -98,7 +101,9 @@ def _make(config: Config, run: Path, info_path: Path, init: Tokenizer | None) ->
     for name, spec in (("valid", data.valid), ("test", data.test)):
         if spec is not None:
             given = Counts()
-            held[name] = list(corpus.read_pairs(spec, data.src, data.tgt, swap=data.swap, counts=given))
+            held[name] = list(
+                corpus.read_pairs(spec, data.src, data.tgt, swap=data.swap, replace=data.replace, counts=given)
+            )
             _log_counts(f"{spec} ({name})", given)
             apart.read += given.read
             apart.skipped = dict(Counter(apart.skipped) + Counter(given.skipped))
@@ -112,8 +117,10 @@ def _make(config: Config, run: Path, info_path: Path, init: Tokenizer | None) ->
                 into.read, into.used = into.read + 1, into.used + 1
                 yield 0, pair
         for index, source in enumerate(sources):
-            for pair in corpus.read_pairs(source.path, data.src, data.tgt, swap=data.swap, counts=into):
-                yield index, pair
+            pairs = corpus.read_pairs(
+                source.path, data.src, data.tgt, swap=data.swap, replace=data.replace, counts=into
+            )
+            yield from ((index, pair) for pair in pairs)
 
     split = HeldOut(config.train.seed)
     if not built_in and (data.valid is None or data.test is None):
@@ -264,3 +271,5 @@ def _log_counts(name: str, counts: Counts) -> None:
     log.info("%s: %s", name, _in_words(counts))
     for notice in dict.fromkeys(counts.notices):
         log.info("%s", notice)
+    if counts.replaced:
+        log.warning("%s: %s invalid bytes were read as U+FFFD", name, f"{counts.replaced:,}")

@@ -79,9 +79,10 @@ def _typed() -> Iterator[str]:
     import readline  # noqa: F401 - line editing for input()
 
     print("Type a sentence and press Enter; Ctrl-D ends.", file=sys.stderr)
+    prompt = "> " if sys.stdout is not None and sys.stdout.isatty() else ""  # input() would write it among the results
     while True:
         try:
-            yield input("> ")
+            yield input(prompt)
         except EOFError:
             return
 

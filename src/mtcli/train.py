@@ -8,6 +8,7 @@ import hashlib
 import json
 import logging
 import math
+import re
 import shutil
 import signal
 import time
@@ -40,6 +41,9 @@ log = logging.getLogger(__name__)
 
 LOG_EVERY = 50
 """Steps between lines of `metrics.jsonl`."""
+
+MADE = ("checkpoints", "config.toml", "data", "metrics.jsonl", "model.safetensors", "tokenizer.json")
+"""What training writes in a run folder, and all that `--overwrite` may find and delete there."""
 
 
 @dataclass
@@ -104,9 +108,13 @@ def train(
             data = prepare(config, run, init=initial[2] if initial else None)
         except DataError as error:
             raise DataError(f"{error} ({config.data.note})" if config.data.note else str(error)) from None
+        if initial and data.tokenizer.digest() != initial[1].tokenizer:
+            remedy = "leave --init out to go on, or start afresh with --overwrite"
+            raise UsageError(f"--init: {run} began with another tokenizer than that of {init}; {remedy}")
         trainer = Trainer(config, run, device, data)
         if not trainer.resume() and initial:
             trainer.start_from(initial[0], init)
+            trainer.save()  # so that the run goes on from these weights even if it is killed early
         if (toml := to_toml(config).encode()) != (run / "config.toml").read_bytes():
             checkpoint.replace_file(run / "config.toml", toml)
         with noted_signals() as received:
@@ -116,21 +124,26 @@ def train(
 def _claim(config: Config, run: Path, overwrite: bool) -> None:
     """Make sure that the folder is empty, or holds this very run."""
     path = run / "config.toml"
+    begun = (run / "metrics.jsonl").exists()  # before that there is nothing to lose
+    if overwrite or not begun:
+        made = MADE if path.exists() else ()
+        strangers = (
+            p.name for p in run.iterdir() if p.name not in made and not re.fullmatch(r"\.lock|\..+\.tmp", p.name)
+        )
+        if stranger := min(strangers, default=None):
+            raise UsageError(f"{run}: holds {stranger}, which is no part of a run of mtcli; choose another --out")
     if overwrite and path.exists():
         with checkpoint.storage_errors(run):
             for entry in run.iterdir():
                 if entry.name != ".lock":
                     shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
     if path.exists():
-        begun = (run / "metrics.jsonl").exists()  # before that there is nothing to lose
         if begun and (found := differences(load_config(path), config)):
             raise UsageError(
                 f"{run}: holds a run of another configuration ({'; '.join(found)}); "
                 "use these values again, choose another --out, or start afresh with --overwrite"
             )
         return
-    if strangers := sorted(p.name for p in run.iterdir() if p.name != ".lock"):
-        raise UsageError(f"{run}: holds {strangers[0]} and is no run of mtcli; choose another --out")
     checkpoint.replace_file(path, to_toml(config).encode())
 
 
@@ -184,8 +197,11 @@ class Trainer:
     def start_from(self, model: Transformer, where: Path | None) -> None:
         """Begin with another model's weights."""
         try:
+            heads = model.config.num_heads
+            if heads != self.config.model.num_heads:  # which no shape tells
+                raise ModelError(f"{where}: has {heads} heads, where this model has {self.config.model.num_heads}")
             checkpoint.set_parameters(self.model, checkpoint.parameters(model), where or Path())
-        except Exception as error:
+        except ModelError as error:
             raise UsageError(f"--init: {error}; give the model section that model was trained with") from None
         log.info("starting from the weights of %s", where)
 
@@ -335,7 +351,7 @@ class Trainer:
             raise DivergedError(
                 f"step {state.step + 1:,}: the loss is {loss_value / tokens} and the gradient's norm {float(norm)}, "
                 f"on the training pairs {', '.join(str(r) for rows, _ in drawn for r in rows[:5])} …; "
-                "the last checkpoint is untouched; try a lower --set train.lr"
+                "the last checkpoint is untouched; start afresh with --overwrite and a lower --set train.lr"
             )
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
