@@ -226,7 +226,7 @@ def test_fine_tuning_keeps_the_tokenizer_and_starts_from_the_weights(
         torch.testing.assert_close(ours[name], tensor, rtol=0, atol=1e-12)
     with pytest.raises(UsageError, match="--init"):
         train_toy(tmp_path / "other", *sets, "model.d_ff=8", spec=new, init=toy_run)
-    with pytest.raises(UsageError, match="4 heads|has 2 heads"):  # of the same shapes
+    with pytest.raises(UsageError, match="has 2 heads"):  # of the same shapes
         train_toy(tmp_path / "third", *sets, "model.num_heads=4", spec=new, init=toy_run)
     own = train_toy(tmp_path / "own", *sets, spec=new)
     with pytest.raises(UsageError, match="another tokenizer"):
@@ -240,9 +240,10 @@ def test_fine_tuning_that_is_killed_early_goes_on_from_the_weights(
         raise KeyboardInterrupt
 
     straight = train_toy(tmp_path / "straight", "train.max_steps=4", init=toy_run)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(Trainer, "_step", killed)
-        train_toy(tmp_path / "run", "train.max_steps=4", init=toy_run)
+        with pytest.raises(KeyboardInterrupt):
+            train_toy(tmp_path / "run", "train.max_steps=4", init=toy_run)
     run = train_toy(tmp_path / "run", "train.max_steps=4")
     assert digest(run) == digest(straight)
     assert metrics(run) == metrics(straight)
