@@ -104,7 +104,8 @@ def test_every_form_gives_the_same_pairs(tmp_path, pairs):
         assert read(spec, counts=counts) == expected, spec
         assert counts.read == len(pairs) == counts.used + sum(counts.skipped.values()), spec
         assert counts.used == len(expected), spec
-        assert read(spec, swap=True) == [(b, a) for a, b in expected], spec
+        by_place = ".tsv" in spec or "," in spec  # the other forms name the language of each side
+        assert read(spec, swap=True) == ([(b, a) for a, b in expected] if by_place else expected), spec
 
 
 def test_tabs_inside_survive_where_the_form_can_hold_them(tmp_path):

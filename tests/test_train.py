@@ -226,6 +226,7 @@ def test_fine_tuning_keeps_the_tokenizer_and_starts_from_the_weights(
         torch.testing.assert_close(ours[name], tensor, rtol=0, atol=1e-12)
     with pytest.raises(UsageError, match="--init"):
         train_toy(tmp_path / "other", *sets, "model.d_ff=8", spec=new, init=toy_run)
+
     with pytest.raises(UsageError, match="has 2 heads"):  # of the same shapes
         train_toy(tmp_path / "third", *sets, "model.num_heads=4", spec=new, init=toy_run)
     own = train_toy(tmp_path / "own", *sets, spec=new)
@@ -247,6 +248,20 @@ def test_fine_tuning_that_is_killed_early_goes_on_from_the_weights(
     run = train_toy(tmp_path / "run", "train.max_steps=4")
     assert digest(run) == digest(straight)
     assert metrics(run) == metrics(straight)
+
+
+def test_fine_tuning_takes_the_model_s_shape_and_an_interrupted_run_is_the_latest(
+    toy_run: Path, toy_tsv: Path, tmp_path: Path
+) -> None:
+    line = command("train", "--init", str(toy_run), "--train", str(toy_tsv), "--max-steps", "100000", "--out", "fine")
+    sets = ["--set", "train.valid_every=5", "--set", "train.batch_tokens=256", "--set", "train.patience=0"]
+    with subprocess.Popen([*line, *sets], cwd=tmp_path, stderr=subprocess.PIPE) as process:
+        wait_for(tmp_path / "fine" / "model.safetensors", process)
+        process.send_signal(signal.SIGTERM)
+        _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 143, stderr.decode()
+    info = checkpoint.load_model(tmp_path / "runs" / "latest")[1]
+    assert (info.model.d_model, info.tgt) == (16, "xx")
 
 
 def test_counts_are_in_the_metrics(train_toy: Train, tmp_path: Path) -> None:

@@ -51,10 +51,12 @@ def main() -> None:
         sys.exit(130)
     except (MemoryError, RuntimeError) as error:  # PyTorch's allocators raise RuntimeError
         if isinstance(error, RuntimeError) and not re.search("out of memory|can't allocate memory", str(error)):
-            raise
+            _fail(f"unexpected {type(error).__name__}: {error}; MTCLI_DEBUG=1 shows where; please report it", 1, error)
         _fail("out of memory; try a smaller model, beam, file or --set train.batch_tokens", 5, error)
     except OSError as error:
         _fail(f"{error.filename or 'output'}: {error.strerror or error}", 5, error)
+    except Exception as error:
+        _fail(f"unexpected {type(error).__name__}: {error}; MTCLI_DEBUG=1 shows where; please report it", 1, error)
 
 
 def _fail(message: str, code: int, error: BaseException) -> None:
@@ -122,10 +124,22 @@ def train(
         "train.time": time,
         "train.max_steps": max_steps,
     }
-    settings = build(config, options, set_ or ())
+    settings = build(config, options, set_ or (), initial=_shape_of(init) if init else None)
     run = out or Path("runs") / _run_name(settings.data, config)
-    run_training(settings, run, pick_device(device), init=init, overwrite=overwrite)
-    _remember(run)
+    try:
+        run_training(settings, run, pick_device(device), init=init, overwrite=overwrite)
+    finally:
+        if (run / "model.safetensors").exists():
+            _remember(run)
+
+
+def _shape_of(model: Path) -> dict[str, Any]:
+    """What a run that starts from a model has in common with it, unless told otherwise."""
+    from mtcli.checkpoint import load_model
+
+    _, info, _ = load_model(model)
+    shape = info.model.model_dump(exclude={"dropout"}, exclude_none=True)
+    return {"data.src": info.src, "data.tgt": info.tgt, **{f"model.{name}": value for name, value in shape.items()}}
 
 
 def _run_name(data: Any, config: Path | None) -> str:

@@ -224,13 +224,20 @@ DEMO: Values = {
 }
 
 
-def build(file: Path | None = None, options: Mapping[str, Any] | None = None, sets: Sequence[str] = ()) -> Config:
-    """Merge preset < file < options < `--set` into one checked configuration.
+def build(
+    file: Path | None = None,
+    options: Mapping[str, Any] | None = None,
+    sets: Sequence[str] = (),
+    *,
+    initial: Mapping[str, Any] | None = None,
+) -> Config:
+    """Merge preset < initial model < file < options < `--set` into one checked configuration.
 
     Args:
         file: A TOML file.
         options: Values of the command line by dotted name, `{"train.time": "30m"}`; None means not given.
         sets: `section.key=value` strings; the value is read as TOML, and as plain text where it is not TOML.
+        initial: Values by dotted name of the model that training starts from.
 
     Raises:
         UsageError: Unreadable TOML, an unknown key (the nearest valid one is named) or a value out of bounds.
@@ -256,7 +263,7 @@ def build(file: Path | None = None, options: Mapping[str, Any] | None = None, se
     values = PRESETS[preset]
     if not given.get("data", {}).get("train"):
         values = _merge(values, DEMO)
-    values = _merge(values, given)
+    values = _merge(_merge(values, _nested(initial or {})), given)
     if "time" not in values.get("train", {}) and "max_steps" not in values.get("train", {}):
         values = _merge(values, {"train": {"max_steps": 20_000}})
     where = f"{file}: " if file else ""

@@ -95,7 +95,7 @@ def source_files(spec: str, src: str, tgt: str) -> list[Path]:
 
 
 def _resolve(spec: str, src: str, tgt: str) -> tuple[str, list[Path]]:
-    """The form of a source (tsv, json, parquet, two, dataset) and its files: one folder, or none for the Hub."""
+    """The form of a source (tsv, json, parquet, prefix, two, dataset) and its files: one folder, or none for the Hub."""
     path = Path(spec)
     if path.is_file() and (form := _FORM_OF.get(_suffix(path))):
         return form, [path]
@@ -103,7 +103,7 @@ def _resolve(spec: str, src: str, tgt: str) -> tuple[str, list[Path]]:
     sides = [[Path(f"{spec}.{language}"), Path(f"{spec}.{language}.gz")] for language in (src, tgt)]
     found = [file for side in sides for file in [f for f in side if f.is_file()][:1]]
     if len(found) == 2:
-        return "two", found
+        return "prefix", found
     if found:
         missing = " or ".join(map(str, sides[0 if found[0] in sides[1] else 1]))
         raise DataError(f"{spec}: found {found[0]} but no {missing}; add it, or set --src and --tgt")
@@ -344,16 +344,16 @@ def read_pairs(
 ) -> Iterator[Pair]:
     """The pairs behind `spec` in order, stripped of surrounding white space and otherwise untouched.
 
-    A pair with an empty side is skipped and counted. `swap` exchanges the sides (a TSV whose first column is the
-    target). `counts` fills up as the pairs are drawn; one `Counts` may serve several sources.
+    A pair with an empty side is skipped and counted. `swap` exchanges the sides of a TSV or of two files joined by
+    a comma; the other forms name the language of each side, so there it has nothing to do. `counts` fills up as the pairs are drawn; one `Counts` may serve several sources.
 
     Raises DataError at once when there is nothing at `spec`, and while reading for what `read_lines` refuses, files
     of unequal length, a missing column or language, a value that is not a string, a Hub that does not answer.
     """
     counts = counts if counts is not None else Counts()
     form, files = _resolve(spec, src, tgt)
-    if form == "two":
-        if not swap and [_suffix(file) for file in files] == [f".{tgt}", f".{src}"] and src != tgt:
+    if form in ("prefix", "two"):
+        if form == "two" and not swap and [_suffix(file) for file in files] == [f".{tgt}", f".{src}"] and src != tgt:
             counts.notices.append(f"{spec}: the first file is read as {src} in spite of its name; --swap turns them")
         pairs = _two_files(files[0], files[1], replace, counts)
     elif form == "tsv":
@@ -365,7 +365,7 @@ def read_pairs(
         parquet = form == "parquet"
         rows = _parquet_rows(files[0], src, tgt) if parquet else _dataset_rows(spec, bool(files), src, tgt)
         pairs = _row_pairs(f"{spec}: row ", rows, src, tgt, counts)
-    return _cleaned(pairs, swap, counts)
+    return _cleaned(pairs, swap and form in ("tsv", "two"), counts)
 
 
 def _cleaned(pairs: Iterable[Pair], swap: bool, counts: Counts) -> Iterator[Pair]:

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from contextlib import suppress
 from typing import Any
 
 from tqdm import tqdm
@@ -18,7 +19,8 @@ class _Handler(logging.Handler):
     """Writes above a bar instead of through it."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        tqdm.write(self.format(record), file=sys.stderr)
+        with suppress(BrokenPipeError):  # nobody reads the log any more: no reason to lose the work
+            tqdm.write(self.format(record), file=sys.stderr)
 
 
 def show_log() -> None:
