@@ -216,7 +216,7 @@ DEMO: Values = {
     "model": {"dropout": 0.05},
     "train": {
         "batch_tokens": 1024,
-        "max_steps": 1500,
+        "max_steps": 1000,
         "warmup_steps": 200,
         "valid_every": 500,
         "save_every": 500,

@@ -345,7 +345,8 @@ def read_pairs(
     """The pairs behind `spec` in order, stripped of surrounding white space and otherwise untouched.
 
     A pair with an empty side is skipped and counted. `swap` exchanges the sides of a TSV or of two files joined by
-    a comma; the other forms name the language of each side, so there it has nothing to do. `counts` fills up as the pairs are drawn; one `Counts` may serve several sources.
+    a comma; the other forms name the language of each side, so there it has nothing to do. `counts` fills up as the
+    pairs are drawn; one `Counts` may serve several sources.
 
     Raises DataError at once when there is nothing at `spec`, and while reading for what `read_lines` refuses, files
     of unequal length, a missing column or language, a value that is not a string, a Hub that does not answer.
