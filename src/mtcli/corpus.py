@@ -95,7 +95,7 @@ def source_files(spec: str, src: str, tgt: str) -> list[Path]:
 
 
 def _resolve(spec: str, src: str, tgt: str) -> tuple[str, list[Path]]:
-    """The form of a source (tsv, json, parquet, prefix, two, dataset) and its files: one folder, or none for the Hub."""
+    """The form of a source (tsv, json, parquet, prefix, two, dataset) and its files: a folder, or none (Hub)."""
     path = Path(spec)
     if path.is_file() and (form := _FORM_OF.get(_suffix(path))):
         return form, [path]
