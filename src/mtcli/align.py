@@ -3,8 +3,9 @@
 Words are what whitespace separates in a line, counted from 0. Each target word gets one source word: the one that
 the decoder's last layer attends to most, on average over its heads, while it writes the word's pieces.
 
-The last layer, because it finds most: on the demo's test set, against those links on which IBM Model 1 agrees with
-itself in both directions, the four layers of the demo model find 38, 49, 64 and 88 in a hundred, their mean 78.
+The last layer, because it finds most over the two models looked at: against those links on which IBM Model 1 agrees
+with itself in both directions, the four layers of the demo's model find 38, 49, 64 and 88 in a hundred on its test
+set, those of the Multi30K model 16, 44, 75 and 67.
 """
 
 from collections.abc import Sequence
