@@ -36,7 +36,7 @@ def test_preset_then_file_then_options_then_set(tmp_path: Path) -> None:
 
 def test_without_data_the_demo_has_its_own_defaults_which_anything_given_beats(tmp_path: Path) -> None:
     demo = build()
-    assert (demo.data.train, demo.train.max_steps) == ((), 1500)
+    assert (demo.data.train, demo.train.max_steps) == ((), 1000)
     assert build(None, {"train.max_steps": 9}).train.max_steps == 9
     other = build(None, {"data.train": ["x.tsv"]})
     assert (other.train.max_steps, other.train.batch_tokens) == (20_000, 4096)
