@@ -1,0 +1,76 @@
+"""The command line: parse, call one plain function, print. Nothing heavy is imported until a command needs it."""
+
+import os
+import re
+import sys
+from io import TextIOWrapper
+from typing import Annotated
+
+import typer
+
+from mtcli.cli import scoring, text, training, translating
+from mtcli.errors import MtcliError
+
+app = typer.Typer(
+    name="mtcli",
+    help='Train the Transformer of "Attention Is All You Need" on parallel text, translate with it and score it.',
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    """Run the command line; the only place that turns an error into a line and an exit code."""
+    from mtcli.progress import show_log
+
+    show_log()
+    for stream in (sys.stdout, sys.stderr):  # UTF-8 whatever the locale; None where the stream is closed
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
+    try:
+        try:
+            app()
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # here, where a full disk still has its line and its exit code
+    except MtcliError as error:
+        _fail(str(error), error.exit_code, error)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except OSError as error:
+        _fail(f"{error.filename or 'output'}: {error.strerror or error}", 5, error)
+    except Exception as error:
+        if isinstance(error, MemoryError) or re.search("out of memory|can't allocate memory", str(error)):
+            _fail("out of memory; try a smaller model, beam, file or --set train.batch_tokens", 5, error)
+        _fail(f"unexpected {type(error).__name__}: {error}; MTCLI_DEBUG=1 shows where; please report it", 1, error)
+
+
+def _fail(message: str, code: int, error: BaseException) -> None:
+    if os.environ.get("MTCLI_DEBUG") == "1":
+        raise error
+    print(f"mtcli: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from mtcli import __version__
+
+        print(f"mtcli {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
+) -> None:
+    pass
+
+
+app.command()(training.train)
+app.command()(translating.translate)
+app.command("eval")(scoring.evaluate)
+app.command()(translating.explain)
+app.add_typer(text.tokenizer_app, name="tokenizer")

@@ -1,0 +1,88 @@
+"""`mtcli train`."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mtcli.cli.options import LATEST, DeviceOption, ReplaceOption
+
+
+def train(
+    config: Annotated[Path | None, typer.Argument(metavar="[CONFIG.toml]", help="What to train.")] = None,
+    train: Annotated[
+        list[str] | None,
+        typer.Option("--train", metavar="PATH[@WEIGHT]", help="Training pairs; may be given several times."),
+    ] = None,
+    valid: Annotated[str | None, typer.Option(metavar="PATH", help="Validation pairs.")] = None,
+    test: Annotated[str | None, typer.Option(metavar="PATH", help="Test pairs.")] = None,
+    src: Annotated[str | None, typer.Option(help="Source language, as files and columns name it.")] = None,
+    tgt: Annotated[str | None, typer.Option(help="Target language.")] = None,
+    swap: Annotated[bool | None, typer.Option("--swap", help="Turn the two sides round.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run folder.")] = None,
+    init: Annotated[
+        Path | None, typer.Option(metavar="MODEL", help="Start from this model's weights and tokenizer.")
+    ] = None,
+    preset: Annotated[str | None, typer.Option(metavar="tiny|small|base|big", help="Size of the model.")] = None,
+    time: Annotated[str | None, typer.Option(metavar="30m", help="End in this time.")] = None,
+    max_steps: Annotated[int | None, typer.Option(metavar="N", help="End after this many steps.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="section.key=value", help="Any setting of config.toml.")
+    ] = None,
+    replace: ReplaceOption = False,
+    device: DeviceOption = "auto",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start afresh in the run folder.")] = False,
+) -> None:
+    """Train a model; the same command again goes on where it stopped. With nothing named: the built-in demo."""
+    from mtcli.config import build
+    from mtcli.distributed import pick_device
+    from mtcli.train import train as run_training
+
+    options = {
+        "data.train": train or None,
+        "data.valid": valid,
+        "data.test": test,
+        "data.src": src,
+        "data.tgt": tgt,
+        "data.swap": swap,
+        "data.replace": replace or None,
+        "preset": preset,
+        "train.time": time,
+        "train.max_steps": max_steps,
+    }
+    settings = build(config, options, set_ or (), initial=_shape_of(init) if init else None)
+    run = out or Path("runs") / _run_name(settings.data, config)
+    try:
+        run_training(settings, run, pick_device(device), init=init, overwrite=overwrite)
+    finally:
+        if (run / "model.safetensors").exists():
+            _remember(run)
+
+
+def _shape_of(model: Path) -> dict[str, Any]:
+    """What a run that starts from a model has in common with it, unless told otherwise."""
+    from mtcli.checkpoint import load_model
+
+    _, info, _ = load_model(model)
+    shape = info.model.model_dump(exclude={"dropout"}, exclude_none=True)
+    return {"data.src": info.src, "data.tgt": info.tgt, **{f"model.{name}": value for name, value in shape.items()}}
+
+
+def _run_name(data: Any, config: Path | None) -> str:
+    if not data.train:
+        return "demo"
+    from mtcli.corpus import parse_source
+
+    first = parse_source(data.train[0]).path.partition(",")[0].partition(":")[0].rstrip("/")
+    name = config.stem if config else Path(first).name.partition(".")[0]
+    return f"{name}-{data.src}-{data.tgt}"
+
+
+def _remember(run: Path) -> None:
+    """Let `runs/latest` lead to this run."""
+    LATEST.parent.mkdir(parents=True, exist_ok=True)
+    aside = LATEST.with_name(f".latest-{os.getpid()}")
+    aside.unlink(missing_ok=True)
+    aside.symlink_to(os.path.relpath(run.resolve(), LATEST.parent.resolve()))
+    aside.replace(LATEST)

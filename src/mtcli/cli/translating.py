@@ -1,0 +1,121 @@
+"""`mtcli translate` and `mtcli explain`."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mtcli.cli.options import LATEST, BeamOption, DeviceOption, LengthPenaltyOption, ModelOption, ReplaceOption
+from mtcli.errors import UsageError
+
+
+def translate(
+    text: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="Sentences to translate.")] = None,
+    input_: Annotated[str | None, typer.Option("-i", "--input", metavar="FILE|-", help="A file; - is stdin.")] = None,
+    output: Annotated[str, typer.Option("-o", "--output", metavar="FILE|-", help="Where to write.")] = "-",
+    model: ModelOption = LATEST,
+    beam_size: BeamOption = None,
+    length_penalty: LengthPenaltyOption = None,
+    n_best: Annotated[int, typer.Option(min=1, metavar="N", help="Translations of each line, best first.")] = 1,
+    max_length: Annotated[int | None, typer.Option(min=1, help="Most pieces of a translation.")] = None,
+    sample: Annotated[bool, typer.Option("--sample", help="Draw pieces at random.")] = False,
+    temperature: Annotated[float, typer.Option(min=0.01, help="Of sampling: below 1 is safer.")] = 1.0,
+    top_k: Annotated[int, typer.Option(min=0, help="Sample among the K likeliest pieces; 0: all.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of sampling.")] = 1,
+    prefix: Annotated[str, typer.Option(metavar="TEXT", help="Begin every translation with this.")] = "",
+    format_: Annotated[str, typer.Option("--format", metavar="text|json|nbest", help="Of the output.")] = "text",
+    scores: Annotated[bool, typer.Option("--scores", help="The score of each translation, and a tab, first.")] = False,
+    alignments: Annotated[
+        bool, typer.Option("--alignments", help="A tab, and which source word each word comes from (0-0 1-2), last.")
+    ] = False,
+    replace: ReplaceOption = False,
+    device: DeviceOption = "auto",
+) -> None:
+    """Translate arguments, a file, standard input, or line by line at a terminal. One line in, one line out."""
+    if format_ not in ("text", "json", "nbest"):
+        raise UsageError(f"--format {format_}: choose from text, json, nbest")
+    if text and input_:
+        raise UsageError(f"give either sentences or --input {input_}, not both")
+    if input_ and Path(output).exists() and Path(input_).exists() and Path(output).samefile(input_):
+        raise UsageError(f"--output {output}: is the input too, and would be emptied before it is read")
+    from dataclasses import replace as with_changes
+
+    from mtcli.distributed import pick_device
+    from mtcli.streams import formatted, open_output, quiet_pipe, translations
+    from mtcli.translate import Translator
+
+    quiet_pipe()
+    translator, options = Translator.load(model, pick_device(device))
+    options = with_changes(
+        options,
+        beam_size=max(options.beam_size if beam_size is None else beam_size, n_best),
+        length_penalty=options.length_penalty if length_penalty is None else length_penalty,
+        n_best=n_best,
+        max_length=max_length,
+        prefix=prefix,
+        sample=sample,
+        temperature=temperature,
+        top_k=top_k,
+        seed=seed,
+        alignments=alignments,
+    )
+    with open_output(output) as stream:
+        for number, found in enumerate(translations(translator, text, input_, options, replace=replace)):
+            for line in formatted(found, number, format_, scores=scores, alignments=alignments):
+                stream.write(line + "\n")
+            stream.flush()
+
+
+def explain(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="One sentence.")],
+    model: ModelOption = LATEST,
+    layer: Annotated[int, typer.Option(min=1, metavar="N", help="Whose numbers: encoder and decoder layer.")] = 1,
+    head: Annotated[int, typer.Option(min=1, metavar="N", help="Which of its attention heads.")] = 1,
+    step: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Only this step of the decoder, in detail.")
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Whole matrices, not their first rows and columns.")] = False,
+    neighbours: Annotated[bool, typer.Option("--neighbours", help="Each piece's nearest learned embeddings.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Every number, for programs.")] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="A page with every layer and head.")
+    ] = None,
+    beam_size: BeamOption = None,
+    device: DeviceOption = "auto",
+) -> None:
+    """Show one translation step by step: pieces, vectors, attention, probabilities, beam. Numbers of the run itself."""
+    from dataclasses import replace as with_changes
+
+    from mtcli.distributed import pick_device
+    from mtcli.explain import explain as explain_translation
+    from mtcli.explain_page import to_dict, to_html, to_text
+    from mtcli.streams import arguments, quiet_pipe
+    from mtcli.translate import Translator
+
+    quiet_pipe()
+    (text,) = arguments([text.replace("\n", " ")])
+    translator, options = Translator.load(model, pick_device(device))
+    shape = translator.model.config
+    layers = max(shape.num_encoder_layers, shape.num_decoder_layers)
+    for name, value, most in (("--layer", layer, layers), ("--head", head, shape.num_heads)):
+        if value > most:
+            raise UsageError(f"{name} {value}: this model has {most}")
+    if beam_size is not None:
+        options = with_changes(options, beam_size=beam_size)
+    found = explain_translation(translator, text, options, neighbours=neighbours)
+    if step is not None and step > len(found.steps):
+        raise UsageError(f"--step {step}: this translation took {len(found.steps)}")
+    if html is not None:
+        html.write_text(to_html(found, layer - 1, head - 1), encoding="utf-8")
+        print(f"wrote {html}", file=sys.stderr)
+    if json_:
+        import json
+
+        print(json.dumps(to_dict(found, layer - 1, head - 1), ensure_ascii=False))
+    elif html is None:
+        colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        at = None if step is None else step - 1
+        for line in to_text(found, layer - 1, head - 1, step=at, full=full, colour=colour):
+            print(line)
