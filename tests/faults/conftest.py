@@ -1,0 +1,107 @@
+"""Faults are counted: each test injects some, and a table at the end says how many were survived.
+
+A test is named after its case, `test_NUMBER_name`, and asks for the fixture `case`. `scripts/faults` runs them all with
+full counts; in the default suite the same tests run with a few faults each.
+"""
+
+import math
+import random
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+FULL = 300
+"""Kills of a full run, to which all other counts are related."""
+
+
+@dataclass
+class Case:
+    """What was done under the name of a case, and what became of it."""
+
+    injected: int = 0
+    survived: int = 0
+    skipped: list[str] = field(default_factory=list)
+
+    @property
+    def lost(self) -> int:
+        return self.injected - self.survived
+
+    @contextmanager
+    def fault(self, n: int = 1) -> Iterator[None]:
+        """A block that injects `n` faults and asserts that they are survived; they are lost if it raises."""
+        before = self.injected
+        self.injected += n
+        try:
+            yield
+        except pytest.skip.Exception:
+            self.injected = before
+            raise
+        self.survived += n
+
+
+cases = pytest.StashKey[dict[str, Case]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--kills", type=int, metavar="N", help=f"all faults, as many as belong to N kills ({FULL}: full)")
+
+
+def kills(config: pytest.Config) -> int | None:
+    """None in the default suite, which does not read the option."""
+    return config.getoption("kills", None)
+
+
+@pytest.fixture
+def case(request: pytest.FixtureRequest) -> Case:
+    """The row of this test in the table."""
+    return request.config.stash.setdefault(cases, {}).setdefault(request.function.__name__, Case())
+
+
+@pytest.fixture
+def count(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
+    """`count(full, quick)`: how many faults to inject, of `full` at 300 kills, or `quick` in the default suite."""
+    n = kills(request.config)
+    return lambda full, quick: quick if n is None else max(1, math.ceil(full * n / FULL))
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> random.Random:
+    """Random numbers that are the same at every run of this test."""
+    return random.Random(request.node.name)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    if report.skipped and isinstance(report.longrepr, tuple):
+        row = item.config.stash.setdefault(cases, {}).setdefault(item.originalname, Case())
+        row.skipped.append(report.longrepr[2].removeprefix("Skipped: "))
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if kills(config) is None:
+        return
+    found = config.stash.get(cases, {})
+    named = sorted((int(m[1]), m[2].replace("_", "-"), found[m[0]]) for m in map(_NAME.fullmatch, found) if m)
+    line = "{:>4} {:<34}{:>9}{:>10}{:>6}".format
+    terminalreporter.section("faults")
+    terminalreporter.line(line("", "case", "injected", "survived", "lost"))
+    for number, name, row in named:
+        if row.injected:
+            terminalreporter.line(line(number, name, row.injected, row.survived, row.lost))
+        for reason in dict.fromkeys(row.skipped):
+            terminalreporter.line(f"{number:>4} {name:<34} skipped: {reason}")
+    rows = [row for _, _, row in named]
+    totals = (sum(getattr(row, what) for row in rows) for what in ("injected", "survived", "lost"))
+    terminalreporter.line(line("", f"{len({n for n, _, r in named if r.injected})} cases", *totals))
+
+
+_NAME = re.compile(r"test_(\d+)_(\w+)")

@@ -1,0 +1,159 @@
+"""Real processes to do harm to, and what they did to their files.
+
+A child is forked from a server that has imported torch already, so it starts in milliseconds; it is a process of its
+own in all else, and gets real signals. What a fault needs inside it (a signal to itself before the third fsync, a
+limit on its memory) is set up there, on this side of the product: mtcli itself has no hooks.
+"""
+
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SETTINGS = [
+    "model.d_model=16",
+    "model.d_ff=32",
+    "model.num_heads=2",
+    "model.num_encoder_layers=1",
+    "model.num_decoder_layers=1",
+    "model.dropout=0.2",
+    "train.batch_tokens=128",
+    "train.accumulate=2",
+    "train.warmup_steps=10",
+    "train.valid_every=10",
+    "train.save_every=4",
+    "train.keep=2",
+    "tokenizer.vocab_size=320",
+]
+
+_PRELOADED = ["pytest", "torch", "sacrebleu", "pyarrow", "tokenizers", "safetensors.torch", "typer", "hypothesis"]
+_PRELOADED += [f"mtcli.{name}" for name in ("cli", "train", "evaluate", "translate", "explain_page")]
+
+forks = multiprocessing.get_context("forkserver")
+forks.set_forkserver_preload(_PRELOADED)
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a process ended; a negative code is a signal's."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def last(self) -> str:
+        """The last line of stderr: where a failure has its one line."""
+        return (self.err.splitlines() or [""])[-1]
+
+
+class Child:
+    """A running `mtcli` command."""
+
+    def __init__(self, arguments: Sequence[str | Path], within: Sequence[Callable[[], Any]], **place: Any):
+        self.folder = Path(tempfile.mkdtemp(prefix="mtcli-faults-"))
+        words = [os.fspath(a) for a in arguments]
+        self.process = forks.Process(target=_run, args=(words, self.folder, tuple(within)), kwargs=place)
+        self.process.start()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid  # type: ignore[return-value]
+
+    def send(self, *numbers: int) -> None:
+        """Signals, unless it has ended."""
+        for number in numbers:
+            if self.process.is_alive():
+                os.kill(self.pid, number)
+
+    def wait(self, seconds: float = 120) -> Result:
+        """How it ends; one that does not end in time hangs, and fails the test."""
+        self.process.join(seconds)
+        hangs = self.process.is_alive()
+        if hangs:
+            self.process.kill()
+            self.process.join()
+        out, err = ((self.folder / name).read_text("utf-8", "replace") for name in ("out", "err"))
+        shutil.rmtree(self.folder)
+        if hangs:
+            pytest.fail(f"still running after {seconds} s; {err}")
+        return Result(self.process.exitcode or 0, out, err)
+
+
+def start(*arguments: str | Path, within: Sequence[Callable[[], Any]] = (), **place: Any) -> Child:
+    """Start `mtcli ARGUMENTS`.
+
+    Args:
+        arguments: Of the command line.
+        within: What the child calls before it begins; picklable, such as `partial(limit, resource.RLIMIT_AS, n)`.
+        place: `cwd`, `stdin` and `stdout` (paths; the latter instead of `Result.out`), `env` (changes).
+    """
+    return Child(arguments, within, **place)
+
+
+def run(*arguments: str | Path, seconds: float = 120, **options: Any) -> Result:
+    """Run `mtcli ARGUMENTS` to its end."""
+    return start(*arguments, **options).wait(seconds)
+
+
+def run_alone(*arguments: str | Path, seconds: float = 300, **options: Any) -> Result:
+    """The same in an ordinary process, with an interpreter of its own; `options` are those of `subprocess.run`."""
+    command = [sys.executable, "-m", "mtcli", *map(os.fspath, arguments)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **options.pop("env", {})}
+    done = subprocess.run(command, capture_output=True, timeout=seconds, env=environment, **options)
+    return Result(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+
+
+def _run(
+    arguments: list[str],
+    folder: Path,
+    within: Sequence[Callable[[], Any]],
+    cwd: Path | None = None,
+    stdin: Path = Path("/dev/null"),
+    stdout: Path | None = None,
+    env: dict[str, str] | None = None,
+) -> None:
+    """The child."""
+    import torch
+
+    from mtcli.cli import main
+
+    for number, path in ((1, stdout or folder / "out"), (2, folder / "err")):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), number)
+    os.dup2(os.open(stdin, os.O_RDONLY), 0)
+    sys.stdin = open(0, closefd=False)  # noqa: PTH123, SIM115 - a descriptor, for the life of the process
+    for name in (signal.SIGINT, signal.SIGPIPE):  # as a shell starts it
+        signal.signal(name, {signal.SIGINT: signal.default_int_handler}.get(name, signal.SIG_IGN))
+    os.chdir(cwd or folder)
+    os.environ.update(env or {})
+    torch.set_num_threads(1)
+    sys.argv = ["mtcli", *arguments]
+    for prepare in within:
+        prepare()
+    main()
+
+
+def limit(resource: int, value: int) -> None:
+    """Set a soft limit of this process, as `ulimit -S` does."""
+    from resource import getrlimit, setrlimit
+
+    setrlimit(resource, (value, getrlimit(resource)[1]))
+
+
+def until(condition: Callable[[], Any], child: Child, seconds: float = 60) -> None:
+    """Wait for something that a child brings about."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert child.process.is_alive(), f"ended before it got there: {child.wait().err}"
+        assert time.monotonic() < end, f"never got there: {condition}"
+        time.sleep(0.002)
