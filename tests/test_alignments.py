@@ -11,9 +11,9 @@ from toy import save_toy, toy
 from typer.testing import CliRunner
 
 from mtcli import cli
-from mtcli.align import align, cross_attention, link, pharaoh, words_of
+from mtcli.align import align, cross_attention, link, words_of
 from mtcli.explain import explain
-from mtcli.translate import Options
+from mtcli.translation import Options, pharaoh
 
 LINES = ["one red dog.", "", "big big cat sees dog.", "  red\tcat  "]
 

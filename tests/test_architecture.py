@@ -12,9 +12,9 @@ PACKAGE = Path(__file__).parents[1] / "src" / "mtcli"
 FLOORS = [
     "errors attention loss",
     "config tokenizer distributed optim progress signals",
-    "demo corpus doctor batching model",
-    "checkpoint decode record align",
-    "prepare translate evaluate validation",
+    "demo corpus doctor batching model translation",
+    "checkpoint decode record align average run_folder",
+    "prepare translate engine evaluate validation",
     "train explain explain_page streams report export serve",
     "cli __main__",
 ]

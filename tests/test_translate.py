@@ -7,7 +7,7 @@ import pytest
 import torch
 from conftest import toy_pairs
 
-from mtcli import tokenizer, translate
+from mtcli import tokenizer, translate, translation
 from mtcli.config import ModelConfig
 from mtcli.model import Transformer
 from mtcli.tokenizer import BOS, PAD
@@ -87,7 +87,7 @@ def test_windows_and_batches_change_nothing(
     lines = [*LINES[:5], "", *LINES[5:]]
     whole = run(translator, lines, options)
     for window, tokens in ((3, 6000), (4096, 1), (5, 60), (1, 6000)):
-        monkeypatch.setattr(translate, "WINDOW", window)
+        monkeypatch.setattr(translation, "WINDOW", window)
         monkeypatch.setitem(translate.BATCH_TOKENS, "cpu", tokens)
         again = run(translator, lines, options)
         assert texts(again) == texts(whole)
@@ -96,7 +96,7 @@ def test_windows_and_batches_change_nothing(
 
 
 def test_lines_are_read_as_they_are_needed(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(translate, "WINDOW", 2)
+    monkeypatch.setattr(translation, "WINDOW", 2)
     drawn = []
 
     def endless():
@@ -150,7 +150,7 @@ def test_the_limit_of_length_holds(translator: Translator, options: Options) -> 
 def test_a_long_line_is_warned_about_and_read_whole(
     translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(translate, "WINDOW", 2)
+    monkeypatch.setattr(translation, "WINDOW", 2)
     long = " ".join(["house"] * 700 + ["moon"])
     seen: list[int] = []
     encode = Transformer.encode

@@ -19,14 +19,7 @@ from mtcli.batching import pad
 from mtcli.model import DecoderLayer, Transformer
 from mtcli.record import attending
 from mtcli.tokenizer import BOS, EOS, RESERVED, SPECIALS, Tokenizer
-
-Links = tuple[tuple[int, int], ...]
-"""Source word and target word, in the order of the source."""
-
-
-def pharaoh(links: Links) -> str:
-    """`0-0 1-2`: source word and target word of each link."""
-    return " ".join(f"{src}-{tgt}" for src, tgt in links)
+from mtcli.translation import Links
 
 
 def align(

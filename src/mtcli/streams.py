@@ -9,10 +9,9 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mtcli.align import pharaoh
 from mtcli.corpus import Counts, read_lines
 from mtcli.errors import DataError, UsageError
-from mtcli.translate import Options, Translation, Translator
+from mtcli.translation import LineTranslator, Options, Translation, pharaoh
 
 
 def quiet_pipe() -> None:
@@ -57,7 +56,7 @@ def open_output(path: str) -> Any:
 
 
 def translations(
-    translator: Translator, texts: list[str] | None, path: str | None, options: Options, *, replace: bool
+    translator: LineTranslator, texts: list[str] | None, path: str | None, options: Options, *, replace: bool
 ) -> Iterator[Translation]:
     """Translations of arguments, of a file or standard input, or of what is typed at a terminal."""
     if texts:

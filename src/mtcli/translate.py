@@ -1,89 +1,32 @@
-"""Text to text: lines are encoded, sorted into batches by length, searched, decoded, and given back in their order."""
+"""Text to text with PyTorch: the search of a `LineTranslator`, and what belongs to it."""
 
 import hashlib
-import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
 
-from mtcli.align import Links, align
+from mtcli.align import align
 from mtcli.batching import pad
 from mtcli.checkpoint import load_model
-from mtcli.config import DecodeConfig
 from mtcli.decode import Expansion, Hypothesis, Limits, beam_search, greedy_search, sampler
 from mtcli.model import Transformer
-from mtcli.progress import progress_bar
 from mtcli.tokenizer import EOS, Tokenizer
+from mtcli.translation import Candidate, LineTranslator, Links, Options, Translation
 
-log = logging.getLogger(__name__)
-
-WINDOW = 4096
-"""Lines that are held, sorted and translated together, so that a file of any size fits in memory."""
+__all__ = ["BATCH_TOKENS", "Candidate", "Options", "Translation", "Translator"]
 
 BATCH_TOKENS = {"cpu": 6_000, "cuda": 200_000, "mps": 20_000}
 """Rows × width × beam of one search."""
 
 
-@dataclass(frozen=True)
-class Options:
-    """How to search."""
-
-    beam_size: int = 4
-    length_penalty: float = 0.6
-    n_best: int = 1
-    max_length: int | None = None
-    """Most pieces of a translation; none: those of the source and `max_extra` more."""
-    max_extra: int = 50
-    prefix: str = ""
-    """Text that every translation begins with."""
-    sample: bool = False
-    """Draw each piece at random instead of searching."""
-    temperature: float = 1.0
-    top_k: int = 0
-    """Draw among so many of the likeliest pieces; 0: all."""
-    seed: int = 1
-    alignments: bool = False
-    """Say which source words each word of a translation comes from."""
-
-    @classmethod
-    def of(cls, decode: DecodeConfig) -> "Options":
-        """The defaults of a model."""
-        return cls(decode.beam_size, decode.length_penalty, max_extra=decode.max_extra)
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One translation of a line: its text, log P(y | x) in nats, and the score it ranks by (higher is better)."""
-
-    text: str
-    log_prob: float
-    score: float
-    alignment: Links = ()
-    """Source word and target word, where the options ask for it; see `align`."""
-
-
-@dataclass(frozen=True)
-class Translation:
-    """One line and its translations, best first; a blank line has one, which is blank."""
-
-    source: str
-    candidates: tuple[Candidate, ...]
-
-    @property
-    def text(self) -> str:
-        """The best translation."""
-        return self.candidates[0].text
-
-
-class Translator:
+class Translator(LineTranslator):
     """A model with its tokenizer, on a device."""
 
     def __init__(self, model: Transformer, tokenizer: Tokenizer, longest_src: int):
         """Wrap a model in evaluation mode; `longest_src` is the longest source in its training, in pieces."""
-        self.model, self.tokenizer, self.longest_src = model, tokenizer, longest_src
+        super().__init__(tokenizer, longest_src)
+        self.model = model
         self.device = next(model.parameters()).device
 
     @classmethod
@@ -96,50 +39,8 @@ class Translator:
         model, info, tokenizer = load_model(folder)
         return cls(model.to(device), tokenizer, info.longest_src), Options.of(info.decode)
 
-    def translate(
-        self, lines: Iterable[str], options: Options, *, total: int | None = None, warn: bool = True
-    ) -> Iterator[Translation]:
-        """One translation for each line, in their order; a blank line gives a blank one without asking the model.
-
-        Args:
-            lines: Source text; read in windows, so an endless stream does.
-            options: How to search.
-            total: Number of lines, for the progress bar.
-            warn: Say so of lines longer than any in training.
-        """
-        lines, first = iter(lines), 0
-        with progress_bar("translating", total=total, unit=" lines") as bar:
-            while window := list(islice(lines, WINDOW)):
-                ids = self.tokenizer.encode_src(window)
-                if warn:
-                    self._warn_of_long(ids, first)
-                found: list[Translation | None] = [None] * len(window)
-                for rows in self._batches(window, ids, options):
-                    for row, best in zip(rows, self._candidates(window, ids, rows, options, first), strict=True):
-                        found[row] = Translation(window[row], best)
-                    bar.update(len(rows))
-                for line, translation in zip(window, found, strict=True):
-                    yield translation or Translation(line, (Candidate("", 0.0, 0.0),))
-                first += len(window)
-
-    def _warn_of_long(self, ids: Sequence[Sequence[int]], first: int) -> None:
-        for number, row in enumerate(ids, first + 1):
-            if len(row) > self.longest_src:
-                log.warning(
-                    "line %d has %d pieces, more than any source in training (%d): its translation may be poor",
-                    number,
-                    len(row),
-                    self.longest_src,
-                )
-
-    def _batches(self, window: Sequence[str], ids: Sequence[Sequence[int]], options: Options) -> Iterator[list[int]]:
-        """Rows of like length, longest first, so that too large a batch fails at once; blank lines in none."""
-        budget = BATCH_TOKENS[self.device.type] // (1 if options.sample else options.beam_size)
-        rows = sorted((r for r, line in enumerate(window) if line.strip()), key=lambda r: -len(ids[r]))
-        while rows:
-            size = max(1, budget // (len(ids[rows[0]]) + 1))
-            yield rows[:size]
-            rows = rows[size:]
+    def _budget(self, options: Options) -> int:
+        return BATCH_TOKENS[self.device.type] // (1 if options.sample else options.beam_size)
 
     def search(
         self,
