@@ -4,7 +4,7 @@ The same pairs give the same list whatever holds them, and nothing is lost in si
 nowhere else, broken text stops the reader with file, line and byte, and a pair with an empty side is counted
 while its neighbours stay together. Everything streams.
 
-    _resolve     which form a `--train PATH` has, and its files
+    resolve      which form a `--train PATH` has, and its files
     read_lines   bytes to lines, the only place that decodes text
     _tsv_pairs, _row_pairs, …   one small reader a form
     read_pairs   all of it: strip, count, swap
@@ -87,14 +87,14 @@ def source_files(spec: str, src: str, tgt: str) -> list[Path]:
 
     Raises DataError where `read_pairs` would for want of a file.
     """
-    form, files = _resolve(spec, src, tgt)
+    form, files = resolve(spec, src, tgt)
     if form != "dataset":
         return files
     inside = ((folder, path) for folder in files for path in sorted(folder.rglob("*")) if path.is_file())
     return [path for folder, path in inside if "/." not in f"/{path.relative_to(folder).as_posix()}"]
 
 
-def _resolve(spec: str, src: str, tgt: str) -> tuple[str, list[Path]]:
+def resolve(spec: str, src: str, tgt: str) -> tuple[str, list[Path]]:
     """The form of a source (tsv, json, parquet, prefix, two, dataset) and its files: a folder, or none (Hub)."""
     path = Path(spec)
     if path.is_file() and (form := _FORM_OF.get(_suffix(path))):
@@ -142,13 +142,18 @@ def _dataset_name(spec: str) -> tuple[str, str | None, str]:
 
 
 def read_lines(
-    path: str | Path | BinaryIO, *, replace: bool = False, name: str | None = None, counts: Counts | None = None
+    path: str | Path | BinaryIO,
+    *,
+    replace: bool = False,
+    lenient: bool = False,
+    name: str | None = None,
+    counts: Counts | None = None,
 ) -> Iterator[str]:
     """The lines of a UTF-8 file, a `.gz` file or an open binary stream, without their ends.
 
     Only `\\n` ends a line (with one `\\r` before it, if any); a last line without it counts; a byte-order mark
     at the start is dropped with a notice. `name` stands for the file in messages. `replace` puts U+FFFD in the
-    place of invalid bytes and counts them in `counts.replaced`.
+    place of invalid bytes, counted in `counts.replaced`; `lenient` keeps them as lone surrogates, and NULs as they are.
 
     Raises DataError: a file that is missing or unreadable; gzip data without the name `.gz`, or damaged;
     UTF-16; invalid UTF-8 or a NUL (file, line, byte within the line, both from 1).
@@ -161,17 +166,17 @@ def read_lines(
             for number, raw in enumerate(stream, 1):
                 if number == 1:
                     raw = _without_mark(raw, name, counts)
-                if b"\0" in raw:
+                if b"\0" in raw and not lenient:
                     raise DataError(_nul(raw, f"{name}:{number}"))
                 try:
                     line = raw.decode()
                 except UnicodeDecodeError as error:
-                    if not replace:
+                    if not (replace or lenient):
                         where = f"{name}:{number}: byte {error.start + 1}"
                         raise DataError(
                             f"{where} is not UTF-8 ({error.reason}); convert it, or use --replace"
                         ) from None
-                    line = raw.decode(errors="replace")
+                    line = raw.decode(errors="surrogateescape" if lenient else "replace")
                     counts.replaced += line.count("\ufffd") - raw.count("\ufffd".encode())
                 yield line[:-2] if line.endswith("\r\n") else line.removesuffix("\n")
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -210,9 +215,9 @@ def _nul(raw: bytes, where: str) -> str:
     return f"{where}: byte {raw.index(0) + 1} is NUL, which no text holds; remove it (tr -d '\\000')"
 
 
-def _two_files(first: Path, second: Path, replace: bool, counts: Counts) -> Iterator[Pair]:
-    left = read_lines(first, replace=replace, counts=counts)
-    right = read_lines(second, replace=replace, counts=counts)
+def two_files(first: Path, second: Path, replace: bool, counts: Counts, lenient: bool = False) -> Iterator[Pair]:
+    """The lines of two files side by side, as they are; DataError where one has more of them."""
+    left, right = (read_lines(path, replace=replace, lenient=lenient, counts=counts) for path in (first, second))
     number = 0
     for number, a in enumerate(left, 1):
         b = next(right, None)
@@ -244,7 +249,7 @@ def _row_pairs(place: str, rows: Iterable[object], src: str, tgt: str, counts: C
     try:
         for number, row in enumerate(rows, 1):
             try:
-                a, b = _sides(row, src, tgt)
+                a, b = sides_of(row, src, tgt)
             except (ValueError, RecursionError) as error:
                 raise DataError(f"{place}{number}: {error}") from None
             if "\n" in a or "\n" in b:
@@ -256,7 +261,7 @@ def _row_pairs(place: str, rows: Iterable[object], src: str, tgt: str, counts: C
             counts.notices.append(f"{place.rstrip(':')} {broken:,} pairs hold a line break; read as a space")
 
 
-def _sides(row: object, src: str, tgt: str) -> Pair:
+def sides_of(row: object, src: str, tgt: str) -> Pair:
     """From `{"translation": {src: …, tgt: …}}` or the inner dictionary alone; ValueError says what is wrong."""
     if isinstance(row, str):
         if not row.strip():
@@ -289,7 +294,8 @@ def _missing(src: str, tgt: str, found: Iterable[str]) -> str:
     return f"no {wanted}; found {', '.join(map(repr, found)) or 'nothing'}; set --src and --tgt"
 
 
-def _parquet_rows(path: Path, src: str, tgt: str) -> Iterator[object]:
+def parquet_rows(path: Path, src: str, tgt: str) -> Iterator[object]:
+    """The rows of a Parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -302,7 +308,7 @@ def _parquet_rows(path: Path, src: str, tgt: str) -> Iterator[object]:
         raise DataError(f"{path}: not readable as Parquet ({_one_line(error)}); write it again") from None
 
 
-def _dataset_rows(spec: str, local: bool, src: str, tgt: str) -> Iterator[object]:
+def dataset_rows(spec: str, local: bool, src: str, tgt: str) -> Iterator[object]:
     """The rows of a folder or a Hub data set, through the local cache. Code in data sets is never run."""
     import datasets
 
@@ -352,11 +358,11 @@ def read_pairs(
     of unequal length, a missing column or language, a value that is not a string, a Hub that does not answer.
     """
     counts = counts if counts is not None else Counts()
-    form, files = _resolve(spec, src, tgt)
+    form, files = resolve(spec, src, tgt)
     if form in ("prefix", "two"):
         if form == "two" and not swap and [_suffix(file) for file in files] == [f".{tgt}", f".{src}"] and src != tgt:
             counts.notices.append(f"{spec}: the first file is read as {src} in spite of its name; --swap turns them")
-        pairs = _two_files(files[0], files[1], replace, counts)
+        pairs = two_files(files[0], files[1], replace, counts)
     elif form == "tsv":
         pairs = _tsv_pairs(files[0], replace, counts)
     elif form == "json":
@@ -364,7 +370,7 @@ def read_pairs(
         pairs = _row_pairs(f"{spec}:", lines, src, tgt, counts)
     else:
         parquet = form == "parquet"
-        rows = _parquet_rows(files[0], src, tgt) if parquet else _dataset_rows(spec, bool(files), src, tgt)
+        rows = parquet_rows(files[0], src, tgt) if parquet else dataset_rows(spec, bool(files), src, tgt)
         pairs = _row_pairs(f"{spec}: row ", rows, src, tgt, counts)
     return _cleaned(pairs, swap and form in ("tsv", "two"), counts)
 
