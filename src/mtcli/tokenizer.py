@@ -117,6 +117,7 @@ class Tokenizer:
         if len(kinds) > 1 and "word" in kinds:
             raise ModelError("not a tokenizer of mtcli: its two sides are of different types")
         self.kind: str = min(kinds)
+        self.src_vocabulary, self.tgt_vocabulary = self._src.pieces, self._tgt.pieces
         self.src_size: int = len(self._src.pieces)
         self.tgt_size: int = len(self._tgt.pieces)
         newline = RESERVED.index("<0x0A>")

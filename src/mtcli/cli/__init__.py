@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from mtcli.cli import scoring, text, training, translating
+from mtcli.cli import models, scoring, text, training, translating
 from mtcli.errors import MtcliError
 
 app = typer.Typer(
@@ -73,4 +73,5 @@ app.command()(training.train)
 app.command()(translating.translate)
 app.command("eval")(scoring.evaluate)
 app.command()(translating.explain)
+app.command()(models.export)
 app.add_typer(text.tokenizer_app, name="tokenizer")

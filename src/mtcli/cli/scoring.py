@@ -5,7 +5,15 @@ from typing import Annotated
 
 import typer
 
-from mtcli.cli.options import LATEST, BeamOption, DeviceOption, LengthPenaltyOption, ModelOption, ReplaceOption
+from mtcli.cli.options import (
+    LATEST,
+    BeamOption,
+    DeviceOption,
+    EngineOption,
+    LengthPenaltyOption,
+    ModelOption,
+    ReplaceOption,
+)
 from mtcli.errors import DataError, UsageError
 
 
@@ -27,6 +35,7 @@ def evaluate(
     tokenize: Annotated[str | None, typer.Option(help="sacrebleu's tokenizer for BLEU; 13a unless given.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="sacrebleu's own JSON.")] = False,
     replace: ReplaceOption = False,
+    engine: EngineOption = None,
     device: DeviceOption = "auto",
 ) -> None:
     """Score a model on its test split, on two files, or score finished translations. sacrebleu, with signatures."""
@@ -57,7 +66,7 @@ def evaluate(
     else:
         if len(sources) != len(references[0]):
             raise DataError(f"{src_file} has {len(sources)} lines, {(ref_file or ['?'])[0]} {len(references[0])}")
-        hypotheses = _hypotheses(model, device, sources, beam_size, length_penalty)
+        hypotheses = _hypotheses(model, device, engine, sources, beam_size, length_penalty)
     wanted = [name for name, on in (("bleu", bleu), ("chrf", chrf), ("ter", ter)) if on] or ["bleu"]
     found = evaluate.score(
         hypotheses,
@@ -71,14 +80,18 @@ def evaluate(
 
 
 def _hypotheses(
-    model: Path, device: str, sources: list[str], beam_size: int | None, length_penalty: float | None
+    model: Path,
+    device: str,
+    engine: str | None,
+    sources: list[str],
+    beam_size: int | None,
+    length_penalty: float | None,
 ) -> list[str]:
     from dataclasses import replace as with_changes
 
-    from mtcli.distributed import pick_device
-    from mtcli.translate import Translator
+    from mtcli.engine import load
 
-    translator, options = Translator.load(model, pick_device(device))
+    translator, options = load(model, device, engine)
     if beam_size is not None:
         options = with_changes(options, beam_size=beam_size)
     if length_penalty is not None:

@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from mtcli.cli.options import LATEST, BeamOption, DeviceOption, LengthPenaltyOption, ModelOption, ReplaceOption
+from mtcli.cli.options import (
+    LATEST,
+    BeamOption,
+    DeviceOption,
+    EngineOption,
+    LengthPenaltyOption,
+    ModelOption,
+    ReplaceOption,
+)
 from mtcli.errors import UsageError
 
 
@@ -31,6 +39,7 @@ def translate(
         bool, typer.Option("--alignments", help="A tab, and which source word each word comes from (0-0 1-2), last.")
     ] = False,
     replace: ReplaceOption = False,
+    engine: EngineOption = None,
     device: DeviceOption = "auto",
 ) -> None:
     """Translate arguments, a file, standard input, or line by line at a terminal. One line in, one line out."""
@@ -42,12 +51,11 @@ def translate(
         raise UsageError(f"--output {output}: is the input too, and would be emptied before it is read")
     from dataclasses import replace as with_changes
 
-    from mtcli.distributed import pick_device
+    from mtcli.engine import load
     from mtcli.streams import formatted, open_output, quiet_pipe, translations
-    from mtcli.translate import Translator
 
     quiet_pipe()
-    translator, options = Translator.load(model, pick_device(device))
+    translator, options = load(model, device, engine)
     options = with_changes(
         options,
         beam_size=max(options.beam_size if beam_size is None else beam_size, n_best),

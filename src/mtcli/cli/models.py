@@ -1,0 +1,39 @@
+"""`mtcli export`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mtcli.cli.options import LATEST
+
+
+def export(
+    model: Annotated[
+        Path, typer.Argument(metavar="[MODEL]", help="A run folder or one of its checkpoints; the last one trained.")
+    ] = LATEST,
+    to: Annotated[str, typer.Option("--to", metavar="ctranslate2|huggingface", help="Which form.")] = "ctranslate2",
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="The folder; MODEL-ctranslate2 or the like.")
+    ] = None,
+    quantization: Annotated[
+        str | None,
+        typer.Option(metavar="int8|float16|…", help="Smaller weights, for ctranslate2; float32 unless given."),
+    ] = None,
+) -> None:
+    """Write a model in the form that other programs run, and compare its translations with ours."""
+    from mtcli.export import export
+
+    out = output or model.resolve().with_name(f"{model.resolve().name}-{to}")
+    found = export(model, to, out, quantization)
+    print(f"wrote {out}" + (f"; run it: mtcli translate --model {out}" if to == "ctranslate2" else ""), file=sys.stderr)
+    if found is None:
+        print(f"not compared with our decoder: no test or valid split beside {model}", file=sys.stderr)
+    else:
+        print(found)
+        for shown in found.differences[:3]:
+            print(f"  {shown.source}\n    ours      {shown.our_score:.4f} {shown.ours}", file=sys.stderr)
+            print(f"    exported  {shown.exported_score:.4f} {shown.exported}", file=sys.stderr)
+        if found.differences:
+            print(f"every difference is in {out / 'parity.json'}", file=sys.stderr)

@@ -1,0 +1,184 @@
+"""A trained model in the form that other programs run: a folder for CTranslate2 or for Hugging Face `transformers`.
+
+The folder is complete in itself: weights, tokenizer, search defaults and where it comes from (`mtcli.json`). What was
+written is then asked to translate real sentences beside our decoder, and `parity.json` holds the outcome.
+"""
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from mtcli.config import Config, TokenizerConfig
+from mtcli.engine import FORMAT, PROVENANCE, Engine, provenance
+from mtcli.errors import DataError, UsageError
+from mtcli.translation import LineTranslator, Options
+
+TARGETS = ("ctranslate2", "huggingface")
+
+SENTENCES = 500
+"""Of the run's test (or validation) split that are translated twice, to compare."""
+
+SHOWN = 20
+"""Differences that `parity.json` lists."""
+
+
+def obstacles(config: Config, target: str) -> list[str]:
+    """The settings that keep a model of this configuration from being exported, each with the reason; none: it can be.
+
+    Args:
+        config: Of a run, trained or not.
+        target: One of `TARGETS`.
+    """
+    model, found = config.model, []
+    share = model.d_model // model.num_heads
+    for name in ("d_k", "d_v"):
+        if (size := getattr(model, name)) not in (None, share):
+            found.append(f"model.{name} = {size}: {target} knows only heads of d_model / num_heads = {share}")
+    if target == "huggingface":
+        if model.norm == "pre":
+            found.append("model.norm = pre: the Marian architecture is post-norm")
+        if model.positions == "learned":
+            found.append("model.positions = learned: the Marian architecture has sinusoids")
+        if not model.tie_embeddings:
+            found.append("model.tie_embeddings = false: Marian's output is its embedding")
+        if not config.tokenizer.joint:
+            found.append("tokenizer.joint = false: one tokenizer.json holds one vocabulary")
+    return found
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A sentence that two decoders translate differently, and the score each gives its own translation."""
+
+    source: str
+    ours: str
+    exported: str
+    our_score: float
+    exported_score: float
+
+
+@dataclass(frozen=True)
+class Parity:
+    """How far an exported model and our decoder agree on the same sentences."""
+
+    sentences: int
+    equal: int
+    beam_size: int
+    length_penalty: float
+    max_score_difference: float
+    """Largest, over the equal translations."""
+    differences: tuple[Difference, ...]
+    score: str = "log P(y | x) / ((5 + n) / 6)^length_penalty, n pieces with </s>; greedy: log P(y | x)"
+
+    def __str__(self) -> str:
+        """One line."""
+        how = f"beam {self.beam_size}" if self.beam_size > 1 else "greedy"
+        return (
+            f"{self.equal} of {self.sentences} translations equal ours ({how}); "
+            f"their scores differ by at most {self.max_score_difference:.1e}"
+        )
+
+
+def parity(ours: LineTranslator, exported: LineTranslator, sources: Sequence[str], options: Options) -> Parity:
+    """Translate the same lines with both."""
+    first = list(ours.translate(sources, options, total=len(sources), warn=False))
+    second = list(exported.translate(sources, options, total=len(sources), warn=False))
+    differences, largest = [], 0.0
+    for a, b in zip(first, second, strict=True):
+        score, other = a.candidates[0].score, b.candidates[0].score
+        if a.text == b.text:
+            largest = max(largest, abs(score - other))
+        else:
+            differences.append(Difference(a.source, a.text, b.text, score, other))
+    return Parity(
+        sentences=len(first),
+        equal=len(first) - len(differences),
+        beam_size=options.beam_size,
+        length_penalty=options.length_penalty,
+        max_score_difference=largest,
+        differences=tuple(differences[:SHOWN]),
+    )
+
+
+def export(model: Path, target: str, out: Path, quantization: str | None = None) -> Parity | None:
+    """Export the model of a run folder or a checkpoint.
+
+    Args:
+        model: The folder.
+        target: One of `TARGETS`.
+        out: The folder to write; an earlier export in its place is replaced.
+        quantization: For ctranslate2: `int8` and others; None: float32.
+
+    Returns:
+        How far it agrees with our decoder; None: there was nothing to compare with, as a warning says.
+
+    Raises:
+        UsageError: The target cannot hold this model, or `out` holds something else.
+        ModelError: There is no usable model.
+        StorageError: It cannot be written.
+    """
+    from mtcli.checkpoint import checksum, load_model, parameters, storage_errors
+    from mtcli.export import ctranslate2
+    from mtcli.translate import Translator
+
+    if target not in TARGETS:
+        raise UsageError(f"--to {target}: choose from {', '.join(TARGETS)}")
+    if quantization is not None and (target != "ctranslate2" or quantization not in ctranslate2.QUANTIZATIONS):
+        raise UsageError(
+            f"--quantization {quantization}: choose from {', '.join(ctranslate2.QUANTIZATIONS)}, with --to ctranslate2"
+        )
+    if out.exists() and provenance(out) is None and any(out.iterdir() if out.is_dir() else [out]):
+        raise UsageError(f"{out}: is there already and holds no exported model; choose another --output")
+    weights, info, tokenizer = load_model(model)
+    config = Config(model=info.model, tokenizer=TokenizerConfig(joint=info.joint))
+    if found := obstacles(config, target):
+        raise UsageError(f"{model}: cannot be exported to {target}: {'; '.join(found)}")
+    about: dict[str, Any] = {
+        "format": FORMAT,
+        "to": target,
+        "quantization": quantization,
+        "max_positions": ctranslate2.MAX_POSITIONS,
+        "mtcli": version("mtcli"),
+        "weights": checksum(parameters(weights), info.model_dump(mode="json")),
+        "model": info.model_dump(mode="json"),
+    }
+    aside = out.with_name(f".tmp-{out.name}")
+    compared = None
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        with storage_errors(out):
+            aside.mkdir(parents=True)
+            ctranslate2.convert(weights, tokenizer, aside, quantization)
+            tokenizer.save(aside / "tokenizer.json")
+            _write(aside / PROVENANCE, about)
+            if sources := _sentences(model):
+                ours, exported = Translator(weights, tokenizer, info.longest_src), Engine(aside, "cpu")
+                compared = parity(ours, exported, sources, exported.defaults)
+                _write(aside / "parity.json", asdict(compared))
+            if out.exists():
+                shutil.rmtree(out)
+            aside.rename(out)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return compared
+
+
+def _sentences(model: Path) -> list[str]:
+    """Real sentences to compare on: those beside a run or one of its checkpoints."""
+    from mtcli.prepare import read_split
+
+    for run in (model, model.parent.parent):
+        for split in ("test", "valid"):
+            try:
+                return [src for src, _ in read_split(run, split)][:SENTENCES]
+            except DataError:
+                continue
+    return []
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
