@@ -71,7 +71,7 @@ def test_the_newest_by_number_is_taken_and_strange_names_are_left_alone(tmp_path
     shutil.copytree(tmp_path / "step-00000005", tmp_path / "step-99999999 (copy)")
     shutil.copytree(tmp_path / "step-00000005", tmp_path / "step-best")
     assert found(tmp_path) == 100_000_000
-    prune(tmp_path, 1, None)
+    prune(tmp_path, 1, ())
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-100000000", "step-99999999 (copy)", "step-best"]
 
 
@@ -127,7 +127,7 @@ def test_with_all_damaged_nothing_is_deleted(tmp_path: Path) -> None:
     before = contents(tmp_path)
     with pytest.raises(ModelError, match="none of the 3 checkpoints is whole"):
         latest(tmp_path)
-    prune(tmp_path, 1, None)
+    prune(tmp_path, 1, ())
     assert contents(tmp_path) == before
 
 
@@ -215,9 +215,9 @@ def test_pruning_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
         save_step(tmp_path, step)
     kept = {str(p.relative_to(tmp_path)): p for p in tmp_path.glob("step-0000000[267]/*")}
     before = {name: p.read_bytes() for name, p in kept.items()}
-    prune(tmp_path, 2, 2)
+    prune(tmp_path, 2, {2})
     assert contents(tmp_path) == before
-    prune(tmp_path, 5, 2)
+    prune(tmp_path, 5, {2})
     assert contents(tmp_path) == before
 
 
@@ -229,7 +229,7 @@ def test_pruning_never_takes_the_last_good_one(tmp_path: Path, damaged: list[int
         if step in damaged:
             (path / "model.safetensors").write_bytes(b"")
     newest = found(tmp_path)
-    prune(tmp_path, keep, None)
+    prune(tmp_path, keep, ())
     assert found(tmp_path) == newest == max({1, 2, 3, 4} - set(damaged))
     assert len(checkpoint.steps(tmp_path)) == max(keep, 4 - newest + 1)
 
@@ -244,7 +244,7 @@ def test_leftovers_are_ignored_replaced_and_in_the_end_swept_away(tmp_path: Path
     save_step(tmp_path, 2)
     assert found(tmp_path) == 2
     assert sorted(p.name for p in (tmp_path / "step-00000002").iterdir()) == FILES
-    prune(tmp_path, 2, None)
+    prune(tmp_path, 2, ())
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000001", "step-00000002"]
 
 
@@ -328,7 +328,7 @@ def test_a_crash_at_any_system_call_leaves_a_whole_checkpoint(
 
     def save_and_prune(folder: Path) -> None:
         save_step(folder, 1 if again else 2, version=2)
-        prune(folder, 1, None)
+        prune(folder, 1, ())
 
     for crash_at in range(1, 50):
         folder, left = tmp_path / str(crash_at), crash_at

@@ -247,7 +247,7 @@ def test_settings_of_sections_5_and_6(
     assert (t.batch_tokens, t.accumulate, t.max_steps, t.label_smoothing) == (25_000, 1, steps, 0.1)
     assert (t.schedule, t.lr, t.warmup_steps, t.betas, t.eps) == ("paper", 1.0, 4000, (0.9, 0.98), 1e-9)
     assert (t.clip_norm, t.patience, t.weight_decay, t.time) == (0, 0, 0, None)
-    assert (t.keep, t.save_every * seconds_a_step) == (checkpoints, 600)
+    assert (t.average, t.save_every * seconds_a_step) == (checkpoints, 600)
     assert (config.decode.beam_size, config.decode.length_penalty, config.decode.max_extra) == (4, 0.6, 50)
     assert config.data.train == ("wmt/wmt14:de-en",)
     assert (config.data.valid, config.data.test) == ("wmt/wmt14:de-en#validation", "wmt/wmt14:de-en#test")

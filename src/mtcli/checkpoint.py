@@ -14,7 +14,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,7 +142,7 @@ def write(folder: Path, step: int, model: bytes, optimizer: Tensors, state: dict
     Raises:
         StorageError: It could not be written; earlier checkpoints are as they were.
     """
-    final = folder / f"step-{step:08d}"
+    final = path_of(folder, step)
     aside = folder / f".tmp-{final.name}"
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -192,8 +192,18 @@ def verify(path: Path) -> str | None:
 
 def steps(folder: Path) -> list[Path]:
     """Folders of all checkpoints, oldest first, whole or not."""
-    found = {int(p.name[5:]): p for p in folder.glob("step-*") if re.fullmatch(r"step-\d{8,}", p.name) and p.is_dir()}
-    return [found[step] for step in sorted(found)]
+    found = [p for p in folder.glob("step-*") if re.fullmatch(r"step-\d{8,}", p.name) and p.is_dir()]
+    return sorted(found, key=step_of)
+
+
+def path_of(folder: Path, step: int) -> Path:
+    """Where the checkpoint of a step is, or would be."""
+    return folder / f"step-{step:08d}"
+
+
+def step_of(path: Path) -> int:
+    """The step that a checkpoint's folder is named after."""
+    return int(path.name.removeprefix("step-"))
 
 
 def latest(folder: Path) -> Checkpoint | None:
@@ -235,8 +245,8 @@ def load(path: Path) -> Checkpoint:
     return Checkpoint(path, model, optimizer, state)
 
 
-def prune(folder: Path, keep: int, best: int | None) -> None:
-    """Delete leftovers and old checkpoints; keep the newest `keep`, step `best`, and the last whole one and later."""
+def prune(folder: Path, keep: int, pinned: Collection[int]) -> None:
+    """Delete leftovers and old checkpoints; keep the newest `keep`, the pinned, and the last whole one and later."""
     found = steps(folder)
     whole = next((i for i in reversed(range(len(found))) if verify(found[i]) is None), None)
     if whole is None:
@@ -244,7 +254,7 @@ def prune(folder: Path, keep: int, best: int | None) -> None:
     for left in [*folder.glob(".tmp-step-*"), *folder.glob(".old-step-*")]:
         shutil.rmtree(left)
     for path in found[: max(0, min(whole, len(found) - keep))]:
-        if best is not None and path.name == f"step-{best:08d}":
+        if step_of(path) in pinned:
             continue
         aside = folder / f".tmp-{path.name}"
         path.rename(aside)  # so that a half-deleted folder is never taken for a checkpoint
@@ -300,6 +310,8 @@ class ModelInfo(BaseModel):
     tokenizer: str
     """SHA-256 of the `tokenizer.json` it was trained with."""
     step: int
+    averaged: tuple[int, ...] = ()
+    """The steps whose checkpoints it is the mean of; none: it is that of `step`."""
     longest_src: int
     """Pieces of the longest source in training, without `</s>`."""
 

@@ -137,7 +137,9 @@ class TrainConfig(_Section):
     save_every: Annotated[int, Field(ge=1)] = 500
     """Steps between checkpoints."""
     keep: Annotated[int, Field(ge=1)] = 3
-    """Newest checkpoints kept, besides the best."""
+    """Newest checkpoints kept, besides the best and those to be averaged."""
+    average: Annotated[int, Field(ge=1)] = 5
+    """Last checkpoints whose mean is taken at the end (§6.1), if it scores better on the validation pairs; 1: none."""
     patience: Annotated[int, Field(ge=0)] = 10
     """Validations without a better BLEU before training stops early; 0: never."""
 
@@ -220,6 +222,7 @@ DEMO: Values = {
         "warmup_steps": 200,
         "valid_every": 500,
         "save_every": 500,
+        "average": 1,
     },
 }
 

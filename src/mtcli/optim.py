@@ -45,3 +45,23 @@ def build_optimizer(config: TrainConfig, parameters: Iterable[nn.Parameter]) -> 
         {"params": vectors, "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
+
+
+def state_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, torch.Tensor]:
+    """The optimiser's state by `parameter name/key`."""
+    names: dict[torch.Tensor, str] = {p: name for name, p in model.named_parameters()}
+    return {
+        f"{names[p]}/{key}": value
+        for p, state in optimizer.state.items()
+        for key, value in state.items()
+        if isinstance(value, torch.Tensor)
+    }
+
+
+def set_state_tensors(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
+    """Put back what `state_tensors` gave."""
+    parameters = dict(model.named_parameters())
+    for name, value in tensors.items():
+        parameter, _, key = name.rpartition("/")
+        p = parameters[parameter]
+        optimizer.state[p][key] = value.to(p.device)  # the step count too: the fused optimiser wants it there

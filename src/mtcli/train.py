@@ -5,45 +5,40 @@ that is killed and started again ends with the numbers of one that was not.
 """
 
 import hashlib
-import json
 import logging
 import math
-import re
-import shutil
 import signal
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from mtcli import checkpoint
+from mtcli.average import averaged_bytes, mean
 from mtcli.batching import Batch, BatchPlan, Position, collate
-from mtcli.checkpoint import ModelInfo, Tensors
-from mtcli.config import Config, differences, to_toml
-from mtcli.config import load as load_config
+from mtcli.checkpoint import ModelInfo
+from mtcli.config import Config, to_toml
 from mtcli.distributed import describe
 from mtcli.errors import DataError, DivergedError, InterruptedTrainingError, ModelError, UsageError
 from mtcli.loss import projected_loss
 from mtcli.model import Transformer
-from mtcli.optim import build_optimizer, learning_rate
+from mtcli.optim import build_optimizer, learning_rate, set_state_tensors, state_tensors
 from mtcli.prepare import Prepared, prepare
-from mtcli.progress import progress_bar
+from mtcli.progress import clock, progress_bar
+from mtcli.run_folder import Metrics, claim
 from mtcli.signals import noted_signals
 from mtcli.tokenizer import PAD
 from mtcli.translate import Options, Translator
-from mtcli.validation import validate
+from mtcli.validation import Validation, validate
 
 log = logging.getLogger(__name__)
 
 LOG_EVERY = 50
 """Steps between lines of `metrics.jsonl`."""
-
-MADE = ("checkpoints", "config.toml", "data", "metrics.jsonl", "model.safetensors", "tokenizer.json")
-"""What training writes in a run folder, and all that `--overwrite` may find and delete there."""
 
 
 @dataclass
@@ -58,6 +53,8 @@ class State:
     best_step: int | None = None
     best: tuple[float, float] | None = None
     """(BLEU, −loss) of the best validation."""
+    averaged: list[int] = field(default_factory=list)
+    """The steps of which the best model is the mean; none: it is that of `best_step`."""
     validated_step: int = 0
     stale: int = 0
     """Validations since the best one."""
@@ -96,13 +93,14 @@ def train(
         LockedError: Another process trains here.
         InterruptedTrainingError: A signal came; a checkpoint was written first.
     """
+    started = time.monotonic()
     log.info("device: %s, PyTorch %s", describe(device), torch.__version__)
     if run.exists() and not run.is_dir():
         raise UsageError(f"{run}: is a file; choose another --out")
     with checkpoint.storage_errors(run):
         run.mkdir(parents=True, exist_ok=True)
     with checkpoint.lock(run):
-        _claim(config, run, overwrite)
+        claim(config, run, overwrite)
         initial = checkpoint.load_model(init) if init else None
         try:
             data = prepare(config, run, init=initial[2] if initial else None)
@@ -111,7 +109,7 @@ def train(
         if initial and data.tokenizer.digest() != initial[1].tokenizer:
             remedy = "leave --init out to go on, or start afresh with --overwrite"
             raise UsageError(f"--init: {run} began with another tokenizer than that of {init}; {remedy}")
-        trainer = Trainer(config, run, device, data)
+        trainer = Trainer(config, run, device, data, started)
         if not trainer.resume() and initial:
             trainer.start_from(initial[0], init)
             trainer.save()  # so that the run goes on from these weights even if it is killed early
@@ -121,37 +119,12 @@ def train(
             trainer.run_until_done(received)
 
 
-def _claim(config: Config, run: Path, overwrite: bool) -> None:
-    """Make sure that the folder is empty, or holds this very run."""
-    path = run / "config.toml"
-    begun = (run / "metrics.jsonl").exists()  # before that there is nothing to lose
-    if overwrite or not begun:
-        made = MADE if path.exists() else ()
-        strangers = (
-            p.name for p in run.iterdir() if p.name not in made and not re.fullmatch(r"\.lock|\..+\.tmp", p.name)
-        )
-        if stranger := min(strangers, default=None):
-            raise UsageError(f"{run}: holds {stranger}, which is no part of a run of mtcli; choose another --out")
-    if overwrite and path.exists():
-        with checkpoint.storage_errors(run):
-            for entry in run.iterdir():
-                if entry.name != ".lock":
-                    shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
-    if path.exists():
-        if begun and (found := differences(load_config(path), config)):
-            raise UsageError(
-                f"{run}: holds a run of another configuration ({'; '.join(found)}); "
-                "use these values again, choose another --out, or start afresh with --overwrite"
-            )
-        return
-    checkpoint.replace_file(path, to_toml(config).encode())
-
-
 class Trainer:
     """The state of one run and the things one can do to it."""
 
-    def __init__(self, config: Config, run: Path, device: torch.device, data: Prepared):
+    def __init__(self, config: Config, run: Path, device: torch.device, data: Prepared, started: float):
         self.config, self.run, self.device, self.data = config, run, device, data
+        self.counted = started  # the clock's reading up to which `seconds` of the state reaches
         lengths = data.train.src_lengths
         self.info = ModelInfo(
             model=config.model,
@@ -170,7 +143,7 @@ class Trainer:
         self.optimizer = build_optimizer(config.train, self.model.parameters())
         self.plan = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
         self.state = State()
-        self.metrics = run / "metrics.jsonl"
+        self.metrics = Metrics(run)
         bf16 = config.train.precision == "bf16" or (config.train.precision == "auto" and device.type == "cuda")
         self.autocast = (lambda: torch.autocast(device.type, dtype=torch.bfloat16)) if bf16 else nullcontext
 
@@ -178,19 +151,19 @@ class Trainer:
         """Go back to the newest whole checkpoint; False where there is none."""
         found = checkpoint.latest(self.run / "checkpoints")
         if found is None:
-            self._cut_metrics()
+            self.metrics.cut(self.state.metrics_bytes)
             return False
         checkpoint.set_parameters(self.model, found.model, found.path)
-        self._set_optimizer(found.optimizer)
+        set_state_tensors(self.optimizer, self.model, found.optimizer)
         try:
             known = {name: found.state[name] for name in State.__dataclass_fields__}
             self.state = State(**known)
             self.state.best = tuple(known["best"]) if known["best"] else None
         except (KeyError, TypeError) as error:
             raise ModelError(f"{found.path / 'state.json'}: not a state of this version of mtcli ({error})") from None
-        self._cut_metrics()
+        self.metrics.cut(self.state.metrics_bytes)
         if self.state.best_step:  # killed between a checkpoint and its publication
-            self._publish(self.state.best_step)
+            self._publish()
         log.info("resuming at step %s", f"{self.state.step:,}")
         return True
 
@@ -212,52 +185,43 @@ class Trainer:
             self.run / "checkpoints",
             self.state.step,
             checkpoint.model_bytes(checkpoint.parameters(self.model), info),
-            self._optimizer_tensors(),
+            state_tensors(self.optimizer, self.model),
             asdict(self.state),
         )
-        if self.state.best_step == self.state.step:
-            self._publish(self.state.step)
+        if self.state.step in (self.state.best_step, *self.state.averaged):
+            self._publish()
+        pinned = {self.state.best_step or 0, *self._scheduled()[-self.config.train.average :]}
         with checkpoint.storage_errors(self.run):
-            checkpoint.prune(self.run / "checkpoints", self.config.train.keep, self.state.best_step)
+            checkpoint.prune(self.run / "checkpoints", self.config.train.keep, pinned)
 
-    def _publish(self, step: int) -> None:
-        """Make the checkpoint of a step the run's model."""
-        best = self.run / "checkpoints" / f"step-{step:08d}"
-        if problem := checkpoint.verify(best):
-            log.warning("%s, the best checkpoint, is damaged (%s); model.safetensors stays as it is", best, problem)
-            return
-        content = (best / "model.safetensors").read_bytes()
+    def _scheduled(self) -> list[int]:
+        """Steps of the checkpoints at hand that an uninterrupted run has too, for it writes more when it is stopped."""
+        settings = self.config.train
+        found = map(checkpoint.step_of, checkpoint.steps(self.run / "checkpoints"))
+        return [
+            step for step in found if step and (step % settings.save_every == 0 or step % settings.valid_every == 0)
+        ]
+
+    def _publish(self) -> None:
+        """Make the best model so far, of one checkpoint or the mean of several, the run's model."""
+        steps = self.state.averaged or [self.state.best_step or 0]
+        folders = [checkpoint.path_of(self.run / "checkpoints", step) for step in steps]
+        if self.state.averaged and not all(folder.exists() for folder in folders):
+            return  # a run that was extended has deleted some, long after the mean was published
+        for folder in folders:
+            if problem := checkpoint.verify(folder):
+                log.warning("%s is damaged (%s); model.safetensors stays as it is", folder, problem)
+                return
+        if self.state.averaged:
+            content = averaged_bytes(mean(folders), self.info, steps)
+        else:
+            content = (folders[0] / "model.safetensors").read_bytes()
         target = self.run / "model.safetensors"
         if not target.exists() or target.read_bytes() != content:
             checkpoint.replace_file(target, content)
 
-    def _optimizer_tensors(self) -> Tensors:
-        names: dict[torch.Tensor, str] = {p: name for name, p in self.model.named_parameters()}
-        return {
-            f"{names[p]}/{key}": value
-            for p, state in self.optimizer.state.items()
-            for key, value in state.items()
-            if isinstance(value, torch.Tensor)
-        }
-
-    def _set_optimizer(self, tensors: Tensors) -> None:
-        parameters = dict(self.model.named_parameters())
-        for name, value in tensors.items():
-            parameter, _, key = name.rpartition("/")
-            p = parameters[parameter]
-            self.optimizer.state[p][key] = value.to(p.device)  # the step count too: the fused optimiser wants it there
-
-    def _cut_metrics(self) -> None:
-        """Forget what was measured after the checkpoint."""
-        with checkpoint.storage_errors(self.metrics), self.metrics.open("ab") as file:
-            if file.tell() > self.state.metrics_bytes:
-                file.truncate(self.state.metrics_bytes)
-
     def _record(self, event: str, **values: Any) -> None:
-        line = json.dumps({"event": event, "step": self.state.step, **values}, ensure_ascii=False) + "\n"
-        with checkpoint.storage_errors(self.metrics), self.metrics.open("ab") as file:
-            file.write(line.encode())
-        self.state.metrics_bytes += len(line.encode())
+        self.state.metrics_bytes += self.metrics.append(event, self.state.step, values)
 
     def run_until_done(self, received: list[int]) -> None:
         """Train until the budget is used or nothing improves; stop after a step once a signal is in `received`."""
@@ -285,23 +249,25 @@ class Trainer:
                     self._stop(received[0])
                 if self._progress() >= 1 or self._stale():
                     break
-                started = time.monotonic()
                 self._step(rows)
-                state.seconds += time.monotonic() - started
+                self._count_time()
                 if state.step % settings.save_every == 0 and not self._validation_is_due():
                     self.save()
                 bar.update((state.step if by_steps else int(state.seconds)) - bar.n)
-        state.finished, state.budget = "nothing improved" if self._stale() else "budget used", budget
         if state.validated_step != state.step:
             self._validate()
-        self._record("end", reason=state.finished, best_step=state.best_step, seconds=round(state.seconds, 1))
+        if settings.average > 1 and self.data.valid:
+            self._average()
+        state.finished, state.budget = "nothing improved" if self._stale() else "budget used", budget
+        best = {"best_step": state.best_step, "averaged": state.averaged}
+        self._record("end", reason=state.finished, **best, seconds=round(state.seconds, 1))
         self.save()
         log.info(
-            "finished at step %s after %s (%s); the best model, of step %s, is in %s",
+            "finished at step %s after %s (%s); the best model, %s, is in %s",
             f"{state.step:,}",
-            _clock(state.seconds),
+            clock(state.seconds),
             state.finished,
-            f"{state.best_step or state.step:,}",
+            f"the mean of {len(state.averaged)} checkpoints" if state.averaged else f"of step {state.best_step:,}",
             self.run,
         )
 
@@ -317,12 +283,13 @@ class Trainer:
         return step > 0 and step % self.config.train.valid_every == 0 and self.state.validated_step != step
 
     def _progress(self) -> float:
-        """The share of the budget that is used, 0 … 1; the last validation belongs to a budget of time."""
+        """The share of the budget that is used, 0 … 1; what comes after the last step belongs to a budget of time."""
         settings, shares = self.config.train, [0.0]
         if settings.max_steps:
             shares.append(self.state.step / settings.max_steps)
         if settings.time:
-            shares.append(self.state.seconds / max(settings.time - 1.1 * self.state.validation_seconds, 1e-9))
+            after = self.state.validation_seconds * (2 if settings.average > 1 else 1)
+            shares.append(self.state.seconds / max(settings.time - 1.1 * after, 1e-9))
         return max(shares)
 
     def _stale(self) -> bool:
@@ -387,24 +354,58 @@ class Trainer:
             state.best_step = state.step
             log.info("step %s: no validation pairs", f"{state.step:,}")
             return
+        found = self._measure()
+        if self._is_better(found):
+            state.best_step, state.averaged, state.stale = state.step, [], 0
+        else:
+            state.stale += 1
+        self._record("valid", **asdict(found), seconds=round(state.seconds, 3))
+        best = ", the best yet" if state.best_step == state.step else ""
+        log.info("step %s, epoch %d, %s: %s%s", f"{state.step:,}", state.epoch + 1, clock(state.seconds), found, best)
+        for sample in found.samples:
+            log.info("    %s → %s", sample["src"], sample["hyp"])
+
+    def _measure(self) -> Validation:
+        """How well the model translates as it is."""
         started = time.monotonic()
         translator = Translator(self.model.eval(), self.data.tokenizer, self.info.longest_src)
         options, batch_tokens = Options.of(self.config.decode), self.config.train.batch_tokens
-        found = validate(translator, pairs, options, self._loss, batch_tokens=batch_tokens)
-        if state.best is None or (found.bleu, -found.loss) > state.best:
-            state.best, state.best_step, state.stale = (found.bleu, -found.loss), state.step, 0
-        else:
-            state.stale += 1
-        state.validation_seconds = time.monotonic() - started
-        state.seconds += state.validation_seconds
-        self._record("valid", **asdict(found), seconds=round(state.seconds, 3))
-        figures = f"valid loss {found.loss:.3f}, BLEU {found.bleu:.1f}, chrF {found.chrf:.1f} (greedy)"
-        best = ", the best yet" if state.best_step == state.step else ""
-        log.info(
-            "step %s, epoch %d, %s: %s%s", f"{state.step:,}", state.epoch + 1, _clock(state.seconds), figures, best
-        )
-        for sample in found.samples:
-            log.info("    %s → %s", sample["src"], sample["hyp"])
+        found = validate(translator, self.data.valid, options, self._loss, batch_tokens=batch_tokens)
+        self.state.validation_seconds = time.monotonic() - started
+        self._count_time()
+        return found
+
+    def _is_better(self, found: Validation) -> bool:
+        """Whether no model before was as good; it is then the one to beat."""
+        figures = (found.bleu, -found.loss)
+        if self.state.best is not None and figures <= self.state.best:
+            return False
+        self.state.best = figures
+        return True
+
+    def _average(self) -> None:
+        """§6.1: the mean of the last checkpoints is the run's model if it translates better than each of them."""
+        state, folder = self.state, self.run / "checkpoints"
+        self.save()
+        before = [step for step in self._scheduled() if step < state.step]
+        steps = [*before[1 - self.config.train.average :], state.step]
+        steps = [step for step in steps if checkpoint.verify(checkpoint.path_of(folder, step)) is None]
+        if len(steps) < 2:
+            return
+        own = {name: tensor.clone() for name, tensor in checkpoint.parameters(self.model).items()}
+        checkpoint.set_parameters(self.model, mean([checkpoint.path_of(folder, step) for step in steps]), folder)
+        found = self._measure()
+        checkpoint.set_parameters(self.model, own, folder)
+        if better := self._is_better(found):
+            state.averaged = steps
+        self._record("average", steps=steps, kept=better, **asdict(found), seconds=round(state.seconds, 3))
+        log.info("the mean of %d checkpoints: %s: %s", len(steps), found, "kept" if better else "not better")
+
+    def _count_time(self) -> None:
+        """Add to the time used what has passed since this was last asked."""
+        now = time.monotonic()
+        self.state.seconds += now - self.counted
+        self.counted = now
 
     def _describe(self) -> None:
         count = sum(p.numel() for p in self.model.parameters())
@@ -424,9 +425,3 @@ def _key(seed: int, purpose: str, *numbers: int) -> int:
     """A seed for one draw: a function of what it is for, so that no history need be kept."""
     text = ":".join(map(str, (seed, purpose, *numbers)))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "little")
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -27,6 +27,9 @@ class Validation:
     samples: list[dict[str, str]]
     """`src`, `ref` and `hyp` of the first, the middle and the last pair."""
 
+    def __str__(self) -> str:
+        return f"valid loss {self.loss:.3f}, BLEU {self.bleu:.1f}, chrF {self.chrf:.1f} (greedy)"
+
 
 def validate(
     translator: Translator, pairs: list[Pair], options: Options, batch_loss: BatchLoss, *, batch_tokens: int

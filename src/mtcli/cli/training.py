@@ -1,6 +1,7 @@
-"""`mtcli train`."""
+"""`mtcli train` and `mtcli average`."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -86,3 +87,22 @@ def _remember(run: Path) -> None:
     aside.unlink(missing_ok=True)
     aside.symlink_to(os.path.relpath(run.resolve(), LATEST.parent.resolve()))
     aside.replace(LATEST)
+
+
+def average(
+    run: Annotated[Path, typer.Argument(metavar="[RUN]", help="A run folder; the last one trained.")] = LATEST,
+    n: Annotated[int, typer.Option("-n", min=1, help="How many checkpoints.")] = 5,
+    best: Annotated[
+        bool, typer.Option("--best/--last", help="Those with the highest validation BLEU; the newest.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="The model folder to write; RUN-average.")
+    ] = None,
+) -> None:
+    """Average checkpoints of a run (§6.1) into a model of its own. Training does so at its end where it helps."""
+    from mtcli.average import average_run
+
+    run = run.resolve() if run.is_symlink() else run
+    out = output or run.with_name(f"{run.name}-average")
+    steps = average_run(run, out, n, best=best)
+    print(f"the mean of the steps {', '.join(f'{step:,}' for step in steps)} is in {out}", file=sys.stderr)

@@ -1,0 +1,90 @@
+"""Averaging of checkpoints (§6.1): the mean of the weights of several moments of one training run."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from mtcli import checkpoint
+from mtcli.checkpoint import ModelInfo, Tensors
+from mtcli.errors import ModelError, UsageError
+
+
+def mean(paths: Sequence[Path]) -> Tensors:
+    """The mean of models of one shape, summed in float64.
+
+    Args:
+        paths: Folders with a `model.safetensors`, at least one.
+
+    Raises:
+        ModelError: A file is missing or damaged, or holds a model of another shape.
+    """
+    first, _ = checkpoint.read_tensors(paths[0] / "model.safetensors")
+    total = {name: t.double() for name, t in first.items()}
+    for path in paths[1:]:
+        tensors, _ = checkpoint.read_tensors(path / "model.safetensors")
+        checkpoint.check_parameters(first, tensors, path)
+        for name, t in tensors.items():
+            total[name] += t
+    return {name: (t / len(paths)).to(first[name].dtype) for name, t in total.items()}
+
+
+def average_run(run: Path, out: Path, n: int, *, best: bool = False) -> list[int]:
+    """Average checkpoints of a run into a model folder that `translate`, `eval` and `--init` take.
+
+    Args:
+        run: The run folder.
+        out: A new folder, or one that this wrote before.
+        n: How many checkpoints.
+        best: Those with the highest BLEU on the validation pairs; else the newest.
+
+    Returns:
+        The steps averaged, in order.
+
+    Raises:
+        ModelError: There are not so many whole checkpoints, or they do not fit together.
+        UsageError: `out` holds something else.
+        StorageError: `out` cannot be written.
+    """
+    folders = {checkpoint.step_of(p): p for p in checkpoint.steps(run / "checkpoints") if not checkpoint.verify(p)}
+    candidates = sorted(folders)
+    if best:
+        scores = _valid_bleu(run / "metrics.jsonl")
+        candidates = sorted((step for step in candidates if step in scores), key=lambda step: (scores[step], step))
+    if len(candidates) < n:
+        kind = "validated, whole checkpoints" if best else "whole checkpoints"
+        raise ModelError(f"{run}: has {len(candidates)} {kind}, not {n}; train with a larger --set train.keep")
+    chosen = sorted(candidates[-n:])
+    if out.exists() and (not out.is_dir() or {p.name for p in out.iterdir()} - set(_WRITTEN)):
+        raise UsageError(f"{out}: holds something else; choose another --output")
+    _, info, tokenizer = checkpoint.load_model(folders[chosen[-1]])
+    tensors = mean([folders[step] for step in chosen])
+    with checkpoint.storage_errors(out):
+        (out / "data").mkdir(parents=True, exist_ok=True)
+        for name in ("valid.jsonl", "test.jsonl"):
+            if (run / "data" / name).exists():
+                shutil.copyfile(run / "data" / name, out / "data" / name)
+    checkpoint.replace_file(out / "tokenizer.json", tokenizer.to_json().encode())
+    checkpoint.replace_file(out / "model.safetensors", averaged_bytes(tensors, info, chosen))
+    return chosen
+
+
+_WRITTEN = ("data", "model.safetensors", "tokenizer.json")
+
+
+def averaged_bytes(tensors: Tensors, info: ModelInfo, steps: Sequence[int]) -> bytes:
+    """The content of a `model.safetensors` with the mean of these steps."""
+    return checkpoint.model_bytes(tensors, info.model_copy(update={"step": steps[-1], "averaged": tuple(steps)}))
+
+
+def _valid_bleu(path: Path) -> dict[int, float]:
+    """BLEU by step of the validations in `metrics.jsonl`.
+
+    Raises:
+        ModelError: The file is missing or damaged.
+    """
+    try:
+        events = [json.loads(line) for line in path.read_bytes().splitlines()]
+        return {e["step"]: e["bleu"] for e in events if e["event"] == "valid"}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ModelError(f"{path}: cannot be read ({error}); use --last") from None

@@ -1,0 +1,142 @@
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from mtcli import checkpoint
+from mtcli.average import average_run, mean
+from mtcli.checkpoint import load_model, parameters, path_of, read_tensors
+from mtcli.errors import ModelError, UsageError
+
+Train = Callable[..., Path]
+
+
+def events(run: Path, kind: str) -> list[dict[str, object]]:
+    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [event for event in found if event["event"] == kind]
+
+
+def weights(folder: Path) -> checkpoint.Tensors:
+    return read_tensors(folder / "model.safetensors")[0]
+
+
+def test_the_mean_is_that_of_the_paper(toy_run: Path) -> None:
+    paths = checkpoint.steps(toy_run / "checkpoints")
+    found = mean(paths)
+    for name, tensor in found.items():
+        expected = torch.stack([weights(path)[name].double() for path in paths]).mean(dim=0).float()
+        torch.testing.assert_close(tensor, expected, rtol=1e-7, atol=0)
+        assert tensor.dtype == weights(paths[0])[name].dtype
+    for name, tensor in mean(paths[:1]).items():
+        assert torch.equal(tensor, weights(paths[0])[name])
+
+
+@pytest.mark.parametrize("best", [False, True])
+def test_average_run_makes_a_model(toy_run: Path, tmp_path: Path, best: bool) -> None:
+    n = 2
+    steps = average_run(toy_run, tmp_path / "out", n, best=best)
+    if best:
+        ranked = sorted(events(toy_run, "valid"), key=lambda e: (e["bleu"], e["step"]))
+        assert steps == sorted(e["step"] for e in ranked[-n:])
+    else:
+        assert steps == [15, 20]
+    model, info, _ = load_model(tmp_path / "out")
+    assert info.averaged == tuple(steps)
+    assert info.step == steps[-1]
+    expected = mean([path_of(toy_run / "checkpoints", step) for step in steps])
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in parameters(model).items())
+    assert average_run(toy_run, tmp_path / "out", n, best=best) == steps  # what it wrote it may write again
+
+
+def test_average_run_refuses(toy_run: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="whole checkpoints, not 50"):
+        average_run(toy_run, tmp_path / "out", 50)
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("dear")
+    with pytest.raises(UsageError, match="holds something else"):
+        average_run(toy_run, tmp_path / "mine", 2)
+
+
+def test_the_command_writes_a_model_that_eval_takes(toy_run: Path, tmp_path: Path) -> None:
+    def call(*arguments: object) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "-m", "mtcli", *map(str, arguments)]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        return subprocess.run(line, capture_output=True, text=True, cwd=tmp_path, check=True, env=environment)
+
+    done = call("average", toy_run, "-n", 2, "-o", "mean")
+    assert done.stdout == ""
+    assert "15, 20 is in mean" in done.stderr
+    assert call("eval", "--model", "mean", "--bleu", "-b", 1).stdout.startswith("BLEU = ")
+
+
+@pytest.fixture
+def scored(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Decide what the mean scores, since a toy's BLEU says nothing."""
+    from dataclasses import replace
+
+    from mtcli import train
+    from mtcli.validation import Validation, validate
+
+    averaging = train.Trainer._average
+    gain: list[float] = []
+    inside: list[bool] = []
+
+    def average(self: train.Trainer) -> None:
+        inside.append(True)
+        averaging(self)
+        inside.clear()
+
+    def measured(*arguments: object, **options: object) -> Validation:
+        found = validate(*arguments, **options)  # type: ignore[arg-type]
+        return replace(found, bleu=50.0 + (gain[-1] if inside else 0.0))
+
+    monkeypatch.setattr(train.Trainer, "_average", average)
+    monkeypatch.setattr(train, "validate", measured)
+    return gain.append
+
+
+def test_a_better_mean_is_published_and_a_longer_run_must_beat_it(
+    train_toy: Train, tmp_path: Path, scored: Callable[[float], None]
+) -> None:
+    scored(+1.0)
+    settings = ["train.average=3", "train.keep=1"]
+    run = train_toy(tmp_path / "run", "train.max_steps=22", *settings)
+    (event,) = events(run, "average")
+    assert event["steps"] == [15, 20, 22]
+    assert event["kept"] is True
+    expected = mean([path_of(run / "checkpoints", step) for step in (15, 20, 22)])
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in weights(run).items())
+    assert load_model(run)[1].averaged == (15, 20, 22)
+    last = weights(path_of(run / "checkpoints", 22))
+    assert any(not torch.equal(last[name], tensor) for name, tensor in expected.items())  # not the mean goes on
+
+    (run / "model.safetensors").unlink()  # as if killed just before it was published
+    train_toy(run, "train.max_steps=22", *settings)
+    assert load_model(run)[1].averaged == (15, 20, 22)
+
+    before = (run / "model.safetensors").read_bytes()
+    scored(-1.0)
+    train_toy(run, "train.max_steps=44", *settings)
+    assert events(run, "average")[-1]["kept"] is False
+    assert (run / "model.safetensors").read_bytes() == before
+    train_toy(run, "train.max_steps=44", *settings)
+    assert (run / "model.safetensors").read_bytes() == before
+
+
+def test_a_worse_mean_is_not_published(train_toy: Train, tmp_path: Path, scored: Callable[[float], None]) -> None:
+    scored(-1.0)
+    run = train_toy(tmp_path / "run", "train.max_steps=20", "train.average=3")
+    assert events(run, "average")[-1]["kept"] is False
+    assert load_model(run)[1].averaged == ()
+    assert events(run, "end")[-1]["averaged"] == []
+
+
+def test_one_checkpoint_is_not_averaged(train_toy: Train, tmp_path: Path) -> None:
+    run = train_toy(tmp_path / "run", "train.max_steps=10", "train.average=1")
+    assert events(run, "average") == []
