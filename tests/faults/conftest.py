@@ -7,15 +7,16 @@ full counts; in the default suite the same tests run with a few faults each.
 import math
 import random
 import re
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
+from conftest import toy_pairs, write_tsv
 
-sys.path.insert(0, str(Path(__file__).parent))
+pytest.register_assert_rewrite("faults.harness")
+
+from faults.harness import Job, run_alone, start  # noqa: E402 - with its assertions rewritten
 
 FULL = 300
 """Kills of a full run, to which all other counts are related."""
@@ -75,6 +76,20 @@ def count(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
 def rng(request: pytest.FixtureRequest) -> random.Random:
     """Random numbers that are the same at every run of this test."""
     return random.Random(request.node.name)
+
+
+@pytest.fixture(scope="session")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """A small training, and its clean end."""
+    folder = tmp_path_factory.mktemp("job")
+    pairs = toy_pairs(200)
+    for name, part in {"train": pairs[:180], "valid": pairs[180:190], "test": pairs[190:]}.items():
+        write_tsv(folder / f"{name}.tsv", part)
+    job = Job(folder, folder / "clean")
+    server = start("--version")  # which takes seconds at its first child
+    done = run_alone(*job.command(job.clean), cwd=folder)
+    assert (server.wait().code, done.code) == (0, 0), done.err
+    return job
 
 
 @pytest.hookimpl(wrapper=True)

@@ -5,6 +5,8 @@ own in all else, and gets real signals. What a fault needs inside it (a signal t
 limit on its memory) is set up there, on this side of the product: mtcli itself has no hooks.
 """
 
+import hashlib
+import json
 import multiprocessing
 import os
 import shutil
@@ -20,23 +22,39 @@ from typing import Any
 
 import pytest
 
-SETTINGS = [
-    "model.d_model=16",
-    "model.d_ff=32",
-    "model.num_heads=2",
-    "model.num_encoder_layers=1",
-    "model.num_decoder_layers=1",
-    "model.dropout=0.2",
-    "train.batch_tokens=128",
-    "train.accumulate=2",
-    "train.warmup_steps=10",
-    "train.valid_every=10",
-    "train.save_every=4",
-    "train.keep=2",
-    "tokenizer.vocab_size=320",
-]
+SETTINGS = {
+    "model.d_model": 16,
+    "model.d_ff": 32,
+    "model.num_heads": 2,
+    "model.num_encoder_layers": 1,
+    "model.num_decoder_layers": 1,
+    "model.dropout": 0.2,
+    "train.batch_tokens": 128,
+    "train.accumulate": 2,
+    "train.lr": 0.05,
+    "train.warmup_steps": 10,
+    "train.valid_every": 10,
+    "train.save_every": 4,
+    "train.keep": 2,
+    "train.average": 3,
+    "train.patience": 2,
+    "train.seed": 9,
+    "tokenizer.vocab_size": 320,
+    "decode.max_extra": 2,
+}
+"""With these the run ends early, at step 50, and publishes a mean of checkpoints."""
 
-_PRELOADED = ["pytest", "torch", "sacrebleu", "pyarrow", "tokenizers", "safetensors.torch", "typer", "hypothesis"]
+_PRELOADED = [
+    "pytest",
+    "torch",
+    "torch._dynamo",
+    "sacrebleu",
+    "pyarrow",
+    "tokenizers",
+    "safetensors.torch",
+    "typer",
+    "hypothesis",
+]
 _PRELOADED += [f"mtcli.{name}" for name in ("cli", "train", "evaluate", "translate", "explain_page")]
 
 forks = multiprocessing.get_context("forkserver")
@@ -131,7 +149,7 @@ def _run(
     for number, path in ((1, stdout or folder / "out"), (2, folder / "err")):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), number)
     os.dup2(os.open(stdin, os.O_RDONLY), 0)
-    sys.stdin = open(0, closefd=False)  # noqa: PTH123, SIM115 - a descriptor, for the life of the process
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - a descriptor, for the life of the process
     for name in (signal.SIGINT, signal.SIGPIPE):  # as a shell starts it
         signal.signal(name, {signal.SIGINT: signal.default_int_handler}.get(name, signal.SIG_IGN))
     os.chdir(cwd or folder)
@@ -141,6 +159,82 @@ def _run(
     for prepare in within:
         prepare()
     main()
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training of a toy, and what comes of it when nothing happens."""
+
+    folder: Path
+    clean: Path
+    """The run folder of an uninterrupted run, in an ordinary process."""
+
+    def command(self, out: Path, *more: str, **settings: Any) -> list[str]:
+        """The arguments of `mtcli`; settings override, `train__lr=1`."""
+        values = SETTINGS | {name.replace("__", "."): value for name, value in settings.items()}
+        sets = [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
+        files = [
+            word for name in ("train", "valid", "test") for word in (f"--{name}", str(self.folder / f"{name}.tsv"))
+        ]
+        return ["train", *files, "--src", "en", "--tgt", "xx", "--max-steps", "60", *sets, "--out", str(out), *more]
+
+    def is_done(self, out: Path, resumed_at: int | None = None) -> None:
+        """Assert that the same command again ends as the clean run did; with 0, and from that step."""
+        done = run(*self.command(out))
+        assert done.code == 0, done.err
+        if resumed_at:
+            assert f"resuming at step {resumed_at}\n" in done.err
+        ended, wanted = outcome(out), outcome(self.clean)
+        assert not {
+            name: (ended.get(name), wanted.get(name)) for name in ended | wanted if ended.get(name) != wanted.get(name)
+        }
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    """Everything that a run left behind, clock readings aside."""
+
+    def untimed(values: dict[str, Any]) -> dict[str, Any]:
+        clocks = ("seconds", "validation_seconds", "metrics_bytes")  # a line is as long as its seconds are
+        return {name: value for name, value in values.items() if name not in clocks}
+
+    found: dict[str, Any] = {}
+    for path in (p for p in folder.rglob("*") if p.is_file() and p.name != ".lock"):
+        name = str(path.relative_to(folder))
+        if path.name == "state.json":
+            found[name] = untimed(json.loads(path.read_bytes()))
+        elif path.name == "manifest.json":
+            found[name] = {n: facts for n, facts in json.loads(path.read_bytes()).items() if n != "state.json"}
+        elif path.name == "info.json":
+            facts = json.loads(path.read_bytes())
+            found[name] = {n: (f["size"], f["sha256"]) for part in ("inputs", "files") for n, f in facts[part].items()}
+            found[name] |= {n: facts[n] for n in ("settings", "weights", "counts")}
+        elif path.name == "metrics.jsonl":
+            found[name] = [untimed(json.loads(line)) for line in path.read_bytes().splitlines()]
+        else:
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file by name."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != ".lock"}
+
+
+def is_whole(checkpoint: Path) -> bool:
+    """Whether a checkpoint agrees with its manifest; not by mtcli's own code."""
+    try:
+        manifest = json.loads((checkpoint / "manifest.json").read_bytes())
+        return set(manifest) | {"manifest.json"} == {p.name for p in checkpoint.iterdir()} and all(
+            hashlib.sha256((checkpoint / name).read_bytes()).hexdigest() == facts["sha256"]
+            for name, facts in manifest.items()
+        )
+    except (OSError, ValueError):
+        return False
+
+
+def whole(out: Path) -> list[int]:
+    """Steps of the whole checkpoints of a run, oldest first."""
+    return sorted(int(p.name[5:]) for p in out.glob("checkpoints/step-*") if is_whole(p))
 
 
 def limit(resource: int, value: int) -> None:

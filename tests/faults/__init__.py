@@ -1,0 +1,1 @@
+"""Faults injected into real processes: `scripts/faults` runs them all."""

@@ -1,0 +1,105 @@
+"""The points at which a process changes its files, seen from inside it: to list them, or to be struck at one.
+
+A point is named by the call and the path in the run folder, with N for a checkpoint's number: `fsync
+checkpoints/.tmp-step-N/state.json`. A write is done in two halves, with the point `tear` between them.
+"""
+
+import builtins
+import importlib
+import io
+import os
+import re
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+CALLS = ("fsync", "rename", "replace", "unlink", "remove", "mkdir", "rmdir", "ftruncate", "symlink", "link", "write")
+"""Of `os`; files opened for writing are watched besides."""
+
+
+def strike(folder: Path, point: str | None, nth: int, *signals: int) -> None:
+    """Make this process send itself signals at the nth time that it comes to a point (None: to any) of a folder."""
+    seen = 0
+
+    def note(name: str) -> None:
+        nonlocal seen
+        seen += point in (None, name)
+        if seen == nth and point in (None, name):
+            for number in signals or (signal.SIGKILL,):
+                os.kill(os.getpid(), number)
+
+    watch(folder, note)
+
+
+def strike_in(function: str, nth: int, *signals: int) -> None:
+    """The same at the nth call of a function, `module:name` or `module:Class.name`."""
+    module, _, name = function.partition(":")
+    place: Any = importlib.import_module(module)
+    *outer, name = name.split(".")
+    for part in outer:
+        place = getattr(place, part)
+    real, calls = getattr(place, name), Counter[str]()
+
+    def call(*args: Any, **options: Any) -> Any:
+        calls[name] += 1
+        if calls[name] == nth:
+            for number in signals or (signal.SIGKILL,):
+                os.kill(os.getpid(), number)
+        return real(*args, **options)
+
+    setattr(place, name, call)
+
+
+def record(folder: Path, log: Path) -> None:
+    """List the points that this process comes to, a line each."""
+    descriptor, write = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), os.write
+    watch(folder, lambda name: write(descriptor, f"{name}\n".encode()) and None)
+
+
+def watch(folder: Path, note: Callable[[str], None]) -> None:
+    """Tell `note` of each point of a folder before it is passed."""
+
+    def within(path: Any, base: int | None = None) -> str | None:
+        full = Path(f"/proc/self/fd/{path}").readlink() if isinstance(path, int) else Path(os.fsdecode(path)).absolute()
+        if base is not None:
+            full = Path(f"/proc/self/fd/{base}").readlink() / os.fsdecode(path)
+        return re.sub(r"\d{8,}", "N", str(full.relative_to(folder))) if full.is_relative_to(folder) else None
+
+    def watch_call(name: str) -> None:
+        real = getattr(os, name)
+
+        def call(first: Any, *rest: Any, **options: Any) -> Any:
+            if (path := within(first, options.get("dir_fd"))) is not None:
+                to = f" {within(rest[0])}" if name in ("rename", "replace") else ""
+                note(f"{name} {path}{to}")
+            return real(first, *rest, **options)
+
+        setattr(os, name, call)
+
+    class Raw(io.FileIO):
+        def write(self, data: Any) -> int:
+            data, path = memoryview(data).cast("B"), within(self.name)
+            note(f"write {path}")
+            written = super().write(data[: len(data) // 2])
+            note(f"tear {path}")
+            return written + super().write(data[written:])
+
+        def truncate(self, size: int | None = None) -> int:
+            note(f"truncate {within(self.name)}")
+            return super().truncate(size)
+
+    real_open = io.open
+
+    def open_file(file: Any, mode: str = "r", buffering: int = -1, *rest: Any, **options: Any) -> Any:
+        if isinstance(file, int) or not set(mode) & set("wax+") or (path := within(file)) is None:
+            return real_open(file, mode, buffering, *rest, **options)
+        note(f"open {path}")
+        raw = Raw(file, mode.replace("b", "").replace("t", ""))
+        buffered = io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
+        return buffered if "b" in mode else io.TextIOWrapper(buffered, *rest, **options)
+
+    for name in CALLS:
+        watch_call(name)
+    io.open = builtins.open = open_file
