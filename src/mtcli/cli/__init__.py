@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from mtcli.cli import models, scoring, text, training, translating
+from mtcli.cli import models, scoring, serving, text, training, translating
 from mtcli.errors import MtcliError
 
 app = typer.Typer(
@@ -75,4 +75,5 @@ app.command("eval")(scoring.evaluate)
 app.command()(translating.explain)
 app.command()(training.average)
 app.command()(models.export)
+app.command()(serving.serve)
 app.add_typer(text.tokenizer_app, name="tokenizer")

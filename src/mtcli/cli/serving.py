@@ -1,0 +1,59 @@
+"""`mtcli serve`."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from mtcli.cli.options import LATEST, DeviceOption, ModelOption
+from mtcli.errors import UsageError
+
+LIMITS = "Limits"
+
+
+def serve(
+    model: ModelOption = LATEST,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0: on every network.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 5000,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="MTCLI_API_KEY", metavar="KEY", help="Without it, nothing is translated.")
+    ] = None,
+    max_body: Annotated[
+        int, typer.Option(min=1, metavar="BYTES", help="Of a request.", rich_help_panel=LIMITS)
+    ] = 1_000_000,
+    max_lines: Annotated[int, typer.Option(min=1, metavar="N", help="Of a request.", rich_help_panel=LIMITS)] = 500,
+    max_pieces: Annotated[int, typer.Option(min=1, metavar="N", help="Of a line.", rich_help_panel=LIMITS)] = 512,
+    max_waiting: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Lines that wait for the model.", rich_help_panel=LIMITS)
+    ] = 2_000,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            min=0.1, metavar="SECONDS", help="For a request to arrive, then to be answered.", rich_help_panel=LIMITS
+        ),
+    ] = 60.0,
+    device: DeviceOption = "auto",
+) -> None:
+    """Translate over HTTP: a page to type in, and the LibreTranslate API for programs. Needs the extra `serve`."""
+    try:
+        from mtcli.serve.app import Limits, create_app
+        from mtcli.serve.connection import listen, server
+    except ModuleNotFoundError as error:
+        if error.name not in ("fastapi", "uvicorn", "h11", "starlette"):
+            raise
+        raise UsageError(f"{error.name} is not installed; `pip install 'mtcli[serve]'` installs it") from None
+    from mtcli.checkpoint import load_model
+    from mtcli.distributed import pick_device
+    from mtcli.translate import Translator
+    from mtcli.translation import Options
+
+    loaded, info, tokenizer = load_model(model)
+    translator = Translator(loaded.to(pick_device(device)), tokenizer, info.longest_src)
+    limits = Limits(max_body, max_lines, max_pieces, max_waiting, timeout)
+    app = create_app(translator, Options.of(info.decode), (info.src, info.tgt), limits, api_key)
+    listening = listen(host, port)
+    where = f"[{host}]" if ":" in host else host
+    print(f"{info.src} → {info.tgt} at http://{where}:{listening.getsockname()[1]}/ (Ctrl-C ends it)", file=sys.stderr)
+    server(app, timeout).run(sockets=[listening])

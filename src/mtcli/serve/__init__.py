@@ -1,0 +1,16 @@
+"""A model over HTTP: the LibreTranslate API for programs, a page for people.
+
+    POST /translate      q (a text, or a list of them), source, target, format, alternatives, api_key, as JSON or as a
+                         form; answers {"translatedText": …}, with "alternatives" and "detectedLanguage" where asked
+    GET  /languages      the one pair there is
+    POST /detect         refused with 501: a model of one source language knows no other
+    GET  /health         {"status": "ok"} while the model's thread lives
+    GET  /               the page
+    POST /api/translate  the same request; answers what the page shows, a record for each line of each text:
+                         {"lines": [{"source": …, "candidates": [{"text", "log_prob", "score", "alignment"}, …]}, …]},
+                         best first, log P(y | x) in nats, the alignment as pairs of source word and target word,
+                         counted from 0 between whitespace
+
+An error is {"error": "what and why"}: 400 what cannot be understood or translated, 403 no or a wrong key, 408 a request
+that takes too long to arrive, 413 too much of it, 415 another encoding, 503 more work than fits (with Retry-After).
+"""

@@ -1,0 +1,262 @@
+"""The requests of `mtcli serve`, and their answers."""
+
+import asyncio
+import hmac
+import logging
+from base64 import b64encode
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from importlib.resources import files
+from json import dumps
+from typing import Annotated, Any
+from urllib.parse import parse_qs
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.responses import HTMLResponse, JSONResponse
+from pydantic import BaseModel, Field, ValidationError
+from starlette.exceptions import HTTPException
+
+from mtcli.errors import MtcliError
+from mtcli.serve.batcher import Batcher, FullError
+from mtcli.translation import LineTranslator, Options, Translation
+
+log = logging.getLogger(__name__)
+
+MOST_ALTERNATIVES = 9
+
+CODES = (
+    "ar Arabic, bg Bulgarian, bn Bengali, ca Catalan, cs Czech, da Danish, de German, el Greek, en English, es "
+    "Spanish, et Estonian, eu Basque, fa Persian, fi Finnish, fr French, ga Irish, gl Galician, he Hebrew, hi Hindi, "
+    "hr Croatian, hu Hungarian, id Indonesian, it Italian, ja Japanese, ko Korean, lt Lithuanian, lv Latvian, nl "
+    "Dutch, pl Polish, pt Portuguese, ro Romanian, ru Russian, sk Slovak, sl Slovenian, sq Albanian, sr Serbian, sv "
+    "Swedish, th Thai, tr Turkish, uk Ukrainian, ur Urdu, vi Vietnamese, zh Chinese"
+)
+NAMES = dict(code.split() for code in CODES.split(", "))
+"""What `/languages` calls a code; another is called by itself."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a request may ask for."""
+
+    body: int = 1_000_000
+    """Bytes of a request."""
+    lines: int = 500
+    """Lines of a request, over all its texts."""
+    pieces: int = 512
+    """Pieces of a line."""
+    waiting: int = 2_000
+    """Lines that wait for the model; while there are so many, requests are turned away."""
+    seconds: float = 60.0
+    """That a request may take to arrive, and then to be answered."""
+
+
+class Ask(BaseModel):
+    """A request for translation; other fields are ignored, as LibreTranslate's clients expect."""
+
+    q: str | list[str]
+    source: str = "auto"
+    target: str = ""
+    """None: the one there is."""
+    format: str = "text"
+    alternatives: int = Field(default=0, ge=0, le=MOST_ALTERNATIVES)
+    api_key: str = ""
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """The lines of each text."""
+        texts = [self.q] if isinstance(self.q, str) else self.q
+        return [[line.removesuffix("\r") for line in text.split("\n")] for text in texts]
+
+
+def create_app(
+    translator: LineTranslator,
+    options: Options,
+    languages: tuple[str, str],
+    limits: Limits | None = None,
+    api_key: str | None = None,
+) -> FastAPI:
+    """The application.
+
+    Args:
+        translator: Is used by one thread.
+        options: How to search; `n_best` and `alignments` are the request's.
+        languages: Codes of source and target.
+        limits: What a request may ask for.
+        api_key: Without it, nothing is translated; None: it is not asked for.
+    """
+    src, tgt = languages
+    limits = limits or Limits()
+    batcher = Batcher(translator, limits.waiting)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        batcher.close()
+
+    app = FastAPI(title="mtcli", lifespan=lifespan, openapi_url=None)
+
+    @app.exception_handler(HTTPException)
+    async def refuse(request: Request, error: HTTPException) -> JSONResponse:
+        return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+    async def asked(request: Request) -> Ask:
+        ask = _parse(request.headers.get("content-type", ""), await _body(request, limits))
+        if api_key is not None and not hmac.compare_digest(ask.api_key.encode(), api_key.encode()):
+            raise HTTPException(403, "wrong api_key" if ask.api_key else "this server asks for an api_key")
+        if ask.source not in (src, "auto") or ask.target not in (tgt, ""):
+            raise HTTPException(400, f"no model for {ask.source} → {ask.target}; there is one for {src} → {tgt}")
+        if ask.format != "text":
+            raise HTTPException(400, f"format {ask.format}: only text can be translated")
+        return ask
+
+    async def translated(request: Request, ask: Ask, *, alignments: bool) -> list[Translation]:
+        lines = [line for text in ask.texts for line in text]
+        _check_size(lines, translator, limits)
+        n_best = ask.alternatives + 1
+        changed = replace(options, n_best=n_best, beam_size=max(n_best, options.beam_size), alignments=alignments)
+        try:
+            return await _answer(request, batcher.submit(lines, changed), limits.seconds)
+        except FullError:
+            raise HTTPException(503, "too many lines are waiting; try again soon", {"Retry-After": "1"}) from None
+        except MtcliError as error:
+            raise HTTPException(400, str(error)) from None
+        except (HTTPException, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            log.error("a request failed: %s: %s", type(error).__name__, error)
+            raise HTTPException(500, "the translation failed; the server's log says why") from None
+
+    Asked = Annotated[Ask, Depends(asked)]
+
+    @app.post("/translate")
+    async def translate(request: Request, ask: Asked) -> dict[str, Any]:
+        found = iter(await translated(request, ask, alignments=False))
+        texts = [[next(found) for _ in text] for text in ask.texts]
+        ranked = [[_joined(text, rank) for rank in range(ask.alternatives + 1)] for text in texts]
+        one = isinstance(ask.q, str)
+        answer: dict[str, Any] = {"translatedText": ranked[0][0] if one else [best for best, *_ in ranked]}
+        if ask.alternatives:
+            answer["alternatives"] = ranked[0][1:] if one else [others for _, *others in ranked]
+        if ask.source == "auto":  # clients read it, and a confidence of 0 claims nothing
+            guess = {"language": src, "confidence": 0.0}
+            answer["detectedLanguage"] = guess if one else [guess] * len(texts)
+        return answer
+
+    @app.post("/api/translate")
+    async def translate_in_full(request: Request, ask: Asked) -> dict[str, Any]:
+        return {"lines": await translated(request, ask, alignments=True)}
+
+    @app.get("/languages")
+    async def pairs() -> list[dict[str, Any]]:
+        return [
+            {"code": code, "name": NAMES.get(code, code), "targets": [tgt] if code == src else []} for code in languages
+        ]
+
+    @app.post("/detect")
+    async def detect() -> None:
+        raise HTTPException(501, f"this server has one model, {src} → {tgt}, and cannot tell languages apart")
+
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        if not batcher.alive:
+            raise HTTPException(500, "the translating thread has ended; restart the server")
+        return {"status": "ok"}
+
+    html, policy = _page(src, tgt)
+
+    @app.get("/")
+    async def page() -> HTMLResponse:
+        return HTMLResponse(html, headers={"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"})
+
+    return app
+
+
+async def _body(request: Request, limits: Limits) -> bytes:
+    """The body, unless it is too large (by what it says of itself, or by what arrives) or too slow."""
+    found = bytearray()
+    too_large = HTTPException(413, f"the request is larger than {limits.body:,} bytes; send the text in parts")
+    if int(request.headers.get("content-length", 0)) > limits.body:
+        raise too_large
+    try:
+        async with asyncio.timeout(limits.seconds):
+            async for chunk in request.stream():
+                found += chunk
+                if len(found) > limits.body:
+                    raise too_large
+    except TimeoutError:
+        raise HTTPException(408, f"the request did not arrive within {limits.seconds:g} seconds") from None
+    return bytes(found)
+
+
+def _parse(content_type: str, body: bytes) -> Ask:
+    """A request from JSON or from a form."""
+    try:
+        match content_type.partition(";")[0].strip().lower():
+            case "application/json":
+                return Ask.model_validate_json(body)
+            case "application/x-www-form-urlencoded":
+                fields = parse_qs(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=1000)
+                return Ask.model_validate({name: v[0] if len(v) == 1 else v for name, v in fields.items()})
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(map(str, problem["loc"][:1])) or "the request"
+        raise HTTPException(400, f"{where}: {problem['msg']}") from None
+    except ValueError as error:
+        raise HTTPException(400, f"the request is no form: {error}") from None
+    raise HTTPException(415, "send application/json or application/x-www-form-urlencoded")
+
+
+def _check_size(lines: Sequence[str], translator: LineTranslator, limits: Limits) -> None:
+    if len(lines) > limits.lines:
+        raise HTTPException(413, f"{len(lines)} lines; this server takes {limits.lines} at a time")
+    for number, line in enumerate(lines, 1):
+        if len(line.encode()) < limits.pieces:  # a piece is a byte at least
+            continue
+        pieces = len(translator.tokenizer.encode_src([line])[0])
+        if pieces > limits.pieces:
+            raise HTTPException(413, f"line {number} has {pieces} pieces; this server takes {limits.pieces} in a line")
+
+
+async def _answer(request: Request, submitted: Sequence[Future[Translation]], seconds: float) -> list[Translation]:
+    """The translations, or a refusal when they take too long; they are called off when the client has left."""
+    work = asyncio.gather(*map(asyncio.wrap_future, submitted))
+    left = asyncio.ensure_future(_left(request))
+    either: set[asyncio.Future[Any]] = {work, left}
+    try:
+        await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            return work.result()
+    finally:
+        left.cancel()
+        work.cancel()
+    raise HTTPException(503, f"not translated within {seconds:g} seconds; try again later", {"Retry-After": "10"})
+
+
+async def _left(request: Request) -> None:
+    """Until the client closes the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _joined(lines: Sequence[Translation], rank: int) -> str:
+    """The translations of this rank, line by line; where a line has fewer, its last."""
+    return "\n".join(line.candidates[min(rank, len(line.candidates) - 1)].text for line in lines)
+
+
+def _page(src: str, tgt: str) -> tuple[str, str]:
+    """The page, and the policy that lets it run its own script and style, ask this server, and nothing else."""
+    data = dumps({"src": src, "tgt": tgt}).replace("<", "\\u003c")
+    html = files("mtcli").joinpath("pages/serve.html").read_text(encoding="utf-8").replace("/*DATA*/null", data, 1)
+
+    def digest(tag: str) -> str:
+        inside = html.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]
+        return f"'sha256-{b64encode(sha256(inside.encode()).digest()).decode()}'"
+
+    return html, (
+        f"default-src 'none'; script-src {digest('script')}; style-src {digest('style')}; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
