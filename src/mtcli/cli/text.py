@@ -1,4 +1,4 @@
-"""`mtcli tokenizer`: the commands that look at text without a model."""
+"""`mtcli tokenizer` and `mtcli data`: the commands that look at text without a model."""
 
 import sys
 from collections.abc import Iterator
@@ -8,9 +8,19 @@ from typing import Annotated, Any
 import typer
 
 from mtcli.cli.options import LATEST, ModelOption, ReplaceOption
-from mtcli.errors import DataError
+from mtcli.errors import DataError, UsageError
 
 tokenizer_app = typer.Typer(no_args_is_help=True, help="Train a tokenizer, or look at what one does.")
+data_app = typer.Typer(no_args_is_help=True, help="Find what is wrong with sentence pairs, and take it out.")
+
+PATH_HELP = "Pairs, in any form that `mtcli train --train` takes."
+SrcOption = Annotated[str, typer.Option(help="Source language, as files and columns name it.")]
+TgtOption = Annotated[str, typer.Option(help="Target language.")]
+SwapOption = Annotated[bool, typer.Option("--swap", help="Turn the two sides round.")]
+ValidOption = Annotated[str | None, typer.Option(metavar="PATH", help="Pairs whose sources must not be in these.")]
+TestOption = Annotated[str | None, typer.Option(metavar="PATH", help="The same.")]
+LengthOption = Annotated[int, typer.Option(min=1, help="Characters of a side; a Chinese one counts as three.")]
+RatioOption = Annotated[float, typer.Option(min=1.0, help="Longer side to shorter, past 25 characters.")]
 
 
 @tokenizer_app.command("train")
@@ -77,3 +87,71 @@ def _tokenizer(model: Path) -> Any:
     from mtcli.tokenizer import Tokenizer
 
     return Tokenizer.load(model if model.suffix == ".json" else model / "tokenizer.json")
+
+
+@data_app.command("check")
+def data_check(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help=PATH_HELP)],
+    src: SrcOption = "en",
+    tgt: TgtOption = "es",
+    swap: SwapOption = False,
+    valid: ValidOption = None,
+    test: TestOption = None,
+    model: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="A run, to see how its tokenizer takes the pairs.")
+    ] = None,
+    max_length: LengthOption = 1000,
+    max_ratio: RatioOption = 3.0,
+    json_: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Say what is wrong with sentence pairs: counts, examples with their lines, and what to do. Changes nothing."""
+    from mtcli.doctor import report
+    from mtcli.streams import quiet_pipe
+
+    quiet_pipe()
+    found = report.check(_corpus(paths, src, tgt, swap, valid, test, max_length, max_ratio), model)
+    print(report.to_json(found) if json_ else report.to_text(found))
+
+
+@data_app.command("clean")
+def data_clean(
+    path: Annotated[str, typer.Argument(metavar="PATH", help=PATH_HELP)],
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", metavar="PATH", help="x.tsv, x.jsonl or a prefix for two files; .gz packs."),
+    ],
+    src: SrcOption = "en",
+    tgt: TgtOption = "es",
+    swap: SwapOption = False,
+    valid: ValidOption = None,
+    test: TestOption = None,
+    max_length: LengthOption = 1000,
+    max_ratio: RatioOption = 3.0,
+    rejected: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What is left out, with reasons: JSON lines.")
+    ] = None,
+) -> None:
+    """Write the pairs that `check` has no error or warning for, in their order; say what was left out and why."""
+    from mtcli.doctor import clean
+
+    pairs = _corpus([path], src, tgt, swap, valid, test, max_length, max_ratio)
+    print(clean.to_text(clean.clean(pairs, output, rejected)))
+
+
+def _corpus(
+    paths: list[str],
+    src: str,
+    tgt: str,
+    swap: bool,
+    valid: str | None,
+    test: str | None,
+    max_length: int,
+    max_ratio: float,
+) -> Any:
+    from mtcli.corpus import parse_source
+    from mtcli.doctor.survey import Corpus
+
+    if src == tgt:
+        raise UsageError(f"--src and --tgt are both {src!r}; name the two languages")
+    bare = [parse_source(path).path for path in paths]
+    return Corpus(bare, src, tgt, swap, valid, test, max_length, max_ratio)

@@ -1,0 +1,126 @@
+"""`mtcli data clean`: the pairs that no removing rule catches, written in their order, and what was left out."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from io import TextIOWrapper
+from pathlib import Path
+from typing import TextIO
+
+from mtcli import corpus
+from mtcli.doctor.rules import BIT, REMOVES, rules, tidy
+from mtcli.doctor.survey import Corpus, survey
+from mtcli.errors import DataError, UsageError
+
+
+@dataclass
+class Cleaned:
+    """What `clean` did: `read` is `kept` and everything in `removed`."""
+
+    read: int = 0
+    kept: int = 0
+    tidied: int = 0
+    """Pairs among those kept whose white space was changed."""
+    removed: Counter[str] = field(default_factory=Counter)
+
+
+def clean(pairs: Corpus, output: Path, rejected: Path | None = None) -> Cleaned:
+    """Write the pairs that no removing rule catches, in their order and with tidy white space.
+
+    Args:
+        pairs: What to read.
+        output: `x.tsv`, `x.jsonl`, or a prefix for a file a language, each with `.gz` if wanted.
+        rejected: JSON lines: each pair that was left out, with its reason and line.
+
+    Raises:
+        DataError: A reader cannot go on, or a file changed meanwhile.
+        UsageError: A name for the output that says no form, or one of a file that is read.
+    """
+    files = _output_files(output, pairs.src, pairs.tgt)
+    specs = [*pairs.paths, *(path for path in (pairs.valid, pairs.test) if path is not None)]
+    inputs = {file.resolve() for path in specs for file in corpus.source_files(path, pairs.src, pairs.tgt)}
+    for file in [*files, *([rejected] if rejected else [])]:
+        if file.resolve() in inputs:
+            raise UsageError(f"{file}: would overwrite what is read; give another name")
+    found, table, done = survey(pairs).found, rules(), Cleaned()
+    with ExitStack() as stack:
+        outputs = [stack.enter_context(_written(file)) for file in files]
+        aside = stack.enter_context(_written(rejected)) if rejected else None
+        for path, number, record in pairs.records("writing"):
+            if done.read == len(found):
+                raise DataError(f"{path}: grew while it was read; run the same command again")
+            bits = int(found[done.read]) & REMOVES
+            done.read += 1
+            if not bits and not isinstance(record, str):
+                done.kept += 1
+                done.tidied += bool(found[done.read - 1] & BIT["white space"])
+                _write(outputs, files, {pairs.src: tidy(record[0]), pairs.tgt: tidy(record[1])})
+                continue
+            reason = table[(bits & -bits).bit_length() - 1].name
+            done.removed[reason] += 1
+            if aside:
+                sides = (record, "") if isinstance(record, str) else record
+                row = {"translation": dict(zip((pairs.src, pairs.tgt), sides, strict=True))}
+                aside.write(_json({"reason": reason, "line": pairs.place(path, number), **row}))
+        if done.read < len(found):
+            raise DataError(f"{', '.join(pairs.paths)}: shrank while it was read; run the same command again")
+    return done
+
+
+def to_text(done: Cleaned) -> str:
+    """Counts that add up: read = kept + removed."""
+    lines = [f"{done.read:,} pairs read", f"{done.kept:,} kept ({done.tidied:,} with white space tidied)"]
+    lines += [f"{done.removed.total():,} removed"]
+    return "\n".join(lines + [f"  {n:,} {reason}" for reason, n in done.removed.most_common()])
+
+
+def _output_files(output: Path, src: str, tgt: str) -> list[Path]:
+    bare = output.name.removesuffix(".gz")
+    if bare.endswith((".tsv", ".jsonl")):
+        return [output]
+    if bare.endswith((".json", ".parquet", ".csv", ".txt")):
+        raise UsageError(f"{output}: name the output x.tsv or x.jsonl (or .gz of these), or a prefix for two files")
+    return [output.with_name(f"{bare}.{language}{output.name[len(bare) :]}") for language in (src, tgt)]
+
+
+def _write(outputs: list[TextIO], files: list[Path], pair: dict[str, str]) -> None:
+    if len(outputs) == 2:
+        for file, text in zip(outputs, pair.values(), strict=True):
+            file.write(f"{text}\n")
+    elif ".tsv" in files[0].suffixes[-2:]:
+        outputs[0].write("\t".join(pair.values()) + "\n")
+    else:
+        outputs[0].write(_json({"translation": pair}))
+
+
+def _json(row: object) -> str:
+    return json.dumps(row, ensure_ascii=False) + "\n"
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[TextIO]:
+    """A text file that appears, whole and under its name, when the block ends without an error.
+
+    A byte that is no text becomes a JSON escape; only the file of rejected pairs has any.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with aside.open("wb") as raw:
+            stream = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.suffix == ".gz" else raw
+            with TextIOWrapper(stream, "utf-8", "backslashreplace", newline="\n", write_through=False) as text:
+                yield text
+                text.flush()
+                if stream is not raw:
+                    stream.close()
+                raw.flush()
+                os.fsync(raw.fileno())
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
