@@ -6,17 +6,18 @@ full counts; in the default suite the same tests run with a few faults each.
 
 import math
 import random
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 from conftest import toy_pairs, write_tsv
 
 pytest.register_assert_rewrite("faults.harness")
 
-from faults.harness import Job, run_alone, start  # noqa: E402 - with its assertions rewritten
+from faults import points  # noqa: E402
+from faults.harness import Job, outcome, run, run_alone, start  # noqa: E402 - with its assertions rewritten
 
 FULL = 300
 """Kills of a full run, to which all other counts are related."""
@@ -24,8 +25,9 @@ FULL = 300
 
 @dataclass
 class Case:
-    """What was done under the name of a case, and what became of it."""
+    """What was done under the number of a case, and what became of it."""
 
+    name: str
     injected: int = 0
     survived: int = 0
     skipped: list[str] = field(default_factory=list)
@@ -47,7 +49,7 @@ class Case:
         self.survived += n
 
 
-cases = pytest.StashKey[dict[str, Case]]()
+cases = pytest.StashKey[dict[int, Case]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -62,7 +64,13 @@ def kills(config: pytest.Config) -> int | None:
 @pytest.fixture
 def case(request: pytest.FixtureRequest) -> Case:
     """The row of this test in the table."""
-    return request.config.stash.setdefault(cases, {}).setdefault(request.function.__name__, Case())
+    return case_of(request.config, request.function.__name__)
+
+
+def case_of(config: pytest.Config, test: str) -> Case:
+    """Tests of the same number share a row, under the first one's name."""
+    number, _, name = test.removeprefix("test_").partition("_")
+    return config.stash.setdefault(cases, {}).setdefault(int(number), Case(name.replace("_", "-")))
 
 
 @pytest.fixture
@@ -92,12 +100,20 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     return job
 
 
+@pytest.fixture(scope="session")
+def seen(job: Job, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The points of a run from its beginning to its end, in their order."""
+    folder = tmp_path_factory.mktemp("seen")
+    assert run(*job.command(folder / "run"), within=[partial(points.record, folder / "run", folder / "log")]).code == 0
+    assert outcome(folder / "run") == outcome(job.clean)  # watching changes nothing
+    return (folder / "log").read_text().splitlines()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report = yield
     if report.skipped and isinstance(report.longrepr, tuple):
-        row = item.config.stash.setdefault(cases, {}).setdefault(item.originalname, Case())
-        row.skipped.append(report.longrepr[2].removeprefix("Skipped: "))
+        case_of(item.config, item.originalname).skipped.append(report.longrepr[2].removeprefix("Skipped: "))
     return report
 
 
@@ -105,18 +121,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if kills(config) is None:
         return
     found = config.stash.get(cases, {})
-    named = sorted((int(m[1]), m[2].replace("_", "-"), found[m[0]]) for m in map(_NAME.fullmatch, found) if m)
     line = "{:>4} {:<34}{:>9}{:>10}{:>6}".format
     terminalreporter.section("faults")
     terminalreporter.line(line("", "case", "injected", "survived", "lost"))
-    for number, name, row in named:
+    for number, row in sorted(found.items()):
         if row.injected:
-            terminalreporter.line(line(number, name, row.injected, row.survived, row.lost))
+            terminalreporter.line(line(number, row.name, row.injected, row.survived, row.lost))
         for reason in dict.fromkeys(row.skipped):
-            terminalreporter.line(f"{number:>4} {name:<34} skipped: {reason}")
-    rows = [row for _, _, row in named]
-    totals = (sum(getattr(row, what) for row in rows) for what in ("injected", "survived", "lost"))
-    terminalreporter.line(line("", f"{len({n for n, _, r in named if r.injected})} cases", *totals))
-
-
-_NAME = re.compile(r"test_(\d+)_(\w+)")
+            terminalreporter.line(f"{number:>4} {row.name:<34} skipped: {reason}")
+    totals = (sum(getattr(row, what) for row in found.values()) for what in ("injected", "survived", "lost"))
+    terminalreporter.line(line("", f"{sum(bool(row.injected) for row in found.values())} cases", *totals))

@@ -38,11 +38,11 @@ SETTINGS = {
     "train.keep": 2,
     "train.average": 3,
     "train.patience": 2,
-    "train.seed": 9,
+    "train.seed": 29,
     "tokenizer.vocab_size": 320,
     "decode.max_extra": 2,
 }
-"""With these the run ends early, at step 50, and publishes a mean of checkpoints."""
+"""With these nothing improves any more at step 60, and a mean of checkpoints is published."""
 
 _PRELOADED = [
     "pytest",

@@ -1,0 +1,170 @@
+"""Killed at any moment, in a write or between two, a run goes on unaided and ends with the same bits."""
+
+import random
+import shutil
+import signal
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from faults import points
+from faults.conftest import Case
+from faults.harness import Job, contents, run, start, whole
+
+Count = Callable[[int, int], int]
+Kill = Callable[[], int]
+"""Starts the run once more and returns how it ended: −9, or 0 where it was quicker than the kill."""
+
+CHAIN = 10
+"""Kills of one run before it may end."""
+
+
+def survive(case: Case, job: Job, out: Path, kills: Iterable[Kill]) -> int:
+    """Kill one run several times, let it end, and compare it with the clean one. Returns how often it was killed."""
+    injected, newest = 0, 0
+    for kill in kills:
+        code = kill()
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+        case.injected, injected = case.injected + 1, injected + 1
+        assert max(whole(out), default=0) >= newest, "a checkpoint was lost"
+        newest = max(whole(out), default=0)
+    job.is_done(out, newest)
+    case.survived += injected
+    shutil.rmtree(out)
+    return injected
+
+
+def kill_when(job: Job, out: Path, fault: Callable[..., None], *arguments: object) -> Kill:
+    return lambda: run(*job.command(out), within=[partial(fault, *arguments)]).code
+
+
+def kill_after(job: Job, out: Path, seconds: float) -> Kill:
+    def kill() -> int:
+        child = start(*job.command(out))
+        time.sleep(seconds)
+        child.send(signal.SIGKILL)
+        return child.wait().code
+
+    return kill
+
+
+@pytest.fixture(scope="module")
+def duration(job: Job, tmp_path_factory: pytest.TempPathFactory) -> float:
+    """Seconds of a run from its beginning to its end."""
+    began = time.monotonic()
+    assert run(*job.command(tmp_path_factory.mktemp("timed") / "run")).code == 0
+    return time.monotonic() - began
+
+
+def kill_at_random(case: Case, job: Job, folder: Path, rng: random.Random, n: int, duration: float) -> None:
+    injected = 0
+    while injected < n:
+        out = folder / "run"
+        moments = (rng.uniform(0, duration * 4 / CHAIN) for _ in range(min(CHAIN, n - injected)))
+        injected += survive(case, job, out, (kill_after(job, out, seconds) for seconds in moments))
+
+
+def kill_at_points(case: Case, job: Job, folder: Path, rng: random.Random, n: int, wanted: list[str]) -> None:
+    """Kill at every one of these points in turn until there were n kills; each chain has points of all phases."""
+    order = {point: i for i, point in enumerate(wanted)}
+    chains = -(-n // CHAIN)
+    turns = [
+        wanted[i * len(wanted) // n % len(wanted)] if n < len(wanted) else wanted[i % len(wanted)] for i in range(n)
+    ]
+    waiting = deque(point for first in range(chains) for point in turns[first::chains])
+    tried = Counter[str]()
+    while waiting:
+        out, chain = folder / "run", sorted((waiting.popleft() for _ in range(min(CHAIN, len(waiting)))), key=order.get)
+        nths = [1 if tried[point] else rng.randint(1, 3) for point in chain]
+        tried.update(chain)
+        faults = [kill_when(job, out, points.strike, out, point, nth) for point, nth in zip(chain, nths, strict=True)]
+        injected = survive(case, job, out, faults)
+        assert injected or max(nths) > 1, f"never came to {chain[0]}"
+        waiting.extend(chain[injected:])  # what this run did not come to any more
+
+
+def test_01_kill9_random_step(
+    case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count, duration: float
+) -> None:
+    kill_at_random(case, job, tmp_path, rng, count(110, 3), duration)
+
+
+def test_02_kill9_each_write_point(
+    case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count, seen: list[str]
+) -> None:
+    wanted = list(dict.fromkeys(seen))
+    roles = ["checkpoints/.tmp-step-N/manifest.json", "replace .model.safetensors.tmp", "rename checkpoints/step-N"]
+    roles += ["tear metrics.jsonl", ".config.toml.tmp", ".tokenizer.json.tmp", "tear data/.train.arrow.tmp"]
+    roles += ["tear data/.info.json.tmp", "fsync checkpoints", "fsync checkpoints/.tmp-step-N", "unlink checkpoints/"]
+    for role in roles:
+        assert any(role in point for point in wanted), f"no write point {role}"
+    kill_at_points(case, job, tmp_path, rng, count(120, 6), wanted)
+
+
+@pytest.mark.slow
+def test_03_kill9_before_first_checkpoint(
+    case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count
+) -> None:
+    for _ in range(count(10, 1)):
+        steps = rng.randint(1, 8)  # batches: the first checkpoint is written after eight
+        assert survive(
+            case,
+            job,
+            tmp_path / "run",
+            [kill_when(job, tmp_path / "run", points.strike_in, "torch:Tensor.backward", steps)],
+        )
+
+
+@pytest.mark.slow
+def test_04_kill9_in_validation(case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count) -> None:
+    functions = ["mtcli.translate:Translator.translate", "mtcli.evaluate:score"]
+    left = count(10, 1)
+    while left > 0:
+        strikes = [(rng.choice(functions), rng.randint(1, 2)) for _ in range(min(left, 3))]
+        kills = [kill_when(job, tmp_path / "run", points.strike_in, *strike) for strike in strikes]
+        left -= survive(case, job, tmp_path / "run", kills)
+
+
+@pytest.mark.slow
+def test_05_kill9_epoch_boundary(case: Case, job: Job, tmp_path: Path, count: Count) -> None:
+    left = count(10, 1)
+    while left > 0:
+        # The first plan is that of the epoch a process begins in, the second that of the next, not begun yet.
+        kills = [
+            kill_when(job, tmp_path / "run", points.strike_in, "mtcli.batching:plan_epoch", nth)
+            for nth in (2, 3, 2, 3, 3)
+        ]
+        left -= survive(case, job, tmp_path / "run", kills[:left])
+
+
+def test_06_kill9_in_tokenizer_or_cache(
+    case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count, seen: list[str]
+) -> None:
+    wanted = [point for point in dict.fromkeys(seen) if "tokenizer" in point or " data" in point]
+    kill_at_points(case, job, tmp_path, rng, count(30, 3), wanted)
+
+
+@pytest.mark.slow
+def test_07_kill9_ten_times(
+    case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count, duration: float
+) -> None:
+    for _ in range(count(1, 1)):
+        kills = [kill_when(job, tmp_path / "run", points.strike_in, "torch:Tensor.backward", n) for n in [10] * 10]
+        assert survive(case, job, tmp_path / "run", kills) == 10
+
+
+def test_08_rerun_completed(case: Case, job: Job) -> None:
+    before = {path: path.stat() for path in job.clean.rglob("*") if path.name != ".lock"}
+    files = contents(job.clean)
+    with case.fault():
+        again = run(*job.command(job.clean))
+        assert (again.code, again.out) == (0, "")
+        assert f"finished at step {whole(job.clean)[-1]} (" in again.err
+        assert contents(job.clean) == files
+        assert {path: path.stat().st_mtime_ns for path in before} == {p: s.st_mtime_ns for p, s in before.items()}

@@ -1,0 +1,155 @@
+"""Asked to stop, a run saves and says so; stopped and continued, it does not notice."""
+
+import os
+import random
+import resource
+import signal
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from faults import points
+from faults.conftest import Case
+from faults.harness import Job, Result, contents, limit, run, start, until, whole
+
+Count = Callable[[int, int], int]
+
+BATCHES = 100
+"""Of a run, all in all."""
+
+
+def earlier(out: Path) -> dict[str, bytes]:
+    """What must not change any more: the whole checkpoints."""
+    files = contents(out)
+    return {name: files[name] for step in whole(out) for name in files if f"/step-{step:08d}/" in f"/{name}"}
+
+
+def stopped(result: Result, out: Path, number: int) -> int:
+    """Assert that a run was saved when the signal came; returns the step."""
+    assert result.code == 128 + number, result.err
+    step = whole(out)[-1]
+    assert f"stopped by {signal.Signals(number).name} at step {step}" in result.last
+    assert "run the same command again" in result.last
+    assert "Traceback" not in result.err
+    return step
+
+
+def stop_in_a_step(case: Case, job: Job, out: Path, batch: int, number: int) -> None:
+    """Send a signal at a batch of a run; it must be saved at the end of this very step, and end as ever."""
+    with case.fault():
+        result = run(*job.command(out), within=[partial(points.strike_in, "torch:Tensor.backward", batch, number)])
+        step = stopped(result, out, number)
+        assert step == -(-batch // 2)  # two batches a step: none is lost
+        job.is_done(out, step)
+
+
+def test_09_sigterm(case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count) -> None:
+    for i in range(count(10, 1)):
+        stop_in_a_step(case, job, tmp_path / str(i), rng.randint(1, BATCHES), signal.SIGTERM)
+
+
+@pytest.mark.slow
+def test_09_sigterm_before_the_first_step(
+    case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count
+) -> None:
+    for i in range(count(2, 1)):
+        out = tmp_path / str(i)
+        with case.fault():
+            point = rng.choice(["fsync .tokenizer.json.tmp", "tear data/.train.arrow.tmp", "open .config.toml.tmp"])
+            result = run(*job.command(out), within=[partial(points.strike, out, point, 1, signal.SIGTERM)])
+            assert result.code in (-signal.SIGTERM, 128 + signal.SIGTERM), result.err
+            job.is_done(out)
+
+
+@pytest.mark.slow
+def test_10_sigint_once(case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count) -> None:
+    for i in range(count(8, 1)):
+        stop_in_a_step(case, job, tmp_path / str(i), rng.randint(1, BATCHES), signal.SIGINT)
+
+
+@pytest.mark.slow
+def test_10_sigint_before_the_first_step(
+    case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count
+) -> None:
+    for i in range(count(2, 1)):
+        out = tmp_path / str(i)
+        with case.fault():
+            point = rng.choice(["fsync .tokenizer.json.tmp", "tear data/.train.arrow.tmp", "open .config.toml.tmp"])
+            result = run(*job.command(out), within=[partial(points.strike, out, point, 1, signal.SIGINT)])
+            assert result.code == 130, result.err
+            assert "Traceback" not in result.err
+            job.is_done(out)
+
+
+def test_11_sigint_twice(
+    case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count, seen: list[str]
+) -> None:
+    writes = [p for p in dict.fromkeys(seen) if p.startswith(("tear", "fsync")) and "/.tmp-step-N/" in p]
+    for i in range(count(6, 1)):
+        out = tmp_path / str(i)
+        with case.fault():
+            assert run(*job.command(out), within=[partial(points.strike_in, "torch:Tensor.backward", 50)]).code == -9
+            before = earlier(out)
+            twice = partial(points.strike, out, rng.choice(writes), 1, signal.SIGINT, signal.SIGINT)
+            result = run(*job.command(out), within=[twice])
+            assert result.code == 130
+            assert "Traceback" not in result.err
+            assert list(out.glob("checkpoints/.tmp-step-*")), "it did not leave at once"
+            assert earlier(out) == before
+            job.is_done(out, whole(out)[-1])
+
+
+def test_12_sigterm_in_write(
+    case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count, seen: list[str]
+) -> None:
+    writes = [p for p in dict.fromkeys(seen) if p.startswith(("tear", "fsync")) and "checkpoints/.tmp" in p]
+    for i in range(count(6, 1)):
+        out = tmp_path / str(i)
+        with case.fault():
+            point, nth = rng.choice(writes), rng.randint(1, 6)
+            result = run(*job.command(out), within=[partial(points.strike, out, point, nth, signal.SIGTERM)])
+            job.is_done(out, stopped(result, out, signal.SIGTERM))
+
+
+def test_13_sigstop_cont(case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count) -> None:
+    for i in range(count(6, 1)):
+        out = tmp_path / str(i)
+        with case.fault():
+            child = start(*job.command(out))
+            until(lambda out=out: (out / "checkpoints").exists(), child)
+            for _ in range(3):
+                time.sleep(rng.uniform(0, 0.2))
+                child.send(signal.SIGSTOP)
+                time.sleep(0.1)
+                assert child.process.exitcode is None
+                child.send(signal.SIGCONT)
+            assert child.wait().code == 0
+            job.is_done(out)
+
+
+GLIBC_ABORT = 127
+"""How a process ends that glibc has no memory left to end properly."""
+
+
+def address_space(more: int) -> None:
+    """Allow this process so many bytes of address space beyond what it has."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit(resource.RLIMIT_AS, pages * os.sysconf("SC_PAGE_SIZE") + more)
+
+
+def test_14_memory_limit(case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count) -> None:
+    for i in range(count(10, 1)):
+        out = tmp_path / str(i)
+        with case.fault():
+            assert run(*job.command(out), within=[partial(points.strike_in, "torch:Tensor.backward", 50)]).code == -9
+            before = earlier(out)
+            result = run(*job.command(out), within=[partial(address_space, rng.randint(0, 8 << 20))])
+            assert result.code == 5 or result.code < 0 or result.code == GLIBC_ABORT, (result.code, result.err)
+            if result.code == 5:
+                assert "memory" in result.last
+            assert "Traceback" not in result.err
+            assert earlier(out).items() >= before.items()
+            job.is_done(out)
