@@ -41,10 +41,16 @@ def main() -> None:
         sys.exit(130)
     except OSError as error:
         _fail(f"{error.filename or 'output'}: {error.strerror or error}", 5, error)
-    except Exception as error:
-        if isinstance(error, MemoryError) or re.search("out of memory|can't allocate memory", str(error)):
+    except SystemExit:
+        raise
+    except BaseException as error:  # a panic of a native library is no Exception
+        if isinstance(error, MemoryError) or re.search(_OUT_OF_MEMORY, str(error)):
             _fail("out of memory; try a smaller model, beam, file or --set train.batch_tokens", 5, error)
-        _fail(f"unexpected {type(error).__name__}: {error}; MTCLI_DEBUG=1 shows where; please report it", 1, error)
+        code = 1 if isinstance(error, Exception) else 4
+        _fail(f"unexpected {type(error).__name__}: {error}; MTCLI_DEBUG=1 shows where; please report it", code, error)
+
+
+_OUT_OF_MEMORY = "out of memory|can't allocate memory|Resource temporarily unavailable"  # the last: for a thread
 
 
 def _fail(message: str, code: int, error: BaseException) -> None:
