@@ -4,7 +4,7 @@
                          form; answers {"translatedText": …}, with "alternatives" and "detectedLanguage" where asked
     GET  /languages      the one pair there is
     POST /detect         refused with 501: a model of one source language knows no other
-    GET  /health         {"status": "ok"} while the model's thread lives
+    GET  /health         {"status": "ok", "waiting": lines that wait for the model}
     GET  /               the page
     POST /api/translate  the same request; answers what the page shows, a record for each line of each text:
                          {"lines": [{"source": …, "candidates": [{"text", "log_prob", "score", "alignment"}, …]}, …]},

@@ -161,10 +161,10 @@ def create_app(
         raise HTTPException(501, f"this server has one model, {src} → {tgt}, and cannot tell languages apart")
 
     @app.get("/health")
-    async def health() -> dict[str, str]:
+    async def health() -> dict[str, Any]:
         if not batcher.alive:
             raise HTTPException(500, "the translating thread has ended; restart the server")
-        return {"status": "ok"}
+        return {"status": "ok", "waiting": batcher.waiting}
 
     html, policy = _page(src, tgt)
 
@@ -224,6 +224,7 @@ def _check_size(lines: Sequence[str], translator: LineTranslator, limits: Limits
 async def _answer(request: Request, submitted: Sequence[Future[Translation]], seconds: float) -> list[Translation]:
     """The translations, or a refusal when they take too long; they are called off when the client has left."""
     work = asyncio.gather(*map(asyncio.wrap_future, submitted))
+    work.add_done_callback(lambda done: done.cancelled() or done.exception())  # or asyncio complains of it, called off
     left = asyncio.ensure_future(_left(request))
     either: set[asyncio.Future[Any]] = {work, left}
     try:

@@ -63,6 +63,11 @@ class Batcher:
         """Whether there is a thread that translates."""
         return self._thread.is_alive()
 
+    @property
+    def waiting(self) -> int:
+        """Lines that wait."""
+        return len(self._waiting)
+
     def _work(self) -> None:
         while jobs := self._next():
             wanted = [job for job in jobs if job.found.set_running_or_notify_cancel()]

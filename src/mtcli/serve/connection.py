@@ -61,7 +61,8 @@ def listen(host: str, port: int) -> socket.socket:
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=512
         )
     except OSError as error:
-        raise UsageError(f"--host {host} --port {port}: {error.strerror or error}; choose another") from None
+        reason = (error.strerror or str(error)).partition(" (")[0]  # what Python adds repeats the address
+        raise UsageError(f"--host {host} --port {port}: {reason}; choose another") from None
 
 
 def server(app: FastAPI, seconds: float) -> uvicorn.Server:

@@ -1,0 +1,432 @@
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.parse
+import urllib.request
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from libretranslatepy import LibreTranslateAPI
+from toy import PAIRS, save_toy, toy
+
+from mtcli.cli.serving import serve
+from mtcli.errors import DataError, UsageError
+from mtcli.serve.app import Limits, create_app
+from mtcli.serve.batcher import ROUND, Batcher, FullError
+from mtcli.serve.connection import listen, server
+from mtcli.translation import Candidate, LineTranslator, Options, Translation
+
+OPTIONS = Options()
+LINES = [source for source, _ in PAIRS[::5]]
+
+
+def best(lines: Iterable[str], **changes: Any) -> list[Translation]:
+    """What `mtcli translate` gives."""
+    return list(toy().translate(lines, replace(OPTIONS, **changes), warn=False))
+
+
+class Site:
+    """A server that runs, and requests to it."""
+
+    def __init__(self, port: int):
+        self.port, self.url = port, f"http://127.0.0.1:{port}"
+
+    def send(self, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Any, dict[str, str]]:
+        """Status, JSON or text, headers of an answer."""
+        names = {name.replace("_", "-"): value for name, value in headers.items()}
+        try:
+            with urllib.request.urlopen(urllib.request.Request(self.url + path, body, names), timeout=60) as answer:
+                status, text, found = answer.status, answer.read(), dict(answer.headers)
+        except urllib.error.HTTPError as error:
+            status, text, found = error.code, error.read(), dict(error.headers)
+        return status, json.loads(text) if "json" in found.get("content-type", "") else text.decode(), found
+
+    def json(self, path: str, **fields: Any) -> tuple[int, Any, dict[str, str]]:
+        return self.send(path, json.dumps(fields).encode(), content_type="application/json")
+
+    def until_waiting(self, lines: int) -> None:
+        """Until so many lines wait for the model."""
+        while self.send("/health")[1]["waiting"] != lines:
+            pass
+
+    def form(self, **fields: Any) -> tuple[int, Any, dict[str, str]]:
+        return self.send("/translate", urllib.parse.urlencode(fields, doseq=True).encode())
+
+
+@contextmanager
+def running(translator: LineTranslator, limits: Limits | None = None, api_key: str | None = None) -> Iterator[Site]:
+    limits = limits or Limits()
+    listening = listen("127.0.0.1", 0)
+    serving = server(create_app(translator, OPTIONS, ("en", "es"), limits, api_key), limits.seconds)
+    thread = threading.Thread(target=serving.run, args=([listening],))
+    thread.start()
+    try:
+        yield Site(listening.getsockname()[1])
+    finally:
+        serving.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with running(toy(), Limits(body=20_000, lines=100, pieces=60)) as found:
+        yield found
+
+
+class Gated(LineTranslator):
+    """Gives back what it gets, once it may, and keeps count."""
+
+    def __init__(self) -> None:
+        super().__init__(toy().tokenizer, 64)
+        self.calls: list[list[str]] = []
+        self.begun, self.gate = threading.Semaphore(0), threading.Semaphore(0)
+
+    def translate(self, lines: Iterable[str], options: Options, **_: Any) -> Iterator[Translation]:
+        self.calls.append(list(lines))
+        self.begun.release()
+        assert self.gate.acquire(timeout=30)
+        if "bad" in self.calls[-1]:
+            raise DataError("a bad line")
+        if "worse" in self.calls[-1]:
+            raise ValueError("worse")
+        yield from [Translation(line, (Candidate(line.upper(), 0.0, 0.0),)) for line in self.calls[-1]]
+
+    def _budget(self, options: Options) -> int:
+        raise NotImplementedError
+
+    _candidates = _budget  # type: ignore[assignment]
+
+
+# ---- the LibreTranslate API ----
+
+
+def test_a_client_of_that_api_needs_no_change(site: Site) -> None:
+    client = LibreTranslateAPI(site.url)
+    for line in LINES[:5]:
+        assert client.translate(line, "en", "es") == best([line])[0].text
+    text = f"{LINES[0]}\r\n\n  \n{LINES[1]}\n"
+    first, second = (found.text for found in best(LINES[:2]))
+    assert client.translate(text, "en", "es") == f"{first}\n\n\n{second}\n"
+    assert client.languages() == [
+        {"code": "en", "name": "English", "targets": ["es"]},
+        {"code": "es", "name": "Spanish", "targets": []},
+    ]
+    with pytest.raises(urllib.error.HTTPError, match="501") as refused:
+        client.detect("Hello")
+    assert "cannot tell languages apart" in json.loads(refused.value.read())["error"]
+    with pytest.raises(urllib.error.HTTPError, match="400") as refused:
+        client.translate("Hello", "de", "fr")
+    assert "en → es" in json.loads(refused.value.read())["error"]
+
+
+def test_a_text_or_a_list_as_json_or_as_a_form(site: Site) -> None:
+    one, two = (found.text for found in best(LINES[:2]))
+    asked = {"source": "en", "target": "es"}
+    assert site.json("/translate", q=LINES[0], **asked)[:2] == (200, {"translatedText": one})
+    assert site.json("/translate", q=LINES[:2], **asked)[:2] == (200, {"translatedText": [one, two]})
+    assert site.form(q=LINES[0], format="text", secret="ignored", **asked)[:2] == (200, {"translatedText": one})
+    assert site.form(q=LINES[:2], **asked)[:2] == (200, {"translatedText": [one, two]})
+    assert site.json("/translate", q="", **asked)[1] == {"translatedText": ""}
+    assert site.json("/translate", q=[], **asked)[1] == {"translatedText": []}
+
+
+def test_no_language_is_claimed_to_be_detected(site: Site) -> None:
+    nothing = {"language": "en", "confidence": 0.0}
+    assert site.json("/translate", q=LINES[0], source="auto", target="es")[1]["detectedLanguage"] == nothing
+    assert site.json("/translate", q=LINES[:2])[1]["detectedLanguage"] == [nothing, nothing]
+
+
+@pytest.mark.parametrize("alternatives", [1, 5])
+def test_alternatives_are_the_beam(site: Site, alternatives: int) -> None:
+    n = alternatives + 1
+    found = best(LINES[:2], n_best=n, beam_size=max(n, OPTIONS.beam_size))
+    asked = {"source": "en", "target": "es", "alternatives": alternatives}
+    first, *others = (candidate.text for candidate in found[0].candidates)
+    answer = {"translatedText": first, "alternatives": others}
+    assert len(others) == alternatives
+    assert site.json("/translate", q=LINES[0], **asked)[1] == answer
+    assert site.form(q=LINES[0], **asked)[1] == answer
+    both = site.json("/translate", q=LINES[:2], **asked)[1]
+    assert both["alternatives"] == [[c.text for c in line.candidates[1:]] for line in found]
+    joined = site.json("/translate", q=f"{LINES[0]}\n\n{LINES[1]}", **asked)[1]
+    assert joined["alternatives"] == [
+        f"{a.text}\n\n{b.text}" for a, b in zip(*(line.candidates[1:] for line in found), strict=True)
+    ]
+
+
+def test_scores_and_alignments(site: Site) -> None:
+    lines = [LINES[3], "", LINES[7]]
+    status, answer, _ = site.json("/api/translate", q=lines, alternatives=2)
+    assert status == 200
+    for record, found in zip(answer["lines"], best(lines, n_best=3, alignments=True), strict=True):
+        assert record["source"] == found.source
+        for shown, candidate in zip(record["candidates"], found.candidates, strict=True):
+            assert shown["text"] == candidate.text
+            assert shown["alignment"] == [list(link) for link in candidate.alignment]
+            assert shown["score"] == pytest.approx(candidate.score, abs=1e-5)
+            assert shown["log_prob"] == pytest.approx(candidate.log_prob, abs=1e-5)
+    assert [len(record["candidates"]) for record in answer["lines"]] == [3, 1, 3]
+
+
+# ---- refusals ----
+
+JSON, FORM = "application/json", "application/x-www-form-urlencoded"
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status", "says"),
+    [
+        (b'{"q": "x"', JSON, 400, "JSON"),
+        (b"", JSON, 400, "JSON"),
+        (b"[" * 9_000, JSON, 400, "JSON"),
+        (b'{"q": "\xff"}', JSON, 400, "JSON"),
+        (b'{"q": "\\ud800"}', JSON, 400, "JSON"),
+        (b"[]", JSON, 400, "object"),
+        (b"{}", JSON, 400, "q: Field required"),
+        (b'{"q": 3}', JSON, 400, "q: "),
+        (b'{"q": "x", "alternatives": 10}', JSON, 400, "alternatives: "),
+        (b'{"q": "x", "alternatives": "some"}', JSON, 400, "alternatives: "),
+        (b'{"q": "x", "format": "html"}', JSON, 400, "format html"),
+        (b'{"q": "x", "source": "de"}', JSON, 400, "de → ; there is one for en → es"),
+        (b'{"q": "x", "target": "fr"}', JSON, 400, "auto → fr; there is one for en → es"),
+        (b"target=es", FORM, 400, "q: Field required"),
+        (b"q=%ff", FORM, 400, "no form"),
+        (b"q=&" * 2_000, FORM, 400, "no form"),
+        (b"q=\xff", FORM, 400, "no form"),
+        (b'{"q": "x"}', "text/plain", 415, "application/json"),
+        (b'{"q": "' + b"x" * 20_000 + b'"}', JSON, 413, "20,000 bytes"),
+        (json.dumps({"q": ["x"] * 101}).encode(), JSON, 413, "101 lines"),
+        (json.dumps({"q": "x\n" * 100}).encode(), JSON, 413, "101 lines"),
+        (json.dumps({"q": ["x", "one dog " * 61]}).encode(), JSON, 413, "pieces; this server takes 60"),
+    ],
+)
+def test_what_is_wrong_is_said(site: Site, body: bytes, kind: str, status: int, says: str) -> None:
+    for path in ("/translate", "/api/translate"):
+        found, answer, _ = site.send(path, body, content_type=kind)
+        assert found == status
+        assert list(answer) == ["error"]
+        assert says in answer["error"]
+    assert site.json("/translate", q=LINES[0])[1]["translatedText"] == best(LINES[:1])[0].text
+
+
+def test_other_paths_and_methods(site: Site) -> None:
+    assert site.send("/docs")[:2] == (404, {"error": "Not Found"})
+    assert site.send("/translate")[0] == 405
+    assert site.send("/health")[:2] == (200, {"status": "ok", "waiting": 0})
+
+
+def test_a_key_is_asked_for() -> None:
+    with running(toy(), api_key="très secret") as site:
+        expected = best(LINES[:1])[0].text
+        assert LibreTranslateAPI(site.url, "très secret").translate(LINES[0], "en", "es") == expected
+        assert site.json("/api/translate", q="", api_key="très secret")[0] == 200
+        for path in ("/translate", "/api/translate"):
+            assert site.json(path, q=LINES[0])[:2] == (403, {"error": "this server asks for an api_key"})
+            assert site.json(path, q=LINES[0], api_key="secret")[:2] == (403, {"error": "wrong api_key"})
+        assert [site.send(path)[0] for path in ("/", "/languages", "/health")] == [200, 200, 200]
+
+
+# ---- together ----
+
+
+def test_lines_gather_while_the_model_works() -> None:
+    gated = Gated()
+    batcher = Batcher(gated, most=10)
+    waiting = batcher.submit(["a"], OPTIONS)
+    gated.begun.acquire()
+    greedy = replace(OPTIONS, beam_size=1)
+    for lines, options in ((["b", "c"], OPTIONS), (["d"], greedy), (["e"], OPTIONS)):
+        waiting += batcher.submit(lines, options)
+    for _ in range(3):
+        gated.gate.release()
+    assert [one.result(30).text for one in waiting] == list("ABCDE")
+    assert gated.calls == [["a"], ["b", "c", "e"], ["d"]]
+    batcher.close()
+    assert not batcher.alive
+
+
+def test_a_long_request_lets_others_through() -> None:
+    gated = Gated()
+    batcher = Batcher(gated, most=10_000)
+    long = batcher.submit(["x"] * (ROUND + 1), OPTIONS)
+    short = batcher.submit(["y"], OPTIONS)
+    for _ in range(2):
+        gated.gate.release()
+    assert [short[0].result(30).text, long[-1].result(30).text] == ["Y", "X"]
+    assert [len(lines) for lines in gated.calls] == [ROUND, 2]
+    batcher.close()
+
+
+def test_no_more_wait_than_may() -> None:
+    gated = Gated()
+    batcher = Batcher(gated, most=2)
+    done = batcher.submit(["a"], OPTIONS)
+    gated.begun.acquire()
+    done += batcher.submit(["b", "c", "d"], OPTIONS)
+    with pytest.raises(FullError):
+        batcher.submit(["e"], OPTIONS)
+    gated.gate.release(2)
+    assert [one.result(30).text for one in done] == list("ABCD")
+    gated.gate.release()
+    assert batcher.submit(["e"], OPTIONS)[0].result(30).text == "E"
+    batcher.close()
+
+
+def test_a_line_that_is_no_longer_wanted_is_not_translated() -> None:
+    gated = Gated()
+    batcher = Batcher(gated, most=9)
+    batcher.submit(["a"], OPTIONS)
+    gated.begun.acquire()
+    b, c = batcher.submit(["b", "c"], OPTIONS)
+    assert b.cancel()
+    gated.gate.release(2)
+    assert c.result(30).text == "C"
+    assert gated.calls == [["a"], ["c"]]
+    batcher.close()
+
+
+def test_a_bad_line_harms_no_other() -> None:
+    gated = Gated()
+    batcher = Batcher(gated, most=9)
+    a, bad, b, worse = batcher.submit(["a", "bad", "b", "worse"], OPTIONS)
+    gated.gate.release(5)
+    assert [a.result(30).text, b.result(30).text] == ["A", "B"]
+    assert isinstance(bad.exception(30), DataError)
+    assert isinstance(worse.exception(30), ValueError)
+    batcher.close()
+
+
+def test_what_became_of_a_request_is_said() -> None:
+    gated = Gated()
+    with running(gated, Limits(waiting=1, seconds=2)) as site, ThreadPoolExecutor(9) as pool:
+        first = pool.submit(site.json, "/translate", q="a", source="en")
+        gated.begun.acquire()
+        second = pool.submit(site.json, "/translate", q="b", source="en")
+        site.until_waiting(1)
+        status, answer, headers = site.json("/translate", q="c")
+        assert (status, headers["retry-after"]) == (503, "1")
+        assert "too many lines are waiting" in answer["error"]
+        for late in (first, second):
+            assert late.result()[0] == 503
+            assert "not translated within 2 seconds" in late.result()[1]["error"]
+        gated.gate.release()
+        gated.gate.release(2)
+        assert site.json("/translate", q="bad")[:2] == (400, {"error": "a bad line"})
+        status, answer, _ = site.json("/translate", q="worse")
+        assert (status, "log" in answer["error"]) == (500, True)
+        gated.gate.release()
+        assert site.json("/translate", q="d", source="en")[1] == {"translatedText": "D"}
+        assert ["b"] not in gated.calls  # its client had given up
+
+
+def test_a_client_that_leaves_takes_its_lines_along() -> None:
+    gated = Gated()
+    with running(gated, Limits(seconds=20)) as site, ThreadPoolExecutor(2) as pool:
+        first = pool.submit(site.json, "/translate", q="a", source="en")
+        gated.begun.acquire()
+        leaving = http.client.HTTPConnection("127.0.0.1", site.port)
+        leaving.request("POST", "/translate", json.dumps({"q": "b"}), {"Content-Type": JSON})
+        site.until_waiting(1)
+        leaving.close()
+        second = pool.submit(site.json, "/translate", q="c", source="en")
+        site.until_waiting(2)
+        gated.gate.release(3)
+        assert [one.result()[1]["translatedText"] for one in (first, second)] == ["A", "C"]
+        assert all("b" not in lines for lines in gated.calls)
+
+
+def test_many_clients_get_what_the_command_gives() -> None:
+    expected = {found.source: found.text for found in best(LINES)}
+    with running(toy()) as site, ThreadPoolExecutor(16) as pool:
+        client = LibreTranslateAPI(site.url)
+
+        def work(number: int) -> list[tuple[str, str]]:
+            mine = [LINES[(number * 7 + i) % len(LINES)] for i in range(12)]
+            return [(line, client.translate(line, "en", "es")) for line in mine]
+
+        answers = [pair for pairs in pool.map(work, range(16)) for pair in pairs]
+    assert len(answers) == 16 * 12
+    assert [pair for pair in answers if expected[pair[0]] != pair[1]] == []
+
+
+# ---- the page ----
+
+
+def test_the_page_needs_nothing_but_this_server(site: Site) -> None:
+    status, html, headers = site.send("/")
+    assert status == 200
+    assert headers["content-type"].startswith("text/html")
+    assert 'const data = {"src": "en", "tgt": "es"};' in html
+    policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
+    assert policy["default-src"] == "'none'"
+    for tag in ("script", "style"):
+        inside = re.findall(f"<{tag}>(.*?)</{tag}>", html, re.S)
+        assert len(inside) == html.count(f"<{tag}") == 1
+        assert policy[f"{tag}-src"] == f"'sha256-{b64encode(sha256(inside[0].encode()).digest()).decode()}'"
+    assert not re.search(r"https?:|\bsrc=|@import|url\(|style=|\son\w+=", html)
+    assert re.findall(r'href="([^"]*)"', html) == ["data:,"]
+
+
+# ---- the command ----
+
+
+@contextmanager
+def process(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], Site]]:
+    command = [sys.executable, "-m", "mtcli", "serve", "--model", str(folder), "--port", "0", *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, encoding="utf-8", env=environment) as child:
+        try:
+            assert child.stderr
+            said = child.stderr.readline()
+            found = re.fullmatch(r"en → es at http://127\.0\.0\.1:(\d+)/ \(Ctrl-C ends it\)\n", said)
+            assert found, said
+            yield child, Site(int(found[1]))
+        finally:
+            child.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_is_under_way_is_finished_at_the_end(tmp_path: Path, number: signal.Signals) -> None:
+    with process(save_toy(tmp_path)) as (child, site), ThreadPoolExecutor(2) as pool:
+        assert site.json("/translate", q=LINES[0])[1]["translatedText"] == best(LINES[:1])[0].text
+        lines = (LINES * 12)[:500]
+        under_way = pool.submit(site.json, "/translate", q=lines, source="en")
+        while not (site.send("/health")[1]["waiting"] or under_way.done()):
+            pass
+        child.send_signal(number)
+        status, answer, _ = under_way.result(60)
+        assert status == 200
+        assert answer["translatedText"] == [found.text for found in best(lines)]
+        assert child.wait(30) in (-number, 128 + number)
+        assert child.stderr
+        assert child.stderr.read() == ""
+
+
+def test_a_taken_port_is_said() -> None:
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=f"--port {port}: Address already in use; choose another"):
+            listen("127.0.0.1", port)
+    with pytest.raises(UsageError, match=r"--host no\.such\.host\.invalid"):
+        listen("no.such.host.invalid", 0)
+
+
+def test_without_the_extra_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in sys.modules if name.startswith("mtcli.serve")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    with pytest.raises(UsageError, match=r"fastapi is not installed; `pip install 'mtcli\[serve\]'`"):
+        serve(model=tmp_path)
