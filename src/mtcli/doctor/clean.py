@@ -67,7 +67,7 @@ def clean(pairs: Corpus, output: Path, rejected: Path | None = None) -> Cleaned:
             if aside:
                 sides = (record, "") if isinstance(record, str) else record
                 row = {"translation": dict(zip((pairs.src, pairs.tgt), sides, strict=True))}
-                aside.write(_json({"reason": reason, "line": pairs.place(path, number), **row}))
+                aside.write(_json({"reason": reason, "where": pairs.place(path, number), **row}))
         if done.read < len(found):
             raise DataError(f"{', '.join(pairs.paths)}: shrank while it was read; run the same command again")
     return done

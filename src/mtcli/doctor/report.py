@@ -128,7 +128,7 @@ def to_text(report: Report) -> str:
     removed = _removed(report)
     lines += [
         "",
-        f"mtcli data clean would leave out {_pairs(removed, n)}: every error and warning"
+        f"mtcli data clean would leave out {_pairs(removed, n)}; its --rejected FILE lists them"
         if removed
         else "nothing to clean",
     ]

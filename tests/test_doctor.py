@@ -1,0 +1,391 @@
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mtcli.corpus import Counts, read_pairs
+from mtcli.doctor import report
+from mtcli.doctor.clean import Cleaned, clean
+from mtcli.doctor.report import Report, check
+from mtcli.doctor.rules import BIT, mojibake, rules, script, size, tidy
+from mtcli.doctor.survey import Corpus, survey
+from mtcli.errors import DataError, ModelError, UsageError
+
+SHARED = Path(__file__).parents[2] / "shared" / "data"
+GOOD = [(f"This is the sentence with number {i}.", f"Das ist der Satz mit der Nummer {i}.") for i in range(20)]
+
+
+def write(path: Path, pairs: list[tuple[str, str]]) -> Path:
+    path.write_bytes("".join(f"{a}\t{b}\n" for a, b in pairs).encode("utf-8", "surrogateescape"))
+    return path
+
+
+def look(path: Path, **options: object) -> Report:
+    return check(Corpus([str(path)], "en", "de", **options))  # type: ignore[arg-type]
+
+
+def names(path: Path, **options: object) -> dict[str, int]:
+    return {finding.rule.name: finding.pairs for finding in look(path, **options).findings}
+
+
+# one pair
+
+
+@pytest.mark.parametrize(
+    ("name", "src", "tgt"),
+    [
+        ("invalid UTF-8", "a caf\udce9 with tables", "ein Café mit Tischen"),
+        ("NUL character", "a\0b", "a b"),
+        ("empty side", "", "Hallo"),
+        ("empty side", "Hello", "\ufeff \u00a0"),
+        ("no words on one side", "Young girls weave corn stalks.", "@@"),
+        ("lost characters", "caf\ufffd", "Café"),
+        ("mojibake", "cafÃ© au lait", "Milchkaffee"),
+        ("control characters", "don\x92t", "nicht"),
+        ("wrong script", "Это не по-английски", "Das ist nicht Englisch"),
+        ("wrong script", "Hello", "你好"),
+        ("wrong script", "Nobody has translated this one into it", "这个句子是中文 ABC"),
+        ("untranslated", "Nobody has translated this", "NOBODY has translated this"),
+        ("too long", "word " * 250, "Wort " * 250),
+        ("unlike lengths", "Yes.", "Ja, aber nur wenn es morgen nicht mehr regnet."),
+        ("duplicate pair", *GOOD[3]),
+        ("duplicate pair", f"  {GOOD[3][0]}", GOOD[3][1].replace(" ", "  ")),
+        ("markup", "<b>bold</b>", "fett"),
+        ("markup", "stone &amp; tile", "Stein und Fliese"),
+        ("URL", "See www.example.com.", "Siehe www.example.com."),
+        ("white space", "two  spaces", "zwei Leerzeichen"),
+        ("white space", "soft\u00adhyphen", "Trennstrich"),
+        ("several translations", GOOD[3][0].upper(), "Der dritte Satz."),
+    ],
+)
+def test_what_is_wrong_is_found_with_its_line_and_taken_out(tmp_path: Path, name: str, src: str, tgt: str) -> None:
+    path = write(tmp_path / "p.tsv", [*GOOD, (src, tgt)])
+    found = {finding.rule.name: finding for finding in look(path).findings}
+    assert f"{path}:21" in [example.where for example in found[name].examples]
+    done = clean(Corpus([str(path)], "en", "de"), tmp_path / "out.tsv", tmp_path / "rejected.jsonl")
+    assert done.read == 21
+    if found[name].rule.level == "note":
+        assert (done.kept, done.removed.total()) == (21, 0)
+        return
+    assert (done.kept, done.removed[name]) == (20, 1)
+    assert name not in names(tmp_path / "out.tsv")
+    [row] = map(json.loads, (tmp_path / "rejected.jsonl").read_text().splitlines())
+    assert row == {"reason": name, "where": f"{path}:21", "translation": {"en": src, "de": tgt}}
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt"),
+    [
+        ("Go.", "Geh!"),
+        ("I beg to differ.", "Es tut mir leid, aber ich kann dem nicht zustimmen."),
+        ("New York City", "New York City"),
+        ("Windows XP", "Windows XP"),
+        ("24/7", "24/7"),
+        ("What?!", "…"),
+        ("5 < 6 & 7 > 6 <3 AT&T; R&D", "5 < 6 und 7 > 6 <3 AT&T; F&E"),
+        ("“CAFÉ…” — NESCAFÉ® É !", "«OLÁ» AMANHû São Tomé"),
+        ("naïve façade, Ångström, Öl–Ära", "ÀÉÎÕÜ àéîõü ß Ø 20 °C ½ µm"),
+        ("α and β are Greek", "α und β sind griechisch"),
+        ("Is it « là » ?", "Das sind 5\u00a0km"),
+        (
+            "a family \U0001f468\u200d\U0001f469\u200d\U0001f467 emoji",
+            "Familie \U0001f468\u200d\U0001f469\u200d\U0001f467",
+        ),
+        (" spaces at the ends ", "\u00a0werden beim Lesen entfernt\r"),
+    ],
+)
+def test_what_is_right_is_left_alone(tmp_path: Path, src: str, tgt: str) -> None:
+    assert names(write(tmp_path / "p.tsv", [*GOOD, (src, tgt)])) == {}
+
+
+def test_borrowed_latin_words_are_no_wrong_script(tmp_path: Path) -> None:
+    russian = [(f"The word number {i} is here.", f"Слово номер {i} находится здесь.") for i in range(9)]
+    pairs = [*russian, ("It is an IBM PC.", "IBM PC"), ("Tom?", "Tom?")]
+    path = write(tmp_path / "p.tsv", pairs)
+    assert names(path) == {}
+    assert look(path).survey.scripts == ("Latin", "Cyrillic")
+
+
+def test_the_sides_may_be_written_in_any_script(tmp_path: Path) -> None:
+    pairs = [
+        ("I drink tea every day at home.", "毎日家でお茶を飲みます。"),
+        ("I like rice very much.", "ご飯が大好きです。"),
+    ]
+    path = write(tmp_path / "p.tsv", pairs)
+    assert names(path) == {}
+    assert look(path).survey.scripts[1] == "Chinese or Japanese"
+    assert script("한국어 문장") == "Hangul"
+    assert script("ª º µ 12 — !") == ""
+    assert (size("abc"), size("é"), size("漢字")) == (3, 1, 6)
+
+
+@pytest.mark.parametrize("text", ["é", "ñandú", "“quoted” – it’s", "привет", "ελληνικά", "日本", "€ 5", "5 °C", "«à»"])
+def test_text_read_in_the_wrong_encoding_is_seen(text: str) -> None:
+    wrong = "".join(
+        bytes([b]).decode("cp1252") if b not in (0x81, 0x8D, 0x8F, 0x90, 0x9D) else chr(b) for b in text.encode()
+    )
+    assert mojibake(f"so {wrong} it is")
+    assert not mojibake(f"so {text} it is")
+
+
+@settings(max_examples=300)
+@given(st.text())
+def test_tidying_twice_is_tidying_once(text: str) -> None:
+    once = tidy(text)
+    assert tidy(once) == once == once.strip()
+    assert "".join(once.split()) == "".join(c for c in text if c not in "\ufeff\u00ad\u2060" and not c.isspace())
+
+
+def test_every_rule_has_its_own_bit_and_name() -> None:
+    assert sorted(BIT.values()) == [1 << n for n in range(len(rules()))]
+    assert len(rules()) <= 32
+    assert [rule.name for rule in rules(5, 2.0)] == list(BIT)
+    levels = [rule.level for rule in rules()]
+    assert levels == sorted(levels, key=["error", "warning", "note"].index)
+
+
+# whole corpora
+
+
+def test_all_invalid_lines_are_reported_not_the_first(tmp_path: Path) -> None:
+    (tmp_path / "p.tsv").write_bytes(b"a\tb\nx\xe9\ty\nno tab\n\0\tc\n\xff\xfe\td\n\na\tb\n")
+    assert names(tmp_path / "p.tsv") == {
+        "not a pair": 1,
+        "invalid UTF-8": 2,
+        "NUL character": 1,
+        "empty side": 1,
+        "duplicate pair": 1,
+    }
+    text = report.to_text(look(tmp_path / "p.tsv"))
+    assert f"{tmp_path}/p.tsv:2  x\\xe9  |  y" in text
+    assert "\\x00  |  c" in text
+    assert "would leave out 6 pairs" in text
+
+
+def test_rows_that_are_no_pair(tmp_path: Path) -> None:
+    rows = ['{"en": "a", "de": "b"}', "[1", '{"en": "a"}', '{"en": 5, "de": "b"}', r'{"en": "\ud800", "de": "b"}', ""]
+    (tmp_path / "p.jsonl").write_bytes("\n".join(rows).encode() + b'\n{"en": "\xff", "de": "b"}\n')
+    assert names(tmp_path / "p.jsonl") == {"not a pair": 5, "empty side": 1}
+    done = clean(Corpus([str(tmp_path / "p.jsonl")], "en", "de"), tmp_path / "o.jsonl", tmp_path / "r.jsonl")
+    assert done.kept == 1
+    rejected = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
+    assert "[1" in rejected[0]["translation"]["en"]
+    assert [row["where"] for row in rejected] == [f"{tmp_path}/p.jsonl:{n}" for n in range(2, 8)]
+
+
+def test_a_reader_that_cannot_go_on_stops(tmp_path: Path) -> None:
+    (tmp_path / "t.en").write_text("a\nb\n")
+    (tmp_path / "t.de").write_text("a\n")
+    with pytest.raises(DataError, match=r"t\.en has 2 lines"):
+        look(tmp_path / "t")
+    (tmp_path / "p.tsv.gz").write_bytes(gzip.compress(b"a\tb\n")[:-4])
+    with pytest.raises(DataError, match="damaged gzip"):
+        look(tmp_path / "p.tsv.gz")
+    (tmp_path / "w.tsv").write_bytes("a\tb\n".encode("utf-16"))
+    with pytest.raises(DataError, match="UTF-16"):
+        look(tmp_path / "w.tsv")
+
+
+@pytest.mark.parametrize("form", ["train", "p.tsv.gz", "p.jsonl", "p.parquet", "train.en,train.de"])
+def test_every_form_gives_the_same_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    monkeypatch.chdir(tmp_path)
+    pairs = [*GOOD, GOOD[0], ("", "leer"), ("a  b", "c")]
+    write(Path("p.tsv"), pairs)
+    Path("p.tsv.gz").write_bytes(gzip.compress(Path("p.tsv").read_bytes()))
+    rows = [{"en": a, "de": b} for a, b in pairs]
+    Path("p.jsonl").write_text("".join(json.dumps({"translation": row}) + "\n" for row in rows))
+    pq.write_table(pa.Table.from_pylist(rows), "p.parquet")
+    for side, language in enumerate(("en", "de")):
+        Path(f"train.{language}").write_text("".join(pair[side] + "\n" for pair in pairs))
+    found = look(Path(form))
+    assert {x.rule.name: x.pairs for x in found.findings} == {"empty side": 1, "duplicate pair": 1, "white space": 1}
+    assert all(":2" in x.examples[0].where or "row 2" in x.examples[0].where for x in found.findings)
+    assert len(found.survey.found) == 23
+
+
+def test_swapped_columns(tmp_path: Path) -> None:
+    path = write(tmp_path / "p.tsv", [(b, a) for a, b in GOOD])
+    clean(Corpus([str(path)], "en", "de", swap=True), tmp_path / "o.jsonl")
+    assert list(read_pairs(str(tmp_path / "o.jsonl"), "en", "de")) == GOOD
+
+
+def test_sources_of_valid_and_test_are_looked_for_in_any_case_and_spacing(tmp_path: Path) -> None:
+    path = write(tmp_path / "p.tsv", GOOD)
+    valid = write(tmp_path / "v.tsv", [(GOOD[2][0].upper(), "x"), ("unseen", "x"), ("", "x")])
+    test = write(tmp_path / "t.tsv", [(GOOD[5][0].replace(" ", "  "), "x"), (GOOD[2][0], "x")])
+    given = {"valid": str(valid), "test": str(test)}
+    assert names(path, **given) == {"source is in test": 2, "source is in valid": 1}
+    done = clean(Corpus([str(path)], "en", "de", **given), tmp_path / "o.tsv")
+    assert done.removed == {"source is in test": 2}
+    assert names(tmp_path / "o.tsv", **given) == {}
+
+
+def test_pairs_are_compared_over_all_paths(tmp_path: Path) -> None:
+    paths = [str(write(tmp_path / name, GOOD)) for name in ("a.tsv", "b.tsv")]
+    found = check(Corpus(paths, "en", "de"))
+    [finding] = found.findings
+    assert (finding.rule.name, finding.pairs) == ("duplicate pair", 20)
+    assert finding.examples[0].where == f"{paths[1]}:1"
+
+
+def test_limits_can_be_moved(tmp_path: Path) -> None:
+    path = write(tmp_path / "p.tsv", [("x" * 1500, "y" * 1500), ("a" * 10, "b" * 60)])
+    assert names(path) == {"too long": 1, "unlike lengths": 1}
+    assert names(path, max_length=1500, max_ratio=6.0) == {}
+
+
+def test_a_models_tokenizer(toy_run: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "p.tsv", [("red tree.", "der eert."), ("漢", "漢"), ("stone " * 150, "enots " * 150)])
+    pairs = Corpus([str(path)], "en", "xx")
+    found = check(pairs, toy_run)
+    counts = {x.rule.name: x.pairs for x in found.findings}
+    assert counts["spelt in bytes"] == 1
+    assert found.survey.pieces is not None
+    assert found.survey.pieces[0].bytes == 3
+    assert found.survey.pieces[0].words == 153
+    (tmp_path / "run").mkdir()
+    for name, old, new in (("tokenizer.json", "", ""), ("config.toml", "max_length = 256", "max_length = 20")):
+        text = (toy_run / name).read_text()
+        assert old in text
+        (tmp_path / "run" / name).write_text(text.replace(old, new) if old else text)
+    assert {x.rule.name: x.pairs for x in check(pairs, tmp_path / "run").findings}["too many pieces"] == 1
+    assert "pieces per word" in report.to_text(found)
+    with pytest.raises(ModelError):
+        survey(pairs, tmp_path)
+
+
+# cleaning
+
+sides = st.one_of(
+    st.text(max_size=12),
+    st.text("ab <&Ã©\u00a0\t\0\udce9\ufffdжш漢", max_size=30),
+    st.sampled_from(["Это не по-английски, нет", "one two three four", "five six seven eight", "一二三四五", "A", ""]),
+)
+corpora = st.lists(st.tuples(sides, sides), max_size=14).flatmap(
+    lambda pairs: st.lists(st.sampled_from(pairs), max_size=20) if pairs else st.just([])
+)
+
+
+def raw(pairs: list[tuple[str, str]]) -> bytes:
+    """JSON lines, which can hold any of these."""
+    return "".join(json.dumps({"translation": {"en": a, "de": b}}) + "\n" for a, b in pairs).encode()
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(corpora, st.sampled_from(["o.tsv", "o.jsonl", "o", "o.tsv.gz"]))
+def test_counts_add_up_order_is_kept_and_a_second_cleaning_finds_nothing(
+    tmp_path: Path, pairs: list[tuple[str, str]], form: str
+) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_bytes(raw(pairs))
+    before = Corpus([str(path)], "en", "de")
+    done = clean(before, tmp_path / form, tmp_path / "rejected.jsonl")
+    assert done.read == len(pairs) == done.kept + done.removed.total()
+    rejected = (tmp_path / "rejected.jsonl").read_text().splitlines()
+    assert len(rejected) == done.removed.total()
+    lost = {int(json.loads(line)["where"].rpartition(":")[2]) for line in rejected}
+    counts = Counts()
+    kept = list(read_pairs(str(tmp_path / form), "en", "de", counts=counts))
+    assert counts.read == len(kept) == done.kept
+    assert kept == [(tidy(a), tidy(b)) for n, (a, b) in enumerate(pairs, 1) if n not in lost]
+
+    after = Corpus([str(tmp_path / form)], "en", "de")
+    assert all(finding.rule.level == "note" for finding in check(after).findings)
+    again = clean(after, tmp_path / f"again-{form}")
+    assert again == Cleaned(read=done.kept, kept=done.kept)
+    assert list(read_pairs(str(tmp_path / f"again-{form}"), "en", "de")) == kept
+
+
+def test_names_of_the_output(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.tsv", GOOD)
+    pairs = Corpus([str(path)], "en", "de")
+    clean(pairs, tmp_path / "new" / "train.gz")
+    assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["train.de.gz", "train.en.gz"]
+    assert list(read_pairs(str(tmp_path / "new" / "train"), "en", "de")) == GOOD
+    for name in ("x.txt", "x.csv", "x.parquet", "x.json.gz"):
+        with pytest.raises(UsageError, match=r"x\.tsv or x\.jsonl"):
+            clean(pairs, tmp_path / name)
+    with pytest.raises(UsageError, match="overwrite"):
+        clean(pairs, path)
+    with pytest.raises(UsageError, match="overwrite"):
+        clean(pairs, tmp_path / "o.tsv", path)
+    assert list(read_pairs(str(path), "en", "de")) == GOOD
+
+
+def test_output_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "in.tsv", GOOD)
+    monkeypatch.setattr("mtcli.doctor.clean._json", lambda row: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        clean(Corpus([str(path)], "en", "de"), tmp_path / "o.jsonl", tmp_path / "r.jsonl")
+    assert [p.name for p in tmp_path.iterdir()] == ["in.tsv"]
+
+
+def test_a_file_that_changes_meanwhile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "in.tsv", GOOD)
+    for now, words in ((GOOD * 2, "grew"), (GOOD[:5], "shrank")):
+        write(path, GOOD)
+
+        def surveyed(pairs: Corpus, now: list[tuple[str, str]] = now) -> object:
+            seen = survey(pairs)
+            write(path, now)
+            return seen
+
+        monkeypatch.setattr("mtcli.doctor.clean.survey", surveyed)
+        with pytest.raises(DataError, match=words):
+            clean(Corpus([str(path)], "en", "de"), tmp_path / "o.tsv")
+        assert not (tmp_path / "o.tsv").exists()
+
+
+def test_an_empty_corpus(tmp_path: Path) -> None:
+    (tmp_path / "p.tsv").touch()
+    assert "0 pairs" in report.to_text(look(tmp_path / "p.tsv"))
+    assert clean(Corpus([str(tmp_path / "p.tsv")], "en", "de"), tmp_path / "o.tsv") == Cleaned()
+    assert (tmp_path / "o.tsv").read_bytes() == b""
+
+
+# the command line
+
+
+def test_the_commands(tmp_path: Path) -> None:
+    def mtcli(*line: str) -> subprocess.CompletedProcess[str]:
+        whole = [sys.executable, "-m", "mtcli", "data", *line]
+        return subprocess.run(whole, cwd=tmp_path, capture_output=True, text=True)
+
+    write(tmp_path / "p.tsv", [*GOOD, GOOD[1], ("x\udce9", "y")])
+    checked = mtcli("check", "p.tsv@2", "--tgt", "de", "--json")
+    assert (checked.returncode, checked.stderr) == (0, "")
+    facts = json.loads(checked.stdout)
+    assert facts["pairs"] == 22
+    assert {x["name"]: x["pairs"] for x in facts["findings"]} == {"invalid UTF-8": 1, "duplicate pair": 1}
+    assert facts["src"]["language"] == "en"
+    cleaned = mtcli("clean", "p.tsv", "--tgt", "de", "-o", "o.tsv", "--rejected", "r.jsonl")
+    assert cleaned.returncode == 0
+    assert "20 kept" in cleaned.stdout
+    assert "nothing to clean" in mtcli("check", "o.tsv", "--tgt", "de").stdout
+    (tmp_path / "t.en").write_text("a\n")
+    (tmp_path / "t.de").touch()
+    assert mtcli("check", "t", "--tgt", "de").returncode == 3
+    assert mtcli("check", "o.tsv", "--src", "de", "--tgt", "de").returncode == 2
+
+
+# real text
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared data")
+def test_multi30k_as_people_see_it() -> None:
+    held = {"valid": str(SHARED / "multi30k/val"), "test": str(SHARED / "multi30k/test_2016_flickr")}
+    found = look(SHARED / "multi30k/train", **held)
+    serious = {x.rule.name: [e.where.rpartition(":")[2] for e in x.examples] for x in found.findings}
+    assert serious["source is in valid"] == ["4750"]
+    assert serious["no words on one side"] == ["16510", "16664"]  # "@@" for a German sentence
+    assert np.count_nonzero(found.survey.found & BIT["duplicate pair"]) == 3
+    assert found.survey.scripts == ("Latin", "Latin")
