@@ -127,6 +127,6 @@ def test_accumulated_equals_one_batch() -> None:
 def test_no_gradient_is_computed_where_none_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden, weight, target = draw()
     expected = projected_loss(hidden, weight, target, 0.1)
-    monkeypatch.delattr(torch, "mm")
+    monkeypatch.delattr(torch, "addmm")
     with torch.no_grad():
         torch.testing.assert_close(projected_loss(hidden, weight, target, 0.1), expected)
