@@ -18,6 +18,7 @@ from fastapi import Depends, FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from mtcli.errors import MtcliError
 from mtcli.serve.batcher import Batcher, FullError
@@ -189,6 +190,8 @@ async def _body(request: Request, limits: Limits) -> bytes:
                     raise too_large
     except TimeoutError:
         raise HTTPException(408, f"the request did not arrive within {limits.seconds:g} seconds") from None
+    except ClientDisconnect:
+        raise HTTPException(400, "the request broke off") from None
     return bytes(found)
 
 

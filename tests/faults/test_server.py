@@ -1,0 +1,173 @@
+"""A server gets requests too large, malformed and endless; it refuses each in words, and goes on serving."""
+
+import json
+import re
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import pytest
+from toy import PAIRS, save_toy, toy
+
+from faults.conftest import Case
+from faults.harness import Child, start, until
+from mtcli.translation import Options
+
+BODY, SECONDS = 100_000, 0.5
+"""The limits of the server."""
+
+HEAD = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+ASKED = [source for source, _ in PAIRS[::40]]
+
+
+@dataclass
+class Site:
+    """A server's process."""
+
+    port: int
+    child: Child
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+
+    def send(self, parts: Iterator[bytes], pause: float = 0.0) -> tuple[int, bytes]:
+        """Status and text of the answer to what may never end; as a client that reads while it sends."""
+        answer = b""
+        with self.connect() as connection:
+            connection.settimeout(pause or 0.001)
+            end = time.monotonic() + 30
+            while b"\r\n\r\n" not in answer:
+                assert time.monotonic() < end, "no answer"
+                try:
+                    if part := next(parts, b""):
+                        connection.sendall(part)
+                    answer += connection.recv(65536)
+                except TimeoutError:
+                    continue
+        return int(answer.split()[1]), answer
+
+    def closes(self, parts: Iterator[bytes]) -> bool:
+        """Whether the server ends a connection on which these arrive, with or without an answer."""
+        with self.connect() as connection:
+            connection.settimeout(0.05)
+            end = time.monotonic() + 30
+            while time.monotonic() < end:
+                try:
+                    connection.sendall(next(parts, b""))
+                    if connection.recv(65536) == b"":
+                        return True
+                except TimeoutError:
+                    continue
+                except OSError:
+                    return True
+        return False
+
+    def serves(self) -> None:
+        """Assert that a request is answered, and rightly."""
+        body = json.dumps({"q": ASKED, "source": "en"}).encode()
+        request = Request(f"http://127.0.0.1:{self.port}/translate", body, {"Content-Type": "application/json"})
+        with urlopen(request, timeout=30) as answer:
+            assert json.load(answer)["translatedText"] == [
+                t.text for t in toy().translate(ASKED, Options(), warn=False)
+            ]
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[Site]:
+    """A server, which must say nothing on stderr but its address, and end as asked to."""
+    limits = ["--max-body", str(BODY), "--timeout", str(SECONDS)]
+    child = start("serve", "--model", save_toy(folder), "--port", "0", "--device", "cpu", *limits)
+    said = child.folder / "err"
+    until(lambda: said.exists() and "\n" in said.read_text(), child)
+    site = Site(int(re.findall(r":(\d+)/", said.read_text())[0]), child)
+    try:
+        site.serves()
+        yield site
+        site.serves()
+    finally:
+        child.send(signal.SIGTERM)
+        result = child.wait()
+    assert result.code == -signal.SIGTERM
+    assert len(result.err.splitlines()) == 1, result.err
+
+
+def with_length(n: int, sent: int) -> Callable[[], Iterator[bytes]]:
+    """A request that names its length, and sends so much of it."""
+    return lambda: iter([HEAD + b"Content-Length: %d\r\n\r\n" % n, b"x" * sent])
+
+
+def endless_chunks() -> Iterator[bytes]:
+    yield HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+    yield from repeat(b"4000\r\n" + b"x" * 0x4000 + b"\r\n")
+
+
+def whole(body: bytes) -> Callable[[], Iterator[bytes]]:
+    return lambda: iter([HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body])
+
+
+def trickle(start: bytes, rest: bytes) -> Callable[[], Iterator[bytes]]:
+    def parts() -> Iterator[bytes]:
+        yield start
+        yield from repeat(rest)
+
+    return parts
+
+
+FAULTS = {
+    "large": (413, with_length(BODY + 1, BODY + 1)),
+    "large, nothing sent": (413, with_length(10**12, 0)),
+    "chunked": (413, endless_chunks),
+    "no JSON": (400, whole(b'{"q": "one')),
+    "deep JSON": (400, whole(b"[" * 50_000)),
+    "no UTF-8": (400, whole(b'{"q": "\xff\xfe"}')),
+    "no HTTP": (400, lambda: iter([b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n"])),
+    "no length": (400, lambda: iter([HEAD + b"Content-Length: -1\r\n\r\n"])),
+    "no chunk": (400, lambda: iter([HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"])),
+    "head without end": (400, trickle(HEAD, b"X: " + b"y" * 1000 + b"\r\n")),
+    "stopped in the body": (408, with_length(100, 10)),
+    "stopped in the head": (408, lambda: iter([HEAD[:20]])),
+    "slow body": (408, trickle(HEAD + b"Content-Length: 90000\r\n\r\n", b" ")),
+    "slow chunks": (408, trickle(HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n")),
+    "slow head": (408, trickle(HEAD + b"X: ", b"y")),
+    "nothing at all": (408, lambda: iter([])),
+}
+
+
+def test_71_rest_hostile(case: Case, tmp_path: Path, count: Callable[[int, int], int]) -> None:
+    with serving(tmp_path) as site:
+        for _ in range(count(3, 1)):
+            for name, (status, parts) in FAULTS.items():
+                with case.fault():
+                    found, answer = site.send(parts(), 0.02 if status == 408 else 0.0)
+                    assert (name, found) == (name, status)
+                    assert b"Traceback" not in answer
+                    site.serves()
+
+
+@pytest.mark.parametrize("name", ["chunked", "slow chunks"])
+def test_71_rest_never_ending(case: Case, tmp_path: Path, name: str) -> None:
+    """The answer is there, and the client sends on: that ends too."""
+    with serving(tmp_path) as site, case.fault():
+        assert site.closes(FAULTS[name][1]())
+        site.serves()
+
+
+def test_71_rest_leaving(case: Case, tmp_path: Path, count: Callable[[int, int], int]) -> None:
+    """Clients that leave in the head, in the body and before the answer; and many that stay and say nothing."""
+    with serving(tmp_path) as site:
+        for _ in range(count(50, 5)):
+            for sent in (HEAD[:30], HEAD + b"Content-Length: 99\r\n\r\n{", b"".join(whole(b'{"q": "one red"}')())):
+                with case.fault():
+                    site.connect().sendall(sent)
+        silent = [site.connect() for _ in range(count(200, 50))]
+        with case.fault(len(silent)):
+            site.serves()
+            for connection in silent:
+                assert b" 408 " in connection.recv(100)
+                connection.close()
