@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtcli import batching, tokenizer
-from mtcli.batching import Batch, BatchPlan, EncodedPairs, Position, collate, encode_pairs, plan_epoch
+from mtcli.batching import Batch, BatchPlan, EncodedPairs, Position, ahead, collate, encode_pairs, plan_epoch
 from mtcli.corpus import Counts
 from mtcli.errors import DataError
 from mtcli.tokenizer import BOS, EOS, PAD, Tokenizer
@@ -273,3 +273,31 @@ def test_collated_rows_are_the_cache_s_and_their_tokens_known_beforehand(cache: 
         assert plan.target_tokens(rows) == batch.tokens
         assert batch.src.numel() <= 300 or len(rows) == 1
         assert batch.tgt_out.numel() <= 300 or len(rows) == 1
+
+
+# ---- work ahead ----
+
+
+def test_ahead_is_map_whatever_finishes_first() -> None:
+    def slow_when_even(i: int) -> int:
+        time.sleep(0.02 * (i % 2 == 0))
+        return i * i
+
+    for workers in (1, 2, 5):
+        assert list(ahead(slow_when_even, range(9), workers=workers)) == [i * i for i in range(9)]
+    assert list(ahead(slow_when_even, [])) == []
+
+
+def test_ahead_draws_only_a_little_ahead_and_raises_in_its_place() -> None:
+    drawn = []
+
+    def items():
+        for i in range(100):
+            drawn.append(i)
+            yield i
+
+    results = ahead(lambda i: 10 // (3 - i), items(), workers=2)
+    assert [next(results) for _ in range(3)] == [3, 5, 10]
+    assert len(drawn) <= 6
+    with pytest.raises(ZeroDivisionError):
+        next(results)

@@ -6,12 +6,13 @@ that the uninterrupted one would have drawn.
 """
 
 import os
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,9 @@ from mtcli.progress import progress_bar
 from mtcli.tokenizer import BOS, EOS, PAD, Tokenizer
 
 Ints = npt.NDArray[np.int64]
+Ids = list[list[int]]
+T = TypeVar("T")
+R = TypeVar("R")
 
 CHUNK = 20_000
 """Pairs that are encoded, and stored as one Arrow record batch, at a time."""
@@ -41,7 +45,7 @@ class EncodedPairs:
         import pyarrow as pa
 
         try:
-            reader = pa.ipc.open_file(pa.memory_map(str(path)))
+            reader = pa.ipc.open_file(pa.memory_map(os.fsencode(path)))
             if reader.schema != _schema():
                 raise ValueError(f"its columns are {', '.join(reader.schema.names)}")
             batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
@@ -100,11 +104,15 @@ def encode_pairs(
     reason = f"longer than {max_length} pieces"
     iterator = iter(pairs)
     rows: Counter[int] = Counter()
+
+    def encoded(chunk: list[tuple[int, Pair]]) -> tuple[list[tuple[int, Pair]], Ids, Ids]:
+        src, tgt = [pair[0] for _, pair in chunk], [pair[1] for _, pair in chunk]
+        return chunk, tokenizer.encode_src(src), tokenizer.encode_tgt(tgt)
+
     with aside.open("wb") as file, progress_bar("encoding", unit=" pairs") as bar:
         with pa.ipc.new_file(file, schema) as writer:
-            while chunk := list(islice(iterator, CHUNK)):
-                src = tokenizer.encode_src([pair[0] for _, pair in chunk])
-                tgt = tokenizer.encode_tgt([pair[1] for _, pair in chunk])
+            # The library uses every core while it encodes, but one to hand over its ids: chunks take turns in both.
+            for chunk, src, tgt in ahead(encoded, iter(lambda: list(islice(iterator, CHUNK)), []), workers=2):
                 kept = [i for i in range(len(chunk)) if max(len(src[i]), len(tgt[i])) <= max_length]
                 if dropped := len(chunk) - len(kept):
                     counts.used -= dropped
@@ -117,6 +125,21 @@ def encode_pairs(
         os.fsync(file.fileno())
     aside.replace(path)
     return rows
+
+
+def ahead(make: Callable[[T], R], items: Iterable[T], *, workers: int = 1) -> Iterator[R]:
+    """`map(make, items)`, in order, with as many results as there are workers being made in threads meanwhile.
+
+    `items` is drawn in the caller's thread, and an error of `make` is raised where its result would have come.
+    """
+    waiting: deque[Future[R]] = deque()
+    with ThreadPoolExecutor(workers) as pool:
+        for item in items:
+            waiting.append(pool.submit(make, item))
+            if len(waiting) > workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def generator(*key: int) -> np.random.Generator:
