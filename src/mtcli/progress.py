@@ -8,10 +8,18 @@ from typing import Any
 from tqdm import tqdm
 
 
-def progress_bar(description: str, *, total: int | None = None, unit: str = "it", initial: int = 0) -> Any:
-    """A tqdm bar that vanishes when it is done."""
+def progress_bar(
+    description: str, *, total: int | None = None, unit: str = "it", initial: int = 0, quiet: bool = False
+) -> Any:
+    """A tqdm bar that vanishes when it is done; a quiet one only counts."""
     return tqdm(
-        desc=description, total=total, unit=unit, initial=initial, leave=False, dynamic_ncols=True, disable=None
+        desc=description,
+        total=total,
+        unit=unit,
+        initial=initial,
+        leave=False,
+        dynamic_ncols=True,
+        disable=quiet or None,  # None: shown on a terminal
     )
 
 
