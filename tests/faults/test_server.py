@@ -6,6 +6,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import repeat
@@ -19,7 +20,7 @@ from faults.conftest import Case
 from faults.harness import Child, start, until
 from mtcli.translation import Options
 
-BODY, SECONDS = 100_000, 0.5
+BODY, SECONDS = 100_000, 1
 """The limits of the server."""
 
 HEAD = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -130,31 +131,46 @@ FAULTS = {
     "no length": (400, lambda: iter([HEAD + b"Content-Length: -1\r\n\r\n"])),
     "no chunk": (400, lambda: iter([HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"])),
     "head without end": (400, trickle(HEAD, b"X: " + b"y" * 1000 + b"\r\n")),
-    "stopped in the body": (408, with_length(100, 10)),
-    "stopped in the head": (408, lambda: iter([HEAD[:20]])),
-    "slow body": (408, trickle(HEAD + b"Content-Length: 90000\r\n\r\n", b" ")),
-    "slow chunks": (408, trickle(HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n")),
-    "slow head": (408, trickle(HEAD + b"X: ", b"y")),
-    "nothing at all": (408, lambda: iter([])),
+}
+
+SLOW = {
+    "body, stopped": with_length(100, 10),
+    "head, stopped": lambda: iter([HEAD[:20]]),
+    "body": trickle(HEAD + b"Content-Length: 90000\r\n\r\n", b" "),
+    "chunks": trickle(HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+    "head": trickle(HEAD + b"X: ", b"y"),
+    "nothing": lambda: iter([]),
 }
 
 
-def test_71_rest_hostile(case: Case, tmp_path: Path, count: Callable[[int, int], int]) -> None:
+def test_71_rest_large_or_malformed(case: Case, tmp_path: Path, count: Callable[[int, int], int]) -> None:
     with serving(tmp_path) as site:
-        for _ in range(count(3, 1)):
+        for _ in range(count(5, 1)):
             for name, (status, parts) in FAULTS.items():
                 with case.fault():
-                    found, answer = site.send(parts(), 0.02 if status == 408 else 0.0)
+                    found, answer = site.send(parts())
                     assert (name, found) == (name, status)
                     assert b"Traceback" not in answer
                     site.serves()
 
 
-@pytest.mark.parametrize("name", ["chunked", "slow chunks"])
-def test_71_rest_never_ending(case: Case, tmp_path: Path, name: str) -> None:
+def test_71_rest_slow(case: Case, tmp_path: Path, count: Callable[[int, int], int]) -> None:
+    with serving(tmp_path) as site, ThreadPoolExecutor() as pool:
+        for _ in range(count(5, 1)):
+            with case.fault(len(SLOW)):
+                found = [pool.submit(site.send, parts(), 0.02) for parts in SLOW.values()]
+                site.serves()
+                assert {name: one.result()[0] for name, one in zip(SLOW, found, strict=True)} == dict.fromkeys(
+                    SLOW, 408
+                )
+                site.serves()
+
+
+@pytest.mark.slow
+def test_71_rest_never_ending(case: Case, tmp_path: Path) -> None:
     """The answer is there, and the client sends on: that ends too."""
-    with serving(tmp_path) as site, case.fault():
-        assert site.closes(FAULTS[name][1]())
+    with serving(tmp_path) as site, ThreadPoolExecutor() as pool, case.fault(2):
+        assert all(pool.map(site.closes, (endless_chunks(), SLOW["chunks"]())))
         site.serves()
 
 
