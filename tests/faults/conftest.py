@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 import pytest
 from conftest import toy_pairs, write_tsv
@@ -17,7 +18,7 @@ from conftest import toy_pairs, write_tsv
 pytest.register_assert_rewrite("faults.harness")
 
 from faults import points  # noqa: E402
-from faults.harness import Job, outcome, run, run_alone, start  # noqa: E402 - with its assertions rewritten
+from faults.harness import Job, outcome, run, run_alone, start, whole  # noqa: E402 - with its assertions rewritten
 
 FULL = 300
 """Kills of a full run, to which all other counts are related."""
@@ -98,6 +99,15 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     done = run_alone(*job.command(job.clean), cwd=folder)
     assert (server.wait().code, done.code) == (0, 0), done.err
     return job
+
+
+@pytest.fixture(scope="session")
+def begun(job: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was killed in its 25th step, for tests to copy."""
+    out = tmp_path_factory.mktemp("begun") / "run"
+    assert run(*job.command(out), within=[partial(points.strike_in, "torch:Tensor.backward", 50)]).code == -9
+    assert whole(out)[-1] == 24
+    return out
 
 
 @pytest.fixture(scope="session")

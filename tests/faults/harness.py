@@ -9,6 +9,8 @@ import hashlib
 import json
 import multiprocessing
 import os
+import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -101,7 +103,8 @@ class Child:
         if hangs:
             self.process.kill()
             self.process.join()
-        out, err = ((self.folder / name).read_text("utf-8", "replace") for name in ("out", "err"))
+        paths = (self.folder / name for name in ("out", "err"))
+        out, err = (p.read_bytes().decode("utf-8", "replace") if p.exists() else "" for p in paths)
         shutil.rmtree(self.folder)
         if hangs:
             pytest.fail(f"still running after {seconds} s; {err}")
@@ -190,8 +193,8 @@ class Job:
         }
 
 
-def outcome(folder: Path) -> dict[str, Any]:
-    """Everything that a run left behind, clock readings aside."""
+def outcome(folder: Path, but: str | None = None) -> dict[str, Any]:
+    """Everything that a run left behind, clock readings and one file aside."""
 
     def untimed(values: dict[str, Any]) -> dict[str, Any]:
         clocks = ("seconds", "validation_seconds", "metrics_bytes")  # a line is as long as its seconds are
@@ -200,6 +203,8 @@ def outcome(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path in (p for p in folder.rglob("*") if p.is_file() and p.name != ".lock"):
         name = str(path.relative_to(folder))
+        if name == but:
+            continue
         if path.name == "state.json":
             found[name] = untimed(json.loads(path.read_bytes()))
         elif path.name == "manifest.json":
@@ -237,11 +242,46 @@ def whole(out: Path) -> list[int]:
     return sorted(int(p.name[5:]) for p in out.glob("checkpoints/step-*") if is_whole(p))
 
 
-def limit(resource: int, value: int) -> None:
-    """Set a soft limit of this process, as `ulimit -S` does."""
-    from resource import getrlimit, setrlimit
+def earlier(out: Path) -> dict[str, bytes]:
+    """The files of a run's whole checkpoints."""
+    paths = [path for path in out.glob("checkpoints/step-*") if is_whole(path)]
+    return {f"{path.name}/{name}": content for path in paths for name, content in contents(path).items()}
 
-    setrlimit(resource, (value, getrlimit(resource)[1]))
+
+def unharmed(out: Path, before: dict[str, bytes]) -> None:
+    """Assert that a run's `earlier` checkpoints are as they were, but for those that made room for newer ones."""
+    now = earlier(out)
+    assert max(now, default="") >= max(before, default="")
+    assert {name: now[name] for name in before if name in now} == {name: before[name] for name in before if name in now}
+    assert all(is_whole(path) for path in out.glob("checkpoints/step-*"))
+
+
+def refused(result: Result, code: int, *words: str) -> None:
+    """Assert that a command failed as it should: with this code, and one line that says these words."""
+    assert result.code == code, result.err
+    assert "Traceback" not in result.err
+    assert result.last.startswith("mtcli: ")
+    assert result.err.count("mtcli: ") == 1
+    for word in words:
+        assert word in result.last
+
+
+def flip(path: Path, rng: random.Random) -> None:
+    """Turn one bit of a file."""
+    content = bytearray(path.read_bytes())
+    bit = rng.randrange(8 * len(content))
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+def cut(path: Path, rng: random.Random) -> None:
+    """Truncate a file anywhere."""
+    os.truncate(path, rng.randrange(path.stat().st_size))
+
+
+def limit(which: int, value: int) -> None:
+    """Set a soft limit of this process, as `ulimit -S` does."""
+    resource.setrlimit(which, (value, resource.getrlimit(which)[1]))
 
 
 def until(condition: Callable[[], Any], child: Child, seconds: float = 60) -> None:
@@ -251,3 +291,9 @@ def until(condition: Callable[[], Any], child: Child, seconds: float = 60) -> No
         assert child.process.is_alive(), f"ended before it got there: {child.wait().err}"
         assert time.monotonic() < end, f"never got there: {condition}"
         time.sleep(0.002)
+
+
+def address_space(more: int) -> None:
+    """Allow this process so many bytes of address space beyond what it has."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit(resource.RLIMIT_AS, pages * os.sysconf("SC_PAGE_SIZE") + more)

@@ -1,8 +1,6 @@
 """Asked to stop, a run saves and says so; stopped and continued, it does not notice."""
 
-import os
 import random
-import resource
 import signal
 import time
 from collections.abc import Callable
@@ -13,18 +11,12 @@ import pytest
 
 from faults import points
 from faults.conftest import Case
-from faults.harness import Job, Result, contents, limit, run, start, until, whole
+from faults.harness import Job, Result, address_space, earlier, run, start, unharmed, until, whole
 
 Count = Callable[[int, int], int]
 
 BATCHES = 100
 """Of a run, all in all."""
-
-
-def earlier(out: Path) -> dict[str, bytes]:
-    """What must not change any more: the whole checkpoints."""
-    files = contents(out)
-    return {name: files[name] for step in whole(out) for name in files if f"/step-{step:08d}/" in f"/{name}"}
 
 
 def stopped(result: Result, out: Path, number: int) -> int:
@@ -134,12 +126,6 @@ GLIBC_ABORT = 127
 """How a process ends that glibc has no memory left to end properly."""
 
 
-def address_space(more: int) -> None:
-    """Allow this process so many bytes of address space beyond what it has."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limit(resource.RLIMIT_AS, pages * os.sysconf("SC_PAGE_SIZE") + more)
-
-
 def test_14_memory_limit(case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count) -> None:
     for i in range(count(10, 2)):
         out, before = tmp_path / str(i), dict[str, bytes]()
@@ -154,5 +140,5 @@ def test_14_memory_limit(case: Case, job: Job, tmp_path: Path, rng: random.Rando
             if result.code == 5:
                 assert "memory" in result.last
             assert "Traceback" not in result.err
-            assert earlier(out).items() >= before.items()
+            unharmed(out, before)
             job.is_done(out)

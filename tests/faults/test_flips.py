@@ -1,0 +1,61 @@
+"""One bit turned, or a file cut short, anywhere in a run folder: found out, or without consequence."""
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from faults.conftest import Case
+from faults.harness import Job, contents, cut, flip, outcome, run, whole
+
+Count = Callable[[int, int], int]
+
+
+def damaged(original: Path, out: Path, rng: random.Random, names: list[str]) -> tuple[str, dict[str, bytes]]:
+    """Copy a run and damage one of these files; its name, and what is in the folder now."""
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.copytree(original, out)
+    name = rng.choice(names)
+    rng.choice([flip, flip, flip, cut])(out / name, rng)
+    return name, contents(out)
+
+
+def test_22_bitflip_anywhere_then_train(case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count) -> None:
+    """A finished run goes on from it: every flip is refused with nothing changed, or undone, or never read."""
+    out, names, newest = tmp_path / "run", sorted(contents(job.clean)), f"step-{whole(job.clean)[-1]:08d}"
+    for _ in range(count(1500, 4)):
+        name, before = damaged(job.clean, out, rng, names)
+        with case.fault():
+            done = run(*job.command(out))
+            assert "Traceback" not in done.err
+            if done.code == 0:
+                after = outcome(out, but=name)
+                assert after == outcome(job.clean, but=name)
+                if (out / name).read_bytes() == before[name] and "damaged" not in done.err:
+                    assert name == "metrics.jsonl" or ("checkpoints/" in name and newest not in name)  # not read
+            else:
+                assert done.code in (2, 3, 4), done.err
+                assert done.last.startswith("mtcli: ")
+                assert Path(name).name in done.last or (name == "config.toml" and "→" in done.last)
+                assert contents(out) == before
+
+
+def test_22_bitflip_anywhere_then_translate(
+    case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count
+) -> None:
+    """The published model: refused, or the same translations."""
+    out, text = tmp_path / "run", tmp_path / "text"
+    text.write_text("".join(line.partition("\t")[0] + "\n" for line in (job.folder / "test.tsv").open()))
+    wanted = run("translate", "--model", job.clean, "--input", text)
+    assert (wanted.code, wanted.out.count("\n")) == (0, 10)
+    for _ in range(count(500, 3)):
+        name, before = damaged(job.clean, out, rng, ["model.safetensors", "tokenizer.json", "config.toml"])
+        with case.fault():
+            done = run("translate", "--model", out, "--input", text)
+            assert "Traceback" not in done.err
+            if done.code == 0:
+                assert done.out == wanted.out
+            else:
+                assert (done.code, done.out) == (4, ""), done.err
+                assert name in done.last or str(out) in done.last
+            assert contents(out) == before

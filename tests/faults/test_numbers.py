@@ -1,0 +1,106 @@
+"""Numbers that are no longer finite, and a batch that does not fit into memory."""
+
+import math
+import random
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faults.conftest import Case
+from faults.harness import Job, address_space, contents, earlier, outcome, refused, run, unharmed
+
+Count = Callable[[int, int], int]
+
+
+def spoil(nth: int, what: str) -> None:
+    """Turn one number of the nth step of this process: of a weight, before it, or of a gradient, behind it."""
+    import torch
+
+    real, seen = torch.nn.utils.clip_grad_norm_, 0
+
+    def clip(parameters: Any, *rest: Any, **options: Any) -> Any:
+        nonlocal seen
+        seen += 1
+        parameters = list(parameters)
+        if seen == nth and what == "gradient":
+            parameters[0].grad.view(-1)[7] = math.inf
+        norm = real(parameters, *rest, **options)
+        if seen == nth - 1 and what == "weight":
+            parameters[-1].data.view(-1)[7] = math.nan
+        return norm
+
+    torch.nn.utils.clip_grad_norm_ = clip
+
+
+def diverge(case: Case, job: Job, begun: Path, out: Path, rng: random.Random, what: str, *words: str) -> None:
+    shutil.copytree(begun, out)
+    before = earlier(out)
+    nth = rng.randint(2, 9)
+    with case.fault():
+        result = run(*job.command(out), within=[partial(spoil, nth, what)])
+        refused(result, 6, f"step {24 + nth}", "training pairs", "the last checkpoint is untouched", *words)
+        unharmed(out, before)
+        job.is_done(out)
+
+
+def test_55_nan_loss(case: Case, job: Job, begun: Path, tmp_path: Path, rng: random.Random, count: Count) -> None:
+    for i in range(count(8, 1)):
+        diverge(case, job, begun, tmp_path / str(i), rng, "weight", "the loss is nan")
+
+
+@pytest.mark.slow
+def test_55_nan_loss_of_a_learning_rate(case: Case, job: Job, tmp_path: Path) -> None:
+    for i, rate in enumerate([1e6, 1e20, 1e38]):
+        out = tmp_path / str(i)
+        with case.fault():
+            command = job.command(out, train__lr=rate, train__save_every=1, train__keep=1000, train__valid_every=1000)
+            result = run(*command)
+            if result.code:
+                refused(result, 6, "training pairs", "--set train.lr")
+            before = contents(out)
+            again = run(*command)
+            assert again.code == result.code
+            assert again.last == result.last or not result.code
+            unharmed(out, before={})
+            assert earlier(out).items() <= {n.removeprefix("checkpoints/"): c for n, c in before.items()}.items()
+
+
+def test_56_infinite_gradient(
+    case: Case, job: Job, begun: Path, tmp_path: Path, rng: random.Random, count: Count
+) -> None:
+    for i in range(count(8, 1)):
+        diverge(case, job, begun, tmp_path / str(i), rng, "gradient", "the gradient's norm inf")
+
+
+def test_57_oom_batch(case: Case, job: Job, tmp_path: Path, count: Count) -> None:
+    def wide(out: Path) -> list[str]:
+        return job.command(out, "--max-steps", "8", model__d_ff=8192, train__batch_tokens=1024, train__accumulate=1)
+
+    assert run(*wide(tmp_path / "clean")).code == 0
+    for i in range(count(2, 1)):
+        out = tmp_path / str(i)
+        with case.fault():
+            refused(run(*wide(out), within=[partial(scarce, 6 - i)]), 5, "out of memory", "train.batch_tokens")
+            unharmed(out, {})
+            assert run(*wide(out)).code == 0
+            assert outcome(out) == outcome(tmp_path / "clean")
+
+
+def scarce(nth: int) -> None:
+    """Let this process have no more memory from the nth batch on."""
+    import torch
+
+    real, seen = torch.Tensor.backward, 0
+
+    def backward(*args: Any, **options: Any) -> Any:
+        nonlocal seen
+        seen += 1
+        if seen == nth:
+            address_space(0)
+        return real(*args, **options)
+
+    torch.Tensor.backward = backward  # type: ignore[method-assign]
