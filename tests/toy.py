@@ -41,11 +41,12 @@ def toy(norm: str = "post", joint: bool = True, positions: str = "sinusoidal") -
     return Translator(model.eval(), pieces, longest_src=64)
 
 
-def save_toy(folder: Path) -> Path:
-    """The folder, with the toy model in it as a run leaves it."""
-    model, pieces = toy().model, toy().tokenizer
+def save_toy(folder: Path, translator: Translator | None = None) -> Path:
+    """The folder, with a toy model in it as a run leaves it."""
+    translator = translator or toy()
+    model, pieces = translator.model, translator.tokenizer
     info = ModelInfo(
-        model=model.config, decode=DecodeConfig(), src="en", tgt="es", joint=True, step=1, longest_src=64,
+        model=model.config, decode=DecodeConfig(), src="en", tgt="es", joint=pieces.joint, step=1, longest_src=64,
         src_vocab=pieces.src_size, tgt_vocab=pieces.tgt_size, tokenizer=pieces.digest(),
     )  # fmt: skip
     (folder / "model.safetensors").write_bytes(model_bytes(parameters(model), info))

@@ -1,15 +1,15 @@
 """An exported model translates with CTranslate2: no PyTorch is loaded, so a first sentence takes half a second.
 
-CTranslate2's search is ours but for three points, which are met here:
+CTranslate2's beam search grows the same hypotheses as `decode.beam_search`, and differs in what it makes of them:
 
-- it ranks by log P / n^α and gives back that score, n pieces with `</s>`: the whole beam is asked for, log P recovered
-  and ranked by log P / lp(y) as in `decode.beam_search`. Both compare hypotheses of one length while they search, so
-  the penalty changes nothing there; but with α = 0 it stops at the first translation instead of the W-th, so it is
-  never given 0;
-- it has one limit of length for a whole batch, and cuts there: a sentence that ran past its own limit is searched
-  again under that, and a hypothesis that was cut ends at the limit with the probability of doing so;
-- it takes forbidden pieces out before the softmax, ours after: log P is higher by what they would have got, for a
-  trained model about 1e-4 a sentence.
+- It ranks by log P / n^α and gives back that score, n pieces with `</s>`. The whole beam is asked for, log P recovered,
+  and ranked by log P / lp(y). While it searches it compares hypotheses of one length only, so α changes nothing there;
+  but at α = 0 it stops at the first translation instead of the W-th, so it is never given 0.
+- It has one limit of length for a batch, and cuts what has not ended there. Pieces that may not come would be taken out
+  before the softmax, ours are after, which moves log P. So both are left to a second search of the one sentence that
+  meets its limit or such a piece.
+
+The best translation is then the same. Of several that end in the last step it may keep others behind the best.
 """
 
 import json
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from mtcli.config import DecodeConfig
-from mtcli.errors import DataError, ModelError, UsageError
+from mtcli.errors import ModelError, UsageError
 from mtcli.tokenizer import EOS, Tokenizer
 from mtcli.translation import Candidate, LineTranslator, Options
 
@@ -46,10 +46,10 @@ class Engine(LineTranslator):
             UsageError: The library or the device is missing.
         """
         about = provenance(folder)
-        if about is None or about.get("to") != "ctranslate2":
-            raise ModelError(
-                f"{folder}: no model exported to ctranslate2; make one with `mtcli export {folder} --to ctranslate2`"
-            )
+        if about is None:
+            raise ModelError(f"{folder}: no exported model here; `mtcli export {folder} --to ctranslate2` makes one")
+        if about.get("to") != "ctranslate2":
+            raise ModelError(f"{folder}: exported to {about.get('to')}, which other programs run; name the run itself")
         if device == "mps":
             raise UsageError("--device mps: ctranslate2 has no such device; leave it out, or use --engine torch")
         try:
@@ -66,6 +66,8 @@ class Engine(LineTranslator):
         if self.tokenizer.digest() != digest:
             raise ModelError(f"{folder}: tokenizer.json is not the one this model was exported with; export it again")
         self._tgt_ids = {piece: i for i, piece in enumerate(self.tokenizer.tgt_vocabulary)}
+        self._forbidden = {self.tokenizer.tgt_vocabulary[i] for i in self.tokenizer.forbidden}
+        self._end = self.tokenizer.tgt_vocabulary[EOS]
         # Workers of one thread each share the weights and beat one worker of several threads (two sentences at once
         # need no waiting for each other), as long as there are several sentences.
         workers = int(os.environ.get("OMP_NUM_THREADS") or 0) or _cores()
@@ -83,55 +85,59 @@ class Engine(LineTranslator):
     def _candidates(
         self, window: Sequence[str], ids: Sequence[Sequence[int]], rows: Sequence[int], options: Options, first: int
     ) -> Iterator[tuple[Candidate, ...]]:
-        for row in rows:
-            if len(ids[row]) >= self.max_positions:
-                raise DataError(
-                    f"line {first + row + 1} has {len(ids[row])} pieces; the exported model reads at most "
-                    f"{self.max_positions - 1}; shorten it, or use --engine torch"
-                )
         vocabulary = self.tokenizer.src_vocabulary
         sources = [[vocabulary[i] for i in ids[row]] for row in rows]
         limits = [min(options.max_length or len(s) + options.max_extra, self.max_positions - 1) for s in sources]
-        pending = self._ask(sources, max(limits), options)
+        pending = self._ask(sources, max(limits) + 1, options)
         for source, limit, result in zip(sources, limits, pending, strict=True):
             found = result.result()
-            if any(len(pieces) > limit + 1 for pieces in found.hypotheses):
-                found = self._ask([source], limit, options)[0].result()
+            if any(self._wrong(pieces, limit) for pieces in found.hypotheses):
+                found = self._within(source, limit, options)
             yield self._ranked(source, found, limit, options)
 
-    def _ask(self, sources: list[list[str]], limit: int, options: Options) -> list[Any]:
+    def _wrong(self, pieces: list[str], limit: int) -> bool:
+        """Whether a hypothesis was cut, is past its limit or holds a forbidden piece."""
+        return pieces[-1] != self._end or len(pieces) > limit + 1 or not self._forbidden.isdisjoint(pieces)
+
+    def _within(self, source: list[str], limit: int, options: Options) -> Any:
+        """The same search, the long way: every hypothesis found before the limit, and those that were alive there."""
+        many = {"num_hypotheses": 100 * options.beam_size, "patience": 100} if options.beam_size > 1 else {}
+        suppressed = [[piece] for piece in self._forbidden]
+        return self._ask([source], limit, options, suppress_sequences=suppressed, **many)[0].result()
+
+    def _ask(self, sources: list[list[str]], steps: int, options: Options, **more: Any) -> list[Any]:
         """CTranslate2's results, on their way."""
-        results: list[Any] = self.native.translate_batch(
-            sources,
-            beam_size=options.beam_size,
-            num_hypotheses=options.beam_size,
-            length_penalty=_exponent(options),
-            max_decoding_length=limit + 1,  # with </s>
-            min_decoding_length=0,
-            max_input_length=0,
-            suppress_sequences=[[self.tokenizer.tgt_vocabulary[i]] for i in self.tokenizer.forbidden],
-            return_scores=True,
-            return_end_token=True,
-            max_batch_size=BATCH_TOKENS,
-            batch_type="tokens",
-            asynchronous=True,
-        )
+        asked = {
+            "beam_size": options.beam_size,
+            "num_hypotheses": options.beam_size,
+            "length_penalty": _exponent(options),
+            "max_decoding_length": steps,
+            "min_decoding_length": 0,
+            "max_input_length": 0,
+            "return_scores": True,
+            "return_end_token": True,
+            "max_batch_size": BATCH_TOKENS,
+            "batch_type": "tokens",
+            "asynchronous": True,
+        }
+        results: list[Any] = self.native.translate_batch(sources, **(asked | more))
         return results
 
     def _ranked(self, source: list[str], found: Any, limit: int, options: Options) -> tuple[Candidate, ...]:
         """One sentence's hypotheses under our score, best first."""
-        end = self.tokenizer.tgt_vocabulary[EOS]
-        log_probs: dict[tuple[str, ...], float] = {}
+        finished = []
         for pieces, score in zip(found.hypotheses, found.scores, strict=True):
-            if pieces[-1] == end:
-                log_probs[tuple(pieces[:-1])] = score * len(pieces) ** _exponent(options)
-            else:
-                (scored,) = self.native.score_batch([source], [pieces[:limit]], max_input_length=0)
-                log_probs[tuple(pieces[:limit])] = sum(scored.log_probs)
+            if pieces[-1] == self._end:
+                finished.append((pieces, score * len(pieces) ** _exponent(options)))
+            else:  # alive at the limit: it ends there
+                (scored,) = self.native.score_batch([source], [pieces], max_input_length=0)
+                finished.append(([*pieces, self._end], sum(scored.log_probs)))
+        # Ours stops with the first W: of one length they were found together, the likelier first.
+        finished.sort(key=lambda hypothesis: (len(hypothesis[0]), -hypothesis[1]))
         ranked = []
-        for pieces, log_p in log_probs.items():
-            penalty = ((5 + len(pieces) + 1) / 6) ** options.length_penalty if options.beam_size > 1 else 1.0
-            (text,) = self.tokenizer.decode([[self._tgt_ids[piece] for piece in pieces]])
+        for pieces, log_p in finished[: options.beam_size]:
+            penalty = ((5 + len(pieces)) / 6) ** options.length_penalty if options.beam_size > 1 else 1.0
+            (text,) = self.tokenizer.decode([[self._tgt_ids[piece] for piece in pieces[:-1]]])
             ranked.append(Candidate(text, log_p, log_p / penalty))
         return tuple(sorted(ranked, key=lambda c: -c.score)[: options.n_best])
 
@@ -185,9 +191,12 @@ def load(folder: Path, device: str = "auto", engine: str | None = None) -> tuple
     """
     if engine not in (None, "torch", "ctranslate2"):
         raise UsageError(f"--engine {engine}: choose from torch, ctranslate2")
-    if engine == "ctranslate2" or (engine is None and provenance(folder) is not None):
-        exported = Engine(folder, device)
-        return exported, exported.defaults
+    exported = provenance(folder) is not None
+    if engine == "ctranslate2" or (engine is None and exported):
+        found = Engine(folder, device)
+        return found, found.defaults
+    if exported:
+        raise ModelError(f"{folder}: an exported model; leave out --engine torch, or name the run itself")
     from mtcli.distributed import pick_device
     from mtcli.translate import Translator
 

@@ -5,9 +5,10 @@ written is then asked to translate real sentences beside our decoder, and `parit
 """
 
 import json
+import logging
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,15 @@ from mtcli.engine import FORMAT, PROVENANCE, Engine, provenance
 from mtcli.errors import DataError, UsageError
 from mtcli.translation import LineTranslator, Options
 
+log = logging.getLogger(__name__)
+
 TARGETS = ("ctranslate2", "huggingface")
 
 SENTENCES = 500
 """Of the run's test (or validation) split that are translated twice, to compare."""
+
+CHARACTERS = 500
+"""Longest of them, which every target can read."""
 
 SHOWN = 20
 """Differences that `parity.json` lists."""
@@ -122,7 +128,7 @@ def export(model: Path, target: str, out: Path, quantization: str | None = None)
         StorageError: It cannot be written.
     """
     from mtcli.checkpoint import checksum, load_model, parameters, storage_errors
-    from mtcli.export import ctranslate2
+    from mtcli.export import ctranslate2, huggingface
     from mtcli.translate import Translator
 
     if target not in TARGETS:
@@ -141,7 +147,7 @@ def export(model: Path, target: str, out: Path, quantization: str | None = None)
         "format": FORMAT,
         "to": target,
         "quantization": quantization,
-        "max_positions": ctranslate2.MAX_POSITIONS,
+        "max_positions": (ctranslate2 if target == "ctranslate2" else huggingface).MAX_POSITIONS,
         "mtcli": version("mtcli"),
         "weights": checksum(parameters(weights), info.model_dump(mode="json")),
         "model": info.model_dump(mode="json"),
@@ -152,12 +158,24 @@ def export(model: Path, target: str, out: Path, quantization: str | None = None)
     try:
         with storage_errors(out):
             aside.mkdir(parents=True)
-            ctranslate2.convert(weights, tokenizer, aside, quantization)
-            tokenizer.save(aside / "tokenizer.json")
+            if target == "ctranslate2":
+                ctranslate2.convert(weights, tokenizer, aside, quantization)
+                tokenizer.save(aside / "tokenizer.json")
+            else:
+                huggingface.convert(weights, info, tokenizer, aside)
             _write(aside / PROVENANCE, about)
-            if sources := _sentences(model):
-                ours, exported = Translator(weights, tokenizer, info.longest_src), Engine(aside, "cpu")
-                compared = parity(ours, exported, sources, exported.defaults)
+            ours, options = Translator(weights, tokenizer, info.longest_src), Options.of(info.decode)
+            if not (sources := _sentences(model)):
+                log.warning("not compared with our decoder: no test or valid split beside %s", model)
+            elif target == "ctranslate2":
+                compared = parity(ours, Engine(aside, "cpu"), sources, options)
+            else:
+                try:
+                    exported = huggingface.Exported(aside, tokenizer, info.longest_src)
+                    compared = parity(ours, exported, sources, replace(options, beam_size=1))
+                except ImportError:
+                    log.warning("not compared with our decoder: transformers is not installed")
+            if compared is not None:
                 _write(aside / "parity.json", asdict(compared))
             if out.exists():
                 shutil.rmtree(out)
@@ -174,7 +192,7 @@ def _sentences(model: Path) -> list[str]:
     for run in (model, model.parent.parent):
         for split in ("test", "valid"):
             try:
-                return [src for src, _ in read_split(run, split)][:SENTENCES]
+                return [src for src, _ in read_split(run, split) if len(src) <= CHARACTERS][:SENTENCES]
             except DataError:
                 continue
     return []

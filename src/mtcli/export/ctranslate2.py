@@ -15,7 +15,8 @@ from mtcli.tokenizer import BOS, EOS, PAD, Tokenizer
 QUANTIZATIONS = ("int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16", "float32")
 
 MAX_POSITIONS = 2048
-"""Positions written out, for source and target each: CTranslate2 knows another order of sinusoids only."""
+"""Positions written out, for source and target each, since CTranslate2 itself knows another order of sinusoids only.
+They suffice for `translation.LONGEST` pieces and some more."""
 
 
 def convert(model: Transformer, tokenizer: Tokenizer, folder: Path, quantization: str | None) -> None:

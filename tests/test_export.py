@@ -1,0 +1,244 @@
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from toy import PAIRS, save_toy, toy
+
+from mtcli.cli import main
+from mtcli.config import Config, ModelConfig, TokenizerConfig
+from mtcli.decode import length_penalty
+from mtcli.engine import Engine, load
+from mtcli.errors import ModelError, UsageError
+from mtcli.export import export, obstacles
+from mtcli.translate import Translator
+from mtcli.translation import Options
+
+ctranslate2 = pytest.importorskip("ctranslate2")
+
+VARIANTS = {"paper": toy, "others": lambda: toy("pre", joint=False, positions="learned")}
+LINES = [src for src, _ in PAIRS[::7]] + [f"{a[0]} {b[0]}" for a, b in zip(PAIRS[::9], PAIRS[5::9], strict=False)]
+ODD = ["", "one  red dog", "</s> <s> <pad>", "<0x0A>", "日本 🙂 e\u0301", "dog\u2028cat", "one"]
+
+
+def save_run(folder: Path, translator: Translator) -> Path:
+    (folder / "data").mkdir(parents=True)
+    rows = [json.dumps({"translation": {"en": src, "es": tgt}}) for src, tgt in PAIRS[::3]]
+    (folder / "data" / "test.jsonl").write_text("\n".join(rows) + "\n")
+    return save_toy(folder, translator)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_run(tmp_path_factory.mktemp("export") / "run", toy())
+
+
+@pytest.fixture(scope="module")
+def exported(run: Path) -> Path:
+    out = run.with_name("ct2")
+    export(run, "ctranslate2", out)
+    return out
+
+
+def test_what_cannot_be_exported_is_named() -> None:
+    def config(joint: bool = True, **model: object) -> Config:
+        return Config(model=ModelConfig(**model), tokenizer=TokenizerConfig(joint=joint))
+
+    assert obstacles(config(), "ctranslate2") == obstacles(config(d_k=32), "huggingface") == []
+    assert obstacles(config(False, norm="pre", positions="learned", tie_embeddings=False), "ctranslate2") == []
+    for target in ("ctranslate2", "huggingface"):
+        (found,) = obstacles(config(d_k=16), target)
+        assert found.startswith("model.d_k = 16")
+    found = obstacles(config(False, norm="pre", positions="learned", tie_embeddings=False, d_v=8), "huggingface")
+    names = ["model.d_v", "model.norm", "model.positions", "model.tie_embeddings", "tokenizer.joint"]
+    assert [text.partition(" ")[0] for text in found] == names
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_ctranslate2_translates_as_we_do(variant: str, tmp_path: Path) -> None:
+    ours = VARIANTS[variant]()
+    found = export(save_run(tmp_path / "run", ours), "ctranslate2", tmp_path / "out")
+    assert found is not None
+    assert (found.sentences, found.equal, found.beam_size) == (72, 72, 4)
+    assert found.max_score_difference < 1e-4
+    assert json.loads((tmp_path / "out" / "parity.json").read_text())["equal"] == 72
+    engine = Engine(tmp_path / "out", "cpu")
+    assert engine.defaults == Options()
+    for options in (
+        Options(n_best=4),
+        Options(beam_size=1),
+        Options(beam_size=5, length_penalty=0.0),
+        Options(beam_size=3, length_penalty=2.0),
+        Options(max_length=2),
+        Options(max_length=3, beam_size=1),
+        Options(max_extra=-2),  # each sentence is cut, each at a length of its own
+    ):
+        lines = ["", *LINES, " "]
+        for a, b in zip(ours.translate(lines, options), engine.translate(lines, options), strict=True):
+            assert a.text == b.text, options
+            # Of several that end in the last step the two may keep others, behind the best.
+            both = {c.text: c for c in a.candidates}
+            assert len(b.candidates) == len(a.candidates)
+            for candidate in b.candidates:
+                same = both.get(candidate.text, candidate)
+                assert (candidate.score, candidate.log_prob) == pytest.approx((same.score, same.log_prob), abs=1e-3)
+
+
+def test_scores_are_the_papers(exported: Path) -> None:
+    engine = Engine(exported, "cpu")
+    (found,) = engine.translate(["one red dog."], Options(n_best=4))
+    for candidate in found.candidates:
+        n = len(engine.tokenizer.encode_tgt([candidate.text])[0]) + 1
+        assert candidate.score == pytest.approx(candidate.log_prob / length_penalty(n, 0.6), rel=1e-6)
+    assert [c.score for c in found.candidates] == sorted((c.score for c in found.candidates), reverse=True)
+
+
+def test_parity_counts_what_differs(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from mtcli.export import parity
+
+    other = Translator(toy("pre").model, toy().tokenizer, 64)  # another model with the same pieces
+    lines = ["one", "one red", *LINES[:20]]
+    found = parity(toy(), other, lines, Options(max_length=6))
+    texts = [[t.text for t in x.translate(lines, Options(max_length=6))] for x in (toy(), other)]
+    differ = [i for i, (a, b) in enumerate(zip(*texts, strict=True)) if a != b]
+    assert differ
+    assert (found.sentences, found.equal) == (22, 22 - len(differ))
+    assert [d.source for d in found.differences] == [lines[i] for i in differ]
+    assert [(d.ours, d.exported) for d in found.differences] == [(texts[0][i], texts[1][i]) for i in differ]
+
+
+def test_an_exported_model_needs_no_torch(run: Path, exported: Path, tmp_path: Path) -> None:
+    lines = [LINES[0], "", *LINES[1:5]]
+    (tmp_path / "in.txt").write_text("\n".join(lines) + "\n")
+    code = f"""
+import sys
+from mtcli.cli import main
+sys.argv = ["mtcli", "translate", "--engine", "ctranslate2", "--model", {str(exported)!r}, "-i", "in.txt",
+            "-o", "out.txt", "--format", "nbest", "--n-best", "2"]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code
+heavy = {{"torch", "datasets", "pyarrow", "transformers"}} & set(sys.modules)
+assert not heavy, heavy
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
+    rows = [line.split(" ||| ") for line in (tmp_path / "out.txt").read_text().splitlines()]
+    wanted = [(str(i), c.text) for i, t in enumerate(toy().translate(lines, Options(n_best=2))) for c in t.candidates]
+    assert [(row[0], row[1]) for row in rows] == wanted
+
+
+def test_int8_is_smaller_and_translates(run: Path, exported: Path, tmp_path: Path) -> None:
+    found = export(run, "ctranslate2", tmp_path / "int8", "int8")
+    assert found is not None
+    assert found.equal >= 0.9 * found.sentences
+    assert found.max_score_difference > 1e-4  # it is another model
+    assert (tmp_path / "int8" / "model.bin").stat().st_size < 0.75 * (exported / "model.bin").stat().st_size
+    assert json.loads((tmp_path / "int8" / "mtcli.json").read_text())["quantization"] == "int8"
+
+
+def test_an_export_takes_the_place_of_an_earlier_one_only(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("all of it")
+    with pytest.raises(UsageError, match="holds no exported model"):
+        export(run, "ctranslate2", tmp_path / "mine")
+    assert [p.name for p in tmp_path.rglob("*")] == ["mine", "thesis.txt"]
+    for quantization in (None, "int16"):
+        export(run, "ctranslate2", tmp_path / "out", quantization)
+        assert json.loads((tmp_path / "out" / "mtcli.json").read_text())["quantization"] == quantization
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["mine", "out"]
+
+
+def test_the_command_prints_how_far_both_agree(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["mtcli", "export", str(run)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert not end.value.code
+    out, err = capsys.readouterr()
+    assert out.startswith("72 of 72 translations equal ours (beam 4)")
+    folder = run.with_name("run-ctranslate2")
+    assert f"mtcli translate --model {folder}" in err
+    found, options = load(folder, "cpu")
+    assert isinstance(found, Engine)
+    assert next(found.translate(["one red dog."], options)).text == "uno rojo perro."
+
+
+def test_without_sentences_it_says_that_nothing_was_compared(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "run").mkdir()
+    assert export(save_toy(tmp_path / "run"), "ctranslate2", tmp_path / "out") is None
+    assert "not compared with our decoder" in caplog.text
+    assert not (tmp_path / "out" / "parity.json").exists()
+
+
+def test_what_the_engine_cannot_do_is_refused_by_name(run: Path, exported: Path) -> None:
+    engine = Engine(exported, "cpu")
+    for options, name in (
+        (Options(sample=True), "--sample"),
+        (Options(prefix="uno"), "--prefix"),
+        (Options(alignments=True), "--alignments"),
+    ):
+        with pytest.raises(UsageError, match=name):
+            list(engine.translate(["one"], options))
+    with pytest.raises(UsageError, match="--device mps"):
+        load(exported, "mps")
+    with pytest.raises(UsageError, match="choose from torch, ctranslate2"):
+        load(exported, "cpu", "marian")
+    with pytest.raises(ModelError, match="mtcli export"):
+        load(run, "cpu", "ctranslate2")
+    with pytest.raises(ModelError, match="leave out --engine torch"):
+        load(exported, "cpu", "torch")
+    assert isinstance(load(run, "cpu")[0], Translator)
+
+
+def test_a_very_long_line_is_read_as_far_as_ours_reads_it(exported: Path) -> None:
+    lines = [" ".join(["one red"] * 3000), "one"]
+    found = [t.text for t in Engine(exported, "cpu").translate(lines, Options(beam_size=1, max_length=5), warn=False)]
+    assert found == [t.text for t in toy().translate(lines, Options(beam_size=1, max_length=5), warn=False)]
+
+
+def test_a_wrong_target_or_quantization_is_refused(run: Path, tmp_path: Path) -> None:
+    for target, quantization in (("onnx", None), ("huggingface", "int8"), ("ctranslate2", "int3")):
+        with pytest.raises(UsageError, match="choose from"):
+            export(run, target, tmp_path / "out", quantization)
+    (tmp_path / "run").mkdir()
+    other = save_toy(tmp_path / "run", toy("pre"))
+    with pytest.raises(UsageError, match=r"model\.norm = pre: the Marian architecture is post-norm"):
+        export(other, "huggingface", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("file", ["mtcli.json", "tokenizer.json", "model.bin", "shared_vocabulary.json"])
+def test_a_damaged_export_is_named(exported: Path, tmp_path: Path, file: str) -> None:
+    for path in exported.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    content = (tmp_path / file).read_bytes()
+    for damaged in (content[: len(content) // 2], b"{}", None):
+        if damaged is None:
+            (tmp_path / file).unlink()
+        else:
+            (tmp_path / file).write_bytes(damaged)
+        with pytest.raises(ModelError, match=str(tmp_path)):
+            Engine(tmp_path, "cpu")
+
+
+def test_transformers_translates_as_we_do(run: Path, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    found = export(run, "huggingface", tmp_path / "out")
+    assert found is not None
+    assert (found.sentences, found.equal, found.beam_size) == (72, 72, 1)
+    assert found.max_score_difference < 1e-4
+    theirs, ours = transformers.AutoTokenizer.from_pretrained(tmp_path / "out"), toy().tokenizer
+    lines = [*ODD, *LINES]
+    assert theirs(lines)["input_ids"] == [[*row, 2] for row in ours.encode_src(lines)]
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
+    assert type(model).__name__ == "MarianMTModel"
+    for padded in (LINES[:1], LINES):  # with their own defaults: a beam of 4
+        inputs = theirs(padded, padding=True, return_tensors="pt")
+        texts = theirs.batch_decode(model.generate(**inputs), skip_special_tokens=True)
+        assert texts == [t.text for t in toy().translate(padded, replace(Options(), beam_size=4))]
+    with pytest.raises(ModelError, match="exported to huggingface"):
+        load(tmp_path / "out", "cpu")
