@@ -1,0 +1,261 @@
+"""Training speed: our trainer against a plain PyTorch loop, run alternately.
+
+    python scripts/bench_train.py --train PREFIX --src en --tgt de [--baseline SCRIPT] [--runs 5] [--steps 30]
+
+Both train the preset `tiny` with a joint vocabulary of 10,000 pieces, from the same weights, on the same batches, each
+in a process of its own; ours is `mtcli.train.train` itself, from loading the batch to clipping and the optimiser. The
+plain loop is `torch.nn.Transformer` and `torch.nn.CrossEntropyLoss`. `--baseline "SCRIPT [OPTIONS]"` takes another
+script in its place: it is run with `--json --steps N` and prints `{"target_tokens_per_s": …}` as its last line.
+
+Prints a table and, as the last line, JSON. `ratio` is the median of the ratios of neighbouring runs, ours to the
+baseline's in target tokens a second (`</s>` included, padding not); the loss is the mean over the last five steps,
+label-smoothed, nats a piece; memory is the largest resident size of the process.
+"""
+
+import argparse
+import json
+import logging
+import math
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+WARMUP_STEPS = 5
+Figures = dict[str, float]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--train", required=True, help="training pairs, as for `mtcli train`")
+    parser.add_argument("--src", required=True)
+    parser.add_argument("--tgt", required=True)
+    parser.add_argument("--baseline", help="another script in the plain loop's place")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=30, help=f"measured, after {WARMUP_STEPS}")
+    parser.add_argument("--side", choices=["ours", "plain"], help=argparse.SUPPRESS)  # one run, in its own process
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.side:
+        print(json.dumps((ours if args.side == "ours" else plain)(config_of(args), args.folder, args.steps)))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        prepare_both(args, Path(folder))
+        given = ["--train", args.train, "--src", args.src, "--tgt", args.tgt, "--folder", folder]
+        commands = {side: [__file__, *given, "--side", side] for side in ("ours", "plain")}
+        if args.baseline:
+            commands["plain"] = [*shlex.split(args.baseline), "--json"]
+        found: dict[str, list[Figures]] = {"ours": [], "plain": []}
+        for run in range(args.runs):
+            for side in ("ours", "plain") if run % 2 == 0 else ("plain", "ours"):
+                found[side].append(in_a_process([*commands[side], "--steps", str(args.steps)]))
+            print(f"run {run + 1} of {args.runs}: ratio {ratios(found)[-1]:.2f}", file=sys.stderr)
+    report(found, args)
+
+
+def ratios(found: dict[str, list[Figures]]) -> list[float]:
+    key = "target_tokens_per_s"
+    return [a[key] / b[key] for a, b in zip(found["ours"], found["plain"], strict=True)]
+
+
+def in_a_process(command: list[str]) -> Figures:
+    """The JSON that a script prints last, and the memory it took."""
+    with subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        output = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{shlex.join(command)}: ended with {process.returncode}")
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    return {**json.loads(output.splitlines()[-1]), "peak_memory_mb": usage.ru_maxrss / unit}
+
+
+def report(found: dict[str, list[Figures]], args: argparse.Namespace) -> None:
+    names = {"ours": "mtcli", "plain": Path(shlex.split(args.baseline)[0]).name if args.baseline else "plain loop"}
+    line = "{:<16} {:>16} {:>16} {:>14}"
+    print(line.format("", "target tokens/s", "peak memory, MB", "loss"))
+    result: dict[str, Any] = {"ratio": round(median(ratios(found)), 3)}
+    for side, key in (("ours", "mtcli"), ("plain", "baseline")):
+        speed, memory, loss = (
+            median(run.get(name, math.nan) for run in found[side])
+            for name in ("target_tokens_per_s", "peak_memory_mb", "loss_nats_per_token")
+        )
+        print(line.format(names[side], f"{speed:,.0f}", f"{memory:,.0f}", f"{loss:.3f}"))
+        result[f"{key}_target_tokens_per_s"] = round(speed, 1)
+        result[f"{key}_peak_memory_mb"] = round(memory)
+        if not math.isnan(loss):
+            result[f"{key}_loss_nats_per_token"] = round(loss, 4)
+    print(f"ratios {', '.join(f'{r:.2f}' for r in ratios(found))}: median {result['ratio']:.2f}")
+    memory_ratio = round(result["mtcli_peak_memory_mb"] / result["baseline_peak_memory_mb"], 3)
+    result |= {"memory_ratio": memory_ratio, "runs": args.runs, "steps": args.steps}
+    print(json.dumps({**result, "threads": int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1))}))
+
+
+def config_of(args: argparse.Namespace) -> Any:
+    from mtcli.config import build
+
+    options = {
+        "data.train": [args.train],
+        "data.src": args.src,
+        "data.tgt": args.tgt,
+        # Held-out pairs are not what is measured here: one is enough.
+        "data.valid": str(args.folder / "one.tsv"),
+        "data.test": str(args.folder / "one.tsv"),
+        "tokenizer.vocab_size": 10_000,
+        "model.dropout": 0.3,
+        "train.lr": 1e-3,
+        "train.max_steps": WARMUP_STEPS + args.steps,
+    }
+    return build(None, options, [])
+
+
+def prepare_both(args: argparse.Namespace, folder: Path) -> None:
+    """Encode the pairs and draw the weights that both start from."""
+    import torch
+
+    from mtcli import checkpoint
+    from mtcli.config import to_toml
+    from mtcli.model import Transformer
+    from mtcli.prepare import prepare
+
+    args.folder = folder
+    (folder / "one.tsv").write_text("a\tb\n")
+    config, start = config_of(args), folder / "start"
+    start.mkdir()
+    (start / "config.toml").write_text(to_toml(config))
+    pieces = prepare(config, start).tokenizer
+    torch.manual_seed(1)
+    model = Transformer(config.model, pieces.src_size, pieces.tgt_size, joint=True)
+    info = checkpoint.ModelInfo(
+        model=config.model, decode=config.decode, src=args.src, tgt=args.tgt, src_vocab=pieces.src_size,
+        tgt_vocab=pieces.tgt_size, joint=True, tokenizer=pieces.digest(), step=0, longest_src=256,
+    )  # fmt: skip
+    init = folder / "init"
+    init.mkdir()
+    (init / "model.safetensors").write_bytes(checkpoint.model_bytes(checkpoint.parameters(model), info))
+    pieces.save(init / "tokenizer.json")
+
+
+def ours(config: Any, folder: Path, steps: int) -> Figures:
+    """The speed as `metrics.jsonl` tells it."""
+    import torch
+
+    from mtcli import train
+
+    train.LOG_EVERY = WARMUP_STEPS
+    logging.disable()
+    run = Path(tempfile.mkdtemp(dir=folder)) / "run"
+    shutil.copytree(folder / "start", run)
+    train.train(config, run, torch.device("cpu"), init=folder / "init")
+    events = [json.loads(text) for text in (run / "metrics.jsonl").read_text().splitlines()]
+    events = [event for event in events if event["event"] == "train"]
+    seconds = events[-1]["seconds"] - events[0]["seconds"]
+    return {
+        "target_tokens_per_s": sum(event["tokens"] for event in events[1:]) / seconds,
+        "loss_nats_per_token": events[-1]["loss"],
+    }
+
+
+def plain(config: Any, folder: Path, steps: int) -> Figures:
+    """What one writes with PyTorch's own parts."""
+    import torch
+    from torch import nn
+
+    from mtcli import checkpoint
+    from mtcli.batching import BatchPlan, Position
+    from mtcli.optim import learning_rate
+    from mtcli.prepare import prepare
+    from mtcli.tokenizer import BOS, EOS, PAD
+
+    torch.manual_seed(1)
+    data = prepare(config, folder / "start")
+    start, info, _ = checkpoint.load_model(folder / "init")
+    c, settings = config.model, config.train
+    model = nn.Transformer(
+        c.d_model, c.num_heads, c.num_encoder_layers, c.num_decoder_layers, c.d_ff, c.dropout, batch_first=True
+    )
+    copy_weights(start, model)
+    embedding = nn.Embedding(info.tgt_vocab, c.d_model)
+    embedding.load_state_dict(start.tgt_embedding.pieces.state_dict())
+    positions, dropout = start.tgt_embedding.table, nn.Dropout(c.dropout)
+    criterion = nn.CrossEntropyLoss(ignore_index=PAD, label_smoothing=settings.label_smoothing)
+    parameters = [*model.parameters(), *embedding.parameters()]
+    optimizer = torch.optim.Adam(parameters, lr=settings.lr, betas=settings.betas, eps=settings.eps)
+
+    def embed(ids: torch.Tensor) -> torch.Tensor:
+        return dropout(embedding(ids) * math.sqrt(c.d_model) + positions[: ids.size(1)])
+
+    def pad(rows: list[list[int]]) -> torch.Tensor:
+        width = max(map(len, rows))
+        return torch.tensor([row + [PAD] * (width - len(row)) for row in rows])
+
+    def one_step(number: int, rows: Any) -> tuple[float, int]:
+        pairs = [data.train[int(row)] for row in rows]
+        src = pad([[*x.tolist(), EOS] for x, _ in pairs])
+        tgt, out = pad([[BOS, *y.tolist()] for _, y in pairs]), pad([[*y.tolist(), EOS] for _, y in pairs])
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(settings, c.d_model, number, (number - 1) / settings.max_steps)
+        hidden = model(
+            embed(src),
+            embed(tgt),
+            tgt_mask=nn.Transformer.generate_square_subsequent_mask(tgt.size(1), dtype=torch.bool),
+            src_key_padding_mask=src == PAD,
+            memory_key_padding_mask=src == PAD,
+            tgt_is_causal=True,
+        )
+        loss = criterion((hidden @ embedding.weight.t()).flatten(0, 1), out.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(parameters, settings.clip_norm)
+        optimizer.step()
+        return loss.item(), int((out != PAD).sum())
+
+    plan = BatchPlan(data.train, settings.batch_tokens, settings.seed, data.weights)
+    batches = (rows for rows, _ in plan.rows_from(Position()))
+    losses = [one_step(number + 1, next(batches)) for number in range(WARMUP_STEPS)]
+    started = time.perf_counter()
+    losses += [one_step(number + 1, next(batches)) for number in range(WARMUP_STEPS, WARMUP_STEPS + steps)]
+    seconds, last = time.perf_counter() - started, losses[-WARMUP_STEPS:]
+    return {
+        "target_tokens_per_s": sum(n for _, n in losses[WARMUP_STEPS:]) / seconds,
+        "loss_nats_per_token": sum(loss * n for loss, n in last) / sum(n for _, n in last),
+    }
+
+
+def copy_weights(start: Any, model: Any) -> None:
+    """The start of our run in PyTorch's model; its last norms go, and its dropout where the paper has none."""
+    import torch
+
+    model.encoder.norm = model.decoder.norm = None
+    pairs = []
+    for a, b in [
+        *zip(start.encoder, model.encoder.layers, strict=True),
+        *zip(start.decoder, model.decoder.layers, strict=True),
+    ]:
+        attentions = [(a.self_attention, b.self_attn)]
+        norms = [(a.self_residual.norm, b.norm1), (a.ffn_residual.norm, b.norm2)]
+        if hasattr(a, "cross_attention"):
+            attentions.append((a.cross_attention, b.multihead_attn))
+            norms[1:] = [(a.cross_residual.norm, b.norm2), (a.ffn_residual.norm, b.norm3)]
+        for x, y in attentions:
+            y.dropout = 0.0
+            pairs += [((x.w_q.weight, x.w_k.weight, x.w_v.weight), y.in_proj_weight)]
+            pairs += [((x.w_q.bias, x.w_k.bias, x.w_v.bias), y.in_proj_bias)]
+            norms.append((x.w_o, y.out_proj))
+        b.dropout.p = 0.0  # inside the feed-forward network
+        for x, y in [*norms, (a.feed_forward.w_1, b.linear1), (a.feed_forward.w_2, b.linear2)]:
+            pairs += [((x.weight,), y.weight), ((x.bias,), y.bias)]
+    with torch.no_grad():
+        for parts, parameter in pairs:
+            parameter.copy_(torch.cat([part.detach() for part in parts]))
+
+
+if __name__ == "__main__":
+    main()
