@@ -13,7 +13,7 @@ FLOORS = [
     "errors attention loss",
     "config tokenizer distributed optim progress signals",
     "demo corpus doctor batching model translation",
-    "checkpoint decode record align average run_folder",
+    "checkpoint decode record align average run_folder state",
     "prepare translate engine evaluate validation",
     "train explain explain_page streams report export serve",
     "cli __main__",

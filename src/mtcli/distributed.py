@@ -1,19 +1,290 @@
-"""Where a process computes."""
+"""Where a process computes, and with whom: torchrun starts several workers for one job, each with a rank from 0.
+
+Alone, nothing here communicates. Together, gradients and sums go through `torch.distributed`; whatever one worker does
+for all (the first: it prepares, validates, writes) is told through torchrun's key-value store, since it may last hours
+and a collective would have to be given as long to notice that a worker is dead. That is noticed by heartbeats instead:
+each worker counts in the store and watches the count of the one before it, and whoever fails leaves its exit code
+there, which ends the others with the same.
+"""
+
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
+from typing import Any, TypeVar
 
 import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
-from mtcli.errors import UsageError
+from mtcli.errors import UsageError, WorkerError
+
+T = TypeVar("T")
+
+BEAT = 1.0
+"""Seconds between two heartbeats."""
+
+SILENCE = 60
+"""Beats of its own after which a worker gives up one that it has not heard: counted, not timed, so that a machine that
+slept with all its workers finds them well."""
+
+JOINING = 300.0
+"""Seconds within which all workers must have come."""
+
+GOODBYE = 5.0
+"""Seconds that a failing worker waits for the others to hear of it: torchrun stops them as soon as it ends."""
+
+FOREVER = timedelta(days=20)
+"""For collectives: less than 2³¹ milliseconds."""
+
+
+def several() -> bool:
+    """Whether torchrun started this process as one of several."""
+    return int(os.environ.get("WORLD_SIZE") or 1) > 1
+
+
+def restarted() -> bool:
+    """Whether torchrun started this process after a failure (`--max-restarts`)."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0) > 0
+
+
+class Group:
+    """The workers of one job, as one of them sees them; this one is alone."""
+
+    rank = 0
+    size = 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the first worker, the one that writes."""
+        return self.rank == 0
+
+    def tell(self, value: T) -> T:
+        """What the first worker calls this with, on every worker; the others wait for it, however long it takes.
+
+        Args:
+            value: As JSON can hold it; counts on the first worker only.
+        """
+        return value
+
+    def sum(self, values: Sequence[float]) -> list[float]:
+        """The sum over all workers of each of these numbers; all must call it, with as many."""
+        return list(values)
+
+    def most(self, values: Sequence[float]) -> list[float]:
+        """The largest of all workers of each of these numbers; all must call it, with as many."""
+        return list(values)
+
+    def parallel(self, module: nn.Module) -> nn.Module:
+        """The module whose backward pass leaves the mean over all workers in each gradient."""
+        return module
+
+    def accumulating(self, module: nn.Module) -> AbstractContextManager[Any]:
+        """While it lasts, passes through a `parallel` module add to this worker's gradients and exchange nothing."""
+        return nullcontext()
+
+
+class _Workers(Group):
+    """Several of them."""
+
+    def __init__(self, device: torch.device):
+        self.device = device
+        self.rank, self.size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        self._told = 0
+        self._ended = threading.Event()
+
+    def connect(self) -> None:
+        """Find the others.
+
+        Raises:
+            WorkerError: Not all came.
+        """
+        try:  # of torchrun, or of the first worker where another launcher sets the environment
+            store, *_ = next(rendezvous("env://", timeout=timedelta(seconds=JOINING)))
+        except (ValueError, dist.DistError) as error:
+            raise WorkerError(f"worker {self.rank} finds no other ({error}); start all with torchrun") from None
+        store.set_timeout(timedelta(seconds=BEAT * SILENCE))
+        self.store = PrefixStore("mtcli", store)
+        self.store.set(_beat(self.rank), "0")
+        end = time.monotonic() + JOINING
+        while not self.store.check([_beat(rank) for rank in range(self.size)]):
+            if time.monotonic() > end:
+                late = [str(rank) for rank in range(self.size) if not self.store.check([_beat(rank)])]
+                raise WorkerError(f"worker {', '.join(late)} did not start within {JOINING:.0f} s; start all again")
+            time.sleep(BEAT / 10)
+        # A store of its own: a client is locked while it waits for an answer.
+        store_of_thread = self.store.clone()  # type: ignore[attr-defined]
+        threading.Thread(target=self._watch, args=(store_of_thread,), daemon=True).start()
+        cuda = self.device.type == "cuda"
+        if cuda:
+            torch.cuda.set_device(self.device)
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if cuda else "gloo",
+            store=PrefixStore("torch", store),
+            rank=self.rank,
+            world_size=self.size,
+            timeout=FOREVER,
+        )
+
+    def tell(self, value: T) -> T:
+        key, self._told = f"told/{self._told}", self._told + 1
+        if self.leads:
+            self.store.set(key, json.dumps(value))
+            return value
+        while not self.store.check([key]):  # rather than wait(), which would let no signal through
+            time.sleep(BEAT / 10)
+        found: T = json.loads(self.store.get(key))
+        return found
+
+    def sum(self, values: Sequence[float]) -> list[float]:
+        return self._reduce(values, dist.ReduceOp.SUM)
+
+    def most(self, values: Sequence[float]) -> list[float]:
+        return self._reduce(values, dist.ReduceOp.MAX)
+
+    def _reduce(self, values: Sequence[float], operation: Any) -> list[float]:
+        tensor = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(tensor, operation)
+        return tensor.tolist()
+
+    def parallel(self, module: nn.Module) -> nn.Module:
+        ids = [self.device] if self.device.type == "cuda" else None
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # 2.13 has another name for it
+            return nn.parallel.DistributedDataParallel(
+                module, device_ids=ids, broadcast_buffers=False, gradient_as_bucket_view=True
+            )
+
+    def accumulating(self, module: nn.Module) -> AbstractContextManager[Any]:
+        assert isinstance(module, nn.parallel.DistributedDataParallel)
+        return module.no_sync()
+
+    def leave(self) -> None:
+        """End well; the store's host last."""
+        self._ended.set()
+        dist.destroy_process_group()
+        self.store.set(_beat(self.rank), _LEFT)
+        if self.leads:
+            self._see_off()
+
+    def fail(self, error: BaseException) -> None:
+        """Let the others end as this worker does; or end as the one does that failed before it, which has said why.
+
+        Raises:
+            SystemExit: Another failed before.
+        """
+        self._ended.set()
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(int(4 * GOODBYE))  # should the connections, once broken, not be torn down either
+        code = 130 if isinstance(error, KeyboardInterrupt) else getattr(error, "exit_code", WorkerError.exit_code)
+        try:
+            first, said = self._post(self.store, code)
+            if first != self.rank:
+                self.store.set(_beat(self.rank), _LEFT)
+                raise SystemExit(said)
+            if not isinstance(error, WorkerError):
+                self._see_off()
+        except (dist.DistError, RuntimeError, AttributeError):  # no store any more, or none yet
+            return
+
+    def _post(self, store: Store, code: int) -> tuple[int, int]:
+        """Leave an exit code for the others; the rank and the code of the worker that came first."""
+        rank, first = store.compare_set(_FAILED, "", f"{self.rank} {code}").split()
+        return int(rank), int(first)
+
+    def _see_off(self) -> None:
+        """Wait for the others to leave, though not for ever."""
+        end = time.monotonic() + GOODBYE
+        others = [_beat(rank) for rank in range(self.size) if rank != self.rank]
+        while any(self.store.get(beat) != _LEFT.encode() for beat in others) and time.monotonic() < end:
+            time.sleep(BEAT / 10)
+
+    def _watch(self, store: Store) -> None:
+        """The thread: beat, listen to the worker before this one, and end the process if one of them has failed."""
+        before, heard, silent, beats = (self.rank - 1) % self.size, b"", 0, 0
+        while not self._ended.wait(BEAT):
+            try:
+                beats += 1
+                store.set(_beat(self.rank), str(beats))
+                if store.check([_FAILED]):
+                    _, code = self._post(store, 0)
+                    store.set(_beat(self.rank), _LEFT)
+                    self._leave_at_once(code)
+                now = store.get(_beat(before))
+                silent = 0 if now != heard or now == _LEFT.encode() else silent + 1
+                heard = now
+                if silent >= SILENCE:
+                    first, code = self._post(store, WorkerError.exit_code)
+                    said = f"worker {before} has been silent for {SILENCE * BEAT:.0f} s; {_REMEDY}"
+                    self._leave_at_once(code, said if first == self.rank else "")
+            except (dist.DistError, RuntimeError):
+                said = f"worker {self.rank}: torchrun, or the first worker, is gone; {_REMEDY}"
+                self._leave_at_once(WorkerError.exit_code, said)
+
+    def _leave_at_once(self, code: int, message: str = "") -> None:
+        """End the process from beside its main thread, which may wait for a worker that is no more."""
+        if self._ended.is_set():
+            return
+        if message:
+            print(f"mtcli: {message}", file=sys.stderr, flush=True)
+        os._exit(code)
+
+
+_FAILED, _LEFT = "failed", "left"
+_REMEDY = "run the same command again to go on"
+_LOST = r"gloo|NCCL|[Cc]onnection (closed|reset|refused)|[Bb]roken pipe"
+
+
+def _beat(rank: int) -> str:
+    return f"beat/{rank}"
+
+
+@contextmanager
+def join(device: torch.device) -> Iterator[Group]:
+    """The workers that torchrun started this process with, until the work is done or one of them fails.
+
+    Args:
+        device: Where gradients will be: on CUDA they go through NCCL, else through Gloo.
+
+    Raises:
+        WorkerError: One of them did not come, or was lost.
+        SystemExit: Another worker failed first, and has said why; with its exit code.
+    """
+    if not several():
+        yield Group()
+        return
+    workers = _Workers(device)
+    try:
+        workers.connect()
+        yield workers
+    except BaseException as error:
+        lost = isinstance(error, RuntimeError) and re.search(_LOST, str(error))
+        told = f"worker {workers.rank} lost its connection to another, which has ended; {_REMEDY}"
+        failure = WorkerError(told) if lost else error
+        workers.fail(failure)
+        if failure is not error:
+            raise failure from error
+        raise
+    workers.leave()
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """The device of this name; auto: CUDA, then Apple's MPS, then the CPU.
+    """The device of this name; auto: CUDA, then Apple's MPS, then the CPU. Workers of one machine take a GPU each.
 
     Raises:
         UsageError: There is no such device here.
     """
     available = {
         "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available(),
+        "mps": torch.backends.mps.is_available() and not several(),
         "cpu": True,
     }
     if name == "auto":
@@ -22,6 +293,15 @@ def pick_device(name: str = "auto") -> torch.device:
         raise UsageError(f"--device {name}: choose from auto, {', '.join(available)}")
     if not available[name.partition(":")[0]]:
         raise UsageError(f"--device {name}: this PyTorch ({torch.__version__}) finds no such device; use --device auto")
+    if name.startswith("cuda") and several():
+        if name != "cuda":
+            raise UsageError(f"--device {name}: several workers take a GPU each; write --device cuda")
+        name = f"cuda:{int(os.environ.get('LOCAL_RANK') or 0)}"
+        if torch.device(name).index >= torch.cuda.device_count():
+            raise UsageError(
+                f"worker {name.partition(':')[2]} of this machine finds no GPU of its own; "
+                f"there are {torch.cuda.device_count()}: give torchrun --nproc-per-node {torch.cuda.device_count()}"
+            )
     try:
         device = torch.device(name)
     except RuntimeError:

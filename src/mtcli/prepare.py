@@ -7,6 +7,7 @@ data/info.json     where it all came from; written last, so a folder without it 
 import hashlib
 import json
 import logging
+import platform
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from mtcli.batching import EncodedPairs, encode_pairs
 from mtcli.checkpoint import replace_file, storage_errors
 from mtcli.config import Config
 from mtcli.corpus import Counts, HeldOut, Pair
-from mtcli.errors import DataError, ModelError
+from mtcli.errors import DataError, ModelError, StorageError
 from mtcli.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -67,6 +68,18 @@ def prepare(config: Config, run: Path, *, init: Tokenizer | None = None) -> Prep
     if not isinstance(ready, Prepared):
         raise DataError(f"{info_path.parent}: changed while it was being written; run the same command again")
     return ready
+
+
+def reopen(run: Path) -> Prepared:
+    """What another worker has just prepared, and checked.
+
+    Raises:
+        StorageError: It is not there.
+    """
+    path = run / "data" / "info.json"
+    if not path.exists():
+        raise StorageError(f"{run}: not on {platform.node()}; give an --out on a file system that all machines share")
+    return _open(run, json.loads(path.read_bytes()))
 
 
 def read_split(run: Path, name: str, *, missing_ok: bool = False) -> list[Pair]:
@@ -215,6 +228,10 @@ def _reuse(config: Config, run: Path, info_path: Path) -> Prepared | Tokenizer |
             raise ModelError(f"{run / name}: not the tokenizer this run began with; put it back, or use --overwrite")
         log.warning("%s is damaged or missing; preparing the data again", run / name)
         return None if name == "tokenizer.json" else Tokenizer.load(run / "tokenizer.json")
+    return _open(run, info)
+
+
+def _open(run: Path, info: Json) -> Prepared:
     return Prepared(
         tokenizer=Tokenizer.load(run / "tokenizer.json"),
         train=EncodedPairs(run / "data" / "train.arrow"),

@@ -1,6 +1,7 @@
 """Progress bars and log lines, both on stderr: bars show on a terminal and stay quiet in a pipe."""
 
 import logging
+import os
 import sys
 from contextlib import suppress
 from typing import Any
@@ -19,8 +20,13 @@ def progress_bar(
         initial=initial,
         leave=False,
         dynamic_ncols=True,
-        disable=quiet or None,  # None: shown on a terminal
+        disable=quiet or not _first() or None,  # None: shown on a terminal
     )
+
+
+def _first() -> bool:
+    """Whether this process is alone, or the first of torchrun's, of which the others would say the same again."""
+    return os.environ.get("RANK") in (None, "0")
 
 
 class _Handler(logging.Handler):
@@ -38,7 +44,7 @@ def show_log() -> None:
         handler = _Handler()
         handler.setFormatter(_Formatter())
         logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
+        logger.setLevel(logging.INFO if _first() else logging.WARNING)
         logger.propagate = False
 
 

@@ -1,15 +1,24 @@
-"""A run folder besides its checkpoints: the claim that training lays to it, and the record of its figures."""
+"""A run folder besides its checkpoints: the claim that training lays to it, the model that is published
+there, and the record of its figures.
+"""
 
 import json
+import logging
+import os
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from mtcli import checkpoint
+from mtcli.average import averaged_bytes, mean
+from mtcli.checkpoint import ModelInfo
 from mtcli.config import Config, differences, to_toml
 from mtcli.config import load as load_config
 from mtcli.errors import UsageError
+
+log = logging.getLogger(__name__)
 
 MADE = ("checkpoints", "config.toml", "data", "metrics.jsonl", "model.safetensors", "tokenizer.json")
 """What training writes there, and all that `--overwrite` may find and delete."""
@@ -46,6 +55,30 @@ def claim(config: Config, run: Path, overwrite: bool) -> None:
     checkpoint.replace_file(path, to_toml(config).encode())
 
 
+def publish(run: Path, steps: Sequence[int], info: ModelInfo) -> None:
+    """Make the model of a checkpoint, or the mean of several, the run's model.
+
+    Args:
+        run: The run folder.
+        steps: Of the checkpoints; where one of several is gone or one is damaged, the run's model stays as it is.
+        info: Of any of its models.
+    """
+    folders = [checkpoint.path_of(run / "checkpoints", step) for step in steps]
+    if len(folders) > 1 and not all(folder.exists() for folder in folders):
+        return  # a run that was extended has deleted some, long after the mean was published
+    for folder in folders:
+        if problem := checkpoint.verify(folder):
+            log.warning("%s is damaged (%s); model.safetensors stays as it is", folder, problem)
+            return
+    if len(folders) > 1:
+        content = averaged_bytes(mean(folders), info, steps)
+    else:
+        content = (folders[0] / "model.safetensors").read_bytes()
+    target = run / "model.safetensors"
+    if not target.exists() or target.read_bytes() != content:
+        checkpoint.replace_file(target, content)
+
+
 class Metrics:
     """`metrics.jsonl`: a line an event, so that a checkpoint can name how much of it belongs to the past."""
 
@@ -57,10 +90,18 @@ class Metrics:
         line = (json.dumps({"event": event, "step": step, **values}, ensure_ascii=False) + "\n").encode()
         with checkpoint.storage_errors(self.path), self.path.open("ab") as file:
             file.write(line)
+            file.flush()
+            os.fsync(file.fileno())  # before the checkpoint that counts it
         return len(line)
 
-    def cut(self, length: int) -> None:
-        """Forget what was measured after a checkpoint that saw so many bytes."""
+    def cut(self, length: int) -> int:
+        """Forget what was measured after a checkpoint that saw so many bytes; return how many are left."""
         with checkpoint.storage_errors(self.path), self.path.open("ab") as file:
-            if file.tell() > length:
+            size = file.tell()
+            if size < length:
+                log.warning("%s was cut short; what is missing stays missing", self.path)
+                length = self.path.read_bytes().rfind(b"\n") + 1
+            if size > length:
                 file.truncate(length)
+            checkpoint.sync_folder(self.path.parent)  # the file may be new
+        return length

@@ -9,29 +9,32 @@ import logging
 import math
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import nn
 
 from mtcli import checkpoint
-from mtcli.average import averaged_bytes, mean
+from mtcli.average import mean
 from mtcli.batching import Batch, BatchPlan, Position, collate
 from mtcli.checkpoint import ModelInfo
 from mtcli.config import Config, to_toml
-from mtcli.distributed import describe
+from mtcli.distributed import Group, describe, join, restarted
 from mtcli.errors import DataError, DivergedError, InterruptedTrainingError, ModelError, UsageError
 from mtcli.loss import projected_loss
 from mtcli.model import Transformer
 from mtcli.optim import build_optimizer, learning_rate, set_state_tensors, state_tensors
-from mtcli.prepare import Prepared, prepare
+from mtcli.prepare import Prepared, prepare, reopen
 from mtcli.progress import clock, progress_bar
-from mtcli.run_folder import Metrics, claim
+from mtcli.run_folder import Metrics, claim, publish
 from mtcli.signals import noted_signals
-from mtcli.tokenizer import PAD
+from mtcli.state import State
+from mtcli.tokenizer import PAD, Tokenizer
 from mtcli.translate import Options, Translator
 from mtcli.validation import Validation, validate
 
@@ -41,41 +44,10 @@ LOG_EVERY = 50
 """Steps between lines of `metrics.jsonl`."""
 
 
-@dataclass
-class State:
-    """Where training stands; with the tensors, all that a checkpoint holds."""
-
-    step: int = 0
-    epoch: int = 0
-    batch: int = 0
-    seconds: float = 0.0
-    """Time used, over all runs of the command."""
-    best_step: int | None = None
-    best: tuple[float, float] | None = None
-    """(BLEU, −loss) of the best validation."""
-    averaged: list[int] = field(default_factory=list)
-    """The steps of which the best model is the mean; none: it is that of `best_step`."""
-    validated_step: int = 0
-    stale: int = 0
-    """Validations since the best one."""
-    validation_seconds: float = 0.0
-    """How long the last validation took."""
-    metrics_bytes: int = 0
-    """Length of `metrics.jsonl`."""
-    loss: float = 0.0
-    nll: float = 0.0
-    tokens: int = 0
-    """Sums since the last line of `metrics.jsonl`; loss and negative log-likelihood in nats."""
-    finished: str | None = None
-    """Why training ended, once it has."""
-    budget: list[float | None] | None = None
-    """The steps and seconds it was allowed when it ended."""
-
-
 def train(
     config: Config, run: Path, device: torch.device, *, init: Path | None = None, overwrite: bool = False
 ) -> None:
-    """Train in a run folder, or go on where it stands.
+    """Train in a run folder, or go on where it stands; with other workers, where torchrun started several.
 
     Args:
         config: What to train.
@@ -92,38 +64,67 @@ def train(
         DivergedError: The loss is no longer finite.
         LockedError: Another process trains here.
         InterruptedTrainingError: A signal came; a checkpoint was written first.
+        WorkerError: Another worker is gone.
     """
     started = time.monotonic()
-    log.info("device: %s, PyTorch %s", describe(device), torch.__version__)
+    with join(device) as group, ExitStack() as held:
+        of = f", worker 1 of {group.size} (torchrun gives each one thread unless OMP_NUM_THREADS is set)"
+        log.info("device: %s%s, PyTorch %s", describe(device), of if group.size > 1 else "", torch.__version__)
+        initial = checkpoint.load_model(init) if init else None
+        if group.leads:
+            data = held.enter_context(_claimed(config, run, initial and initial[2], overwrite and not restarted()))
+        group.tell(None)
+        if not group.leads:
+            data = reopen(run)
+        if initial and data.tokenizer.digest() != initial[1].tokenizer:
+            remedy = "leave --init out to go on, or start afresh with --overwrite"
+            raise UsageError(f"--init: {run} began with another tokenizer than that of {init}; {remedy}")
+        trainer = Trainer(config, run, device, data, started, group)
+        if not trainer.resume() and initial:
+            trainer.start_from(initial[0], init)
+            trainer.save()  # so that the run goes on from these weights even if it is killed early
+        if group.leads and (toml := to_toml(config).encode()) != (run / "config.toml").read_bytes():
+            checkpoint.replace_file(run / "config.toml", toml)
+        with noted_signals() as received:
+            trainer.run_until_done(received)
+
+
+@contextmanager
+def _claimed(config: Config, run: Path, tokenizer: Tokenizer | None, overwrite: bool) -> Iterator[Prepared]:
+    """The run folder, held for this process, and its data."""
     if run.exists() and not run.is_dir():
         raise UsageError(f"{run}: is a file; choose another --out")
     with checkpoint.storage_errors(run):
         run.mkdir(parents=True, exist_ok=True)
     with checkpoint.lock(run):
         claim(config, run, overwrite)
-        initial = checkpoint.load_model(init) if init else None
         try:
-            data = prepare(config, run, init=initial[2] if initial else None)
+            data = prepare(config, run, init=tokenizer)
         except DataError as error:
             raise DataError(f"{error} ({config.data.note})" if config.data.note else str(error)) from None
-        if initial and data.tokenizer.digest() != initial[1].tokenizer:
-            remedy = "leave --init out to go on, or start afresh with --overwrite"
-            raise UsageError(f"--init: {run} began with another tokenizer than that of {init}; {remedy}")
-        trainer = Trainer(config, run, device, data, started)
-        if not trainer.resume() and initial:
-            trainer.start_from(initial[0], init)
-            trainer.save()  # so that the run goes on from these weights even if it is killed early
-        if (toml := to_toml(config).encode()) != (run / "config.toml").read_bytes():
-            checkpoint.replace_file(run / "config.toml", toml)
-        with noted_signals() as received:
-            trainer.run_until_done(received)
+        yield data
+
+
+class Objective(nn.Module):
+    """What is minimised, as a module, so that several workers can share its gradients."""
+
+    def __init__(self, model: Transformer, smoothing: float, bf16: bool):
+        super().__init__()
+        self.model, self.smoothing, self.bf16 = model, smoothing, bf16
+
+    def forward(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Sums over the real target positions: smoothed cross-entropy, and negative log-likelihood."""
+        with torch.autocast(batch.src.device.type, dtype=torch.bfloat16) if self.bf16 else nullcontext():
+            hidden = self.model.decode(batch.tgt_in, *self.model.encode(batch.src))
+            real = batch.tgt_out != PAD
+            return projected_loss(hidden[real], self.model.output.weight, batch.tgt_out[real], self.smoothing)
 
 
 class Trainer:
     """The state of one run and the things one can do to it."""
 
-    def __init__(self, config: Config, run: Path, device: torch.device, data: Prepared, started: float):
-        self.config, self.run, self.device, self.data = config, run, device, data
+    def __init__(self, config: Config, run: Path, device: torch.device, data: Prepared, started: float, group: Group):
+        self.config, self.run, self.device, self.data, self.group = config, run, device, data, group
         self.counted = started  # the clock's reading up to which `seconds` of the state reaches
         lengths = data.train.src_lengths
         self.info = ModelInfo(
@@ -142,30 +143,50 @@ class Trainer:
         self.model: Transformer = checkpoint.build_model(self.info).to(device)
         self.optimizer = build_optimizer(config.train, self.model.parameters())
         self.plan = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
-        self.state = State()
+        self.state = State(workers=group.size)
         self.metrics = Metrics(run)
         bf16 = config.train.precision == "bf16" or (config.train.precision == "auto" and device.type == "cuda")
-        self.autocast = (lambda: torch.autocast(device.type, dtype=torch.bfloat16)) if bf16 else nullcontext
+        self.objective = Objective(self.model, config.train.label_smoothing, bf16)
+        self.parallel = group.parallel(self.objective)
+        if group.size > 1:
+            # DDP arranges the gradients anew after its first pass, and the sum of more than two of them depends on the
+            # arrangement: let that pass be over, so that a resumed run adds in the order of one that was not stopped.
+            self.parallel(collate(data.train, np.arange(1)).to(device))[0].backward()
+            self.optimizer.zero_grad()
 
     def resume(self) -> bool:
-        """Go back to the newest whole checkpoint; False where there is none."""
-        found = checkpoint.latest(self.run / "checkpoints")
-        if found is None:
-            self.metrics.cut(self.state.metrics_bytes)
+        """Go back to the newest whole checkpoint; False where there is none.
+
+        Raises:
+            ModelError: There are checkpoints, and none can be used.
+            UsageError: It was written by another number of workers, whose run would not go on the same.
+        """
+        found = checkpoint.latest(self.run / "checkpoints") if self.group.leads else None
+        name = self.group.tell(found.path.name if found else None)
+        if name is None:
+            self._cut_metrics()
             return False
+        found = found or checkpoint.load(self.run / "checkpoints" / name)
         checkpoint.set_parameters(self.model, found.model, found.path)
         set_state_tensors(self.optimizer, self.model, found.optimizer)
         try:
-            known = {name: found.state[name] for name in State.__dataclass_fields__}
-            self.state = State(**known)
-            self.state.best = tuple(known["best"]) if known["best"] else None
+            self.state.take(found.state)
         except (KeyError, TypeError) as error:
             raise ModelError(f"{found.path / 'state.json'}: not a state of this version of mtcli ({error})") from None
-        self.metrics.cut(self.state.metrics_bytes)
-        if self.state.best_step:  # killed between a checkpoint and its publication
-            self._publish()
+        if (before := self.state.workers) != self.group.size:
+            raise UsageError(
+                f"{self.run}: began with {before} worker{'s' * (before > 1)}, and this command has {self.group.size}; "
+                f"start {before} (torchrun --nproc-per-node), or start afresh with --overwrite"
+            )
+        self._cut_metrics()
+        if self.state.best_step and self.group.leads:  # killed between a checkpoint and its publication
+            publish(self.run, self.state.averaged or [self.state.best_step or 0], self.info)
         log.info("resuming at step %s", f"{self.state.step:,}")
         return True
+
+    def _cut_metrics(self) -> None:
+        if self.group.leads:
+            self.state.metrics_bytes = self.metrics.cut(self.state.metrics_bytes)
 
     def start_from(self, model: Transformer, where: Path | None) -> None:
         """Begin with another model's weights."""
@@ -179,17 +200,19 @@ class Trainer:
         log.info("starting from the weights of %s", where)
 
     def save(self) -> None:
-        """Write a checkpoint of this step, then delete those no longer needed."""
+        """Write a checkpoint of this step, then delete those no longer needed; the first worker's business."""
+        if not self.group.leads:
+            return
         info = self.info.model_copy(update={"step": self.state.step})
         checkpoint.write(
             self.run / "checkpoints",
             self.state.step,
             checkpoint.model_bytes(checkpoint.parameters(self.model), info),
             state_tensors(self.optimizer, self.model),
-            asdict(self.state),
+            self.state.values(),
         )
         if self.state.step in (self.state.best_step, *self.state.averaged):
-            self._publish()
+            publish(self.run, self.state.averaged or [self.state.best_step or 0], self.info)
         pinned = {self.state.best_step or 0, *self._scheduled()[-self.config.train.average :]}
         with checkpoint.storage_errors(self.run):
             checkpoint.prune(self.run / "checkpoints", self.config.train.keep, pinned)
@@ -202,32 +225,14 @@ class Trainer:
             step for step in found if step and (step % settings.save_every == 0 or step % settings.valid_every == 0)
         ]
 
-    def _publish(self) -> None:
-        """Make the best model so far, of one checkpoint or the mean of several, the run's model."""
-        steps = self.state.averaged or [self.state.best_step or 0]
-        folders = [checkpoint.path_of(self.run / "checkpoints", step) for step in steps]
-        if self.state.averaged and not all(folder.exists() for folder in folders):
-            return  # a run that was extended has deleted some, long after the mean was published
-        for folder in folders:
-            if problem := checkpoint.verify(folder):
-                log.warning("%s is damaged (%s); model.safetensors stays as it is", folder, problem)
-                return
-        if self.state.averaged:
-            content = averaged_bytes(mean(folders), self.info, steps)
-        else:
-            content = (folders[0] / "model.safetensors").read_bytes()
-        target = self.run / "model.safetensors"
-        if not target.exists() or target.read_bytes() != content:
-            checkpoint.replace_file(target, content)
-
     def _record(self, event: str, **values: Any) -> None:
-        self.state.metrics_bytes += self.metrics.append(event, self.state.step, values)
+        if self.group.leads:
+            self.state.metrics_bytes += self.metrics.append(event, self.state.step, values)
 
     def run_until_done(self, received: list[int]) -> None:
         """Train until the budget is used or nothing improves; stop after a step once a signal is in `received`."""
         settings, state = self.config.train, self.state
-        budget = [settings.max_steps, settings.time]
-        if state.finished and state.budget == budget:
+        if state.finished and state.budget == self._budget():
             standing = f"{self.run}: finished at step {state.step:,} ({state.finished})"
             log.info("%s; a larger --max-steps or --time trains on", standing)
             return
@@ -243,22 +248,25 @@ class Trainer:
         with progress_bar("training", total=total, unit=" steps" if by_steps else " s", initial=done) as bar:
             while True:
                 if self._validation_is_due():
-                    self._validate()
-                    self.save()
-                if received:
-                    self._stop(received[0])
+                    self._by_the_first(self._validate, self.save)
+                if signal_number := self._agree(received):
+                    self._stop(signal_number)
                 if self._progress() >= 1 or self._stale():
                     break
                 self._step(rows)
-                self._count_time()
                 if state.step % settings.save_every == 0 and not self._validation_is_due():
                     self.save()
                 bar.update((state.step if by_steps else int(state.seconds)) - bar.n)
+        self._by_the_first(self._finish)
+
+    def _finish(self) -> None:
+        """Validate, average and save for the last time."""
+        settings, state = self.config.train, self.state
         if state.validated_step != state.step:
             self._validate()
         if settings.average > 1 and self.data.valid:
             self._average()
-        state.finished, state.budget = "nothing improved" if self._stale() else "budget used", budget
+        state.finished, state.budget = "nothing improved" if self._stale() else "budget used", self._budget()
         best = {"best_step": state.best_step, "averaged": state.averaged}
         self._record("end", reason=state.finished, **best, seconds=round(state.seconds, 1))
         self.save()
@@ -271,9 +279,26 @@ class Trainer:
             self.run,
         )
 
+    def _budget(self) -> list[float | None]:
+        return [self.config.train.max_steps, self.config.train.time]
+
+    def _by_the_first(self, *work: Callable[[], None]) -> None:
+        """Have this done by the first worker; the others wait, and take over the state that it comes to."""
+        if self.group.leads:
+            for part in work:
+                part()
+        self.state.take(self.group.tell(self.state.values()))
+
+    def _agree(self, received: list[int]) -> int:
+        """The signal that any worker has received, or 0; and the first one's clock is the time used, on all."""
+        self._count_time()
+        used = self.state.seconds if self.group.leads else 0.0
+        number, self.state.seconds = self.group.most([received[0] if received else 0, used])
+        return int(number)
+
     def _stop(self, number: int) -> None:
         """Save, and leave as the signal asked."""
-        self.save()
+        self._by_the_first(self.save)
         message = f"stopped by {signal.Signals(number).name} at step {self.state.step:,}"
         raise InterruptedTrainingError(f"{message}; run the same command again to go on", number)
 
@@ -296,24 +321,29 @@ class Trainer:
         return bool(self.config.train.patience) and self.state.stale >= self.config.train.patience
 
     def _step(self, batches: Iterator[tuple[Any, Position]]) -> None:
-        """One optimiser step over `accumulate` batches, normalised by all their target tokens together."""
-        settings, state = self.config.train, self.state
-        drawn = [next(batches) for _ in range(settings.accumulate)]
+        """One optimiser step over `accumulate` batches a worker, normalised by all their target tokens together.
+
+        The workers take the step's batches in turn: together they draw what one draws that accumulates as many.
+        """
+        settings, state, group = self.config.train, self.state, self.group
+        drawn = [next(batches) for _ in range(settings.accumulate * group.size)]
         tokens = sum(self.plan.target_tokens(rows) for rows, _ in drawn)
         rate = learning_rate(settings, self.config.model.d_model, state.step + 1, self._progress())
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        for param_group in self.optimizer.param_groups:
+            param_group["lr"] = rate
         self.model.train()
         loss_sum = nll_sum = torch.zeros((), device=self.device)
-        for micro, (rows, _) in enumerate(drawn):
+        own = range(group.rank, len(drawn), group.size)
+        for micro in own:
             torch.manual_seed(_key(settings.seed, "dropout", state.step, micro))
-            batch = collate(self.data.train, rows).to(self.device)
-            loss, nll = self._loss(batch)
-            (loss / tokens).backward()  # type: ignore[no-untyped-call]
+            batch = collate(self.data.train, drawn[micro][0]).to(self.device)
+            with nullcontext() if micro == own[-1] else group.accumulating(self.parallel):
+                loss, nll = self.parallel(batch)
+                (loss * group.size / tokens).backward()  # the mean over the workers makes it a sum again
             loss_sum, nll_sum = loss_sum + loss.detach(), nll_sum + nll
         limit = settings.clip_norm or math.inf
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
-        loss_value = float(loss_sum)
+        loss_value, nll_value = group.sum([float(loss_sum), float(nll_sum)])
         if not (math.isfinite(loss_value) and math.isfinite(float(norm))):
             raise DivergedError(
                 f"step {state.step + 1:,}: the loss is {loss_value / tokens} and the gradient's norm {float(norm)}, "
@@ -324,7 +354,7 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         state.step += 1
         state.epoch, state.batch = drawn[-1][1].epoch, drawn[-1][1].batch
-        state.loss, state.nll, state.tokens = state.loss + loss_value, state.nll + float(nll_sum), state.tokens + tokens
+        state.loss, state.nll, state.tokens = state.loss + loss_value, state.nll + nll_value, state.tokens + tokens
         if state.step % LOG_EVERY == 0:
             self._record(
                 "train",
@@ -337,14 +367,6 @@ class Trainer:
                 seconds=round(state.seconds, 3),
             )
             state.loss, state.nll, state.tokens = 0.0, 0.0, 0
-
-    def _loss(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Sums over the real target positions: smoothed cross-entropy, and negative log-likelihood."""
-        with self.autocast():
-            hidden = self.model.decode(batch.tgt_in, *self.model.encode(batch.src))
-            real = batch.tgt_out != PAD
-            smoothing = self.config.train.label_smoothing
-            return projected_loss(hidden[real], self.model.output.weight, batch.tgt_out[real], smoothing)
 
     def _validate(self) -> None:
         """Note how good the model is, and whether it never was better."""
@@ -370,7 +392,7 @@ class Trainer:
         started = time.monotonic()
         translator = Translator(self.model.eval(), self.data.tokenizer, self.info.longest_src)
         options, batch_tokens = Options.of(self.config.decode), self.config.train.batch_tokens
-        found = validate(translator, self.data.valid, options, self._loss, batch_tokens=batch_tokens)
+        found = validate(translator, self.data.valid, options, self.objective, batch_tokens=batch_tokens)
         self.state.validation_seconds = time.monotonic() - started
         self._count_time()
         return found

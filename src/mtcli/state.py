@@ -1,0 +1,51 @@
+"""Where a training run stands: all that a checkpoint holds besides tensors."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass
+class State:
+    """Sums and positions; equal on all workers, but for what only the first one uses."""
+
+    workers: int = 1
+    """Processes that train together."""
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    seconds: float = 0.0
+    """Time used, over all runs of the command."""
+    best_step: int | None = None
+    best: tuple[float, float] | None = None
+    """(BLEU, −loss) of the best validation."""
+    averaged: list[int] = field(default_factory=list)
+    """The steps of which the best model is the mean; none: it is that of `best_step`."""
+    validated_step: int = 0
+    stale: int = 0
+    """Validations since the best one."""
+    validation_seconds: float = 0.0
+    """How long the last validation took."""
+    metrics_bytes: int = 0
+    """Length of `metrics.jsonl`."""
+    loss: float = 0.0
+    nll: float = 0.0
+    tokens: int = 0
+    """Sums since the last line of `metrics.jsonl`; loss and negative log-likelihood in nats."""
+    finished: str | None = None
+    """Why training ended, once it has."""
+    budget: list[float | None] | None = None
+    """The steps and seconds it was allowed when it ended."""
+
+    def take(self, found: dict[str, Any]) -> None:
+        """Become what `values` gave, by way of JSON.
+
+        Raises:
+            KeyError, TypeError: It is not of that form.
+        """
+        known = {name: found[name] for name in self.__dataclass_fields__}
+        known["best"] = tuple(known["best"]) if known["best"] else None
+        vars(self).update(known)
+
+    def values(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return asdict(self)
