@@ -145,7 +145,9 @@ def write(folder: Path, step: int, model: bytes, optimizer: Tensors, state: dict
     final = path_of(folder, step)
     aside = folder / f".tmp-{final.name}"
     with storage_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            sync_folder(folder.parent)
         if aside.exists():
             shutil.rmtree(aside)
         aside.mkdir()
