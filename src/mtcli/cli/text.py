@@ -17,8 +17,10 @@ PATH_HELP = "Pairs, in any form that `mtcli train --train` takes."
 SrcOption = Annotated[str, typer.Option(help="Source language, as files and columns name it.")]
 TgtOption = Annotated[str, typer.Option(help="Target language.")]
 SwapOption = Annotated[bool, typer.Option("--swap", help="Turn the two sides round.")]
-ValidOption = Annotated[str | None, typer.Option(metavar="PATH", help="Pairs whose sources must not be in these.")]
-TestOption = Annotated[str | None, typer.Option(metavar="PATH", help="The same.")]
+ValidOption = Annotated[
+    str | None, typer.Option(metavar="PATH", help="Validation pairs, whose sources must not be here.")
+]
+TestOption = Annotated[str | None, typer.Option(metavar="PATH", help="Test pairs, likewise.")]
 LengthOption = Annotated[int, typer.Option(min=1, help="Characters of a side; a Chinese one counts as three.")]
 RatioOption = Annotated[float, typer.Option(min=1.0, help="Longer side to shorter, past 25 characters.")]
 

@@ -41,7 +41,7 @@ ODD = re.compile(
 _BYTE_OF = {ord(c): c.encode("cp1252")[0] for c in "€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"}
 _TAIL = f"[\x80-\xbf{''.join(map(chr, _BYTE_OF))}]"
 _AS_LATIN = re.compile(f"[Â-ß]{_TAIL}|[à-ï]{_TAIL}{{2}}|[ð-ô]{_TAIL}{{3}}")
-_PUNCTUATION = frozenset("…–—”’“‘»«\u00a0")  # which may follow a capital with an accent: "CAFÉ…", "AMANHû
+_PUNCTUATION = frozenset("…–—”’“‘»«\u00a0")  # which may well follow an accented capital: "CAFÉ…"
 _SYMBOLS = _PUNCTUATION | frozenset("®™©²³°½ºª¹§·¡¿")
 
 
