@@ -12,7 +12,7 @@ import urllib.request
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -411,6 +411,22 @@ def test_what_is_under_way_is_finished_at_the_end(tmp_path: Path, number: signal
         assert status == 200
         assert answer["translatedText"] == [found.text for found in best(lines)]
         assert child.wait(30) in (-number, 128 + number)
+        assert child.stderr
+        assert child.stderr.read() == ""
+
+
+def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
+    with process(save_toy(tmp_path)) as (child, site):
+        assert site.send("/health")[0] == 200  # it is at work, not still beginning to be
+        with closing(http.client.HTTPConnection("127.0.0.1", site.port)) as slow:  # its request is still to come
+            slow.putrequest("POST", "/translate")
+            slow.putheader("Content-Length", "9")
+            slow.endheaders()
+            child.send_signal(signal.SIGINT)
+            with pytest.raises(subprocess.TimeoutExpired):
+                child.wait(0.5)
+            child.send_signal(signal.SIGINT)
+            assert child.wait(10) == 130
         assert child.stderr
         assert child.stderr.read() == ""
 

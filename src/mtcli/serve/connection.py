@@ -1,7 +1,10 @@
 """The HTTP server under `mtcli serve`: its socket, its connections, its end."""
 
 import asyncio
+import os
+import signal
 import socket
+from types import FrameType
 
 import h11
 import uvicorn
@@ -65,6 +68,15 @@ def listen(host: str, port: int) -> socket.socket:
         raise UsageError(f"--host {host} --port {port}: {reason}; choose another") from None
 
 
+class _Server(uvicorn.Server):
+    """uvicorn's, which a second Ctrl-C ends at once, as it ends training."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.should_exit and sig == signal.SIGINT:
+            os._exit(128 + sig)
+        super().handle_exit(sig, frame)
+
+
 def server(app: FastAPI, seconds: float) -> uvicorn.Server:
     """What serves the application; `run(sockets=[…])` returns after SIGTERM or Ctrl-C, when all is answered.
 
@@ -83,4 +95,4 @@ def server(app: FastAPI, seconds: float) -> uvicorn.Server:
         proxy_headers=False,
         timeout_graceful_shutdown=max(1, round(seconds)),
     )
-    return uvicorn.Server(config)
+    return _Server(config)
