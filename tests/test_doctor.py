@@ -327,6 +327,8 @@ def test_names_of_the_output(tmp_path: Path) -> None:
         clean(pairs, path)
     with pytest.raises(UsageError, match="overwrite"):
         clean(pairs, tmp_path / "o.tsv", path)
+    with pytest.raises(UsageError, match="two names"):
+        clean(pairs, tmp_path / "o.jsonl", tmp_path / "o.jsonl")
     assert list(read_pairs(str(path), "en", "de")) == GOOD
 
 
@@ -340,12 +342,12 @@ def test_output_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_file_that_changes_meanwhile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "in.tsv", GOOD)
-    for now, words in ((GOOD * 2, "grew"), (GOOD[:5], "shrank")):
+    for now, words in ((GOOD * 2, "grew"), (GOOD[:5], "shrank"), ([("no tab", "")], "changed")):
         write(path, GOOD)
 
         def surveyed(pairs: Corpus, now: list[tuple[str, str]] = now) -> object:
             seen = survey(pairs)
-            write(path, now)
+            path.write_text("".join("\t".join(filter(None, pair)) + "\n" for pair in now))
             return seen
 
         monkeypatch.setattr("mtcli.doctor.clean.survey", surveyed)

@@ -48,6 +48,8 @@ def clean(pairs: Corpus, output: Path, rejected: Path | None = None) -> Cleaned:
     for file in [*files, *([rejected] if rejected else [])]:
         if file.resolve() in inputs:
             raise UsageError(f"{file}: would overwrite what is read; give another name")
+    if rejected in files:
+        raise UsageError(f"{rejected}: named for both what is kept and what is left out; give two names")
     found, table, done = survey(pairs).found, rules(), Cleaned()
     with ExitStack() as stack:
         outputs = [stack.enter_context(_written(file)) for file in files]
@@ -56,8 +58,10 @@ def clean(pairs: Corpus, output: Path, rejected: Path | None = None) -> Cleaned:
             if done.read == len(found):
                 raise DataError(f"{path}: grew while it was read; run the same command again")
             bits = int(found[done.read]) & REMOVES
+            if isinstance(record, str) and not bits:
+                raise DataError(f"{pairs.place(path, number)}: changed while it was read; run the same command again")
             done.read += 1
-            if not bits and not isinstance(record, str):
+            if not bits:
                 done.kept += 1
                 done.tidied += bool(found[done.read - 1] & BIT["white space"])
                 _write(outputs, files, {pairs.src: tidy(record[0]), pairs.tgt: tidy(record[1])})
