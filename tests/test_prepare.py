@@ -308,7 +308,7 @@ def test_other_settings_prepare_afresh(ready: Ready, tsv: Path) -> None:
 def test_a_tokenizer_given_at_the_start_stays(tmp_path: Path, tsv: Path) -> None:
     given = tokenizer.train([(a.upper(), b.upper()) for a, b in PAIRS], vocab_size=310)
     run = tmp_path / "run"
-    prepare(config(tsv), run, init=given)
+    prepare(config(tsv), run, init=(given, "checksum"))
     before = made(run)
     assert before["tokenizer.json"] == given.to_json().encode()
     (run / "data" / "train.arrow").write_bytes(b"")

@@ -250,6 +250,30 @@ def test_fine_tuning_that_is_killed_early_goes_on_from_the_weights(
     assert metrics(run) == metrics(straight)
 
 
+def test_fine_tuning_from_another_model_than_the_run_began_with_is_refused(
+    train_toy: Train, toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = train_toy(tmp_path / "other", "train.max_steps=1", init=toy_run)  # the same tokenizer
+    run = train_toy(tmp_path / "run", "train.max_steps=4", init=toy_run)
+    before = digest(run)
+    with pytest.raises(UsageError, match=r"--init: .* began with other weights than this model's; leave --init out"):
+        train_toy(run, "train.max_steps=6", init=other)
+    assert digest(run) == before
+    train_toy(run, "train.max_steps=6", init=toy_run)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    early = tmp_path / "early"
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "start_from", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train_toy(early, "train.max_steps=4", init=toy_run)
+    with pytest.raises(UsageError, match="name it again with --init"):  # no checkpoint holds the weights yet
+        train_toy(early, "train.max_steps=4")
+    assert digest(train_toy(early, "train.max_steps=4", init=toy_run)).items() <= before.items()
+
+
 def test_fine_tuning_takes_the_model_s_shape_and_an_interrupted_run_is_the_latest(
     toy_run: Path, toy_tsv: Path, tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ from mtcli.batching import EncodedPairs, encode_pairs
 from mtcli.checkpoint import replace_file, storage_errors
 from mtcli.config import Config
 from mtcli.corpus import Counts, HeldOut, Pair
-from mtcli.errors import DataError, ModelError, StorageError
+from mtcli.errors import DataError, ModelError, StorageError, UsageError
 from mtcli.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -40,30 +40,40 @@ class Prepared:
     test: list[Pair]
     counts: Json
     """Pairs read, and what became of each."""
+    init: str | None
+    """Checksum of the weights that the run starts from, where they are another model's."""
 
 
-def prepare(config: Config, run: Path, *, init: Tokenizer | None = None) -> Prepared:
+def prepare(config: Config, run: Path, *, init: tuple[Tokenizer, str] | None = None) -> Prepared:
     """Make the run folder's `tokenizer.json` and `data/`, or check and reuse those that are there.
 
     Args:
         config: Names the corpora.
         run: The run folder.
-        init: A tokenizer to use instead of training one (fine-tuning).
+        init: A tokenizer to use instead of training one, and the checksum of the weights that training will
+            start from (fine-tuning).
 
     Raises:
+        UsageError: The run began with another `init`.
         DataError: The pairs cannot be read, none is left, or a file changed since the run began.
         ModelError: The tokenizer is not the one the run began with.
     """
+    tokenizer, weights = init or (None, None)
     info_path = run / "data" / "info.json"
     if info_path.exists():
         ready = _reuse(config, run, info_path)
         if isinstance(ready, Prepared):
+            same = tokenizer is None or tokenizer.digest() == ready.tokenizer.digest()
+            if not same or (weights and weights != ready.init):
+                began = "with other weights" if same else "with another tokenizer"
+                remedy = "leave --init out to go on, or start afresh with --overwrite"
+                raise UsageError(f"--init: {run} began {began} than this model's; {remedy}")
             return ready
-        init = ready or init
+        tokenizer = ready or tokenizer
     with storage_errors(run):
         info_path.unlink(missing_ok=True)
         info_path.parent.mkdir(parents=True, exist_ok=True)
-    _make(config, run, info_path, init)
+    _make(config, run, info_path, tokenizer, weights)
     ready = _reuse(config, run, info_path)
     if not isinstance(ready, Prepared):
         raise DataError(f"{info_path.parent}: changed while it was being written; run the same command again")
@@ -103,7 +113,7 @@ def read_split(run: Path, name: str, *, missing_ok: bool = False) -> list[Pair]:
     return pairs
 
 
-def _make(config: Config, run: Path, info_path: Path, init: Tokenizer | None) -> None:
+def _make(config: Config, run: Path, info_path: Path, init: Tokenizer | None, weights: str | None) -> None:
     data, folder = config.data, info_path.parent
     sources = [corpus.parse_source(spec) for spec in data.train]
     # The files as they are now: changing one while it is read is then noticed at the next start.
@@ -176,11 +186,12 @@ def _make(config: Config, run: Path, info_path: Path, init: Tokenizer | None) ->
             json.dumps({"translation": {data.src: src, data.tgt: tgt}}, ensure_ascii=False) for src, tgt in held_pairs
         )
         replace_file(folder / f"{name}.jsonl", "".join(f"{line}\n" for line in lines).encode())
-    weights = [source.weight for source in sources] or [1.0]
+    shares = [source.weight for source in sources] or [1.0]
     info = {
         "inputs": inputs,
         "settings": _settings(config),
-        "weights": [(rows[index], weight) for index, weight in enumerate(weights)],
+        "init": weights,
+        "weights": [(rows[index], weight) for index, weight in enumerate(shares)],
         "counts": {
             "read": counts.read + apart.read,
             "train": rows.total(),
@@ -239,6 +250,7 @@ def _open(run: Path, info: Json) -> Prepared:
         valid=read_split(run, "valid", missing_ok=True),
         test=read_split(run, "test", missing_ok=True),
         counts=info["counts"],
+        init=info["init"],
     )
 
 

@@ -19,12 +19,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from mtcli import checkpoint
+from mtcli import checkpoint, torchrun
 from mtcli.average import mean
 from mtcli.batching import Batch, BatchPlan, Position, collate
 from mtcli.checkpoint import ModelInfo
 from mtcli.config import Config, to_toml
-from mtcli.distributed import Group, describe, join, restarted
+from mtcli.distributed import Group, describe, join
 from mtcli.errors import DataError, DivergedError, InterruptedTrainingError, ModelError, UsageError
 from mtcli.loss import projected_loss
 from mtcli.model import Transformer
@@ -71,16 +71,16 @@ def train(
         of = f", worker 1 of {group.size} (torchrun gives each one thread unless OMP_NUM_THREADS is set)"
         log.info("device: %s%s, PyTorch %s", describe(device), of if group.size > 1 else "", torch.__version__)
         initial = checkpoint.load_model(init) if init else None
+        start = (initial[2], checkpoint.checksum(checkpoint.parameters(initial[0]), None)) if initial else None
         if group.leads:
-            data = held.enter_context(_claimed(config, run, initial and initial[2], overwrite and not restarted()))
+            data = held.enter_context(_claimed(config, run, start, overwrite and not torchrun.restarted()))
         group.tell(None)
         if not group.leads:
             data = reopen(run)
-        if initial and data.tokenizer.digest() != initial[1].tokenizer:
-            remedy = "leave --init out to go on, or start afresh with --overwrite"
-            raise UsageError(f"--init: {run} began with another tokenizer than that of {init}; {remedy}")
         trainer = Trainer(config, run, device, data, started, group)
-        if not trainer.resume() and initial:
+        if not trainer.resume() and data.init:
+            if not initial:
+                raise UsageError(f"{run}: has no checkpoint of the model it starts from yet; name it again with --init")
             trainer.start_from(initial[0], init)
             trainer.save()  # so that the run goes on from these weights even if it is killed early
         if group.leads and (toml := to_toml(config).encode()) != (run / "config.toml").read_bytes():
@@ -90,7 +90,7 @@ def train(
 
 
 @contextmanager
-def _claimed(config: Config, run: Path, tokenizer: Tokenizer | None, overwrite: bool) -> Iterator[Prepared]:
+def _claimed(config: Config, run: Path, start: tuple[Tokenizer, str] | None, overwrite: bool) -> Iterator[Prepared]:
     """The run folder, held for this process, and its data."""
     if run.exists() and not run.is_dir():
         raise UsageError(f"{run}: is a file; choose another --out")
@@ -99,7 +99,7 @@ def _claimed(config: Config, run: Path, tokenizer: Tokenizer | None, overwrite: 
     with checkpoint.lock(run):
         claim(config, run, overwrite)
         try:
-            data = prepare(config, run, init=tokenizer)
+            data = prepare(config, run, init=start)
         except DataError as error:
             raise DataError(f"{error} ({config.data.note})" if config.data.note else str(error)) from None
         yield data
