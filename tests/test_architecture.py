@@ -10,17 +10,17 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "mtcli"
 FLOORS = [
-    "errors attention loss",
+    "errors attention loss torchrun",
     "config tokenizer distributed optim progress signals",
     "demo corpus doctor batching model translation",
     "checkpoint decode record align average run_folder state",
     "prepare translate engine evaluate validation",
-    "train explain explain_page streams report export serve",
+    "train explain explain_page streams report export serve shares",
     "cli __main__",
 ]
 FLOOR = {name: number for number, names in enumerate(FLOORS, 1) for name in names.split()}
 MODULES = sorted(PACKAGE.rglob("*.py"))
-HEAVY = {"torch", "datasets", "pydantic", "tokenizers", "numpy", "pyarrow", "safetensors", "sacrebleu"}
+HEAVY = {"torch", "datasets", "pydantic", "tokenizers", "numpy", "pyarrow", "safetensors", "sacrebleu", "fastapi"}
 LINES = 450
 
 
@@ -109,7 +109,7 @@ except SystemExit as end:
 """
 
 
-@pytest.mark.parametrize("command", ["", '"train", ', '"translate", ', '"eval", '])
+@pytest.mark.parametrize("command", ["", '"train", ', '"translate", ', '"eval", ', '"serve", '])
 def test_help_loads_nothing_heavy(command: str) -> None:
     found = loaded(HELP.format(command))
     assert "typer" in found

@@ -116,7 +116,7 @@ def create_app(
 
     async def translated(request: Request, ask: Ask, *, alignments: bool) -> list[Translation]:
         lines = [line for text in ask.texts for line in text]
-        _check_size(lines, translator, limits)
+        await asyncio.to_thread(_check_size, lines, translator, limits)
         n_best = ask.alternatives + 1
         changed = replace(options, n_best=n_best, beam_size=max(n_best, options.beam_size), alignments=alignments)
         try:
@@ -125,7 +125,7 @@ def create_app(
             raise HTTPException(503, "too many lines are waiting; try again soon", {"Retry-After": "1"}) from None
         except MtcliError as error:
             raise HTTPException(400, str(error)) from None
-        except (HTTPException, asyncio.CancelledError):
+        except HTTPException:
             raise
         except Exception as error:
             log.error("a request failed: %s: %s", type(error).__name__, error)
