@@ -154,6 +154,12 @@ def test_a_configuration_of_one_s_own_is_not_overwritten(train_toy: Train, tmp_p
     assert (tmp_path / "config.toml").read_text() == "# mine"
 
 
+def test_a_misspelt_name_leaves_nothing_behind(train_toy: Train, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nowhere\.tsv"):
+        train_toy(tmp_path / "run", spec=tmp_path / "nowhere.tsv")
+    assert not list(tmp_path.iterdir())
+
+
 def test_changed_data_is_refused(train_toy: Train, tmp_path: Path) -> None:
     forms = write_forms(tmp_path, toy_pairs(80))
     run = train_toy(tmp_path / "run", "train.max_steps=2", spec=forms["tsv"])

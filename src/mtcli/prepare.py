@@ -10,6 +10,7 @@ import logging
 import platform
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,24 +61,44 @@ def prepare(config: Config, run: Path, *, init: tuple[Tokenizer, str] | None = N
     """
     tokenizer, weights = init or (None, None)
     info_path = run / "data" / "info.json"
-    if info_path.exists():
+    with _note(config):
+        if info_path.exists():
+            ready = _reuse(config, run, info_path)
+            if isinstance(ready, Prepared):
+                same = tokenizer is None or tokenizer.digest() == ready.tokenizer.digest()
+                if not same or (weights and weights != ready.init):
+                    began = "with other weights" if same else "with another tokenizer"
+                    remedy = "leave --init out to go on, or start afresh with --overwrite"
+                    raise UsageError(f"--init: {run} began {began} than this model's; {remedy}")
+                return ready
+            tokenizer = ready or tokenizer
+        with storage_errors(run):
+            info_path.unlink(missing_ok=True)
+            info_path.parent.mkdir(parents=True, exist_ok=True)
+        _make(config, run, info_path, tokenizer, weights)
         ready = _reuse(config, run, info_path)
-        if isinstance(ready, Prepared):
-            same = tokenizer is None or tokenizer.digest() == ready.tokenizer.digest()
-            if not same or (weights and weights != ready.init):
-                began = "with other weights" if same else "with another tokenizer"
-                remedy = "leave --init out to go on, or start afresh with --overwrite"
-                raise UsageError(f"--init: {run} began {began} than this model's; {remedy}")
-            return ready
-        tokenizer = ready or tokenizer
-    with storage_errors(run):
-        info_path.unlink(missing_ok=True)
-        info_path.parent.mkdir(parents=True, exist_ok=True)
-    _make(config, run, info_path, tokenizer, weights)
-    ready = _reuse(config, run, info_path)
-    if not isinstance(ready, Prepared):
-        raise DataError(f"{info_path.parent}: changed while it was being written; run the same command again")
-    return ready
+        if not isinstance(ready, Prepared):
+            raise DataError(f"{info_path.parent}: changed while it was being written; run the same command again")
+        return ready
+
+
+def check_inputs(config: Config) -> None:
+    """See that the files behind the corpora are there.
+
+    Raises:
+        DataError: One is not.
+    """
+    with _note(config):
+        _input_files(config)
+
+
+@contextmanager
+def _note(config: Config) -> Iterator[None]:
+    """Let a failure say where this data comes from."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{error} ({config.data.note})" if config.data.note else str(error)) from None
 
 
 def reopen(run: Path) -> Prepared:
@@ -268,12 +289,13 @@ def _inputs(config: Config, known: Json | None = None) -> Json:
 
     Where size and time are those `known`, so is the hash: hashing gigabytes at every start would take minutes.
     """
-    data, found = config.data, {}
+    return {str(path): _facts(path, (known or {}).get(str(path))) for path in _input_files(config)}
+
+
+def _input_files(config: Config) -> list[Path]:
+    data = config.data
     specs = [corpus.parse_source(spec).path for spec in data.train] + [s for s in (data.valid, data.test) if s]
-    for spec in specs:
-        for path in corpus.source_files(spec, data.src, data.tgt):
-            found[str(path)] = _facts(path, (known or {}).get(str(path)))
-    return found
+    return [path for spec in specs for path in corpus.source_files(spec, data.src, data.tgt)]
 
 
 def _digest(info: Json) -> str:

@@ -25,11 +25,11 @@ from mtcli.batching import Batch, BatchPlan, Position, collate
 from mtcli.checkpoint import ModelInfo
 from mtcli.config import Config, to_toml
 from mtcli.distributed import Group, describe, join
-from mtcli.errors import DataError, DivergedError, InterruptedTrainingError, ModelError, UsageError
+from mtcli.errors import DivergedError, InterruptedTrainingError, ModelError, UsageError
 from mtcli.loss import projected_loss
 from mtcli.model import Transformer
 from mtcli.optim import build_optimizer, learning_rate, set_state_tensors, state_tensors
-from mtcli.prepare import Prepared, prepare, reopen
+from mtcli.prepare import Prepared, check_inputs, prepare, reopen
 from mtcli.progress import clock, progress_bar
 from mtcli.run_folder import Metrics, claim, publish
 from mtcli.signals import noted_signals
@@ -94,15 +94,12 @@ def _claimed(config: Config, run: Path, start: tuple[Tokenizer, str] | None, ove
     """The run folder, held for this process, and its data."""
     if run.exists() and not run.is_dir():
         raise UsageError(f"{run}: is a file; choose another --out")
+    check_inputs(config)  # before anything is made: a misspelt name shall leave no folder
     with checkpoint.storage_errors(run):
         run.mkdir(parents=True, exist_ok=True)
     with checkpoint.lock(run):
         claim(config, run, overwrite)
-        try:
-            data = prepare(config, run, init=start)
-        except DataError as error:
-            raise DataError(f"{error} ({config.data.note})" if config.data.note else str(error)) from None
-        yield data
+        yield prepare(config, run, init=start)
 
 
 class Objective(nn.Module):
