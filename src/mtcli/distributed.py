@@ -26,6 +26,7 @@ from torch import nn
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
+from mtcli import torchrun
 from mtcli.errors import UsageError, WorkerError
 
 T = TypeVar("T")
@@ -45,16 +46,6 @@ GOODBYE = 5.0
 
 FOREVER = timedelta(days=20)
 """For collectives: less than 2³¹ milliseconds."""
-
-
-def several() -> bool:
-    """Whether torchrun started this process as one of several."""
-    return int(os.environ.get("WORLD_SIZE") or 1) > 1
-
-
-def restarted() -> bool:
-    """Whether torchrun started this process after a failure (`--max-restarts`)."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0) > 0
 
 
 class Group:
@@ -98,7 +89,7 @@ class _Workers(Group):
 
     def __init__(self, device: torch.device):
         self.device = device
-        self.rank, self.size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        self.rank, self.size = torchrun.rank(), torchrun.size()
         self._told = 0
         self._ended = threading.Event()
 
@@ -258,7 +249,7 @@ def join(device: torch.device) -> Iterator[Group]:
         WorkerError: One of them did not come, or was lost.
         SystemExit: Another worker failed first, and has said why; with its exit code.
     """
-    if not several():
+    if torchrun.size() == 1:
         yield Group()
         return
     workers = _Workers(device)
@@ -266,7 +257,7 @@ def join(device: torch.device) -> Iterator[Group]:
         workers.connect()
         yield workers
     except BaseException as error:
-        lost = isinstance(error, RuntimeError) and re.search(_LOST, str(error))
+        lost = isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and re.search(_LOST, str(error)))
         told = f"worker {workers.rank} lost its connection to another, which has ended; {_REMEDY}"
         failure = WorkerError(told) if lost else error
         workers.fail(failure)
@@ -284,7 +275,7 @@ def pick_device(name: str = "auto") -> torch.device:
     """
     available = {
         "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available() and not several(),
+        "mps": torch.backends.mps.is_available() and torchrun.size() == 1,
         "cpu": True,
     }
     if name == "auto":
@@ -293,10 +284,10 @@ def pick_device(name: str = "auto") -> torch.device:
         raise UsageError(f"--device {name}: choose from auto, {', '.join(available)}")
     if not available[name.partition(":")[0]]:
         raise UsageError(f"--device {name}: this PyTorch ({torch.__version__}) finds no such device; use --device auto")
-    if name.startswith("cuda") and several():
+    if name.startswith("cuda") and torchrun.size() > 1:
         if name != "cuda":
             raise UsageError(f"--device {name}: several workers take a GPU each; write --device cuda")
-        name = f"cuda:{int(os.environ.get('LOCAL_RANK') or 0)}"
+        name = f"cuda:{torchrun.local_rank()}"
         if torch.device(name).index >= torch.cuda.device_count():
             raise UsageError(
                 f"worker {name.partition(':')[2]} of this machine finds no GPU of its own; "

@@ -8,6 +8,8 @@ from typing import Any
 
 from tqdm import tqdm
 
+from mtcli import torchrun
+
 
 def progress_bar(
     description: str, *, total: int | None = None, unit: str = "it", initial: int = 0, quiet: bool = False
@@ -20,13 +22,8 @@ def progress_bar(
         initial=initial,
         leave=False,
         dynamic_ncols=True,
-        disable=quiet or not _first() or None,  # None: shown on a terminal
+        disable=quiet or torchrun.rank() > 0 or None,  # None: shown on a terminal
     )
-
-
-def _first() -> bool:
-    """Whether this process is alone, or the first of torchrun's, of which the others would say the same again."""
-    return os.environ.get("RANK") in (None, "0")
 
 
 class _Handler(logging.Handler):
@@ -38,13 +35,15 @@ class _Handler(logging.Handler):
 
 
 def show_log() -> None:
-    """Send the package's log to stderr: messages as they are, warnings marked as such."""
+    """Send the package's log to stderr: messages as they are, warnings marked as such; of several workers, one's."""
+    if torchrun.size() > 1:  # PyTorch says of a lost worker what we say, in a stack trace of C++
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     logger = logging.getLogger("mtcli")
     if not logger.handlers:
         handler = _Handler()
         handler.setFormatter(_Formatter())
         logger.addHandler(handler)
-        logger.setLevel(logging.INFO if _first() else logging.WARNING)
+        logger.setLevel(logging.WARNING if torchrun.rank() else logging.INFO)
         logger.propagate = False
 
 
