@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from libretranslatepy import LibreTranslateAPI
 from toy import PAIRS, save_toy, toy
 
 from mtcli.cli.serving import serve
 from mtcli.errors import DataError, UsageError
-from mtcli.serve.app import Limits, create_app
+from mtcli.serve.app import Limits, create_app, load_app
 from mtcli.serve.batcher import ROUND, Batcher, FullError
 from mtcli.serve.connection import listen, server
 from mtcli.translation import Candidate, LineTranslator, Options, Translation
@@ -67,10 +68,9 @@ class Site:
 
 
 @contextmanager
-def running(translator: LineTranslator, limits: Limits | None = None, api_key: str | None = None) -> Iterator[Site]:
-    limits = limits or Limits()
+def started(app: FastAPI, seconds: float = 60.0) -> Iterator[Site]:
     listening = listen("127.0.0.1", 0)
-    serving = server(create_app(translator, OPTIONS, ("en", "es"), limits, api_key), limits.seconds)
+    serving = server(app, seconds)
     thread = threading.Thread(target=serving.run, args=([listening],))
     thread.start()
     try:
@@ -78,6 +78,13 @@ def running(translator: LineTranslator, limits: Limits | None = None, api_key: s
     finally:
         serving.should_exit = True
         thread.join()
+
+
+@contextmanager
+def running(translator: LineTranslator, limits: Limits | None = None, api_key: str | None = None) -> Iterator[Site]:
+    limits = limits or Limits()
+    with started(create_app(translator, OPTIONS, ("en", "es"), limits, api_key), limits.seconds) as site:
+        yield site
 
 
 @pytest.fixture(scope="module")
@@ -369,7 +376,7 @@ def test_the_page_needs_nothing_but_this_server(site: Site) -> None:
     status, html, headers = site.send("/")
     assert status == 200
     assert headers["content-type"].startswith("text/html")
-    assert 'const data = {"src": "en", "tgt": "es"};' in html
+    assert 'const data = {"src": "en", "tgt": "es", "aligns": true};' in html
     policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
     assert policy["default-src"] == "'none'"
     for tag in ("script", "style"):
@@ -381,6 +388,25 @@ def test_the_page_needs_nothing_but_this_server(site: Site) -> None:
 
 
 # ---- the command ----
+
+
+def test_an_exported_model_is_served_too(tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    from mtcli.export import export
+
+    run = tmp_path / "run"
+    (run / "data").mkdir(parents=True)
+    rows = [json.dumps({"translation": {"en": src, "es": tgt}}) for src, tgt in PAIRS[::40]]
+    (run / "data" / "test.jsonl").write_text("\n".join(rows) + "\n")
+    export(save_toy(run), "ctranslate2", tmp_path / "exported")
+    app, languages = load_app(tmp_path / "exported", "cpu", Limits(), None)
+    assert languages == ("en", "es")
+    with started(app) as site:
+        found = site.json("/translate", q=LINES[:9], source="en", target="es")[1]["translatedText"]
+        assert found == [translation.text for translation in best(LINES[:9])]
+        status, answer, _ = site.json("/api/translate", q=LINES[0])
+        assert (status, answer["lines"][0]["candidates"][0]["alignment"]) == (200, [])
+        assert '"aligns": false' in site.send("/")[1]
 
 
 @contextmanager

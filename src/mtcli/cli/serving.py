@@ -38,22 +38,15 @@ def serve(
 ) -> None:
     """Translate over HTTP: a page to type in, and the LibreTranslate API for programs. Needs the extra `serve`."""
     try:
-        from mtcli.serve.app import Limits, create_app
+        from mtcli.serve.app import Limits, load_app
         from mtcli.serve.connection import listen, server
     except ModuleNotFoundError as error:
         if error.name not in ("fastapi", "uvicorn", "h11", "starlette"):
             raise
         raise UsageError(f"{error.name} is not installed; `pip install 'mtcli[serve]'` installs it") from None
-    from mtcli.checkpoint import load_model
-    from mtcli.distributed import pick_device
-    from mtcli.translate import Translator
-    from mtcli.translation import Options
-
-    loaded, info, tokenizer = load_model(model)
-    translator = Translator(loaded.to(pick_device(device)), tokenizer, info.longest_src)
     limits = Limits(max_body, max_lines, max_pieces, max_waiting, timeout)
-    app = create_app(translator, Options.of(info.decode), (info.src, info.tgt), limits, api_key)
+    app, (src, tgt) = load_app(model, device, limits, api_key)
     listening = listen(host, port)
     where = f"[{host}]" if ":" in host else host
-    print(f"{info.src} → {info.tgt} at http://{where}:{listening.getsockname()[1]}/ (Ctrl-C ends it)", file=sys.stderr)
+    print(f"{src} → {tgt} at http://{where}:{listening.getsockname()[1]}/ (Ctrl-C ends it)", file=sys.stderr)
     server(app, timeout).run(sockets=[listening])

@@ -9,7 +9,7 @@
     POST /api/translate  the same request; answers what the page shows, a record for each line of each text:
                          {"lines": [{"source": …, "candidates": [{"text", "log_prob", "score", "alignment"}, …]}, …]},
                          best first, log P(y | x) in nats, the alignment as pairs of source word and target word,
-                         counted from 0 between whitespace
+                         counted from 0 between whitespace (an exported model has none)
 
 An error is {"error": "what and why"}: 400 what cannot be understood or translated, 403 no or a wrong key, 408 a request
 that takes too long to arrive, 413 too much of it, 415 another encoding, 503 more work than fits (with Retry-After).

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib.resources import files
 from json import dumps
+from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import parse_qs
 
@@ -20,8 +21,12 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from mtcli.checkpoint import load_model
+from mtcli.distributed import pick_device
+from mtcli.engine import Engine, provenance
 from mtcli.errors import MtcliError
 from mtcli.serve.batcher import Batcher, FullError
+from mtcli.translate import Translator
 from mtcli.translation import LineTranslator, Options, Translation
 
 log = logging.getLogger(__name__)
@@ -79,6 +84,8 @@ def create_app(
     languages: tuple[str, str],
     limits: Limits | None = None,
     api_key: str | None = None,
+    *,
+    aligns: bool = True,
 ) -> FastAPI:
     """The application.
 
@@ -88,6 +95,7 @@ def create_app(
         languages: Codes of source and target.
         limits: What a request may ask for.
         api_key: Without it, nothing is translated; None: it is not asked for.
+        aligns: Whether the translator can tell which words belong together.
     """
     src, tgt = languages
     limits = limits or Limits()
@@ -149,7 +157,7 @@ def create_app(
 
     @app.post("/api/translate")
     async def translate_in_full(request: Request, ask: Asked) -> dict[str, Any]:
-        return {"lines": await translated(request, ask, alignments=True)}
+        return {"lines": await translated(request, ask, alignments=aligns)}
 
     @app.get("/languages")
     async def pairs() -> list[dict[str, Any]]:
@@ -167,13 +175,30 @@ def create_app(
             raise HTTPException(500, "the translating thread has ended; restart the server")
         return {"status": "ok", "waiting": batcher.waiting}
 
-    html, policy = _page(src, tgt)
+    html, policy = _page({"src": src, "tgt": tgt, "aligns": aligns})
 
     @app.get("/")
     async def page() -> HTMLResponse:
         return HTMLResponse(html, headers={"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"})
 
     return app
+
+
+def load_app(folder: Path, device: str, limits: Limits, api_key: str | None) -> tuple[FastAPI, tuple[str, str]]:
+    """The application for the model of a run, or an exported one, and its languages.
+
+    Raises:
+        ModelError: There is no usable model.
+        UsageError: There is no such device.
+    """
+    exported = provenance(folder)
+    if exported is not None:
+        engine = Engine(folder, device)
+        languages = (str(exported["model"]["src"]), str(exported["model"]["tgt"]))
+        return create_app(engine, engine.defaults, languages, limits, api_key, aligns=False), languages
+    model, info, tokenizer = load_model(folder)
+    translator, languages = Translator(model.to(pick_device(device)), tokenizer, info.longest_src), (info.src, info.tgt)
+    return create_app(translator, Options.of(info.decode), languages, limits, api_key), languages
 
 
 async def _body(request: Request, limits: Limits) -> bytes:
@@ -251,9 +276,9 @@ def _joined(lines: Sequence[Translation], rank: int) -> str:
     return "\n".join(line.candidates[min(rank, len(line.candidates) - 1)].text for line in lines)
 
 
-def _page(src: str, tgt: str) -> tuple[str, str]:
+def _page(about: dict[str, Any]) -> tuple[str, str]:
     """The page, and the policy that lets it run its own script and style, ask this server, and nothing else."""
-    data = dumps({"src": src, "tgt": tgt}).replace("<", "\\u003c")
+    data = dumps(about).replace("<", "\\u003c")
     html = files("mtcli").joinpath("pages/serve.html").read_text(encoding="utf-8").replace("/*DATA*/null", data, 1)
 
     def digest(tag: str) -> str:
