@@ -92,7 +92,7 @@ def kill_at_points(case: Case, job: Job, folder: Path, rng: random.Random, n: in
 def test_01_kill9_random_step(
     case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count, duration: float
 ) -> None:
-    kill_at_random(case, job, tmp_path, rng, count(110, 3), duration)
+    kill_at_random(case, job, tmp_path, rng, count(110, 2), duration)
 
 
 def test_02_kill9_each_write_point(
@@ -104,7 +104,7 @@ def test_02_kill9_each_write_point(
     roles += ["tear data/.info.json.tmp", "fsync checkpoints", "fsync checkpoints/.tmp-step-N", "unlink checkpoints/"]
     for role in roles:
         assert any(role in point for point in wanted), f"no write point {role}"
-    kill_at_points(case, job, tmp_path, rng, count(120, 6), wanted)
+    kill_at_points(case, job, tmp_path, rng, count(120, 4), wanted)
 
 
 @pytest.mark.slow
@@ -143,6 +143,7 @@ def test_05_kill9_epoch_boundary(case: Case, job: Job, tmp_path: Path, count: Co
         left -= survive(case, job, tmp_path / "run", kills[:left])
 
 
+@pytest.mark.slow
 def test_06_kill9_in_tokenizer_or_cache(
     case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count, seen: list[str]
 ) -> None:

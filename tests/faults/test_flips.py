@@ -23,7 +23,7 @@ def damaged(original: Path, out: Path, rng: random.Random, names: list[str]) -> 
 def test_22_bitflip_anywhere_then_train(case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count) -> None:
     """A finished run goes on from it: every flip is refused with nothing changed, or undone, or never read."""
     out, names, newest = tmp_path / "run", sorted(contents(job.clean)), f"step-{whole(job.clean)[-1]:08d}"
-    for _ in range(count(1500, 4)):
+    for _ in range(count(1500, 2)):
         name, before = damaged(job.clean, out, rng, names)
         with case.fault():
             done = run(*job.command(out))
@@ -48,7 +48,7 @@ def test_22_bitflip_anywhere_then_translate(
     text.write_text("".join(line.partition("\t")[0] + "\n" for line in (job.folder / "test.tsv").open()))
     wanted = run("translate", "--model", job.clean, "--input", text)
     assert (wanted.code, wanted.out.count("\n")) == (0, 10)
-    for _ in range(count(500, 3)):
+    for _ in range(count(500, 2)):
         name, before = damaged(job.clean, out, rng, ["model.safetensors", "tokenizer.json", "config.toml"])
         with case.fault():
             done = run("translate", "--model", out, "--input", text)

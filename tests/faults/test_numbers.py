@@ -69,6 +69,7 @@ def test_55_nan_loss_of_a_learning_rate(case: Case, job: Job, tmp_path: Path) ->
             assert earlier(out).items() <= {n.removeprefix("checkpoints/"): c for n, c in before.items()}.items()
 
 
+@pytest.mark.slow
 def test_56_infinite_gradient(
     case: Case, job: Job, begun: Path, tmp_path: Path, rng: random.Random, count: Count
 ) -> None:
@@ -76,6 +77,7 @@ def test_56_infinite_gradient(
         diverge(case, job, begun, tmp_path / str(i), rng, "gradient", "the gradient's norm inf")
 
 
+@pytest.mark.slow
 def test_57_oom_batch(case: Case, job: Job, tmp_path: Path, count: Count) -> None:
     def wide(out: Path) -> list[str]:
         return job.command(out, "--max-steps", "8", model__d_ff=8192, train__batch_tokens=1024, train__accumulate=1)

@@ -76,6 +76,7 @@ def test_10_sigint_before_the_first_step(
             job.is_done(out)
 
 
+@pytest.mark.slow
 def test_11_sigint_twice(
     case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count, seen: list[str]
 ) -> None:
@@ -94,6 +95,7 @@ def test_11_sigint_twice(
             job.is_done(out, whole(out)[-1])
 
 
+@pytest.mark.slow
 def test_12_sigterm_in_write(
     case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count, seen: list[str]
 ) -> None:
@@ -106,6 +108,7 @@ def test_12_sigterm_in_write(
             job.is_done(out, stopped(result, out, signal.SIGTERM))
 
 
+@pytest.mark.slow
 def test_13_sigstop_cont(case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count) -> None:
     for i in range(count(6, 1)):
         out = tmp_path / str(i)
@@ -126,6 +129,7 @@ GLIBC_ABORT = 127
 """How a process ends that glibc has no memory left to end properly."""
 
 
+@pytest.mark.slow
 def test_14_memory_limit(case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count) -> None:
     for i in range(count(10, 2)):
         out, before = tmp_path / str(i), dict[str, bytes]()

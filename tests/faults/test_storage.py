@@ -18,7 +18,21 @@ from safetensors.torch import load, save
 
 from faults import points
 from faults.conftest import Case
-from faults.harness import Job, contents, cut, earlier, flip, limit, refused, run, start, unharmed, until, whole
+from faults.harness import (
+    Job,
+    contents,
+    cut,
+    earlier,
+    flip,
+    limit,
+    outcome,
+    refused,
+    run,
+    start,
+    unharmed,
+    until,
+    whole,
+)
 
 Count = Callable[[int, int], int]
 
@@ -52,9 +66,9 @@ def mounted(folder: Path, commands: str) -> Iterator[tuple[Path, Callable[[str],
 
 def test_15_tmpfs_full(case: Case, job: Job, begun: Path, tmp_path: Path, rng: random.Random, count: Count) -> None:
     with mounted(tmp_path, "mount -t tmpfs -o size=64m tmpfs {folder}") as (disk, mount):
-        for i in range(count(16, 2)):
+        for i in range(count(16, 1)):
             out = disk / str(i)
-            if i % 2:
+            if i % 2 == 0:
                 shutil.copytree(begun, out)
             before = earlier(out)
             used = sum(p.stat().st_blocks * 512 for p in disk.rglob("*"))
@@ -67,14 +81,15 @@ def test_15_tmpfs_full(case: Case, job: Job, begun: Path, tmp_path: Path, rng: r
             shutil.rmtree(out)
 
 
+@pytest.mark.slow
 def test_16_rlimit_fsize(case: Case, job: Job, begun: Path, tmp_path: Path, rng: random.Random, count: Count) -> None:
     sizes = [p.stat().st_size for p in begun.rglob("*") if p.is_file() and p.stat().st_size > 500]
-    for i in range(count(8, 2)):
+    for i in range(count(8, 1)):
         out = tmp_path / str(i)
-        if i % 2:
+        if i % 2 == 0:
             shutil.copytree(begun, out)
         before = earlier(out)
-        most = rng.choice(sizes) - rng.randint(1, 400) if not i % 2 else rng.randint(2000, 40000)
+        most = rng.choice(sizes) - rng.randint(1, 400) if i % 2 else rng.randint(2000, 40000)
         with case.fault():
             result = run(*job.command(out), within=[partial(limit, resource.RLIMIT_FSIZE, most)])
             refused(result, 5, "File too large", "ulimit -f")
@@ -82,6 +97,7 @@ def test_16_rlimit_fsize(case: Case, job: Job, begun: Path, tmp_path: Path, rng:
             job.is_done(out, max(whole(out), default=None))
 
 
+@pytest.mark.slow
 def test_17_log_full(case: Case, job: Job, begun: Path, tmp_path: Path, count: Count) -> None:
     for i in range(count(4, 1)):
         out = tmp_path / str(i)
@@ -107,10 +123,11 @@ def test_18_readonly_mount(case: Case, job: Job, begun: Path, tmp_path: Path, co
             assert contents(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_19_few_fds(case: Case, job: Job, begun: Path, tmp_path: Path, rng: random.Random, count: Count) -> None:
-    for i in range(count(8, 2)):
+    for i in range(count(8, 1)):
         out = tmp_path / str(i)
-        if i % 2:
+        if i % 2 == 0:
             shutil.copytree(begun, out)
         before = earlier(out)
         with case.fault():
@@ -156,6 +173,7 @@ def damage(case: Case, job: Job, begun: Path, out: Path, harm: Callable[[Path], 
 FILES = ["manifest.json", "model.safetensors", "optimizer.safetensors", "state.json"]
 
 
+@pytest.mark.slow
 def test_21_checkpoint_truncated(
     case: Case, job: Job, begun: Path, tmp_path: Path, rng: random.Random, count: Count
 ) -> None:
@@ -176,6 +194,7 @@ def test_22_checkpoint_bitflip(
         damage(case, job, begun, tmp_path / "run", lambda at, name=name: flip(at / name, rng))
 
 
+@pytest.mark.slow
 def test_23_checkpoint_file_missing(
     case: Case, job: Job, begun: Path, tmp_path: Path, rng: random.Random, count: Count
 ) -> None:
@@ -201,6 +220,7 @@ def resign(checkpoint: Path) -> None:
     (checkpoint / "manifest.json").write_text(json.dumps(facts))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors"])
 def test_25_nan_in_weights(case: Case, job: Job, begun: Path, tmp_path: Path, name: str) -> None:
     out = tmp_path / "run"
@@ -217,6 +237,7 @@ def test_25_nan_in_weights(case: Case, job: Job, begun: Path, tmp_path: Path, na
         assert contents(out) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", ["shape", "missing", "format"])
 def test_26_wrong_shape_or_newer_format(case: Case, job: Job, begun: Path, tmp_path: Path, harm: str) -> None:
     out = tmp_path / "run"
@@ -238,9 +259,29 @@ def test_26_wrong_shape_or_newer_format(case: Case, job: Job, begun: Path, tmp_p
         assert contents(out) == before
 
 
+@pytest.mark.slow
+def test_21_metrics_truncated(
+    case: Case, job: Job, begun: Path, tmp_path: Path, rng: random.Random, count: Count
+) -> None:
+    for i in range(count(4, 1)):
+        out = tmp_path / str(i)
+        shutil.copytree(begun, out)
+        with case.fault():
+            cut(out / "metrics.jsonl", rng)
+            done = run(*job.command(out))
+            assert done.code == 0, done.err
+            assert "metrics.jsonl was cut short" in done.err
+            assert outcome(out, but="metrics.jsonl") == outcome(job.clean, but="metrics.jsonl")
+            assert json.loads((out / "metrics.jsonl").read_bytes().splitlines()[-1])["event"] == "end"
+            assert all(json.loads(line) for line in (out / "metrics.jsonl").read_bytes().splitlines())
+            again = run(*job.command(out))
+            assert (again.code, "cut short" in again.err) == (0, False)
+
+
 # ---- two at once, and one that went ----
 
 
+@pytest.mark.slow
 def test_27_two_trainers(case: Case, job: Job, tmp_path: Path, count: Count) -> None:
     for i in range(count(4, 1)):
         out = tmp_path / str(i)
@@ -255,6 +296,7 @@ def test_27_two_trainers(case: Case, job: Job, tmp_path: Path, count: Count) -> 
             job.is_done(out)
 
 
+@pytest.mark.slow
 def test_28_stale_lock_after_kill9(case: Case, job: Job, tmp_path: Path, count: Count) -> None:
     for i in range(count(4, 1)):
         out = tmp_path / str(i)
@@ -270,6 +312,7 @@ def test_28_stale_lock_after_kill9(case: Case, job: Job, tmp_path: Path, count: 
 # ---- what the run began with ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["train.arrow", "valid.jsonl", "test.jsonl", "info.json"])
 def test_29_cache_corrupt(
     case: Case, job: Job, begun: Path, tmp_path: Path, rng: random.Random, count: Count, name: str
@@ -305,6 +348,7 @@ def own(job: Job, begun: Path, tmp_path: Path) -> Job:
     return own
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["train", "valid"])
 def test_30_data_changed(case: Case, own: Job, name: str) -> None:
     out, path = own.folder / "run", own.folder / f"{name}.tsv"
@@ -318,6 +362,7 @@ def test_30_data_changed(case: Case, own: Job, name: str) -> None:
         assert run(*own.command(out)).code == 0
 
 
+@pytest.mark.slow
 def test_31_tokenizer_changed(case: Case, job: Job, begun: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     shutil.copytree(begun, out)
@@ -333,6 +378,7 @@ def test_31_tokenizer_changed(case: Case, job: Job, begun: Path, tmp_path: Path)
         job.is_done(out)
 
 
+@pytest.mark.slow
 def test_32_config_changed(case: Case, job: Job, begun: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     shutil.copytree(begun, out)
