@@ -137,9 +137,10 @@ class Engine(LineTranslator):
         ranked = []
         for pieces, log_p in finished[: options.beam_size]:
             penalty = ((5 + len(pieces)) / 6) ** options.length_penalty if options.beam_size > 1 else 1.0
-            (text,) = self.tokenizer.decode([[self._tgt_ids[piece] for piece in pieces[:-1]]])
-            ranked.append(Candidate(text, log_p, log_p / penalty))
-        return tuple(sorted(ranked, key=lambda c: -c.score)[: options.n_best])
+            ranked.append((log_p / penalty, log_p, [self._tgt_ids[piece] for piece in pieces[:-1]]))
+        best = sorted(ranked, key=lambda found: -found[0])[: options.n_best]
+        texts = self.tokenizer.decode([ids for _, _, ids in best])
+        return tuple(Candidate(text, log_p, score) for text, (score, log_p, _) in zip(texts, best, strict=True))
 
 
 def _exponent(options: Options) -> float:
