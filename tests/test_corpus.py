@@ -341,10 +341,10 @@ def test_parquet_that_is_not_pairs(tmp_path):
 def test_what_was_looked_for_is_listed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("data").mkdir()
-    fails("data/train", "data/train: no data/train, data/train.en, data/train.en.gz, data/train.de, data/train.de.gz")
+    fails("data/train", "data/train: no such file or folder, and no data/train.en and data/train.de; give")
     fails("nothing", "nothing.en", "Hub name")
-    fails("no/such.tsv", "no no/such.tsv")
-    fails("a.en,b.de", "no a.en, b.de;")
+    fails("no/such.tsv", "no/such.tsv: no such file; give")
+    fails("a.en,b.de", "a.en and b.de: no such file; give")
     Path("data/train.en").touch()
     fails("data/train", "found data/train.en but no data/train.de or data/train.de.gz", "--tgt")
     Path("pairs.csv").touch()

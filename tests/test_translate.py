@@ -151,14 +151,14 @@ def test_a_long_line_is_warned_about_and_read_whole(
     translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(translation, "WINDOW", 2)
-    long = " ".join(["house"] * 700 + ["moon"])
+    long = " ".join(["house"] * 300 + ["moon"])
     seen: list[int] = []
     encode = Transformer.encode
     monkeypatch.setattr(Transformer, "encode", lambda self, src: (seen.append(src.size(1)), encode(self, src))[1])
     with caplog.at_level(logging.WARNING, "mtcli"):
         found = list(translator.translate([LINES[0], "", LINES[1], long], replace(GREEDY, max_length=3)))
     pieces = len(translator.tokenizer.encode_src([long])[0])
-    assert pieces > 700
+    assert pieces > 300
     assert max(seen) == pieces + 1  # </s>
     assert len(found) == 4
     assert found[3].source == long
@@ -166,6 +166,41 @@ def test_a_long_line_is_warned_about_and_read_whole(
     caplog.clear()
     list(translator.translate([long], GREEDY, warn=False))
     assert not caplog.records
+
+
+def test_of_a_line_beyond_any_sentence_the_beginning_is_read(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(translation, "LONGEST", 20)
+    lines = [LINES[0], "moon red house" * 100, "\u3042" * 1000]
+    with caplog.at_level(logging.WARNING, "mtcli"):
+        found = list(translator.translate(lines, replace(GREEDY, alignments=True)))
+    assert [one.source for one in found] == lines
+    assert "line 2 has" in caplog.text
+    assert "only the first 20 are read" in caplog.text
+    for line, one in zip(lines, found, strict=True):
+        (ids,) = translator.tokenizer.encode_src([line])
+        beginning, rows = translator._beginning(line, ids)
+        assert line.startswith(beginning)
+        assert [rows] == translator.tokenizer.encode_src([beginning])
+        assert len(ids) <= 20 or 15 <= len(rows) <= 20
+        assert one.text == run(translator, [beginning], GREEDY)[0].text
+
+
+def test_lines_before_a_pause_are_not_kept_waiting(translator: Translator) -> None:
+    drawn = []
+
+    def lines():
+        for line in LINES[:5]:
+            drawn.append(line)
+            yield line
+
+    def ready() -> bool:
+        return len(drawn) not in (1, 3)
+
+    stream = translator.translate(lines(), GREEDY, ready=ready)
+    seen = [(next(stream).source, len(drawn)) for _ in range(5)]
+    assert seen == list(zip(LINES[:5], [1, 3, 3, 5, 5], strict=True))
 
 
 # ---- sampling ----

@@ -28,7 +28,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from glob import escape
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -122,9 +122,9 @@ def resolve(spec: str, src: str, tgt: str) -> tuple[str, list[Path]]:
     is_name = re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", name) and _suffix(Path(name)) not in _FORM_OF
     if is_name and (config or ("/" in name and not Path(name).parent.is_dir())):
         return "dataset", []
-    tried = halves[0] if len(halves) == 1 else [path, *sides[0], *sides[1]]
-    missing = ", ".join(str(file) for file in tried if not file.is_file())
-    raise DataError(f"{spec}: no {missing}; give {FORMS}")
+    missing = " and ".join(str(file) for file in (halves or [[path]])[0] if not file.is_file())
+    also = "" if halves or _suffix(path) in _FORM_OF else f" or folder, and no {sides[0][0]} and {sides[1][0]}"
+    raise DataError(f"{missing}: no such file{also}; give {FORMS}")
 
 
 def _suffix(path: Path) -> str:
@@ -142,14 +142,14 @@ def _dataset_name(spec: str) -> tuple[str, str | None, str]:
 
 
 def read_lines(
-    path: str | Path | BinaryIO,
+    path: str | Path | Iterable[bytes],
     *,
     replace: bool = False,
     lenient: bool = False,
     name: str | None = None,
     counts: Counts | None = None,
 ) -> Iterator[str]:
-    """The lines of a UTF-8 file, a `.gz` file or an open binary stream, without their ends.
+    """The lines of a UTF-8 file, a `.gz` file or an open binary stream (or any bytes a line), without their ends.
 
     Only `\\n` ends a line (with one `\\r` before it, if any); a last line without it counts; a byte-order mark
     at the start is dropped with a notice. `name` stands for the file in messages. `replace` puts U+FFFD in the
@@ -164,19 +164,18 @@ def read_lines(
     try:
         with _open(path) as stream:
             for number, raw in enumerate(stream, 1):
-                if number == 1:
-                    raw = _without_mark(raw, name, counts)
+                mark = _mark(raw, name, counts) if number == 1 else 0
                 if b"\0" in raw and not lenient:
                     raise DataError(_nul(raw, f"{name}:{number}"))
                 try:
-                    line = raw.decode()
+                    line = raw[mark:].decode()
                 except UnicodeDecodeError as error:
                     if not (replace or lenient):
-                        where = f"{name}:{number}: byte {error.start + 1}"
+                        where = f"{name}:{number}: byte {mark + error.start + 1}"
                         raise DataError(
                             f"{where} is not UTF-8 ({error.reason}); convert it, or use --replace"
                         ) from None
-                    line = raw.decode(errors="surrogateescape" if lenient else "replace")
+                    line = raw[mark:].decode(errors="surrogateescape" if lenient else "replace")
                     counts.replaced += line.count("\ufffd") - raw.count("\ufffd".encode())
                 yield line[:-2] if line.endswith("\r\n") else line.removesuffix("\n")
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -185,7 +184,7 @@ def read_lines(
         raise DataError(f"{name}: cannot read it ({error.strerror or error})") from None
 
 
-def _open(path: str | Path | BinaryIO) -> AbstractContextManager[BinaryIO]:
+def _open(path: str | Path | Iterable[bytes]) -> AbstractContextManager[Iterable[bytes]]:
     if not isinstance(path, str | Path):
         return nullcontext(path)
     path = Path(path)
@@ -197,16 +196,16 @@ def _open(path: str | Path | BinaryIO) -> AbstractContextManager[BinaryIO]:
     return io.BufferedReader(cast(io.RawIOBase, gzip.open(path)), 1 << 17)
 
 
-def _without_mark(raw: bytes, name: str, counts: Counts) -> bytes:
-    """The first line without a UTF-8 byte-order mark; DataError if the file begins like gzip or UTF-16."""
+def _mark(raw: bytes, name: str, counts: Counts) -> int:
+    """Bytes of the UTF-8 byte-order mark that a file begins with; DataError if it begins like gzip or UTF-16."""
     if raw.startswith(b"\x1f\x8b"):
         raise DataError(f"{name}: holds gzip data but is not named .gz; rename it to {Path(name).name}.gz")
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(f"{name}: is UTF-16 or UTF-32, not UTF-8; convert it (iconv -f UTF-16 -t UTF-8)")
     if raw.startswith(b"\xef\xbb\xbf"):
         counts.notices.append(f"{name}: dropped the byte-order mark at its start")
-        return raw[3:]
-    return raw
+        return 3
+    return 0
 
 
 def _nul(raw: bytes, where: str) -> str:
@@ -300,7 +299,7 @@ def parquet_rows(path: Path, src: str, tgt: str) -> Iterator[object]:
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
+        with path.open("rb") as opened, pq.ParquetFile(opened) as file:  # Arrow opens no name that is not UTF-8
             columns = _columns(str(path), file.schema_arrow.names, src, tgt)
             for batch in file.iter_batches(batch_size=8192, columns=columns):
                 yield from batch.to_pylist()
@@ -312,6 +311,7 @@ def dataset_rows(spec: str, local: bool, src: str, tgt: str) -> Iterator[object]
     """The rows of a folder or a Hub data set, through the local cache. Code in data sets is never run."""
     import datasets
 
+    datasets.utils.logging.set_verbosity(datasets.utils.logging.CRITICAL)  # its errors are raised, too
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     name, config, split = _dataset_name(spec)
@@ -323,14 +323,15 @@ def dataset_rows(spec: str, local: bool, src: str, tgt: str) -> Iterator[object]
             builder = datasets.load_dataset_builder(name, config, **options)
         builder.download_and_prepare()
         rows: Any = builder.as_dataset(split=split)
+        rows = rows.select_columns(_columns(spec, rows.column_names, src, tgt)).with_format("arrow")
+        for batch in rows.iter(batch_size=8192):
+            yield from batch.to_pylist()
+    except DataError:
+        raise
     except Exception as error:  # the Hub, the network and every loader fail in their own ways
-        if local:
-            raise DataError(f"{spec}: {_one_line(error)}; give {FORMS}") from None
-        tried = f"no {name}.{src} here, and from the Hub: {_one_line(error)}"
-        raise DataError(f"{spec}: {tried}; check the name and the connection") from None
-    rows = rows.select_columns(_columns(spec, rows.column_names, src, tgt)).with_format("arrow")
-    for batch in rows.iter(batch_size=8192):
-        yield from batch.to_pylist()
+        tried = "" if local else f"no {name}.{src} here, and from the Hub: "
+        remedy = f"give {FORMS}" if local else "check the name and the connection"
+        raise DataError(f"{spec}: {tried}{_one_line(error.__cause__ or error)}; {remedy}") from None
 
 
 def _columns(name: str, found: list[str], src: str, tgt: str) -> list[str]:
@@ -430,8 +431,7 @@ def held_out(pairs: Iterable[Pair], valid: int | None, test: int | None, seed: i
 
     def take(wanted: int | None, order: slice, taken: frozenset[int]) -> tuple[frozenset[int], int]:
         limit = min(held_out_size(n_pairs) if wanted is None else wanted, n_pairs // 10 if n_pairs >= 20 else 0)
-        chosen: set[int] = set()
-        total = 0
+        chosen, total = set[int](), 0
         for value, size in zip(hashes[order], sizes[order], strict=True):
             if total >= limit:
                 break

@@ -2,8 +2,10 @@
 
 import json
 import os
+import select
 import signal
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -12,6 +14,9 @@ from typing import Any, BinaryIO
 from mtcli.corpus import Counts, read_lines
 from mtcli.errors import DataError, UsageError
 from mtcli.translation import LineTranslator, Options, Translation, pharaoh
+
+PAUSE = 0.1
+"""Seconds without input after which the lines that came are translated; any that a program writes on end is quicker."""
 
 
 def quiet_pipe() -> None:
@@ -27,12 +32,45 @@ def lines_of(path: str, *, replace: bool = False, counts: Counts | None = None) 
         UsageError: Standard input is closed.
         DataError: The text cannot be read.
     """
-    if path != "-":
-        return read_lines(Path(path), replace=replace, counts=counts)
+    source = Path(path) if path != "-" else _stdin()
+    return read_lines(source, replace=replace, name="standard input" if path == "-" else path, counts=counts)
+
+
+def _stdin() -> BinaryIO:
     if sys.stdin is None:
         raise UsageError("standard input is closed; name a file with --input, or give sentences")
-    stdin: BinaryIO = sys.stdin.buffer
-    return read_lines(stdin, replace=replace, name="standard input", counts=counts)
+    return sys.stdin.buffer
+
+
+class _Arriving:
+    """The lines of a descriptor, as bytes. Unlike a buffered stream it can tell whether another one has come."""
+
+    def __init__(self, descriptor: int):
+        self.descriptor, self.ended = descriptor, False
+        self.lines: deque[bytes] = deque()
+        self.part: list[bytes] = []  # of a line that has no end yet
+
+    def __iter__(self) -> Iterator[bytes]:
+        while self.lines or not self.ended:
+            if self.lines:
+                yield self.lines.popleft()
+            else:
+                self._read()
+
+    def ready(self) -> bool:
+        """Whether the next line, or the end, is there now or after at most a PAUSE."""
+        while not (self.lines or self.ended) and select.select([self.descriptor], [], [], PAUSE)[0]:
+            self._read()
+        return bool(self.lines) or self.ended
+
+    def _read(self) -> None:
+        data = os.read(self.descriptor, 1 << 16)
+        self.ended = not data
+        self.part.append(data)
+        if self.ended or b"\n" in data:
+            *whole, rest = b"".join(self.part).split(b"\n")
+            self.lines += [line + b"\n" for line in whole] + ([rest] if self.ended and rest else [])
+            self.part = [rest]
 
 
 def arguments(texts: Iterable[str]) -> list[str]:
@@ -67,11 +105,21 @@ def translations(
             yield from translator.translate([line], options)
     else:
         counts = Counts()
-        yield from translator.translate(lines_of(path or "-", replace=replace, counts=counts), options)
-        for notice in counts.notices:
-            print(notice, file=sys.stderr)
-        if counts.replaced:
-            print(f"{counts.replaced} invalid bytes were read as U+FFFD", file=sys.stderr)
+        if path and path != "-":
+            yield from translator.translate(lines_of(path, replace=replace, counts=counts), options)
+        else:
+            stdin = _Arriving(_stdin().fileno())
+            arriving = read_lines(stdin, replace=replace, name="standard input", counts=counts)
+            yield from translator.translate(arriving, options, ready=stdin.ready)
+        say(counts)
+
+
+def say(counts: Counts) -> None:
+    """What there was to notice in reading."""
+    for notice in counts.notices:
+        print(notice, file=sys.stderr)
+    if counts.replaced:
+        print(f"{counts.replaced} invalid bytes were read as U+FFFD", file=sys.stderr)
 
 
 def _typed() -> Iterator[str]:
@@ -112,5 +160,5 @@ def formatted(found: Translation, number: int, format_: str, *, scores: bool, al
             line = f"{number} ||| {c.text} ||| logprob={c.log_prob:.4f} ||| {c.score:.4f}"
             yield f"{line} ||| {pharaoh(c.alignment)}" if alignments else line
         else:
-            line = f"{c.score:.4f}\t{c.text}" if scores else c.text
-            yield f"{line}\t{pharaoh(c.alignment)}" if alignments and found.source.strip() else line
+            columns = [f"{c.score:.4f}"] * scores + [c.text] + [pharaoh(c.alignment)] * alignments
+            yield "\t".join(columns) if found.source.strip() else ""

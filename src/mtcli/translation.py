@@ -6,18 +6,20 @@ Needs no PyTorch, so that an exported model starts at once. `translate.Translato
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from mtcli.config import DecodeConfig
 from mtcli.progress import progress_bar
-from mtcli.tokenizer import Tokenizer
+from mtcli.tokenizer import RESERVED, SPECIALS, Tokenizer
 
 log = logging.getLogger(__name__)
 
 WINDOW = 4096
 """Lines that are held, sorted and translated together, so that a file of any size fits in memory."""
+
+LONGEST = 2000
+"""Pieces of a line that are read, several times those of any sentence; time and memory grow with their square."""
 
 Links = tuple[tuple[int, int], ...]
 """Source word and target word, in the order of the source; see `align`."""
@@ -87,7 +89,15 @@ class LineTranslator(ABC):
         self.tokenizer, self.longest_src = tokenizer, longest_src
 
     def translate(
-        self, lines: Iterable[str], options: Options, *, total: int | None = None, warn: bool = True
+        self,
+        lines: Iterable[str],
+        options: Options,
+        *,
+        total: int | None = None,
+        warn: bool = True,
+        quiet: bool = False,
+        ready: Callable[[], bool] = lambda: True,
+        share: tuple[int, int] = (0, 1),
     ) -> Iterator[Translation]:
         """One translation for each line, in their order; a blank line gives a blank one without asking the model.
 
@@ -95,32 +105,58 @@ class LineTranslator(ABC):
             lines: Source text; read in windows, so an endless stream does.
             options: How to search.
             total: Number of lines, for the progress bar.
-            warn: Say so of lines longer than any in training.
+            warn: Say so of lines unlike those of training.
+            quiet: Without a progress bar.
+            ready: Whether the next line is there; where it is not, those before it are not kept waiting.
+            share: (n, of): these lines are window n of a file, and every window that comes a multiple of `of` later.
         """
-        lines, first = iter(lines), 0
-        with progress_bar("translating", total=total, unit=" lines") as bar:
-            while window := list(islice(lines, WINDOW)):
+        lines, first, strange = iter(lines), share[0] * WINDOW, 0
+        with progress_bar("translating", total=total, unit=" lines", quiet=quiet) as bar:
+            while window := _window(lines, ready):
                 ids = self.tokenizer.encode_src(window)
                 if warn:
                     self._warn_of_long(ids, first)
+                    strange = strange or self._warn_of_strange(window, ids, first)
+                beginnings = list(map(self._beginning, window, ids))
+                read, ids = [line for line, _ in beginnings], [row for _, row in beginnings]
                 found: list[Translation | None] = [None] * len(window)
-                for rows in self._batches(window, ids, options):
-                    for row, best in zip(rows, self._candidates(window, ids, rows, options, first), strict=True):
+                for rows in self._batches(read, ids, options):
+                    for row, best in zip(rows, self._candidates(read, ids, rows, options, first), strict=True):
                         found[row] = Translation(window[row], best)
                         bar.update()
                 for line, translation in zip(window, found, strict=True):
                     yield translation or Translation(line, (Candidate("", 0.0, 0.0),))
-                first += len(window)
+                first += len(window) if share == (0, 1) else share[1] * WINDOW
 
     def _warn_of_long(self, ids: Sequence[Sequence[int]], first: int) -> None:
         for number, row in enumerate(ids, first + 1):
             if len(row) > self.longest_src:
                 log.warning(
-                    "line %d has %d pieces, more than any source in training (%d): its translation may be poor",
+                    "line %d has %d pieces, more than any source in training (%d): %s",
                     number,
                     len(row),
                     self.longest_src,
+                    f"only the first {LONGEST} are read" if len(row) > LONGEST else "its translation may be poor",
                 )
+
+    def _warn_of_strange(self, window: Sequence[str], ids: Sequence[Sequence[int]], first: int) -> int:
+        """Warn of the first line that is mostly bytes, and return its number; 0: there is none."""
+        for number, (line, row) in enumerate(zip(window, ids, strict=True), first + 1):
+            if line.strip() and 2 * sum(len(SPECIALS) <= i < len(RESERVED) for i in row) > len(row):
+                log.warning(
+                    "line %d is mostly in characters that training never saw: its translation may be poor, "
+                    "and that of any other such line",
+                    number,
+                )
+                return number
+        return 0
+
+    def _beginning(self, line: str, ids: list[int]) -> tuple[str, list[int]]:
+        """As much of a line as is read, and its pieces."""
+        while len(ids) > LONGEST:
+            line = line[: len(line) * LONGEST // len(ids)]
+            (ids,) = self.tokenizer.encode_src([line])
+        return line, ids
 
     def _batches(self, window: Sequence[str], ids: Sequence[Sequence[int]], options: Options) -> Iterator[list[int]]:
         """Rows of like length, longest first, so that too large a batch fails at once; blank lines in none."""
@@ -139,3 +175,13 @@ class LineTranslator(ABC):
         self, window: Sequence[str], ids: Sequence[Sequence[int]], rows: Sequence[int], options: Options, first: int
     ) -> Iterator[tuple[Candidate, ...]]:
         """The translations of these rows of a window, of which `first` is the number of the first line."""
+
+
+def _window(lines: Iterator[str], ready: Callable[[], bool]) -> list[str]:
+    """The next lines, WINDOW at most; fewer where the next is not ready yet."""
+    window: list[str] = []
+    for line in lines:
+        window.append(line)
+        if len(window) == WINDOW or not ready():
+            break
+    return window

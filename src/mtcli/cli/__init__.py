@@ -56,7 +56,8 @@ _OUT_OF_MEMORY = "out of memory|can't allocate memory|Resource temporarily unava
 def _fail(message: str, code: int, error: BaseException) -> None:
     if os.environ.get("MTCLI_DEBUG") == "1":
         raise error
-    print(f"mtcli: {message}", file=sys.stderr)
+    line = message.replace("\n", "\\n").replace("\r", "\\r")  # as in a file's name
+    print(f"mtcli: {line}", file=sys.stderr)
     sys.exit(code)
 
 

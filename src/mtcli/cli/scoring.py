@@ -1,5 +1,6 @@
 """`mtcli eval`."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -45,28 +46,29 @@ def evaluate(
         raise UsageError(f"--split {split}: choose from test, valid")
     if (src_file or hyp_file) and not ref_file:
         raise UsageError("give the references with --ref-file")
+    if ref_file and not (src_file or hyp_file):
+        raise UsageError("give --src-file to translate, or --hyp-file to score")
 
     from mtcli.streams import lines_of, quiet_pipe
 
     quiet_pipe()
     sources: list[str] = []
+    translate = None if hyp_file else _translator(model, device, engine, beam_size, length_penalty)
     if ref_file:
         references = [list(lines_of(path, replace=replace)) for path in ref_file]
         if src_file:
             sources = list(lines_of(src_file, replace=replace))
-        elif not hyp_file:
-            raise UsageError("give --src-file to translate, or --hyp-file to score")
     else:
         from mtcli.prepare import read_split
 
         pairs = read_split(model, split)
         sources, references = [s for s, _ in pairs], [[t for _, t in pairs]]
-    if hyp_file:
-        hypotheses = list(lines_of(hyp_file, replace=replace))
+    if translate is None:
+        hypotheses = list(lines_of(hyp_file or "-", replace=replace))
     else:
         if len(sources) != len(references[0]):
             raise DataError(f"{src_file} has {len(sources)} lines, {(ref_file or ['?'])[0]} {len(references[0])}")
-        hypotheses = _hypotheses(model, device, engine, sources, beam_size, length_penalty)
+        hypotheses = translate(sources)
     wanted = [name for name, on in (("bleu", bleu), ("chrf", chrf), ("ter", ter)) if on] or ["bleu"]
     found = evaluate.score(
         hypotheses,
@@ -79,14 +81,10 @@ def evaluate(
     print(evaluate.to_json(found) if json_ else evaluate.to_text(found))
 
 
-def _hypotheses(
-    model: Path,
-    device: str,
-    engine: str | None,
-    sources: list[str],
-    beam_size: int | None,
-    length_penalty: float | None,
-) -> list[str]:
+def _translator(
+    model: Path, device: str, engine: str | None, beam_size: int | None, length_penalty: float | None
+) -> Callable[[list[str]], list[str]]:
+    """What translates lines with the model; loaded first, since without a model nothing else matters."""
     from dataclasses import replace as with_changes
 
     from mtcli.engine import load
@@ -96,4 +94,4 @@ def _hypotheses(
         options = with_changes(options, beam_size=beam_size)
     if length_penalty is not None:
         options = with_changes(options, length_penalty=length_penalty)
-    return [t.text for t in translator.translate(sources, options, total=len(sources))]
+    return lambda sources: [t.text for t in translator.translate(sources, options, total=len(sources))]

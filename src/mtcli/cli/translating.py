@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -29,14 +29,23 @@ def translate(
     n_best: Annotated[int, typer.Option(min=1, metavar="N", help="Translations of each line, best first.")] = 1,
     max_length: Annotated[int | None, typer.Option(min=1, help="Most pieces of a translation.")] = None,
     sample: Annotated[bool, typer.Option("--sample", help="Draw pieces at random.")] = False,
-    temperature: Annotated[float, typer.Option(min=0.01, help="Of sampling: below 1 is safer.")] = 1.0,
-    top_k: Annotated[int, typer.Option(min=0, help="Sample among the K likeliest pieces; 0: all.")] = 0,
-    seed: Annotated[int, typer.Option(help="Of sampling.")] = 1,
+    temperature: Annotated[
+        float | None, typer.Option(min=0.01, help="With --sample; below 1 is safer. 1 unless given.")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(min=0, help="With --sample: among the K likeliest pieces.")] = None,
+    seed: Annotated[int | None, typer.Option(help="With --sample; 1 unless given.")] = None,
     prefix: Annotated[str, typer.Option(metavar="TEXT", help="Begin every translation with this.")] = "",
     format_: Annotated[str, typer.Option("--format", metavar="text|json|nbest", help="Of the output.")] = "text",
-    scores: Annotated[bool, typer.Option("--scores", help="The score of each translation, and a tab, first.")] = False,
+    scores: Annotated[
+        bool,
+        typer.Option("--scores", help="The score of each translation, and a tab, first; a blank line stays blank."),
+    ] = False,
     alignments: Annotated[
-        bool, typer.Option("--alignments", help="A tab, and which source word each word comes from (0-0 1-2), last.")
+        bool,
+        typer.Option(
+            "--alignments",
+            help="A tab, and which source word each word comes from (0-0 1-2), last; a blank line stays blank.",
+        ),
     ] = False,
     replace: ReplaceOption = False,
     engine: EngineOption = None,
@@ -49,6 +58,10 @@ def translate(
         raise UsageError(f"give either sentences or --input {input_}, not both")
     if input_ and Path(output).exists() and Path(input_).exists() and Path(output).samefile(input_):
         raise UsageError(f"--output {output}: is the input too, and would be emptied before it is read")
+    sampling: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "seed": seed}
+    given = {name: value for name, value in sampling.items() if value is not None}
+    if given and not sample:
+        raise UsageError(f"--{next(iter(given)).replace('_', '-')}: only with --sample")
     from dataclasses import replace as with_changes
 
     from mtcli.engine import load
@@ -64,14 +77,12 @@ def translate(
         max_length=max_length,
         prefix=prefix,
         sample=sample,
-        temperature=temperature,
-        top_k=top_k,
-        seed=seed,
         alignments=alignments,
     )
     with open_output(output) as stream:
         for number, found in enumerate(translations(translator, text, input_, options, replace=replace)):
             for line in formatted(found, number, format_, scores=scores, alignments=alignments):
+        **given,
                 stream.write(line + "\n")
             stream.flush()
 
