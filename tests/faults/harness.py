@@ -152,7 +152,8 @@ def _run(
     for number, path in ((1, stdout or folder / "out"), (2, folder / "err")):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), number)
     os.dup2(os.open(stdin, os.O_RDONLY), 0)
-    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - a descriptor, for the life of the process
+    # For the life of the process, and of what each descriptor is now: a file or a pipe.
+    sys.stdin, sys.stdout, sys.stderr = (open(n, mode, closefd=False) for n, mode in enumerate("rww"))  # noqa: SIM115
     for name in (signal.SIGINT, signal.SIGPIPE):  # as a shell starts it
         signal.signal(name, {signal.SIGINT: signal.default_int_handler}.get(name, signal.SIG_IGN))
     os.chdir(cwd or folder)
