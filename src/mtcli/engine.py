@@ -15,6 +15,7 @@ The best translation is then the same. Of several that end in the last step it m
 import json
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,9 @@ BATCH_TOKENS = 2048
 """Source pieces that one worker translates at a time."""
 
 NEARLY_ZERO = 1e-6
+
+SUPPORTED = {"beam_size", "length_penalty", "n_best", "max_length", "max_extra"}
+"""The search options that this engine takes."""
 
 
 class Engine(LineTranslator):
@@ -68,12 +72,11 @@ class Engine(LineTranslator):
         self._tgt_ids = {piece: i for i, piece in enumerate(self.tokenizer.tgt_vocabulary)}
         self._forbidden = {self.tokenizer.tgt_vocabulary[i] for i in self.tokenizer.forbidden}
         self._end = self.tokenizer.tgt_vocabulary[EOS]
-        # Workers of one thread each share the weights and beat one worker of several threads (two sentences at once
-        # need no waiting for each other), as long as there are several sentences.
-        workers = int(os.environ.get("OMP_NUM_THREADS") or 0) or _cores()
+        # Workers of one thread each share the weights and need not wait for each other within a sentence.
+        workers = 1 if device == "cuda" else _threads()
         try:
             self.native: Any = ctranslate2.Translator(
-                str(folder), device=device, inter_threads=workers if device != "cuda" else 1, intra_threads=1
+                str(folder), device=device, inter_threads=workers, intra_threads=1
             )
         except (RuntimeError, ValueError) as error:
             raise ModelError(f"{folder}: CTranslate2 cannot use it ({error}); export the model again") from None
@@ -154,10 +157,10 @@ def refuse(options: Options) -> None:
     Raises:
         UsageError: Names the option.
     """
-    wanted = {"--sample": options.sample, "--prefix": options.prefix, "--alignments": options.alignments}
-    for name, value in wanted.items():
-        if value:
-            raise UsageError(f"{name}: not with the ctranslate2 engine; use --engine torch and the run's own folder")
+    for field in fields(options):
+        if field.name not in SUPPORTED and getattr(options, field.name) != field.default:
+            name = field.name.replace("_", "-")
+            raise UsageError(f"--{name}: not with the ctranslate2 engine; use the run itself, with --engine torch")
 
 
 def provenance(folder: Path) -> dict[str, Any] | None:
@@ -204,6 +207,9 @@ def load(folder: Path, device: str = "auto", engine: str | None = None) -> tuple
     return Translator.load(folder, pick_device(device))
 
 
-def _cores() -> int:
-    """Those that this process may use."""
+def _threads() -> int:
+    """As many as OMP_NUM_THREADS says, else as this process has cores."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    if wanted.isdigit() and int(wanted):
+        return int(wanted)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
