@@ -96,8 +96,10 @@ class Dropout(nn.Module):
         # On a CPU one draw of 64 random bits decides four elements, several times faster than a draw for each;
         # p is then met to 1/65,536.
         bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
-        keep = bits[: x.numel()].view(x.shape) >= round(self.p * 2**16) - 2**15
-        return x * (keep * (1 / (1 - self.p)))
+        bits, least = bits[: x.numel()].view(x.shape), round(self.p * 2**16) - 2**15
+        numbers = torch.empty(x.shape, dtype=torch.promote_types(x.dtype, torch.float32))
+        keep = torch.ge(bits, least, out=numbers)  # 0 or 1, and no truth values to be turned into them
+        return x * keep.mul_(1 / (1 - self.p))
 
 
 class Residual(nn.Module):
