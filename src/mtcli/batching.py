@@ -24,7 +24,7 @@ from mtcli.errors import DataError
 from mtcli.progress import progress_bar
 from mtcli.tokenizer import BOS, EOS, PAD, Tokenizer
 
-Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.integer[Any]]
 Ids = list[list[int]]
 T = TypeVar("T")
 R = TypeVar("R")
@@ -153,7 +153,7 @@ def plan_epoch(
     *,
     batch_tokens: int,
     key: tuple[int, int] | None,
-    weights: Iterable[tuple[int, float]] = (),
+    weights: Sequence[tuple[int, float]] = (),
 ) -> list[Ints]:
     """Batches of one epoch as arrays of row numbers, every row in one batch, the last batch kept.
 
@@ -168,25 +168,26 @@ def plan_epoch(
         weights: (rows, weight) of each corpus in turn; a row of weight 2.5 comes twice, and a third time in half
             of the epochs. None: every row once.
     """
-    width = np.maximum(src_lengths, tgt_lengths).astype(np.int64) + 1
-    other = np.minimum(src_lengths, tgt_lengths).astype(np.int64) + 1
-    rows = np.arange(len(width))
+    # Small types: at ten million pairs each array of 64 bits is another 80 MB, and 16 bits are sorted by radix.
+    width = np.maximum(src_lengths, tgt_lengths) + 1
+    coarse = np.minimum(src_lengths, tgt_lengths) + 1 >> 2
+    width, coarse = (key.astype(np.min_scalar_type(key.max(initial=0))) for key in (width, coarse))
+    rows: Ints = np.arange(len(width), dtype=np.int32 if len(width) < 2**31 else np.int64)
     random = generator(*key) if key else None
-    per_row = np.concatenate([np.full(n, w) for n, w in weights]) if weights else None
-    if per_row is not None and random is not None and np.any(per_row != 1):
-        whole = np.floor(per_row)
-        rows = np.repeat(rows, (whole + (random.random(len(rows)) < per_row - whole)).astype(np.int64))
-        width, other = width[rows], other[rows]
-    order = (width << 42) | ((other >> 2) << 22)  # 22 random bits below; 20 bits each hold lengths to a million
     if random is not None:
-        order |= random.integers(1 << 22, size=len(rows))
-    ranking = np.argsort(order, kind="stable")
-    rows, width = rows[ranking], width[ranking]
+        if any(weight != 1 for _, weight in weights):
+            per_row = np.concatenate([np.full(n, weight) for n, weight in weights])
+            whole = np.floor(per_row)
+            rows = np.repeat(rows, (whole + (random.random(len(rows)) < per_row - whole)).astype(np.int64))
+        random.shuffle(rows)
+    for sort_key in (coarse, width):  # stable: by width, then coarsely by the other side, then in random order
+        rows = rows[np.argsort(sort_key[rows], kind="stable")]
+    width = width[rows]
     batches, first = [], 0
     while first < len(rows):
         # Widths rise, so rows × width rises with the end of the batch: look for the last end that fits.
         most = min(len(rows), first + max(1, batch_tokens // int(width[first])))
-        sizes = np.arange(1, most - first + 1) * width[first:most]
+        sizes = np.arange(1, most - first + 1, dtype=np.int64) * width[first:most]
         end = first + max(1, int(np.searchsorted(sizes, batch_tokens, side="right")))
         batches.append(rows[first:end])
         first = end
