@@ -82,7 +82,7 @@ class Batcher:
 
     def _translate(self, jobs: Sequence[_Job], options: Options) -> None:
         try:
-            found = list(self.translator.translate([job.line for job in jobs], options, warn=False))
+            found = list(self.translator.translate([job.line for job in jobs], options, warn=False, quiet=True))
         except Exception as error:
             if len(jobs) == 1:
                 jobs[0].found.set_exception(error)
