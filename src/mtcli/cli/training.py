@@ -55,9 +55,9 @@ def train(
     }
     settings = build(config, options, set_ or (), initial=_shape_of(init) if init else None)
     run = out or Path("runs") / _run_name(settings.data, config)
-    try:
     if run != Path(os.fsencode(run).decode(errors="replace")):
         raise UsageError(f"--out {run}: not valid Unicode, as a run folder's name must be; choose another")
+    try:
         run_training(settings, run, pick_device(device), init=init, overwrite=overwrite)
     finally:
         if (run / "model.safetensors").exists():

@@ -78,11 +78,11 @@ def translate(
         prefix=prefix,
         sample=sample,
         alignments=alignments,
+        **given,
     )
     with open_output(output) as stream:
         for number, found in enumerate(translations(translator, text, input_, options, replace=replace)):
             for line in formatted(found, number, format_, scores=scores, alignments=alignments):
-        **given,
                 stream.write(line + "\n")
             stream.flush()
 
