@@ -36,6 +36,9 @@ Tensors = dict[str, Tensor]
 FORMAT: Literal[1] = 1
 """Version of the run folder; a newer one is refused."""
 
+DTYPES = {"F64", "F32", "F16", "BF16", "I64", "I32", "U8", "BOOL"}
+"""Of tensors in a model or an optimiser."""
+
 FILES = {"model.safetensors", "optimizer.safetensors", "state.json"}
 """Of a checkpoint, besides its manifest."""
 
@@ -115,16 +118,25 @@ def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
     from safetensors import SafetensorError, safe_open
 
     try:
+        if path.stat().st_size > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
+            raise ValueError("it is larger than this machine's memory")
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
+            for name in file.keys():  # noqa: SIM118 - no mapping
+                part = file.get_slice(name)
+                if len(part.get_shape()) > 2 or part.get_dtype() not in DTYPES:
+                    raise ValueError(f"{name} is no vector or matrix of a type that models have")
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - no mapping
     except FileNotFoundError:
         raise ModelError(f"{path}: no such file") from None
     except (SafetensorError, OSError, ValueError) as error:
         raise ModelError(f"{path}: not a readable safetensors file: {error}") from None
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":  # of the native library; it is no Exception
+            raise ModelError(f"{path}: not a readable safetensors file: {error}") from None
+        raise
     for name, tensor in tensors.items():
-        wide = tensor.float() if tensor.element_size() == 1 else tensor
-        if tensor.is_floating_point() and not bool(torch.isfinite(wide).all()):
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise ModelError(f"{path}: {name} holds NaN or infinity; use another checkpoint")
     return tensors, metadata
 
