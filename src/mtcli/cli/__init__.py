@@ -50,7 +50,8 @@ def main() -> None:
         _fail(f"unexpected {type(error).__name__}: {error}; MTCLI_DEBUG=1 shows where; please report it", code, error)
 
 
-_OUT_OF_MEMORY = "out of memory|can't allocate memory|Resource temporarily unavailable"  # the last: for a thread
+# The last two are said where a thread found no room for its stack.
+_OUT_OF_MEMORY = "out of memory|can't allocate memory|Resource temporarily unavailable|can't start new thread"
 
 
 def _fail(message: str, code: int, error: BaseException) -> None:
