@@ -96,11 +96,12 @@ class Metrics:
 
     def cut(self, length: int) -> int:
         """Forget what was measured after a checkpoint that saw so many bytes; return how many are left."""
-        with checkpoint.storage_errors(self.path), self.path.open("ab") as file:
-            size = file.tell()
+        with checkpoint.storage_errors(self.path), self.path.open("a+b") as file:
+            size = file.seek(0, os.SEEK_END)
             if size < length:
                 log.warning("%s was cut short; what is missing stays missing", self.path)
-                length = self.path.read_bytes().rfind(b"\n") + 1
+                file.seek(0)
+                length = file.read(size).rfind(b"\n") + 1
             if size > length:
                 file.truncate(length)
             checkpoint.sync_folder(self.path.parent)  # the file may be new
