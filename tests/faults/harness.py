@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -162,7 +163,12 @@ def _run(
     sys.argv = ["mtcli", *arguments]
     for prepare in within:
         prepare()
-    main()
+    try:
+        main()
+    finally:  # multiprocessing would flush what a full device has refused once more, and say so
+        with suppress(OSError):
+            sys.stdout.flush()
+        sys.stdout = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)

@@ -155,6 +155,7 @@ def test_37_zero_length(case: Case, job: Job, tmp_path: Path, count: Count) -> N
         failed(run("eval", "--hyp-file", "/dev/null", "--ref-file", "/dev/null"), 3, "nothing to score")
 
 
+@pytest.mark.slow
 def test_38_single_example(case: Case, tmp_path: Path) -> None:
     for pair in (("red tree.", "der eert."), ("Hi.", "No!")):
         for form in FORMS:
@@ -166,6 +167,7 @@ def test_38_single_example(case: Case, tmp_path: Path) -> None:
         assert done.code == 0, done.err
 
 
+@pytest.mark.slow
 def test_39_all_filtered(case: Case, tmp_path: Path, count: Count) -> None:
     reasons = {"one side empty": [(b"", b"x")] * 30, "longer than 5 pieces": [(b"red " * 30, b"der")] * 30}
     for reason, pairs in reasons.items():
@@ -313,6 +315,7 @@ def returned(job: Job, lines: Sequence[str], folder: Path) -> list[str]:
     return (folder / "back").read_bytes().decode().split("\n")[:-1]
 
 
+@pytest.mark.slow
 def test_46_lone_cr(case: Case, job: Job, tmp_path: Path) -> None:
     never_splits(case, job, tmp_path, "\r")
 
@@ -377,6 +380,7 @@ def test_51_all_unknown(case: Case, job: Job, tmp_path: Path) -> None:
         assert len(done.err.splitlines()) == 1  # said once
 
 
+@pytest.mark.slow
 def test_52_vocabulary_exceeds_data(case: Case, tmp_path: Path) -> None:
     spec = write(tmp_path / "in", TSV, PAIRS)
     with case.fault():
@@ -401,6 +405,7 @@ def test_53_literal_special_names(case: Case, job: Job, tmp_path: Path) -> None:
 ODD_NAMES = ["new\nline", b"bad\xff\xfe", "with  space", "a,b@2:c#d", "-dash", "ünï 猫"]
 
 
+@pytest.mark.slow
 def test_54_odd_paths(case: Case, job: Job, tmp_path: Path, count: Count) -> None:
     pairs = raw([(f"{a} {i}", f"{a} {i}") for i, a in enumerate(["sun.", "red tree."])])
     for number, name in enumerate(ODD_NAMES):

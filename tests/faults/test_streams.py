@@ -73,6 +73,10 @@ def test_63_full_device(case: Case, job: Job, tmp_path: Path) -> None:
     for command in commands:
         with case.fault():
             failed(run(*command, stdout=Path("/dev/full")), 5, "No space left on device")
+    with case.fault(), Path("/dev/full").open("w") as full:  # and an interpreter that flushes its streams at its end
+        line = [sys.executable, "-m", "mtcli", *map(str, commands[2])]
+        done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        assert (done.returncode, done.stderr) == (5, "mtcli: output: No space left on device\n")
 
 
 def test_64_c_locale(case: Case, job: Job, tmp_path: Path, count: Count) -> None:
