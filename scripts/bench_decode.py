@@ -111,10 +111,12 @@ def library(args: argparse.Namespace) -> Callable[[Sequence[str]], list[str]]:
     pieces, ids = engine.tokenizer.src_vocabulary, {p: i for i, p in enumerate(engine.tokenizer.tgt_vocabulary)}
 
     def translate(lines: Sequence[str]) -> list[str]:
+        sources = [[pieces[i] for i in row] for row in engine.tokenizer.encode_src(lines)]
         results = engine.native.translate_batch(
-            [[pieces[i] for i in row] for row in engine.tokenizer.encode_src(lines)],
+            sources,
             beam_size=args.beam,
             length_penalty=engine.defaults.length_penalty if args.beam > 1 else 0,
+            max_decoding_length=max(map(len, sources)) + engine.defaults.max_extra,  # one limit for all
             max_batch_size=BATCH_TOKENS,
             batch_type="tokens",
         )
