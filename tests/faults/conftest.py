@@ -69,9 +69,11 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 
 def case_of(config: pytest.Config, test: str) -> Case:
-    """Tests of the same number share a row, under the first one's name."""
-    number, _, name = test.removeprefix("test_").partition("_")
-    return config.stash.setdefault(cases, {}).setdefault(int(number), Case(name.replace("_", "-")))
+    """Tests of the same number share a row, under the shortest of their names."""
+    number, _, name = test.removeprefix("test_").replace("_", "-").partition("-")
+    row = config.stash.setdefault(cases, {}).setdefault(int(number), Case(name))
+    row.name = min(row.name, name, key=len)
+    return row
 
 
 @pytest.fixture

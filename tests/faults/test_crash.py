@@ -13,11 +13,11 @@ import pytest
 
 from faults import points
 from faults.conftest import Case
-from faults.harness import Job, contents, run, start, whole
+from faults.harness import Job, Result, contents, run, start, whole
 
 Count = Callable[[int, int], int]
-Kill = Callable[[], int]
-"""Starts the run once more and returns how it ended: −9, or 0 where it was quicker than the kill."""
+Kill = Callable[[], Result]
+"""Starts the run once more, to be killed; where it is quicker than the kill it ends with 0."""
 
 CHAIN = 10
 """Kills of one run before it may end."""
@@ -27,10 +27,12 @@ def survive(case: Case, job: Job, out: Path, kills: Iterable[Kill]) -> int:
     """Kill one run several times, let it end, and compare it with the clean one. Returns how often it was killed."""
     injected, newest = 0, 0
     for kill in kills:
-        code = kill()
-        if code == 0:
+        result = kill()
+        if "resuming" in result.err:
+            assert f"resuming at step {newest}\n" in result.err
+        if result.code == 0:
             break
-        assert code == -signal.SIGKILL
+        assert result.code == -signal.SIGKILL, result.err
         case.injected, injected = case.injected + 1, injected + 1
         assert max(whole(out), default=0) >= newest, "a checkpoint was lost"
         newest = max(whole(out), default=0)
@@ -41,15 +43,15 @@ def survive(case: Case, job: Job, out: Path, kills: Iterable[Kill]) -> int:
 
 
 def kill_when(job: Job, out: Path, fault: Callable[..., None], *arguments: object) -> Kill:
-    return lambda: run(*job.command(out), within=[partial(fault, *arguments)]).code
+    return lambda: run(*job.command(out), within=[partial(fault, *arguments)])
 
 
 def kill_after(job: Job, out: Path, seconds: float) -> Kill:
-    def kill() -> int:
+    def kill() -> Result:
         child = start(*job.command(out))
         time.sleep(seconds)
         child.send(signal.SIGKILL)
-        return child.wait().code
+        return child.wait()
 
     return kill
 
@@ -74,9 +76,7 @@ def kill_at_points(case: Case, job: Job, folder: Path, rng: random.Random, n: in
     """Kill at every one of these points in turn until there were n kills; each chain has points of all phases."""
     order = {point: i for i, point in enumerate(wanted)}
     chains = -(-n // CHAIN)
-    turns = [
-        wanted[i * len(wanted) // n % len(wanted)] if n < len(wanted) else wanted[i % len(wanted)] for i in range(n)
-    ]
+    turns = [wanted[i * max(n, len(wanted)) // n % len(wanted)] for i in range(n)]
     waiting = deque(point for first in range(chains) for point in turns[first::chains])
     tried = Counter[str]()
     while waiting:
@@ -112,13 +112,8 @@ def test_03_kill9_before_first_checkpoint(
     case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count
 ) -> None:
     for _ in range(count(10, 1)):
-        steps = rng.randint(1, 8)  # batches: the first checkpoint is written after eight
-        assert survive(
-            case,
-            job,
-            tmp_path / "run",
-            [kill_when(job, tmp_path / "run", points.strike_in, "torch:Tensor.backward", steps)],
-        )
+        batch, out = rng.randint(1, 8), tmp_path / "run"  # the first checkpoint is written after eight
+        assert survive(case, job, out, [kill_when(job, out, points.strike_in, "torch:Tensor.backward", batch)])
 
 
 @pytest.mark.slow
@@ -136,11 +131,9 @@ def test_05_kill9_epoch_boundary(case: Case, job: Job, tmp_path: Path, count: Co
     left = count(10, 1)
     while left > 0:
         # The first plan is that of the epoch a process begins in, the second that of the next, not begun yet.
-        kills = [
-            kill_when(job, tmp_path / "run", points.strike_in, "mtcli.batching:plan_epoch", nth)
-            for nth in (2, 3, 2, 3, 3)
-        ]
-        left -= survive(case, job, tmp_path / "run", kills[:left])
+        function, out = "mtcli.batching:plan_epoch", tmp_path / "run"
+        kills = [kill_when(job, out, points.strike_in, function, nth) for nth in (2, 3, 2, 3, 3)]
+        left -= survive(case, job, out, kills[:left])
 
 
 @pytest.mark.slow
@@ -152,12 +145,9 @@ def test_06_kill9_in_tokenizer_or_cache(
 
 
 @pytest.mark.slow
-def test_07_kill9_ten_times(
-    case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count, duration: float
-) -> None:
-    for _ in range(count(1, 1)):
-        kills = [kill_when(job, tmp_path / "run", points.strike_in, "torch:Tensor.backward", n) for n in [10] * 10]
-        assert survive(case, job, tmp_path / "run", kills) == 10
+def test_07_kill9_ten_times(case: Case, job: Job, tmp_path: Path) -> None:
+    kills = [kill_when(job, tmp_path / "run", points.strike_in, "torch:Tensor.backward", 10)] * 10
+    assert survive(case, job, tmp_path / "run", kills) == 10
 
 
 def test_08_rerun_completed(case: Case, job: Job) -> None:

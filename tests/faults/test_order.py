@@ -79,7 +79,7 @@ def check_order(events: list[Event]) -> int:
     return renames
 
 
-def test_02_order_of_writes(case: Case, seen: list[str]) -> None:
+def test_02_order_of_writes_as_python_calls(case: Case, seen: list[str]) -> None:
     with case.fault():
         assert check_order(recorded(seen)) > 20
 

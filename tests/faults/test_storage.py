@@ -98,19 +98,24 @@ def test_16_rlimit_fsize(case: Case, job: Job, begun: Path, tmp_path: Path, rng:
 
 
 @pytest.mark.slow
-def test_17_log_full(case: Case, job: Job, begun: Path, tmp_path: Path, count: Count) -> None:
+def test_17_log_full(case: Case, job: Job, tmp_path: Path, count: Count) -> None:
+    extended = shutil.copytree(job.clean, tmp_path / "extended")
+    assert run(*job.command(extended, "--max-steps", "90")).code == 0
     for i in range(count(4, 1)):
-        out = tmp_path / str(i)
-        shutil.copytree(begun, out)
+        out, small = tmp_path / str(i), tmp_path / f"small-{i}"
+        shutil.copytree(job.clean, out)
+        small.mkdir()
         before = earlier(out)
-        metrics = out / "metrics.jsonl"
-        kept = metrics.rename(tmp_path / "kept")
-        metrics.symlink_to("/dev/full")
-        with case.fault():
-            refused(run(*job.command(out)), 5, "metrics.jsonl", "No space left on device")
+        with mounted(small, "mount -t tmpfs -o size=32k tmpfs {folder}") as (disk, _), case.fault():
+            shutil.move(out / "metrics.jsonl", disk)
+            (out / "metrics.jsonl").symlink_to(disk / "metrics.jsonl")
+            with pytest.raises(OSError, match="No space"):
+                (disk / "other").write_bytes(b"x" * 40_000)  # up to the page that the log ends in
+            refused(run(*job.command(out, "--max-steps", "90")), 5, "metrics.jsonl", "No space left on device")
             unharmed(out, before)
-            kept.rename(metrics)
-            job.is_done(out)
+            (disk / "other").unlink()
+            assert run(*job.command(out, "--max-steps", "90")).code == 0
+            assert outcome(out) == outcome(extended)
 
 
 def test_18_readonly_mount(case: Case, job: Job, begun: Path, tmp_path: Path, count: Count) -> None:
@@ -260,7 +265,7 @@ def test_26_wrong_shape_or_newer_format(case: Case, job: Job, begun: Path, tmp_p
 
 
 @pytest.mark.slow
-def test_21_metrics_truncated(
+def test_21_truncated_metrics_are_mended(
     case: Case, job: Job, begun: Path, tmp_path: Path, rng: random.Random, count: Count
 ) -> None:
     for i in range(count(4, 1)):
