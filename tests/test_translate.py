@@ -174,7 +174,7 @@ def test_of_a_line_beyond_any_sentence_the_beginning_is_read(
     monkeypatch.setattr(translation, "LONGEST", 20)
     lines = [LINES[0], "moon red house" * 100, "\u3042" * 1000]
     with caplog.at_level(logging.WARNING, "mtcli"):
-        found = list(translator.translate(lines, replace(GREEDY, alignments=True)))
+        found = list(translator.translate(lines, GREEDY))
     assert [one.source for one in found] == lines
     assert "line 2 has" in caplog.text
     assert "only the first 20 are read" in caplog.text
