@@ -48,5 +48,6 @@ def serve(
     app, (src, tgt) = load_app(model, device, limits, api_key)
     listening = listen(host, port)
     where = f"[{host}]" if ":" in host else host
-    print(f"{src} → {tgt} at http://{where}:{listening.getsockname()[1]}/ (Ctrl-C ends it)", file=sys.stderr)
+    address = f"http://{where}:{listening.getsockname()[1]}/"
+    print(f"{src} → {tgt} at {address} (Ctrl-C ends it)", file=sys.stderr, flush=True)
     server(app, timeout).run(sockets=[listening])
