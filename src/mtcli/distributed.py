@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
@@ -93,6 +94,7 @@ class _Workers(Group):
         self.rank, self.size = torchrun.rank(), torchrun.size()
         self._told = 0
         self._ended = threading.Event()
+        self._unanswered = 0
 
     def connect(self) -> None:
         """Find the others.
@@ -105,27 +107,42 @@ class _Workers(Group):
         except (ValueError, dist.DistError) as error:
             raise WorkerError(f"worker {self.rank} finds no other ({error}); start all with torchrun") from None
         store.set_timeout(timedelta(seconds=BEAT * SILENCE))
-        self.store = PrefixStore("mtcli", store)
-        self.store.set(_beat(self.rank), "0")
-        end = time.monotonic() + JOINING
-        while not self.store.check([_beat(rank) for rank in range(self.size)]):
-            if time.monotonic() > end:
-                late = [str(rank) for rank in range(self.size) if not self.store.check([_beat(rank)])]
-                raise WorkerError(f"worker {', '.join(late)} did not start within {JOINING:.0f} s; start all again")
-            time.sleep(BEAT / 10)
-        # A store of its own: a client is locked while it waits for an answer.
-        store_of_thread = self.store.clone()  # type: ignore[attr-defined]
-        threading.Thread(target=self._watch, args=(store_of_thread,), daemon=True).start()
+        self.store = self._meet(PrefixStore("mtcli", store))
+        threading.Thread(target=self._watch, daemon=True).start()
         cuda = self.device.type == "cuda"
         if cuda:
             torch.cuda.set_device(self.device)
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if cuda else "gloo",
-            store=PrefixStore("torch", store),
+            store=PrefixStore("torch", self.store),
             rank=self.rank,
             world_size=self.size,
             timeout=FOREVER,
         )
+
+    def _meet(self, store: Store) -> Store:
+        """The part of the store that belongs to the workers that are here now.
+
+        torchrun has one store for all its restarts, and each machine counts those by itself. So each worker leaves a
+        name of its own, the first worker lists the names it finds, and who reads its name there has come to that list.
+
+        Raises:
+            WorkerError: Not all came.
+        """
+        name, end = uuid4().hex, time.monotonic() + JOINING
+        places = [f"here/{rank}" for rank in range(self.size)]
+        store.set(places[self.rank], name)
+        while time.monotonic() < end:
+            if self.leads and store.check(places):
+                store.set("list", " ".join(found.decode() for found in store.multi_get(places)))
+            if store.check(["list"]) and name in (names := store.get("list").decode().split()):
+                part = PrefixStore(names[0], store)
+                part.set(_beat(self.rank), "0")
+                if part.check([_beat(rank) for rank in range(self.size)]):
+                    return part
+            time.sleep(BEAT / 10)
+        missing = ", ".join(str(rank) for rank, place in enumerate(places) if not store.check([place]))
+        raise WorkerError(f"worker {missing or 'of this start'} did not come within {JOINING:.0f} s; start all again")
 
     def tell(self, value: T) -> T:
         key, self._told = f"told/{self._told}", self._told + 1
@@ -199,8 +216,18 @@ class _Workers(Group):
         while any(self.store.get(beat) != _LEFT.encode() for beat in others) and time.monotonic() < end:
             time.sleep(BEAT / 10)
 
-    def _watch(self, store: Store) -> None:
-        """The thread: beat, listen to the worker before this one, and end the process if one of them has failed."""
+    def _watch(self) -> None:
+        """The first thread: see that the second one gets its answers, for a call of the store has no sure end."""
+        # A store of its own: a client is locked while it waits for an answer.
+        store = self.store.clone()  # type: ignore[attr-defined]
+        threading.Thread(target=self._listen, args=(store,), daemon=True).start()
+        while not self._ended.wait(BEAT):
+            self._unanswered += 1
+            if self._unanswered > SILENCE:
+                self._leave_at_once(WorkerError.exit_code, f"worker {self.rank}: {_STORE_GONE}")
+
+    def _listen(self, store: Store) -> None:
+        """The second: beat, listen to the worker before this one, and end the process if one has failed."""
         before, heard, silent, beats = (self.rank - 1) % self.size, b"", 0, 0
         while not self._ended.wait(BEAT):
             try:
@@ -218,8 +245,8 @@ class _Workers(Group):
                     said = f"worker {before} has been silent for {SILENCE * BEAT:.0f} s; {_REMEDY}"
                     self._leave_at_once(code, said if first == self.rank else "")
             except (dist.DistError, RuntimeError):
-                said = f"worker {self.rank}: torchrun, or the first worker, is gone; {_REMEDY}"
-                self._leave_at_once(WorkerError.exit_code, said)
+                self._leave_at_once(WorkerError.exit_code, f"worker {self.rank}: {_STORE_GONE}")
+            self._unanswered = 0
 
     def _leave_at_once(self, code: int, message: str = "") -> None:
         """End the process from beside its main thread, which may wait for a worker that is no more."""
@@ -232,6 +259,7 @@ class _Workers(Group):
 
 _FAILED, _LEFT = "failed", "left"
 _REMEDY = "run the same command again to go on"
+_STORE_GONE = f"torchrun, or the first worker, is gone or silent; {_REMEDY}"
 _LOST = r"gloo|NCCL|[Cc]onnection (closed|reset|refused)|[Bb]roken pipe"
 
 

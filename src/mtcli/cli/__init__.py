@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from mtcli.cli import models, scoring, serving, text, training, translating
-from mtcli.errors import MtcliError
+from mtcli.errors import MtcliError, UsageError
 
 app = typer.Typer(
     name="mtcli",
@@ -72,9 +72,13 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
 ) -> None:
-    pass
+    from mtcli import torchrun
+
+    if torchrun.size() > 1 and context.invoked_subcommand not in ("train", "translate"):
+        raise UsageError(f"{context.invoked_subcommand}: one process does this; start it without torchrun")
 
 
 app.command()(training.train)

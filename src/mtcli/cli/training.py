@@ -37,6 +37,7 @@ def train(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start afresh in the run folder.")] = False,
 ) -> None:
     """Train a model; the same command again goes on where it stopped. With nothing named: the built-in demo."""
+    from mtcli import torchrun
     from mtcli.config import build
     from mtcli.distributed import pick_device
     from mtcli.train import train as run_training
@@ -60,7 +61,7 @@ def train(
     try:
         run_training(settings, run, pick_device(device), init=init, overwrite=overwrite)
     finally:
-        if (run / "model.safetensors").exists():
+        if (run / "model.safetensors").exists() and torchrun.rank() == 0:
             _remember(run)
 
 

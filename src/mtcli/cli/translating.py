@@ -63,10 +63,14 @@ def translate(
     if given and not sample:
         raise UsageError(f"--{next(iter(given)).replace('_', '-')}: only with --sample")
     from dataclasses import replace as with_changes
+    from functools import partial
 
+    from mtcli import torchrun
     from mtcli.engine import load
     from mtcli.streams import formatted, open_output, quiet_pipe, translations
 
+    if torchrun.size() > 1 and "-" in (input_ or "-", output):
+        raise UsageError("several workers share files, not standard input or output; give --input FILE --output FILE")
     quiet_pipe()
     translator, options = load(model, device, engine)
     options = with_changes(
@@ -80,9 +84,15 @@ def translate(
         alignments=alignments,
         **given,
     )
+    render = partial(formatted, format_=format_, scores=scores, alignments=alignments)
+    if torchrun.size() > 1:
+        from mtcli.shares import translate_file
+
+        translate_file(translator, str(input_), Path(output), options, render, replace=replace)
+        return
     with open_output(output) as stream:
         for number, found in enumerate(translations(translator, text, input_, options, replace=replace)):
-            for line in formatted(found, number, format_, scores=scores, alignments=alignments):
+            for line in render(found, number):
                 stream.write(line + "\n")
             stream.flush()
 

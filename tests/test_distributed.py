@@ -1,0 +1,259 @@
+"""Several workers do what one does: the same batches, the same gradient, the same file."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import TOY_SETTINGS
+from faults import points
+from faults.harness import outcome, until
+from workers import LAUNCH, list_rows, run_workers, start_workers
+
+from mtcli import checkpoint, distributed, torchrun
+from mtcli.distributed import Group, join, pick_device
+from mtcli.errors import UsageError, WorkerError
+
+Train = Callable[..., Path]
+STEPS = 24
+
+
+@pytest.fixture(scope="session")
+def command(toy_tsv: Path) -> Callable[..., list[str]]:
+    """The words of `mtcli train` for the toy."""
+
+    def words(out: Path, *more: str, steps: int = STEPS) -> list[str]:
+        sets = [word for setting in [*TOY_SETTINGS, *more] for word in ("--set", setting)]
+        files = ["--train", str(toy_tsv), "--src", "en", "--tgt", "xx", "--out", str(out)]
+        return ["train", *files, "--max-steps", str(steps), *sets]
+
+    return words
+
+
+@pytest.fixture(scope="session")
+def two(command: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two workers under torchrun itself have trained."""
+    run = tmp_path_factory.mktemp("two") / "run"
+    launch = [*LAUNCH, "--nproc-per-node", "2", "-m", "mtcli", *command(run)]
+    done = subprocess.run(launch, capture_output=True, text=True, timeout=300, cwd=run.parent)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    for said in ("device: ", "training the tokenizer", "step 20, ", "finished at step 24 "):
+        assert done.stderr.count(said) == 1, done.stderr  # one speaks for all
+    assert "worker 1 of 2" in done.stderr
+    assert "Warning: " not in done.stderr
+    return run
+
+
+def training(run: Path, event: str) -> list[dict[str, float]]:
+    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return [{k: v for k, v in line.items() if isinstance(v, float)} for line in lines if line["event"] == event]
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return checkpoint.latest(run / "checkpoints").model  # type: ignore[union-attr]
+
+
+def test_two_workers_do_what_one_does_that_accumulates_two_batches(two: Path, train_toy: Train, tmp_path: Path) -> None:
+    one = train_toy(tmp_path / "one", f"train.max_steps={STEPS}", "train.accumulate=2")
+    ours, theirs = weights(two), weights(one)
+    for name, tensor in ours.items():  # sums of the same numbers in another order: float32's last bits
+        torch.testing.assert_close(tensor, theirs[name], rtol=1e-4, atol=1e-6)
+    states = [checkpoint.latest(run / "checkpoints").state for run in (two, one)]  # type: ignore[union-attr]
+    for name in ("step", "epoch", "batch", "tokens", "best_step"):
+        assert states[0][name] == states[1][name]
+    assert states[0]["loss"] == pytest.approx(states[1]["loss"], rel=1e-5)
+    for ours_, theirs_ in zip(training(two, "valid"), training(one, "valid"), strict=True):
+        assert ours_["loss"] == pytest.approx(theirs_["loss"], rel=1e-4)
+
+
+def test_stopped_and_resumed_two_workers_end_with_the_same_bits(
+    two: Path, command: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    first, second = children = start_workers(2, *command(run))
+    until(lambda: (run / "checkpoints" / "step-00000005").exists(), first)
+    second.send(signal.SIGTERM)  # any worker may get it
+    results = [child.wait() for child in children]
+    assert [result.code for result in results] == [143, 143], results
+    step = json.loads((checkpoint.steps(run / "checkpoints")[-1] / "state.json").read_bytes())["step"]
+    assert sum(f"stopped by SIGTERM at step {step};" in result.err for result in results) == 1
+    assert [result.code for result in run_workers(2, *command(run))] == [0, 0]
+    ended, wanted = outcome(run), outcome(two)
+    assert {name for name in ended if ended[name] != wanted.get(name)} <= {"config.toml"}
+    assert ended.keys() == wanted.keys()
+
+
+def test_no_worker_reads_what_another_does(command: Callable[..., list[str]], tmp_path: Path) -> None:
+    logs = [tmp_path / str(rank) for rank in range(2)]
+    within = {rank: [partial(list_rows, log)] for rank, log in enumerate(logs)}
+    words = command(tmp_path / "run", "train.accumulate=2", steps=4)  # of sixteen batches: an epoch
+    results = run_workers(2, *words, within=within)
+    assert [result.code for result in results] == [0, 0], results
+    read = [log.read_text().split()[1:] for log in logs]  # the first one warms up
+    pairs = training_pairs(tmp_path / "run")
+    assert len(read[0]) + len(read[1]) == pairs
+    assert len({*read[0], *read[1]}) == pairs
+    assert min(map(len, read)) > pairs / 4
+
+
+def training_pairs(run: Path) -> int:
+    found: int = json.loads((run / "metrics.jsonl").read_text().splitlines()[0])["train"]
+    return found
+
+
+def test_another_number_of_workers_is_refused(two: Path, train_toy: Train) -> None:
+    before = outcome(two)
+    with pytest.raises(UsageError, match=r"began with 2 workers, and this command has 1; start 2 \(torchrun"):
+        train_toy(two, f"train.max_steps={STEPS}")
+    assert outcome(two) == before
+
+
+def test_a_killed_worker_ends_the_other_with_a_line(command: Callable[..., list[str]], tmp_path: Path) -> None:
+    kill = {1: [partial(points.strike_in, "torch:Tensor.backward", 5)]}
+    first, second = run_workers(2, *command(tmp_path / "run"), within=kill, seconds=30)
+    assert (first.code, second.code) == (8, -signal.SIGKILL), first.err
+    assert first.last == (
+        "mtcli: worker 0 lost its connection to another, which has ended; run the same command again to go on"
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "said"),
+    [(("train.lr=1e30",), 6, "the loss is "), (("data.max_length=1",), 3, "no pair to train on")],
+)
+def test_what_ends_one_ends_all_with_the_same_code(
+    command: Callable[..., list[str]], tmp_path: Path, more: tuple[str, ...], code: int, said: str
+) -> None:
+    results = run_workers(2, *command(tmp_path / "run", *more), seconds=60)
+    assert [result.code for result in results] == [code, code], results
+    assert sum(result.err.count("mtcli: ") for result in results) == 1
+    assert sum(said in result.last for result in results) == 1
+
+
+def test_a_folder_in_use_ends_all(command: Callable[..., list[str]], tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    with checkpoint.lock(tmp_path / "run"):
+        results = run_workers(2, *command(tmp_path / "run"), seconds=60)
+    assert [result.code for result in results] == [7, 7], results
+
+
+@pytest.mark.slow
+def test_three_workers_resumed_add_in_the_same_order(command: Callable[..., list[str]], tmp_path: Path) -> None:
+    """The sum of two numbers does not depend on their order; that of three does, and on DDP's buckets."""
+    sizes = ("model.d_model=256", "model.d_ff=512")  # 1.5 million parameters: several buckets
+    sizes += ('train.schedule="paper"',)  # which does not depend on the budget
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for steps, run in ((12, whole), (7, parts), (12, parts)):
+        assert [result.code for result in run_workers(3, *command(run, *sizes, steps=steps))] == [0] * 3
+    for name, tensor in weights(whole).items():
+        assert torch.equal(tensor, weights(parts)[name])
+
+
+def test_two_workers_translate_a_file_as_one_does(two: Path, tmp_path: Path) -> None:
+    lines = [f"red {'tree ' * (i % 5)}{i}" if i % 7 else "" for i in range(200)]
+    (tmp_path / "in").write_text("\n".join(lines))
+    words = ("translate", "--model", two, "-i", "in", "--max-length", "3", "--device", "cpu")
+    small = partial(shrink_windows, 16)
+    for options in ((), ("--n-best", "2", "--format", "json"), ("--sample", "--seed", "5")):
+        for n, out in ((1, "one"), (2, "both")):
+            (tmp_path / f".{out}.parts").mkdir(exist_ok=True)
+            (tmp_path / f".{out}.parts" / "99").write_text("left by one that was killed")
+            each = {rank: [small] for rank in range(n)}
+            results = run_workers(n, *words, "-o", out, *options, cwd=tmp_path, within=each)
+            assert [result.code for result in results] == [0] * n, results
+        assert (tmp_path / "both").read_bytes() == (tmp_path / "one").read_bytes()
+    assert not (tmp_path / ".both.parts").exists()
+
+
+def shrink_windows(lines: int) -> None:
+    from mtcli import shares, translation
+
+    shares.WINDOW = translation.WINDOW = lines
+
+
+def test_a_failure_in_translating_ends_all_and_leaves_the_old_file(two: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(b"red tree\n" * 40 + b"\xff\n")
+    (tmp_path / "out").write_text("old")
+    each = {rank: [partial(shrink_windows, 16)] for rank in range(2)}
+    results = run_workers(2, "translate", "--model", two, "-i", "in", "-o", "out", cwd=tmp_path, within=each)
+    assert [result.code for result in results] == [3, 3]
+    assert sum("in:41" in result.err for result in results) == 1
+    assert (tmp_path / "out").read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "share files, not standard input"),
+        (("-i", "in"), "share files, not standard input or output"),
+        (("-o", "out"), "share files, not standard input"),
+        (("-o", "out", "Hello"), "share files, not standard input"),
+    ],
+)
+def test_streams_cannot_be_shared(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str) -> None:
+    from mtcli.cli import app
+
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UsageError, match=said):
+        app(["translate", *words], standalone_mode=False)
+
+
+@pytest.mark.parametrize("words", [["eval"], ["average", "x"], ["data", "check", "x"]])
+def test_what_one_process_does_is_refused_to_several(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+    from mtcli.cli import app
+
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UsageError, match=f"{words[0]}: one process"):
+        app(words, standalone_mode=False)
+
+
+def test_a_restart_does_not_overwrite_what_it_is_to_resume(
+    train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = train_toy(tmp_path / "run", "train.max_steps=5")
+    before = outcome(run)
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    train_toy(run, "train.max_steps=5", overwrite=True)
+    assert outcome(run) == before
+
+
+def test_alone_nothing_is_shared() -> None:
+    assert (torchrun.size(), torchrun.rank()) == (1, 0)
+    with join(torch.device("cpu")) as group:
+        assert type(group) is Group
+        assert group.leads
+        assert group.tell({"a": [1]}) == {"a": [1]}
+        assert group.sum([1.5]) == group.most([1.5]) == [1.5]
+    assert not torch.distributed.is_initialized()
+
+
+def test_workers_of_a_machine_take_a_gpu_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    for name, value in {"WORLD_SIZE": "8", "RANK": "6", "LOCAL_RANK": "2"}.items():
+        monkeypatch.setenv(name, value)
+    assert pick_device() == pick_device("cuda") == torch.device("cuda:2")
+    assert pick_device("cpu") == torch.device("cpu")
+    with pytest.raises(UsageError, match="write --device cuda"):
+        pick_device("cuda:1")
+    monkeypatch.setenv("LOCAL_RANK", "4")
+    with pytest.raises(UsageError, match="--nproc-per-node 4"):
+        pick_device()
+
+
+def test_workers_that_do_not_come_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    torchruns = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    monkeypatch.setattr(distributed, "JOINING", 0.5)
+    environment = {"WORLD_SIZE": "3", "RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(torchruns.port)}
+    for name, value in (environment | {"TORCHELASTIC_USE_AGENT_STORE": "True"}).items():
+        monkeypatch.setenv(name, value)
+    try:
+        with pytest.raises(WorkerError, match=r"worker 0, 2 did not come within"), join(torch.device("cpu")):
+            pass
+    finally:
+        signal.alarm(0)
