@@ -128,9 +128,7 @@ def prepare_both(args: argparse.Namespace, folder: Path) -> None:
     args.folder = folder
     (folder / "one.tsv").write_text("a\tb\n")
     config, start = config_of(args), folder / "start"
-    start.mkdir()
-    (start / "config.toml").write_text(to_toml(config))
-    pieces = prepare(config, start).tokenizer
+    pieces = prepare(config, folder / "pieces").tokenizer
     torch.manual_seed(1)
     model = Transformer(config.model, pieces.src_size, pieces.tgt_size, joint=True)
     info = checkpoint.ModelInfo(
@@ -141,6 +139,9 @@ def prepare_both(args: argparse.Namespace, folder: Path) -> None:
     init.mkdir()
     (init / "model.safetensors").write_bytes(checkpoint.model_bytes(checkpoint.parameters(model), info))
     pieces.save(init / "tokenizer.json")
+    start.mkdir()
+    (start / "config.toml").write_text(to_toml(config))
+    prepare(config, start, init=(pieces, checkpoint.checksum(checkpoint.parameters(model), None)))
 
 
 def ours(config: Any, folder: Path, steps: int) -> Figures:
