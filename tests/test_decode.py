@@ -10,7 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from mtcli.config import ModelConfig
-from mtcli.decode import Hypothesis, Limits, beam_search, greedy_search, length_penalty, most_likely, sampler
+from mtcli.decode import (
+    Hypothesis,
+    Limits,
+    beam_search,
+    continuations,
+    greedy_search,
+    length_penalty,
+    most_likely,
+    sampler,
+)
 from mtcli.model import Transformer
 from mtcli.tokenizer import BOS, EOS, PAD
 
@@ -335,3 +344,19 @@ def test_sampling_follows_the_distribution(temperature: float, top_k: int) -> No
 
 def test_most_likely_is_the_largest() -> None:
     assert most_likely(torch.tensor([[-3.0, -1.0, -2.0], [-torch.inf, -9.0, -8.0]])).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("vocabulary", [3, 10, 997, 2500])
+@pytest.mark.parametrize(("beams", "k"), [(1, 1), (1, 2), (4, 8), (4, 12)])
+def test_continuations_are_the_top_of_all_sums(vocabulary: int, beams: int, k: int) -> None:
+    k = min(k, beams * vocabulary)
+    generator = torch.Generator().manual_seed(vocabulary)
+    scores = -torch.rand(5, beams, generator=generator)
+    log_p = torch.randn(5 * beams, vocabulary, generator=generator).log_softmax(dim=-1)
+    log_p[torch.rand(log_p.shape, generator=generator) < 0.2] = -torch.inf
+    log_p[0] = -torch.inf
+    best, parent, piece = continuations(scores, log_p, k)
+    every = (scores[:, :, None] + log_p.view(5, beams, vocabulary)).flatten(1)
+    assert torch.equal(best, every.topk(k, dim=1).values)
+    assert torch.equal(every.gather(1, parent * vocabulary + piece), best)
+    assert all(len(set(row)) == k for row in (parent * vocabulary + piece).tolist())

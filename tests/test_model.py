@@ -210,20 +210,6 @@ def test_a_prediction_depends_on_earlier_pieces_and_the_whole_source() -> None:
         assert (model(torch.tensor([other]), torch.tensor([y]))[0] - before).abs().amax(-1).min() > 1e-6
 
 
-@pytest.mark.parametrize(("d_k", "d_v"), [(4, 4), (2, 7)])
-def test_projections_in_one_product_equal_separate_ones(d_k: int, d_v: int) -> None:
-    model = build(d_k=d_k, d_v=d_v)
-    attention = model.encoder[0].self_attention
-    x = torch.randn(2, 5, 12, dtype=torch.float64)
-    linears = (attention.w_q, attention.w_k, attention.w_v)
-    for part, linear, size in zip(attention.project(x, *linears), linears, (d_k, d_k, d_v), strict=True):
-        assert part.shape == (2, 3, 5, size)
-        for head in range(3):  # head i owns rows i · size … of W^Q, which is W_i^Q
-            rows = slice(head * size, (head + 1) * size)
-            expected = F.linear(x, linear.weight[rows], linear.bias[rows])
-            torch.testing.assert_close(part[:, head], expected, **EXACT)
-
-
 def test_sinusoids_are_the_formula() -> None:
     table = sinusoids(600, 16)
     for pos in (0, 1, 7, 511, 512, 599):
@@ -339,3 +325,16 @@ def test_dropout_stands_where_the_paper_puts_it() -> None:
     kept = added != 0
     assert 0.4 < float(kept.float().mean()) < 0.6
     torch.testing.assert_close(added[kept], 2 * sublayer[kept], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("d_k", "d_v"), [(4, 4), (2, 7)])
+def test_each_head_has_its_own_rows_of_a_projection(d_k: int, d_v: int) -> None:
+    attention = build(d_k=d_k, d_v=d_v).encoder[0].self_attention
+    x = torch.randn(2, 5, 12, dtype=torch.float64)
+    for linear, size in ((attention.w_q, d_k), (attention.w_k, d_k), (attention.w_v, d_v)):
+        heads = attention.heads(linear, x)
+        assert heads.shape == (2, 3, 5, size)
+        for head in range(3):  # head i owns rows i · size … of W^Q, which is W_i^Q
+            rows = slice(head * size, (head + 1) * size)
+            expected = F.linear(x, linear.weight[rows], linear.bias[rows])
+            torch.testing.assert_close(heads[:, head], expected, **EXACT)

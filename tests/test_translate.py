@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import toy_pairs
+from toy import PAIRS, toy
 
 from mtcli import tokenizer, translate, translation
 from mtcli.config import ModelConfig
@@ -240,3 +241,18 @@ def test_the_translator_of_a_run(toy_run: Path) -> None:
     assert not loaded.model.training
     found = list(loaded.translate(LINES[:3], replace(options, max_length=8)))
     assert [one.source for one in found] == LINES[:3]
+
+
+def test_threads_change_neither_translations_nor_their_order() -> None:
+    translator = toy()
+    lines = [source for source, _ in PAIRS[:50]] + ["", "red dog cat."]
+    before, threads = list(translator.translate(lines, Options())), torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        assert translator.workers == 3
+        found = list(translator.translate(lines, Options()))
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(threads)
+    assert [t.text for t in found] == [t.text for t in before]
+    assert [t.source for t in found] == lines

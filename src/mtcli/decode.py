@@ -3,6 +3,7 @@
 Shapes: B sentences, W beams, N = B × W hypotheses, V pieces. Nothing here knows text.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,9 @@ from torch import Tensor
 
 from mtcli.model import Transformer
 from mtcli.tokenizer import BOS, EOS
+
+KEPT = 7 / 8
+"""Of a batch, what still grows when the finished are dropped: copying the caches costs more than a few idle rows."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +70,50 @@ class _Constraints:
         return log_p
 
 
+def _log_softmax(logits: Tensor) -> Tensor:
+    """Log-probabilities in the memory of the logits (N, V): as much again at each step costs more than arithmetic."""
+    return torch.log_softmax(logits, dim=-1, out=logits)
+
+
 Choice = Callable[[Tensor, Sequence[int]], Tensor]
 """Log-probabilities (B, V), and the number of the sentence in each row → the chosen pieces (B,)."""
 
 
 def most_likely(log_p: Tensor, sentences: Sequence[int] = ()) -> Tensor:
     """The likeliest piece of each row."""
-    return log_p.argmax(dim=-1)
+    _, _, piece = continuations(log_p.new_zeros(len(log_p), 1), log_p, 1)
+    return piece.squeeze(1)
+
+
+def continuations(scores: Tensor, log_p: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The k likeliest continuations of each sentence's hypotheses, best first.
+
+    They are the top k of the W·V sums `scores + log_p` of a sentence, found without ranking all of them: with the
+    pieces dealt into about √V blocks, the k best are within the k blocks that have the largest maxima.
+
+    Args:
+        scores: Log-probability of each hypothesis, (B, W).
+        log_p: Log-probability of each next piece, (N, V).
+        k: At most W·V.
+
+    Returns:
+        Log-probability, the hypothesis (a place among the W) and the piece, (B, k) each.
+    """
+    (B, W), V, device = scores.shape, log_p.size(1), scores.device
+    G = math.isqrt(V)
+    R = V // G if k <= W * G else 0  # block g holds the R pieces g, g + G, g + 2G, …; those from R·G on are in none
+    rest = torch.arange(R * G, V, device=device)
+    parent = torch.arange(W, device=device).repeat_interleave(len(rest)).expand(B, -1)
+    piece = rest.repeat(W).expand(B, -1)
+    if R:
+        maxima = log_p[:, : R * G].view(B, W, R, G).amax(dim=2) + scores.unsqueeze(2)
+        block = maxima.flatten(1).topk(k, dim=1, sorted=False).indices
+        inside = (block % G).unsqueeze(2) + torch.arange(0, R * G, G, device=device)
+        parent = torch.cat(((block // G).repeat_interleave(R, dim=1), parent), dim=1)
+        piece = torch.cat((inside.flatten(1), piece), dim=1)
+    total = log_p.view(B, W * V).gather(1, parent * V + piece) + scores.gather(1, parent)
+    best, index = total.topk(k, dim=1)
+    return best, parent.gather(1, index), piece.gather(1, index)
 
 
 def sampler(temperature: float, top_k: int, generator: torch.Generator | Sequence[torch.Generator]) -> Choice:
@@ -112,19 +153,24 @@ def greedy_search(model: Transformer, src: Tensor, limits: Limits, choose: Choic
     last = torch.full((len(src),), BOS, device=src.device)
     ids: list[list[int]] = [[] for _ in sentences]
     log_probs = [0.0] * len(src)
+    done: set[int] = set()
     t = 0
     while sentences:
         logits, cache = model.step(last, cache)
-        log_p = constrain(logits.float().log_softmax(dim=-1), sentences, t)
+        log_p = constrain(_log_softmax(logits), sentences, t)
         last = choose(log_p, sentences)
         pieces, gains = last.tolist(), log_p.gather(1, last[:, None]).squeeze(1).tolist()
         going = []
         for row, (sentence, piece, gain) in enumerate(zip(sentences, pieces, gains, strict=True)):
+            if sentence in done:
+                continue
             log_probs[sentence] += gain
-            if piece != EOS:
+            if piece == EOS:
+                done.add(sentence)
+            else:
                 ids[sentence].append(piece)
                 going.append(row)
-        if len(going) < len(sentences):
+        if len(going) <= KEPT * len(sentences):
             rows = torch.tensor(going, dtype=torch.long, device=src.device)
             sentences, last, cache = [sentences[row] for row in going], last[rows], cache.select(rows, rows)
         t += 1
@@ -185,12 +231,10 @@ def beam_search(
     t = 0
     while sentences:
         logits, cache = model.step(last, cache)
-        log_p = constrain(logits.float().log_softmax(dim=-1), sentences, t)
+        log_p = constrain(_log_softmax(logits), sentences, t)
         B, live = scores.shape
         # 2W candidates hold at least W that do not end, since each hypothesis can end in one way only.
-        total = (scores.unsqueeze(2) + log_p.view(B, live, V)).flatten(1)
-        best, index = total.topk(min(2 * W, live * V), dim=1)
-        parent, piece = index // V, index % V
+        best, parent, piece = continuations(scores, log_p, min(2 * W, live * V))
         ends = piece == EOS
         penalty = length_penalty(t + 1, alpha)
         ended = []

@@ -36,18 +36,14 @@ class MultiHeadAttention(nn.Module):
         self.w_o = nn.Linear(config.num_heads * d_v, config.d_model)
         self.attend: Attention = fused_attention if config.attention == "fused" else reference_attention  # equation 1
 
-    def project(self, x: Tensor, *projections: nn.Linear) -> list[Tensor]:
-        """Several projections of the same (B, T, D) in one matrix product, each split into heads (B, H, T, K)."""
+    def heads(self, projection: nn.Linear, x: Tensor) -> Tensor:
+        """A projection of (B, T, D), split into heads: (B, H, T, K)."""
         H = self.num_heads
-        weight = torch.cat([p.weight for p in projections])
-        bias = torch.cat([p.bias for p in projections])
-        parts = torch.split(F.linear(x, weight, bias), [p.out_features for p in projections], dim=-1)
-        return [part.view(*part.shape[:2], H, part.size(-1) // H).transpose(1, 2) for part in parts]
+        return cast(Tensor, projection(x)).view(*x.shape[:2], H, projection.out_features // H).transpose(1, 2)
 
     def keys_values(self, memory: Tensor) -> KeysValues:
         """Keys and values (B, H, S, K) of (B, S, D)."""
-        k, v = self.project(memory, self.w_k, self.w_v)
-        return k, v
+        return self.heads(self.w_k, memory), self.heads(self.w_v, memory)
 
     def combine(self, q: Tensor, kv: KeysValues, mask: Tensor | None, causal: bool = False) -> Tensor:
         """Attend, put the heads side by side again and apply W^O: (B, H, T, K) → (B, T, D)."""
@@ -57,13 +53,11 @@ class MultiHeadAttention(nn.Module):
 
     def from_self(self, x: Tensor, mask: Tensor | None, causal: bool = False) -> Tensor:
         """Queries, keys and values all from `x` (B, T, D)."""
-        q, k, v = self.project(x, self.w_q, self.w_k, self.w_v)
-        return self.combine(q, (k, v), mask, causal)
+        return self.combine(self.heads(self.w_q, x), self.keys_values(x), mask, causal)
 
     def from_memory(self, x: Tensor, memory_kv: KeysValues, mask: Tensor | None) -> Tensor:
         """Queries from `x` (B, T, D), the `keys_values` from the memory."""
-        (q,) = self.project(x, self.w_q)
-        return self.combine(q, memory_kv, mask)
+        return self.combine(self.heads(self.w_q, x), memory_kv, mask)
 
 
 class FeedForward(nn.Module):
@@ -178,7 +172,7 @@ class DecoderLayer(nn.Module):
         """
         x_N1D = self.self_residual.before(y).flatten(0, 1).unsqueeze(1)
         attention = self.self_attention
-        q, k, v = attention.project(x_N1D, attention.w_q, attention.w_k, attention.w_v)
+        q, (k, v) = attention.heads(attention.w_q, x_N1D), attention.keys_values(x_N1D)
         if past is not None:
             k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
         attended = attention.combine(q, (k, v), None).view_as(y)  # no mask: nothing later exists yet
@@ -297,7 +291,8 @@ class Transformer(nn.Module):
 
     def start(self, memory: Tensor, mask: Tensor) -> Cache:
         """The cache before the first step."""
-        return Cache(own=(), memory=self.memory_keys_values(memory), mask=mask)
+        kept = tuple((k.contiguous(), v.contiguous()) for k, v in self.memory_keys_values(memory))  # read at each step
+        return Cache(own=(), memory=kept, mask=mask)
 
     def step(self, last: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
         """Logits of the next piece of every hypothesis.

@@ -7,16 +7,16 @@ from pathlib import Path
 import torch
 
 from mtcli.align import align
-from mtcli.batching import pad
+from mtcli.batching import ahead, pad
 from mtcli.checkpoint import load_model
 from mtcli.decode import Expansion, Hypothesis, Limits, beam_search, greedy_search, sampler
 from mtcli.model import Transformer
 from mtcli.tokenizer import EOS, Tokenizer
-from mtcli.translation import Candidate, LineTranslator, Links, Options, Translation
+from mtcli.translation import Candidate, LineTranslator, Links, Options, R, Translation
 
 __all__ = ["BATCH_TOKENS", "Candidate", "Options", "Translation", "Translator"]
 
-BATCH_TOKENS = {"cpu": 6_000, "cuda": 200_000, "mps": 20_000}
+BATCH_TOKENS = {"cpu": 12_000, "cuda": 200_000, "mps": 20_000}
 """Rows × width × beam of one search."""
 
 
@@ -38,6 +38,28 @@ class Translator(LineTranslator):
         """
         model, info, tokenizer = load_model(folder)
         return cls(model.to(device), tokenizer, info.longest_src), Options.of(info.decode)
+
+    @property
+    def workers(self) -> int:
+        """Batches that are searched at a time: on a CPU, as many as there are threads, and each on one of them.
+
+        A step's many small operations gain little from a second thread, and lose much where the cores are shared.
+        """
+        return torch.get_num_threads() if self.device.type == "cpu" else 1
+
+    def _map(self, search: Callable[[list[int]], R], batches: list[list[int]]) -> Iterator[R]:
+        if (threads := self.workers) == 1 or len(batches) == 1:
+            yield from map(search, batches)
+            return
+
+        def alone(rows: list[int]) -> R:
+            torch.set_num_threads(1)  # of this thread, and of those begun from now on
+            return search(rows)
+
+        try:
+            yield from ahead(alone, batches, workers=threads)
+        finally:
+            torch.set_num_threads(threads)
 
     def _budget(self, options: Options) -> int:
         return BATCH_TOKENS[self.device.type] // (1 if options.sample else options.beam_size)

@@ -8,12 +8,15 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from mtcli.config import DecodeConfig
 from mtcli.progress import progress_bar
 from mtcli.tokenizer import RESERVED, SPECIALS, Tokenizer
 
 log = logging.getLogger(__name__)
+
+R = TypeVar("R")
 
 WINDOW = 4096
 """Lines that are held, sorted and translated together, so that a file of any size fits in memory."""
@@ -120,8 +123,15 @@ class LineTranslator(ABC):
                 beginnings = list(map(self._beginning, window, ids))
                 read, ids = [line for line, _ in beginnings], [row for _, row in beginnings]
                 found: list[Translation | None] = [None] * len(window)
-                for rows in self._batches(read, ids, options):
-                    for row, best in zip(rows, self._candidates(read, ids, rows, options, first), strict=True):
+
+                def search(
+                    rows: list[int], read: list[str] = read, ids: list[list[int]] = ids, first: int = first
+                ) -> list[tuple[Candidate, ...]]:
+                    return list(self._candidates(read, ids, rows, options, first))
+
+                batches = list(self._batches(read, ids, options))
+                for rows, several in zip(batches, self._map(search, batches), strict=True):
+                    for row, best in zip(rows, several, strict=True):
                         found[row] = Translation(window[row], best)
                         bar.update()
                 for line, translation in zip(window, found, strict=True):
@@ -161,10 +171,20 @@ class LineTranslator(ABC):
     def _batches(self, window: Sequence[str], ids: Sequence[Sequence[int]], options: Options) -> Iterator[list[int]]:
         """Rows of like length, longest first, so that too large a batch fails at once; blank lines in none."""
         rows = sorted((r for r, line in enumerate(window) if line.strip()), key=lambda r: -len(ids[r]))
+        share = -(-len(rows) // self.workers)
         while rows:
-            size = max(1, self._budget(options) // (len(ids[rows[0]]) + 1))
+            size = min(share, max(1, self._budget(options) // (len(ids[rows[0]]) + 1)))
             yield rows[:size]
             rows = rows[size:]
+
+    @property
+    def workers(self) -> int:
+        """Batches that are searched at a time."""
+        return 1
+
+    def _map(self, search: Callable[[list[int]], R], batches: list[list[int]]) -> Iterator[R]:
+        """What the search finds for each batch, in their order."""
+        return map(search, batches)
 
     @abstractmethod
     def _budget(self, options: Options) -> int:
