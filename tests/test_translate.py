@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import toy_pairs
-from toy import PAIRS, toy
+from toy import toy
 
 from mtcli import tokenizer, translate, translation
 from mtcli.config import ModelConfig
@@ -245,7 +245,7 @@ def test_the_translator_of_a_run(toy_run: Path) -> None:
 
 def test_threads_change_neither_translations_nor_their_order() -> None:
     translator = toy()
-    lines = [source for source, _ in PAIRS[:50]] + ["", "red dog cat."]
+    lines = [f"one {a} {b}." for a in ("red", "dog", "cat") for b in ("sees", "big", "one")] + ["", "red dog cat."]
     before, threads = list(translator.translate(lines, Options())), torch.get_num_threads()
     try:
         torch.set_num_threads(3)
