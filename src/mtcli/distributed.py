@@ -94,6 +94,7 @@ class _Workers(Group):
         self.rank, self.size = torchrun.rank(), torchrun.size()
         self._told = 0
         self._ended = threading.Event()
+        self._listener: threading.Thread | None = None
         self._unanswered = 0
 
     def connect(self) -> None:
@@ -108,6 +109,10 @@ class _Workers(Group):
             raise WorkerError(f"worker {self.rank} finds no other ({error}); start all with torchrun") from None
         store.set_timeout(timedelta(seconds=BEAT * SILENCE))
         self.store = self._meet(PrefixStore("mtcli", store))
+        # With a store of its own: a client is locked while it waits for an answer.
+        clone = self.store.clone()  # type: ignore[attr-defined]
+        self._listener = threading.Thread(target=self._listen, args=(clone,), daemon=True)
+        self._listener.start()
         threading.Thread(target=self._watch, daemon=True).start()
         cuda = self.device.type == "cuda"
         if cuda:
@@ -178,7 +183,7 @@ class _Workers(Group):
 
     def leave(self) -> None:
         """End well; the store's host last."""
-        self._ended.set()
+        self._fall_silent()
         dist.destroy_process_group()
         self.store.set(_beat(self.rank), _LEFT)
         if self.leads:
@@ -190,7 +195,7 @@ class _Workers(Group):
         Raises:
             SystemExit: Another failed before.
         """
-        self._ended.set()
+        self._fall_silent()
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(int(4 * GOODBYE))  # should the connections, once broken, not be torn down either
         code = 130 if isinstance(error, KeyboardInterrupt) else getattr(error, "exit_code", WorkerError.exit_code)
@@ -204,6 +209,12 @@ class _Workers(Group):
         except (dist.DistError, RuntimeError, AttributeError):  # no store any more, or none yet
             return
 
+    def _fall_silent(self) -> None:
+        """No beat any more: one that came behind the mark of leaving would leave the others waiting for the next."""
+        self._ended.set()
+        if self._listener:
+            self._listener.join(GOODBYE)
+
     def _post(self, store: Store, code: int) -> tuple[int, int]:
         """Leave an exit code for the others; the rank and the code of the worker that came first."""
         rank, first = store.compare_set(_FAILED, "", f"{self.rank} {code}").split()
@@ -216,18 +227,8 @@ class _Workers(Group):
         while any(self.store.get(beat) != _LEFT.encode() for beat in others) and time.monotonic() < end:
             time.sleep(BEAT / 10)
 
-    def _watch(self) -> None:
-        """The first thread: see that the second one gets its answers, for a call of the store has no sure end."""
-        # A store of its own: a client is locked while it waits for an answer.
-        store = self.store.clone()  # type: ignore[attr-defined]
-        threading.Thread(target=self._listen, args=(store,), daemon=True).start()
-        while not self._ended.wait(BEAT):
-            self._unanswered += 1
-            if self._unanswered > SILENCE:
-                self._leave_at_once(WorkerError.exit_code, f"worker {self.rank}: {_STORE_GONE}")
-
     def _listen(self, store: Store) -> None:
-        """The second: beat, listen to the worker before this one, and end the process if one has failed."""
+        """A thread: beat, listen to the worker before this one, and end the process if one has failed."""
         before, heard, silent, beats = (self.rank - 1) % self.size, b"", 0, 0
         while not self._ended.wait(BEAT):
             try:
@@ -247,6 +248,13 @@ class _Workers(Group):
             except (dist.DistError, RuntimeError):
                 self._leave_at_once(WorkerError.exit_code, f"worker {self.rank}: {_STORE_GONE}")
             self._unanswered = 0
+
+    def _watch(self) -> None:
+        """The other thread: see that the listener gets its answers, for a call of the store has no sure end."""
+        while not self._ended.wait(BEAT):
+            self._unanswered += 1
+            if self._unanswered > SILENCE:
+                self._leave_at_once(WorkerError.exit_code, f"worker {self.rank}: {_STORE_GONE}")
 
     def _leave_at_once(self, code: int, message: str = "") -> None:
         """End the process from beside its main thread, which may wait for a worker that is no more."""

@@ -59,7 +59,7 @@ def moments(out: Path, rng: random.Random, number: int) -> dict[str, tuple[int, 
         "saving": (0, partial(points.strike, out, "tear checkpoints/.tmp-step-N/model.safetensors", 2, number)),
         "going on meanwhile": (1, partial(inside, "mtcli.distributed:_Workers.most", 4 * rng.randint(1, 8), number)),
         "preparing": (0, partial(points.strike, out, "tear data/.train.arrow.tmp", 1, number)),
-        "opening": (1, partial(inside, "mtcli.prepare:reopen", 1, number)),
+        "opening": (1, partial(inside, "mtcli.train:reopen", 1, number)),
         "publishing": (0, partial(points.strike, out, "replace .model.safetensors.tmp model.safetensors", 1, number)),
     }
 
