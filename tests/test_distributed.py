@@ -44,7 +44,7 @@ def two(command: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFact
     assert done.stdout == ""
     for said in ("device: ", "training the tokenizer", "step 20, ", "finished at step 24 "):
         assert done.stderr.count(said) == 1, done.stderr  # one speaks for all
-    assert "worker 1 of 2" in done.stderr
+    assert "for each of 2 workers" in done.stderr
     assert "Warning: " not in done.stderr
     return run
 

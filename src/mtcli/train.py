@@ -69,8 +69,8 @@ def train(
     started = time.monotonic()
     keep_freed_memory()
     with join(device) as group, ExitStack() as held:
-        of = f", worker 1 of {group.size} (torchrun gives each one thread unless OMP_NUM_THREADS is set)"
-        log.info("device: %s%s, PyTorch %s", describe(device), of if group.size > 1 else "", torch.__version__)
+        each = f" for each of {group.size} workers" if group.size > 1 else ""
+        log.info("device: %s%s, PyTorch %s", describe(device), each, torch.__version__)
         initial = checkpoint.load_model(init) if init else None
         start = (initial[2], checkpoint.checksum(checkpoint.parameters(initial[0]), None)) if initial else None
         if group.leads:
