@@ -24,7 +24,7 @@ from mtcli.average import mean
 from mtcli.batching import Batch, BatchPlan, Position, collate
 from mtcli.checkpoint import ModelInfo
 from mtcli.config import Config, to_toml
-from mtcli.distributed import Group, describe, join, keep_freed_memory
+from mtcli.distributed import Group, describe, join
 from mtcli.errors import DivergedError, InterruptedTrainingError, ModelError, UsageError
 from mtcli.loss import projected_loss
 from mtcli.model import Transformer
@@ -67,7 +67,6 @@ def train(
         WorkerError: Another worker is gone.
     """
     started = time.monotonic()
-    keep_freed_memory()
     with join(device) as group, ExitStack() as held:
         each = f" for each of {group.size} workers" if group.size > 1 else ""
         log.info("device: %s%s, PyTorch %s", describe(device), each, torch.__version__)

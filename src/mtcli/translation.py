@@ -171,7 +171,7 @@ class LineTranslator(ABC):
     def _batches(self, window: Sequence[str], ids: Sequence[Sequence[int]], options: Options) -> Iterator[list[int]]:
         """Rows of like length, longest first, so that too large a batch fails at once; blank lines in none."""
         rows = sorted((r for r, line in enumerate(window) if line.strip()), key=lambda r: -len(ids[r]))
-        share = -(-len(rows) // self.workers)
+        share = -(-len(rows) // (2 * self.workers)) if self.workers > 1 else len(rows)  # so that none waits for long
         while rows:
             size = min(share, max(1, self._budget(options) // (len(ids[rows[0]]) + 1)))
             yield rows[:size]
