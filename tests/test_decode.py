@@ -360,3 +360,60 @@ def test_continuations_are_the_top_of_all_sums(vocabulary: int, beams: int, k: i
     assert torch.equal(best, every.topk(k, dim=1).values)
     assert torch.equal(every.gather(1, parent * vocabulary + piece), best)
     assert all(len(set(row)) == k for row in (parent * vocabulary + piece).tolist())
+
+
+def repeats(ids: Sequence[int], n: int, since: int = 0) -> bool:
+    """Whether a run of n pieces that ends at or after `since` has come before."""
+    runs = [tuple(ids[i : i + n]) for i in range(len(ids) - n + 1)]
+    return any(run in runs[:i] for i, run in enumerate(runs) if i + n > since)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_no_run_of_pieces_comes_twice(n: int) -> None:
+    """Of all translations without a repeated n-gram, a wide beam finds the best, as enumeration does."""
+    unlike = 0
+    for seed in (14, 18):
+        model, sources = build(seed), draw_sources(seed, lengths=(3, 1))
+        kept = limits(2, 5, no_repeat_ngram=n)
+        free = beam_search(model, pad(sources), limits(2, 5), beam_size=400, alpha=0.6)
+        for source, found, before in zip(
+            sources, beam_search(model, pad(sources), kept, beam_size=400, alpha=0.6), free, strict=True
+        ):
+            expected = [h for h in every(model, source, 5, 0.6) if not repeats(h.ids, n)]
+            assert ids_of(found) == ids_of(expected)
+            assert [h.log_prob for h in found] == pytest.approx([h.log_prob for h in expected], abs=CLOSE)
+            unlike += found[0].ids != before[0].ids
+    assert unlike
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_greedy_and_sampling_repeat_nothing_either(n: int) -> None:
+    model, sources = build(5, V=7), draw_sources(5, V=7)
+    kept = limits(5, 9, no_repeat_ngram=n)
+    for source, found in zip(sources, greedy_search(model, pad(sources), kept), strict=True):
+        ids: list[int] = []
+        while len(ids) < 9:
+            logits = model(torch.tensor([source]), torch.tensor([[BOS, *ids]]))[0, -1]
+            banned = [*SPECIAL, *(piece for piece in range(3, 7) if repeats([*ids, piece], n))]
+            logits[banned] = -torch.inf
+            if (piece := int(logits.argmax())) == EOS:
+                break
+            ids.append(piece)
+        assert found.ids == ids
+    generators = [torch.Generator().manual_seed(i) for i in range(5)]
+    drawn = greedy_search(model, pad(sources), kept, sampler(2.0, 0, generators))
+    assert not any(repeats(h.ids, n) for h in drawn)
+    assert any(repeats(h.ids, n) for h in greedy_search(model, pad(sources), limits(5, 9)))
+
+
+@pytest.mark.parametrize("W", [1, 3])
+def test_a_prefix_may_repeat_itself(W: int) -> None:
+    model, sources = build(14), draw_sources(14, lengths=(3, 1))
+    kept = limits(2, 8, no_repeat_ngram=2, prefix=[[3, 3, 3], [4]])
+    for prefix, found in zip(
+        ([3, 3, 3], [4]), beam_search(model, pad(sources), kept, beam_size=W, alpha=0.6), strict=True
+    ):
+        for h in found:
+            assert h.ids[: len(prefix)] == prefix
+            assert math.isfinite(h.log_prob)
+            assert not repeats(h.ids, 2, since=len(prefix) + 1)

@@ -180,6 +180,7 @@ def test_what_the_engine_cannot_do_is_refused_by_name(run: Path, exported: Path)
         (Options(sample=True), "--sample"),
         (Options(prefix="uno"), "--prefix"),
         (Options(alignments=True), "--alignments"),
+        (Options(no_repeat_ngram=3), "--no-repeat-ngram"),
         (Options(top_k=3), "--top-k"),
     ):
         with pytest.raises(UsageError, match=name):

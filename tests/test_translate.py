@@ -13,6 +13,7 @@ from mtcli.config import ModelConfig
 from mtcli.model import Transformer
 from mtcli.tokenizer import BOS, PAD
 from mtcli.translate import Options, Translation, Translator
+from mtcli.translation import loop_in
 
 PAIRS = toy_pairs(60)
 LINES = [source for source, _ in PAIRS[:17]]
@@ -256,3 +257,47 @@ def test_threads_change_neither_translations_nor_their_order() -> None:
         torch.set_num_threads(threads)
     assert [t.text for t in found] == [t.text for t in before]
     assert [t.source for t in found] == lines
+
+
+@pytest.mark.parametrize(
+    ("text", "loop"),
+    [
+        ("ein schwuuuuuuuuu im bild", "uuuuuuuuu"),
+        ("ein ein ein hund", "ein ein ein"),
+        ("der mann, der mann, der mann, hat", "der mann, der mann, der mann,"),
+        ("nein, nein, nein!", ""),
+        ("1.000.000.000 + 100000000", ""),
+        ("...................", ""),
+        ("haha, hmmmm, www.schifffahrt.de", ""),
+    ],
+)
+def test_what_a_loop_is(text: str, loop: str) -> None:
+    assert loop_in(text) == loop
+
+
+def test_a_translation_that_repeats_itself_is_warned_of_and_can_be_forbidden(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logging.getLogger("mtcli"), "propagate", True)
+    found = list(translator.translate(LINES, GREEDY))
+    looping = [n for n, one in enumerate(found, 1) if loop_in(one.text)]
+    assert 1 < len(looping) < len(LINES)  # else this model shows nothing
+    (message,) = [m for m in caplog.messages if "repeats itself" in m]
+    assert message.startswith(f"lines {', '.join(map(str, looping[:10]))}")
+    assert message.endswith("--no-repeat-ngram 3 forbids that")
+    caplog.clear()
+    assert not any(loop_in(one.text) for one in translator.translate(LINES, replace(GREEDY, no_repeat_ngram=2)))
+    assert "repeats itself" not in caplog.text
+
+
+def test_a_repetition_that_the_line_has_too_is_no_fault(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logging.getLogger("mtcli"), "propagate", True)
+    line = next(one.source for one in run(translator, LINES, GREEDY) if loop_in(one.text))
+    list(translator.translate([line], GREEDY))
+    assert "line 1: the translation repeats itself" in caplog.text
+    caplog.clear()
+    monkeypatch.setattr(translator.tokenizer, "encode_src", lambda lines: [[3]] * len(lines))
+    list(translator.translate(["blablablabla"], GREEDY))
+    assert "repeats itself" not in caplog.text

@@ -6,10 +6,12 @@ Shapes: B sentences, W beams, N = B × W hypotheses, V pieces. Nothing here know
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from mtcli.batching import pad
 from mtcli.model import Transformer
 from mtcli.tokenizer import BOS, EOS
 
@@ -36,6 +38,8 @@ class Limits:
     """Pieces that are never chosen."""
     prefix: Sequence[Sequence[int]] | None = None
     """Pieces that each translation must begin with."""
+    no_repeat_ngram: int = 0
+    """No piece is chosen that makes the last so many pieces a run that the translation has already; 0: any is."""
 
 
 def length_penalty(n: int | Tensor, alpha: float) -> float | Tensor:
@@ -50,8 +54,11 @@ class _Constraints:
         self.limits = limits
         self.forbidden = torch.tensor(list(limits.forbidden), dtype=torch.long, device=device)
 
-    def __call__(self, log_p: Tensor, sentences: Sequence[int], t: int) -> Tensor:
-        """Position `t` of the translations of these sentences; rows of `log_p` are in their order, W each."""
+    def __call__(self, log_p: Tensor, sentences: Sequence[int], t: int, history: Callable[[], Tensor]) -> Tensor:
+        """Position `t` of the translations of these sentences; rows of `log_p` are in their order, W each.
+
+        `history` gives the t pieces that each row has so far, (N, t), where they are needed.
+        """
         V, W = log_p.size(-1), log_p.size(0) // len(sentences)
         log_p.index_fill_(1, self.forbidden, -torch.inf)
         only: dict[int, int] = {}
@@ -61,13 +68,22 @@ class _Constraints:
                 only[i] = prefix[t]
             elif t >= self.limits.max_length[sentence]:
                 only[i] = EOS
-        if only:
-            rows = log_p.view(-1, W, V)
-            for i, piece in only.items():
-                kept = rows[i, :, piece].clone()
-                rows[i] = -torch.inf
-                rows[i, :, piece] = kept
+        rows = log_p.view(-1, W, V)
+        kept = {i: rows[i, :, piece].clone() for i, piece in only.items()}
+        if 0 < self.limits.no_repeat_ngram <= t:
+            _forbid_repeats(log_p, history(), self.limits.no_repeat_ngram)
+        for i, piece in only.items():  # whatever it repeats
+            rows[i] = -torch.inf
+            rows[i, :, piece] = kept[i]
         return log_p
+
+
+def _forbid_repeats(log_p: Tensor, history: Tensor, n: int) -> None:
+    """Set the pieces of `log_p` (N, V) to −∞ that would end an n-gram which its row of `history` (N, t) has already."""
+    ngrams = history.unfold(1, n, 1)  # (N, t − n + 1, n)
+    last = history[:, None, history.size(1) - n + 1 :]  # the n − 1 pieces that the next one comes after
+    row, place = (ngrams[:, :, :-1] == last).all(dim=2).nonzero(as_tuple=True)
+    log_p[row, ngrams[row, place, -1]] = -torch.inf
 
 
 def _log_softmax(logits: Tensor) -> Tensor:
@@ -154,10 +170,14 @@ def greedy_search(model: Transformer, src: Tensor, limits: Limits, choose: Choic
     ids: list[list[int]] = [[] for _ in sentences]
     log_probs = [0.0] * len(src)
     done: set[int] = set()
+
+    def history() -> Tensor:
+        return pad([ids[sentence] for sentence in sentences]).to(src.device)
+
     t = 0
     while sentences:
         logits, cache = model.step(last, cache)
-        log_p = constrain(_log_softmax(logits), sentences, t)
+        log_p = constrain(_log_softmax(logits), sentences, t, history)
         last = choose(log_p, sentences)
         pieces, gains = last.tolist(), log_p.gather(1, last[:, None]).squeeze(1).tolist()
         going = []
@@ -231,7 +251,7 @@ def beam_search(
     t = 0
     while sentences:
         logits, cache = model.step(last, cache)
-        log_p = constrain(_log_softmax(logits), sentences, t)
+        log_p = constrain(_log_softmax(logits), sentences, t, partial(history.flatten, 0, 1))
         B, live = scores.shape
         # 2W candidates hold at least W that do not end, since each hypothesis can end in one way only.
         best, parent, piece = continuations(scores, log_p, min(2 * W, live * V))

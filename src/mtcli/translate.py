@@ -86,6 +86,7 @@ class Translator(LineTranslator):
             max_length=[options.max_length or len(row) + options.max_extra for row in ids],
             forbidden=self.tokenizer.forbidden,
             prefix=[prefix] * len(ids) if prefix else None,
+            no_repeat_ngram=options.no_repeat_ngram,
         )
         if options.sample:
             draws = []

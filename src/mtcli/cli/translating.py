@@ -28,6 +28,9 @@ def translate(
     length_penalty: LengthPenaltyOption = None,
     n_best: Annotated[int, typer.Option(min=1, metavar="N", help="Translations of each line, best first.")] = 1,
     max_length: Annotated[int | None, typer.Option(min=1, help="Most pieces of a translation.")] = None,
+    no_repeat_ngram: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Let no N pieces in a row come twice in a translation.")
+    ] = None,
     sample: Annotated[bool, typer.Option("--sample", help="Draw pieces at random.")] = False,
     temperature: Annotated[
         float | None, typer.Option(min=0.01, help="With --sample; below 1 is safer. 1 unless given.")
@@ -80,6 +83,7 @@ def translate(
         n_best=n_best,
         max_length=max_length,
         prefix=prefix,
+        no_repeat_ngram=no_repeat_ngram or 0,
         sample=sample,
         alignments=alignments,
         **given,
