@@ -14,8 +14,8 @@ FLOORS = [
     "config tokenizer distributed optim progress signals",
     "demo corpus doctor batching model translation",
     "checkpoint decode record align average run_folder state",
-    "prepare translate engine evaluate validation",
-    "train explain explain_page streams report export serve shares",
+    "prepare translate engine evaluate validation likelihood",
+    "train dry_run plan info explain explain_page streams report export serve shares",
     "cli __main__",
 ]
 FLOOR = {name: number for number, names in enumerate(FLOORS, 1) for name in names.split()}

@@ -82,6 +82,18 @@ def prepare(config: Config, run: Path, *, init: tuple[Tokenizer, str] | None = N
         return ready
 
 
+def prepared(config: Config, run: Path) -> Prepared | None:
+    """What a run folder already holds of this configuration's data, if all of it; nothing is written.
+
+    Raises:
+        DataError: A file changed since the run began.
+        ModelError: The tokenizer is not the one the run began with.
+    """
+    path = run / "data" / "info.json"
+    found = _reuse(config, run, path) if path.exists() else None
+    return found if isinstance(found, Prepared) else None
+
+
 def check_inputs(config: Config) -> None:
     """See that the files behind the corpora are there.
 

@@ -35,6 +35,9 @@ def train(
     replace: ReplaceOption = False,
     device: DeviceOption = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start afresh in the run folder.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan: sizes, memory, speed, likely end. Nothing is kept.")
+    ] = False,
 ) -> None:
     """Train a model; the same command again goes on where it stopped. With nothing named: the built-in demo."""
     from mtcli import torchrun
@@ -58,6 +61,13 @@ def train(
     run = out or Path("runs") / _run_name(settings.data, config)
     if run != Path(os.fsencode(run).decode(errors="replace")):
         raise UsageError(f"--out {run}: not valid Unicode, as a run folder's name must be; choose another")
+    if dry_run:
+        from mtcli.dry_run import dry_run as tell
+        from mtcli.plan import table
+
+        for row in tell(settings, run, pick_device(device), init=init, overwrite=overwrite):
+            print(table([row]), flush=True)
+        return
     try:
         run_training(settings, run, pick_device(device), init=init, overwrite=overwrite)
     finally:

@@ -1,0 +1,136 @@
+"""`mtcli train --dry-run`: the plan of a run and its likely end, told before anything is trained or kept."""
+
+import logging
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+from mtcli import checkpoint, torchrun
+from mtcli.batching import BatchPlan, Position
+from mtcli.config import Config
+from mtcli.distributed import Group, describe
+from mtcli.errors import UsageError
+from mtcli.plan import Plan, counted
+from mtcli.prepare import Prepared, check_inputs, prepare, prepared
+from mtcli.progress import clock
+from mtcli.train import LOG_EVERY, Trainer
+
+log = logging.getLogger(__name__)
+
+WARM_UP, STEPS, SECONDS = 2, 20, 20.0
+"""Steps of the throwaway model that are not timed, and at most how many are, in at most about so many seconds."""
+
+
+def dry_run(
+    config: Config, run: Path, device: torch.device, *, init: Path | None = None, overwrite: bool = False
+) -> Iterator[tuple[str, str]]:
+    """A name and a sentence for each thing to know, the counts first and the timing last.
+
+    The data is prepared as training prepares it, which costs as long: in a temporary folder, unless the run folder
+    already holds it. The speed is that of a few real steps of a model that is then thrown away.
+
+    Args:
+        config: What would be trained.
+        run: The run folder; it is not touched.
+        device: Where it would be trained.
+        init: A model to start from.
+        overwrite: Whether the run that is there would be deleted; its data is then not used.
+
+    Raises:
+        UsageError: Several workers were started for it.
+        DataError: The pairs cannot be used.
+        ModelError: `init` is no model, or the run's tokenizer is not the one it began with.
+    """
+    if torchrun.size() > 1:
+        raise UsageError("--dry-run: for one worker; start it without torchrun, and divide the steps by the workers")
+    check_inputs(config)
+    with _data(config, run, init, overwrite) as data:
+        yield "run folder", f"{run} ({_standing(run)})"
+        yield "data", counted(data.counts)
+        batches = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
+        plan = Plan.of(config, data, batches, device, workers=1)
+        yield from plan.rows(config)
+        speed = _speed(config, data, device)
+        per_step = plan.target_pieces / plan.steps(config.train.accumulate)
+        yield (
+            "speed",
+            f"{speed.rate:.3g} steps a second, {speed.rate * per_step:,.0f} target pieces a second: "
+            f"{speed.steps} steps of a throwaway model on {describe(device)}",
+        )
+        yield "finish", _finish(config, speed.rate, plan.steps(config.train.accumulate))
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What was timed: `steps` steps, at `rate` steps a second."""
+
+    steps: int
+    rate: float
+
+
+@contextmanager
+def _data(config: Config, run: Path, init: Path | None, overwrite: bool) -> Iterator[Prepared]:
+    """The run's own data where it is whole and of this configuration; else prepared aside, and deleted afterwards."""
+    if not overwrite and (found := prepared(config, run)):
+        yield found
+        return
+    started = time.monotonic()
+    with TemporaryDirectory(prefix="mtcli-") as folder:
+        with checkpoint.storage_errors(Path(folder)):
+            start = (checkpoint.load_model(init)[2], "") if init else None
+            data = prepare(config, Path(folder), init=start)
+        log.info("the data took %s to prepare, as it will in training", clock(time.monotonic() - started))
+        yield data
+
+
+def _standing(run: Path) -> str:
+    if not (run / "config.toml").exists():
+        return "new"
+    found = checkpoint.steps(run / "checkpoints")
+    at = f"at step {checkpoint.step_of(found[-1]):,}" if found else "without a checkpoint"
+    return f"holds a run, {at}: the same command goes on with it, --overwrite starts afresh"
+
+
+def _speed(config: Config, data: Prepared, device: torch.device) -> Speed:
+    """Time the very step of training; nothing is written, since fewer steps are taken than a line of figures covers."""
+    assert WARM_UP + STEPS < LOG_EVERY
+    with TemporaryDirectory(prefix="mtcli-") as folder:
+        trainer = Trainer(config, Path(folder), device, data, time.monotonic(), Group())
+        rows = trainer.plan.rows_from(Position())
+        for _ in range(WARM_UP):
+            trainer._step(rows)
+        _wait_for(device)
+        started, steps, used = time.monotonic(), 0, 0.0
+        while steps < STEPS and used < SECONDS:
+            trainer._step(rows)
+            _wait_for(device)
+            steps, used = steps + 1, time.monotonic() - started
+    return Speed(steps, steps / used)
+
+
+def _wait_for(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _finish(config: Config, rate: float, epoch: float) -> str:
+    """When it ends, and how far it comes by then."""
+    train = config.train
+    by_steps = train.max_steps / rate if train.max_steps else math.inf
+    seconds = min(by_steps, train.time or math.inf)
+    steps = round(min(train.max_steps or math.inf, seconds * rate))
+    at = datetime.now() + timedelta(seconds=seconds)
+    when = f"in {clock(seconds)}, about {at:%H:%M}" + (f" of {at:%d %B}" if seconds > 12 * 3600 else "")
+    reach = f"about {steps:,} steps, {steps / epoch:,.1f} epochs"
+    apart = f"with {steps // train.valid_every} validations "
+    apart += "besides" if by_steps <= seconds else "within the time, so rather fewer steps"
+    if steps < 2 * train.warmup_steps:
+        apart += f"; the warm-up alone is {train.warmup_steps:,} steps: lower train.warmup_steps, or give it more time"
+    return f"{when}: {reach}, {apart}"

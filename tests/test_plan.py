@@ -1,0 +1,143 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import TOY_SETTINGS
+from typer.testing import CliRunner
+
+from mtcli import checkpoint, prepare
+from mtcli.batching import BatchPlan
+from mtcli.cli import app
+from mtcli.config import Config, ModelConfig, build
+from mtcli.dry_run import dry_run
+from mtcli.errors import DataError, UsageError
+from mtcli.loss import CHUNK, projected_loss
+from mtcli.model import Transformer
+from mtcli.plan import Plan, activations, counted, size
+
+Train = Callable[..., Path]
+CPU = torch.device("cpu")
+
+
+def kept_for_backward(config: ModelConfig, batch: tuple[int, int, int], V: int) -> int:
+    """Bytes of all storages but the parameters' that autograd holds on to after a forward pass."""
+    B, S, T = batch
+    model = Transformer(config, V, V, joint=True).train()
+    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    held: dict[int, torch.Tensor] = {}  # keeps them alive, so that no address is taken twice
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.untyped_storage().data_ptr() not in own:
+            held[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    src, tgt = torch.randint(10, V, (B, S)), torch.randint(10, V, (B, T))
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        hidden = model.decode(tgt, *model.encode(src))
+        projected_loss(hidden.flatten(0, 1), model.output.weight, tgt.flatten(), 0.1)
+    return sum(tensor.untyped_storage().nbytes() for tensor in held.values())
+
+
+@pytest.mark.parametrize(
+    ("settings", "batch"),
+    [
+        ({}, (64, 20, 24)),
+        ({"dropout": 0.0, "num_decoder_layers": 1}, (16, 60, 30)),
+        ({"num_heads": 2, "d_k": 16, "d_v": 48, "d_ff": 640}, (64, 12, 9)),
+        ({}, (4, 160, 170)),  # long enough for the fused kernel
+        ({"attention": "reference", "num_heads": 8}, (4, 160, 170)),
+    ],
+)
+def test_the_formula_for_activations_agrees_with_what_autograd_keeps(
+    settings: dict[str, float], batch: tuple[int, int, int]
+) -> None:
+    config = ModelConfig.model_validate(settings)
+    blocks = 8 * 500 * min(batch[0] * batch[2], CHUNK)  # of logits, which are gone by then
+    estimate = activations(config, batch, 500, bf16=False, on_cpu=True) - blocks
+    assert estimate == pytest.approx(kept_for_backward(config, batch, 500), rel=0.03)
+
+
+def settings_of(tsv: Path, *sets: str) -> Config:
+    values = {"data.train": [str(tsv)], "data.src": "en", "data.tgt": "xx"}
+    return build(None, values, [*TOY_SETTINGS, "train.max_steps=20", *sets])
+
+
+def test_the_plan_counts_what_training_will_have(toy_run: Path, toy_tsv: Path) -> None:
+    config = settings_of(toy_tsv, "train.accumulate=2")
+    data = prepare.prepared(config, toy_run)
+    assert data
+    batches = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
+    plan = Plan.of(config, data, batches, CPU, workers=3)
+    model, info, _ = checkpoint.load_model(toy_run)
+    assert (plan.parameters, plan.src_vocab) == (sum(p.numel() for p in model.parameters()), info.src_vocab)
+    assert (plan.pairs, plan.batches) == (len(data.train), len(batches.epoch(0)))
+    assert plan.steps(config.train.accumulate) == plan.batches / 6
+    assert plan.target_pieces == sum(data.train.tgt_lengths + 1)
+    B, S, T = plan.largest
+    assert B * max(S, T) <= config.train.batch_tokens
+    assert plan.memory(config.model).moments == 8 * plan.parameters
+
+    (path,) = checkpoint.steps(toy_run / "checkpoints")[-1:]
+    on_disk = sum((path / name).stat().st_size for name in ("model.safetensors", "optimizer.safetensors"))
+    assert 12 * plan.parameters < on_disk < 12 * plan.parameters + 20_000  # names, shapes and step counts
+    assert json.loads(json.dumps(vars(plan)))["parameters"] == plan.parameters
+
+
+def test_half_precision_halves_products_and_not_sums() -> None:
+    config, batch = ModelConfig(dropout=0), (64, 20, 24)
+    whole, half = (activations(config, batch, 500, bf16=bf16, on_cpu=False) for bf16 in (False, True))
+    assert 0.5 * whole < half < 0.7 * whole
+
+
+def test_what_a_model_cannot_be_exported_to_is_said(toy_run: Path, toy_tsv: Path) -> None:
+    rows = dict(dry_run(settings_of(toy_tsv, "model.norm=pre"), toy_run, CPU))
+    assert rows["can go to"] == (
+        "ctranslate2: yes; huggingface: no (model.norm = pre: the Marian architecture is post-norm)"
+    )
+
+
+def test_a_dry_run_tells_its_plan_and_leaves_no_trace(toy_tsv: Path, tmp_path: Path) -> None:
+    sets = [part for setting in TOY_SETTINGS for part in ("--set", setting)]
+    line = ["train", "--train", str(toy_tsv), "--src", "en", "--tgt", "xx", "--out", str(tmp_path / "run"), *sets]
+    done = CliRunner().invoke(app, [*line, "--max-steps", "40", "--dry-run", "--device", "cpu"])
+    assert done.exit_code == 0, done.output
+    names = [line[:12].strip() for line in done.stdout.splitlines()]
+    assert names[:3] == ["run folder", "data", "model"]
+    assert names[-2:] == ["speed", "finish"]
+    assert "40 steps" in done.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_dry_run_in_a_run_s_folder_reads_its_data_and_changes_nothing(
+    train_toy: Train, toy_tsv: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = train_toy(tmp_path / "run", "train.max_steps=5")
+    before = {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in tmp_path.rglob("*")}
+    caplog.clear()
+    config = settings_of(toy_tsv, "train.time=1h", "train.warmup_steps=50")
+    rows = dict(dry_run(config, run, CPU))
+    assert {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in tmp_path.rglob("*")} == before
+    assert "at step 5" in rows["run folder"]
+    assert "the warm-up alone is 50 steps" in rows["finish"]  # of 20
+    assert "to prepare" not in caplog.text
+    assert rows["data"] == "300 pairs read: 288 to train on, 6 validation, 6 test"
+    assert "20 steps" in rows["budget"]
+    assert "1:00:00" in rows["budget"]
+
+
+def test_a_dry_run_refuses_what_training_would(toy_tsv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DataError, match=r"nowhere\.tsv"):
+        next(dry_run(settings_of(tmp_path / "nowhere.tsv"), tmp_path / "run", CPU))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UsageError, match="without torchrun"):
+        next(dry_run(settings_of(toy_tsv), tmp_path / "run", CPU))
+
+
+def test_counts_and_sizes_in_words() -> None:
+    counts = {"read": 1204, "train": 1000, "valid": 100, "test": 100, "skipped": {"one side empty": 4}}
+    assert counted(counts) == (
+        "1,204 pairs read: 1,000 to train on, 100 validation, 100 test; 4 skipped: one side empty"
+    )
+    assert [size(n) for n in (7, 6.58e6, 999_600, 2.179e9)] == ["7 bytes", "6.58 MB", "1 MB", "2.18 GB"]
