@@ -164,11 +164,14 @@ def curve(dtype: torch.dtype, *, fast: bool) -> Tensor:
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-4)])
-def test_the_fast_and_the_reference_path_learn_alike(dtype: torch.dtype, tolerance: float) -> None:
+def test_the_fast_and_the_reference_path_learn_alike(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, tolerance: float
+) -> None:
     """Sums in another order differ in the last of 16 or 7 digits; 200 steps of training may lift that by three more.
 
     Here they differ by 5e-16 and 4e-7; other processors add up in other orders again.
     """
+    monkeypatch.setattr("mtcli.attention.SHORT", 0)  # for the kernel, which sentences so short would not reach
     fast, reference = curve(dtype, fast=True), curve(dtype, fast=False)
     torch.testing.assert_close(fast, reference, rtol=tolerance, atol=0)
     assert fast[-20:].mean() < fast[:20].mean() - 0.3  # they learn

@@ -244,19 +244,22 @@ def test_the_translator_of_a_run(toy_run: Path) -> None:
     assert [one.source for one in found] == LINES[:3]
 
 
-def test_threads_change_neither_translations_nor_their_order() -> None:
-    translator = toy()
+@pytest.mark.parametrize("alignments", [False, True])
+def test_threads_change_neither_translations_nor_their_order(alignments: bool) -> None:
+    translator, options = toy(), Options(alignments=alignments)
+    attend = [layer.cross_attention.attend for layer in translator.model.decoder]
     lines = [f"one {a} {b}." for a in ("red", "dog", "cat") for b in ("sees", "big", "one")] + ["", "red dog cat."]
-    before, threads = list(translator.translate(lines, Options())), torch.get_num_threads()
+    before, threads = list(translator.translate(lines, options)), torch.get_num_threads()
     try:
         torch.set_num_threads(3)
-        assert translator.workers == 3
-        found = list(translator.translate(lines, Options()))
+        found = list(translator.translate(lines, options))
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(threads)
     assert [t.text for t in found] == [t.text for t in before]
     assert [t.source for t in found] == lines
+    assert [t.candidates[0].alignment for t in found] == [t.candidates[0].alignment for t in before]
+    assert [layer.cross_attention.attend for layer in translator.model.decoder] == attend
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ class ModelConfig(_Section):
     tie_embeddings: bool = True
     """Share the target embedding with the output, and with the source where the vocabulary is joint (§3.4)."""
     attention: Literal["fused", "reference"] = "fused"
-    """PyTorch's fused kernel, or equation 1 as the paper writes it; the numbers agree."""
+    """PyTorch's fused kernel where it is faster, or always equation 1 as the paper writes it; the numbers agree."""
 
 
 class TrainConfig(_Section):

@@ -336,12 +336,10 @@ def pick_device(name: str = "auto") -> torch.device:
         raise UsageError(f"--device {name}: write a number after the colon, as in cuda:0") from None
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UsageError(f"--device {name}: there are {torch.cuda.device_count()}, counted from 0")
-    if device.type == "cpu":
-        _keep_freed_memory()
     return device
 
 
-def _keep_freed_memory() -> None:
+def keep_freed_memory() -> None:
     """Let this process keep the memory that one step frees for the next, where its C library is glibc.
 
     glibc gives large blocks back at once; to be given them anew, page by page, took a twentieth of the time on a CPU.

@@ -64,8 +64,14 @@ def publish(run: Path, steps: Sequence[int], info: ModelInfo) -> None:
         info: Of any of its models.
     """
     folders = [checkpoint.path_of(run / "checkpoints", step) for step in steps]
+    target = run / "model.safetensors"
     if len(folders) > 1 and not all(folder.exists() for folder in folders):
-        return  # a run that was extended has deleted some, long after the mean was published
+        # A run that was extended has deleted some, long after the mean was published.
+        if not target.exists():
+            log.warning(
+                "%s is missing, and so are checkpoints whose mean it was; `mtcli average` makes another", target
+            )
+        return
     for folder in folders:
         if problem := checkpoint.verify(folder):
             log.warning("%s is damaged (%s); model.safetensors stays as it is", folder, problem)
@@ -74,7 +80,6 @@ def publish(run: Path, steps: Sequence[int], info: ModelInfo) -> None:
         content = averaged_bytes(mean(folders), info, steps)
     else:
         content = (folders[0] / "model.safetensors").read_bytes()
-    target = run / "model.safetensors"
     if not target.exists() or target.read_bytes() != content:
         checkpoint.replace_file(target, content)
 

@@ -36,6 +36,11 @@ class State:
     budget: list[float | None] | None = None
     """The steps and seconds it was allowed when it ended."""
 
+    @property
+    def best_steps(self) -> list[int]:
+        """The checkpoints that the best model is, or is the mean of; none before the first validation."""
+        return self.averaged or ([self.best_step] if self.best_step else [])
+
     def take(self, found: dict[str, Any]) -> None:
         """Become what `values` gave, by way of JSON.
 

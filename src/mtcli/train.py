@@ -24,7 +24,7 @@ from mtcli.average import mean
 from mtcli.batching import Batch, BatchPlan, Position, collate
 from mtcli.checkpoint import ModelInfo
 from mtcli.config import Config, to_toml
-from mtcli.distributed import Group, describe, join
+from mtcli.distributed import Group, describe, join, keep_freed_memory
 from mtcli.errors import DivergedError, InterruptedTrainingError, ModelError, UsageError
 from mtcli.loss import projected_loss
 from mtcli.model import Transformer
@@ -67,6 +67,7 @@ def train(
         WorkerError: Another worker is gone.
     """
     started = time.monotonic()
+    keep_freed_memory()
     with join(device) as group, ExitStack() as held:
         each = f" for each of {group.size} workers" if group.size > 1 else ""
         log.info("device: %s%s, PyTorch %s", describe(device), each, torch.__version__)
@@ -176,9 +177,10 @@ class Trainer:
                 f"start {before} (torchrun --nproc-per-node), or start afresh with --overwrite"
             )
         self._cut_metrics()
-        if self.state.best_step and self.group.leads:  # killed between a checkpoint and its publication
-            publish(self.run, self.state.averaged or [self.state.best_step or 0], self.info)
+        if self.state.best_steps and self.group.leads:  # killed between a checkpoint and its publication
+            publish(self.run, self.state.best_steps, self.info)
         log.info("resuming at step %s", f"{self.state.step:,}")
+        self.group.sum([0.0])  # nobody goes on, and writes this very step anew, while another still reads it
         return True
 
     def _cut_metrics(self) -> None:
@@ -208,8 +210,8 @@ class Trainer:
             state_tensors(self.optimizer, self.model),
             self.state.values(),
         )
-        if self.state.step in (self.state.best_step, *self.state.averaged):
-            publish(self.run, self.state.averaged or [self.state.best_step or 0], self.info)
+        if self.state.step in self.state.best_steps:
+            publish(self.run, self.state.best_steps, self.info)
         pinned = {self.state.best_step or 0, *self._scheduled()[-self.config.train.average :]}
         with checkpoint.storage_errors(self.run):
             checkpoint.prune(self.run / "checkpoints", self.config.train.keep, pinned)

@@ -10,6 +10,7 @@ from mtcli.align import align
 from mtcli.batching import ahead, pad
 from mtcli.checkpoint import load_model
 from mtcli.decode import Expansion, Hypothesis, Limits, beam_search, greedy_search, sampler
+from mtcli.distributed import keep_freed_memory
 from mtcli.model import Transformer
 from mtcli.tokenizer import EOS, Tokenizer
 from mtcli.translation import Candidate, LineTranslator, Links, Options, R, Translation
@@ -36,28 +37,30 @@ class Translator(LineTranslator):
         Raises:
             ModelError: There is no usable model.
         """
+        keep_freed_memory()
         model, info, tokenizer = load_model(folder)
         return cls(model.to(device), tokenizer, info.longest_src), Options.of(info.decode)
 
-    @property
-    def workers(self) -> int:
+    def workers(self, options: Options) -> int:
         """Batches that are searched at a time: on a CPU, as many as there are threads, and each on one of them.
 
         A step's many small operations gain little from a second thread, and lose much where the cores are shared.
+        Alignments are looked up in the model while it computes, which only one can do.
         """
-        return torch.get_num_threads() if self.device.type == "cpu" else 1
+        return torch.get_num_threads() if self.device.type == "cpu" and not options.alignments else 1
 
-    def _map(self, search: Callable[[list[int]], R], batches: list[list[int]]) -> Iterator[R]:
-        if (threads := self.workers) == 1 or len(batches) == 1:
+    def _map(self, search: Callable[[list[int]], R], batches: list[list[int]], workers: int) -> Iterator[R]:
+        if workers == 1 or len(batches) == 1:
             yield from map(search, batches)
             return
+        threads = torch.get_num_threads()
 
         def alone(rows: list[int]) -> R:
             torch.set_num_threads(1)  # of this thread, and of those begun from now on
             return search(rows)
 
         try:
-            yield from ahead(alone, batches, workers=threads)
+            yield from ahead(alone, batches, workers=workers)
         finally:
             torch.set_num_threads(threads)
 

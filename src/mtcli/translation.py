@@ -143,7 +143,7 @@ class LineTranslator(ABC):
                     return list(self._candidates(read, ids, rows, options, first))
 
                 batches = list(self._batches(read, ids, options))
-                for rows, several in zip(batches, self._map(search, batches), strict=True):
+                for rows, several in zip(batches, self._map(search, batches, self.workers(options)), strict=True):
                     for row, best in zip(rows, several, strict=True):
                         found[row] = Translation(window[row], best)
                         bar.update()
@@ -188,18 +188,18 @@ class LineTranslator(ABC):
     def _batches(self, window: Sequence[str], ids: Sequence[Sequence[int]], options: Options) -> Iterator[list[int]]:
         """Rows of like length, longest first, so that too large a batch fails at once; blank lines in none."""
         rows = sorted((r for r, line in enumerate(window) if line.strip()), key=lambda r: -len(ids[r]))
-        share = -(-len(rows) // (2 * self.workers)) if self.workers > 1 else len(rows)  # so that none waits for long
+        workers = self.workers(options)
+        share = -(-len(rows) // (2 * workers)) if workers > 1 else len(rows)  # so that none waits for long
         while rows:
             size = min(share, max(1, self._budget(options) // (len(ids[rows[0]]) + 1)))
             yield rows[:size]
             rows = rows[size:]
 
-    @property
-    def workers(self) -> int:
+    def workers(self, options: Options) -> int:
         """Batches that are searched at a time."""
         return 1
 
-    def _map(self, search: Callable[[list[int]], R], batches: list[list[int]]) -> Iterator[R]:
+    def _map(self, search: Callable[[list[int]], R], batches: list[list[int]], workers: int) -> Iterator[R]:
         """What the search finds for each batch, in their order."""
         return map(search, batches)
 
