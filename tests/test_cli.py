@@ -90,6 +90,10 @@ def test_evaluation_of_a_model_its_files_and_finished_translations_agrees(toy_ru
         (("eval", "--model", "{run}", "--src-file", "two", "--ref-file", "three"), 3, "3"),
         (("eval", "--hyp-file", "two", "--ref-file", "three"), 3, "3"),
         (("eval", "--hyp-file", "two"), 2, "--ref-file"),
+        (("eval", "--hyp-file", "two", "--ref-file", "two", "--compare", "{run}"), 2, "--src-file"),
+        (("eval", "--hyp-file", "two", "--ref-file", "two", "--by-length"), 2, "--src-file"),
+        (("eval", "--hyp-file", "two", "--ref-file", "two", "--compare", "three"), 3, "3"),
+        (("eval", "--hyp-file", "two", "--ref-file", "two", "--compare", "absent"), 3, "absent"),
         (("train", "absent.toml"), 2, "absent.toml"),
         (("train", "--train", "absent.tsv"), 3, "absent.tsv"),
         (("train", "--train", "two", "--preset", "huge"), 2, "tiny, small, base, big"),
@@ -154,3 +158,26 @@ def test_help_of_every_command_shows_its_options(tmp_path: Path) -> None:
         done = mtcli(*command, "--help", cwd=tmp_path)
         assert done.returncode == 0
         assert b"--" in done.stdout
+
+
+def test_two_systems_are_compared(toy_run: Path, tmp_path: Path) -> None:
+    pairs = [json.loads(x)["translation"] for x in (toy_run / "data" / "test.jsonl").read_text().splitlines()]
+    (tmp_path / "src").write_text("".join(p["en"] + "\n" for p in pairs))
+    (tmp_path / "ref").write_text("".join(p["xx"] + "\n" for p in pairs))
+    line = ["eval", "--model", toy_run, "-b", "1", "--bleu", "--chrf", "--compare"]
+    done = mtcli(*line, "ref", "--by-length", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"A is {toy_run}, B is ref" in done.stderr.decode()
+    bleu, signature, chrf, _, sentences, *shown = done.stdout.decode().splitlines()
+    assert bleu.startswith("BLEU = ")
+    assert " in A, 100.0 " in bleu
+    assert "tok:13a" in signature
+    assert chrf.startswith("chrF2 = ")
+    assert sentences == f"Sentences: {len(pairs)} better in B by chrF, 0 worse, 0 the same"
+    assert sum(text.startswith("line ") for text in shown) == min(10, len(pairs))
+    assert any(f"  source     {p['en']}" in shown for p in pairs)
+    assert "; B: BLEU = 100.0 for the " in shown[-1]
+    files = ["eval", "--hyp-file", "src", "--src-file", "src", "--ref-file", "ref", "--compare", "ref", "--json"]
+    found = json.loads(mtcli(*files, cwd=tmp_path).stdout)
+    assert found["differences"][0]["b"]["score"] == pytest.approx(100.0)
+    assert found["better"] == len(pairs)

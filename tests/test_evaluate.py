@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -162,7 +163,7 @@ def test_comparison_shows_the_sentences_that_moved_most():
     assert (first.line, first.b, first.source) == (20, "nothing like it at all", SOURCES[19])
     assert len(found.changes) == 2
     lines = found.to_text().splitlines()
-    assert lines[0].startswith("BLEU: A = ")
+    assert re.fullmatch(r"BLEU = [\d.]+ \(.*\) in A, [\d.]+ \(.*\) in B: [+-][\d.]+, p = 0\.\d+", lines[0])
     assert lines[2] == "Sentences: 7 better in B by chrF, 1 worse, 16 the same"
     assert lines[3].startswith("line 20: ")
     assert f"  reference  {REFERENCE[19]}" in lines

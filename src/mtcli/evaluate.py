@@ -56,8 +56,8 @@ class Difference:
     b: Estimate
 
     def __str__(self) -> str:
-        a, b = (f"{name} = {_number(s.score, (s.mean, s.ci))}" for name, s in (("A", self.a), ("B", self.b)))
-        return f"{self.name}: {a}, {b}, B − A = {self.b.score - self.a.score:+.1f}, p = {self.b.p_value:.3f}"
+        a, b = (_number(s.score, (s.mean, s.ci)) for s in (self.a, self.b))
+        return f"{self.name} = {a} in A, {b} in B: {self.b.score - self.a.score:+.1f}, p = {self.b.p_value:.3f}"
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,9 @@ class LengthBucket:
     label: str
     sentences: int
     score: Score
+
+    def __str__(self) -> str:
+        return f"{self.score} for the {self.sentences} sources of {self.label} words"
 
 
 def score(

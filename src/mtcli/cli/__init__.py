@@ -25,12 +25,12 @@ def main() -> None:
     """Run the command line; the only place that turns an error into a line and an exit code."""
     from mtcli.progress import show_log
 
-    show_log()
     for stream in (sys.stdout, sys.stderr):  # UTF-8 whatever the locale; None where the stream is closed
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
     try:
         try:
+            show_log()
             app()
         finally:
             if sys.stdout is not None:
@@ -84,6 +84,7 @@ def _root(
 app.command()(training.train)
 app.command()(translating.translate)
 app.command("eval")(scoring.evaluate)
+app.command()(scoring.score)
 app.command()(translating.explain)
 app.command()(training.average)
 app.command()(models.export)

@@ -1,8 +1,9 @@
-"""`mtcli eval`."""
+"""`mtcli eval` and `mtcli score`."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -29,12 +30,21 @@ def evaluate(
         list[str] | None, typer.Option(metavar="FILE", help="References; may be given several times.")
     ] = None,
     hyp_file: Annotated[str | None, typer.Option(metavar="FILE", help="Score these translations instead.")] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--compare", metavar="DIR|FILE", help="Another model, or its translations: is the difference significant?"
+        ),
+    ] = None,
     beam_size: BeamOption = None,
     length_penalty: LengthPenaltyOption = None,
+    by_length: Annotated[bool, typer.Option("--by-length", help="BLEU of short and long sources too.")] = False,
     confidence: Annotated[bool, typer.Option("--confidence", help="95% intervals by bootstrap.")] = False,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
     tokenize: Annotated[str | None, typer.Option(help="sacrebleu's tokenizer for BLEU; 13a unless given.")] = None,
-    json_: Annotated[bool, typer.Option("--json", help="sacrebleu's own JSON.")] = False,
+    json_: Annotated[
+        bool, typer.Option("--json", help="For programs: sacrebleu's own form, without --compare.")
+    ] = False,
     replace: ReplaceOption = False,
     engine: EngineOption = None,
     device: DeviceOption = "auto",
@@ -48,37 +58,53 @@ def evaluate(
         raise UsageError("give the references with --ref-file")
     if ref_file and not (src_file or hyp_file):
         raise UsageError("give --src-file to translate, or --hyp-file to score")
+    other = Path(against) if against and Path(against).is_dir() else None
+    if ref_file and not src_file and (other or by_length):
+        raise UsageError(
+            f"{'--by-length' if by_length else f'--compare {against}'}: needs the sources; give --src-file"
+        )
+    if by_length and json_:
+        raise UsageError("--by-length: not with --json")
 
     from mtcli.streams import lines_of, quiet_pipe
 
     quiet_pipe()
-    sources: list[str] = []
-    translate = None if hyp_file else _translator(model, device, engine, beam_size, length_penalty)
+    translate, translate_too = (
+        _translator(folder, device, engine, beam_size, length_penalty) if folder else None
+        for folder in (None if hyp_file else model, other)
+    )
+    sources: list[str] | None = None
     if ref_file:
         references = [list(lines_of(path, replace=replace)) for path in ref_file]
         if src_file:
             sources = list(lines_of(src_file, replace=replace))
+            if len(sources) != len(references[0]):
+                raise DataError(f"{src_file} has {len(sources)} lines, {ref_file[0]} {len(references[0])}")
     else:
         from mtcli.prepare import read_split
 
         pairs = read_split(model, split)
         sources, references = [s for s, _ in pairs], [[t for _, t in pairs]]
-    if translate is None:
-        hypotheses = list(lines_of(hyp_file or "-", replace=replace))
+
+    def translations(translate: Callable[[list[str]], list[str]] | None, path: str | None) -> list[str]:
+        return translate(sources or []) if translate else list(lines_of(path or "-", replace=replace))
+
+    hypotheses = translations(translate, hyp_file)
+    systems = [hypotheses]
+    metrics: Any = [name for name, on in (("bleu", bleu), ("chrf", chrf), ("ter", ter)) if on] or ["bleu"]
+    how: Any = {"lowercase": lowercase, "tokenize": tokenize}
+    if against:
+        systems.append(translations(translate_too, against))
+        compared = evaluate.compare(hypotheses, systems[1], references, sources, metrics=metrics, **how)
+        print(f"A is {hyp_file or model}, B is {against}", file=sys.stderr)
+        print(compared.to_json() if json_ else compared.to_text())
     else:
-        if len(sources) != len(references[0]):
-            raise DataError(f"{src_file} has {len(sources)} lines, {(ref_file or ['?'])[0]} {len(references[0])}")
-        hypotheses = translate(sources)
-    wanted = [name for name, on in (("bleu", bleu), ("chrf", chrf), ("ter", ter)) if on] or ["bleu"]
-    found = evaluate.score(
-        hypotheses,
-        references,
-        metrics=wanted,  # type: ignore[arg-type]
-        lowercase=lowercase,
-        tokenize=tokenize,
-        confidence=confidence,
-    )
-    print(evaluate.to_json(found) if json_ else evaluate.to_text(found))
+        scores = evaluate.score(hypotheses, references, metrics=metrics, confidence=confidence, **how)
+        print(evaluate.to_json(scores) if json_ else evaluate.to_text(scores))
+    if by_length:
+        buckets = [evaluate.by_source_length(sources or [], system, references, **how) for system in systems]
+        for same in zip(*buckets, strict=True):
+            print(*same, sep="; B: ")
 
 
 def _translator(
@@ -95,3 +121,28 @@ def _translator(
     if length_penalty is not None:
         options = with_changes(options, length_penalty=length_penalty)
     return lambda sources: [t.text for t in translator.translate(sources, options, total=len(sources))]
+
+
+def score(
+    src_file: Annotated[Path, typer.Option(metavar="FILE", help="Sources.")],
+    tgt_file: Annotated[Path, typer.Option(metavar="FILE", help="The translation of each.")],
+    model: ModelOption = LATEST,
+    replace: ReplaceOption = False,
+    device: DeviceOption = "auto",
+) -> None:
+    """How likely the model finds given translations: log P(y | x) in nats, a tab, and its mean a piece. Line by line.
+
+    A pair with a blank side gives a blank line.
+    """
+    from mtcli.corpus import Counts, two_files
+    from mtcli.distributed import pick_device
+    from mtcli.likelihood import likelihoods
+    from mtcli.streams import quiet_pipe, say
+    from mtcli.translate import Translator
+
+    quiet_pipe()
+    translator, _ = Translator.load(model, pick_device(device))
+    counts = Counts()
+    for found in likelihoods(translator, two_files(src_file, tgt_file, replace, counts)):
+        print(f"{found.log_prob:.4f}\t{found.mean:.4f}" if found else "")
+    say(counts)

@@ -1,0 +1,75 @@
+import math
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+from test_cli import mtcli
+from toy import PAIRS, save_toy, toy
+
+from mtcli import likelihood
+from mtcli.batching import Batch
+from mtcli.errors import DataError
+from mtcli.likelihood import likelihoods
+from mtcli.loss import reference_loss
+from mtcli.tokenizer import PAD
+from mtcli.translate import Options
+
+
+@pytest.mark.parametrize("options", [Options(beam_size=1), Options(beam_size=3, n_best=3)])
+def test_it_is_the_decoders_own(options: Options) -> None:
+    lines = [src for src, _ in PAIRS[::9]]
+    found = list(toy().translate(lines, options))
+    every = [(t.source, c) for t in found for c in t.candidates if c.text]
+    every = [(source, c) for source, c in every if c.log_prob > -5]  # an unlikely one may be spelt in other pieces
+    scored = list(likelihoods(toy(), [(source, candidate.text) for source, candidate in every]))
+    assert [s.log_prob for s in scored if s] == pytest.approx([c.log_prob for _, c in every], abs=1e-4)
+    assert len(every) >= len(lines)
+
+
+def test_it_is_the_loss_of_training() -> None:
+    pairs = PAIRS[:40]
+    encode_src, encode_tgt = toy().tokenizer.encode_src, toy().tokenizer.encode_tgt
+    batch = Batch.of(encode_src([s for s, _ in pairs]), encode_tgt([t for _, t in pairs]))
+    with torch.no_grad():
+        real = batch.tgt_out != PAD
+        _, nll = reference_loss(toy().model(batch.src, batch.tgt_in)[real], batch.tgt_out[real], smoothing=0.1)
+    found = [one for one in likelihoods(toy(), pairs) if one]
+    assert -sum(one.log_prob for one in found) == pytest.approx(float(nll), rel=1e-5)
+    assert sum(one.pieces for one in found) == batch.tokens
+    assert found[0].mean == found[0].log_prob / found[0].pieces
+
+
+def test_company_windows_and_batches_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = [*PAIRS[:9], ("one", PAIRS[3][1] * 4), ("", "uno"), ("one", " \t"), ("", ""), *PAIRS[9:14]]
+    together = list(likelihoods(toy(), pairs))
+    assert [one is None for one in together] == [not (a.strip() and b.strip()) for a, b in pairs]
+    monkeypatch.setattr(likelihood, "WINDOW", 4)
+    monkeypatch.setattr(likelihood, "BATCH_TOKENS", {"cpu": 20})
+    monkeypatch.setattr(likelihood, "CHUNK", 3)
+    for one, again in zip(together, likelihoods(toy(), pairs), strict=True):
+        assert (one is None) == (again is None)
+        assert not one or not again or one.log_prob == pytest.approx(again.log_prob, abs=1e-4)
+    endless = (("one", "uno") for _ in iter(int, 1))
+    assert len(list(islice(likelihoods(toy(), endless), 10))) == 10
+
+
+def test_a_side_that_is_far_too_long_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(likelihood, "LONGEST", 10)
+    with pytest.raises(DataError, match="pair 2 has a side of"):
+        list(likelihoods(toy(), [("one", "uno"), ("one", "uno rojo " * 20)]))
+
+
+def test_the_command_writes_a_line_for_each_pair(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    save_toy(tmp_path / "run", translator := toy())
+    (tmp_path / "src").write_text("one red dog.\n\nbig cat sees.\n")
+    (tmp_path / "tgt").write_text("uno rojo perro.\nuno\nuno uno uno.\n")
+    done = mtcli("score", "--model", "run", "--src-file", "src", "--tgt-file", "tgt", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    first, blank, last, end = done.stdout.decode().split("\n")
+    assert (blank, end) == ("", "")
+    expected = next(likelihoods(translator, [("one red dog.", "uno rojo perro.")]))
+    assert expected
+    assert [float(x) for x in first.split("\t")] == pytest.approx([expected.log_prob, expected.mean], abs=1e-4)
+    assert float(first.split("\t")[0]) > math.log(0.5) > float(last.split("\t")[0])
