@@ -12,7 +12,7 @@ from mtcli.config import Config, ModelConfig, TokenizerConfig
 from mtcli.decode import length_penalty
 from mtcli.engine import Engine, load
 from mtcli.errors import ModelError, UsageError
-from mtcli.export import export, obstacles
+from mtcli.export import TARGETS, export, obstacles
 from mtcli.translate import Translator
 from mtcli.translation import Options
 
@@ -148,7 +148,26 @@ def test_an_export_takes_the_place_of_an_earlier_one_only(run: Path, tmp_path: P
     for quantization in (None, "int16"):
         export(run, "ctranslate2", tmp_path / "out", quantization)
         assert json.loads((tmp_path / "out" / "mtcli.json").read_text())["quantization"] == quantization
+    (tmp_path / "out" / "mtcli.json").write_text("damaged")
+    export(run, "huggingface", tmp_path / "out")
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match=r"holds notes\.txt"):
+        export(run, "ctranslate2", tmp_path / "out")
+    assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["mine", "out"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_sentences_beyond_the_targets_positions_are_not_compared(target: str, tmp_path: Path) -> None:
+    if target == "huggingface":
+        pytest.importorskip("transformers")
+    run = save_run(tmp_path / "run", toy())
+    test = run / "data" / "test.jsonl"
+    lines = [json.dumps({"translation": {"en": "日" * n, "es": "x"}}) for n in (160, 400)]  # three pieces a character
+    test.write_text("\n".join([*test.read_text().splitlines(), *lines]) + "\n")
+    found = export(run, target, tmp_path / "out")
+    assert found is not None
+    assert found.sentences == 73
 
 
 def test_the_command_prints_how_far_both_agree(
@@ -183,8 +202,9 @@ def test_what_the_engine_cannot_do_is_refused_by_name(run: Path, exported: Path)
         (Options(no_repeat_ngram=3), "--no-repeat-ngram"),
         (Options(top_k=3), "--top-k"),
     ):
-        with pytest.raises(UsageError, match=name):
-            list(engine.translate(["one"], options))
+        for line in ("one", ""):
+            with pytest.raises(UsageError, match=name):
+                list(engine.translate([line], options))
     with pytest.raises(UsageError, match="--device mps"):
         load(exported, "mps")
     with pytest.raises(UsageError, match="choose from torch, ctranslate2"):
@@ -218,7 +238,9 @@ def test_a_damaged_export_is_named(exported: Path, tmp_path: Path, file: str) ->
     for path in exported.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     content = (tmp_path / file).read_bytes()
-    for damaged in (content[: len(content) // 2], b"{}", None):
+    flipped = bytearray(content)
+    flipped[-9] ^= 1
+    for damaged in (content[: len(content) // 2], b"{}", None, *([bytes(flipped)] if file != "mtcli.json" else [])):
         if damaged is None:
             (tmp_path / file).unlink()
         else:

@@ -12,9 +12,10 @@ CTranslate2's beam search grows the same hypotheses as `decode.beam_search`, and
 The best translation is then the same. Of several that end in the last step it may keep others behind the best.
 """
 
+import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,12 @@ from typing import Any
 from mtcli.config import DecodeConfig
 from mtcli.errors import ModelError, UsageError
 from mtcli.tokenizer import EOS, Tokenizer
-from mtcli.translation import Candidate, LineTranslator, Options
+from mtcli.translation import Candidate, LineTranslator, Options, Translation
 
 PROVENANCE = "mtcli.json"
 """The file of an exported folder that says what it is and which model it was made from."""
 
-FORMAT = 1
+FORMAT = 2
 """Version of the exported folder; another one is refused."""
 
 BATCH_TOKENS = 2048
@@ -63,12 +64,11 @@ class Engine(LineTranslator):
         try:
             model, self.max_positions = about["model"], int(about["max_positions"])
             self.defaults = Options.of(DecodeConfig.model_validate(model["decode"]))
-            longest, digest = int(model["longest_src"]), str(model["tokenizer"])
-        except (KeyError, TypeError, ValueError) as error:
+            longest, files = int(model["longest_src"]), about["files"].items()
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ModelError(f"{folder / PROVENANCE}: damaged ({error}); export the model again") from None
+        _verify(folder, files)
         super().__init__(Tokenizer.load(folder / "tokenizer.json"), longest)
-        if self.tokenizer.digest() != digest:
-            raise ModelError(f"{folder}: tokenizer.json is not the one this model was exported with; export it again")
         self._tgt_ids = {piece: i for i, piece in enumerate(self.tokenizer.tgt_vocabulary)}
         self._forbidden = {self.tokenizer.tgt_vocabulary[i] for i in self.tokenizer.forbidden}
         self._end = self.tokenizer.tgt_vocabulary[EOS]
@@ -81,8 +81,16 @@ class Engine(LineTranslator):
         except (RuntimeError, ValueError) as error:
             raise ModelError(f"{folder}: CTranslate2 cannot use it ({error}); export the model again") from None
 
+    def translate(self, lines: Iterable[str], options: Options, **how: Any) -> Iterator[Translation]:
+        """See `LineTranslator.translate`.
+
+        Raises:
+            UsageError: An option that this engine does not take.
+        """
+        _refuse(options)
+        return super().translate(lines, options, **how)
+
     def _budget(self, options: Options) -> int:
-        refuse(options)
         return BATCH_TOKENS * 16  # CTranslate2 sorts and cuts this into batches for its workers
 
     def _candidates(
@@ -151,16 +159,29 @@ def _exponent(options: Options) -> float:
     return max(options.length_penalty, NEARLY_ZERO) if options.beam_size > 1 else 0.0
 
 
-def refuse(options: Options) -> None:
-    """Refuse what this engine cannot do.
-
-    Raises:
-        UsageError: Names the option.
-    """
+def _refuse(options: Options) -> None:
+    """Refuse what this engine cannot do."""
     for field in fields(options):
         if field.name not in SUPPORTED and getattr(options, field.name) != field.default:
             name = field.name.replace("_", "-")
             raise UsageError(f"--{name}: not with the ctranslate2 engine; use the run itself, with --engine torch")
+
+
+def sha256(path: Path) -> str:
+    """The checksum of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _verify(folder: Path, files: Iterable[tuple[str, str]]) -> None:
+    """Make sure that an exported folder holds what was exported."""
+    for name, digest in files:
+        try:
+            found = sha256(folder / name)
+        except (OSError, ValueError) as error:
+            raise ModelError(f"{folder / name}: cannot be read ({error}); export the model again") from None
+        if found != digest:
+            raise ModelError(f"{folder / name}: is not what was exported: damaged; export the model again")
 
 
 def provenance(folder: Path) -> dict[str, Any] | None:

@@ -9,13 +9,17 @@ import logging
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from mtcli.checkpoint import load_model, storage_errors
 from mtcli.config import Config, TokenizerConfig
-from mtcli.engine import FORMAT, PROVENANCE, Engine, provenance
+from mtcli.engine import FORMAT, PROVENANCE, Engine, sha256
 from mtcli.errors import DataError, UsageError
+from mtcli.export import ctranslate2, huggingface
+from mtcli.prepare import read_split
+from mtcli.tokenizer import Tokenizer
+from mtcli.translate import Translator
 from mtcli.translation import LineTranslator, Options
 
 log = logging.getLogger(__name__)
@@ -25,11 +29,14 @@ TARGETS = ("ctranslate2", "huggingface")
 SENTENCES = 500
 """Of the run's test (or validation) split that are translated twice, to compare."""
 
-CHARACTERS = 500
-"""Longest of them, which every target can read."""
+PIECES = 500
+"""Longest of them, where the target has positions for as many."""
 
 SHOWN = 20
 """Differences that `parity.json` lists."""
+
+WRITTEN = {PROVENANCE, "parity.json", *ctranslate2.FILES, *huggingface.FILES}
+"""What an exported folder can hold, and all that an export in its place may delete."""
 
 
 def obstacles(config: Config, target: str) -> list[str]:
@@ -127,18 +134,13 @@ def export(model: Path, target: str, out: Path, quantization: str | None = None)
         ModelError: There is no usable model.
         StorageError: It cannot be written.
     """
-    from mtcli.checkpoint import checksum, load_model, parameters, storage_errors
-    from mtcli.export import ctranslate2, huggingface
-    from mtcli.translate import Translator
-
     if target not in TARGETS:
         raise UsageError(f"--to {target}: choose from {', '.join(TARGETS)}")
     if quantization is not None and (target != "ctranslate2" or quantization not in ctranslate2.QUANTIZATIONS):
         raise UsageError(
             f"--quantization {quantization}: choose from {', '.join(ctranslate2.QUANTIZATIONS)}, with --to ctranslate2"
         )
-    if out.exists() and provenance(out) is None and any(out.iterdir() if out.is_dir() else [out]):
-        raise UsageError(f"{out}: is there already and holds no exported model; choose another --output")
+    _check_replaceable(out)
     weights, info, tokenizer = load_model(model)
     config = Config(model=info.model, tokenizer=TokenizerConfig(joint=info.joint))
     if found := obstacles(config, target):
@@ -148,8 +150,6 @@ def export(model: Path, target: str, out: Path, quantization: str | None = None)
         "to": target,
         "quantization": quantization,
         "max_positions": (ctranslate2 if target == "ctranslate2" else huggingface).MAX_POSITIONS,
-        "mtcli": version("mtcli"),
-        "weights": checksum(parameters(weights), info.model_dump(mode="json")),
         "model": info.model_dump(mode="json"),
     }
     aside = out.with_name(f".tmp-{out.name}")
@@ -163,10 +163,18 @@ def export(model: Path, target: str, out: Path, quantization: str | None = None)
                 tokenizer.save(aside / "tokenizer.json")
             else:
                 huggingface.convert(weights, info, tokenizer, aside)
+            about["files"] = {path.name: sha256(path) for path in sorted(aside.iterdir())}
             _write(aside / PROVENANCE, about)
             ours, options = Translator(weights, tokenizer, info.longest_src), Options.of(info.decode)
-            if not (sources := _sentences(model)):
-                log.warning("not compared with our decoder: no test or valid split beside %s", model)
+            most = min(
+                PIECES, about["max_positions"] - 2 - max(0, options.max_extra)
+            )  # of a translation: <s>, </s> too
+            if not (sources := _sentences(model, tokenizer, most)):
+                log.warning(
+                    "not compared with our decoder: no test or valid sentence of at most %d pieces beside %s",
+                    most,
+                    model,
+                )
             elif target == "ctranslate2":
                 compared = parity(ours, Engine(aside, "cpu"), sources, options)
             else:
@@ -185,16 +193,25 @@ def export(model: Path, target: str, out: Path, quantization: str | None = None)
     return compared
 
 
-def _sentences(model: Path) -> list[str]:
-    """Real sentences to compare on: those beside a run or one of its checkpoints."""
-    from mtcli.prepare import read_split
+def _check_replaceable(out: Path) -> None:
+    """Refuse to replace anything but an earlier export, whole or damaged."""
+    found = {p.name for p in out.iterdir()} if out.is_dir() else {out.name} if out.exists() else set()
+    if found and PROVENANCE not in found:
+        raise UsageError(f"{out}: is there already and holds no exported model; choose another --output")
+    if stranger := min(found - WRITTEN, default=None):
+        raise UsageError(f"{out}: holds {stranger}, which is no part of an exported model; choose another --output")
 
+
+def _sentences(model: Path, tokenizer: Tokenizer, most: int) -> list[str]:
+    """Real sentences of at most so many pieces to compare on: those beside a run or one of its checkpoints."""
     for run in (model, model.parent.parent):
         for split in ("test", "valid"):
             try:
-                return [src for src, _ in read_split(run, split) if len(src) <= CHARACTERS][:SENTENCES]
+                sources = [src for src, _ in read_split(run, split)]
             except DataError:
                 continue
+            lengths = map(len, tokenizer.encode_src(sources))
+            return [src for src, n in zip(sources, lengths, strict=True) if n <= most][:SENTENCES]
     return []
 
 

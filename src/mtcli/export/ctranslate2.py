@@ -14,6 +14,12 @@ from mtcli.tokenizer import BOS, EOS, PAD, Tokenizer
 
 QUANTIZATIONS = ("int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16", "float32")
 
+FILES = (
+    "config.json", "model.bin", "shared_vocabulary.json", "source_vocabulary.json", "target_vocabulary.json",
+    "tokenizer.json",
+)  # fmt: skip
+"""What a folder for it can hold."""
+
 MAX_POSITIONS = 2048
 """Positions written out, for source and target each, since CTranslate2 itself knows another order of sinusoids only.
 They suffice for `translation.LONGEST` pieces and some more."""

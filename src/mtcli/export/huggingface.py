@@ -18,6 +18,11 @@ from mtcli.model import MultiHeadAttention, Residual, Transformer
 from mtcli.tokenizer import BOS, EOS, PAD, SPECIALS, Tokenizer
 from mtcli.translation import Candidate, LineTranslator, Options
 
+FILES = (
+    "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+)  # fmt: skip
+"""What a folder for it holds."""
+
 MAX_POSITIONS = 1024
 
 
