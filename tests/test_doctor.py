@@ -1,3 +1,4 @@
+import errno
 import gzip
 import json
 import subprocess
@@ -340,9 +341,24 @@ def test_output_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.
     assert [p.name for p in tmp_path.iterdir()] == ["in.tsv"]
 
 
+def test_both_sides_appear_or_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs, synced = Corpus([str(write(tmp_path / "in.tsv", GOOD))], "en", "de"), list[int]()
+
+    def fsync(descriptor: int) -> None:
+        synced.append(descriptor)
+        if len(synced) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fsync)
+    with pytest.raises(OSError, match="No space left"):
+        clean(pairs, tmp_path / "o")
+    assert [p.name for p in tmp_path.iterdir()] == ["in.tsv"]
+
+
 def test_a_file_that_changes_meanwhile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "in.tsv", GOOD)
-    for now, words in ((GOOD * 2, "grew"), (GOOD[:5], "shrank"), ([("no tab", "")], "changed")):
+    other = [("Another sentence.", "Ein anderer Satz."), *GOOD[1:]]
+    for now, words in ((GOOD * 2, "grew"), (GOOD[:5], "shrank"), ([("no tab", "")], "changed"), (other, "changed")):
         write(path, GOOD)
 
         def surveyed(pairs: Corpus, now: list[tuple[str, str]] = now) -> object:

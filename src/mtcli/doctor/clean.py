@@ -6,7 +6,7 @@ import gzip
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from io import TextIOWrapper
@@ -50,10 +50,10 @@ def clean(pairs: Corpus, output: Path, rejected: Path | None = None) -> Cleaned:
             raise UsageError(f"{file}: would overwrite what is read; give another name")
     if rejected in files:
         raise UsageError(f"{rejected}: named for both what is kept and what is left out; give two names")
+    before = _states(inputs)
     found, table, done = survey(pairs).found, rules(), Cleaned()
-    with ExitStack() as stack:
-        outputs = [stack.enter_context(_written(file)) for file in files]
-        aside = stack.enter_context(_written(rejected)) if rejected else None
+    with _written([*files, *([rejected] if rejected else [])]) as streams:
+        outputs, aside = streams[: len(files)], streams[-1] if rejected else None
         for path, number, record in pairs.records("writing"):
             if done.read == len(found):
                 raise DataError(f"{path}: grew while it was read; run the same command again")
@@ -74,6 +74,9 @@ def clean(pairs: Corpus, output: Path, rejected: Path | None = None) -> Cleaned:
                 aside.write(_json({"reason": reason, "where": pairs.place(path, number), **row}))
         if done.read < len(found):
             raise DataError(f"{', '.join(pairs.paths)}: shrank while it was read; run the same command again")
+        for file, state in _states(inputs).items():
+            if state != before[file]:
+                raise DataError(f"{file}: changed while it was read; run the same command again")
     return done
 
 
@@ -82,6 +85,12 @@ def to_text(done: Cleaned) -> str:
     lines = [f"{done.read:,} pairs read", f"{done.kept:,} kept ({done.tidied:,} with white space tidied)"]
     lines += [f"{done.removed.total():,} removed"]
     return "\n".join(lines + [f"  {n:,} {reason}" for reason, n in done.removed.most_common()])
+
+
+def _states(files: Iterable[Path]) -> dict[Path, tuple[int, int] | None]:
+    """Size and time of change of each file; None: it is gone."""
+    found = {file: file.stat() if file.exists() else None for file in files}
+    return {file: stat and (stat.st_size, stat.st_mtime_ns) for file, stat in found.items()}
 
 
 def _output_files(output: Path, src: str, tgt: str) -> list[Path]:
@@ -108,23 +117,35 @@ def _json(row: object) -> str:
 
 
 @contextmanager
-def _written(path: Path) -> Iterator[TextIO]:
-    """A text file that appears, whole and under its name, when the block ends without an error.
+def _written(paths: Sequence[Path]) -> Iterator[list[TextIO]]:
+    """Text files that appear under their names when all are whole: none does if the block or a disk fails.
 
     A byte that is no text becomes a JSON escape; only the file of rejected pairs has any.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    asides = [path.with_name(f".{path.name}.{os.getpid()}") for path in paths]
     try:
-        with aside.open("wb") as raw:
-            stream = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.suffix == ".gz" else raw
-            with TextIOWrapper(stream, "utf-8", "backslashreplace", newline="\n", write_through=False) as text:
-                yield text
-                text.flush()
-                if stream is not raw:
-                    stream.close()
-                raw.flush()
-                os.fsync(raw.fileno())
-        aside.replace(path)
+        with ExitStack() as stack:
+            yield [
+                stack.enter_context(_stream(aside, gzipped=path.suffix == ".gz"))
+                for aside, path in zip(asides, paths, strict=True)
+            ]
+        for aside, path in zip(asides, paths, strict=True):
+            aside.replace(path)
     finally:
-        aside.unlink(missing_ok=True)
+        for aside in asides:
+            aside.unlink(missing_ok=True)
+
+
+@contextmanager
+def _stream(path: Path, *, gzipped: bool) -> Iterator[TextIO]:
+    """A text file that is on the disk when the block ends without an error."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as raw:
+        stream = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if gzipped else raw
+        with TextIOWrapper(stream, "utf-8", "backslashreplace", newline="\n", write_through=False) as text:
+            yield text
+            text.flush()
+            if stream is not raw:
+                stream.close()
+            raw.flush()
+            os.fsync(raw.fileno())
