@@ -1,6 +1,6 @@
 """The failures a user can meet. Each is one line (what, where, what to do) and has its exit code.
 
-Nothing below the command line exits or prints an error: it raises one of these, and `cli.py` turns it into a
+Nothing below the command line exits or prints an error: it raises one of these, and `cli/` turns it into a
 line on stderr and the process's exit code. The codes are part of the command-line contract.
 """
 

@@ -149,7 +149,7 @@ def read_split(run: Path, name: str, *, missing_ok: bool = False) -> list[Pair]:
 def _make(config: Config, run: Path, info_path: Path, init: Tokenizer | None, weights: str | None) -> None:
     data, folder = config.data, info_path.parent
     sources = [corpus.parse_source(spec) for spec in data.train]
-    # The files as they are now: changing one while it is read is then noticed at the next start.
+    # The files as they are now, so that changing one while it is read is noticed.
     inputs = _inputs(config)
     built_in = demo.generate() if not data.train else None
     held: dict[str, list[Pair]] = {"valid": [], "test": []}

@@ -23,7 +23,7 @@ def translate_file(
     *,
     replace: bool,
 ) -> None:
-    """Translate a file as one worker would: the same windows, so the same batches.
+    """Translate a file as one worker would: the same windows, so with as many threads the same batches.
 
     Args:
         translator: This worker's.

@@ -214,7 +214,7 @@ def survey(pairs: Corpus, model: Path | None = None) -> Survey:
 
 
 def _key(src: str) -> int:
-    """64 bits, equal for sources that count as the same; collisions are one in millions at ten million pairs."""
+    """64 bits, equal for sources that count as the same; one collision among ten million is 3 in a million likely."""
     return hash(corpus.source_key(src))
 
 
