@@ -64,16 +64,25 @@ def _fail(message: str, code: int, error: BaseException) -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
+        import platform
+        from importlib.metadata import version
+
         from mtcli import __version__
 
-        print(f"mtcli {__version__}")
+        print(f"mtcli {__version__}\nPython {platform.python_version()}\nPyTorch {version('torch')}", flush=True)
+        from mtcli.distributed import describe, pick_device  # takes a second, which the lines above need not wait for
+
+        print(f"device {describe(pick_device())}")
         raise typer.Exit
 
 
 @app.callback()
 def _root(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Of mtcli, Python, PyTorch; and the device."),
+    ] = False,
 ) -> None:
     from mtcli import torchrun
 
@@ -88,6 +97,7 @@ app.command()(scoring.score)
 app.command()(translating.explain)
 app.command()(training.average)
 app.command()(models.export)
+app.command()(models.info)
 app.command()(serving.serve)
 app.add_typer(text.tokenizer_app, name="tokenizer")
 app.add_typer(text.data_app, name="data")

@@ -1,4 +1,4 @@
-"""`mtcli export`."""
+"""`mtcli export` and `mtcli info`."""
 
 import sys
 from pathlib import Path
@@ -35,3 +35,15 @@ def export(
             print(f"    exported  {shown.exported_score:.4f} {shown.exported}", file=sys.stderr)
         if found.differences:
             print(f"every difference is in {out / 'parity.json'}", file=sys.stderr)
+
+
+def info(
+    folder: Annotated[
+        Path, typer.Argument(metavar="[DIR]", help="A run, a checkpoint or an exported model; the last run trained.")
+    ] = LATEST,
+) -> None:
+    """Sum up a run or a model: languages, shape, data, progress, best score, checkpoints. Changes nothing."""
+    from mtcli.info import summary
+    from mtcli.plan import table
+
+    print(table(summary(folder)))

@@ -1,0 +1,149 @@
+"""What a folder holds, in a few lines: a run, one of its checkpoints, an averaged model or an exported one.
+
+Nothing is computed and no weight is loaded; a checkpoint is whole if it agrees with its manifest.
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mtcli import checkpoint
+from mtcli.config import load as load_config
+from mtcli.engine import provenance
+from mtcli.errors import ModelError
+from mtcli.plan import counted, size
+from mtcli.progress import clock
+
+Json = dict[str, Any]
+Row = tuple[str, str]
+
+
+def summary(folder: Path) -> list[Row]:
+    """What there is to say of a folder, as pairs of a heading and a text.
+
+    Raises:
+        ModelError: It holds nothing of mtcli's, or its model file is damaged.
+        UsageError: Its `config.toml` cannot be read.
+    """
+    if (exported := provenance(folder)) is not None:
+        return list(_exported(folder, exported))
+    if (folder / "metrics.jsonl").exists() or (folder / "config.toml").exists():
+        return list(_run(folder))
+    if (folder / "model.safetensors").exists():
+        return list(_model(folder))
+    raise ModelError(f"{folder}: no run and no model here; train one with `mtcli train`, or name its folder")
+
+
+def _run(run: Path) -> Iterator[Row]:
+    config = load_config(run / "config.toml")
+    events, damaged = _events(run / "metrics.jsonl")
+    last = {event["event"]: event for event in events}  # of each kind
+    step = max((event["step"] for event in events), default=0)
+    end = last.get("end") if last.get("end", {}).get("step") == step else None
+    yield (
+        "run",
+        f"{run}: " + (f"finished at step {step:,} ({end['reason']})" if end else f"at step {step:,}, unfinished"),
+    )
+    model = run / "model.safetensors"
+    if model.exists():
+        yield from _shape(model)
+    else:
+        yield "model", "none yet: the first validation writes it"
+    if "data" in last:
+        yield "data", f"{', '.join(config.data.train) or 'the built-in demo'}: {counted(last['data'])}"
+    used = max((event["seconds"] for event in events if "seconds" in event), default=0.0)
+    limits = [f"{config.train.max_steps:,} steps"] if config.train.max_steps else []
+    limits += [clock(config.train.time)] if config.train.time else []
+    yield "used", f"{step:,} steps and {clock(used)}" + (f" of {' and '.join(limits)}" if limits else "")
+    validated = [e for e in events if e["event"] == "valid" or (e["event"] == "average" and e.get("kept"))]
+    if validated:
+        best = max(validated, key=lambda e: (e["bleu"], -e["loss"]))
+        figures = f"BLEU {best['bleu']:.1f}, chrF {best['chrf']:.1f}, loss {best['loss']:.3f} nats a piece"
+        yield "best", f"{figures} (validation, greedy), step {best['step']:,}"
+    yield from _checkpoints(run / "checkpoints")
+    if damaged:
+        yield "damaged", f"{damaged} line{'s' * (damaged > 1)} of metrics.jsonl"
+    yield from _end(run, ready=model.exists())
+
+
+def _model(folder: Path) -> Iterator[Row]:
+    kind = "checkpoint" if (folder / "manifest.json").exists() else "model"
+    problem = checkpoint.verify(folder) if kind == "checkpoint" else None
+    yield kind, f"{folder}" + (f": damaged ({problem})" if problem else "")
+    yield from _shape(folder / "model.safetensors")
+    yield from _end(folder, ready=not problem)
+
+
+def _exported(folder: Path, about: Json) -> Iterator[Row]:
+    precision = about.get("quantization") or "float32"
+    yield "exported", f"{folder}: to {about.get('to')} in {precision}, by mtcli {about.get('mtcli')}"
+    yield from _facts(about.get("model"), folder)
+    try:
+        parity = json.loads((folder / "parity.json").read_bytes())
+        yield "parity", f"{parity['equal']} of {parity['sentences']} translations equal to those of the run"
+    except (OSError, ValueError, KeyError, TypeError):
+        yield "parity", "not compared with the run it is from"
+    yield from _end(folder, ready=about.get("to") == "ctranslate2")
+
+
+def _shape(path: Path) -> Iterator[Row]:
+    """The model of a safetensors file, from its header."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="np") as file:
+            about = json.loads((file.metadata() or {})["mtcli"])["info"]
+            shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118 - no mapping
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"{path}: not a model of mtcli, or damaged ({error}); use a checkpoint instead") from None
+    yield from _facts(about, path, sum(map(math.prod, shapes)))
+
+
+def _facts(about: Any, where: Path, parameters: int | None = None) -> Iterator[Row]:
+    try:
+        info = checkpoint.ModelInfo.model_validate(about)
+    except ValueError:
+        raise ModelError(f"{where}: not a model of this version of mtcli") from None
+    model = info.model
+    yield "languages", f"{info.src} → {info.tgt}"
+    yield (
+        "model",
+        f"{model.num_encoder_layers} + {model.num_decoder_layers} layers, d_model {model.d_model}, d_ff {model.d_ff}, "
+        f"{model.num_heads} heads, {model.norm}-norm, {model.positions} positions"
+        + (f"; {parameters:,} parameters" if parameters else ""),
+    )
+    shared = f"{info.tgt_vocab:,} pieces for both sides"
+    yield "vocabulary", shared if info.joint else f"{info.src_vocab:,} source and {info.tgt_vocab:,} target pieces"
+    steps = ", ".join(f"{step:,}" for step in info.averaged)
+    yield "weights", f"the mean of the checkpoints of steps {steps}" if steps else f"of step {info.step:,}"
+
+
+def _checkpoints(folder: Path) -> Iterator[Row]:
+    problems = {checkpoint.step_of(path): checkpoint.verify(path) for path in checkpoint.steps(folder)}
+    whole = ", ".join(f"{step:,}" for step, problem in problems.items() if not problem)
+    yield "checkpoints", f"whole: {whole}" if whole else "none that is whole"
+    for step, problem in problems.items():
+        if problem:
+            yield "damaged", f"the checkpoint of step {step:,}: {problem}"
+
+
+def _end(folder: Path, *, ready: bool) -> Iterator[Row]:
+    total = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    yield "on disk", size(total)
+    if ready:
+        yield "translate", f'mtcli translate --model {folder} "…"'
+
+
+def _events(path: Path) -> tuple[list[Json], int]:
+    """The events of `metrics.jsonl`, and how many of its lines are none."""
+    events, damaged = list[Json](), 0
+    for line in path.read_bytes().splitlines() if path.exists() else ():
+        try:
+            event = json.loads(line)
+            event["event"], int(event["step"])
+            events.append(event)
+        except (ValueError, KeyError, TypeError):
+            damaged += 1
+    return events, damaged
