@@ -1,11 +1,14 @@
 import json
 import os
+import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from conftest import toy_pairs
+from test_readme import parse
 
 LONG = " ".join(["stone", "bird"] * 500)
 
@@ -158,6 +161,17 @@ def test_help_of_every_command_shows_its_options(tmp_path: Path) -> None:
         done = mtcli(*command, "--help", cwd=tmp_path)
         assert done.returncode == 0
         assert b"--" in done.stdout
+        examples = re.findall(r"^.*?(mtcli .*?)\s*$", done.stdout.decode().partition("Examples")[2], re.MULTILINE)
+        assert len(examples) > 2 or command[0] not in ("train", "translate", "eval")
+        for example in examples:
+            assert example.startswith(f"mtcli {command[0]}")
+            parse(example)
+
+
+def test_the_version_names_what_a_report_of_a_fault_needs(tmp_path: Path) -> None:
+    lines = mtcli("--version", cwd=tmp_path).stdout.decode().splitlines()
+    assert [line.split()[0] for line in lines] == ["mtcli", "Python", "PyTorch", "device"]
+    assert lines[2] == f"PyTorch {version('torch')}"
 
 
 def test_two_systems_are_compared(toy_run: Path, tmp_path: Path) -> None:

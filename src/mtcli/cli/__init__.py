@@ -90,9 +90,35 @@ def _root(
         raise UsageError(f"{context.invoked_subcommand}: one process does this; start it without torchrun")
 
 
-app.command()(training.train)
-app.command()(translating.translate)
-app.command("eval")(scoring.evaluate)
+def _examples(*lines: str) -> str:
+    return "\n\n".join(("[bold]Examples[/]", *lines))  # a line of its own each
+
+
+app.command(
+    epilog=_examples(
+        "mtcli train",
+        "mtcli train --train pairs.tsv --src en --tgt es --time 30m",
+        "mtcli train --train data/train --src en --tgt de --out runs/ende",
+        "mtcli train --init runs/ende --train news.tsv --out runs/news --time 10m",
+    )
+)(training.train)
+app.command(
+    epilog=_examples(
+        'mtcli translate "Hello World"',
+        "mtcli translate -i in.txt -o out.txt --model runs/ende",
+        "mtcli translate -i in.txt --n-best 5 --format json",
+        "cat in.txt | mtcli translate --scores",
+    )
+)(translating.translate)
+app.command(
+    "eval",
+    epilog=_examples(
+        "mtcli eval --bleu --chrf --confidence",
+        "mtcli eval --model runs/ende --src-file in.en --ref-file ref.de",
+        "mtcli eval --hyp-file out.de --ref-file ref.de --lowercase --tokenize none",
+        "mtcli eval --model runs/ende --compare runs/news --by-length",
+    ),
+)(scoring.evaluate)
 app.command()(scoring.score)
 app.command()(translating.explain)
 app.command()(training.average)
