@@ -35,6 +35,9 @@ such a loop, but 20 in a thousand of a weak model's."""
 SHOWN = 10
 """Line numbers that one warning names."""
 
+SHOWN_LONG = 3
+"""Long lines of a window that have a warning of their own."""
+
 Links = tuple[tuple[int, int], ...]
 """Source word and target word, in the order of the source; see `align`."""
 
@@ -156,15 +159,23 @@ class LineTranslator(ABC):
                 first += len(window) if share == (0, 1) else share[1] * WINDOW
 
     def _warn_of_long(self, ids: Sequence[Sequence[int]], first: int) -> None:
-        for number, row in enumerate(ids, first + 1):
-            if len(row) > self.longest_src:
-                log.warning(
-                    "line %d has %d pieces, more than any source in training (%d): %s",
-                    number,
-                    len(row),
-                    self.longest_src,
-                    f"only the first {LONGEST} are read" if len(row) > LONGEST else "its translation may be poor",
-                )
+        """Warn of the first few lines of a window that are too long, and count the others."""
+        found = [(number, len(row)) for number, row in enumerate(ids, first + 1) if len(row) > self.longest_src]
+        for number, length in found[:SHOWN_LONG]:
+            log.warning(
+                "line %d has %d pieces, more than any source in training (%d): %s",
+                number,
+                length,
+                self.longest_src,
+                f"only the first {LONGEST} are read" if length > LONGEST else "its translation may be poor",
+            )
+        if len(found) > SHOWN_LONG:
+            log.warning(
+                "%d more of lines %d to %d have more pieces than any source in training",
+                len(found) - SHOWN_LONG,
+                first + 1,
+                first + len(ids),
+            )
 
     def _warn_of_strange(self, window: Sequence[str], ids: Sequence[Sequence[int]], first: int) -> int:
         """Warn of the first line that is mostly bytes, and return its number; 0: there is none."""
