@@ -98,7 +98,7 @@ def translator(args: argparse.Namespace) -> Callable[[Sequence[str]], list[str]]
         import torch
 
         torch.set_num_threads(args.threads)
-    found, options = load(args.model, "cpu")
+    found, options, _ = load(args.model, "cpu")
     options = replace(options, beam_size=args.beam)
     return lambda lines: [t.text for t in found.translate(lines, options, warn=False)]
 

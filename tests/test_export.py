@@ -181,7 +181,8 @@ def test_the_command_prints_how_far_both_agree(
     assert out.startswith("72 of 72 translations equal ours (beam 4)")
     folder = run.with_name("run-ctranslate2")
     assert f"mtcli translate --model {folder}" in err
-    found, options = load(folder, "cpu")
+    found, options, languages = load(folder, "cpu")
+    assert languages == ("en", "es")
     assert isinstance(found, Engine)
     assert next(found.translate(["one red dog."], options)).text == "uno rojo perro."
 

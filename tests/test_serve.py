@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from base64 import b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -25,7 +26,7 @@ from toy import PAIRS, save_toy, toy
 
 from mtcli.cli.serving import serve
 from mtcli.errors import DataError, UsageError
-from mtcli.serve.app import Limits, create_app, load_app
+from mtcli.serve.app import LOOPBACK, RequestLimits, create_app, load_app
 from mtcli.serve.batcher import ROUND, Batcher, FullError
 from mtcli.serve.connection import listen, server
 from mtcli.translation import Candidate, LineTranslator, Options, Translation
@@ -37,6 +38,14 @@ LINES = [source for source, _ in PAIRS[::5]]
 def best(lines: Iterable[str], **changes: Any) -> list[Translation]:
     """What `mtcli translate` gives."""
     return list(toy().translate(lines, replace(OPTIONS, **changes), warn=False))
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that another thread or process brings about."""
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "never got there"
+        time.sleep(0.001)
 
 
 class Site:
@@ -60,8 +69,7 @@ class Site:
 
     def until_waiting(self, lines: int) -> None:
         """Until so many lines wait for the model."""
-        while self.send("/health")[1]["waiting"] != lines:
-            pass
+        until(lambda: self.send("/health")[1]["waiting"] == lines)
 
     def form(self, **fields: Any) -> tuple[int, Any, dict[str, str]]:
         return self.send("/translate", urllib.parse.urlencode(fields, doseq=True).encode())
@@ -81,15 +89,17 @@ def started(app: FastAPI, seconds: float = 60.0) -> Iterator[Site]:
 
 
 @contextmanager
-def running(translator: LineTranslator, limits: Limits | None = None, api_key: str | None = None) -> Iterator[Site]:
-    limits = limits or Limits()
+def running(
+    translator: LineTranslator, limits: RequestLimits | None = None, api_key: str | None = None
+) -> Iterator[Site]:
+    limits = limits or RequestLimits()
     with started(create_app(translator, OPTIONS, ("en", "es"), limits, api_key), limits.seconds) as site:
         yield site
 
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    with running(toy(), Limits(body=20_000, lines=100, pieces=60)) as found:
+    with running(toy(), RequestLimits(body=20_000, lines=100, pieces=60)) as found:
         yield found
 
 
@@ -318,7 +328,7 @@ def test_a_bad_line_harms_no_other() -> None:
 
 def test_what_became_of_a_request_is_said() -> None:
     gated = Gated()
-    with running(gated, Limits(waiting=1, seconds=2)) as site, ThreadPoolExecutor(9) as pool:
+    with running(gated, RequestLimits(waiting=1)) as site, ThreadPoolExecutor(2) as pool:
         first = pool.submit(site.json, "/translate", q="a", source="en")
         gated.begun.acquire()
         second = pool.submit(site.json, "/translate", q="b", source="en")
@@ -326,22 +336,46 @@ def test_what_became_of_a_request_is_said() -> None:
         status, answer, headers = site.json("/translate", q="c")
         assert (status, headers["retry-after"]) == (503, "1")
         assert "too many lines are waiting" in answer["error"]
-        for late in (first, second):
-            assert late.result()[0] == 503
-            assert "not translated within 2 seconds" in late.result()[1]["error"]
-        gated.gate.release()
+        gated.gate.release(2)
+        assert [one.result()[1]["translatedText"] for one in (first, second)] == ["A", "B"]
         gated.gate.release(2)
         assert site.json("/translate", q="bad")[:2] == (400, {"error": "a bad line"})
         status, answer, _ = site.json("/translate", q="worse")
         assert (status, "log" in answer["error"]) == (500, True)
         gated.gate.release()
         assert site.json("/translate", q="d", source="en")[1] == {"translatedText": "D"}
-        assert ["b"] not in gated.calls  # its client had given up
+
+
+def test_what_takes_too_long_is_called_off() -> None:
+    gated = Gated()
+    with running(gated, RequestLimits(seconds=2)) as site, ThreadPoolExecutor(2) as pool:
+        first = pool.submit(site.json, "/translate", q="a")
+        gated.begun.acquire()
+        for late in (first, pool.submit(site.json, "/translate", q="b")):
+            assert late.result()[0] == 503
+            assert "not translated within 2 seconds" in late.result()[1]["error"]
+        gated.gate.release(2)
+    assert gated.calls == [["a"]]  # none waited for "b" any more
+
+
+def test_a_text_of_too_many_lines_is_not_even_split(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mtcli.serve.app._lines", lambda text: 1 / 0)
+    for q in ("\n" * 100, ["a", "\n" * 99]):
+        assert site.json("/translate", q=q)[0] == 413
+
+
+def test_a_page_from_elsewhere_cannot_ask_under_another_name() -> None:
+    with started(create_app(toy(), OPTIONS, ("en", "es"), hosts=LOOPBACK)) as site:
+        for host in ("localhost", f"127.0.0.1:{site.port}", "[::1]:80", "LOCALHOST:1"):
+            assert site.send("/languages", host=host)[0] == 200
+        for host in ("example.org", "127.0.0.1.example.org", "example.org:5000", "localhost.:5000:1", "[::1"):
+            status, answer, _ = site.send("/translate", b"q=x", host=host)
+            assert (status, "answers as localhost, 127.0.0.1" in answer["error"]) == (421, True)
 
 
 def test_a_client_that_leaves_takes_its_lines_along() -> None:
     gated = Gated()
-    with running(gated, Limits(seconds=20)) as site, ThreadPoolExecutor(2) as pool:
+    with running(gated, RequestLimits(seconds=20)) as site, ThreadPoolExecutor(2) as pool:
         first = pool.submit(site.json, "/translate", q="a", source="en")
         gated.begun.acquire()
         leaving = http.client.HTTPConnection("127.0.0.1", site.port)
@@ -399,7 +433,7 @@ def test_an_exported_model_is_served_too(tmp_path: Path) -> None:
     rows = [json.dumps({"translation": {"en": src, "es": tgt}}) for src, tgt in PAIRS[::40]]
     (run / "data" / "test.jsonl").write_text("\n".join(rows) + "\n")
     export(save_toy(run), "ctranslate2", tmp_path / "exported")
-    app, languages = load_app(tmp_path / "exported", "cpu", Limits(), None)
+    app, languages = load_app(tmp_path / "exported", "cpu", RequestLimits(), None)
     assert languages == ("en", "es")
     with started(app) as site:
         found = site.json("/translate", q=LINES[:9], source="en", target="es")[1]["translatedText"]
@@ -430,8 +464,7 @@ def test_what_is_under_way_is_finished_at_the_end(tmp_path: Path, number: signal
         assert site.json("/translate", q=LINES[0])[1]["translatedText"] == best(LINES[:1])[0].text
         lines = (LINES * 12)[:500]
         under_way = pool.submit(site.json, "/translate", q=lines, source="en")
-        while not (site.send("/health")[1]["waiting"] or under_way.done()):
-            pass
+        until(lambda: site.send("/health")[1]["waiting"] or under_way.done())
         child.send_signal(number)
         status, answer, _ = under_way.result(60)
         assert status == 200
@@ -444,6 +477,7 @@ def test_what_is_under_way_is_finished_at_the_end(tmp_path: Path, number: signal
 def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
     with process(save_toy(tmp_path)) as (child, site):
         assert site.send("/health")[0] == 200  # it is at work, not still beginning to be
+        assert site.send("/health", host="example.org")[0] == 421
         with closing(http.client.HTTPConnection("127.0.0.1", site.port)) as slow:  # its request is still to come
             slow.putrequest("POST", "/translate")
             slow.putheader("Content-Length", "9")

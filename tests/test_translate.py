@@ -170,6 +170,19 @@ def test_a_long_line_is_warned_about_and_read_whole(
     assert not caplog.records
 
 
+def test_of_many_long_lines_the_first_are_named_and_the_others_counted(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(translation, "WINDOW", 7)
+    monkeypatch.setattr(translator, "longest_src", 1)
+    with caplog.at_level(logging.WARNING, "mtcli"):
+        list(translator.translate(["moon red house"] * 9, replace(GREEDY, max_length=1)))
+    found = [m for m in caplog.messages if "pieces than any" in m or "more than any" in m]
+    assert [m.partition(" has ")[0] for m in found[:3]] == ["line 1", "line 2", "line 3"]
+    assert found[3] == "4 more of lines 1 to 7 have more pieces than any source in training"
+    assert [m.partition(" has ")[0] for m in found[4:]] == ["line 8", "line 9"]
+
+
 def test_of_a_line_beyond_any_sentence_the_beginning_is_read(
     translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -237,9 +250,10 @@ def test_the_likeliest_piece_alone_is_greedy(translator: Translator) -> None:
 
 
 def test_the_translator_of_a_run(toy_run: Path) -> None:
-    loaded, options = Translator.load(toy_run, torch.device("cpu"))
+    loaded, options, languages = Translator.load(toy_run, torch.device("cpu"))
     assert (options.beam_size, options.length_penalty, options.max_extra) == (4, 0.6, 50)
     assert not loaded.model.training
+    assert languages == ("en", "xx")
     found = list(loaded.translate(LINES[:3], replace(options, max_length=8)))
     assert [one.source for one in found] == LINES[:3]
 

@@ -64,6 +64,7 @@ class Engine(LineTranslator):
         try:
             model, self.max_positions = about["model"], int(about["max_positions"])
             self.defaults = Options.of(DecodeConfig.model_validate(model["decode"]))
+            self.languages = str(model["src"]), str(model["tgt"])
             longest, files = int(model["longest_src"]), about["files"].items()
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ModelError(f"{folder / PROVENANCE}: damaged ({error}); export the model again") from None
@@ -202,8 +203,10 @@ def provenance(folder: Path) -> dict[str, Any] | None:
     return found
 
 
-def load(folder: Path, device: str = "auto", engine: str | None = None) -> tuple[LineTranslator, Options]:
-    """What translates with the model in a folder, and the search options that the model asks for.
+def load(
+    folder: Path, device: str = "auto", engine: str | None = None
+) -> tuple[LineTranslator, Options, tuple[str, str]]:
+    """What translates with the model in a folder, the search options that the model asks for, and its languages.
 
     Args:
         folder: A run, a checkpoint or an exported model.
@@ -219,7 +222,7 @@ def load(folder: Path, device: str = "auto", engine: str | None = None) -> tuple
     exported = provenance(folder) is not None
     if engine == "ctranslate2" or (engine is None and exported):
         found = Engine(folder, device)
-        return found, found.defaults
+        return found, found.defaults, found.languages
     if exported:
         raise ModelError(f"{folder}: an exported model; leave out --engine torch, or name the run itself")
     from mtcli.distributed import pick_device

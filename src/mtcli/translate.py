@@ -31,15 +31,15 @@ class Translator(LineTranslator):
         self.device = next(model.parameters()).device
 
     @classmethod
-    def load(cls, folder: Path, device: torch.device) -> tuple["Translator", Options]:
-        """The translator of a run folder, and the search options its configuration asks for.
+    def load(cls, folder: Path, device: torch.device) -> tuple["Translator", Options, tuple[str, str]]:
+        """The translator of a run folder, the search options its configuration asks for, and its languages.
 
         Raises:
             ModelError: There is no usable model.
         """
         keep_freed_memory()
         model, info, tokenizer = load_model(folder)
-        return cls(model.to(device), tokenizer, info.longest_src), Options.of(info.decode)
+        return cls(model.to(device), tokenizer, info.longest_src), Options.of(info.decode), (info.src, info.tgt)
 
     def workers(self, options: Options) -> int:
         """Batches that are searched at a time: on a CPU, as many as there are threads, and each on one of them.

@@ -115,7 +115,7 @@ def _translator(
 
     from mtcli.engine import load
 
-    translator, options = load(model, device, engine)
+    translator, options, _ = load(model, device, engine)
     if beam_size is not None:
         options = with_changes(options, beam_size=beam_size)
     if length_penalty is not None:
@@ -141,7 +141,7 @@ def score(
     from mtcli.translate import Translator
 
     quiet_pipe()
-    translator, _ = Translator.load(model, pick_device(device))
+    translator, *_ = Translator.load(model, pick_device(device))
     counts = Counts()
     for found in likelihoods(translator, two_files(src_file, tgt_file, replace, counts)):
         print(f"{found.log_prob:.4f}\t{found.mean:.4f}" if found else "")

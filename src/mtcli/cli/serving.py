@@ -38,16 +38,16 @@ def serve(
 ) -> None:
     """Translate over HTTP: a page to type in, and the LibreTranslate API for programs. Needs the extra `serve`."""
     try:
-        from mtcli.serve.app import Limits, load_app
+        from mtcli.serve.app import LOOPBACK, RequestLimits, load_app
         from mtcli.serve.connection import listen, server
     except ModuleNotFoundError as error:
         if error.name not in ("fastapi", "uvicorn", "h11", "starlette"):
             raise
         raise UsageError(f"{error.name} is not installed; `pip install 'mtcli[serve]'` installs it") from None
-    limits = Limits(max_body, max_lines, max_pieces, max_waiting, timeout)
-    app, (src, tgt) = load_app(model, device, limits, api_key)
-    listening = listen(host, port)
+    limits = RequestLimits(max_body, max_lines, max_pieces, max_waiting, timeout)
     where = f"[{host}]" if ":" in host else host
+    app, (src, tgt) = load_app(model, device, limits, api_key, LOOPBACK if where in LOOPBACK else None)
+    listening = listen(host, port)
     address = f"http://{where}:{listening.getsockname()[1]}/"
     print(f"{src} → {tgt} at {address} (Ctrl-C ends it)", file=sys.stderr, flush=True)
     server(app, timeout).run(sockets=[listening])

@@ -75,7 +75,7 @@ def translate(
     if torchrun.size() > 1 and "-" in (input_ or "-", output):
         raise UsageError("several workers share files, not standard input or output; give --input FILE --output FILE")
     quiet_pipe()
-    translator, options = load(model, device, engine)
+    translator, options, _ = load(model, device, engine)
     options = with_changes(
         options,
         beam_size=max(options.beam_size if beam_size is None else beam_size, n_best),
@@ -129,7 +129,7 @@ def explain(
 
     quiet_pipe()
     (text,) = arguments([text.replace("\n", " ")])
-    translator, options = Translator.load(model, pick_device(device))
+    translator, options, _ = Translator.load(model, pick_device(device))
     shape = translator.model.config
     layers = max(shape.num_encoder_layers, shape.num_decoder_layers)
     for name, value, most in (("--layer", layer, layers), ("--head", head, shape.num_heads)):

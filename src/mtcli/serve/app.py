@@ -3,6 +3,7 @@
 import asyncio
 import hmac
 import logging
+import re
 from base64 import b64encode
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future
@@ -21,12 +22,9 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from mtcli.checkpoint import load_model
-from mtcli.distributed import pick_device
-from mtcli.engine import Engine, provenance
+from mtcli.engine import Engine, load
 from mtcli.errors import MtcliError
 from mtcli.serve.batcher import Batcher, FullError
-from mtcli.translate import Translator
 from mtcli.translation import LineTranslator, Options, Translation
 
 log = logging.getLogger(__name__)
@@ -44,8 +42,12 @@ NAMES = dict(code.split() for code in CODES.split(", "))
 """What `/languages` calls a code; another is called by itself."""
 
 
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+"""How a browser calls a server of its own machine."""
+
+
 @dataclass(frozen=True)
-class Limits:
+class RequestLimits:
     """What a request may ask for."""
 
     body: int = 1_000_000
@@ -66,26 +68,30 @@ class Ask(BaseModel):
     q: str | list[str]
     source: str = "auto"
     target: str = ""
-    """None: the one there is."""
+    """Empty: the one there is."""
     format: str = "text"
     alternatives: int = Field(default=0, ge=0, le=MOST_ALTERNATIVES)
     api_key: str = ""
 
     @property
-    def texts(self) -> list[list[str]]:
-        """The lines of each text."""
-        texts = [self.q] if isinstance(self.q, str) else self.q
-        return [[line.removesuffix("\r") for line in text.split("\n")] for text in texts]
+    def texts(self) -> list[str]:
+        """One, or those of the list."""
+        return [self.q] if isinstance(self.q, str) else self.q
+
+
+def _lines(text: str) -> list[str]:
+    return [line.removesuffix("\r") for line in text.split("\n")]
 
 
 def create_app(
     translator: LineTranslator,
     options: Options,
     languages: tuple[str, str],
-    limits: Limits | None = None,
+    limits: RequestLimits | None = None,
     api_key: str | None = None,
     *,
     aligns: bool = True,
+    hosts: Sequence[str] | None = None,
 ) -> FastAPI:
     """The application.
 
@@ -96,9 +102,11 @@ def create_app(
         limits: What a request may ask for.
         api_key: Without it, nothing is translated; None: it is not asked for.
         aligns: Whether the translator can tell which words belong together.
+        hosts: Names under which it answers, the port aside, so that no page from elsewhere can ask it by a name that
+            leads here (DNS rebinding); None: any.
     """
     src, tgt = languages
-    limits = limits or Limits()
+    limits = limits or RequestLimits()
     batcher = Batcher(translator, limits.waiting)
 
     @asynccontextmanager
@@ -106,7 +114,12 @@ def create_app(
         yield
         batcher.close()
 
-    app = FastAPI(title="mtcli", lifespan=lifespan, openapi_url=None)
+    async def check_host(request: Request) -> None:
+        host = re.sub(r":\d+$", "", request.headers.get("host", "").lower())
+        if hosts is not None and host not in hosts:
+            raise HTTPException(421, f"this server answers as {', '.join(hosts)}, not as {host!r}")
+
+    app = FastAPI(title="mtcli", lifespan=lifespan, openapi_url=None, dependencies=[Depends(check_host)])
 
     @app.exception_handler(HTTPException)
     async def refuse(request: Request, error: HTTPException) -> JSONResponse:
@@ -123,8 +136,10 @@ def create_app(
         return ask
 
     async def translated(request: Request, ask: Ask, *, alignments: bool) -> list[Translation]:
-        lines = [line for text in ask.texts for line in text]
-        await asyncio.to_thread(_check_size, lines, translator, limits)
+        if (n := sum(text.count("\n") + 1 for text in ask.texts)) > limits.lines:
+            raise HTTPException(413, f"{n} lines; this server takes {limits.lines} at a time")
+        lines = [line for text in ask.texts for line in _lines(text)]
+        await asyncio.to_thread(_check_pieces, lines, translator, limits)
         n_best = ask.alternatives + 1
         changed = replace(options, n_best=n_best, beam_size=max(n_best, options.beam_size), alignments=alignments)
         try:
@@ -144,7 +159,7 @@ def create_app(
     @app.post("/translate")
     async def translate(request: Request, ask: Asked) -> dict[str, Any]:
         found = iter(await translated(request, ask, alignments=False))
-        texts = [[next(found) for _ in text] for text in ask.texts]
+        texts = [[next(found) for _ in _lines(text)] for text in ask.texts]
         ranked = [[_joined(text, rank) for rank in range(ask.alternatives + 1)] for text in texts]
         one = isinstance(ask.q, str)
         answer: dict[str, Any] = {"translatedText": ranked[0][0] if one else [best for best, *_ in ranked]}
@@ -184,24 +199,21 @@ def create_app(
     return app
 
 
-def load_app(folder: Path, device: str, limits: Limits, api_key: str | None) -> tuple[FastAPI, tuple[str, str]]:
+def load_app(
+    folder: Path, device: str, limits: RequestLimits, api_key: str | None, hosts: Sequence[str] | None = None
+) -> tuple[FastAPI, tuple[str, str]]:
     """The application for the model of a run, or an exported one, and its languages.
 
     Raises:
         ModelError: There is no usable model.
         UsageError: There is no such device.
     """
-    exported = provenance(folder)
-    if exported is not None:
-        engine = Engine(folder, device)
-        languages = (str(exported["model"]["src"]), str(exported["model"]["tgt"]))
-        return create_app(engine, engine.defaults, languages, limits, api_key, aligns=False), languages
-    model, info, tokenizer = load_model(folder)
-    translator, languages = Translator(model.to(pick_device(device)), tokenizer, info.longest_src), (info.src, info.tgt)
-    return create_app(translator, Options.of(info.decode), languages, limits, api_key), languages
+    translator, options, languages = load(folder, device)
+    aligns = not isinstance(translator, Engine)
+    return create_app(translator, options, languages, limits, api_key, aligns=aligns, hosts=hosts), languages
 
 
-async def _body(request: Request, limits: Limits) -> bytes:
+async def _body(request: Request, limits: RequestLimits) -> bytes:
     """The body, unless it is too large (by what it says of itself, or by what arrives) or too slow."""
     found = bytearray()
     too_large = HTTPException(413, f"the request is larger than {limits.body:,} bytes; send the text in parts")
@@ -238,9 +250,7 @@ def _parse(content_type: str, body: bytes) -> Ask:
     raise HTTPException(415, "send application/json or application/x-www-form-urlencoded")
 
 
-def _check_size(lines: Sequence[str], translator: LineTranslator, limits: Limits) -> None:
-    if len(lines) > limits.lines:
-        raise HTTPException(413, f"{len(lines)} lines; this server takes {limits.lines} at a time")
+def _check_pieces(lines: Sequence[str], translator: LineTranslator, limits: RequestLimits) -> None:
     for number, line in enumerate(lines, 1):
         if len(line.encode()) < limits.pieces:  # a piece is a byte at least
             continue

@@ -82,7 +82,7 @@ def server(app: FastAPI, seconds: float) -> uvicorn.Server:
 
     Args:
         app: The application.
-        seconds: See `Limits`; what takes longer to answer at the end is cut off.
+        seconds: See `app.RequestLimits`; what takes longer to answer at the end is cut off.
     """
     config = uvicorn.Config(
         app,
