@@ -261,7 +261,13 @@ def test_workers_of_a_machine_take_a_gpu_each(monkeypatch: pytest.MonkeyPatch) -
 
 def test_workers_that_do_not_come_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     torchruns = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    monkeypatch.setattr(distributed, "JOINING", 0.5)
+    meet = distributed._Workers._meet
+
+    def meet_soon(workers: distributed._Workers, store: torch.distributed.Store) -> torch.distributed.Store:
+        monkeypatch.setattr(distributed, "JOINING", 0.5)  # only now: to reach the store may take longer
+        return meet(workers, store)
+
+    monkeypatch.setattr(distributed._Workers, "_meet", meet_soon)
     environment = {"WORLD_SIZE": "3", "RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(torchruns.port)}
     for name, value in (environment | {"TORCHELASTIC_USE_AGENT_STORE": "True"}).items():
         monkeypatch.setenv(name, value)

@@ -54,11 +54,13 @@ def test_55_nan_loss(case: Case, job: Job, begun: Path, tmp_path: Path, rng: ran
 
 @pytest.mark.slow
 def test_55_nan_loss_of_a_learning_rate(case: Case, job: Job, tmp_path: Path) -> None:
+    codes = []
     for i, rate in enumerate([1e6, 1e20, 1e38]):
         out = tmp_path / str(i)
         with case.fault():
             command = job.command(out, train__lr=rate, train__save_every=1, train__keep=1000, train__valid_every=1000)
             result = run(*command)
+            codes.append(result.code)
             if result.code:
                 refused(result, 6, "training pairs", "--set train.lr")
             before = contents(out)
@@ -67,6 +69,7 @@ def test_55_nan_loss_of_a_learning_rate(case: Case, job: Job, tmp_path: Path) ->
             assert again.last == result.last or not result.code
             unharmed(out, before={})
             assert earlier(out).items() <= {n.removeprefix("checkpoints/"): c for n, c in before.items()}.items()
+    assert 6 in codes
 
 
 @pytest.mark.slow

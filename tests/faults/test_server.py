@@ -20,10 +20,10 @@ from faults.conftest import Case
 from faults.harness import Child, start, until
 from mtcli.translation import Options
 
-BODY, SECONDS = 100_000, 1
+BODY, SECONDS = 100_000, 3
 """The limits of the server."""
 
-HEAD = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+HEAD = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 ASKED = [source for source, _ in PAIRS[::40]]
 
 
