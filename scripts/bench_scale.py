@@ -34,6 +34,8 @@ import numpy as np
 ENCODED = 300_000
 SLICES = 5
 VOCAB = 16_000
+WINDOWS = 20
+"""Of a run, in each of which the median step time is taken; their slope is that of the run."""
 
 
 def main() -> None:
@@ -257,8 +259,9 @@ def measure_steps(folder: Path, steps: int) -> dict[str, Any]:
     number = np.array([event["step"] for event in events[1:]]) / 1000
     fifth = max(1, len(taken) // 5)
     usual = float(np.median(taken))
-    near = np.abs(taken - usual) < usual / 2  # other work of the machine apart
-    slope = np.polyfit(number[near], taken[near] / usual, 1)[0]
+    windows = np.array_split(np.arange(len(taken)), min(WINDOWS, len(taken)))
+    medians = [np.median(taken[window]) / usual for window in windows]  # other work of the machine apart
+    slope = np.polyfit([number[window].mean() for window in windows], medians, 1)[0]
     late = memory.samples[-len(memory.samples) * 4 // 5 :]
     return {
         "early_ms": round(1e3 * float(np.median(taken[:fifth])), 3),

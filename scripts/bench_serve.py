@@ -9,6 +9,7 @@ answer failed, if one differs from the command's by more than a near-tie, or if 
 
 import argparse
 import json
+import math
 import os
 import re
 import subprocess
@@ -140,7 +141,7 @@ def main() -> int:
         print(f"differs by {gap:.6f}: {line!r} → {text!r}, the command: {next(iter(wanted[line]))!r}")
     for error, n in (one.errors + many.errors).most_common():
         print(f"{n} × {error}")
-    speedup = many.rate / one.rate
+    speedup, gap = many.rate / one.rate, unlike[0][0] if unlike else 0.0
     figures = {
         "clients": many.clients,
         "seconds": round(many.seconds, 1),
@@ -148,7 +149,7 @@ def main() -> int:
         "errors": (one.errors + many.errors).total(),
         "lines": len(wanted),
         "lines_unequal": len({line for _, line, _ in unlike}),
-        "largest_gap": unlike[0][0] if unlike else 0.0,
+        "largest_gap": (gap if math.isfinite(gap) else None),  # none: beyond what the command lists
         "lines_per_second": round(many.rate, 1),
         "lines_per_second_of_one": round(one.rate, 1),
         "speedup": round(speedup, 2),
@@ -157,7 +158,7 @@ def main() -> int:
         "p95_ms": round(1000 * many.latency(0.95)),
         "rss_mib": {"first": many.rss[0], "last": many.rss[-1], "most": max(many.rss)},
     }
-    print(json.dumps(figures))
+    print(json.dumps(figures, allow_nan=False))
     near = all(gap <= NEAR_TIE for gap, _, _ in unlike) and figures["lines_unequal"] <= 0.005 * len(wanted)
     return int(bool(figures["errors"]) or not near or speedup < 3)
 

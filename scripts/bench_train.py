@@ -38,10 +38,12 @@ def main() -> None:
     parser.add_argument("--tgt", required=True)
     parser.add_argument("--baseline", help="another script in the plain loop's place")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=30, help=f"measured, after {WARMUP_STEPS}")
+    parser.add_argument("--steps", type=int, default=30, help=f"measured, after {WARMUP_STEPS}; a multiple of it")
     parser.add_argument("--side", choices=["ours", "plain"], help=argparse.SUPPRESS)  # one run, in its own process
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.steps < WARMUP_STEPS or args.steps % WARMUP_STEPS:
+        parser.error(f"--steps {args.steps}: take a multiple of {WARMUP_STEPS}, since a loss is logged as often")
     if args.side:
         print(json.dumps((ours if args.side == "ours" else plain)(config_of(args), args.folder, args.steps)))
         return
