@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mtcli.errors import DataError, UsageError
-from mtcli.evaluate import by_source_length, compare, score, to_json, to_text
+from mtcli.evaluate import by_source_length, compare, lengths_to_text, score, to_json, to_text
 
 REFERENCE = [
     "The cat sat on the mat, and it was happy.",
@@ -181,6 +181,9 @@ def test_buckets_of_source_length():
     rows = [i for i, source in enumerate(SOURCES) if len(source.split()) in (6, 10)]
     pick = [[lines[i] for i in rows] for lines in (HYPOTHESIS, REFERENCE, SECOND)]
     assert buckets[1].score == score(pick[0], pick[1:])[0]
+    head, first, *_ = lengths_to_text([buckets]).splitlines()
+    assert head == "BLEU by length of the source"
+    assert first == f"0–5 words: {buckets[0].score.value:.1f}, 8 sources"
 
 
 def test_importing_loads_no_sacrebleu():

@@ -108,9 +108,6 @@ class LengthBucket:
     sentences: int
     score: Score
 
-    def __str__(self) -> str:
-        return f"{self.score} for the {self.sentences} sources of {self.label} words"
-
 
 def score(
     hypotheses: Texts,
@@ -132,7 +129,10 @@ def score(
     _check_lengths(hypotheses, references, {})
     scores = []
     for metric in _metrics(metrics, lowercase, tokenize):
-        result = metric.corpus_score(hypotheses, references, n_bootstrap=RESAMPLES if confidence else 1)
+        try:
+            result = metric.corpus_score(hypotheses, references, n_bootstrap=RESAMPLES if confidence else 1)
+        except TypeError:  # sacrebleu 2.6 cannot take the mean of chrF where some resamples score 0: it has no interval
+            result = metric.corpus_score(hypotheses, references)
         signature = metric.get_signature().format()
         mean, half = float(result._mean), float(result._ci)
         interval = (mean, half) if mean > 0 else None  # sacrebleu shows none around zero
@@ -221,6 +221,16 @@ def by_source_length(
             (bleu,) = score(*chosen, lowercase=lowercase, tokenize=tokenize)
             buckets.append(LengthBucket(f">{low}" if high == inf else f"{low + 1}–{high}", len(rows), bleu))
     return buckets
+
+
+def lengths_to_text(systems: Sequence[Sequence[LengthBucket]]) -> str:
+    """A line for each length: BLEU of the one system, or of A and of B."""
+    lines = []
+    for same in zip(*systems, strict=True):
+        names = (f" in {name}" for name in "AB") if len(systems) > 1 else ("",)
+        values = ", ".join(f"{b.score.value:.1f}{name}" for b, name in zip(same, names, strict=True))
+        lines.append(f"{same[0].label} words: {values}, {same[0].sentences} sources")
+    return "\n".join(["BLEU by length of the source", *lines])
 
 
 def _number(value: float, confidence: tuple[float, float] | None) -> str:

@@ -103,8 +103,7 @@ def evaluate(
         print(evaluate.to_json(scores) if json_ else evaluate.to_text(scores))
     if by_length:
         buckets = [evaluate.by_source_length(sources or [], system, references, **how) for system in systems]
-        for same in zip(*buckets, strict=True):
-            print(*same, sep="; B: ")
+        print(evaluate.lengths_to_text(buckets))
 
 
 def _translator(
