@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from workers import LAUNCH, list_rows, run_workers, start_workers
 
 from mtcli import checkpoint, distributed, torchrun
 from mtcli.distributed import Group, join, pick_device
-from mtcli.errors import UsageError, WorkerError
+from mtcli.errors import DataError, UsageError, WorkerError
 
 Train = Callable[..., Path]
 STEPS = 24
@@ -146,6 +147,31 @@ def test_what_ends_one_ends_all_with_the_same_code(
     assert [result.code for result in results] == [code, code], results
     assert sum(result.err.count("mtcli: ") for result in results) == 1
     assert sum(said in result.last for result in results) == 1
+
+
+def test_the_first_worker_waits_until_the_others_have_heard_of_a_failure(
+    command: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    within = {1: [partial(fail_in_backward, 5)], 2: [partial(beat_slowly, 2.0)]}
+    results = run_workers(3, *command(tmp_path / "run"), within=within, seconds=60)
+    assert [result.code for result in results] == [3, 3, 3], results
+    assert "".join(result.err for result in results).count("mtcli: broken") == 1
+
+
+def beat_slowly(seconds: float) -> None:
+    distributed.BEAT = seconds  # and listen as seldom
+
+
+def fail_in_backward(nth: int) -> None:
+    seen, real = [], torch.Tensor.backward
+
+    def backward(*args: Any, **options: Any) -> Any:
+        seen.append(nth)
+        if len(seen) == nth:
+            raise DataError("broken")
+        return real(*args, **options)
+
+    torch.Tensor.backward = backward  # type: ignore[method-assign]
 
 
 def test_a_folder_in_use_ends_all(command: Callable[..., list[str]], tmp_path: Path) -> None:

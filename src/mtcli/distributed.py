@@ -187,7 +187,7 @@ class _Workers(Group):
         dist.destroy_process_group()
         self.store.set(_beat(self.rank), _LEFT)
         if self.leads:
-            self._see_off()
+            self._see_off(self.store)
 
     def fail(self, error: BaseException) -> None:
         """Let the others end as this worker does; or end as the one does that failed before it, which has said why.
@@ -202,10 +202,11 @@ class _Workers(Group):
         try:
             first, said = self._post(self.store, code)
             if first != self.rank:
-                self.store.set(_beat(self.rank), _LEFT)
+                self._depart(self.store, said)
                 raise SystemExit(said)
             if not isinstance(error, WorkerError):
-                self._see_off()
+                self._see_off(self.store)
+            self.store.set(_beat(self.rank), _LEFT)
         except (dist.DistError, RuntimeError, AttributeError):  # no store any more, or none yet
             return
 
@@ -220,11 +221,17 @@ class _Workers(Group):
         rank, first = store.compare_set(_FAILED, "", f"{self.rank} {code}").split()
         return int(rank), int(first)
 
-    def _see_off(self) -> None:
+    def _depart(self, store: Store, code: int) -> None:
+        """Leave after another's failure: the store's host last, so that all others still find the code there."""
+        store.set(_beat(self.rank), _LEFT)
+        if self.leads and code != WorkerError.exit_code:  # without a store they end with that anyway
+            self._see_off(store)
+
+    def _see_off(self, store: Store) -> None:
         """Wait for the others to leave, though not for ever."""
         end = time.monotonic() + GOODBYE
         others = [_beat(rank) for rank in range(self.size) if rank != self.rank]
-        while any(self.store.get(beat) != _LEFT.encode() for beat in others) and time.monotonic() < end:
+        while any(store.get(beat) != _LEFT.encode() for beat in others) and time.monotonic() < end:
             time.sleep(BEAT / 10)
 
     def _listen(self, store: Store) -> None:
@@ -236,7 +243,7 @@ class _Workers(Group):
                 store.set(_beat(self.rank), str(beats))
                 if store.check([_FAILED]):
                     _, code = self._post(store, 0)
-                    store.set(_beat(self.rank), _LEFT)
+                    self._depart(store, code)
                     self._leave_at_once(code)
                 now = store.get(_beat(before))
                 silent = 0 if now != heard or now == _LEFT.encode() else silent + 1
