@@ -1,7 +1,7 @@
 """Faults are counted: each test injects some, and a table at the end says how many were survived.
 
-A test is named after its case, `test_NUMBER_name`, and asks for the fixture `case`. `scripts/faults` runs them all with
-full counts; in the default suite the same tests run with a few faults each.
+A test is named after its case in README.md, `test_NUMBER_name`, and asks for the fixture `case`. `scripts/faults` runs
+them all with full counts; in the default suite the same tests run with a few faults each.
 """
 
 import math

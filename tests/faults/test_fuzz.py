@@ -1,7 +1,4 @@
-"""Ten thousand malformed files and lines: each is read whole or refused in one line; counts add up, no pair is split.
-
-The numbers follow the plan's 71 cases: 72 files of pairs, 73 lines to translate, 74 configurations, 75 model folders.
-"""
+"""Ten thousand malformed files and lines: each is read whole or refused in a line; counts add up, no pair is split."""
 
 import gzip
 import random
