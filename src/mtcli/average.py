@@ -2,8 +2,11 @@
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+
+from torch import nn
 
 from mtcli import checkpoint
 from mtcli.checkpoint import ModelInfo, Tensors
@@ -27,6 +30,21 @@ def mean(paths: Sequence[Path]) -> Tensors:
         for name, t in tensors.items():
             total[name] += t
     return {name: (t / len(paths)).to(first[name].dtype) for name, t in total.items()}
+
+
+@contextmanager
+def weights_of(model: nn.Module, paths: Sequence[Path]) -> Iterator[None]:
+    """Meanwhile, the model has the mean weights of these checkpoints.
+
+    Raises:
+        ModelError: One is damaged.
+    """
+    own = {name: tensor.clone() for name, tensor in checkpoint.parameters(model).items()}
+    checkpoint.set_parameters(model, mean(paths), paths[0].parent)
+    try:
+        yield
+    finally:
+        checkpoint.set_parameters(model, own, paths[0].parent)
 
 
 def average_run(run: Path, out: Path, n: int, *, best: bool = False) -> list[int]:

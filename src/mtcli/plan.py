@@ -12,6 +12,7 @@ from mtcli.config import Config, ModelConfig
 from mtcli.export import TARGETS, obstacles
 from mtcli.loss import CHUNK
 from mtcli.model import Transformer
+from mtcli.objective import uses_bf16
 from mtcli.prepare import Prepared
 from mtcli.progress import clock
 
@@ -57,7 +58,7 @@ class Plan:
         pieces, first, pairs = data.tokenizer, batches.epoch(0), data.train
         with torch.device("meta"):  # shapes without memory
             model = Transformer(config.model, pieces.src_size, pieces.tgt_size, joint=pieces.joint)
-        bf16, on_cpu = uses_bf16(config, device), device.type == "cpu"
+        bf16, on_cpu = uses_bf16(config.train, device), device.type == "cpu"
 
         def shape(rows: Any) -> tuple[int, int, int]:
             return len(rows), int(pairs.src_lengths[rows].max()) + 1, int(pairs.tgt_lengths[rows].max()) + 1
@@ -76,6 +77,12 @@ class Plan:
             workers=workers,
             bf16=bf16,
             on_cpu=on_cpu,
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.parameters:,} parameters, {self.tgt_vocab:,} pieces, "
+            f"{self.pairs:,} pairs in {self.batches:,} batches an epoch"
         )
 
     def memory(self, model: ModelConfig) -> Memory:
@@ -166,11 +173,6 @@ def activations(model: ModelConfig, batch: tuple[int, int, int], tgt_vocab: int,
     attention = model.num_encoder_layers * weights(S, S) + model.num_decoder_layers * (weights(T, T) + weights(T, S))
     block = min(B * T, CHUNK if on_cpu else 8 * CHUNK)
     return B * (S * source + T * target + attention) + a * tgt_vocab * D + (a + 4) * block * tgt_vocab
-
-
-def uses_bf16(config: Config, device: torch.device) -> bool:
-    """Whether matrix products are taken in bf16 there."""
-    return config.train.precision == "bf16" or (config.train.precision == "auto" and device.type == "cuda")
 
 
 def counted(counts: dict[str, Any]) -> str:

@@ -20,7 +20,10 @@ from mtcli.errors import UsageError
 
 log = logging.getLogger(__name__)
 
-MADE = ("checkpoints", "config.toml", "data", "metrics.jsonl", "model.safetensors", "tokenizer.json")
+MADE = (
+    "README.md", "checkpoints", "config.toml", "data", "metrics.jsonl", "model.safetensors", "report.html",
+    "tokenizer.json",
+)  # fmt: skip
 """What training writes there, and all that `--overwrite` may find and delete."""
 
 

@@ -12,31 +12,33 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from mtcli import checkpoint, torchrun
-from mtcli.average import mean
-from mtcli.batching import Batch, BatchPlan, Position, collate
+from mtcli.average import weights_of
+from mtcli.batching import BatchPlan, Position, collate
 from mtcli.checkpoint import ModelInfo
 from mtcli.config import Config, to_toml
 from mtcli.distributed import Group, describe, join, keep_freed_memory
 from mtcli.errors import DivergedError, InterruptedTrainingError, ModelError, UsageError
-from mtcli.loss import projected_loss
 from mtcli.model import Transformer
+from mtcli.objective import Objective, uses_bf16
 from mtcli.optim import build_optimizer, learning_rate, set_state_tensors, state_tensors
+from mtcli.plan import Plan
 from mtcli.prepare import Prepared, check_inputs, prepare, reopen
 from mtcli.progress import clock, progress_bar
+from mtcli.report import write_report
 from mtcli.run_folder import Metrics, claim, publish
 from mtcli.signals import noted_signals
 from mtcli.state import State
-from mtcli.tokenizer import PAD, Tokenizer
+from mtcli.tokenizer import Tokenizer
 from mtcli.translate import Options, Translator
-from mtcli.validation import Validation, validate
+from mtcli.validation import Validation, score_test, validate
 
 log = logging.getLogger(__name__)
 
@@ -103,21 +105,6 @@ def _claimed(config: Config, run: Path, start: tuple[Tokenizer, str] | None, ove
         yield prepare(config, run, init=start)
 
 
-class Objective(nn.Module):
-    """What is minimised, as a module, so that several workers can share its gradients."""
-
-    def __init__(self, model: Transformer, smoothing: float, bf16: bool):
-        super().__init__()
-        self.model, self.smoothing, self.bf16 = model, smoothing, bf16
-
-    def forward(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Sums over the real target positions: smoothed cross-entropy, and negative log-likelihood."""
-        with torch.autocast(batch.src.device.type, dtype=torch.bfloat16) if self.bf16 else nullcontext():
-            hidden = self.model.decode(batch.tgt_in, *self.model.encode(batch.src))
-            real = batch.tgt_out != PAD
-            return projected_loss(hidden[real], self.model.output.weight, batch.tgt_out[real], self.smoothing)
-
-
 class Trainer:
     """The state of one run and the things one can do to it."""
 
@@ -143,8 +130,7 @@ class Trainer:
         self.plan = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
         self.state = State(workers=group.size)
         self.metrics = Metrics(run)
-        bf16 = config.train.precision == "bf16" or (config.train.precision == "auto" and device.type == "cuda")
-        self.objective = Objective(self.model, config.train.label_smoothing, bf16)
+        self.objective = Objective(self.model, config.train.label_smoothing, uses_bf16(config.train, device))
         self.parallel = group.parallel(self.objective)
         if group.size > 1:
             # DDP arranges the gradients anew after its first pass, and the sum of more than two of them depends on the
@@ -240,6 +226,7 @@ class Trainer:
         if not state.step:
             self._record("data", **self.data.counts)
             self._describe()
+        report = partial(write_report, self.run, describe(self.device))
         rows = self.plan.rows_from(Position(state.epoch, state.batch))
         by_steps = settings.max_steps is not None
         total = settings.max_steps if by_steps else int(settings.time or 0)
@@ -247,7 +234,7 @@ class Trainer:
         with progress_bar("training", total=total, unit=" steps" if by_steps else " s", initial=done) as bar:
             while True:
                 if self._validation_is_due():
-                    self._by_the_first(self._validate, self.save)
+                    self._by_the_first(self._validate, self.save, report)
                 if signal_number := self._agree(received):
                     self._stop(signal_number)
                 if self._progress() >= 1 or self._stale():
@@ -256,15 +243,17 @@ class Trainer:
                 if state.step % settings.save_every == 0 and not self._validation_is_due():
                     self.save()
                 bar.update((state.step if by_steps else int(state.seconds)) - bar.n)
-        self._by_the_first(self._finish)
+        self._by_the_first(self._finish, report)
 
     def _finish(self) -> None:
-        """Validate, average and save for the last time."""
+        """Validate, average, score and save for the last time."""
         settings, state = self.config.train, self.state
         if state.validated_step != state.step:
             self._validate()
         if settings.average > 1 and self.data.valid:
             self._average()
+        if self.data.test:
+            self._score()
         state.finished, state.budget = "nothing improved" if self._stale() else "budget used", self._budget()
         best = {"best_step": state.best_step, "averaged": state.averaged}
         self._record("end", reason=state.finished, **best, seconds=round(state.seconds, 1))
@@ -312,7 +301,8 @@ class Trainer:
         if settings.max_steps:
             shares.append(self.state.step / settings.max_steps)
         if settings.time:
-            after = self.state.validation_seconds * (2 if settings.average > 1 else 1)
+            scoring = self.config.decode.beam_size * len(self.data.test) / max(1, len(self.data.valid))
+            after = self.state.validation_seconds * ((2 if settings.average > 1 else 1) + scoring)
             shares.append(self.state.seconds / max(settings.time - 1.1 * after, 1e-9))
         return max(shares)
 
@@ -389,12 +379,14 @@ class Trainer:
     def _measure(self) -> Validation:
         """How well the model translates as it is."""
         started = time.monotonic()
-        translator = Translator(self.model.eval(), self.data.tokenizer, self.info.longest_src)
         options, batch_tokens = Options.of(self.config.decode), self.config.train.batch_tokens
-        found = validate(translator, self.data.valid, options, self.objective, batch_tokens=batch_tokens)
+        found = validate(self._translator(), self.data.valid, options, self.objective, batch_tokens=batch_tokens)
         self.state.validation_seconds = time.monotonic() - started
         self._count_time()
         return found
+
+    def _translator(self) -> Translator:
+        return Translator(self.model.eval(), self.data.tokenizer, self.info.longest_src)
 
     def _is_better(self, found: Validation) -> bool:
         """Whether no model before was as good; it is then the one to beat."""
@@ -413,14 +405,26 @@ class Trainer:
         steps = [step for step in steps if checkpoint.verify(checkpoint.path_of(folder, step)) is None]
         if len(steps) < 2:
             return
-        own = {name: tensor.clone() for name, tensor in checkpoint.parameters(self.model).items()}
-        checkpoint.set_parameters(self.model, mean([checkpoint.path_of(folder, step) for step in steps]), folder)
-        found = self._measure()
-        checkpoint.set_parameters(self.model, own, folder)
+        with weights_of(self.model, [checkpoint.path_of(folder, step) for step in steps]):
+            found = self._measure()
         if better := self._is_better(found):
             state.averaged = steps
         self._record("average", steps=steps, kept=better, **asdict(found), seconds=round(state.seconds, 3))
         log.info("the mean of %d checkpoints: %s: %s", len(steps), found, "kept" if better else "not better")
+
+    def _score(self) -> None:
+        """Score the run's model on the test pairs, by the search that `mtcli eval` makes."""
+        steps, options = self.state.best_steps, Options.of(self.config.decode)
+        paths = [checkpoint.path_of(self.run / "checkpoints", step) for step in steps]
+        own = steps == [self.state.step]
+        if not own and any(map(checkpoint.verify, paths)):
+            log.warning("the best model is not scored: a checkpoint of it is damaged or, long after it, deleted")
+            return
+        with nullcontext() if own else weights_of(self.model, paths):
+            found = score_test(self._translator(), self.data.test, options)
+        self._count_time()
+        self._record("test", steps=steps, **asdict(found), seconds=round(self.state.seconds, 3))
+        log.info("%s", found)
 
     def _count_time(self) -> None:
         """Add to the time used what has passed since this was last asked."""
@@ -429,17 +433,9 @@ class Trainer:
         self.counted = now
 
     def _describe(self) -> None:
-        count = sum(p.numel() for p in self.model.parameters())
-        batches = len(self.plan.epoch(0))
-        log.info(
-            "%s: %s parameters, %s pieces, %s pairs in %s batches an epoch, %s validation pairs",
-            self.config.preset,
-            f"{count:,}",
-            f"{self.info.tgt_vocab:,}",
-            f"{len(self.data.train):,}",
-            f"{batches:,}",
-            f"{len(self.data.valid):,}",
-        )
+        plan = Plan.of(self.config, self.data, self.plan, self.device, self.group.size)
+        self._record("plan", **asdict(plan))
+        log.info("%s: %s, %s validation pairs", self.config.preset, plan, f"{len(self.data.valid):,}")
 
 
 def _key(seed: int, purpose: str, *numbers: int) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -50,6 +51,31 @@ def validate(
     shown = sorted({0, len(pairs) // 2, len(pairs) - 1})
     samples = [{"src": sources[i], "ref": references[i], "hyp": hypotheses[i]} for i in shown]
     return Validation(_loss(translator, pairs, batch_loss, batch_tokens), bleu, chrf, samples)
+
+
+@dataclass(frozen=True)
+class TestScores:
+    """The figures that a run is judged by."""
+
+    pairs: int
+    beam_size: int
+    scores: list[dict[str, Any]]
+    """`name`, `score`, `confidence` (the bootstrap's mean and half of its 95% interval) and `signature` of each."""
+
+    def __str__(self) -> str:
+        figures = ", ".join(f"{one['name']} {one['score']:.1f}" for one in self.scores)
+        return f"{self.pairs:,} test pairs, beam {self.beam_size}: {figures}"
+
+
+def score_test(translator: Translator, pairs: list[Pair], options: Options) -> TestScores:
+    """BLEU and chrF on raw pairs, at least one, as `mtcli eval --bleu --chrf --confidence` has them."""
+    found = translator.translate([src for src, _ in pairs], options, total=len(pairs), warn=False)
+    hypotheses, references = [t.text for t in found], [[tgt for _, tgt in pairs]]
+    scores = [
+        {"name": s.name, "score": s.value, "confidence": s.confidence, "signature": s.signature}
+        for s in evaluate.score(hypotheses, references, metrics=("bleu", "chrf"), confidence=True)
+    ]
+    return TestScores(len(pairs), options.beam_size, scores)
 
 
 @torch.no_grad()

@@ -200,15 +200,19 @@ class Job:
         }
 
 
+TOLD = ("README.md", "report.html")
+"""Made anew from the other files at every validation; no run depends on them."""
+
+
 def outcome(folder: Path, but: str | None = None) -> dict[str, Any]:
-    """Everything that a run left behind, clock readings and one file aside."""
+    """Everything that a run left behind, clock readings, one file and what is told to people aside."""
 
     def untimed(values: dict[str, Any]) -> dict[str, Any]:
         clocks = ("seconds", "validation_seconds", "metrics_bytes")  # a line is as long as its seconds are
         return {name: value for name, value in values.items() if name not in clocks}
 
     found: dict[str, Any] = {}
-    for path in (p for p in folder.rglob("*") if p.is_file() and p.name != ".lock"):
+    for path in (p for p in folder.rglob("*") if p.is_file() and p.name not in (".lock", *TOLD)):
         name = str(path.relative_to(folder))
         if name == but:
             continue
@@ -229,7 +233,8 @@ def outcome(folder: Path, but: str | None = None) -> dict[str, Any]:
 
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file by name."""
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != ".lock"}
+    files = (p for p in folder.rglob("*") if p.is_file() and p.name not in (".lock", *TOLD))
+    return {str(p.relative_to(folder)): p.read_bytes() for p in files}
 
 
 def is_whole(checkpoint: Path) -> bool:

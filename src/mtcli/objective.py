@@ -1,0 +1,32 @@
+"""What training minimises: the smoothed cross-entropy of a batch under the model, teacher forced."""
+
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor, nn
+
+from mtcli.batching import Batch
+from mtcli.config import TrainConfig
+from mtcli.loss import projected_loss
+from mtcli.model import Transformer
+from mtcli.tokenizer import PAD
+
+
+class Objective(nn.Module):
+    """The loss as a module, so that several workers can share its gradients."""
+
+    def __init__(self, model: Transformer, smoothing: float, bf16: bool):
+        super().__init__()
+        self.model, self.smoothing, self.bf16 = model, smoothing, bf16
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Sums over the real target positions: smoothed cross-entropy, and negative log-likelihood."""
+        with torch.autocast(batch.src.device.type, dtype=torch.bfloat16) if self.bf16 else nullcontext():
+            hidden = self.model.decode(batch.tgt_in, *self.model.encode(batch.src))
+            real = batch.tgt_out != PAD
+            return projected_loss(hidden[real], self.model.output.weight, batch.tgt_out[real], self.smoothing)
+
+
+def uses_bf16(config: TrainConfig, device: torch.device) -> bool:
+    """Whether matrix products are taken in bf16 there."""
+    return config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")

@@ -1,0 +1,210 @@
+"""The report and the model card say what the run folder holds, and never stand in a run's way."""
+
+import json
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from mtcli import checkpoint, evaluate, prepare, report
+from mtcli.chart import Series, chart, thinned, ticks
+from mtcli.errors import StorageError
+from mtcli.report import Facts, read, scores, speeds, to_card, to_html, write_report
+from mtcli.translate import Options, Translator
+
+Train = Callable[..., Path]
+
+
+class Page(HTMLParser):
+    """Tags that are open, texts, and addresses of other things."""
+
+    def __init__(self, page: str):
+        super().__init__()
+        self.open: list[str] = []
+        self.texts: list[str] = []
+        self.addresses: list[str] = []
+        self.tags: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.addresses += [value or "" for name, value in attributes if name in ("src", "href", "srcset", "action")]
+        if tag not in ("meta", "link", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def events(run: Path, kind: str) -> list[dict[str, object]]:
+    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [event for event in found if event["event"] == kind]
+
+
+@pytest.fixture(scope="module")
+def finished(train_toy: Train, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Long enough for lines of figures, several validations and an average."""
+    return train_toy(tmp_path_factory.mktemp("report") / "run", "train.max_steps=120", "train.valid_every=30")
+
+
+def test_the_page_is_whole_and_needs_nothing_else(finished: Path) -> None:
+    page = (finished / "report.html").read_text(encoding="utf-8")
+    found = Page(page)
+    assert found.open == []
+    assert found.tags.count("svg") == 4
+    assert found.tags.count("polyline") == 6
+    assert found.addresses == ["data:,"]
+    assert "script" not in found.tags
+    assert not re.search(r"https?://|url\(|@import", page)
+
+
+def test_both_files_say_what_the_run_found(finished: Path) -> None:
+    text = " ".join(Page((finished / "report.html").read_text(encoding="utf-8")).texts)
+    card = (finished / "README.md").read_text(encoding="utf-8")
+    (test,) = events(finished, "test")
+    last = events(finished, "valid")[-1]
+    for told in (text, card):
+        assert "300 pairs read: 288 to train on, 6 validation, 6 test" in told
+        assert "finished at step 120" in told
+        for score in test["scores"]:  # type: ignore[attr-defined]
+            assert f"{score['score']:.1f}" in told
+            assert score["signature"] in told.replace("\\|", "|")
+    for sample in last["samples"]:  # type: ignore[attr-defined]
+        assert sample["ref"] in text
+    assert "max_steps = 120" in text
+    assert '- "en"\n- "xx"\n' in card
+    assert card.count("to be filled in") == 2
+
+
+def test_the_test_pairs_are_scored_as_eval_scores_them(finished: Path) -> None:
+    (test,) = events(finished, "test")
+    model, info, pieces = checkpoint.load_model(finished)
+    translator, options = Translator(model, pieces, info.longest_src), Options.of(info.decode)
+    pairs = prepare.read_split(finished, "test")
+    hypotheses = [t.text for t in translator.translate([s for s, _ in pairs], options, warn=False)]
+    wanted = evaluate.score(hypotheses, [[t for _, t in pairs]], metrics=("bleu", "chrf"), confidence=True)
+    found: list[dict[str, object]] = test["scores"]  # type: ignore[assignment]
+    assert [(s["name"], s["score"], s["signature"]) for s in found] == [(w.name, w.value, w.signature) for w in wanted]
+    assert test["pairs"] == len(pairs)
+    (end,) = events(finished, "end")
+    assert test["steps"] == (end["averaged"] or [end["best_step"]])
+
+
+def test_a_report_that_cannot_be_written_loses_no_run(
+    train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise StorageError(f"{path}: No space left on device")
+
+    monkeypatch.setattr(report.checkpoint, "replace_file", replacing(full))
+    run = train_toy(tmp_path / "run", "train.max_steps=10")
+    assert events(run, "end")
+    assert "the report could not be written" in caplog.text
+    assert not (run / "report.html").exists()
+    monkeypatch.undo()
+    train_toy(run, "train.max_steps=20")
+    assert (run / "report.html").exists()
+    assert (run / "README.md").exists()
+
+
+def replacing(full: Callable[[Path, bytes], None]) -> Callable[[Path, bytes], None]:
+    original = report.checkpoint.replace_file
+    return lambda path, content: (full if path.name == "report.html" else original)(path, content)
+
+
+def test_overwrite_takes_them_with_the_rest(train_toy: Train, tmp_path: Path) -> None:
+    run = train_toy(tmp_path / "run", "train.max_steps=10")
+    (run / "report.html").write_text("old")
+    train_toy(run, "train.max_steps=5", "train.lr=0.01", overwrite=True)
+    assert "finished at step 5" in (run / "report.html").read_text()
+
+
+def test_what_is_told_is_of_the_model_that_is_there(finished: Path, tmp_path: Path) -> None:
+    """A run that was given more time shows no scores of its end, and says that it is in training."""
+    for name in ("config.toml", "metrics.jsonl"):
+        (tmp_path / name).write_bytes((finished / name).read_bytes())
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(events(finished, "train")[0] | {"step": 150}) + "\n")
+    found = read(tmp_path, "cpu")
+    assert (found.test, found.end, found.average) == (None, None, None)
+    assert report.standing(found).startswith("in training: ")
+    assert not any("test" in name for name, _, _ in scores(found))
+    assert "scored once, at the end" in to_html(found)
+
+
+def test_text_of_the_data_stays_text(finished: Path, tmp_path: Path) -> None:
+    for name in ("config.toml", "metrics.jsonl"):
+        (tmp_path / name).write_bytes((finished / name).read_bytes())
+    nasty = "<script>alert(1)</script> $title & \u202eabc"
+    event = events(finished, "valid")[0] | {"step": 130, "samples": [{"src": nasty, "ref": nasty, "hyp": nasty}] * 3}
+    with (tmp_path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(event, ensure_ascii=False) + "\n")
+    page = Page(to_html(read(tmp_path, "<b>cpu</b>")))
+    assert "script" not in page.tags
+    assert "<b>cpu</b>" in page.texts
+    assert any(nasty in text for text in page.texts)
+
+
+def test_a_run_that_has_only_begun_has_a_report(finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_bytes((finished / "config.toml").read_bytes())
+    lines = (finished / "metrics.jsonl").read_text().splitlines(keepends=True)
+    for n in (1, 2):
+        (tmp_path / "metrics.jsonl").write_text("".join(lines[:n]))
+        write_report(tmp_path, "cpu")
+        assert Page((tmp_path / "report.html").read_text()).open == []
+    found: Facts = read(tmp_path, "cpu")
+    assert "None yet." in to_card(found)
+
+
+def test_speed_leaves_validation_out() -> None:
+    lines = [
+        {"event": "train", "step": 50, "tokens": 900, "seconds": 10.0},
+        {"event": "valid", "step": 50, "seconds": 17.0},
+        {"event": "train", "step": 100, "tokens": 900, "seconds": 26.0},
+        {"event": "valid", "step": 120, "seconds": 33.0},  # inside of the next line's steps, which so counts it
+        {"event": "train", "step": 150, "tokens": 900, "seconds": 44.0},
+    ]
+    assert speeds(lines) == [(100, 100.0), (150, 50.0)]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "wanted"),
+    [(0, 200, [0, 50, 100, 150, 200]), (1.59, 6.71, [0, 2, 4, 6, 8]), (0, 0, [0, 0.2])],
+)
+def test_ticks_are_round_and_cover_the_values(low: float, high: float, wanted: list[float]) -> None:
+    assert ticks(low, high) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("scale", [1e-7, 0.003, 1, 37, 999, 1e6])
+def test_ticks_of_any_scale(scale: float) -> None:
+    for low in (0.0, 0.3 * scale, scale):
+        found = ticks(low, scale)
+        assert found[0] <= low + 1e-9 * scale
+        assert found[-1] >= scale * (1 - 1e-9)
+        assert 2 <= len(found) <= 8
+
+
+def test_a_long_line_is_thinned_and_ends_where_it_ended() -> None:
+    points = [(float(i), float(i % 7)) for i in range(20_001)]
+    found = thinned(points)
+    assert 150 < len(found) <= 300
+    assert found[-1] == points[-1]
+    assert [a for a, _ in found] == sorted(a for a, _ in found)
+    assert thinned(points[:300]) == points[:300]
+
+
+def test_a_chart_draws_what_is_finite() -> None:
+    found = Page(
+        chart("Loss", "nats", [Series("a", [(1, 2.0), (2, float("inf")), (3, 1.0)]), Series("b", [])], from_zero=False)
+    )
+    assert found.open == []
+    assert found.tags.count("polyline") == 1
+    assert "Nothing measured yet." in chart("Loss", "nats", [Series("a", [])], from_zero=True)
