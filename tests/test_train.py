@@ -201,6 +201,21 @@ def test_a_loss_that_is_not_finite_stops_training_and_harms_nothing(
     assert checkpoint.latest(tmp_path / "run" / "checkpoints").state["step"] == 5  # type: ignore[union-attr]
 
 
+def test_weights_that_are_not_finite_are_never_saved(
+    train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spoils(self: Trainer, rows: object) -> None:
+        step(self, rows)
+        if self.state.step == 10:
+            next(self.model.parameters()).data[0] = float("inf")
+
+    step = Trainer._step
+    monkeypatch.setattr(Trainer, "_step", spoils)
+    with pytest.raises(DivergedError, match="step 10: it left weights that are not finite"):
+        train_toy(tmp_path / "run", "train.max_steps=15", "train.valid_every=100")
+    assert checkpoint.latest(tmp_path / "run" / "checkpoints").state["step"] == 5  # type: ignore[union-attr]
+
+
 def test_early_stopping_says_so(train_toy: Train, tmp_path: Path) -> None:
     # A rate of nearly nothing: no validation after the first can be better.
     run = train_toy(tmp_path / "run", "train.max_steps=500", "train.lr=1e-30", "train.patience=2")

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -189,18 +189,20 @@ class Trainer:
         if not self.group.leads:
             return
         info = self.info.model_copy(update={"step": self.state.step})
-        checkpoint.write(
-            self.run / "checkpoints",
-            self.state.step,
-            checkpoint.model_bytes(checkpoint.parameters(self.model), info),
-            state_tensors(self.optimizer, self.model),
-            self.state.values(),
-        )
+        weights, moments = checkpoint.parameters(self.model), state_tensors(self.optimizer, self.model)
+        if not all(bool(t.isfinite().all()) for t in (*weights.values(), *moments.values())):
+            self._diverged(self.state.step, "it left weights that are not finite")  # which no loss has shown yet
+        model = checkpoint.model_bytes(weights, info)
+        checkpoint.write(self.run / "checkpoints", self.state.step, model, moments, self.state.values())
         if self.state.step in self.state.best_steps:
             publish(self.run, self.state.best_steps, self.info)
         pinned = {self.state.best_step or 0, *self._scheduled()[-self.config.train.average :]}
         with checkpoint.storage_errors(self.run):
             checkpoint.prune(self.run / "checkpoints", self.config.train.keep, pinned)
+
+    def _diverged(self, step: int, what: str) -> NoReturn:
+        remedy = "the last checkpoint is untouched; start afresh with --overwrite and a lower --set train.lr"
+        raise DivergedError(f"step {step:,}: {what}; {remedy}")
 
     def _scheduled(self) -> list[int]:
         """Steps of the checkpoints at hand that an uninterrupted run has too, for it writes more when it is stopped."""
@@ -334,10 +336,10 @@ class Trainer:
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
         loss_value, nll_value = group.sum([float(loss_sum), float(nll_sum)])
         if not (math.isfinite(loss_value) and math.isfinite(float(norm))):
-            raise DivergedError(
-                f"step {state.step + 1:,}: the loss is {loss_value / tokens} and the gradient's norm {float(norm)}, "
-                f"on the training pairs {', '.join(str(r) for rows, _ in drawn for r in rows[:5])} …; "
-                "the last checkpoint is untouched; start afresh with --overwrite and a lower --set train.lr"
+            self._diverged(
+                state.step + 1,
+                f"the loss is {loss_value / tokens} and the gradient's norm {float(norm)}, "
+                f"on the training pairs {', '.join(str(r) for rows, _ in drawn for r in rows[:5])} …",
             )
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)

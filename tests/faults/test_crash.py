@@ -31,6 +31,7 @@ def survive(case: Case, job: Job, out: Path, kills: Iterable[Kill]) -> int:
         if "resuming" in result.err:
             assert f"resuming at step {newest}\n" in result.err
         if result.code == 0:
+            newest = max(whole(out))
             break
         assert result.code == -signal.SIGKILL, result.err
         case.injected, injected = case.injected + 1, injected + 1
