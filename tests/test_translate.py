@@ -299,7 +299,7 @@ def test_a_translation_that_repeats_itself_is_warned_of_and_can_be_forbidden(
     found = list(translator.translate(LINES, GREEDY))
     looping = [n for n, one in enumerate(found, 1) if loop_in(one.text)]
     assert 1 < len(looping) < len(LINES)  # else this model shows nothing
-    (message,) = [m for m in caplog.messages if "repeats itself" in m]
+    (message,) = {m for m in caplog.messages if "repeats itself" in m}
     assert message.startswith(f"lines {', '.join(map(str, looping[:10]))}")
     assert message.endswith("--no-repeat-ngram 3 forbids that")
     caplog.clear()
