@@ -252,7 +252,7 @@ class Transformer(nn.Module):
 
         The projections that a sub-layer's output passes through start at half of Xavier's bound: each sub-layer then
         adds little to its residual at first, without which a post-norm stack learns much more slowly (Wang et al.
-        2022 derive such gains; the README has our measurement).
+        2022 derive such gains).
         """
         for name, module in self.named_modules():
             if isinstance(module, nn.Linear):
