@@ -76,6 +76,8 @@ def train(
         initial = checkpoint.load_model(init) if init else None
         start = (initial[2], checkpoint.checksum(checkpoint.parameters(initial[0]), None)) if initial else None
         if group.leads:
+            if overwrite and torchrun.restarted():
+                log.warning("started again after a failure: goes on where it stopped, --overwrite is not repeated")
             data = held.enter_context(_claimed(config, run, start, overwrite and not torchrun.restarted()))
         group.tell(None)
         if not group.leads:

@@ -43,17 +43,21 @@ def test_09_sigterm(case: Case, job: Job, tmp_path: Path, rng: random.Random, co
         stop_in_a_step(case, job, tmp_path / str(i), rng.randint(1, BATCHES), signal.SIGTERM)
 
 
+def stop_before_the_first_step(case: Case, job: Job, out: Path, rng: random.Random, number: int, *codes: int) -> None:
+    with case.fault():
+        point = rng.choice(["fsync .tokenizer.json.tmp", "tear data/.train.arrow.tmp", "open .config.toml.tmp"])
+        result = run(*job.command(out), within=[partial(points.strike, out, point, 1, number)])
+        assert result.code in codes, result.err
+        assert "Traceback" not in result.err
+        job.is_done(out)
+
+
 @pytest.mark.slow
 def test_09_sigterm_before_the_first_step(
     case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count
 ) -> None:
     for i in range(count(2, 1)):
-        out = tmp_path / str(i)
-        with case.fault():
-            point = rng.choice(["fsync .tokenizer.json.tmp", "tear data/.train.arrow.tmp", "open .config.toml.tmp"])
-            result = run(*job.command(out), within=[partial(points.strike, out, point, 1, signal.SIGTERM)])
-            assert result.code in (-signal.SIGTERM, 128 + signal.SIGTERM), result.err
-            job.is_done(out)
+        stop_before_the_first_step(case, job, tmp_path / str(i), rng, signal.SIGTERM, -signal.SIGTERM, 143)
 
 
 @pytest.mark.slow
@@ -67,13 +71,7 @@ def test_10_sigint_before_the_first_step(
     case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count
 ) -> None:
     for i in range(count(2, 1)):
-        out = tmp_path / str(i)
-        with case.fault():
-            point = rng.choice(["fsync .tokenizer.json.tmp", "tear data/.train.arrow.tmp", "open .config.toml.tmp"])
-            result = run(*job.command(out), within=[partial(points.strike, out, point, 1, signal.SIGINT)])
-            assert result.code == 130, result.err
-            assert "Traceback" not in result.err
-            job.is_done(out)
+        stop_before_the_first_step(case, job, tmp_path / str(i), rng, signal.SIGINT, 130)
 
 
 @pytest.mark.slow
