@@ -122,7 +122,7 @@ def prepare_both(args: argparse.Namespace, folder: Path) -> None:
     """Encode the pairs and draw the weights that both start from."""
     import torch
 
-    from mtcli import checkpoint
+    from mtcli import model_file
     from mtcli.config import to_toml
     from mtcli.model import Transformer
     from mtcli.prepare import prepare
@@ -133,17 +133,17 @@ def prepare_both(args: argparse.Namespace, folder: Path) -> None:
     pieces = prepare(config, folder / "pieces").tokenizer
     torch.manual_seed(1)
     model = Transformer(config.model, pieces.src_size, pieces.tgt_size, joint=True)
-    info = checkpoint.ModelInfo(
+    info = model_file.ModelInfo(
         model=config.model, decode=config.decode, src=args.src, tgt=args.tgt, src_vocab=pieces.src_size,
         tgt_vocab=pieces.tgt_size, joint=True, tokenizer=pieces.digest(), step=0, longest_src=256,
     )  # fmt: skip
     init = folder / "init"
     init.mkdir()
-    (init / "model.safetensors").write_bytes(checkpoint.model_bytes(checkpoint.parameters(model), info))
+    (init / "model.safetensors").write_bytes(model_file.model_bytes(model_file.parameters(model), info))
     pieces.save(init / "tokenizer.json")
     start.mkdir()
     (start / "config.toml").write_text(to_toml(config))
-    prepare(config, start, init=(pieces, checkpoint.checksum(checkpoint.parameters(model), None)))
+    prepare(config, start, init=(pieces, model_file.checksum(model_file.parameters(model), None)))
 
 
 def ours(config: Any, folder: Path, steps: int) -> Figures:
@@ -171,7 +171,7 @@ def plain(config: Any, folder: Path, steps: int) -> Figures:
     import torch
     from torch import nn
 
-    from mtcli import checkpoint
+    from mtcli import model_file
     from mtcli.batching import BatchPlan, Position
     from mtcli.optim import learning_rate
     from mtcli.prepare import prepare
@@ -179,7 +179,7 @@ def plain(config: Any, folder: Path, steps: int) -> Figures:
 
     torch.manual_seed(1)
     data = prepare(config, folder / "start")
-    start, info, _ = checkpoint.load_model(folder / "init")
+    start, info, _ = model_file.load_model(folder / "init")
     c, settings = config.model, config.train
     model = nn.Transformer(
         c.d_model, c.num_heads, c.num_encoder_layers, c.num_decoder_layers, c.d_ff, c.dropout, batch_first=True

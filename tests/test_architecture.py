@@ -13,7 +13,7 @@ FLOORS = [
     "errors attention loss torchrun",
     "config tokenizer distributed optim progress signals",
     "demo corpus doctor batching model translation",
-    "checkpoint decode objective record align average run_folder state",
+    "checkpoint model_file decode objective record align average run_folder state",
     "prepare translate engine evaluate validation likelihood",
     "train dry_run plan chart info explain explain_page streams report export serve shares",
     "cli __main__",

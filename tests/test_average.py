@@ -10,8 +10,9 @@ import torch
 
 from mtcli import checkpoint
 from mtcli.average import average_run, mean
-from mtcli.checkpoint import load_model, parameters, path_of, read_tensors
+from mtcli.checkpoint import path_of, read_tensors
 from mtcli.errors import ModelError, UsageError
+from mtcli.model_file import load_model, parameters
 
 Train = Callable[..., Path]
 

@@ -19,10 +19,11 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from mtcli import checkpoint, tokenizer
-from mtcli.checkpoint import ModelInfo, latest, load_model, lock, prune, read_tensors, set_parameters, verify, write
+from mtcli import checkpoint, model_file, tokenizer
+from mtcli.checkpoint import latest, lock, prune, read_tensors, verify, write
 from mtcli.config import DecodeConfig, ModelConfig
 from mtcli.errors import LockedError, ModelError, StorageError
+from mtcli.model_file import ModelInfo, load_model, set_parameters
 
 FILES = ["manifest.json", "model.safetensors", "optimizer.safetensors", "state.json"]
 
@@ -455,8 +456,8 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         model=SMALL, decode=DecodeConfig(), src="en", tgt="xx", step=3, longest_src=9, tokenizer=toy.digest(), **sizes
     )
     torch.manual_seed(1)
-    tensors = checkpoint.parameters(checkpoint.build_model(info))
-    (run / "model.safetensors").write_bytes(checkpoint.model_bytes(tensors, info))
+    tensors = model_file.parameters(model_file.build_model(info))
+    (run / "model.safetensors").write_bytes(model_file.model_bytes(tensors, info))
     return run
 
 
@@ -466,7 +467,7 @@ def replant(run: Path, to: Path, change: Callable[[dict[str, Tensor], dict[str, 
     tensors, metadata = read_tensors(to / "model.safetensors")
     info = json.loads(metadata["mtcli"])["info"]
     change(tensors, info)
-    (to / "model.safetensors").write_bytes(save(tensors, checkpoint.metadata_of(tensors, info)))
+    (to / "model.safetensors").write_bytes(save(tensors, model_file.metadata_of(tensors, info)))
     return to
 
 
@@ -475,7 +476,7 @@ def test_a_model_comes_back_exactly(run_folder: Path, tmp_path: Path) -> None:
     tensors, _ = read_tensors(run_folder / "model.safetensors")
     assert not model.training
     assert (info.step, info.longest_src, info.src_vocab) == (3, 9, toy.src_size)
-    own = checkpoint.parameters(model)
+    own = model_file.parameters(model)
     assert set(own) == set(tensors)
     assert all(torch.equal(own[name], tensors[name]) for name in own)
     step = write(run_folder / "checkpoints", 3, (run_folder / "model.safetensors").read_bytes(), {}, {})
@@ -535,13 +536,13 @@ def test_no_model_and_no_tokenizer(run_folder: Path, tmp_path: Path) -> None:
 
 def test_setting_parameters_is_all_or_nothing(run_folder: Path) -> None:
     model, _, _ = load_model(run_folder)
-    before = {name: t.clone() for name, t in checkpoint.parameters(model).items()}
+    before = {name: t.clone() for name, t in model_file.parameters(model).items()}
     wrong = {name: t + 1 for name, t in before.items()}
     last = sorted(wrong)[-1]
     wrong[last] = torch.ones(1, 1, 1)
     with pytest.raises(ModelError, match=re.escape(f"here: {last} has the shape (1, 1, 1)")):
         set_parameters(model, wrong, Path("here"))
-    assert all(torch.equal(t, before[name]) for name, t in checkpoint.parameters(model).items())
+    assert all(torch.equal(t, before[name]) for name, t in model_file.parameters(model).items())
 
 
 def test_a_flipped_bit_in_a_published_model_is_found(run_folder: Path, tmp_path: Path) -> None:

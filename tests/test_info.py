@@ -5,10 +5,10 @@ import pytest
 from toy import save_toy
 
 from mtcli.average import average_run
-from mtcli.checkpoint import load_model, parameters
 from mtcli.errors import ModelError
 from mtcli.export import export
 from mtcli.info import summary
+from mtcli.model_file import load_model, parameters
 
 
 @pytest.fixture

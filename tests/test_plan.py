@@ -7,7 +7,7 @@ import torch
 from conftest import TOY_SETTINGS
 from typer.testing import CliRunner
 
-from mtcli import checkpoint, prepare
+from mtcli import checkpoint, model_file, prepare
 from mtcli.batching import BatchPlan
 from mtcli.cli import app
 from mtcli.config import Config, ModelConfig, build
@@ -70,7 +70,7 @@ def test_the_plan_counts_what_training_will_have(toy_run: Path, toy_tsv: Path) -
     assert data
     batches = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
     plan = Plan.of(config, data, batches, CPU, workers=3)
-    model, info, _ = checkpoint.load_model(toy_run)
+    model, info, _ = model_file.load_model(toy_run)
     assert (plan.parameters, plan.src_vocab) == (sum(p.numel() for p in model.parameters()), info.src_vocab)
     assert (plan.pairs, plan.batches) == (len(data.train), len(batches.epoch(0)))
     assert plan.steps(config.train.accumulate) == plan.batches / 6

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mtcli import checkpoint, evaluate, prepare, report
+from mtcli import evaluate, model_file, prepare, report
 from mtcli.chart import Series, chart, thinned, ticks
 from mtcli.errors import StorageError
 from mtcli.report import Facts, read, scores, speeds, to_card, to_html, write_report
@@ -86,7 +86,7 @@ def test_both_files_say_what_the_run_found(finished: Path) -> None:
 
 def test_the_test_pairs_are_scored_as_eval_scores_them(finished: Path) -> None:
     (test,) = events(finished, "test")
-    model, info, pieces = checkpoint.load_model(finished)
+    model, info, pieces = model_file.load_model(finished)
     translator, options = Translator(model, pieces, info.longest_src), Options.of(info.decode)
     pairs = prepare.read_split(finished, "test")
     hypotheses = [t.text for t in translator.translate([s for s, _ in pairs], options, warn=False)]

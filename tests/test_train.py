@@ -13,7 +13,7 @@ import pytest
 import torch
 from conftest import TOY_SETTINGS, toy_pairs
 
-from mtcli import checkpoint
+from mtcli import checkpoint, model_file
 from mtcli.errors import DataError, DivergedError, InterruptedTrainingError, LockedError, ModelError, UsageError
 from mtcli.train import Trainer
 
@@ -242,7 +242,7 @@ def test_fine_tuning_keeps_the_tokenizer_and_starts_from_the_weights(
     sets = ("train.max_steps=1", "train.lr=1e-30", "train.warmup_steps=1")
     run = train_toy(tmp_path / "run", *sets, spec=new, init=toy_run)
     assert (run / "tokenizer.json").read_bytes() == (toy_run / "tokenizer.json").read_bytes()
-    ours, theirs = (checkpoint.parameters(checkpoint.load_model(r)[0]) for r in (run, toy_run))
+    ours, theirs = (model_file.parameters(model_file.load_model(r)[0]) for r in (run, toy_run))
     for name, tensor in theirs.items():
         torch.testing.assert_close(ours[name], tensor, rtol=0, atol=1e-12)
     with pytest.raises(UsageError, match="--init"):
@@ -305,7 +305,7 @@ def test_fine_tuning_takes_the_model_s_shape_and_an_interrupted_run_is_the_lates
         process.send_signal(signal.SIGTERM)
         _, stderr = process.communicate(timeout=30)
     assert process.returncode == 143, stderr.decode()
-    info = checkpoint.load_model(tmp_path / "runs" / "latest")[1]
+    info = model_file.load_model(tmp_path / "runs" / "latest")[1]
     assert (info.model.d_model, info.tgt) == (16, "xx")
 
 

@@ -7,9 +7,9 @@ import torch
 
 from mtcli import tokenizer
 from mtcli.batching import pad
-from mtcli.checkpoint import ModelInfo, model_bytes, parameters
 from mtcli.config import DecodeConfig, ModelConfig
 from mtcli.model import Transformer
+from mtcli.model_file import ModelInfo, model_bytes, parameters
 from mtcli.tokenizer import BOS, EOS
 from mtcli.translate import Translator
 

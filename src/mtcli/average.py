@@ -8,9 +8,10 @@ from pathlib import Path
 
 from torch import nn
 
-from mtcli import checkpoint
-from mtcli.checkpoint import ModelInfo, Tensors
+from mtcli import checkpoint, model_file
+from mtcli.checkpoint import Tensors
 from mtcli.errors import ModelError, UsageError
+from mtcli.model_file import ModelInfo
 
 
 def mean(paths: Sequence[Path]) -> Tensors:
@@ -26,7 +27,7 @@ def mean(paths: Sequence[Path]) -> Tensors:
     total = {name: t.double() for name, t in first.items()}
     for path in paths[1:]:
         tensors, _ = checkpoint.read_tensors(path / "model.safetensors")
-        checkpoint.check_parameters(first, tensors, path)
+        model_file.check_parameters(first, tensors, path)
         for name, t in tensors.items():
             total[name] += t
     return {name: (t / len(paths)).to(first[name].dtype) for name, t in total.items()}
@@ -39,12 +40,12 @@ def weights_of(model: nn.Module, paths: Sequence[Path]) -> Iterator[None]:
     Raises:
         ModelError: One is damaged.
     """
-    own = {name: tensor.clone() for name, tensor in checkpoint.parameters(model).items()}
-    checkpoint.set_parameters(model, mean(paths), paths[0].parent)
+    own = {name: tensor.clone() for name, tensor in model_file.parameters(model).items()}
+    model_file.set_parameters(model, mean(paths), paths[0].parent)
     try:
         yield
     finally:
-        checkpoint.set_parameters(model, own, paths[0].parent)
+        model_file.set_parameters(model, own, paths[0].parent)
 
 
 def average_run(run: Path, out: Path, n: int, *, best: bool = False) -> list[int]:
@@ -75,7 +76,7 @@ def average_run(run: Path, out: Path, n: int, *, best: bool = False) -> list[int
     chosen = sorted(candidates[-n:])
     if out.exists() and (not out.is_dir() or {p.name for p in out.iterdir()} - set(_WRITTEN)):
         raise UsageError(f"{out}: holds something else; choose another --output")
-    _, info, tokenizer = checkpoint.load_model(folders[chosen[-1]])
+    _, info, tokenizer = model_file.load_model(folders[chosen[-1]])
     tensors = mean([folders[step] for step in chosen])
     with checkpoint.storage_errors(out):
         (out / "data").mkdir(parents=True, exist_ok=True)
@@ -92,7 +93,7 @@ _WRITTEN = ("data", "model.safetensors", "tokenizer.json")
 
 def averaged_bytes(tensors: Tensors, info: ModelInfo, steps: Sequence[int]) -> bytes:
     """The content of a `model.safetensors` with the mean of these steps."""
-    return checkpoint.model_bytes(tensors, info.model_copy(update={"step": steps[-1], "averaged": tuple(steps)}))
+    return model_file.model_bytes(tensors, info.model_copy(update={"step": steps[-1], "averaged": tuple(steps)}))
 
 
 def _valid_bleu(path: Path) -> dict[int, float]:

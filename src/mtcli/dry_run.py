@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from mtcli import checkpoint, torchrun
+from mtcli import checkpoint, model_file, torchrun
 from mtcli.batching import BatchPlan, Position
 from mtcli.config import Config
 from mtcli.distributed import Group, describe
@@ -84,7 +84,7 @@ def _data(config: Config, run: Path, init: Path | None, overwrite: bool) -> Iter
     started = time.monotonic()
     with TemporaryDirectory(prefix="mtcli-") as folder:
         with checkpoint.storage_errors(Path(folder)):
-            start = (checkpoint.load_model(init)[2], "") if init else None
+            start = (model_file.load_model(init)[2], "") if init else None
             data = prepare(config, Path(folder), init=start)
         log.info("the data took %s to prepare, as it will in training", clock(time.monotonic() - started))
         yield data

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mtcli import checkpoint
+from mtcli import checkpoint, model_file
 from mtcli.config import load as load_config
 from mtcli.engine import provenance
 from mtcli.errors import ModelError
@@ -103,7 +103,7 @@ def _shape(path: Path) -> Iterator[Row]:
 
 def _facts(about: Any, where: Path, parameters: int | None = None) -> Iterator[Row]:
     try:
-        info = checkpoint.ModelInfo.model_validate(about)
+        info = model_file.ModelInfo.model_validate(about)
     except ValueError:
         raise ModelError(f"{where}: not a model of this version of mtcli") from None
     model = info.model

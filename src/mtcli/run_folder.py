@@ -13,10 +13,10 @@ from typing import Any
 
 from mtcli import checkpoint
 from mtcli.average import averaged_bytes, mean
-from mtcli.checkpoint import ModelInfo
 from mtcli.config import Config, differences, to_toml
 from mtcli.config import load as load_config
 from mtcli.errors import UsageError
+from mtcli.model_file import ModelInfo
 
 log = logging.getLogger(__name__)
 

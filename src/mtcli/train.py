@@ -19,14 +19,14 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from mtcli import checkpoint, torchrun
+from mtcli import checkpoint, model_file, torchrun
 from mtcli.average import weights_of
 from mtcli.batching import BatchPlan, Position, collate
-from mtcli.checkpoint import ModelInfo
 from mtcli.config import Config, to_toml
 from mtcli.distributed import Group, describe, join, keep_freed_memory
 from mtcli.errors import DivergedError, InterruptedTrainingError, ModelError, UsageError
 from mtcli.model import Transformer
+from mtcli.model_file import ModelInfo
 from mtcli.objective import Objective, uses_bf16
 from mtcli.optim import build_optimizer, learning_rate, set_state_tensors, state_tensors
 from mtcli.plan import Plan
@@ -73,8 +73,8 @@ def train(
     with join(device) as group, ExitStack() as held:
         each = f" for each of {group.size} workers" if group.size > 1 else ""
         log.info("device: %s%s, PyTorch %s", describe(device), each, torch.__version__)
-        initial = checkpoint.load_model(init) if init else None
-        start = (initial[2], checkpoint.checksum(checkpoint.parameters(initial[0]), None)) if initial else None
+        initial = model_file.load_model(init) if init else None
+        start = (initial[2], model_file.checksum(model_file.parameters(initial[0]), None)) if initial else None
         if group.leads:
             if overwrite and torchrun.restarted():
                 log.warning("started again after a failure: goes on where it stopped, --overwrite is not repeated")
@@ -127,7 +127,7 @@ class Trainer:
             longest_src=int(lengths.max()),
         )
         torch.manual_seed(_key(config.train.seed, "weights"))
-        self.model: Transformer = checkpoint.build_model(self.info).to(device)
+        self.model: Transformer = model_file.build_model(self.info).to(device)
         self.optimizer = build_optimizer(config.train, self.model.parameters())
         self.plan = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
         self.state = State(workers=group.size)
@@ -153,7 +153,7 @@ class Trainer:
             self._cut_metrics()
             return False
         found = found or checkpoint.load(self.run / "checkpoints" / name)
-        checkpoint.set_parameters(self.model, found.model, found.path)
+        model_file.set_parameters(self.model, found.model, found.path)
         set_state_tensors(self.optimizer, self.model, found.optimizer)
         try:
             self.state.take(found.state)
@@ -181,7 +181,7 @@ class Trainer:
             heads = model.config.num_heads
             if heads != self.config.model.num_heads:  # which no shape tells
                 raise ModelError(f"{where}: has {heads} heads, where this model has {self.config.model.num_heads}")
-            checkpoint.set_parameters(self.model, checkpoint.parameters(model), where or Path())
+            model_file.set_parameters(self.model, model_file.parameters(model), where or Path())
         except ModelError as error:
             raise UsageError(f"--init: {error}; give the model section that model was trained with") from None
         log.info("starting from the weights of %s", where)
@@ -191,10 +191,10 @@ class Trainer:
         if not self.group.leads:
             return
         info = self.info.model_copy(update={"step": self.state.step})
-        weights, moments = checkpoint.parameters(self.model), state_tensors(self.optimizer, self.model)
+        weights, moments = model_file.parameters(self.model), state_tensors(self.optimizer, self.model)
         if not all(bool(t.isfinite().all()) for t in (*weights.values(), *moments.values())):
             self._diverged(self.state.step, "it left weights that are not finite")  # which no loss has shown yet
-        model = checkpoint.model_bytes(weights, info)
+        model = model_file.model_bytes(weights, info)
         checkpoint.write(self.run / "checkpoints", self.state.step, model, moments, self.state.values())
         if self.state.step in self.state.best_steps:
             publish(self.run, self.state.best_steps, self.info)

@@ -8,10 +8,10 @@ import torch
 
 from mtcli.align import align
 from mtcli.batching import ahead, pad
-from mtcli.checkpoint import load_model
 from mtcli.decode import Expansion, Hypothesis, Limits, beam_search, greedy_search, sampler
 from mtcli.distributed import keep_freed_memory
 from mtcli.model import Transformer
+from mtcli.model_file import load_model
 from mtcli.tokenizer import EOS, Tokenizer
 from mtcli.translation import Candidate, LineTranslator, Links, Options, R, Translation
 

@@ -18,9 +18,9 @@ from faults.conftest import Case
 from faults.harness import Job
 from faults.inputs import FORMS, PACKED, PAIRS, PREFIX, TWO, Count, aligned, raw, read, write
 from mtcli import config
-from mtcli.checkpoint import load_model
 from mtcli.corpus import read_lines
 from mtcli.errors import DataError, ModelError, MtcliError, UsageError
+from mtcli.model_file import load_model
 from mtcli.streams import formatted, translations
 from mtcli.translate import Options, Translator
 

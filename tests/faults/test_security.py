@@ -198,8 +198,8 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
 
 
 def test_70_safetensors(case: Case, job: Job, tmp_path: Path, count: Count) -> None:
-    from mtcli.checkpoint import load_model
     from mtcli.errors import ModelError
+    from mtcli.model_file import load_model
 
     shutil.copy(job.clean / "tokenizer.json", tmp_path)
     path = tmp_path / "model.safetensors"

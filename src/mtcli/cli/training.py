@@ -77,7 +77,7 @@ def train(
 
 def _shape_of(model: Path) -> dict[str, Any]:
     """What a run that starts from a model has in common with it, unless told otherwise."""
-    from mtcli.checkpoint import load_model
+    from mtcli.model_file import load_model
 
     _, info, _ = load_model(model)
     shape = info.model.model_dump(exclude={"dropout"}, exclude_none=True)

@@ -12,11 +12,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mtcli.checkpoint import load_model, storage_errors
+from mtcli.checkpoint import storage_errors
 from mtcli.config import Config, TokenizerConfig
 from mtcli.engine import FORMAT, PROVENANCE, Engine, sha256
 from mtcli.errors import DataError, UsageError
 from mtcli.export import ctranslate2, huggingface
+from mtcli.model_file import load_model
 from mtcli.prepare import read_split
 from mtcli.tokenizer import Tokenizer
 from mtcli.translate import Translator

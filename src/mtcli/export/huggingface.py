@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from mtcli.checkpoint import ModelInfo, Tensors, to_bytes
+from mtcli.checkpoint import Tensors, to_bytes
 from mtcli.model import MultiHeadAttention, Residual, Transformer
+from mtcli.model_file import ModelInfo
 from mtcli.tokenizer import BOS, EOS, PAD, SPECIALS, Tokenizer
 from mtcli.translation import Candidate, LineTranslator, Options
 
