@@ -15,6 +15,7 @@ from mtcli.engine import provenance
 from mtcli.errors import ModelError
 from mtcli.plan import counted, size
 from mtcli.progress import clock
+from mtcli.run_folder import Metrics
 
 Json = dict[str, Any]
 Row = tuple[str, str]
@@ -38,7 +39,7 @@ def summary(folder: Path) -> list[Row]:
 
 def _run(run: Path) -> Iterator[Row]:
     config = load_config(run / "config.toml")
-    events, damaged = _events(run / "metrics.jsonl")
+    events, damaged = Metrics(run).read()
     last = {event["event"]: event for event in events}  # of each kind
     step = max((event["step"] for event in events), default=0)
     end = last.get("end") if last.get("end", {}).get("step") == step else None
@@ -134,16 +135,3 @@ def _end(folder: Path, *, ready: bool) -> Iterator[Row]:
     yield "on disk", size(total)
     if ready:
         yield "translate", f'mtcli translate --model {folder} "…"'
-
-
-def _events(path: Path) -> tuple[list[Json], int]:
-    """The events of `metrics.jsonl`, and how many of its lines are none."""
-    events, damaged = list[Json](), 0
-    for line in path.read_bytes().splitlines() if path.exists() else ():
-        try:
-            event = json.loads(line)
-            event["event"], int(event["step"])
-            events.append(event)
-        except (ValueError, KeyError, TypeError):
-            damaged += 1
-    return events, damaged

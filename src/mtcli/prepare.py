@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -95,11 +96,14 @@ def prepared(config: Config, run: Path) -> Prepared | None:
 
 
 def check_inputs(config: Config) -> None:
-    """See that the files behind the corpora are there.
+    """See that what the configuration asks for is there: the files behind the corpora, and an extra.
 
     Raises:
-        DataError: One is not.
+        DataError: A file is not.
+        UsageError: The extra is not.
     """
+    if config.train.tensorboard and find_spec("tensorboard") is None:
+        raise UsageError("train.tensorboard needs tensorboard; `pip install 'mtcli[tensorboard]'` installs it")
     with _note(config):
         _input_files(config)
 

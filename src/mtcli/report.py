@@ -21,7 +21,7 @@ from mtcli import checkpoint
 from mtcli.chart import Series, chart
 from mtcli.config import Config, load, to_toml
 from mtcli.plan import Plan, counted
-from mtcli.progress import clock
+from mtcli.progress import Pace, clock
 
 log = logging.getLogger(__name__)
 
@@ -114,18 +114,9 @@ def read(run: Path, device: str) -> Facts:
 
 
 def speeds(events: Sequence[Event]) -> list[tuple[float, float]]:
-    """Target pieces a second between two lines of `metrics.jsonl`; time spent validating counts only inside of one."""
-    found, before = [], 0.0
-    timed: set[int] = set()  # steps at which the training so far was already counted
-    for event in events:
-        if event["event"] == "train":
-            if before and event["seconds"] > before:
-                found.append((float(event["step"]), event["tokens"] / (event["seconds"] - before)))
-            before = event["seconds"]
-            timed.add(event["step"])
-        elif "seconds" in event and event["step"] in timed:
-            before = event["seconds"]
-    return found
+    """The step and the pace of each line of `metrics.jsonl` that shows one."""
+    pace = Pace()
+    return [(float(event["step"]), speed) for event in events if (speed := pace.after(event)) is not None]
 
 
 def standing(facts: Facts) -> str:

@@ -22,13 +22,13 @@ log = logging.getLogger(__name__)
 
 MADE = (
     "README.md", "checkpoints", "config.toml", "data", "metrics.jsonl", "model.safetensors", "report.html",
-    "tokenizer.json",
+    "tensorboard", "tokenizer.json",
 )  # fmt: skip
 """What training writes there, and all that `--overwrite` may find and delete."""
 
 
-def claim(config: Config, run: Path, overwrite: bool) -> None:
-    """Make sure that the folder is empty, or holds this very run.
+def claim(config: Config, run: Path, overwrite: bool) -> Config | None:
+    """Make sure that the folder is empty, or holds this very run, and return what that was configured with.
 
     Raises:
         UsageError: It holds a run of another configuration, or something else.
@@ -48,14 +48,16 @@ def claim(config: Config, run: Path, overwrite: bool) -> None:
             for entry in run.iterdir():
                 if entry.name != ".lock":
                     shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
-    if path.exists():
-        if begun and (found := differences(load_config(path), config)):
+    if not path.exists():
+        checkpoint.replace_file(path, to_toml(config).encode())
+    elif begun:
+        if found := differences(began := load_config(path), config):
             raise UsageError(
                 f"{run}: holds a run of another configuration ({'; '.join(found)}); "
                 "use these values again, choose another --out, or start afresh with --overwrite"
             )
-        return
-    checkpoint.replace_file(path, to_toml(config).encode())
+        return began
+    return None
 
 
 def publish(run: Path, steps: Sequence[int], info: ModelInfo) -> None:
@@ -88,19 +90,40 @@ def publish(run: Path, steps: Sequence[int], info: ModelInfo) -> None:
 
 
 class Metrics:
-    """`metrics.jsonl`: a line an event, so that a checkpoint can name how much of it belongs to the past."""
+    """`metrics.jsonl`: a line an event, so that a checkpoint can name how much of it belongs to the past.
 
-    def __init__(self, run: Path):
-        self.path = run / "metrics.jsonl"
+    Args:
+        run: The run folder.
+        tensorboard: Show its curves in `tensorboard/` too.
+    """
+
+    def __init__(self, run: Path, *, tensorboard: bool = False):
+        self.path, self.tensorboard = run / "metrics.jsonl", tensorboard
+        self._event_file: Any = None
 
     def append(self, event: str, step: int, values: dict[str, Any]) -> int:
         """Write a line and return its length in bytes."""
-        line = (json.dumps({"event": event, "step": step, **values}, ensure_ascii=False) + "\n").encode()
+        happened = {"event": event, "step": step, **values}
+        line = (json.dumps(happened, ensure_ascii=False) + "\n").encode()
         with checkpoint.storage_errors(self.path), self.path.open("ab") as file:
             file.write(line)
             file.flush()
             os.fsync(file.fileno())  # before the checkpoint that counts it
+        if self._event_file:
+            self._event_file.append(happened)
         return len(line)
+
+    def read(self) -> tuple[list[dict[str, Any]], int]:
+        """All events, and how many lines are none."""
+        events, damaged = list[dict[str, Any]](), 0
+        for line in self.path.read_bytes().splitlines() if self.path.exists() else ():
+            try:
+                event = json.loads(line)
+                event["event"], int(event["step"])
+                events.append(event)
+            except (ValueError, KeyError, TypeError):
+                damaged += 1
+        return events, damaged
 
     def cut(self, length: int) -> int:
         """Forget what was measured after a checkpoint that saw so many bytes; return how many are left."""
@@ -113,4 +136,8 @@ class Metrics:
             if size > length:
                 file.truncate(length)
             checkpoint.sync_folder(self.path.parent)  # the file may be new
+        if self.tensorboard:
+            from mtcli.tensorboard import EventFile
+
+            self._event_file = EventFile(self.path.parent, self.read()[0])
         return length
