@@ -189,7 +189,8 @@ def test_33_world_size_changed(case: Case, pair: Job, tmp_path: Path, count: Cou
 def launched(words: list[str], *options: str) -> Iterator[subprocess.Popen[bytes]]:
     """Two workers under torchrun itself."""
     command = [*LAUNCH, "--nproc-per-node", "2", *options, "-m", "mtcli", *words]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}) as process:
+    place = {"cwd": Path(words[words.index("--out") + 1]).parent, "env": {**os.environ, "OMP_NUM_THREADS": "1"}}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, **place) as process:
         try:
             yield process
         finally:
