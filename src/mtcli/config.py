@@ -1,8 +1,9 @@
 """The configuration: typed, frozen, and complete in `config.toml` of every run.
 
 A value comes from the first of these that names it: `--set section.key=value`, the command's own options, the
-configuration file, the preset, the default below. An unknown key is refused and the nearest valid one named,
-because a misspelt key that is silently ignored costs a night of training.
+configuration file, a preset that one of these names, the default below. Those `left_open` are then chosen for the
+corpus and the budget (`defaults.py`). An unknown key is refused and the nearest valid one named, because a misspelt
+key that is silently ignored costs a night of training.
 """
 
 import difflib
@@ -117,10 +118,10 @@ class TrainConfig(_Section):
     time: Seconds | None = None
     """Wall-clock budget in seconds, written `30m` or `1h30m`; validation and scoring included."""
     optimizer: Literal["adam"] = "adam"
-    lr: Annotated[float, Field(gt=0)] = 1e-3
+    lr: Annotated[float, Field(gt=0)] = 3e-3
     """The peak, reached after `warmup_steps`; with the paper's schedule, its factor."""
     schedule: Literal["inverse_sqrt", "paper", "cosine", "linear"] = "inverse_sqrt"
-    warmup_steps: Annotated[int, Field(ge=1)] = 1000
+    warmup_steps: Annotated[int, Field(ge=1)] = 500
     cooldown: Annotated[float, Field(ge=0, le=1)] = 0.25
     """The last part of the budget in which the rate of `inverse_sqrt` falls to zero; 0: never."""
     betas: tuple[Decay, Decay] = (0.9, 0.98)
@@ -160,12 +161,22 @@ class Config(_Section):
     """The whole of it."""
 
     preset: Preset = "tiny"
+    chosen: tuple[str, ...] = ()
+    """Names of the values that the run chose for its corpus, where nobody gave them; written by training alone."""
     data: DataConfig = DataConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
     decode: DecodeConfig = DecodeConfig()
 
+
+SECTIONS: dict[str, type[BaseModel]] = {
+    name: field.annotation
+    for name, field in Config.model_fields.items()
+    if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+}
+NAMES = ("preset", *(f"{name}.{key}" for name, section in SECTIONS.items() for key in section.model_fields))
+"""Every value that can be given, by dotted name."""
 
 Values = dict[str, Any]
 
@@ -214,6 +225,14 @@ PRESETS: dict[Preset, Values] = {
     },
 }
 
+SHAPE = tuple(f"model.{key}" for key in PRESETS["tiny"]["model"])
+BUDGET = "train.max_steps"
+OPEN = (
+    "preset", *SHAPE, "model.dropout", "train.batch_tokens", "train.lr", "train.warmup_steps", BUDGET,
+    "train.valid_every", "train.save_every",
+)  # fmt: skip
+"""What the corpus and the budget decide where nobody does."""
+
 # The built-in corpus is small and regular: a few passes with little dropout, and done in two minutes.
 DEMO: Values = {
     "tokenizer": {"vocab_size": 2500},
@@ -238,6 +257,9 @@ def build(
 ) -> Config:
     """Merge preset < initial model < file < options < `--set` into one checked configuration.
 
+    Without a preset, a width that is given stands for the narrowest one so wide, as far as shape and rate go; without
+    either the choice is left open, and until it is made the defaults are those of `tiny`.
+
     Args:
         file: A TOML file.
         options: Values of the command line by dotted name, `{"train.time": "30m"}`; None means not given.
@@ -251,8 +273,8 @@ def build(
     layers.append(_nested({k: v for k, v in (options or {}).items() if v is not None}))
     layers += [_parse_set(text) for text in sets]
     for layer, where in zip(layers, [f"{file}: ", *[""] * len(layers)], strict=False):
-        for name in Config.model_fields:
-            if name != "preset" and not isinstance(layer.get(name, {}), dict):
+        for name in SECTIONS:
+            if not isinstance(layer.get(name, {}), dict):
                 raise UsageError(f"{where}{name} = {layer[name]!r}: it is a section; write {name}.key=value")
     if any("train" in layer.get("data", {}) for layer in layers[1:]):  # the file's other splits belong to its corpus
         layers[0] = {
@@ -262,17 +284,32 @@ def build(
     given: Values = {}
     for layer in layers:
         given = _merge(given, layer)
-    preset = given.get("preset", "tiny")
-    if not isinstance(preset, str) or preset not in PRESETS:
-        raise UsageError(f"preset = {preset!r}: choose from {', '.join(get_args(Preset))}")
-    values = PRESETS[preset]
-    if not given.get("data", {}).get("train"):
-        values = _merge(values, DEMO)
-    values = _merge(_merge(values, _nested(initial or {})), given)
-    if "time" not in values.get("train", {}) and "max_steps" not in values.get("train", {}):
-        values = _merge(values, {"train": {"max_steps": 20_000}})
+    given = _merge(_nested(initial or {}), given)
+    built_in = not given.get("data", {}).get("train")
+    values = _merge(_preset(given, "tiny" if built_in else None), DEMO if built_in else {})
+    values = _merge(values, given)
     where = f"{file}: " if file else ""
     return _check(values, where)
+
+
+def left_open(config: Config) -> frozenset[str]:
+    """The names of `OPEN` that nobody gave; the number of steps is not among them where a time is given."""
+    found = {name for name in OPEN if name.rpartition(".")[2] not in _owner(config, name).model_fields_set}
+    return frozenset(found - {BUDGET} if config.train.time else found)
+
+
+def value_of(config: Config, name: str) -> Any:
+    """A value by its dotted name."""
+    return getattr(_owner(config, name), name.rpartition(".")[2])
+
+
+def filled(config: Config, values: Mapping[str, Any]) -> Config:
+    """The configuration with other values by dotted name; nothing of it is left open.
+
+    Raises:
+        UsageError: Values do not go together.
+    """
+    return _check(_merge(config.model_dump(), _nested(values)), "")
 
 
 def load(path: Path) -> Config:
@@ -287,7 +324,9 @@ def load(path: Path) -> Config:
 def to_toml(config: Config) -> str:
     """The whole configuration as TOML; a value of None is left out, since TOML has none."""
     lines = [f"preset = {json.dumps(config.preset)}"]
-    for name, section in config.model_dump(mode="json", exclude={"preset"}, exclude_none=True).items():
+    if config.chosen:
+        lines.append(f"chosen = {json.dumps(config.chosen)} # for the corpus and the budget, since nobody gave them")
+    for name, section in config.model_dump(mode="json", include={*SECTIONS}, exclude_none=True).items():
         lines += ["", f"[{name}]"]
         lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in section.items()]
     # TOML strings are those of JSON, but for one control character.
@@ -295,20 +334,33 @@ def to_toml(config: Config) -> str:
 
 
 def differences(old: Config, new: Config) -> list[str]:
-    """`section.key: old → new` for every value that differs; the budget may, and what no figure depends on."""
-    exempt = {"train.max_steps", "train.time", "train.tensorboard", "data.note"}
-    found = []
-    for section in Config.model_fields:
-        a, b = getattr(old, section), getattr(new, section)
-        if not isinstance(a, BaseModel):
-            if a != b:
-                found.append(f"{section}: {a!r} → {b!r}")
-            continue
-        for key in type(a).model_fields:
-            x, y = getattr(a, key), getattr(b, key)
-            if x != y and f"{section}.{key}" not in exempt:
-                found.append(f"{section}.{key}: {x!r} → {y!r}")
-    return found
+    """`section.key: old → new` for every value that differs; the budget may, and what no figure depends on.
+
+    What the old run chose may be left open in the new configuration, and then does not differ.
+    """
+    exempt = {"train.max_steps", "train.time", "train.tensorboard", "data.note"} | left_open(new) & {*old.chosen}
+    pairs = ((name, value_of(old, name), value_of(new, name)) for name in NAMES if name not in exempt)
+    return [f"{name}: {x!r} → {y!r}" for name, x, y in pairs if x != y]
+
+
+def _owner(config: Config, name: str) -> BaseModel:
+    section = name.rpartition(".")[0]
+    owner: BaseModel = getattr(config, section) if section else config
+    return owner
+
+
+def _preset(given: Values, otherwise: Preset | None) -> Values:
+    """The values of the preset that is named, or of the one that a given width stands for."""
+    preset, width = given.get("preset", otherwise), given.get("model", {}).get("d_model")
+    if preset is None and isinstance(width, int):
+        near: Preset = next((name for name, values in PRESETS.items() if values["model"]["d_model"] >= width), "big")
+        flat = {f"{section}.{key}": v for section, values in PRESETS[near].items() for key, v in values.items()}
+        return _nested({"preset": near, **{name: flat[name] for name in (*SHAPE, "train.lr", "train.warmup_steps")}})
+    if preset is None:
+        return {}
+    if not isinstance(preset, str) or preset not in PRESETS:
+        raise UsageError(f"preset = {preset!r}: choose from {', '.join(get_args(Preset))}")
+    return {"preset": preset, **PRESETS[preset]}
 
 
 def _read(path: Path) -> Values:
@@ -370,10 +422,8 @@ def _explain(error: Any) -> str:
     name = ".".join(str(part) for part in error["loc"])
     if error["type"] != "extra_forbidden":
         return f"{name} = {error['input']!r}: {error['msg'].removeprefix('Value error, ')}"
-    sections = {n: f.annotation for n, f in Config.model_fields.items() if n != "preset"}
-    names = ["preset", *(f"{n}.{key}" for n, section in sections.items() for key in section.model_fields)]  # type: ignore[union-attr]
     leaf = name.rpartition(".")[2]
-    near = difflib.get_close_matches(name, [*names, *sections], 1, 0.5) or [
-        n for n in names if n.rpartition(".")[2] == leaf
+    near = difflib.get_close_matches(name, [*NAMES, *SECTIONS], 1, 0.5) or [
+        n for n in NAMES if n.rpartition(".")[2] == leaf
     ]
     return f"{name}: no such key" + (f"; did you mean {near[0]}?" if near else "")

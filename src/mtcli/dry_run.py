@@ -14,7 +14,8 @@ import torch
 
 from mtcli import checkpoint, model_file, torchrun
 from mtcli.batching import BatchPlan, Position
-from mtcli.config import Config
+from mtcli.config import Config, load
+from mtcli.defaults import Facts, in_words, settle
 from mtcli.distributed import Group, describe
 from mtcli.errors import UsageError
 from mtcli.plan import Plan, counted
@@ -54,6 +55,11 @@ def dry_run(
     with _data(config, run, init, overwrite) as data:
         yield "run folder", f"{run} ({_standing(run)})"
         yield "data", counted(data.counts)
+        began = None if overwrite else _began(run)
+        facts = Facts.of(data, device.type, workers=1)
+        config = settle(config, facts, began)
+        if config.chosen:
+            yield "chosen", in_words(config, facts, began=began is not None)
         batches = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
         plan = Plan.of(config, data, batches, device, workers=1)
         yield from plan.rows(config)
@@ -88,6 +94,12 @@ def _data(config: Config, run: Path, init: Path | None, overwrite: bool) -> Iter
             data = prepare(config, Path(folder), init=start)
         log.info("the data took %s to prepare, as it will in training", clock(time.monotonic() - started))
         yield data
+
+
+def _began(run: Path) -> Config | None:
+    """What the run that stands there was configured with, once it has a record."""
+    path = run / "config.toml"
+    return load(path) if path.exists() and (run / "metrics.jsonl").exists() else None
 
 
 def _standing(run: Path) -> str:
