@@ -15,7 +15,7 @@ FLOORS = [
     "demo corpus doctor batching model translation",
     "checkpoint model_file decode objective record align average run_folder state tensorboard",
     "prepare translate engine evaluate validation likelihood",
-    "train dry_run plan chart info explain explain_page streams report export serve shares",
+    "train defaults dry_run plan chart info explain explain_page streams report export serve shares",
     "cli __main__",
 ]
 FLOOR = {name: number for number, names in enumerate(FLOORS, 1) for name in names.split()}

@@ -27,8 +27,8 @@ MADE = (
 """What training writes there, and all that `--overwrite` may find and delete."""
 
 
-def claim(config: Config, run: Path, overwrite: bool) -> None:
-    """Make sure that the folder is empty, or holds this very run.
+def claim(config: Config, run: Path, overwrite: bool) -> Config | None:
+    """Make sure that the folder is empty, or holds this very run, and return what that was configured with.
 
     Raises:
         UsageError: It holds a run of another configuration, or something else.
@@ -48,14 +48,16 @@ def claim(config: Config, run: Path, overwrite: bool) -> None:
             for entry in run.iterdir():
                 if entry.name != ".lock":
                     shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
-    if path.exists():
-        if begun and (found := differences(load_config(path), config)):
+    if not path.exists():
+        checkpoint.replace_file(path, to_toml(config).encode())
+    elif begun:
+        if found := differences(began := load_config(path), config):
             raise UsageError(
                 f"{run}: holds a run of another configuration ({'; '.join(found)}); "
                 "use these values again, choose another --out, or start afresh with --overwrite"
             )
-        return
-    checkpoint.replace_file(path, to_toml(config).encode())
+        return began
+    return None
 
 
 def publish(run: Path, steps: Sequence[int], info: ModelInfo) -> None:

@@ -23,6 +23,7 @@ from mtcli import checkpoint, model_file, torchrun
 from mtcli.average import weights_of
 from mtcli.batching import BatchPlan, Position, collate
 from mtcli.config import Config, to_toml
+from mtcli.defaults import Facts, settle
 from mtcli.distributed import Group, describe, join, keep_freed_memory
 from mtcli.errors import DivergedError, InterruptedTrainingError, ModelError, UsageError
 from mtcli.model import Transformer
@@ -36,7 +37,6 @@ from mtcli.report import write_report
 from mtcli.run_folder import Metrics, claim, publish
 from mtcli.signals import noted_signals
 from mtcli.state import State
-from mtcli.tokenizer import Tokenizer
 from mtcli.translate import Options, Translator
 from mtcli.validation import Validation, score_test, validate
 
@@ -78,8 +78,10 @@ def train(
         if group.leads:
             if overwrite and torchrun.restarted():
                 log.warning("started again after a failure: goes on where it stopped, --overwrite is not repeated")
-            data = held.enter_context(_claimed(config, run, start, overwrite and not torchrun.restarted()))
-        group.tell(None)
+            began = held.enter_context(_claimed(config, run, overwrite and not torchrun.restarted()))
+            data = prepare(config, run, init=start)
+            config = settle(config, Facts.of(data, device.type, group.size), began)
+        config = Config.model_validate(group.tell(config.model_dump(mode="json")))  # one choice, for every worker
         if not group.leads:
             data = reopen(run)
         trainer = Trainer(config, run, device, data, started, group)
@@ -95,16 +97,15 @@ def train(
 
 
 @contextmanager
-def _claimed(config: Config, run: Path, start: tuple[Tokenizer, str] | None, overwrite: bool) -> Iterator[Prepared]:
-    """The run folder, held for this process, and its data."""
+def _claimed(config: Config, run: Path, overwrite: bool) -> Iterator[Config | None]:
+    """The run folder, held for this process, and the configuration of the run in it that goes on, if one does."""
     if run.exists() and not run.is_dir():
         raise UsageError(f"{run}: is a file; choose another --out")
     check_inputs(config)  # before anything is made: a misspelt name shall leave no folder
     with checkpoint.storage_errors(run):
         run.mkdir(parents=True, exist_ok=True)
     with checkpoint.lock(run):
-        claim(config, run, overwrite)
-        yield prepare(config, run, init=start)
+        yield claim(config, run, overwrite)
 
 
 class Trainer:
