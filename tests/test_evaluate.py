@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mtcli.errors import DataError, UsageError
-from mtcli.evaluate import by_source_length, compare, lengths_to_text, score, to_json, to_text
+from mtcli.evaluate import by_source_length, compare, lengths_to_text, looks_tokenised, score, to_json, to_text
 
 REFERENCE = [
     "The cat sat on the mat, and it was happy.",
@@ -184,6 +184,14 @@ def test_buckets_of_source_length():
     head, first, *_ = lengths_to_text([buckets]).splitlines()
     assert head == "BLEU by length of the source"
     assert first == f"0–5 words: {buckets[0].score.value:.1f}, 8 sources"
+
+
+def test_tokenised_text_is_told_from_raw(capfd):
+    raw = ["A full stop.", "None", "wait . . ", "Yes!"] * 50
+    assert not looks_tokenised(raw)
+    assert looks_tokenised([*raw, *["a full stop ."] * 30])
+    score(["a full stop ."] * 200, [["a full stop ."] * 200])
+    assert capfd.readouterr().err == ""  # sacrebleu's own remark tells of an option that is not ours
 
 
 def test_importing_loads_no_sacrebleu():

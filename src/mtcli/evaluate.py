@@ -142,6 +142,11 @@ def score(
     return scores
 
 
+def looks_tokenised(sentences: Sequence[str]) -> bool:
+    """Whether a tenth of them end with a full stop set apart, as raw text hardly ever does."""
+    return 10 * sum(sentence.endswith(" .") for sentence in sentences) > len(sentences)
+
+
 def to_text(scores: Sequence[Score]) -> str:
     """A line for each metric, `BLEU = 36.9`, and its signature on the next."""
     return "\n".join(line for one in scores for line in (str(one), one.signature))
@@ -255,7 +260,7 @@ def _metrics(names: Sequence[Metric], lowercase: bool, tokenize: str | None) -> 
 
     if tokenize is not None and tokenize not in BLEU.TOKENIZERS:
         raise UsageError(f"unknown tokenizer {tokenize!r}; choose from {', '.join(sorted(BLEU.TOKENIZERS))}")
-    options: dict[str, dict[str, Any]] = {"bleu": {"lowercase": lowercase, "tokenize": tokenize}}
+    options: dict[str, dict[str, Any]] = {"bleu": {"lowercase": lowercase, "tokenize": tokenize, "force": True}}
     options |= {"chrf": {"lowercase": lowercase}, "ter": {}}
     try:
         return [METRICS[name.upper()](**options[name]) for name in sorted(set(names))]

@@ -1,5 +1,6 @@
 """`mtcli eval` and `mtcli score`."""
 
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -90,6 +91,9 @@ def evaluate(
         return translate(sources or []) if translate else list(lines_of(path or "-", replace=replace))
 
     hypotheses = translations(translate, hyp_file)
+    if tokenize != "none" and evaluate.looks_tokenised(hypotheses):
+        told = "score raw text, or take --tokenize none and compare with nothing else"
+        logging.getLogger(__name__).warning("these translations look tokenised already: %s", told)
     systems = [hypotheses]
     metrics: Any = [name for name, on in (("bleu", bleu), ("chrf", chrf), ("ter", ter)) if on] or ["bleu"]
     how: Any = {"lowercase": lowercase, "tokenize": tokenize}
