@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 from mtcli.config import NAMES, DataConfig, build, differences, load, parse_duration, to_toml
 from mtcli.errors import UsageError
 
-CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.toml"))
-
 
 def write(folder: Path, text: str) -> Path:
     path = folder / "c.toml"
@@ -245,20 +243,6 @@ def test_none_is_left_out_and_everything_else_is_there() -> None:
 def test_a_path_that_is_no_unicode_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match=r"data\.train"):
         build(None, {"data.train": ["caf\udce9.tsv"]})
-
-
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.name)
-def test_every_configuration_that_we_ship_loads(path: Path, tmp_path: Path) -> None:
-    config = build(path)
-    assert config.data.train
-    assert config.data.note
-    copy = tmp_path / "config.toml"
-    copy.write_text(to_toml(config), encoding="utf-8")
-    assert load(copy) == config
-
-
-def test_there_are_configurations() -> None:
-    assert {"multi30k.toml", "tatoeba.toml"} <= {path.name for path in CONFIGS}
 
 
 # ---- what may change between runs ----

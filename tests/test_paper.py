@@ -17,7 +17,7 @@ from mtcli.model import MultiHeadAttention, Residual, Transformer, sinusoids
 from mtcli.optim import build_optimizer, learning_rate
 
 CONFIGS = Path(__file__).parent.parent / "configs"
-BASE, BIG = CONFIGS / "paper-base.toml", CONFIGS / "paper-big.toml"
+BASE, BIG = CONFIGS / "wmt14-base.toml", CONFIGS / "wmt14-big.toml"
 
 
 def tensor(rows: list[list[float]]) -> Tensor:

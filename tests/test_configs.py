@@ -1,0 +1,93 @@
+"""The files of `configs/`: each loads, gives only what differs, and plans a run where its data is at hand."""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import toy_pairs, write_tsv
+from typer.testing import CliRunner
+
+from mtcli import demo, dry_run
+from mtcli.cli import app
+from mtcli.config import build, left_open, load, to_toml
+from mtcli.errors import UsageError
+
+FOLDER = Path(__file__).parents[1] / "configs"
+TASKS = {path.stem: path for path in FOLDER.glob("*.toml")}
+
+
+def given(file: dict[str, Any]) -> Iterator[str]:
+    """The dotted names of what a file gives."""
+    for name, value in file.items():
+        yield from (f"{name}.{key}" for key in value) if isinstance(value, dict) else [name]
+
+
+def without(text: str, name: str) -> str:
+    """The file without one value."""
+    section, _, key = name.rpartition(".")
+    head, found, rest = text.partition(f"\n[{section}]") if section else ("", "", text)
+    assert len(re.findall(rf"^{key} = .*\n", rest, re.MULTILINE))
+    return head + found + re.sub(rf"^{key} = .*\n", "", rest, count=1, flags=re.MULTILINE)
+
+
+def facts(path: Path) -> object:
+    """The values, and which of them the corpus is to decide; nothing where it is refused."""
+    with suppress(UsageError):
+        config = build(path)
+        return config.model_dump(), left_open(config)
+    return None
+
+
+def test_there_is_one_for_each_task() -> None:
+    assert TASKS.keys() == {"demo", "multi30k", "tatoeba", "iwslt14", "wmt14-base", "wmt14-big"}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_it_loads_and_gives_only_what_differs(task: str, tmp_path: Path) -> None:
+    text, config, copy = TASKS[task].read_text(encoding="utf-8"), build(TASKS[task]), tmp_path / "config.toml"
+    copy.write_text(to_toml(config), encoding="utf-8")
+    assert load(copy).model_dump() == config.model_dump()
+    assert f"mtcli train configs/{task}.toml" in text
+    assert config.data.note or not config.data.train
+    for name in given(tomllib.loads(text)):
+        copy.write_text(without(text, name), encoding="utf-8")
+        assert name not in given(tomllib.loads(copy.read_text(encoding="utf-8")))
+        assert facts(copy) != facts(TASKS[task]), f"{name} goes without saying"
+
+
+def test_a_value_that_goes_without_saying_would_be_seen(tmp_path: Path) -> None:
+    more = TASKS["wmt14-base"].read_text(encoding="utf-8").replace("[model]", "[model]\nd_model = 512")
+    assert facts(write(tmp_path, more)) == facts(TASKS["wmt14-base"])
+
+
+def write(folder: Path, text: str) -> Path:
+    (folder / "c.toml").write_text(text, encoding="utf-8")
+    return folder / "c.toml"
+
+
+def test_what_the_demo_s_file_shows_are_its_values(tmp_path: Path) -> None:
+    text = TASKS["demo"].read_text(encoding="utf-8")
+    shown = write(tmp_path, "\n".join(re.findall(r"^# (\[\w+\]|\w+ = .*)$", text, re.MULTILINE)))
+    assert len([*given(tomllib.loads(shown.read_text(encoding="utf-8")))]) > 8
+    assert build(shown).model_dump() == build(TASKS["demo"]).model_dump() == build().model_dump()
+
+
+@pytest.mark.parametrize("task", ["demo", "tatoeba"])
+def test_it_plans_a_run(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = toy_pairs()
+    monkeypatch.setattr(demo, "generate", lambda: demo.DemoCorpus(pairs[:200], pairs[200:250], pairs[250:]))
+    monkeypatch.setattr(dry_run, "WARM_UP", 0)
+    monkeypatch.setattr(dry_run, "STEPS", 1)
+    monkeypatch.chdir(tmp_path)
+    for source in build(TASKS[task]).data.train:  # put where the file says
+        Path(source).parent.mkdir(parents=True)
+        write_tsv(Path(source), pairs)
+    smaller = ["--set", "tokenizer.vocab_size=320", "--device", "cpu"]
+    done = CliRunner().invoke(app, ["train", str(TASKS[task]), *smaller, "--dry-run"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert re.search(r"^data .* (200|288) to train on", done.output, re.MULTILINE)
+    assert re.search(r"^finish .* steps", done.output, re.MULTILINE)
