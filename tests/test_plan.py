@@ -104,7 +104,7 @@ def test_a_dry_run_tells_its_plan_and_leaves_no_trace(toy_tsv: Path, tmp_path: P
     done = CliRunner().invoke(app, [*line, "--max-steps", "40", "--dry-run", "--device", "cpu"])
     assert done.exit_code == 0, done.output
     names = [line[:12].strip() for line in done.stdout.splitlines()]
-    assert names[:3] == ["run folder", "data", "model"]
+    assert names[:4] == ["run folder", "data", "settings", "model"]
     assert names[-2:] == ["speed", "finish"]
     assert "40 steps" in done.stdout
     assert not list(tmp_path.iterdir())

@@ -5,7 +5,6 @@ numbers and names those that were chosen, and the run goes on with them whatever
 "guess" have no measurement behind them yet.
 """
 
-import logging
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple, get_args
@@ -15,8 +14,6 @@ import numpy as np
 from mtcli.config import BUDGET, OPEN, PRESETS, SHAPE, Config, Preset, filled, left_open, value_of
 from mtcli.prepare import Prepared
 from mtcli.progress import clock
-
-log = logging.getLogger(__name__)
 
 
 class Band(NamedTuple):
@@ -101,7 +98,7 @@ class Facts:
 
 
 def settle(config: Config, facts: Facts, began: Config | None = None) -> Config:
-    """Choose what is left open, and say so in the log.
+    """Choose what is left open.
 
     Args:
         config: What was given.
@@ -118,14 +115,11 @@ def settle(config: Config, facts: Facts, began: Config | None = None) -> Config:
             kept -= {"train.valid_every", "train.save_every"}
         settled = filled(settled, {name: value_of(began, name) for name in kept})
         chosen = {*began.chosen} - {BUDGET} | names & {BUDGET}
-    settled = filled(settled, {"chosen": [name for name in OPEN if name in chosen]})
-    if chosen:
-        log.info("%s", in_words(settled, facts, began=began is not None))
-    return settled
+    return filled(settled, {"chosen": [name for name in OPEN if name in chosen]})
 
 
 def in_words(config: Config, facts: Facts, *, began: bool) -> str:
-    """What was chosen and why, on one line; empty where all was given.
+    """What was chosen and why, on one line.
 
     Args:
         config: As `settle` left it.
@@ -152,6 +146,8 @@ def in_words(config: Config, facts: Facts, *, began: bool) -> str:
         "train.valid_every": f"validated every {train.valid_every:,} steps",
         "train.save_every": f"saved every {train.save_every:,}",
     }
+    if not names:
+        return f"{known}: all settings as given"
     kept = "as chosen when the run began, " if began else ""
     return f"{known}: {kept}{', '.join(text for name, text in found.items() if name in names)}"
 

@@ -58,8 +58,7 @@ def dry_run(
         began = None if overwrite else _began(run)
         facts = Facts.of(data, device.type, workers=1)
         config = settle(config, facts, began)
-        if config.chosen:
-            yield "chosen", in_words(config, facts, began=began is not None)
+        yield "settings", in_words(config, facts, began=began is not None)
         batches = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
         plan = Plan.of(config, data, batches, device, workers=1)
         yield from plan.rows(config)

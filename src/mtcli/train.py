@@ -23,7 +23,7 @@ from mtcli import checkpoint, model_file, torchrun
 from mtcli.average import weights_of
 from mtcli.batching import BatchPlan, Position, collate
 from mtcli.config import Config, to_toml
-from mtcli.defaults import Facts, settle
+from mtcli.defaults import Facts, in_words, settle
 from mtcli.distributed import Group, describe, join, keep_freed_memory
 from mtcli.errors import DivergedError, InterruptedTrainingError, ModelError, UsageError
 from mtcli.model import Transformer
@@ -80,7 +80,8 @@ def train(
                 log.warning("started again after a failure: goes on where it stopped, --overwrite is not repeated")
             began = held.enter_context(_claimed(config, run, overwrite and not torchrun.restarted()))
             data = prepare(config, run, init=start)
-            config = settle(config, Facts.of(data, device.type, group.size), began)
+            config = settle(config, facts := Facts.of(data, device.type, group.size), began)
+            log.info("%s", in_words(config, facts, began=began is not None))
         config = Config.model_validate(group.tell(config.model_dump(mode="json")))  # one choice, for every worker
         if not group.leads:
             data = reopen(run)

@@ -1,0 +1,249 @@
+import math
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mtcli.config import (
+    BUDGET,
+    OPEN,
+    PRESETS,
+    SHAPE,
+    Config,
+    Preset,
+    build,
+    differences,
+    left_open,
+    load,
+    to_toml,
+    value_of,
+)
+from mtcli.defaults import BANDS, SAVES, Facts, settle
+from mtcli.dry_run import dry_run
+from mtcli.errors import UsageError
+from mtcli.model import Transformer
+from mtcli.train import train
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+CPU = torch.device("cpu")
+LOOKS = {"train.valid_every", "train.save_every"}
+
+DEVICES = st.sampled_from(["cpu", "cuda", "mps"])
+PAIRS = st.one_of(st.integers(1, 10**8), st.sampled_from([int(band.below) + n for band in BANDS[:-1] for n in (-1, 0)]))
+BUDGETS = st.fixed_dictionaries(
+    {
+        "train.time": st.none() | st.floats(1, 10**6),
+        "train.max_steps": st.none() | st.integers(1, 10**6),
+    }
+)
+
+
+def facts(pairs: int, length: float = 15.0, device: str = "cpu", workers: int = 1) -> Facts:
+    return Facts(pairs, math.ceil(pairs * length), device, workers)
+
+
+def asked(*sets: str, **options: object) -> Config:
+    return build(None, {"data.train": ["x.tsv"], **options}, sets)
+
+
+def rank(config: Config) -> int:
+    return get_args(Preset).index(config.preset)
+
+
+# ---- what is chosen ----
+
+
+def test_the_corpora_that_were_measured_get_what_was_measured() -> None:
+    multi30k = build(CONFIGS / "multi30k.toml", {"train.time": "20m"})
+    ours = settle(asked(**{"train.time": "20m"}), facts(29_000))
+    assert [n for n in OPEN if value_of(ours, n) != value_of(multi30k, n)] == ["train.valid_every", "train.save_every"]
+    assert settle(asked(**{"train.time": "30m"}), facts(29_000)).model.dropout == 0.3
+    tatoeba = settle(asked(**{"train.time": "30m"}), facts(117_000, 8.5))
+    assert (tatoeba.preset, tatoeba.train.batch_tokens, tatoeba.model.dropout) == ("tiny", 4096, 0.1)
+    assert (tatoeba.train.lr, tatoeba.train.warmup_steps) == (3e-3, 500)
+
+
+def test_a_preset_is_as_large_as_pairs_device_and_budget_allow() -> None:
+    def preset(pairs: int, device: str, time: str | None) -> str:
+        return settle(asked(**{"train.time": time}), facts(pairs, device=device)).preset
+
+    assert [preset(n, "cuda", None) for n in (29_000, 150_000, 4_500_000, 40_000_000)] == list(get_args(Preset))
+    assert {preset(40_000_000, "cpu", time) for time in ("1m", "30m", None)} == {"tiny"}
+    assert [preset(4_500_000, "cpu", time) for time in ("4h", "8h", "100h")] == ["tiny", "small", "base"]
+
+
+@given(PAIRS, PAIRS, st.floats(1, 200), DEVICES, BUDGETS)
+@settings(max_examples=100, deadline=None)
+def test_more_pairs_never_give_a_smaller_preset_or_more_dropout(
+    some: int, more: int, length: float, device: str, budget: dict[str, float]
+) -> None:
+    few, many = (settle(asked(**budget), facts(n, length, device)) for n in sorted((some, more)))
+    assert rank(few) <= rank(many)
+    assert few.model.dropout >= many.model.dropout
+    assert few.train.batch_tokens <= many.train.batch_tokens
+
+
+@given(PAIRS, DEVICES, st.floats(1, 10**6), st.floats(1, 10**6))
+@settings(max_examples=40, deadline=None)
+def test_more_time_never_gives_a_smaller_preset(pairs: int, device: str, some: float, more: float) -> None:
+    short, long = (settle(asked(**{"train.time": t}), facts(pairs, device=device)) for t in sorted((some, more)))
+    assert rank(short) <= rank(long)
+
+
+@given(PAIRS, DEVICES, st.sampled_from(["4m", "30m", "3h", "48h", None]), st.integers(1, 8))
+@settings(max_examples=40, deadline=None)
+def test_a_run_looks_at_itself_several_times_and_not_thousands(
+    pairs: int, device: str, time: str | None, workers: int
+) -> None:
+    config = settle(asked(**{"train.time": time}), facts(pairs, device=device, workers=workers)).train
+    assert config.valid_every % config.save_every == 0
+    if config.max_steps:
+        assert 7 <= config.max_steps / config.valid_every <= 60
+        assert config.average * config.save_every <= 1.1 * config.cooldown * config.max_steps or config.max_steps < 100
+    if time == "4m" and device == "cpu":
+        steps = 7000 * 240 / config.batch_tokens
+        assert steps / config.valid_every >= 5
+        assert steps / config.save_every >= SAVES * 0.8
+    assert config.warmup_steps <= 4000
+
+
+# ---- what is given ----
+
+GIVEN = {
+    "preset=small": ("preset", "small"),
+    "model.dropout=0.15": ("model.dropout", 0.15),
+    "model.num_heads=2": ("model.num_heads", 2),
+    "train.batch_tokens=777": ("train.batch_tokens", 777),
+    "train.lr=0.002": ("train.lr", 0.002),
+    "train.warmup_steps=77": ("train.warmup_steps", 77),
+    "train.max_steps=777": ("train.max_steps", 777),
+    "train.valid_every=33": ("train.valid_every", 33),
+    "train.save_every=11": ("train.save_every", 11),
+    "train.time=7m": ("train.time", 420),
+}
+
+
+@given(st.sets(st.sampled_from(sorted(GIVEN))), PAIRS, DEVICES)
+@settings(max_examples=60, deadline=None)
+def test_what_is_given_wins_and_everything_else_is_chosen(given: set[str], pairs: int, device: str) -> None:
+    config = asked(*given)
+    settled = settle(config, facts(pairs, device=device))
+    for name, value in (GIVEN[text] for text in given):
+        assert value_of(settled, name) == value
+        assert name not in settled.chosen
+    assert {*settled.chosen} == left_open(config)
+    assert {n for n in OPEN if n not in settled.chosen and value_of(settled, n) != value_of(config, n)} == set()
+    assert settled.train.max_steps or settled.train.time
+    assert (BUDGET in settled.chosen) == (not {"train.max_steps=777", "train.time=7m"} & given)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_named_preset_keeps_its_values(preset: Preset) -> None:
+    settled = settle(asked(preset=preset), facts(29_000))
+    for section, values in PRESETS[preset].items():
+        assert values.items() <= getattr(settled, section).model_dump().items()
+
+
+@pytest.mark.parametrize("preset", ["base", "big"])
+def test_the_paper_s_configurations_leave_nothing_open(preset: str) -> None:
+    (file,) = CONFIGS.glob(f"*-{preset}.toml")
+    assert settle(build(file), facts(4_500_000, device="cuda")) == build(file)
+
+
+def test_neither_does_the_demo() -> None:
+    assert left_open(build()) == set()
+    assert settle(build(), facts(10_000)) == build()
+    assert left_open(build(None, {"preset": "small", "train.time": "1m"})) == set()
+
+
+def test_a_width_stands_for_a_preset() -> None:
+    wide = build(None, {"data.train": ["x"]}, initial={"model.d_model": 512, "model.num_heads": 4})
+    assert (wide.preset, wide.model.d_ff, wide.model.num_heads, wide.train.lr) == ("base", 2048, 4, 7e-4)
+    assert left_open(wide) == {"model.dropout", "train.batch_tokens", BUDGET, *LOOKS}
+    assert [asked(f"model.d_model={d}").preset for d in (16, 128, 132, 1024, 2048)] == (
+        ["tiny", "tiny", "small", "big", "big"]
+    )
+    assert asked("preset=tiny", "model.d_model=512").model.d_ff == 256
+
+
+# ---- what a run keeps ----
+
+
+@given(PAIRS, st.lists(BUDGETS, min_size=2, max_size=4), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_a_run_goes_on_with_its_choice_whatever_its_budget(
+    pairs: int, budgets: list[dict[str, float]], on_gpu_later: bool
+) -> None:
+    known, later = facts(pairs), facts(pairs, device="cuda" if on_gpu_later else "cpu")
+    first = began = settle(asked(**budgets[0]), known)
+    for budget in budgets:
+        config = asked(**budget)
+        assert differences(began, config) == []
+        settled = settle(config, later, began)
+        for name in {*first.chosen} - {BUDGET, *LOOKS}:
+            assert value_of(settled, name) == value_of(first, name)
+        assert settled.train.max_steps or settled.train.time
+        assert settled.train.time == budget["train.time"]
+        assert settle(config, known, settled) == settled  # and the same command again changes nothing
+        began = settled
+    assert left_open(settled) == set()
+
+
+def test_another_value_than_the_chosen_one_is_a_difference_and_the_same_is_none() -> None:
+    began = settle(asked(**{"train.time": "30m"}), facts(29_000))
+    assert (
+        differences(began, asked("model.dropout=0.3", "preset=tiny", "train.lr=4e-3", "train.warmup_steps=400")) == []
+    )
+    assert differences(began, asked("model.dropout=0.2")) == ["model.dropout: 0.3 → 0.2"]
+    assert differences(settle(asked("model.dropout=0.2"), facts(29_000)), asked()) == ["model.dropout: 0.2 → 0.1"]
+
+
+def test_the_configuration_of_a_run_is_complete(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    settled = settle(asked(), facts(29_000))
+    path.write_text(to_toml(settled))
+    assert load(path) == settled
+    assert left_open(load(path)) == set()
+    assert settled.chosen == OPEN
+    again = settle(build(path), facts(29_000))  # as the file of another run: all is given
+    assert (again.chosen, to_toml(again)) == (
+        (),
+        "".join(s for s in to_toml(settled).splitlines(True) if "chosen" not in s),
+    )
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_cost_of_a_preset_is_that_of_its_matrices(preset: Preset) -> None:
+    from mtcli.defaults import _cost
+
+    with torch.device("meta"):
+        model = Transformer(settle(asked(preset=preset), facts(1)).model, 10_000, 10_000, joint=True)
+    assert _cost(preset) == sum(p.numel() for p in model.parameters() if p.dim() > 1)
+
+
+def test_training_settles_says_and_keeps(toy_tsv: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def config(*sets: str, **options: object) -> Config:
+        values = {"data.train": [str(toy_tsv)], "data.src": "en", "data.tgt": "xx", **options}
+        return build(None, values, ["tokenizer.vocab_size=320", *sets])
+
+    run = tmp_path / "run"
+    caplog.set_level("INFO")
+    wanted = config(**{"train.max_steps": 2})
+    told = next(text for name, text in dry_run(wanted, run, CPU) if name == "settings")  # before any step is timed
+    assert told.startswith(
+        "288 pairs, 2 steps, CPU, about 1.2 epochs: preset tiny, dropout 0.1, batches of 2,048 pieces"
+    )
+    train(wanted, run, CPU)
+    assert told in caplog.messages
+    first = load(run / "config.toml")
+    assert first.chosen == tuple(name for name in OPEN if name != BUDGET)
+    train(config(**{"train.max_steps": 3}), run, CPU)
+    assert [name for name in (*SHAPE, *OPEN) if value_of(load(run / "config.toml"), name) != value_of(first, name)] == [
+        BUDGET
+    ]
+    assert any("as chosen when the run began, preset tiny" in message for message in caplog.messages)
+    with pytest.raises(UsageError, match=r"model\.dropout: 0\.1 → 0\.25"):
+        train(config("model.dropout=0.25"), run, CPU)
