@@ -1,17 +1,18 @@
 """How costs grow with the corpus and the run, on synthetic pairs with the lengths of WMT14.
 
-    python scripts/bench_scale.py [--pairs 0.3M,3M,10M] [--steps 5000] [--dir DIR]
+    python scripts/bench_scale.py [--pairs 0.3M,3M,10M,20M] [--steps 5000] [--dir DIR]
 
 - Encoding: 0.3M pairs of invented words through our path, from text to the cache, against the `tokenizers` library
   alone, which keeps nothing; slices of them alternately, every core.
 - Corpora: for each size, a fresh process hashes the cache as `mtcli train` does when it starts, opens it, plans an
-  epoch and takes its first steps. The cache is written from random ids, without text, since encoding is measured
-  already. Memory is the largest anonymous resident size (RssAnon, sampled), from before PyTorch is loaded to the last
-  step; what is mapped from the file is not part of it.
+  epoch, or the first block of one, and takes its first steps; then it plans the next. The cache is written from random
+  ids, without text, since encoding is measured already. Memory is the largest anonymous resident size (RssAnon,
+  sampled), from before PyTorch is loaded to the last step; what is mapped from the file is not part of it.
+- What larger corpora would take by the figures of the largest one here, if every cost but memory grows with the pairs.
 - Steps: one run of a toy model, whose step time and memory at the end are compared with those at step 100.
 
-Prints tables and, as the last line, JSON. `ratio` is the encoding speed, ours to that of `tokenizers`. 10M pairs need
-2.5 GB of disk.
+Prints tables and, as the last line, JSON. `ratio` is the encoding speed, ours to that of `tokenizers`. 20M pairs need
+4.5 GB of disk.
 """
 
 import argparse
@@ -34,13 +35,18 @@ import numpy as np
 ENCODED = 300_000
 SLICES = 5
 VOCAB = 16_000
+LARGER = {"WMT14 English-German": 4_500_000, "a billion pairs": 1_000_000_000}
+FIGURES = (
+    "pairs", "blocks", "bytes_per_pair", "start_s", "plan_s", "peak_rss_anon_mb", "loader_batches_per_s",
+    "model_batches_per_s", "target_pieces_per_s",
+)  # fmt: skip
 WINDOWS = 20
 """Of a run, in each of which the median step time is taken; their slope is that of the run."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--pairs", default="0.3M,3M,10M", help="sizes of the corpora")
+    parser.add_argument("--pairs", default="0.3M,3M,10M,20M", help="sizes of the corpora")
     parser.add_argument("--steps", type=int, default=5000, help="of the run whose step time is to stay flat")
     parser.add_argument("--dir", type=Path, help="where to write; default: the system's temporary folder")
     args = parser.parse_args()
@@ -52,15 +58,24 @@ def main() -> None:
         print(f"  mtcli {result['mtcli_pairs_per_s']:,.0f}   tokenizers alone {result['tokenizers_pairs_per_s']:,.0f}")
         print(f"  ratio {result['ratio']:.2f}\n")
         result["corpora"] = []
-        line = "{:>12} {:>8} {:>9} {:>9} {:>11} {:>10} {:>10}"
-        print(line.format("pairs", "B/pair", "start, s", "plan, s", "memory, MB", "loader/s", "model/s"))
+        line = "{:>12} {:>7} {:>8} {:>9} {:>9} {:>11} {:>10} {:>9} {:>9}"
+        heads = "pairs", "blocks", "B/pair", "start, s", "plan, s", "memory, MB", "loader/s", "model/s", "pieces/s"
+        print(line.format(*heads))
         for size in sizes:
             cache = folder / "train.arrow"
             write_cache(cache, size)
             found = in_a_process(measure_corpus, cache)
             cache.unlink()
             result["corpora"].append(found)
-            print(line.format(*(f"{value:,.6g}" for value in found.values())))
+            print(line.format(*(f"{found[name]:,.6g}" for name in FIGURES)))
+        result["larger"] = {name: larger(pairs, result) for name, pairs in LARGER.items()}
+        line = "{:<22}" + 5 * " {:>15}"
+        print(
+            "\n"
+            + line.format("by these figures", "cache, GB", "encoding, h", "start, min", "planning, s", "epoch, days")
+        )
+        for name, figures in result["larger"].items():
+            print(line.format(name, *(f"{value:,.3g}" for value in figures.values())))
         result["steps"] = in_a_process(measure_steps, folder, args.steps)
         steps = result["steps"]
         early, late, slope = steps["early_ms"], steps["late_ms"], steps["slope_percent_per_1000_steps"]
@@ -129,8 +144,8 @@ def measure_encoding(folder: Path) -> dict[str, Any]:
             started = time.perf_counter()
             work()
             seconds[name].append(time.perf_counter() - started)
-        made = EncodedPairs(cache)
-        pieces_seen.append((made.src_lengths.mean() + made.tgt_lengths.mean()) / 2)
+        _, src, tgt = EncodedPairs(cache).lengths()
+        pieces_seen.append((src.mean() + tgt.mean()) / 2)
     return {
         "encoded_pairs": ENCODED,
         "pieces_per_side": round(float(np.mean(pieces_seen)), 1),
@@ -196,8 +211,8 @@ def measure_corpus(cache: Path) -> dict[str, Any]:
     plan = BatchPlan(pairs, 4096, 1, [(len(pairs), 1.0)])
     model = Transformer(ModelConfig(), VOCAB, VOCAB, joint=True)
     optimizer = build_optimizer(TrainConfig(), model.parameters())
-    batches = plan.rows_from(Position())
-    collate(pairs, next(batches)[0])
+    batches = plan.batches_from(Position())
+    collate(pairs, next(batches).rows)
     start = time.perf_counter() - started
 
     def step(batch: Batch) -> None:
@@ -208,27 +223,45 @@ def measure_corpus(cache: Path) -> dict[str, Any]:
         optimizer.step()
         optimizer.zero_grad()
 
-    loading, computing = [], []
+    loading, computing, speeds = [], [], []
     for _ in range(8):
         times = [time.perf_counter()]
-        batch = collate(pairs, next(batches)[0])
+        batch = collate(pairs, next(batches).rows)
         times.append(time.perf_counter())
         step(batch)
         times.append(time.perf_counter())
         loading.append(times[1] - times[0])
         computing.append(times[2] - times[1])
+        speeds.append(batch.tokens / (times[2] - times[0]))
     started = time.perf_counter()
-    following = next(plan.rows_from(Position(epoch=1)))  # plans it
+    following = next(plan.batches_from(Position(epoch=1)))  # plans it, or its first block
     planning = time.perf_counter() - started
-    collate(pairs, following[0])
+    collate(pairs, following.rows)
+    block = plan.block(1, 0)
     return {
         "pairs": len(pairs),
+        "blocks": plan.blocks,
         "bytes_per_pair": round(cache.stat().st_size / len(pairs), 1),
+        "target_pieces_per_pair": round(float(block.tgt_lengths.mean()) + 1, 1),
         "start_s": round(start, 2),
         "plan_s": round(planning, 2),
         "peak_rss_anon_mb": round(max(memory.samples)),
         "loader_batches_per_s": round(1 / median(loading), 1),
         "model_batches_per_s": round(1 / median(computing), 2),
+        "target_pieces_per_s": round(median(speeds)),
+    }
+
+
+def larger(pairs: int, result: dict[str, Any]) -> dict[str, float]:
+    """What so many pairs would take, in the order of the table."""
+    known = result["corpora"][-1]
+    times = pairs / known["pairs"]
+    return {
+        "cache_gb": pairs * known["bytes_per_pair"] / 1e9,
+        "encoding_h": pairs / result["mtcli_pairs_per_s"] / 3600,
+        "start_min": times * known["start_s"] / 60,
+        "planning_s_per_epoch": times * known["plan_s"] * known["blocks"],
+        "epoch_days": pairs * known["target_pieces_per_pair"] / known["target_pieces_per_s"] / 86400,
     }
 
 

@@ -221,7 +221,7 @@ def plain(config: Any, folder: Path, steps: int) -> Figures:
         return loss.item(), int((out != PAD).sum())
 
     plan = BatchPlan(data.train, settings.batch_tokens, settings.seed, data.weights)
-    batches = (rows for rows, _ in plan.rows_from(Position()))
+    batches = (planned.rows for planned in plan.batches_from(Position()))
     losses = [one_step(number + 1, next(batches)) for number in range(WARMUP_STEPS)]
     started = time.perf_counter()
     losses += [one_step(number + 1, next(batches)) for number in range(WARMUP_STEPS, WARMUP_STEPS + steps)]

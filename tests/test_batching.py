@@ -1,5 +1,6 @@
 import time
 from collections import Counter
+from dataclasses import astuple
 from itertools import islice, pairwise
 from pathlib import Path
 
@@ -48,8 +49,15 @@ def test_ids_come_back_exactly_from_any_number_of_chunks(
     assert [(a.tolist(), b.tolist()) for a, b in (cache[i] for i in range(len(cache)))] == list(
         zip(src, tgt, strict=True)
     )
-    assert cache.src_lengths.tolist() == [len(row) for row in src]
-    assert cache.tgt_lengths.tolist() == [len(row) for row in tgt]
+    rows, src_lengths, tgt_lengths = cache.lengths()
+    assert rows.tolist() == list(range(len(PAIRS)))
+    assert src_lengths.tolist() == [len(row) for row in src]
+    assert tgt_lengths.tolist() == [len(row) for row in tgt]
+    assert cache.longest_src == max(map(len, src))
+    assert cache.chunks == -(-len(PAIRS) // chunk)
+    last, *both = cache.lengths([cache.chunks - 1])
+    assert last.tolist() == list(range(chunk * (cache.chunks - 1), len(PAIRS)))
+    assert [side.tolist() for side in both] == [src_lengths[last].tolist(), tgt_lengths[last].tolist()]
     assert counts.skipped == {}
     assert list(tmp_path.iterdir()) == [tmp_path / "c.arrow"]
 
@@ -80,7 +88,7 @@ def test_rows_are_counted_by_corpus(toy: Tokenizer, tmp_path: Path) -> None:
 @pytest.mark.parametrize("pairs", [[], [("red " * 300, "red")] * 3])
 def test_a_cache_may_be_empty(toy: Tokenizer, tmp_path: Path, pairs: list[tuple[str, str]]) -> None:
     cache, _ = write(tmp_path / "c.arrow", toy, pairs, 100)
-    assert (len(cache), len(cache.src_lengths), cache.tgt_lengths.dtype) == (0, 0, np.int32)
+    assert [len(cache), cache.longest_src, *map(len, cache.lengths())] == [0] * 5
 
 
 def test_a_damaged_cache_is_a_data_error(toy: Tokenizer, tmp_path: Path) -> None:
@@ -208,39 +216,97 @@ def test_a_million_pairs_are_planned_in_seconds() -> None:
     assert sum(map(len, batches)) == 1_000_000
 
 
-# ---- the position ----
+# ---- blocks and the position ----
 
 
 @pytest.fixture(scope="module")
 def cache(toy: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> EncodedPairs:
-    path = tmp_path_factory.mktemp("cache") / "c.arrow"
-    return write(path, toy, PAIRS)[0]
+    """100 pairs in chunks of 7."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batching, "CHUNK", 7)
+        return write(tmp_path_factory.mktemp("cache") / "c.arrow", toy, PAIRS)[0]
 
 
-@given(batch_tokens=st.integers(20, 2000), start=st.integers(0, 60), weight=st.sampled_from([1.0, 0.3, 1.7]))
+def plan_of(cache: EncodedPairs, batch_tokens: int, block: int = batching.BLOCK, weight: float = 1.0) -> BatchPlan:
+    """A plan in blocks of so many pairs, at most but for the size of a chunk."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batching, "BLOCK", block)
+        return BatchPlan(cache, batch_tokens, 5, [(40, 1.0), (len(cache) - 40, weight)])
+
+
+def drawn(plan: BatchPlan, n: int, *position: int) -> list[tuple[list[int], int, Position]]:
+    batches = islice(plan.batches_from(Position(*position)), n)
+    return [(planned.rows.tolist(), planned.tokens, planned.after) for planned in batches]
+
+
+BLOCKS = st.sampled_from([20, 34, 50, 99, 100, batching.BLOCK])
+WEIGHTS = st.sampled_from([1.0, 0.3, 1.7])
+
+
+@given(batch_tokens=st.integers(20, 2000), block=BLOCKS, weight=WEIGHTS, start=st.integers(0, 60))
 @settings(max_examples=40, deadline=None)
 def test_from_any_position_the_stream_is_the_tail_of_the_whole(
-    cache: EncodedPairs, batch_tokens: int, start: int, weight: float
+    cache: EncodedPairs, batch_tokens: int, block: int, weight: float, start: int
 ) -> None:
     def fresh() -> BatchPlan:
-        return BatchPlan(cache, batch_tokens, 5, [(len(cache), weight)])
+        return plan_of(cache, batch_tokens, block, weight)
 
-    whole = list(islice(fresh().rows_from(Position()), start + 15))
-    position = whole[start - 1][1] if start else Position()
-    tail = list(islice(fresh().rows_from(position), 15))
-    assert [(rows.tolist(), p) for rows, p in tail] == [(rows.tolist(), p) for rows, p in whole[start:]]
+    whole = drawn(fresh(), start + 15)
+    position = astuple(whole[start - 1][2]) if start else ()
+    assert drawn(fresh(), 15, *position) == whole[start:]
     once = fresh()  # a plan that has already moved elsewhere draws the same
-    next(once.rows_from(Position(7)))
-    assert next(once.rows_from(position))[0].tolist() == whole[start][0].tolist()
+    drawn(once, 1, 7)
+    assert drawn(once, 1, *position) == whole[start : start + 1]
 
 
-def test_an_epoch_is_drawn_whole_before_the_next(cache: EncodedPairs) -> None:
-    plan = BatchPlan(cache, 500, 5, [(len(cache), 1.0)])
-    n = len(plan.epoch(0))
-    drawn = list(islice(plan.rows_from(Position()), n + 1))
-    assert sorted(np.concatenate([rows for rows, _ in drawn[:n]]).tolist()) == list(range(len(cache)))
-    assert [p for _, p in drawn] == [*(Position(0, i) for i in range(1, n)), Position(1, 0), Position(1, 1)]
-    assert next(plan.rows_from(Position(0, n)))[0].tolist() == drawn[n][0].tolist()
+@given(batch_tokens=st.integers(20, 2000), block=BLOCKS, epoch=st.integers(0, 3))
+@settings(max_examples=30, deadline=None)
+def test_an_epoch_of_blocks_holds_every_pair_once_and_no_more_than_a_block_is_planned(
+    cache: EncodedPairs, batch_tokens: int, block: int, epoch: int
+) -> None:
+    plan = plan_of(cache, batch_tokens, block)
+    assert plan.blocks == -(-len(cache) // block)
+    blocks = [plan.block(epoch, number) for number in range(plan.blocks)]
+    assert sorted(np.concatenate([part.rows for part in blocks]).tolist()) == list(range(len(cache)))
+    assert all(len(part.rows) < block + 7 for part in blocks)
+    batches = [part.rows[batch].tolist() for part in blocks for batch in part.batches]
+    assert [rows for rows, *_ in drawn(plan, len(batches), epoch)] == batches
+    assert sorted(row for batch in batches for row in batch) == list(range(len(cache)))
+    assert drawn(plan, len(batches), epoch)[-1][2] == Position(epoch + 1)
+    assert drawn(plan, 1, epoch, plan.blocks - 1, len(blocks[-1].batches)) == drawn(plan, 1, epoch + 1)
+
+
+def test_a_corpus_of_one_block_is_planned_as_a_whole(cache: EncodedPairs) -> None:
+    _, *lengths = cache.lengths()
+    for weight in (1.0, 1.7):
+        plan = plan_of(cache, 300, 100, weight)
+        for epoch in (0, 3):
+            weights = [(40, 1.0), (60, weight)]
+            whole = plan_epoch(*lengths, batch_tokens=300, key=(5, epoch), weights=weights)
+            assert [rows for rows, *_ in drawn(plan, len(whole), epoch)] == listed(whole)
+
+
+def test_blocks_are_dealt_anew_in_every_epoch_and_ordered_at_random_in_each(cache: EncodedPairs) -> None:
+    plan = plan_of(cache, 60, 50)
+    blocks = [plan.block(epoch, number) for epoch in (0, 1) for number in (0, 1)]
+    assert len({tuple(part.rows.tolist()) for part in blocks}) == 4
+    assert all(0 < np.count_nonzero(part.rows < 50) < 50 for part in blocks)  # each from the whole corpus
+    assert len({tuple(map(len, part.batches)) for part in blocks}) == 4
+
+
+@pytest.mark.parametrize("block", [30, batching.BLOCK])
+def test_each_corpus_has_its_share_of_the_epochs(cache: EncodedPairs, block: int) -> None:
+    """The first 40 rows once; the other 60 so many times on average that theirs is rows × weight of the sum."""
+    for weight in (2.5, 0.4):
+        plan, count = plan_of(cache, 300, block, weight), Counter[int]()
+        for epoch in range(40):
+            for number in range(plan.blocks):
+                part = plan.block(epoch, number)
+                count.update(row for batch in part.batches for row in part.rows[batch].tolist())
+        assert all(count[row] == 40 for row in range(40))
+        share = sum(count[row] for row in range(40, 100)) / count.total()
+        assert share == pytest.approx(60 * weight / (40 + 60 * weight), abs=0.02)
+        assert all(abs(count[row] / 40 - weight) < 0.4 for row in range(40, 100))
 
 
 # ---- one batch ----
@@ -263,14 +329,15 @@ def test_a_batch_by_hand(rows: list[tuple[list[int], list[int]]]) -> None:
 
 
 def test_collated_rows_are_the_cache_s_and_their_tokens_known_beforehand(cache: EncodedPairs) -> None:
-    plan = BatchPlan(cache, 300, 5, [(len(cache), 1.0)])
-    for rows in plan.epoch(0):
+    first = plan_of(cache, 300).block(0, 0)
+    assert first.rows.tolist() == list(range(len(cache)))
+    for rows in first.batches:
         batch = collate(cache, rows)
         expected = Batch.of([cache[r][0].tolist() for r in rows], [cache[r][1].tolist() for r in rows])
         assert torch.equal(batch.src, expected.src)
         assert torch.equal(batch.tgt_in, expected.tgt_in)
         assert torch.equal(batch.tgt_out, expected.tgt_out)
-        assert plan.target_tokens(rows) == batch.tokens
+        assert first.tokens(rows) == batch.tokens
         assert batch.src.numel() <= 300 or len(rows) == 1
         assert batch.tgt_out.numel() <= 300 or len(rows) == 1
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from conftest import TOY_SETTINGS, toy_pairs
 
-from mtcli import checkpoint, model_file
+from mtcli import batching, checkpoint, model_file
 from mtcli.errors import DataError, DivergedError, InterruptedTrainingError, LockedError, ModelError, UsageError
 from mtcli.train import Trainer
 
@@ -64,10 +64,19 @@ def test_the_same_pairs_in_every_form_train_alike_to_the_bit(train_toy: Train, t
     assert all(one == found["prefix"] for one in found.values())
 
 
-@pytest.mark.parametrize("extra", [[], ["train.accumulate=3"], ['train.schedule="cosine"', "train.valid_every=7"]])
+@pytest.mark.parametrize(
+    ("extra", "block"),
+    [
+        ([], batching.BLOCK),
+        (["train.accumulate=3"], 90),  # an epoch is four blocks, and a step reaches from one into the next
+        (['train.schedule="cosine"', "train.valid_every=7"], batching.BLOCK),
+    ],
+)
 def test_interrupted_and_resumed_equals_uninterrupted(
-    train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: list[str]
+    train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: list[str], block: int
 ) -> None:
+    monkeypatch.setattr(batching, "BLOCK", block)
+    monkeypatch.setattr(batching, "CHUNK", 20)
     sets = ["train.max_steps=24", "train.keep=2", *extra]
     whole = train_toy(tmp_path / "whole", *sets)
     step = Trainer._step

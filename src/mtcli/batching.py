@@ -1,15 +1,15 @@
 """From encoded pairs to batches: the cache on disk, the plan of an epoch, and the tensors of one batch.
 
-The cache is one Arrow file that is memory-mapped, so its size is not limited by memory. The plan is a pure function
-of (lengths, batch size, seed, epoch): a position in training is two integers, and a resumed run draws the batches
-that the uninterrupted one would have drawn.
+The cache is one Arrow file that is memory-mapped, and a corpus of more than `BLOCK` pairs is planned block by block, so
+neither is limited by memory. The plan is a pure function of (lengths, batch size, seed, epoch, block): a position in
+training is three integers, and a resumed run draws the batches that the uninterrupted one would have drawn.
 """
 
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +25,7 @@ from mtcli.progress import progress_bar
 from mtcli.tokenizer import BOS, EOS, PAD, Tokenizer
 
 Ints = npt.NDArray[np.integer[Any]]
+Lengths = npt.NDArray[np.int32]
 Ids = list[list[int]]
 T = TypeVar("T")
 R = TypeVar("R")
@@ -32,9 +33,12 @@ R = TypeVar("R")
 CHUNK = 20_000
 """Pairs that are encoded, and stored as one Arrow record batch, at a time."""
 
+BLOCK = 10_000_000
+"""Pairs that are planned at a time, at most."""
+
 
 class EncodedPairs:
-    """Pairs of piece ids, memory-mapped; rows by index, lengths as arrays."""
+    """Pairs of piece ids, memory-mapped; rows by index, in chunks as they were written."""
 
     def __init__(self, path: Path):
         """Open a cache.
@@ -59,11 +63,25 @@ class EncodedPairs:
                 sides.append((column.values.to_numpy(), column.offsets.to_numpy()))
             self._chunks.append(sides)
         self._starts = np.cumsum([0, *(len(sides[0][1]) - 1 for sides in self._chunks)])
-        empty = np.zeros(0, dtype=np.int64)
-        self.src_lengths, self.tgt_lengths = (
-            np.concatenate([empty, *(np.diff(sides[side][1]) for sides in self._chunks)]).astype(np.int32)
-            for side in (0, 1)
-        )
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks there are."""
+        return len(self._chunks)
+
+    @property
+    def longest_src(self) -> int:
+        """Pieces of the longest source."""
+        return max((int(np.diff(offsets).max(initial=0)) for (_, offsets), _ in self._chunks), default=0)
+
+    def lengths(self, chunks: Iterable[int] | None = None) -> tuple[Ints, Lengths, Lengths]:
+        """The row numbers of these chunks, of all by default, and the pieces of their sources and of their targets."""
+        chosen = list(range(self.chunks) if chunks is None else chunks)
+        number = np.int32 if len(self) < 2**31 else np.int64
+        empty = np.zeros(0, dtype=np.int32)
+        rows = (np.arange(self._starts[i], self._starts[i + 1], dtype=number) for i in chosen)
+        src, tgt = ([np.diff(self._chunks[i][side][1]) for i in chosen] for side in (0, 1))
+        return np.concatenate([empty, *rows]), np.concatenate([empty, *src]), np.concatenate([empty, *tgt])
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -148,14 +166,14 @@ def generator(*key: int) -> np.random.Generator:
 
 
 def plan_epoch(
-    src_lengths: npt.NDArray[np.int32],
-    tgt_lengths: npt.NDArray[np.int32],
+    src_lengths: Lengths,
+    tgt_lengths: Lengths,
     *,
     batch_tokens: int,
-    key: tuple[int, int] | None,
+    key: tuple[int, ...] | None,
     weights: Sequence[tuple[int, float]] = (),
 ) -> list[Ints]:
-    """Batches of one epoch as arrays of row numbers, every row in one batch, the last batch kept.
+    """Batches of one epoch, or of a block of it, as arrays of row numbers: every row in one batch, the last batch kept.
 
     Rows of like width share a batch, so that little of it is padding: sorted by the wider side and, more coarsely,
     by the other, in random order where those agree. The batches then come in random order.
@@ -164,7 +182,7 @@ def plan_epoch(
         src_lengths: Pieces of each source, without `</s>`.
         tgt_lengths: Pieces of each target, without `</s>`.
         batch_tokens: Rows × the wider padded side, `</s>` included; a wider single row has a batch of its own.
-        key: (seed, epoch) of the random order; None: no randomness, widest last.
+        key: (seed, epoch) of the random order, or (seed, epoch, block); None: no randomness, widest last.
         weights: (rows, weight) of each corpus in turn; a row of weight 2.5 comes twice, and a third time in half
             of the epochs. None: every row once.
     """
@@ -245,41 +263,78 @@ def collate(pairs: EncodedPairs, rows: Ints) -> Batch:
 
 @dataclass(frozen=True)
 class Position:
-    """Where training stands: so many batches into an epoch."""
+    """Where training stands: so many blocks into an epoch, and so many batches into the next one."""
 
     epoch: int = 0
+    block: int = 0
     batch: int = 0
 
 
+@dataclass(frozen=True)
+class PlannedBatch:
+    """A batch that is still to be made."""
+
+    rows: Ints
+    tokens: int
+    """Target pieces, `</s>` included."""
+    after: Position
+    """Where training stands once it has been drawn."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """What is planned at a time: an epoch, or a part of it."""
+
+    rows: Ints
+    """Its row numbers in the cache, rising."""
+    src_lengths: Lengths
+    tgt_lengths: Lengths
+    batches: list[Ints]
+    """Each an array of places in the three above."""
+
+    def tokens(self, batch: Ints) -> int:
+        """Target pieces of a batch, `</s>` included."""
+        return int(self.tgt_lengths[batch].sum()) + len(batch)
+
+
 class BatchPlan:
-    """The endless sequence of batches that training draws, from any position."""
+    """The endless sequence of batches that training draws, from any position.
+
+    An epoch of more than `BLOCK` pairs is planned in equal blocks, each when it is reached: the chunks of the cache are
+    dealt to them at random, anew in every epoch, so a block is a sample of all corpora that is read from few places.
+    """
 
     def __init__(self, pairs: EncodedPairs, batch_tokens: int, seed: int, weights: list[tuple[int, float]]):
         self.pairs, self.batch_tokens, self.seed, self.weights = pairs, batch_tokens, seed, weights
-        self._epoch, self._batches = -1, list[Ints]()
+        self.blocks = max(1, -(-len(pairs) // BLOCK))
+        """Of an epoch."""
+        self._planned: tuple[tuple[int, int], Block] | None = None
 
-    def epoch(self, number: int) -> list[Ints]:
-        """The batches of an epoch."""
-        if number != self._epoch:
-            lengths = self.pairs.src_lengths, self.pairs.tgt_lengths
-            key = (self.seed, number)
-            self._batches = plan_epoch(*lengths, batch_tokens=self.batch_tokens, key=key, weights=self.weights)
-            self._epoch = number
-        return self._batches
+    def block(self, epoch: int, number: int) -> Block:
+        """One block of an epoch; the last one asked for is kept."""
+        if self._planned and self._planned[0] == (epoch, number):
+            return self._planned[1]
+        self._planned = None  # two at once would take twice the memory
+        chunks: Ints = np.arange(self.pairs.chunks)
+        key: tuple[int, ...] = (self.seed, epoch)
+        if self.blocks > 1:
+            dealt = generator(*key).permutation(chunks)[number :: self.blocks]
+            chunks, key = np.sort(dealt), (*key, number + 1)
+        rows, src_lengths, tgt_lengths = self.pairs.lengths(chunks)
+        of_corpora = np.diff(np.searchsorted(rows, np.cumsum([0, *(n for n, _ in self.weights)])))
+        weights = [(int(n), weight) for n, (_, weight) in zip(of_corpora, self.weights, strict=True)]
+        batches = plan_epoch(src_lengths, tgt_lengths, batch_tokens=self.batch_tokens, key=key, weights=weights)
+        self._planned = (epoch, number), Block(rows, src_lengths, tgt_lengths, batches)
+        return self._planned[1]
 
-    def rows_from(self, position: Position) -> Iterator[tuple[Ints, Position]]:
-        """Row numbers of each batch, and the position behind it."""
-        epoch, batch = position.epoch, position.batch
+    def batches_from(self, position: Position) -> Iterator[PlannedBatch]:
+        """The batches behind a position."""
+        epoch, number, first = astuple(position)
         while True:
-            batches = self.epoch(epoch)
-            while batch < len(batches):
-                batch += 1
-                yield (
-                    batches[batch - 1],
-                    Position(epoch, batch) if batch < len(batches) else Position(epoch + 1),
-                )
-            epoch, batch = epoch + 1, 0
-
-    def target_tokens(self, rows: Ints) -> int:
-        """Target pieces of these rows, `</s>` included, known before the batch is made."""
-        return int(self.pairs.tgt_lengths[rows].sum()) + len(rows)
+            block = self.block(epoch, number)
+            end = Position(epoch, number + 1) if number + 1 < self.blocks else Position(epoch + 1)
+            for i, batch in enumerate(block.batches[first:], first + 1):
+                after = Position(epoch, number, i) if i < len(block.batches) else end
+                yield PlannedBatch(block.rows[batch], block.tokens(batch), after)
+            epoch, number, first = astuple(end)
+            del block  # before the next one is planned

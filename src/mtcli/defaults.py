@@ -88,8 +88,10 @@ class Facts:
     @classmethod
     def of(cls, data: Prepared, device: str, workers: int) -> "Facts":
         """Count."""
-        longer = np.maximum(data.train.src_lengths, data.train.tgt_lengths)
-        return cls(len(data.train), int(longer.sum()) + len(data.train), device, workers)
+        pairs = data.train
+        lengths = (pairs.lengths([chunk])[1:] for chunk in range(pairs.chunks))
+        longer = sum(int(np.maximum(src, tgt).sum()) for src, tgt in lengths)
+        return cls(len(pairs), longer + len(pairs), device, workers)
 
     @property
     def band(self) -> Band:

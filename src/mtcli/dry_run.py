@@ -114,13 +114,13 @@ def _speed(config: Config, data: Prepared, device: torch.device) -> Speed:
     assert WARM_UP + STEPS < LOG_EVERY
     with TemporaryDirectory(prefix="mtcli-") as folder:
         trainer = Trainer(config, Path(folder), device, data, time.monotonic(), Group())
-        rows = trainer.plan.rows_from(Position())
+        batches = trainer.plan.batches_from(Position())
         for _ in range(WARM_UP):
-            trainer._step(rows)
+            trainer._step(batches)
         _wait_for(device)
         started, steps, used = time.monotonic(), 0, 0.0
         while steps < STEPS and used < SECONDS:
-            trainer._step(rows)
+            trainer._step(batches)
             _wait_for(device)
             steps, used = steps + 1, time.monotonic() - started
     return Speed(steps, steps / used)

@@ -43,7 +43,7 @@ class Plan:
     tgt_vocab: int
     parameters: int
     batches: int
-    """Of an epoch."""
+    """Of an epoch; where that is planned in blocks, this and what follows is judged by the first of them."""
     target_pieces: int
     """Of an epoch, `</s>` included."""
     largest: tuple[int, int, int]
@@ -55,25 +55,25 @@ class Plan:
     @classmethod
     def of(cls, config: Config, data: Prepared, batches: BatchPlan, device: torch.device, workers: int) -> "Plan":
         """Count."""
-        pieces, first, pairs = data.tokenizer, batches.epoch(0), data.train
+        pieces, first = data.tokenizer, batches.block(0, 0)
         with torch.device("meta"):  # shapes without memory
             model = Transformer(config.model, pieces.src_size, pieces.tgt_size, joint=pieces.joint)
         bf16, on_cpu = uses_bf16(config.train, device), device.type == "cpu"
 
         def shape(rows: Any) -> tuple[int, int, int]:
-            return len(rows), int(pairs.src_lengths[rows].max()) + 1, int(pairs.tgt_lengths[rows].max()) + 1
+            return len(rows), int(first.src_lengths[rows].max()) + 1, int(first.tgt_lengths[rows].max()) + 1
 
         def need(batch: tuple[int, int, int]) -> int:
             return activations(config.model, batch, pieces.tgt_size, bf16=bf16, on_cpu=on_cpu)
 
         return cls(
-            pairs=len(pairs),
+            pairs=len(data.train),
             src_vocab=pieces.src_size,
             tgt_vocab=pieces.tgt_size,
             parameters=sum(p.numel() for p in model.parameters()),
-            batches=len(first),
-            target_pieces=sum(map(batches.target_tokens, first)),
-            largest=max(map(shape, first), key=need),
+            batches=len(first.batches) * batches.blocks,
+            target_pieces=sum(map(first.tokens, first.batches)) * batches.blocks,
+            largest=max(map(shape, first.batches), key=need),
             workers=workers,
             bf16=bf16,
             on_cpu=on_cpu,

@@ -12,6 +12,7 @@ class State:
     """Processes that train together."""
     step: int = 0
     epoch: int = 0
+    block: int = 0
     batch: int = 0
     seconds: float = 0.0
     """Time used, over all runs of the command."""
@@ -47,6 +48,7 @@ class State:
         Raises:
             KeyError, TypeError: It is not of that form.
         """
+        found = {"block": 0, **found}  # which states of before there were blocks do not say
         known = {name: found[name] for name in self.__dataclass_fields__}
         known["best"] = tuple(known["best"]) if known["best"] else None
         vars(self).update(known)

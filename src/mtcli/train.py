@@ -11,7 +11,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,7 +21,7 @@ import torch
 
 from mtcli import checkpoint, model_file, torchrun
 from mtcli.average import weights_of
-from mtcli.batching import BatchPlan, Position, collate
+from mtcli.batching import BatchPlan, PlannedBatch, Position, collate
 from mtcli.config import Config, to_toml
 from mtcli.defaults import Facts, in_words, settle
 from mtcli.distributed import Group, describe, join, keep_freed_memory
@@ -115,7 +115,6 @@ class Trainer:
     def __init__(self, config: Config, run: Path, device: torch.device, data: Prepared, started: float, group: Group):
         self.config, self.run, self.device, self.data, self.group = config, run, device, data, group
         self.counted = started  # the clock's reading up to which `seconds` of the state reaches
-        lengths = data.train.src_lengths
         self.info = ModelInfo(
             model=config.model,
             decode=config.decode,
@@ -126,7 +125,7 @@ class Trainer:
             joint=data.tokenizer.joint,
             tokenizer=data.tokenizer.digest(),
             step=0,
-            longest_src=int(lengths.max()),
+            longest_src=data.train.longest_src,
         )
         torch.manual_seed(_key(config.train.seed, "weights"))
         self.model: Transformer = model_file.build_model(self.info).to(device)
@@ -233,7 +232,7 @@ class Trainer:
             self._record("data", **self.data.counts)
             self._describe()
         report = partial(write_report, self.run, describe(self.device))
-        rows = self.plan.rows_from(Position(state.epoch, state.batch))
+        batches = self.plan.batches_from(Position(state.epoch, state.block, state.batch))
         by_steps = settings.max_steps is not None
         total = settings.max_steps if by_steps else int(settings.time or 0)
         done = state.step if by_steps else int(state.seconds)
@@ -245,7 +244,7 @@ class Trainer:
                     self._stop(signal_number)
                 if self._progress() >= 1 or self._stale():
                     break
-                self._step(rows)
+                self._step(batches)
                 if state.step % settings.save_every == 0 and not self._validation_is_due():
                     self.save()
                 bar.update((state.step if by_steps else int(state.seconds)) - bar.n)
@@ -315,14 +314,14 @@ class Trainer:
     def _stale(self) -> bool:
         return bool(self.config.train.patience) and self.state.stale >= self.config.train.patience
 
-    def _step(self, batches: Iterator[tuple[Any, Position]]) -> None:
+    def _step(self, batches: Iterator[PlannedBatch]) -> None:
         """One optimiser step over `accumulate` batches a worker, normalised by all their target tokens together.
 
         The workers take the step's batches in turn: together they draw what one draws that accumulates as many.
         """
         settings, state, group = self.config.train, self.state, self.group
         drawn = [next(batches) for _ in range(settings.accumulate * group.size)]
-        tokens = sum(self.plan.target_tokens(rows) for rows, _ in drawn)
+        tokens = sum(planned.tokens for planned in drawn)
         rate = learning_rate(settings, self.config.model.d_model, state.step + 1, self._progress())
         for param_group in self.optimizer.param_groups:
             param_group["lr"] = rate
@@ -331,7 +330,7 @@ class Trainer:
         own = range(group.rank, len(drawn), group.size)
         for micro in own:
             torch.manual_seed(_key(settings.seed, "dropout", state.step, micro))
-            batch = collate(self.data.train, drawn[micro][0]).to(self.device)
+            batch = collate(self.data.train, drawn[micro].rows).to(self.device)
             with nullcontext() if micro == own[-1] else group.accumulating(self.parallel):
                 loss, nll = self.parallel(batch)
                 (loss * group.size / tokens).backward()  # the mean over the workers makes it a sum again
@@ -343,12 +342,12 @@ class Trainer:
             self._diverged(
                 state.step + 1,
                 f"the loss is {loss_value / tokens} and the gradient's norm {float(norm)}, "
-                f"on the training pairs {', '.join(str(r) for rows, _ in drawn for r in rows[:5])} …",
+                f"on the training pairs {', '.join(str(row) for planned in drawn for row in planned.rows[:5])} …",
             )
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         state.step += 1
-        state.epoch, state.batch = drawn[-1][1].epoch, drawn[-1][1].batch
+        state.epoch, state.block, state.batch = astuple(drawn[-1].after)
         state.loss, state.nll, state.tokens = state.loss + loss_value, state.nll + nll_value, state.tokens + tokens
         if state.step % LOG_EVERY == 0:
             self._record(
