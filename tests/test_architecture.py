@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "mtcli"
 FLOORS = [
     "errors attention loss torchrun",
     "config tokenizer distributed optim progress signals",
-    "demo corpus doctor batching model translation",
+    "demo rows corpus doctor batching model translation",
     "checkpoint model_file decode objective record align average run_folder state tensorboard",
     "prepare translate engine evaluate validation likelihood",
     "train defaults dry_run plan chart info explain explain_page streams report export serve shares",

@@ -3,8 +3,8 @@
 import gzip
 import io
 import json
-import os
 import random
+import shutil
 import subprocess
 import sys
 import unicodedata
@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from mtcli import corpus, rows
 from mtcli.corpus import (
     Counts,
     Source,
@@ -115,9 +116,22 @@ def test_tabs_inside_survive_where_the_form_can_hold_them(tmp_path):
             assert read(spec) == pairs, spec
 
 
-def test_local_folder_through_datasets(tmp_path):
-    pairs = [(a, b) for a, b in zip(NASTY, reversed(NASTY), strict=True) if a.strip() and b.strip()]
-    pairs = [(a.strip(), b.strip()) for a, b in pairs]
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """The folder in which `datasets` would store something; the Hub is out of reach."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    return tmp_path / "cache"
+
+
+def stored(cache: Path) -> list[Path]:
+    return list(cache.rglob("*.arrow"))
+
+
+def test_local_folder_through_datasets(tmp_path, cache):
+    pairs = [(a.strip(), b.strip()) for a, b in zip(NASTY, reversed(NASTY), strict=True) if a.strip() and b.strip()]
     folders = [tmp_path / name for name in ("parquet", "jsonl", "tsv")]
     for folder in folders:
         folder.mkdir()
@@ -128,36 +142,115 @@ def test_local_folder_through_datasets(tmp_path):
     for file in folders[0].iterdir():
         if file.name != "n.parquet":
             file.unlink()
-    # In a process of its own: datasets reads its environment when imported.
-    script = (
-        "import json, sys; from mtcli.corpus import read_pairs\n"
-        "print(json.dumps([list(read_pairs(spec, 'en', 'de')) for spec in sys.argv[1:]]))"
-    )
-    specs = [*map(str, folders), f"{folders[1]}#test"]
-    cache = str(tmp_path / "cache")
-    done = subprocess.run(
-        [sys.executable, "-c", script, *specs],
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": cache, "HF_HOME": cache},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    *read_back, held = [[tuple(pair) for pair in one] for one in json.loads(done.stdout)]
-    assert held == [("held", "out")]
-    for folder, found in zip(folders, read_back, strict=True):
-        assert found == pairs, folder.name
+    for folder in folders:
+        assert read(folder) == pairs, folder.name
+    assert read(f"{folders[1]}#test") == [("held", "out")]
+    assert not stored(cache)  # read as they stand
     assert source_files(str(folders[1]), "en", "de") == [folders[1] / "test.jsonl", folders[1] / "train.jsonl"]
 
 
-def test_hub_that_does_not_answer_is_one_line(monkeypatch):
+SIZES = "dataset_info:\n- config_name: de-en\n  download_size: 1000\n  dataset_size: 1000\n"
+
+
+@pytest.fixture
+def hub(tmp_path, cache, monkeypatch):
+    """A folder in the layout of wmt/wmt14, two files a split, that is also what the Hub has for owner/name."""
+    import datasets
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder, splits, header = tmp_path / "wmt", ("train", "test"), "---\nconfigs:\n"
+    for config in ("de-en", "fr-en"):
+        (folder / config).mkdir(parents=True)
+        header += f"- config_name: {config}\n  data_files:\n"
+        for split in splits:
+            header += f"  - split: {split}\n    path: {config}/{split}-*\n"
+            for number in range(2):
+                pairs = [{config[:2]: f"{split} {number} {i}", "en": f"{config} {i}"} for i in range(3)]
+                table = pa.table({"translation": pairs})
+                pq.write_table(table, folder / config / f"{split}-0000{number}-of-00002.parquet")
+    (folder / "README.md").write_text(header + "---\n")
+    load = datasets.load_dataset_builder
+
+    def from_folder(name, *args, **options):
+        return load(str(folder) if name == "owner/name" else name, *args, **options)
+
+    monkeypatch.setattr(datasets, "load_dataset_builder", from_folder)
+    return folder
+
+
+def pairs_in(split: str) -> list[tuple[str, str]]:
+    return [(f"de-en {i}", f"{split} {number} {i}") for number in range(2) for i in range(3)]
+
+
+def test_configurations_and_splits(hub, cache):
+    assert read(f"{hub}:de-en") == read(f"{hub}:de-en#train") == pairs_in("train")
+    assert read(f"{hub}:de-en#test") == pairs_in("test")
+    assert read(f"{hub}:de-en#train+test") == pairs_in("train") + pairs_in("test")
+    assert not stored(cache)
+    assert read(f"{hub}:de-en#train[1:3]") == pairs_in("train")[1:3]
+
+
+def test_a_hub_data_set_is_stored_where_its_size_is_known_and_there_is_room_and_else_streamed(hub, cache, monkeypatch):
+    disk = shutil.disk_usage(hub)
+    assert read("owner/name:de-en") == pairs_in("train")
+    assert not stored(cache)
+    header = (hub / "README.md").read_text()
+    (hub / "README.md").write_text(header.replace("configs:", SIZES + "configs:"))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: disk._replace(free=3999))
+    assert read("owner/name:de-en") == pairs_in("train")
+    assert not stored(cache)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: disk._replace(free=4000))
+    assert read("owner/name:de-en#test") == pairs_in("test")
+    files = stored(cache)
+    assert files
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: disk._replace(free=0))  # what is there needs no room
+    assert read("owner/name:de-en") == pairs_in("train")
+    assert stored(cache) == files
+
+
+def test_a_stream_is_read_as_far_as_it_is_drawn(hub, monkeypatch):
+    monkeypatch.setattr(rows, "BATCH", 3)
+    (hub / "de-en" / "train-00001-of-00002.parquet").write_bytes(b"PAR1 no more")
+    pairs = read_pairs(f"{hub}:de-en", "en", "de")
+    assert [next(pairs) for _ in range(3)] == pairs_in("train")[:3]
+    with pytest.raises(DataError, match="Parquet"):
+        next(pairs)
+
+
+@pytest.mark.parametrize("place", ["owner/name", "folder"])
+def test_what_a_data_set_does_not_have_is_told_with_what_it_has(hub, cache, place):
+    name = str(hub) if place == "folder" else place
+    fails(name, f"{name}: ", "Config name is missing", "'de-en', 'fr-en'", f"; choose by {name}:CONFIG#SPLIT")
+    fails(f"{name}:cs-en", "'cs-en' not found", "'de-en', 'fr-en'", f"; choose by {name}:CONFIG#SPLIT")
+    fails(f"{name}:de-en#valid", "Bad split: valid", "'train', 'test'", f"; choose by {name}:CONFIG#SPLIT")
+    fails(f"{name}:de-en#valid[:2]", "Bad split: valid", f"; choose by {name}:CONFIG#SPLIT")
+    fails(f"{name}:fr-en", "no 'de'", "'fr'", "set --src and --tgt")
+    assert not stored(cache)
+
+
+def test_a_folder_without_pairs(tmp_path, cache):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    fails(folder, "data files; give a folder of .parquet")
+    (folder / "train.txt").write_text("x\n")
+    fails(folder, "no 'en' and 'de'; found 'text'; set --src and --tgt")
+    (folder / "test.jsonl").write_text('{"en": "x", "de": "y"}\n')
+    fails(folder, "Couldn't infer the same data file format", "; give a folder of .parquet")
+    (folder / "train.txt").unlink()
+    (folder / "train.jsonl").write_text('{"en": "x"\n')
+    fails(folder, "JSON parse error", "; give a folder of .parquet")
+
+
+def test_hub_that_does_not_answer_is_one_line(cache, monkeypatch):
+    fails("nobody-here/nothing:de-en", "no nobody-here/nothing.en here, and from the Hub: Couldn't reach", "connection")
     import datasets
 
     def refuse(*_args, **_options):
-        raise ConnectionError("no route\nto host")
+        raise datasets.exceptions.DatasetNotFoundError("Dataset 'x/y' doesn't\nexist on the Hub")
 
     monkeypatch.setattr(datasets, "load_dataset_builder", refuse)
-    fails("nobody-here/nothing:de-en", "nobody-here/nothing:de-en", "no route to host", "connection")
-    fails("nobody-here/nothing", "nobody-here/nothing.en")
+    fails("nobody-here/nothing", "doesn't exist on the Hub; check the name; one that is private or gated")
     assert source_files("nobody-here/nothing:de-en", "en", "de") == []
 
 
@@ -429,6 +522,25 @@ def test_held_out_sizes_and_seeds():
     rare = held_out([("same", "x")] * 19 + [("rare", "x")], None, None, 1)  # never in two sets
     assert (rare.n_valid, rare.n_test) == (0, 1)
     assert [held_out_size(n) for n in (0, 19, 20, 100, 5000, 10**7)] == [0, 0, 1, 2, 100, 1000]
+
+
+@here
+@given(st.lists(st.integers(0, 60), min_size=20, max_size=300), st.randoms())
+def test_held_out_sets_of_a_corpus_read_in_parts(numbers, shuffler):
+    """With few candidates, as a corpus of millions has: the same sets in whatever order the pairs come."""
+    pairs = [(f"sentence {i}", "x") for i in numbers]
+    shuffled = pairs[:]
+    shuffler.shuffle(shuffled)
+    whole = held_out(pairs, 2, 2, 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corpus, "CANDIDATES", 12)
+        held = held_out(pairs, 2, 2, 1)
+        assert held == held_out(shuffled, 2, 2, 1)
+    assert held.n_pairs == len(pairs)
+    splits = [held.split_of(src) for src, _ in pairs]
+    assert (splits.count("valid"), splits.count("test")) == (held.n_valid, held.n_test)
+    if held.n_valid == held.n_test == 2:  # nothing that is not a candidate was needed
+        assert held == whole
 
 
 def test_source_key():

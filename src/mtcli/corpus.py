@@ -6,7 +6,7 @@ while its neighbours stay together. Everything streams.
 
     resolve      which form a `--train PATH` has, and its files
     read_lines   bytes to lines, the only place that decodes text
-    _tsv_pairs, _row_pairs, …   one small reader a form
+    two_files, _tsv_pairs, _row_pairs   one small reader a form; `rows.py` reads what names its languages
     read_pairs   all of it: strip, count, swap
     held_out     validation and test sets, chosen by source sentence
 """
@@ -16,31 +16,35 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
-import json
 import math
 import re
-import sys
 import unicodedata
 import zlib
-from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from glob import escape
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from mtcli.errors import DataError, UsageError
+from mtcli.rows import dataset_name, dataset_rows, parquet_rows, sides_of
 
 Pair = tuple[str, str]
 Split = Literal["train", "valid", "test"]
+Hashes = npt.NDArray[np.uint64]
+Sizes = npt.NDArray[np.int64]
 
 FORMS = (
     "a prefix (data/train for data/train.en and data/train.de), two files joined by a comma, "
     "a .tsv, .jsonl or .parquet file, a folder, or a Hub name (owner/name:config#split)"
 )
+CANDIDATES = 1_000_000
+"""Sources, at each end of their order, among which held-out ones are looked for."""
 ONE_EMPTY, BOTH_EMPTY = "one side empty", "both sides empty"
 _FORM_OF = {".tsv": "tsv", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
 
@@ -58,7 +62,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Source:
-    """One `--train` argument: where the pairs are, and how often they are drawn relative to other sources."""
+    """One `--train` argument: where the pairs are, and how often an epoch draws each of them on average."""
 
     path: str
     weight: float = 1.0
@@ -116,7 +120,7 @@ def resolve(spec: str, src: str, tgt: str) -> tuple[str, list[Path]]:
     for half in halves:
         if all(file.is_file() for file in half):
             return "two", half
-    name, config, _ = _dataset_name(spec)
+    name, config, _ = dataset_name(spec)
     if Path(name).is_dir():
         return "dataset", [Path(name)]
     is_name = re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", name) and _suffix(Path(name)) not in _FORM_OF
@@ -130,15 +134,6 @@ def resolve(spec: str, src: str, tgt: str) -> tuple[str, list[Path]]:
 def _suffix(path: Path) -> str:
     """The suffix that tells the form: `.tsv` of `pairs.TSV.gz`."""
     return Path(path.name.lower().removesuffix(".gz")).suffix
-
-
-def _dataset_name(spec: str) -> tuple[str, str | None, str]:
-    """`NAME[:CONFIG][#SPLIT]` as (name, config, split); the split is `train` unless given."""
-    if Path(spec).is_dir():
-        return spec, None, "train"
-    named, _, split = spec.partition("#")
-    name, _, config = named.partition(":")
-    return name, config or None, split or "train"
 
 
 def read_lines(
@@ -260,92 +255,6 @@ def _row_pairs(place: str, rows: Iterable[object], src: str, tgt: str, counts: C
             counts.notices.append(f"{place.rstrip(':')} {broken:,} pairs hold a line break; read as a space")
 
 
-def sides_of(row: object, src: str, tgt: str) -> Pair:
-    """From `{"translation": {src: …, tgt: …}}` or the inner dictionary alone; ValueError says what is wrong."""
-    if isinstance(row, str):
-        if not row.strip():
-            return "", ""
-        try:
-            row = json.loads(row)
-        except ValueError as error:
-            raise ValueError(f"not JSON ({error}); put one whole object on each line") from None
-    if isinstance(row, dict) and not (src in row and tgt in row):
-        row = row.get("translation", row)
-    if not isinstance(row, dict):
-        raise ValueError("not an object with a key for each language; put one object on each line")
-    if src not in row or tgt not in row:
-        raise ValueError(_missing(src, tgt, row))
-    for key in (src, tgt):
-        text = row[key]
-        if not isinstance(text, str):
-            raise ValueError(f"{key!r} is {type(text).__name__}, not a string; correct or remove the row")
-        if "\0" in text:
-            raise ValueError(f"{key!r} holds a NUL character, which no text holds; remove it")
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise ValueError(f"{key!r} holds half a surrogate pair (\\ud800-\\udfff); remove it") from None
-    return row[src], row[tgt]
-
-
-def _missing(src: str, tgt: str, found: Iterable[str]) -> str:
-    wanted = " and ".join(repr(key) for key in (src, tgt) if key not in found)
-    return f"no {wanted}; found {', '.join(map(repr, found)) or 'nothing'}; set --src and --tgt"
-
-
-def parquet_rows(path: Path, src: str, tgt: str) -> Iterator[object]:
-    """The rows of a Parquet file."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with path.open("rb") as opened, pq.ParquetFile(opened) as file:  # Arrow opens no name that is not UTF-8
-            columns = _columns(str(path), file.schema_arrow.names, src, tgt)
-            for batch in file.iter_batches(batch_size=8192, columns=columns):
-                yield from batch.to_pylist()
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: not readable as Parquet ({_one_line(error)}); write it again") from None
-
-
-def dataset_rows(spec: str, local: bool, src: str, tgt: str) -> Iterator[object]:
-    """The rows of a folder or a Hub data set, through the local cache. Code in data sets is never run."""
-    import datasets
-
-    datasets.utils.logging.set_verbosity(datasets.utils.logging.CRITICAL)  # its errors are raised, too
-    if not sys.stderr.isatty():
-        datasets.disable_progress_bars()
-    name, config, split = _dataset_name(spec)
-    try:
-        builder = datasets.load_dataset_builder(name, config)
-        if builder.name == "csv":  # pandas reads NA as missing, a lone CR as a line end, and quotes in TSV as syntax
-            options = {"keep_default_na": False, "lineterminator": "\n"}
-            options |= {"quoting": 3} if builder.config.sep == "\t" else {}
-            builder = datasets.load_dataset_builder(name, config, **options)
-        builder.download_and_prepare()
-        rows: Any = builder.as_dataset(split=split)
-        rows = rows.select_columns(_columns(spec, rows.column_names, src, tgt)).with_format("arrow")
-        for batch in rows.iter(batch_size=8192):
-            yield from batch.to_pylist()
-    except DataError:
-        raise
-    except Exception as error:  # the Hub, the network and every loader fail in their own ways
-        tried = "" if local else f"no {name}.{src} here, and from the Hub: "
-        remedy = f"give {FORMS}" if local else "check the name and the connection"
-        raise DataError(f"{spec}: {tried}{_one_line(error.__cause__ or error)}; {remedy}") from None
-
-
-def _columns(name: str, found: list[str], src: str, tgt: str) -> list[str]:
-    if src in found and tgt in found:
-        return [src, tgt]
-    if "translation" in found:
-        return ["translation"]
-    raise DataError(f"{name}: {_missing(src, tgt, found)}")
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
-
-
 def read_pairs(
     spec: str, src: str, tgt: str, *, swap: bool = False, replace: bool = False, counts: Counts | None = None
 ) -> Iterator[Pair]:
@@ -420,14 +329,18 @@ class HeldOut:
 def held_out(pairs: Iterable[Pair], valid: int | None, test: int | None, seed: int) -> HeldOut:
     """Choose up to `valid` and `test` pairs to hold out, by source; None is `held_out_size`, 0 is no set.
 
-    Reads `pairs` once and keeps 8 bytes of each; route a second reading with `split_of`. Sources are ranked by a
-    hash keyed with `seed`: test takes from the smallest up, valid from the largest down, whole sources only, each
-    passing over what no longer fits. Neither is larger than a tenth of the pairs; below 20 pairs, or where every
-    source is too frequent, nothing is held out.
+    Reads `pairs` once; route a second reading with `split_of`. Sources are ranked by a hash keyed with `seed`: test
+    takes from the smallest up, valid from the largest down, whole sources only, each passing over what no longer fits.
+    Of a corpus with more than 2 × `CANDIDATES` sources only so many at each end are looked at, so that memory is
+    bounded. Neither set is larger than a tenth of the pairs; below 20 pairs, or where every source is too frequent,
+    nothing is held out.
     """
-    collected = array("Q", (_hash(src, seed) for src, _ in pairs))
-    n_pairs = len(collected)
-    hashes, sizes = np.unique(np.array(collected, dtype=np.uint64), return_counts=True)
+    found = np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64)  # hashes, rising, and how many pairs have each
+    n_pairs, sources = 0, (_hash(src, seed) for src, _ in pairs)
+    while len(more := np.fromiter(islice(sources, CANDIDATES), dtype=np.uint64)):
+        n_pairs += len(more)
+        found = _ends(*found, more)
+    hashes, sizes = found
 
     def take(wanted: int | None, order: slice, taken: frozenset[int]) -> tuple[frozenset[int], int]:
         limit = min(held_out_size(n_pairs) if wanted is None else wanted, n_pairs // 10 if n_pairs >= 20 else 0)
@@ -443,6 +356,18 @@ def held_out(pairs: Iterable[Pair], valid: int | None, test: int | None, seed: i
     test_set, n_test = take(test, slice(None), frozenset())
     valid_set, n_valid = take(valid, slice(None, None, -1), test_set)
     return HeldOut(seed, valid_set, test_set, n_pairs, n_valid, n_test)
+
+
+def _ends(hashes: Hashes, sizes: Sizes, more: Hashes) -> tuple[Hashes, Sizes]:
+    """Count `more` hashes in; of more than 2 × `CANDIDATES` different ones keep so many at each end.
+
+    What is dropped can never come back: the ends only move outwards. So whatever is kept was counted from the first.
+    """
+    new, inverse = np.unique(np.concatenate([hashes, more]), return_inverse=True)
+    counts = np.bincount(inverse, np.concatenate([sizes, np.ones(len(more), dtype=np.int64)])).astype(np.int64)
+    if len(new) > 2 * CANDIDATES:
+        new, counts = (np.concatenate([x[:CANDIDATES], x[-CANDIDATES:]]) for x in (new, counts))
+    return new, counts
 
 
 def _hash(src: str, seed: int) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from mtcli import config, corpus
+from mtcli import config, corpus, rows
 from mtcli.corpus import Counts, Pair
 from mtcli.doctor.rules import BIT, INVALID, MAX_LENGTH, MAX_RATIO, REMOVES, rules, script, tidy
 from mtcli.progress import progress_bar
@@ -55,9 +55,9 @@ class Corpus:
             lines = corpus.read_lines(files[0], lenient=True, counts=counts)
             records = map(_columns if form == "tsv" else self._row, lines)
         elif form == "parquet":
-            records = map(self._row, corpus.parquet_rows(files[0], self.src, self.tgt))
+            records = map(self._row, rows.parquet_rows(files[0], self.src, self.tgt))
         else:
-            records = map(self._row, corpus.dataset_rows(path, bool(files), self.src, self.tgt))
+            records = map(self._row, rows.dataset_rows(path, bool(files), self.src, self.tgt))
         if self.swap and form in ("tsv", "two"):
             records = (pair if isinstance(pair, str) else pair[::-1] for pair in records)
         yield from records
@@ -66,7 +66,7 @@ class Corpus:
         if isinstance(row, str) and INVALID.search(row):
             return f"not UTF-8: {row}"
         try:
-            return corpus.sides_of(row, self.src, self.tgt)
+            return rows.sides_of(row, self.src, self.tgt)
         except (ValueError, RecursionError) as error:
             return f"{error}: {row}"
 
