@@ -218,12 +218,14 @@ def _make(config: Config, run: Path, info_path: Path, init: Tokenizer | None, we
             f"{', '.join(data.train)}: no pair to train on ({_in_words(counts)}); "
             "give shorter ones, or a larger --set data.max_length"
         )
+    shares = [source.weight for source in sources] or [1.0]
+    if sum(rows[index] * weight for index, weight in enumerate(shares)) < 1:
+        raise UsageError(f"{', '.join(data.train)}: an epoch has less than one pair by these weights; give larger ones")
     for name, held_pairs in held.items():
         lines = (
             json.dumps({"translation": {data.src: src, data.tgt: tgt}}, ensure_ascii=False) for src, tgt in held_pairs
         )
         replace_file(folder / f"{name}.jsonl", "".join(f"{line}\n" for line in lines).encode())
-    shares = [source.weight for source in sources] or [1.0]
     info = {
         "inputs": inputs,
         "settings": _settings(config),
