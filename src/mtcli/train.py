@@ -248,10 +248,10 @@ class Trainer:
                 if state.step % settings.save_every == 0 and not self._validation_is_due():
                     self.save()
                 bar.update((state.step if by_steps else int(state.seconds)) - bar.n)
-        self._by_the_first(self._finish, report)
+        self._by_the_first(self._conclude, report, self._finish)  # the save last: a finished run has its report
 
-    def _finish(self) -> None:
-        """Validate, average, score and save for the last time."""
+    def _conclude(self) -> None:
+        """Validate, average and score for the last time."""
         settings, state = self.config.train, self.state
         if state.validated_step != state.step:
             self._validate()
@@ -262,15 +262,14 @@ class Trainer:
         state.finished, state.budget = "nothing improved" if self._stale() else "budget used", self._budget()
         best = {"best_step": state.best_step, "averaged": state.averaged}
         self._record("end", reason=state.finished, **best, seconds=round(state.seconds, 1))
+
+    def _finish(self) -> None:
+        """Save for the last time."""
         self.save()
-        log.info(
-            "finished at step %s after %s (%s); the best model, %s, is in %s",
-            f"{state.step:,}",
-            clock(state.seconds),
-            state.finished,
-            f"the mean of {len(state.averaged)} checkpoints" if state.averaged else f"of step {state.best_step:,}",
-            self.run,
-        )
+        state = self.state
+        when = f"at step {state.step:,} after {clock(state.seconds)} ({state.finished})"
+        best = f"the mean of {len(state.averaged)} checkpoints" if state.averaged else f"of step {state.best_step:,}"
+        log.info("finished %s; the best model, %s, is in %s", when, best, self.run)
 
     def _budget(self) -> list[float | None]:
         return [self.config.train.max_steps, self.config.train.time]

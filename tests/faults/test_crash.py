@@ -108,6 +108,12 @@ def test_02_kill9_each_write_point(
     kill_at_points(case, job, tmp_path, rng, count(120, 4), wanted)
 
 
+def test_02_kill9_in_the_last_report(case: Case, job: Job, tmp_path: Path, seen: list[str]) -> None:
+    out, point = tmp_path / "run", "replace .report.html.tmp report.html"
+    last = kill_when(job, out, points.strike, out, point, seen.count(point))
+    assert survive(case, job, out, [last]) == 1
+
+
 @pytest.mark.slow
 def test_03_kill9_before_first_checkpoint(
     case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count
