@@ -46,8 +46,8 @@ BANDS = (
 )
 LEAST_DROPOUT = 0.1  # the paper's; also for a preset smaller than the pairs could feed
 OFTEN, SELDOM = 20, 10
-"""Epochs from which dropout is the band's, and below which it is the least: with 0.2, 17 epochs of Multi30K
-(configs/multi30k.toml) were better than with 0.1; the two bounds around them are guesses."""
+"""Epochs from which dropout is the band's, and below which it is the least. Multi30K had 0.2 for 17 epochs, in which it
+overfits with 0.1 (configs/multi30k.toml), and 0.3 for 34 (scripts/results); the bounds between are guesses."""
 
 SMALL_BATCH, AT_SMALL_BATCH = 2048, {"lr": 4e-3, "warmup_steps": 400}
 """tiny with batches up to so many pieces (configs/multi30k.toml); every other rate is its preset's."""
@@ -58,9 +58,9 @@ PIECES_PER_WEIGHT = 2
 20 minutes sufficed for Multi30K, base 50 in the paper; the bound is a guess."""
 
 SPEED = {"cpu": 1.85e10, "cuda": 2e12, "mps": 2e11}
-"""Weights times target pieces a second. CPU: 7,130 pieces of tiny on two cores (scripts/bench_train.py); a step of small
-took 4.4 times and of base 14.8 times tiny's, where their weights are 5.2 and 19 times as many. CUDA: five times one of
-the paper's P100s (25,000 pieces in 0.4 s on eight, §5.2), a guess, as is Apple's GPU."""
+"""Weights times target pieces a second. CPU: 7,130 pieces of tiny on two cores (scripts/bench_train.py); a step of
+small took 4.4 times tiny's and one of base 14.8 times, of 5.2 and 19 times the weights. CUDA: five times one of the
+paper's P100s (25,000 pieces in 0.4 s on eight, §5.2), a guess, as is Apple's GPU."""
 GPU_SECONDS = 0.05  # of a batch at least, however small the model: its kernels take so long to start; a guess
 PATIENCE = {"cpu": 3 * 3600, "cuda": 24 * 3600, "mps": 24 * 3600}
 """Seconds that a run without a budget may take, about; a guess at what people wait for."""
@@ -70,9 +70,8 @@ SAVES = 24
 """Checkpoints in a budget: the last five, which are averaged (§6.1), then lie in the last quarter, the cool-down."""
 SAVE_SECONDS = 600  # between checkpoints at most, as in §6.1
 VALIDATE_PIECES, VALIDATIONS = 430_000, (8, SAVES)
-"""Pieces between validations, and how few and how many a budget has: translating 1,000 pairs
-takes tiny 2 seconds on two cores (661 a second, scripts/bench_decode.py), more before it is good, and training on so
-many pieces a minute."""
+"""Pieces between validations, and how few and how many of these a budget has: tiny trains on so many in a minute on two
+cores, and translates 1,000 pairs in 2 seconds (661 a second, scripts/bench_decode.py), or more before it is good."""
 
 
 @dataclass(frozen=True)
