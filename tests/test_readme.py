@@ -1,11 +1,21 @@
-"""Every command that the README shows is one that mtcli takes."""
+"""What the README shows is so: its commands run on a small file of pairs, and its tables name what is there."""
 
+import http.client
+import io
+import json
+import os
 import re
 import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import typer
+from conftest import toy_pairs, write_tsv
 
 from mtcli.cli import app
 
@@ -22,9 +32,23 @@ def commands(text: str) -> list[str]:
     return [re.split(r"\s[>#]", line)[0].strip() for line in found if line.startswith("mtcli ")]
 
 
-COMMANDS = sorted(set(commands(README)) | {c for p in (ROOT / "configs").glob("*.toml") for c in re.findall(
-    r"^#\s+(mtcli .*)$", p.read_text(encoding="utf-8"), flags=re.MULTILINE
-)})  # fmt: skip
+def examples(command: typer.core.TyperCommand | typer.core.TyperGroup, name: str = "mtcli") -> Iterator[str]:
+    """Those at the end of `--help`, of every command that has options of its own."""
+    for part, inner in getattr(command, "commands", {}).items():
+        yield from examples(inner, f"{name} {part}")
+    shown = re.findall(r"^mtcli .*$", command.epilog or "", re.MULTILINE)
+    assert all(line.startswith(name) for line in shown)
+    assert shown or name == "mtcli" or len(name.split()) > 2, f"{name} has no example"
+    yield from shown
+
+
+SHOWN = commands(README)
+IN_CONFIGS = [
+    line
+    for path in sorted((ROOT / "configs").glob("*.toml"))
+    for line in re.findall(r"^#\s+(mtcli .*)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+]
+COMMANDS = sorted({*SHOWN, *IN_CONFIGS, *examples(typer.main.get_command(app))})
 
 
 def parse(line: str) -> None:
@@ -39,7 +63,7 @@ def parse(line: str) -> None:
 
 
 def test_there_are_commands_to_check() -> None:
-    assert len(COMMANDS) > 15
+    assert len(COMMANDS) > 30
     assert "mtcli train" in COMMANDS
     assert 'mtcli translate "Hello World"' in COMMANDS
 
@@ -63,3 +87,165 @@ def test_the_files_the_readme_names_exist() -> None:
         assert (ROOT / name).exists(), name
     modules = {p.name for p in (ROOT / "src" / "mtcli").rglob("*.py")}
     assert set(re.findall(r"`(\w+\.py)`", README)) <= modules
+
+
+# ---- from a TSV to a served translator ----
+
+WALK, ASKED = (
+    block.strip().splitlines()
+    for block in re.findall(r"```sh\n(.*?)```", README.partition("## From a TSV")[2], flags=re.DOTALL)[:2]
+)
+BUDGET = ["--max-steps", "50", "--device", "cpu"]  # instead of a time
+SMALL = {
+    "model.d_model": 16, "model.d_ff": 16, "train.batch_tokens": 256, "tokenizer.vocab_size": 320,
+    "train.valid_every": 25, "train.save_every": 10, "decode.max_extra": 2,
+}  # fmt: skip
+
+
+def run(line: str, *more: str, stdin: str = os.devnull) -> str:
+    """What a command of the README prints, run in this process with a file as its standard input."""
+    words = [word for word in shlex.split(line, comments=True)[1:] if word != "…"]
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+    broken_pipe = signal.getsignal(signal.SIGPIPE)
+    with pytest.MonkeyPatch.context() as patch, Path(stdin).open(encoding="utf-8") as typed:
+        patch.setattr(sys, "stdin", typed)
+        patch.setattr(sys, "stdout", out)
+        try:
+            code = app([*words, *more], prog_name="mtcli", standalone_mode=False)
+        except SystemExit as end:
+            code = end.code
+        finally:
+            signal.signal(signal.SIGPIPE, broken_pipe)
+    assert not code
+    return out.buffer.getvalue().decode()  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where the user stands after the second line: the six share one training."""
+    where = tmp_path_factory.mktemp("walk")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(where)
+        patch.delenv("MTCLI_MODEL", raising=False)
+        write_tsv(where / "pairs.tsv", toy_pairs())
+        _, train, *_ = WALK
+        sets = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
+        assert "--time 30m" in train
+        run(train.replace("--time 30m", ""), *BUDGET, *sets)
+        yield where
+
+
+def test_the_walk_has_six_lines_of_one_file_and_a_request() -> None:
+    assert [line.split()[1] for line in WALK] == ["data", "train", "translate", "eval", "export", "serve"]
+    assert all("pairs.tsv" in line for line in WALK[:2])
+    assert len(ASKED) == 1
+
+
+def test_check_train_translate_and_score(folder: Path) -> None:
+    check, _, translate, score, *_ = WALK
+    assert "300 pairs" in run(check)
+    assert (folder / "runs" / "latest").readlink() == Path("pairs-en-es")
+    assert run(translate).count("\n") == 1
+    assert re.match(r"BLEU = .*\n.*tok:13a.*\nchrF2 = ", run(score))
+
+
+@pytest.fixture(scope="module")
+def exported(folder: Path) -> str:
+    """What the fifth line prints."""
+    return run(WALK[4])
+
+
+def test_export_serve_and_ask(folder: Path, exported: str) -> None:
+    assert "equal" in exported
+    serve = WALK[5]
+    command = [sys.executable, "-m", *shlex.split(serve, comments=True), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, encoding="utf-8", cwd=folder) as server:
+        try:
+            assert server.stderr
+            said = re.search(r"en → es at http://127\.0\.0\.1:(\d+)/ ", server.stderr.readline())
+            assert said
+            answer = json.loads(ask(ASKED[0], said[1]))
+        finally:
+            server.terminate()
+    assert answer["translatedText"]
+
+
+def ask(line: str, port: str) -> str:
+    """What curl prints, or would."""
+    if shutil.which("curl"):
+        words = shlex.split(line.replace(":5000", f":{port}"))
+        return subprocess.run([*words, "--silent"], capture_output=True, text=True, check=True, timeout=60).stdout
+    words = re.fullmatch(r"curl -d '?(q=.*)' localhost:5000(/\S+)", line.replace("q='", "'q="))
+    assert words
+    connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=60)
+    connection.request("POST", words[2], words[1], {"Content-Type": "application/x-www-form-urlencoded"})
+    return connection.getresponse().read().decode()
+
+
+# ---- the other commands, with the same model; those that train, serve or load `transformers` are parsed, above ----
+
+OTHERS = sorted(
+    line for line in {*SHOWN} - {*commands(f"```sh\n{chr(10).join(WALK)}\n```")}
+    if not re.match(r"mtcli (train|serve|--)|.* --to huggingface", line) or line == "mtcli --version"
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def place(folder: Path, exported: str) -> Path:
+    """The folder with the other files and runs that the README names."""
+    pairs = toy_pairs()
+    for name, part in {"train": pairs[:200], "valid": pairs[200:250], "test": pairs[250:]}.items():
+        for n, language in enumerate(("en", "de")):
+            path = folder / "data" / f"{name}.{language}"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("".join(f"{pair[n]}\n" for pair in part))
+    files = {"in.en": 0, "ref.es": 1, "out.es": 1, "test_2016_flickr.en": 0, "test_2016_flickr.de": 1}
+    for name, n in files.items():
+        (folder / name).write_text("".join(f"{pair[n]}\n" for pair in pairs[:9]))
+    for name in ("demo", "a", "b", "NAME"):
+        (folder / "runs" / name).symlink_to("pairs-en-es")
+    (folder / "runs" / "demo-ctranslate2").symlink_to("pairs-en-es-ctranslate2")
+    return folder
+
+
+@pytest.mark.parametrize("line", OTHERS)
+def test_it_runs(line: str, place: Path) -> None:
+    run(line, stdin="in.en")
+    for word in shlex.split(line):
+        if word.endswith((".html", "clean.tsv", ".jsonl")):
+            assert (place / word).exists()
+
+
+# ---- tables ----
+
+
+def test_the_table_of_events_names_every_key(folder: Path) -> None:
+    table = re.findall(r"^\| ?(`\w+`|every|) ?\| (`.*?) \| .* \|$", README.partition("### Watching")[2], re.MULTILINE)
+    told: dict[str, set[str]] = {}
+    event = ""
+    for name, keys in table:
+        event = name.strip("`") or event
+        told.setdefault(event, set()).update(re.findall(r"`(\w+)`", keys))
+    common = told.pop("every")
+    written: dict[str, set[str]] = {}
+    for line in map(json.loads, (folder / "runs/latest/metrics.jsonl").read_text().splitlines()):
+        written.setdefault(line["event"], set()).update(line.keys())
+    assert {name: keys - common for name, keys in written.items()} == told
+    assert all(common <= keys for keys in written.values())
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_tab_key_completes(shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")  # which would find pytest's
+    assert f"{shell} completion installed" in run("mtcli --install-completion", shell)
+    assert any("_MTCLI_COMPLETE" in path.read_text() for path in tmp_path.rglob("*") if path.is_file())
+    for name, value in {
+        "_MTCLI_COMPLETE": f"complete_{shell}", "COMP_WORDS": "mtcli tra", "COMP_CWORD": "1",
+        "_TYPER_COMPLETE_ARGS": "mtcli tra", "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    found = run("mtcli")
+    assert "train" in found
+    assert "translate" in found
+    assert "score" not in found.replace("score it", "")

@@ -119,11 +119,29 @@ app.command(
         "mtcli eval --model runs/ende --compare runs/news --by-length",
     ),
 )(scoring.evaluate)
-app.command()(scoring.score)
-app.command()(translating.explain)
-app.command()(training.average)
-app.command()(models.export)
-app.command()(models.info)
-app.command()(serving.serve)
-app.add_typer(text.tokenizer_app, name="tokenizer")
-app.add_typer(text.data_app, name="data")
+app.command(epilog=_examples("mtcli score --src-file in.en --tgt-file out.es"))(scoring.score)
+app.command(
+    epilog=_examples('mtcli explain "Hello World"', 'mtcli explain "Hello World" --html hello.html'),
+)(translating.explain)
+app.command(epilog=_examples("mtcli average runs/ende -n 5"))(training.average)
+app.command(
+    epilog=_examples("mtcli export --to ctranslate2 --quantization int8", "mtcli export runs/ende --to huggingface"),
+)(models.export)
+app.command(epilog=_examples("mtcli info", "mtcli info runs/ende-ctranslate2"))(models.info)
+app.command(epilog=_examples("mtcli serve", "mtcli serve --model runs/ende --port 8080"))(serving.serve)
+app.add_typer(
+    text.tokenizer_app,
+    name="tokenizer",
+    epilog=_examples(
+        "mtcli tokenizer train text.en text.es -o tokenizer.json",
+        "mtcli tokenizer encode --model runs/ende -i in.txt",
+    ),
+)
+app.add_typer(
+    text.data_app,
+    name="data",
+    epilog=_examples(
+        "mtcli data check pairs.tsv --src en --tgt es",
+        "mtcli data clean pairs.tsv -o clean.tsv --src en --tgt es",
+    ),
+)

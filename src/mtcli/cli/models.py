@@ -11,7 +11,12 @@ from mtcli.cli.options import LATEST
 
 def export(
     model: Annotated[
-        Path, typer.Argument(metavar="[MODEL]", help="A run folder or one of its checkpoints; the last one trained.")
+        Path,
+        typer.Argument(
+            metavar="[MODEL]",
+            envvar="MTCLI_MODEL",
+            help="A run folder or one of its checkpoints; the last one trained.",
+        ),
     ] = LATEST,
     to: Annotated[str, typer.Option("--to", metavar="ctranslate2|huggingface", help="Which form.")] = "ctranslate2",
     output: Annotated[
@@ -39,7 +44,12 @@ def export(
 
 def info(
     folder: Annotated[
-        Path, typer.Argument(metavar="[DIR]", help="A run, a checkpoint or an exported model; the last run trained.")
+        Path,
+        typer.Argument(
+            metavar="[DIR]",
+            envvar="MTCLI_MODEL",
+            help="A run, a checkpoint or an exported model; the last run trained.",
+        ),
     ] = LATEST,
 ) -> None:
     """Sum up a run or a model: languages, shape, data, progress, best score, checkpoints. Changes nothing."""
