@@ -216,6 +216,15 @@ def test_it_runs(line: str, place: Path) -> None:
             assert (place / word).exists()
 
 
+def test_a_variable_names_the_model_where_nothing_else_does(
+    folder: Path, exported: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("mtcli info").startswith("run ")
+    monkeypatch.setenv("MTCLI_MODEL", str(folder / "runs" / "pairs-en-es-ctranslate2"))
+    assert run("mtcli info").startswith("exported ")
+    assert run("mtcli info runs/latest").startswith("run ")
+
+
 # ---- tables ----
 
 
