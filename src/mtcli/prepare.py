@@ -103,7 +103,7 @@ def check_inputs(config: Config) -> None:
         UsageError: The extra is not.
     """
     if config.train.tensorboard and find_spec("tensorboard") is None:
-        raise UsageError("train.tensorboard needs tensorboard; `pip install 'mtcli[tensorboard]'` installs it")
+        raise UsageError("train.tensorboard: tensorboard is not installed; `pip install tensorboard` installs it")
     with _note(config):
         _input_files(config)
 
