@@ -15,7 +15,7 @@ from mtcli import prepare as module
 from mtcli import tokenizer
 from mtcli.config import Config, build
 from mtcli.corpus import source_key
-from mtcli.errors import DataError, ModelError
+from mtcli.errors import DataError, ModelError, UsageError
 from mtcli.prepare import Prepared, prepare, read_split
 
 PAIRS = toy_pairs(200)
@@ -133,6 +133,12 @@ def test_nothing_left_to_train_on(tmp_path: Path, pairs: list[tuple[str, str]]) 
     wanted = build(None, {"data.train": [str(path)], "data.src": "en", "data.tgt": "xx"}, ["data.max_length=50"])
     with pytest.raises(DataError):
         prepare(wanted, tmp_path / "run")
+
+
+def test_weights_that_leave_no_pair_are_refused(tmp_path: Path) -> None:
+    path = write_tsv(tmp_path / "t.tsv", PAIRS[:10])
+    with pytest.raises(UsageError, match="an epoch has less than one pair by these weights"):
+        prepare(config(f"{path}@0.09"), tmp_path / "run")
 
 
 # ---- the same pairs in any form ----
