@@ -60,7 +60,7 @@ class Engine(LineTranslator):
         try:
             import ctranslate2
         except ImportError:
-            raise UsageError("ctranslate2 is not installed; `pip install 'mtcli[export]'` installs it") from None
+            raise UsageError("ctranslate2 is not installed; `pip install ctranslate2` installs it") from None
         try:
             model, self.max_positions = about["model"], int(about["max_positions"])
             self.defaults = Options.of(DecodeConfig.model_validate(model["decode"]))

@@ -40,7 +40,7 @@ def convert(model: Transformer, tokenizer: Tokenizer, folder: Path, quantization
     try:
         from ctranslate2.specs import TransformerSpec
     except ImportError:
-        raise UsageError("ctranslate2 is not installed; `pip install 'mtcli[export]'` installs it") from None
+        raise UsageError("ctranslate2 is not installed; `pip install ctranslate2` installs it") from None
     shape = model.config
     spec = TransformerSpec.from_config(
         (shape.num_encoder_layers, shape.num_decoder_layers), shape.num_heads, pre_norm=shape.norm == "pre"
