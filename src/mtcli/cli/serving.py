@@ -43,7 +43,7 @@ def serve(
     except ModuleNotFoundError as error:
         if error.name not in ("fastapi", "uvicorn", "h11", "starlette"):
             raise
-        raise UsageError(f"{error.name} is not installed; `pip install fastapi uvicorn h11` installs all that it needs") from None
+        raise UsageError(f"{error.name} is not installed; `pip install fastapi uvicorn h11` brings it") from None
     limits = RequestLimits(max_body, max_lines, max_pieces, max_waiting, timeout)
     where = f"[{host}]" if ":" in host else host
     app, (src, tgt) = load_app(model, device, limits, api_key, LOOPBACK if where in LOOPBACK else None)
