@@ -8,7 +8,8 @@
   epoch, or the first block of one, and takes its first steps; then it plans the next. The cache is written from random
   ids, without text, since encoding is measured already. Memory is the largest anonymous resident size (RssAnon,
   sampled), from before PyTorch is loaded to the last step; what is mapped from the file is not part of it.
-- What larger corpora would take by the figures of the largest one here, if every cost but memory grows with the pairs.
+- What larger corpora would take by the figures of the largest one here, if every cost but memory grows with the pairs;
+  the start, by a line through all of them.
 - Steps: one run of a toy model, whose step time and memory at the end are compared with those at step 100.
 
 Prints tables and, as the last line, JSON. `ratio` is the encoding speed, ours to that of `tokenizers`. 20M pairs need
@@ -255,12 +256,13 @@ def measure_corpus(cache: Path) -> dict[str, Any]:
 def larger(pairs: int, result: dict[str, Any]) -> dict[str, float]:
     """What so many pairs would take, in the order of the table."""
     known = result["corpora"][-1]
-    times = pairs / known["pairs"]
+    sizes, starts = ([corpus[name] for corpus in result["corpora"]] for name in ("pairs", "start_s"))
+    start = np.polyval(np.polyfit(sizes, starts, min(1, len(sizes) - 1)), pairs)
     return {
         "cache_gb": pairs * known["bytes_per_pair"] / 1e9,
         "encoding_h": pairs / result["mtcli_pairs_per_s"] / 3600,
-        "start_min": times * known["start_s"] / 60,
-        "planning_s_per_epoch": times * known["plan_s"] * known["blocks"],
+        "start_min": round(float(start) / 60, 2),
+        "planning_s_per_epoch": pairs / known["pairs"] * known["plan_s"] * known["blocks"],
         "epoch_days": pairs * known["target_pieces_per_pair"] / known["target_pieces_per_s"] / 86400,
     }
 
