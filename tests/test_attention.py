@@ -70,6 +70,21 @@ def test_weights_are_a_distribution_over_what_may_be_seen() -> None:
     assert (weights[~may] == 0).all()
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("S", [1, 7, 15, 16, 17])
+def test_sentences_too_short_for_the_kernel(S: int, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With rows filled up to what a CPU is fast with, and without."""
+    monkeypatch.setattr("mtcli.attention.SHORT", S * S)
+    q, k, v = draw(T=S, S=S)
+    mask = torch.rand(B, 1, S, S) < 0.5
+    mask |= torch.eye(S, dtype=torch.bool)
+    reference, fused = reference_attention(q, k, v, mask, causal), fused_attention(q, k, v, mask, causal)
+    torch.testing.assert_close(fused, reference, rtol=1e-12, atol=1e-12)
+    direction = torch.randn_like(reference)
+    expected = torch.autograd.grad(reference, (q, k, v), direction)
+    torch.testing.assert_close(torch.autograd.grad(fused, (q, k, v), direction), expected, rtol=1e-11, atol=1e-11)
+
+
 @pytest.mark.parametrize("attend", [reference_attention, fused_attention])
 def test_true_means_may_attend(attend) -> None:
     """What stands behind False changes nothing, what stands behind True does."""

@@ -344,6 +344,8 @@ def test_sampling_follows_the_distribution(temperature: float, top_k: int) -> No
 
 def test_most_likely_is_the_largest() -> None:
     assert most_likely(torch.tensor([[-3.0, -1.0, -2.0], [-torch.inf, -9.0, -8.0]])).tolist() == [1, 2]
+    for V in (1, 2, 100, 119):  # √V goes into all of them, or leaves some over
+        assert most_likely(torch.eye(V)).tolist() == list(range(V))
 
 
 @pytest.mark.parametrize("vocabulary", [3, 10, 997, 2500])

@@ -16,8 +16,8 @@ Attention = Callable[[Tensor, Tensor, Tensor, Tensor | None, bool], Tensor]
 """(q_BHTK, k_BHSK, v_BHSK, mask, causal) → (B, H, T, d_v)."""
 
 
-def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-    """softmax(QKᵀ / √d_k): how much each query attends to each key.
+def attention_scores(q: Tensor, k: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+    """QKᵀ / √d_k, −∞ where a query may not attend.
 
     Args:
         q: Queries (B, H, T, d_k).
@@ -26,14 +26,19 @@ def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None = None, causal: 
         causal: Query t attends to keys 0…t only (§3.2.3), so that a prediction depends on earlier pieces alone.
 
     Returns:
-        (B, H, T, S), each row summing to 1.
+        (B, H, T, S).
     """
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
     if causal:
         scores = scores.masked_fill(~causal_mask(q.size(-2), k.size(-2), q.device), -torch.inf)
     if mask is not None:
         scores = scores.masked_fill(~mask, -torch.inf)
-    return scores.softmax(dim=-1)
+    return scores
+
+
+def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+    """softmax(QKᵀ / √d_k): how much each query attends to each key, each row summing to 1. As `attention_scores`."""
+    return attention_scores(q, k, mask, causal).softmax(dim=-1)
 
 
 def reference_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
@@ -44,12 +49,18 @@ def reference_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = N
 SHORT = 128**2
 """Queries × keys up to which a CPU is faster by the equation than in PyTorch's kernel, with gradients twice as fast."""
 
+NARROW = 16
+"""Keys below which PyTorch's softmax on a CPU makes no use of vector instructions, and takes ten times as long."""
+
 
 def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
     """Equation 1 in one kernel, which never stores the (T, S) weights, where that pays. Shapes as in `Attention`."""
-    masked = mask is not None or causal
-    if masked and q.device.type == "cpu" and q.size(-2) * k.size(-2) <= SHORT:
-        return reference_attention(q, k, v, mask, causal)
+    S = k.size(-2)
+    if (mask is not None or causal) and q.device.type == "cpu" and q.size(-2) * S <= SHORT:
+        scores = attention_scores(q, k, mask, causal)
+        if S < NARROW:
+            scores = F.pad(scores, (0, NARROW - S), value=-torch.inf)
+        return scores.softmax(dim=-1)[..., :S] @ v
     if mask is not None and causal:  # the kernel takes one or the other
         mask, causal = mask & causal_mask(q.size(-2), k.size(-2), q.device), False
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)

@@ -52,6 +52,7 @@ class _Constraints:
 
     def __init__(self, limits: Limits, device: torch.device):
         self.limits = limits
+        self.free_until = 0 if limits.prefix else min(limits.max_length, default=0)  # the same for all sentences
         self.forbidden = torch.tensor(list(limits.forbidden), dtype=torch.long, device=device)
 
     def __call__(self, log_p: Tensor, sentences: Sequence[int], t: int, history: Callable[[], Tensor]) -> Tensor:
@@ -62,7 +63,7 @@ class _Constraints:
         V, W = log_p.size(-1), log_p.size(0) // len(sentences)
         log_p.index_fill_(1, self.forbidden, -torch.inf)
         only: dict[int, int] = {}
-        for i, sentence in enumerate(sentences):
+        for i, sentence in enumerate(sentences if t >= self.free_until else ()):
             prefix = self.limits.prefix[sentence] if self.limits.prefix else ()
             if t < len(prefix):
                 only[i] = prefix[t]
@@ -97,15 +98,21 @@ Choice = Callable[[Tensor, Sequence[int]], Tensor]
 
 def most_likely(log_p: Tensor, sentences: Sequence[int] = ()) -> Tensor:
     """The likeliest piece of each row."""
-    _, _, piece = continuations(log_p.new_zeros(len(log_p), 1), log_p, 1)
-    return piece.squeeze(1)
+    V = log_p.size(1)
+    R = math.isqrt(V)  # a maximum without its place is found many times as fast, so first in which R pieces it is
+    blocks = log_p[:, : V - V % R].unflatten(1, (-1, R)).amax(dim=2)
+    if V % R:
+        blocks = torch.cat((blocks, log_p[:, V - R :].amax(dim=1, keepdim=True)), dim=1)
+    first = (blocks.argmax(dim=1, keepdim=True) * R).clamp(max=V - R)
+    inside = log_p.gather(1, first + torch.arange(R, device=log_p.device)).argmax(dim=1, keepdim=True)
+    return (first + inside).squeeze(1)
 
 
 def continuations(scores: Tensor, log_p: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
     """The k likeliest continuations of each sentence's hypotheses, best first.
 
     They are the top k of the W·V sums `scores + log_p` of a sentence, found without ranking all of them: with the
-    pieces dealt into about √V blocks, the k best are within the k blocks that have the largest maxima.
+    pieces in about √V blocks of as many neighbours, the k best are within the k blocks that have the largest maxima.
 
     Args:
         scores: Log-probability of each hypothesis, (B, W).
@@ -117,14 +124,14 @@ def continuations(scores: Tensor, log_p: Tensor, k: int) -> tuple[Tensor, Tensor
     """
     (B, W), V, device = scores.shape, log_p.size(1), scores.device
     G = math.isqrt(V)
-    R = V // G if k <= W * G else 0  # block g holds the R pieces g, g + G, g + 2G, …; those from R·G on are in none
+    R = V // G if k <= W * G else 0  # block g holds the R pieces from g·R on; those from R·G on are in none
     rest = torch.arange(R * G, V, device=device)
     parent = torch.arange(W, device=device).repeat_interleave(len(rest)).expand(B, -1)
     piece = rest.repeat(W).expand(B, -1)
     if R:
-        maxima = log_p[:, : R * G].view(B, W, R, G).amax(dim=2) + scores.unsqueeze(2)
+        maxima = log_p[:, : R * G].view(B, W, G, R).amax(dim=3) + scores.unsqueeze(2)
         block = maxima.flatten(1).topk(k, dim=1, sorted=False).indices
-        inside = (block % G).unsqueeze(2) + torch.arange(0, R * G, G, device=device)
+        inside = (block % G * R).unsqueeze(2) + torch.arange(R, device=device)
         parent = torch.cat(((block // G).repeat_interleave(R, dim=1), parent), dim=1)
         piece = torch.cat((inside.flatten(1), piece), dim=1)
     total = log_p.view(B, W * V).gather(1, parent * V + piece) + scores.gather(1, parent)
