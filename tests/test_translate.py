@@ -122,6 +122,15 @@ def test_batches_hold_like_lengths_within_the_budget(translator: Translator, mon
     assert len(batches) < 17
 
 
+def test_workers_have_as_much_to_do(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the budget allows, one batch each, of as many pieces to within two rows."""
+    monkeypatch.setattr(translator, "workers", lambda options: 3)
+    ids = translator.tokenizer.encode_src(LINES)
+    pieces = [sum(len(ids[row]) + 1 for row in rows) for rows in translator._batches(LINES, ids, BEAM)]
+    assert len(pieces) == 3
+    assert max(pieces) - min(pieces) <= 2 * (max(map(len, ids)) + 1)
+
+
 def test_n_best_begins_with_the_best(translator: Translator) -> None:
     three = run(translator, LINES, replace(BEAM, n_best=3))
     assert [one.text for one in three] == [one.text for one in run(translator, LINES, BEAM)]

@@ -5,10 +5,13 @@ Needs no PyTorch, so that an exported model starts at once. `translate.Translato
 """
 
 import logging
+import math
 import re
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TypeVar
 
 from mtcli.config import DecodeConfig
@@ -24,6 +27,9 @@ WINDOW = 4096
 
 LONGEST = 2000
 """Pieces of a line that are read, several times those of any sentence; time and memory grow with their square."""
+
+LOGITS = 8
+"""Pieces that take as much memory in a search as what a row takes whatever its length."""
 
 LOOP = re.compile(r"(.+?)\1{2,}")
 """Something three times in a row or more."""
@@ -197,14 +203,20 @@ class LineTranslator(ABC):
         return line, ids
 
     def _batches(self, window: Sequence[str], ids: Sequence[Sequence[int]], options: Options) -> Iterator[list[int]]:
-        """Rows of like length, longest first, so that too large a batch fails at once; blank lines in none."""
+        """Rows of like length, longest first, so that too large a batch fails at once; blank lines in none.
+
+        As few batches as the budget allows, since the last steps of each, with few rows left, cost nearly as much as
+        the first; and of as many pieces each, so that no worker waits for long.
+        """
         rows = sorted((r for r, line in enumerate(window) if line.strip()), key=lambda r: -len(ids[r]))
-        workers = self.workers(options)
-        share = -(-len(rows) // (2 * workers)) if workers > 1 else len(rows)  # so that none waits for long
-        while rows:
-            size = min(share, max(1, self._budget(options) // (len(ids[rows[0]]) + 1)))
-            yield rows[:size]
-            rows = rows[size:]
+        pieces = list(accumulate((len(ids[r]) + 1 for r in rows), initial=0))
+        budget, workers, first = max(1, self._budget(options)), self.workers(options), 0
+        share = pieces[-1] / (workers * max(1, math.ceil(pieces[-1] / (workers * budget))))
+        while first < len(rows):
+            size = max(1, budget // (len(ids[rows[first]]) + 1 + LOGITS))
+            end = min(first + size, bisect_left(pieces, pieces[first] + share))
+            yield rows[first:end]
+            first = end
 
     def workers(self, options: Options) -> int:
         """Batches that are searched at a time."""
@@ -216,7 +228,7 @@ class LineTranslator(ABC):
 
     @abstractmethod
     def _budget(self, options: Options) -> int:
-        """Rows × width of one batch."""
+        """Rows × width of one batch; see `_batches`."""
 
     @abstractmethod
     def _candidates(
