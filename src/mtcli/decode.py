@@ -100,7 +100,7 @@ def most_likely(log_p: Tensor, sentences: Sequence[int] = ()) -> Tensor:
     """The likeliest piece of each row."""
     V = log_p.size(1)
     R = math.isqrt(V)  # a maximum without its place is found many times as fast, so first in which R pieces it is
-    blocks = log_p[:, : V - V % R].unflatten(1, (-1, R)).amax(dim=2)
+    blocks = log_p[:, : V - V % R].view(len(log_p), V // R, R).amax(dim=2)
     if V % R:
         blocks = torch.cat((blocks, log_p[:, V - R :].amax(dim=1, keepdim=True)), dim=1)
     first = (blocks.argmax(dim=1, keepdim=True) * R).clamp(max=V - R)
