@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from faults.conftest import Case
-from faults.harness import Job, address_space, contents, earlier, outcome, refused, run, unharmed
+from faults.harness import SETTINGS, Job, address_space, contents, earlier, outcome, refused, run, unharmed
 
 Count = Callable[[int, int], int]
 
@@ -36,20 +36,25 @@ def spoil(nth: int, what: str) -> None:
     torch.nn.utils.clip_grad_norm_ = clip
 
 
-def diverge(case: Case, job: Job, begun: Path, out: Path, rng: random.Random, what: str, *words: str) -> None:
+def diverge(case: Case, job: Job, begun: Path, out: Path, nth: int, what: str, *words: str) -> None:
     shutil.copytree(begun, out)
     before = earlier(out)
-    nth = rng.randint(2, 9)
     with case.fault():
         result = run(*job.command(out), within=[partial(spoil, nth, what)])
-        refused(result, 6, f"step {24 + nth}", "training pairs", "the last checkpoint is untouched", *words)
+        refused(result, 6, "the last checkpoint is untouched", *words)
         unharmed(out, before)
         job.is_done(out)
 
 
 def test_55_nan_loss(case: Case, job: Job, begun: Path, tmp_path: Path, rng: random.Random, count: Count) -> None:
-    for i in range(count(8, 1)):
-        diverge(case, job, begun, tmp_path / str(i), rng, "weight", "the loss is nan")
+    for nth in rng.sample(range(2, 10), count(8, 1)):
+        spoilt = 23 + nth
+        intervals = (int(SETTINGS[f"train.{which}_every"]) for which in ("save", "valid"))
+        if any(spoilt % steps == 0 for steps in intervals):  # and saving comes before the next loss
+            words = [f"step {spoilt}:", "weights that are not finite"]
+        else:
+            words = [f"step {spoilt + 1}:", "training pairs", "the loss is nan"]
+        diverge(case, job, begun, tmp_path / str(nth), nth, "weight", *words)
 
 
 @pytest.mark.slow
@@ -76,8 +81,9 @@ def test_55_nan_loss_of_a_learning_rate(case: Case, job: Job, tmp_path: Path) ->
 def test_56_infinite_gradient(
     case: Case, job: Job, begun: Path, tmp_path: Path, rng: random.Random, count: Count
 ) -> None:
-    for i in range(count(8, 1)):
-        diverge(case, job, begun, tmp_path / str(i), rng, "gradient", "the gradient's norm inf")
+    for nth in rng.sample(range(2, 10), count(8, 1)):
+        words = f"step {24 + nth}:", "training pairs", "the gradient's norm inf"
+        diverge(case, job, begun, tmp_path / str(nth), nth, "gradient", *words)
 
 
 @pytest.mark.slow

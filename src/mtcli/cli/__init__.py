@@ -1,5 +1,6 @@
 """The command line: parse, call one plain function, print. Nothing heavy is imported until a command needs it."""
 
+import errno
 import os
 import re
 import sys
@@ -46,6 +47,8 @@ def main() -> None:
     except BaseException as error:  # a panic of a native library is no Exception
         if isinstance(error, MemoryError) or re.search(_OUT_OF_MEMORY, str(error)):
             _fail("out of memory; try a smaller model, beam, file or --set train.batch_tokens", 5, error)
+        if _NO_DESCRIPTOR in str(error):
+            _fail(str(error), 5, error)
         code = 1 if isinstance(error, Exception) else 4
         _fail(f"unexpected {type(error).__name__}: {error}; MTCLI_DEBUG=1 shows where; please report it", code, error)
 
@@ -53,10 +56,14 @@ def main() -> None:
 # The last two are said where a thread found no room for its stack.
 _OUT_OF_MEMORY = "out of memory|can't allocate memory|Resource temporarily unavailable|can't start new thread"
 
+_NO_DESCRIPTOR = os.strerror(errno.EMFILE)
+
 
 def _fail(message: str, code: int, error: BaseException) -> None:
     if os.environ.get("MTCLI_DEBUG") == "1":
         raise error
+    if _NO_DESCRIPTOR in message and "ulimit" not in message:  # every reader of files may meet it
+        message, code = f"{message}; raise the limit of open files (ulimit -n) and run the same command again", 5
     line = message.replace("\n", "\\n").replace("\r", "\\r")  # as in a file's name
     print(f"mtcli: {line}", file=sys.stderr)
     sys.exit(code)
