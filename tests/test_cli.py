@@ -37,8 +37,11 @@ def test_lines_in_are_lines_out_and_nothing_else(toy_run: Path, tmp_path: Path) 
 
 def test_formats_of_a_translation(toy_run: Path, tmp_path: Path) -> None:
     line = ("translate", "--model", toy_run, "--n-best", "3", "--max-length", "9", "red tree.", "")
-    plain = mtcli(*line, cwd=tmp_path).stdout.decode().splitlines()
+    (tmp_path / "red tree.").write_text("blue tree.\n")
+    done = mtcli(*line, cwd=tmp_path)
+    plain = done.stdout.decode().splitlines()
     assert len(plain) == 4
+    assert "-i red tree. translates its lines" in done.stderr.decode()
     records = [json.loads(x) for x in mtcli(*line, "--format", "json", cwd=tmp_path).stdout.splitlines()]
     assert [r["sentence_id"] for r in records] == [0, 1]
     assert records[0]["translations"] == plain[:3]

@@ -173,7 +173,9 @@ def test_a_long_line_is_warned_about_and_read_whole(
     assert max(seen) == pieces + 1  # </s>
     assert len(found) == 4
     assert found[3].source == long
-    assert [r.getMessage()[:35] for r in caplog.records] == [f"line 4 has {pieces} pieces, more than any"[:35]]
+    longest = translator.longest_src
+    told = f"line 4: more pieces than any source in training ({longest}): the translation may be poor"
+    assert [r.getMessage() for r in caplog.records] == [told]
     caplog.clear()
     list(translator.translate([long], GREEDY, warn=False))
     assert not caplog.records
@@ -183,13 +185,26 @@ def test_of_many_long_lines_the_first_are_named_and_the_others_counted(
     translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(translation, "WINDOW", 7)
+    monkeypatch.setattr(translation, "SHOWN", 5)
     monkeypatch.setattr(translator, "longest_src", 1)
     with caplog.at_level(logging.WARNING, "mtcli"):
         list(translator.translate(["moon red house"] * 9, replace(GREEDY, max_length=1)))
-    found = [m for m in caplog.messages if "pieces than any" in m or "more than any" in m]
-    assert [m.partition(" has ")[0] for m in found[:3]] == ["line 1", "line 2", "line 3"]
-    assert found[3] == "4 more of lines 1 to 7 have more pieces than any source in training"
-    assert [m.partition(" has ")[0] for m in found[4:]] == ["line 8", "line 9"]
+    found = [m.partition(":")[0] for m in caplog.messages if "pieces than any" in m]
+    assert found == ["lines 1, 2, 3, 4, 5 and 2 more", "lines 8, 9"]
+
+
+def test_every_line_that_is_cut_is_named(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(translation, "SHOWN", 1)
+    monkeypatch.setattr(translation, "LONGEST", 20)
+    monkeypatch.setattr(translator, "longest_src", 2)
+    long = "moon red house " * 10
+    with caplog.at_level(logging.WARNING, "mtcli"):
+        list(
+            translator.translate(["moon red house", long, "moon red house", long, long], replace(GREEDY, max_length=1))
+        )
+    assert any(m.startswith("lines 2, 4, 5: only the first 20 pieces are read") for m in caplog.messages)
 
 
 def test_of_a_line_beyond_any_sentence_the_beginning_is_read(
@@ -200,8 +215,7 @@ def test_of_a_line_beyond_any_sentence_the_beginning_is_read(
     with caplog.at_level(logging.WARNING, "mtcli"):
         found = list(translator.translate(lines, GREEDY))
     assert [one.source for one in found] == lines
-    assert "line 2 has" in caplog.text
-    assert "only the first 20 are read" in caplog.text
+    assert "lines 2, 3: only the first 20 pieces are read" in caplog.text
     for line, one in zip(lines, found, strict=True):
         (ids,) = translator.tokenizer.encode_src([line])
         beginning, rows = translator._beginning(line, ids)

@@ -41,9 +41,6 @@ such a loop, but 20 in a thousand of a weak model's."""
 SHOWN = 10
 """Line numbers that one warning names."""
 
-SHOWN_LONG = 3
-"""Long lines of a window that have a warning of their own."""
-
 Links = tuple[tuple[int, int], ...]
 """Source word and target word, in the order of the source; see `align`."""
 
@@ -135,13 +132,12 @@ class LineTranslator(ABC):
             ready: Whether the next line is there; where it is not, those before it are not kept waiting.
             share: (n, of): these lines are window n of a file, and every window that comes a multiple of `of` later.
         """
-        lines, first, strange = iter(lines), share[0] * WINDOW, 0
+        lines, first = iter(lines), share[0] * WINDOW
         with progress_bar("translating", total=total, unit=" lines", quiet=quiet) as bar:
             while window := _window(lines, ready):
                 ids = self.tokenizer.encode_src(window)
                 if warn:
-                    self._warn_of_long(ids, first)
-                    strange = strange or self._warn_of_strange(window, ids, first)
+                    self._warn_of(window, ids, first)
                 beginnings = list(map(self._beginning, window, ids))
                 read, ids = [line for line, _ in beginnings], [row for _, row in beginnings]
                 found: list[Translation | None] = [None] * len(window)
@@ -164,36 +160,18 @@ class LineTranslator(ABC):
                 yield from whole
                 first += len(window) if share == (0, 1) else share[1] * WINDOW
 
-    def _warn_of_long(self, ids: Sequence[Sequence[int]], first: int) -> None:
-        """Warn of the first few lines of a window that are too long, and count the others."""
-        found = [(number, len(row)) for number, row in enumerate(ids, first + 1) if len(row) > self.longest_src]
-        for number, length in found[:SHOWN_LONG]:
-            log.warning(
-                "line %d has %d pieces, more than any source in training (%d): %s",
-                number,
-                length,
-                self.longest_src,
-                f"only the first {LONGEST} are read" if length > LONGEST else "its translation may be poor",
-            )
-        if len(found) > SHOWN_LONG:
-            log.warning(
-                "%d more of lines %d to %d have more pieces than any source in training",
-                len(found) - SHOWN_LONG,
-                first + 1,
-                first + len(ids),
-            )
-
-    def _warn_of_strange(self, window: Sequence[str], ids: Sequence[Sequence[int]], first: int) -> int:
-        """Warn of the first line that is mostly bytes, and return its number; 0: there is none."""
-        for number, (line, row) in enumerate(zip(window, ids, strict=True), first + 1):
-            if line.strip() and 2 * sum(len(SPECIALS) <= i < len(RESERVED) for i in row) > len(row):
-                log.warning(
-                    "line %d is mostly in characters that training never saw: its translation may be poor, "
-                    "and that of any other such line",
-                    number,
-                )
-                return number
-        return 0
+    def _warn_of(self, window: Sequence[str], ids: Sequence[Sequence[int]], first: int) -> None:
+        """Warn of the lines of a window that are cut, longer than any in training, or mostly bytes."""
+        numbered = list(enumerate(zip(window, ids, strict=True), first + 1))
+        cut = [n for n, (_, row) in numbered if len(row) > LONGEST]
+        if cut:
+            log.warning("%s: only the first %d pieces are read of so long a line", _named(cut, len(cut)), LONGEST)
+        longest = self.longest_src
+        if long := [n for n, (_, row) in numbered if longest < len(row) <= LONGEST]:
+            more = "more pieces than any source in training (%d): the translation may be poor"
+            log.warning(f"%s: {more}", _named(long), longest)
+        if strange := [n for n, (line, row) in numbered if line.strip() and 2 * sum(map(_is_byte, row)) > len(row)]:
+            log.warning("%s: mostly in characters that training never saw: expect little", _named(strange))
 
     def _beginning(self, line: str, ids: list[int]) -> tuple[str, list[int]]:
         """As much of a line as is read, and its pieces."""
@@ -245,16 +223,25 @@ def loop_in(text: str) -> str:
     return ""
 
 
+def _is_byte(piece: int) -> bool:
+    return len(SPECIALS) <= piece < len(RESERVED)
+
+
+def _named(numbers: Sequence[int], shown: int | None = None) -> str:
+    """`line 7`, or `lines 7, 8 and 12 more`."""
+    shown = shown or SHOWN
+    others = f" and {len(numbers) - shown} more" if len(numbers) > shown else ""
+    return f"line{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers[:shown]))}{others}"
+
+
 def _warn_of_loops(translations: Sequence[Translation], first: int, options: Options) -> None:
     """Warn of lines whose translation repeats itself, where the line does not."""
     found = [(n, loop) for n, t in enumerate(translations, first + 1) if (loop := loop_in(t.text))]
     numbers = [n for n, _ in found if not loop_in(translations[n - first - 1].source)]
     if numbers:
-        others = len(numbers) - SHOWN
         log.warning(
-            "line%s %s: the translation repeats itself (%.40s); --no-repeat-ngram %d forbids that",
-            "s" * (len(numbers) > 1),
-            ", ".join(map(str, numbers[:SHOWN])) + (f" and {others} more" if others > 0 else ""),
+            "%s: the translation repeats itself (%.40s); --no-repeat-ngram %d forbids that",
+            _named(numbers),
             dict(found)[numbers[0]],
             max(1, (options.no_repeat_ngram or 4) - 1),
         )

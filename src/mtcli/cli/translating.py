@@ -1,5 +1,6 @@
 """`mtcli translate` and `mtcli explain`."""
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -76,6 +77,9 @@ def translate(
         raise UsageError("several workers share files, not standard input or output; give --input FILE --output FILE")
     quiet_pipe()
     translator, options, _ = load(model, device, engine)
+    for name in filter(os.path.isfile, text or ()):
+        told = "%s: translated as a sentence, though there is a file of that name; -i %s translates its lines"
+        logging.getLogger(__name__).warning(told, name, name)
     options = with_changes(
         options,
         beam_size=max(options.beam_size if beam_size is None else beam_size, n_best),
