@@ -305,7 +305,8 @@ class Trainer:
         if settings.max_steps:
             shares.append(self.state.step / settings.max_steps)
         if settings.time:
-            scoring = self.config.decode.beam_size * len(self.data.test) / max(1, len(self.data.valid))
+            search = (1 + self.config.decode.beam_size) / 2  # times a greedy one's; 2.8 at 5 (scripts/bench_decode.py)
+            scoring = search * len(self.data.test) / max(1, len(self.data.valid))
             after = self.state.validation_seconds * ((2 if settings.average > 1 else 1) + scoring)
             shares.append(self.state.seconds / max(settings.time - 1.1 * after, 1e-9))
         return max(shares)
