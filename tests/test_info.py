@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from toy import save_toy
 
+from mtcli import checkpoint
 from mtcli.average import average_run
 from mtcli.errors import ModelError
 from mtcli.export import export
@@ -38,7 +39,7 @@ def test_what_is_damaged_or_unfinished_is_said(run: Path) -> None:
     lines = (run / "metrics.jsonl").read_text().splitlines()
     (run / "metrics.jsonl").write_text("\n".join([*lines[:-1], "{"]))
     found = summary(run)
-    assert ("run", f"{run}: at step 20, unfinished") in found
+    assert ("run", f"{run}: at step 15, unfinished (figures up to step 20)") in found
     assert [text for name, text in found if name == "damaged"] == [
         "the checkpoint of step 20: state.json has another size than its manifest says",
         "1 line of metrics.jsonl",
@@ -48,6 +49,19 @@ def test_what_is_damaged_or_unfinished_is_said(run: Path) -> None:
     assert without["model"].startswith("none yet")
     assert "translate" not in without
     assert dict(summary(newest))["checkpoint"].startswith(f"{newest}: damaged (state.json")
+
+
+def test_a_run_stands_at_its_newest_whole_checkpoint_and_is_shown_by_its_own_name(run: Path) -> None:
+    before = checkpoint.load(checkpoint.path_of(run / "checkpoints", 15))
+    shutil.rmtree(checkpoint.path_of(run / "checkpoints", 20))
+    checkpoint.write(run / "checkpoints", 17, b"", before.optimizer, before.state | {"step": 17, "seconds": 65.0})
+    (run / "metrics.jsonl").write_text("")  # stopped before its first line
+    link = run.with_name("latest")
+    link.symlink_to(run.name)
+    found = dict(summary(link))
+    assert found["run"] == f"{run}: at step 17, unfinished"
+    assert found["used"] == "17 steps and 1:05 of 20 steps"
+    assert found["translate"] == f'mtcli translate --model {run} "…"'
 
 
 def test_other_folders(run: Path, tmp_path: Path) -> None:

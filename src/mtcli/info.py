@@ -5,6 +5,7 @@ Nothing is computed and no weight is loaded; a checkpoint is whole if it agrees 
 
 import json
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,18 +17,21 @@ from mtcli.errors import ModelError
 from mtcli.plan import counted, size
 from mtcli.progress import clock
 from mtcli.run_folder import Metrics
+from mtcli.state import State
 
 Json = dict[str, Any]
 Row = tuple[str, str]
 
 
 def summary(folder: Path) -> list[Row]:
-    """What there is to say of a folder, as pairs of a heading and a text.
+    """What there is to say of a folder, or of the one that a link leads to, as pairs of a heading and a text.
 
     Raises:
         ModelError: It holds nothing of mtcli's, or its model file is damaged.
         UsageError: Its `config.toml` cannot be read.
     """
+    if folder.is_symlink():  # runs/latest leads elsewhere after the next training
+        folder = Path(os.path.normpath(folder.parent / folder.readlink()))
     if (exported := provenance(folder)) is not None:
         return list(_exported(folder, exported))
     if (folder / "metrics.jsonl").exists() or (folder / "config.toml").exists():
@@ -41,12 +45,14 @@ def _run(run: Path) -> Iterator[Row]:
     config = load_config(run / "config.toml")
     events, damaged = Metrics(run).read()
     last = {event["event"]: event for event in events}  # of each kind
-    step = max((event["step"] for event in events), default=0)
-    end = last.get("end") if last.get("end", {}).get("step") == step else None
-    yield (
-        "run",
-        f"{run}: " + (f"finished at step {step:,} ({end['reason']})" if end else f"at step {step:,}, unfinished"),
-    )
+    problems = {path: checkpoint.verify(path) for path in checkpoint.steps(run / "checkpoints")}
+    newest = next((path for path in reversed(problems) if not problems[path]), None)
+    state = State.of(newest) if newest else State()  # where the run would go on
+    measured = max((event["step"] for event in events), default=0)
+    standing = f"finished at step {state.step:,} ({state.finished})" if state.finished else f"at step {state.step:,}"
+    if not state.finished:
+        standing += ", unfinished" + (f" (figures up to step {measured:,})" if measured > state.step else "")
+    yield "run", f"{run}: {standing}"
     model = run / "model.safetensors"
     if model.exists():
         yield from _shape(model)
@@ -54,16 +60,15 @@ def _run(run: Path) -> Iterator[Row]:
         yield "model", "none yet: the first validation writes it"
     if "data" in last:
         yield "data", f"{', '.join(config.data.train) or 'the built-in demo'}: {counted(last['data'])}"
-    used = max((event["seconds"] for event in events if "seconds" in event), default=0.0)
     limits = [f"{config.train.max_steps:,} steps"] if config.train.max_steps else []
     limits += [clock(config.train.time)] if config.train.time else []
-    yield "used", f"{step:,} steps and {clock(used)}" + (f" of {' and '.join(limits)}" if limits else "")
+    yield "used", f"{state.step:,} steps and {clock(state.seconds)}" + (f" of {' and '.join(limits)}" if limits else "")
     validated = [e for e in events if e["event"] == "valid" or (e["event"] == "average" and e.get("kept"))]
     if validated:
         best = max(validated, key=lambda e: (e["bleu"], -e["loss"]))
         figures = f"BLEU {best['bleu']:.1f}, chrF {best['chrf']:.1f}, loss {best['loss']:.3f} nats a piece"
         yield "best", f"{figures} (validation, greedy), step {best['step']:,}"
-    yield from _checkpoints(run / "checkpoints")
+    yield from _checkpoints(problems)
     if damaged:
         yield "damaged", f"{damaged} line{'s' * (damaged > 1)} of metrics.jsonl"
     yield from _end(run, ready=model.exists())
@@ -121,13 +126,12 @@ def _facts(about: Any, where: Path, parameters: int | None = None) -> Iterator[R
     yield "weights", f"the mean of the checkpoints of steps {steps}" if steps else f"of step {info.step:,}"
 
 
-def _checkpoints(folder: Path) -> Iterator[Row]:
-    problems = {checkpoint.step_of(path): checkpoint.verify(path) for path in checkpoint.steps(folder)}
-    whole = ", ".join(f"{step:,}" for step, problem in problems.items() if not problem)
+def _checkpoints(problems: dict[Path, str | None]) -> Iterator[Row]:
+    whole = ", ".join(f"{checkpoint.step_of(path):,}" for path, problem in problems.items() if not problem)
     yield "checkpoints", f"whole: {whole}" if whole else "none that is whole"
-    for step, problem in problems.items():
+    for path, problem in problems.items():
         if problem:
-            yield "damaged", f"the checkpoint of step {step:,}: {problem}"
+            yield "damaged", f"the checkpoint of step {checkpoint.step_of(path):,}: {problem}"
 
 
 def _end(folder: Path, *, ready: bool) -> Iterator[Row]:

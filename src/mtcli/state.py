@@ -1,7 +1,11 @@
 """Where a training run stands: all that a checkpoint holds besides tensors."""
 
+import json
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
+
+from mtcli.errors import ModelError
 
 
 @dataclass
@@ -36,6 +40,20 @@ class State:
     """Why training ended, once it has."""
     budget: list[float | None] | None = None
     """The steps and seconds it was allowed when it ended."""
+
+    @classmethod
+    def of(cls, path: Path) -> "State":
+        """That of a checkpoint, without its tensors.
+
+        Raises:
+            ModelError: It cannot be read, or is of another version.
+        """
+        state = cls()
+        try:
+            state.take(json.loads((path / "state.json").read_bytes()))
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ModelError(f"{path / 'state.json'}: not a state of this version of mtcli ({error})") from None
+        return state
 
     @property
     def best_steps(self) -> list[int]:
