@@ -525,6 +525,9 @@ def test_a_model_that_does_not_fit_is_refused_by_name(run_folder: Path, tmp_path
 def test_no_model_and_no_tokenizer(run_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="no model here"):
         load_model(tmp_path)
+    (tmp_path / "config.toml").touch()
+    with pytest.raises(ModelError, match="has no model yet"):
+        load_model(tmp_path)
     shutil.copy(run_folder / "model.safetensors", tmp_path)
     with pytest.raises(ModelError, match=r"tokenizer\.json"):
         load_model(tmp_path)

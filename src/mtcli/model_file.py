@@ -135,6 +135,9 @@ def load_model(folder: Path) -> tuple[Transformer, ModelInfo, Tokenizer]:
     """
     path = folder / "model.safetensors"
     if not path.exists():
+        if (folder / "config.toml").exists():
+            told = "this run has no model yet: its first validation writes it; the same training command goes on"
+            raise ModelError(f"{folder}: {told}")
         raise ModelError(f"{folder}: no model here; train one with `mtcli train`, or name one with --model")
     tensors, metadata = read_tensors(path)
     about = _json_object(metadata.get("mtcli", ""))
