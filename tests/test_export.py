@@ -10,7 +10,7 @@ from toy import PAIRS, save_toy, toy
 from mtcli.cli import main
 from mtcli.config import Config, ModelConfig, TokenizerConfig
 from mtcli.decode import length_penalty
-from mtcli.engine import Engine, load
+from mtcli.engine import INSTEAD, Engine, load
 from mtcli.errors import ModelError, UsageError
 from mtcli.export import TARGETS, export, obstacles
 from mtcli.translate import Translator
@@ -109,6 +109,21 @@ def test_parity_counts_what_differs(run: Path, tmp_path: Path, capsys: pytest.Ca
     assert [(d.ours, d.exported) for d in found.differences] == [(texts[0][i], texts[1][i]) for i in differ]
 
 
+def test_an_export_that_differs_much_is_judged(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("mtcli.export.log.warning", lambda text, *values: said.append(text % values))
+    monkeypatch.setattr("mtcli.export.SENTENCES", 10)
+    export(run, "ctranslate2", tmp_path / "same")
+    assert not said
+    other = Translator(toy("pre").model, toy().tokenizer, 64)  # another model with the same pieces
+    monkeypatch.setattr("mtcli.export.Engine", lambda *_: other)
+    found = export(run, "ctranslate2", tmp_path / "other")
+    assert found is not None
+    (warning,) = said
+    assert warning.startswith(f"only {found.equal} of 10 translations equal ours: ")
+    assert str(tmp_path / "other" / "parity.json") in warning
+
+
 def test_an_exported_model_needs_no_torch(run: Path, exported: Path, tmp_path: Path) -> None:
     lines = [LINES[0], "", *LINES[1:5]]
     (tmp_path / "in.txt").write_text("\n".join(lines) + "\n")
@@ -204,7 +219,7 @@ def test_what_the_engine_cannot_do_is_refused_by_name(run: Path, exported: Path)
         (Options(top_k=3), "--top-k"),
     ):
         for line in ("one", ""):
-            with pytest.raises(UsageError, match=name):
+            with pytest.raises(UsageError, match=f"{name}: .*; {INSTEAD}"):
                 list(engine.translate([line], options))
     with pytest.raises(UsageError, match="--device mps"):
         load(exported, "mps")
@@ -212,7 +227,7 @@ def test_what_the_engine_cannot_do_is_refused_by_name(run: Path, exported: Path)
         load(exported, "cpu", "marian")
     with pytest.raises(ModelError, match="mtcli export"):
         load(run, "cpu", "ctranslate2")
-    with pytest.raises(ModelError, match="leave out --engine torch"):
+    with pytest.raises(ModelError, match=INSTEAD):
         load(exported, "cpu", "torch")
     assert isinstance(load(run, "cpu")[0], Translator)
 

@@ -25,6 +25,9 @@ from mtcli.errors import ModelError, UsageError
 from mtcli.tokenizer import EOS, Tokenizer
 from mtcli.translation import Candidate, LineTranslator, Options, Translation
 
+INSTEAD = "name the run itself with --model, without --engine"
+"""What does all that an exported model does not."""
+
 PROVENANCE = "mtcli.json"
 """The file of an exported folder that says what it is and which model it was made from."""
 
@@ -54,9 +57,9 @@ class Engine(LineTranslator):
         if about is None:
             raise ModelError(f"{folder}: no exported model here; `mtcli export {folder} --to ctranslate2` makes one")
         if about.get("to") != "ctranslate2":
-            raise ModelError(f"{folder}: exported to {about.get('to')}, which other programs run; name the run itself")
+            raise ModelError(f"{folder}: exported to {about.get('to')}, which other programs run; {INSTEAD}")
         if device == "mps":
-            raise UsageError("--device mps: ctranslate2 has no such device; leave it out, or use --engine torch")
+            raise UsageError(f"--device mps: not with an exported model; leave it out, or {INSTEAD}")
         try:
             import ctranslate2
         except ImportError:
@@ -165,7 +168,7 @@ def _refuse(options: Options) -> None:
     for field in fields(options):
         if field.name not in SUPPORTED and getattr(options, field.name) != field.default:
             name = field.name.replace("_", "-")
-            raise UsageError(f"--{name}: not with the ctranslate2 engine; use the run itself, with --engine torch")
+            raise UsageError(f"--{name}: not with an exported model; {INSTEAD}")
 
 
 def sha256(path: Path) -> str:
@@ -224,7 +227,7 @@ def load(
         found = Engine(folder, device)
         return found, found.defaults, found.languages
     if exported:
-        raise ModelError(f"{folder}: an exported model; leave out --engine torch, or name the run itself")
+        raise ModelError(f"{folder}: an exported model, not for --engine torch; {INSTEAD}")
     from mtcli.distributed import pick_device
     from mtcli.translate import Translator
 

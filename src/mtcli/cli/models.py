@@ -39,7 +39,7 @@ def export(
             print(f"  {shown.source}\n    ours      {shown.our_score:.4f} {shown.ours}", file=sys.stderr)
             print(f"    exported  {shown.exported_score:.4f} {shown.exported}", file=sys.stderr)
         if found.differences:
-            print(f"every difference is in {out / 'parity.json'}", file=sys.stderr)
+            print(f"more on the differences is in {out / 'parity.json'}", file=sys.stderr)
 
 
 def info(

@@ -33,6 +33,9 @@ SENTENCES = 500
 PIECES = 500
 """Longest of them, where the target has positions for as many."""
 
+ENOUGH = 0.95
+"""Share of equal translations below which a warning says so."""
+
 SHOWN = 20
 """Differences that `parity.json` lists."""
 
@@ -189,6 +192,15 @@ def export(model: Path, target: str, out: Path, quantization: str | None = None)
             if out.exists():
                 shutil.rmtree(out)
             aside.rename(out)
+        if compared is not None and compared.equal < ENOUGH * compared.sentences:
+            log.warning(
+                "only %d of %d translations equal ours: an undertrained model whose scores are near-ties%s, "
+                "or an export not to be used; differences are in %s",
+                compared.equal,
+                compared.sentences,
+                f", the rounding to {quantization}" if quantization not in (None, "float32") else "",
+                out / "parity.json",
+            )
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return compared
