@@ -91,11 +91,16 @@ def test_half_precision_halves_products_and_not_sums() -> None:
     assert 0.5 * whole < half < 0.7 * whole
 
 
-def test_what_a_model_cannot_be_exported_to_is_said(toy_run: Path, toy_tsv: Path) -> None:
+def test_what_a_model_cannot_be_exported_to_and_that_its_run_is_finished_is_said(toy_run: Path, toy_tsv: Path) -> None:
     rows = dict(dry_run(settings_of(toy_tsv, "model.norm=pre"), toy_run, CPU))
     assert rows["can go to"] == (
         "ctranslate2: yes; huggingface: no (model.norm = pre: the Marian architecture is post-norm)"
     )
+    larger = "a larger --time or --max-steps trains on"  # of a finished run
+    assert f"finished at step 20 (budget used): {larger}, --overwrite starts afresh" in rows["run folder"]
+    assert rows["finish"] == f"it is finished; {larger}"
+    afresh = dry_run(settings_of(toy_tsv), toy_run, CPU, overwrite=True)
+    assert next(afresh)[1] == f"{toy_run} (holds a run, which --overwrite deletes)"
 
 
 def test_a_dry_run_tells_its_plan_and_leaves_no_trace(toy_tsv: Path, tmp_path: Path) -> None:
@@ -119,7 +124,9 @@ def test_a_dry_run_in_a_run_s_folder_reads_its_data_and_changes_nothing(
     config = settings_of(toy_tsv, "train.time=1h", "train.warmup_steps=50")
     rows = dict(dry_run(config, run, CPU))
     assert {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in tmp_path.rglob("*")} == before
-    assert "at step 5" in rows["run folder"]
+    assert "finished at step 5 (budget used): the same command goes on with it" in rows["run folder"]
+    assert "about 20 steps in all" in rows["finish"]
+    assert "with 2 validations" in rows["finish"]
     assert "the warm-up alone is 50 steps" in rows["finish"]  # of 20
     assert "to prepare" not in caplog.text
     assert rows["data"] == "300 pairs read: 288 to train on, 6 validation, 6 test"

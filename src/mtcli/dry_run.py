@@ -21,12 +21,15 @@ from mtcli.errors import UsageError
 from mtcli.plan import Plan, counted
 from mtcli.prepare import Prepared, check_inputs, prepare, prepared
 from mtcli.progress import clock
+from mtcli.state import State
 from mtcli.train import LOG_EVERY, Trainer
 
 log = logging.getLogger(__name__)
 
 WARM_UP, STEPS, SECONDS = 2, 20, 20.0
 """Steps of the throwaway model that are not timed, and at most how many are, in at most about so many seconds."""
+
+LARGER = "a larger --time or --max-steps trains on"
 
 
 def dry_run(
@@ -47,17 +50,20 @@ def dry_run(
     Raises:
         UsageError: Several workers were started for it.
         DataError: The pairs cannot be used.
-        ModelError: `init` is no model, or the run's tokenizer is not the one it began with.
+        ModelError: `init` is no model, or the run's state is of another version, or its tokenizer is not the one
+            it began with.
     """
     if torchrun.size() > 1:
         raise UsageError("--dry-run: for one worker; start it without torchrun, and divide the steps by the workers")
     check_inputs(config)
     with _data(config, run, init, overwrite) as data:
-        yield "run folder", f"{run} ({_standing(run)})"
-        yield "data", counted(data.counts)
         began = None if overwrite else _began(run)
         facts = Facts.of(data, device.type, workers=1)
         config = settle(config, facts, began)
+        state = State() if overwrite else _state(run)
+        used = bool(state.finished) and state.budget == [config.train.max_steps, config.train.time]
+        yield "run folder", f"{run} ({_standing(run, state, used=used, overwrite=overwrite)})"
+        yield "data", counted(data.counts)
         yield "settings", in_words(config, facts, began=began is not None)
         batches = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
         plan = Plan.of(config, data, batches, device, workers=1)
@@ -69,7 +75,8 @@ def dry_run(
             f"{speed.rate:.3g} steps a second, {speed.rate * per_step:,.0f} target pieces a second: "
             f"{speed.steps} steps of a throwaway model on {describe(device)}",
         )
-        yield "finish", _finish(config, speed.rate, plan.steps(config.train.accumulate))
+        epoch = plan.steps(config.train.accumulate)
+        yield "finish", f"it is finished; {LARGER}" if used else _finish(config, speed.rate, epoch, state)
 
 
 @dataclass(frozen=True)
@@ -101,12 +108,21 @@ def _began(run: Path) -> Config | None:
     return load(path) if path.exists() and (run / "metrics.jsonl").exists() else None
 
 
-def _standing(run: Path) -> str:
+def _state(run: Path) -> State:
+    """Where the run that stands there would go on, or a beginning."""
+    found = reversed(checkpoint.steps(run / "checkpoints"))
+    return next((State.of(path) for path in found if not checkpoint.verify(path)), State())
+
+
+def _standing(run: Path, state: State, *, used: bool, overwrite: bool) -> str:
     if not (run / "config.toml").exists():
         return "new"
-    found = checkpoint.steps(run / "checkpoints")
-    at = f"at step {checkpoint.step_of(found[-1]):,}" if found else "without a checkpoint"
-    return f"holds a run, {at}: the same command goes on with it, --overwrite starts afresh"
+    if overwrite:
+        return "holds a run, which --overwrite deletes"
+    at = f"at step {state.step:,}" if state.step else "without a checkpoint"
+    if state.finished:
+        at = f"finished {at} ({state.finished})"
+    return f"holds a run, {at}: {LARGER if used else 'the same command goes on with it'}, --overwrite starts afresh"
 
 
 def _speed(config: Config, data: Prepared, device: torch.device) -> Speed:
@@ -131,16 +147,16 @@ def _wait_for(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _finish(config: Config, rate: float, epoch: float) -> str:
+def _finish(config: Config, rate: float, epoch: float, start: State) -> str:
     """When it ends, and how far it comes by then."""
     train = config.train
-    by_steps = train.max_steps / rate if train.max_steps else math.inf
-    seconds = min(by_steps, train.time or math.inf)
-    steps = round(min(train.max_steps or math.inf, seconds * rate))
+    by_steps = (train.max_steps - start.step) / rate if train.max_steps else math.inf
+    seconds = max(0.0, min(by_steps, train.time - start.seconds if train.time else math.inf))
+    steps = start.step + round(seconds * rate)
     at = datetime.now() + timedelta(seconds=seconds)
     when = f"in {clock(seconds)}, about {at:%H:%M}" + (f" of {at:%d %B}" if seconds > 12 * 3600 else "")
-    reach = f"about {steps:,} steps, {steps / epoch:,.1f} epochs"
-    apart = f"with {steps // train.valid_every} validations "
+    reach = f"about {steps:,} steps{' in all' * bool(start.step)}, {steps / epoch:,.1f} epochs"
+    apart = f"with {steps // train.valid_every - start.step // train.valid_every} validations "
     apart += "besides" if by_steps <= seconds else "within the time, so rather fewer steps"
     if steps < 2 * train.warmup_steps:
         apart += f"; the warm-up alone is {train.warmup_steps:,} steps: lower train.warmup_steps, or give it more time"
