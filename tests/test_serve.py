@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -447,7 +448,10 @@ def test_an_exported_model_is_served_too(tmp_path: Path) -> None:
 def process(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], Site]]:
     command = [sys.executable, "-m", "mtcli", "serve", "--model", str(folder), "--port", "0", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, encoding="utf-8", env=environment) as child:
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # which what runs in a shell's background does not
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, encoding="utf-8", env=environment, preexec_fn=heard
+    ) as child:
         try:
             assert child.stderr
             said = child.stderr.readline()

@@ -375,7 +375,7 @@ def test_51_all_unknown(case: Case, job: Job, tmp_path: Path) -> None:
     with case.fault(4):
         done = translate(job, "\n".join(lines).encode(), tmp_path)
         assert (done.code, done.out.count("\n")) == (0, 5), done.err
-        assert "line 2: mostly in characters that training never saw" in done.err
+        assert "lines 2, 3, 4, 5: mostly in characters that training never saw" in done.err
         assert len(done.err.splitlines()) == 1  # said once
 
 
