@@ -131,7 +131,7 @@ class TrainConfig(_Section):
     clip_norm: Annotated[float, Field(ge=0)] = 1.0
     """Largest norm of the whole gradient; 0: not clipped."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """auto: bf16 matrix products on CUDA, float32 elsewhere."""
+    """auto: bf16 matrix products on CUDA and on CPUs with instructions for them, float32 elsewhere."""
     seed: Annotated[int, Field(ge=0)] = 1
     valid_every: Annotated[int, Field(ge=1)] = 500
     """Steps between validations."""

@@ -59,7 +59,9 @@ class _ProjectedLoss(torch.autograd.Function):
             gold_sum += gold
             if grad_hidden is None or grad_weight is None:
                 continue
-            error = p.scatter_add_(1, t, torch.full_like(t, -(1 - smoothing), dtype=exact)).to(hidden.dtype)
+            error = p.scatter_add_(1, t, torch.full_like(t, -(1 - smoothing), dtype=exact))
+            if exact != hidden.dtype:
+                error = logits.copy_(error)  # in memory that is at hand
             torch.addmm(
                 mean_row.to(hidden.dtype), error, weight, beta=-smoothing, out=grad_hidden[first : first + rows]
             )

@@ -28,5 +28,10 @@ class Objective(nn.Module):
 
 
 def uses_bf16(config: TrainConfig, device: torch.device) -> bool:
-    """Whether matrix products are taken in bf16 there."""
-    return config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
+    """Whether matrix products are taken in bf16 there; weights, sums and moments are float32 in any case."""
+    if config.precision != "auto":
+        return config.precision == "bf16"
+    if device.type == "cpu":  # others have no instructions for it, and take longer than in float32
+        able = getattr(torch.cpu, "get_capabilities", dict)()  # PyTorch has it since 2.11
+        return any(able.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
+    return device.type == "cuda"
