@@ -7,7 +7,8 @@ first batch are left out, from lines of text to lines of text is measured. `ours
 `ctranslate2` is that library's own call (best hypothesis only, ranked its way; length-sorted token batches, a worker of
 one thread for each core); `engine` is the same library as `mtcli translate --engine ctranslate2` uses it, which asks
 for the whole beam and ranks it as `ours` does. Measured alternately besides: one sentence at a time in a process that
-has begun (warm), and one sentence as a whole process (cold), beside `import torch` and `mtcli --help`.
+has begun (warm), and one sentence as a whole process (cold), beside `import torch` and `mtcli --help`. Last, the peak
+memory of `mtcli translate` as a process for files of 1,000 and of 20,000 lines, which are the input over and over.
 
 Prints a table and, as the last line, JSON. `ratio` is the median of the ratios of neighbouring runs, `ours` to
 `ctranslate2` in sentences a second; `equal_share` is the share of lines that `ours` and `engine` translate alike.
@@ -21,12 +22,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from itertools import cycle, islice
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 SIDES = ("ours", "ctranslate2", "engine")
 WARM_LINES = 50
+LINES = (1000, 20_000)
 Figures = dict[str, Any]
 
 
@@ -56,7 +59,8 @@ def main() -> None:
                 command = [__file__, "--side", side, "--model", models[side], *rest]
                 found[side].append(json.loads(in_a_process(command).splitlines()[-1]))
             print(f"run {run + 1} of {args.runs}: ratio {ratios(found)[-1]:.2f}", file=sys.stderr)
-        report(args, found, cold_starts(args.model, exported, args.runs))
+        cold = cold_starts(args.model, exported, args.runs)
+        report(args, found, cold, [peak_memory(args, Path(folder), lines) for lines in LINES])
 
 
 def in_a_process(command: Sequence[Any]) -> str:
@@ -142,7 +146,36 @@ def cold_starts(model: Path, exported: Path, runs: int) -> dict[str, float]:
     return {name: round(median(values), 3) for name, values in times.items()}
 
 
-def report(args: argparse.Namespace, found: dict[str, list[Figures]], cold: dict[str, float]) -> None:
+def peak_memory(args: argparse.Namespace, folder: Path, lines: int) -> float:
+    """Largest resident size of a process that translates so many lines, in MB."""
+    from mtcli.corpus import read_lines
+
+    source = folder / "lines.txt"
+    source.write_text("".join(f"{line}\n" for line in islice(cycle(read_lines(args.input)), lines)), encoding="utf-8")
+    command = [
+        "-m",
+        "mtcli",
+        "translate",
+        "--model",
+        args.model,
+        "-b",
+        args.beam,
+        "-i",
+        source,
+        "-o",
+        folder / "out.txt",
+    ]
+    with subprocess.Popen([sys.executable, *map(str, command)], stderr=subprocess.DEVNULL) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"translating {lines} lines ended with {process.returncode}")
+    return usage.ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def report(
+    args: argparse.Namespace, found: dict[str, list[Figures]], cold: dict[str, float], memory: list[float]
+) -> None:
     """The table, then the JSON line."""
     from mtcli.corpus import read_lines
     from mtcli.evaluate import score
@@ -167,8 +200,12 @@ def report(args: argparse.Namespace, found: dict[str, list[Figures]], cold: dict
     ratio = median(ratios(found))
     print(f"ours / ctranslate2 {ratio:.2f}; lines equal in ours and engine {equal:.1%}")
     print("; ".join(f"{name.removesuffix('_s').replace('_', ' ')} {seconds:.2f} s" for name, seconds in cold.items()))
+    few, many = LINES
+    print(f"peak memory {memory[0]:.0f} MB for {few:,} lines, {memory[1]:.0f} MB for {many:,}")
+    peaks = {f"peak_memory_{lines}_lines_mb": round(peak) for lines, peak in zip(LINES, memory, strict=True)}
+    peaks["memory_ratio"] = round(memory[1] / memory[0], 3)
     settings = {"beam_size": args.beam, "threads": args.threads, "runs": args.runs, "sentences": len(references)}
-    print(json.dumps({"ratio": round(ratio, 3), **summary, "equal_share": equal, **cold, **settings}))
+    print(json.dumps({"ratio": round(ratio, 3), **summary, "equal_share": equal, **cold, **peaks, **settings}))
 
 
 if __name__ == "__main__":

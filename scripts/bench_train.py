@@ -1,11 +1,13 @@
 """Training speed: our trainer against a plain PyTorch loop, run alternately.
 
     python scripts/bench_train.py --train PREFIX --src en --tgt de [--baseline SCRIPT] [--runs 5] [--steps 30]
+        [--precision fp32]
 
 Both train the preset `tiny` with a joint vocabulary of 10,000 pieces, from the same weights, on the same batches, each
 in a process of its own; ours is `mtcli.train.train` itself, from loading the batch to clipping and the optimiser. The
 plain loop is `torch.nn.Transformer` and `torch.nn.CrossEntropyLoss`. `--baseline "SCRIPT [OPTIONS]"` takes another
 script in its place: it is run with `--json --steps N` and prints `{"target_tokens_per_s": …}` as its last line.
+`--precision fp32` keeps ours to float32, as the loop is; else it takes bf16 products where the CPU has them.
 
 Prints a table and, as the last line, JSON. `ratio` is the median of the ratios of neighbouring runs, ours to the
 baseline's in target tokens a second (`</s>` included, padding not); the loss is the mean over the last five steps,
@@ -39,6 +41,7 @@ def main() -> None:
     parser.add_argument("--baseline", help="another script in the plain loop's place")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--steps", type=int, default=30, help=f"measured, after {WARMUP_STEPS}; a multiple of it")
+    parser.add_argument("--precision", choices=["auto", "fp32", "bf16"], default="auto", help="of our matrix products")
     parser.add_argument("--side", choices=["ours", "plain"], help=argparse.SUPPRESS)  # one run, in its own process
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -50,6 +53,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         prepare_both(args, Path(folder))
         given = ["--train", args.train, "--src", args.src, "--tgt", args.tgt, "--folder", folder]
+        given += ["--precision", args.precision]
         commands = {side: [__file__, *given, "--side", side] for side in ("ours", "plain")}
         if args.baseline:
             commands["plain"] = [*shlex.split(args.baseline), "--json"]
@@ -97,6 +101,13 @@ def report(found: dict[str, list[Figures]], args: argparse.Namespace) -> None:
     print(f"ratios {', '.join(f'{r:.2f}' for r in ratios(found))}: median {result['ratio']:.2f}")
     memory_ratio = round(result["mtcli_peak_memory_mb"] / result["baseline_peak_memory_mb"], 3)
     result |= {"memory_ratio": memory_ratio, "runs": args.runs, "steps": args.steps}
+    import torch
+
+    from mtcli.objective import uses_bf16
+
+    precision = "bf16" if uses_bf16(config_of(args).train, torch.device("cpu")) else "fp32"
+    print(f"matrix products of mtcli in {precision}")
+    result["mtcli_precision"] = precision
     print(json.dumps({**result, "threads": int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1))}))
 
 
@@ -115,6 +126,7 @@ def config_of(args: argparse.Namespace) -> Any:
         "model.dropout": 0.3,
         "train.batch_tokens": 4096,
         "train.lr": 1e-3,
+        "train.precision": args.precision,
         "train.valid_every": 10**9,  # which is no part of a step, nor is saving
         "train.save_every": 10**9,
         "train.max_steps": WARMUP_STEPS + args.steps,

@@ -185,8 +185,10 @@ def test_length_penalty_is_the_formula() -> None:
     assert length_penalty(19, 0) == 1
 
 
-def test_company_order_and_padding_change_nothing() -> None:
-    """float64 inside the model: the same ids alone, in a batch, in another order and with more padding."""
+@pytest.mark.parametrize("part", [64, 2])
+def test_company_order_and_padding_change_nothing(monkeypatch: pytest.MonkeyPatch, part: int) -> None:
+    """float64 inside the model: the same ids alone, in a batch, in another order, with more padding, and in parts."""
+    monkeypatch.setattr("mtcli.decode.PART", part)
     model, sources = build(6, V=12), draw_sources(6, V=12, lengths=(4, 1, 9, 2, 3, 7))
     most = [len(x) + 3 for x in sources]
 

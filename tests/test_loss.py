@@ -1,6 +1,7 @@
 """Label-smoothed cross-entropy: the formula, PyTorch's own and the one joined to the output projection agree."""
 
 import math
+from typing import Literal
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from mtcli.batching import Batch
 from mtcli.config import ModelConfig, TrainConfig
 from mtcli.loss import projected_loss, reference_loss
 from mtcli.model import Transformer
+from mtcli.objective import uses_bf16
 from mtcli.optim import build_optimizer
 from mtcli.tokenizer import BOS, EOS, PAD
 
@@ -134,7 +136,7 @@ def test_no_gradient_is_computed_where_none_is_asked_for(monkeypatch: pytest.Mon
         torch.testing.assert_close(projected_loss(hidden, weight, target, 0.1), expected)
 
 
-def curve(dtype: torch.dtype, *, fast: bool) -> Tensor:
+def curve(dtype: torch.dtype, *, fast: bool, bf16: bool = False) -> Tensor:
     """Nats a piece of 200 steps of learning to turn words round, with dropout, by the fast or the reference paths."""
     torch.manual_seed(1)
     shape = ModelConfig(
@@ -150,11 +152,12 @@ def curve(dtype: torch.dtype, *, fast: bool) -> Tensor:
         batch = Batch.of(bodies, [body[::-1] for body in bodies])
         torch.manual_seed(step)  # the same dropout masks in either
         real = batch.tgt_out != PAD
-        hidden, target = model.decode(batch.tgt_in, *model.encode(batch.src))[real], batch.tgt_out[real]
-        if fast:
-            loss, _ = projected_loss(hidden, model.output.weight, target, 0.1)
-        else:
-            loss, _ = reference_loss(model.output(hidden), target, 0.1)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+            hidden, target = model.decode(batch.tgt_in, *model.encode(batch.src))[real], batch.tgt_out[real]
+            if fast:
+                loss, _ = projected_loss(hidden, model.output.weight, target, 0.1)
+            else:
+                loss, _ = reference_loss(model.output(hidden), target, 0.1)
         optimizer.zero_grad()
         (loss / batch.tokens).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -175,3 +178,36 @@ def test_the_fast_and_the_reference_path_learn_alike(
     fast, reference = curve(dtype, fast=True), curve(dtype, fast=False)
     torch.testing.assert_close(fast, reference, rtol=tolerance, atol=0)
     assert fast[-20:].mean() < fast[:20].mean() - 0.3  # they learn
+
+
+def test_bf16_learns_alike() -> None:
+    """Rounding to 8 bits moves a product by up to 2^-8 of its size, at random: single steps may differ by so much, a
+    mean over twenty by less."""
+    half, whole = (curve(torch.float32, fast=True, bf16=bf16).double() for bf16 in (True, False))
+    torch.testing.assert_close(half, whole, rtol=2**-5, atol=0)
+    torch.testing.assert_close(half.view(10, 20).mean(dim=1), whole.view(10, 20).mean(dim=1), rtol=2**-8, atol=0)
+    assert not torch.equal(half, whole)  # it was bf16
+
+
+@pytest.mark.parametrize(
+    ("precision", "able", "expected"),
+    [
+        ("auto", {"avx512_bf16": True}, True),
+        ("auto", {"amx_bf16": True, "avx512_bf16": False}, True),
+        ("auto", {"avx2": True}, False),
+        ("auto", None, False),  # a PyTorch that cannot tell
+        ("fp32", {"avx512_bf16": True}, False),
+        ("bf16", {}, True),
+    ],
+)
+def test_a_cpu_takes_bf16_where_it_has_instructions_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+    precision: Literal["auto", "fp32", "bf16"],
+    able: dict[str, bool] | None,
+    expected: bool,
+) -> None:
+    if able is None:
+        monkeypatch.delattr("torch.cpu.get_capabilities", raising=False)
+    else:
+        monkeypatch.setattr("torch.cpu.get_capabilities", lambda: able, raising=False)
+    assert uses_bf16(TrainConfig(precision=precision), torch.device("cpu")) is expected

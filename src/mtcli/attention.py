@@ -5,8 +5,9 @@ A mask is boolean and True means *may attend*, as in `torch.nn.functional.scaled
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -56,7 +57,8 @@ NARROW = 16
 def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
     """Equation 1 in one kernel, which never stores the (T, S) weights, where that pays. Shapes as in `Attention`."""
     S = k.size(-2)
-    if (mask is not None or causal) and q.device.type == "cpu" and q.size(-2) * S <= SHORT:
+    hidden = mask is not None or causal
+    if q.device.type == "cpu" and q.size(-2) * S <= SHORT and (hidden or S >= NARROW):
         scores = attention_scores(q, k, mask, causal)
         if S < NARROW:
             scores = F.pad(scores, (0, NARROW - S), value=-torch.inf)
@@ -94,6 +96,25 @@ class Cache:
     def length(self) -> int:
         """Pieces decoded so far."""
         return self.own[0][0].size(2) if self.own else 0
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Cache]") -> "Cache":
+        """The caches of some sentences and of others as one, before the first step.
+
+        As wide as the widest, and at least `NARROW`: a source has no piece at what is added.
+        """
+        S = max(NARROW, *(part.mask.size(-1) for part in parts))
+        added = [S - part.mask.size(-1) for part in parts]
+        layers = zip(*(part.memory for part in parts), strict=True)
+        memory = tuple(
+            tuple(
+                torch.cat([F.pad(t, (0, 0, 0, n)) for t, n in zip(side, added, strict=True)])
+                for side in zip(*layer, strict=True)
+            )
+            for layer in layers
+        )
+        mask = torch.cat([F.pad(part.mask, (0, n)) for part, n in zip(parts, added, strict=True)])
+        return cls((), cast(tuple[KeysValues, ...], memory), mask)
 
     def select(self, hypotheses: Tensor, sentences: Tensor | None = None) -> "Cache":
         """The cache of these hypotheses (N′,) and, where given, of these sentences only (B′,)."""

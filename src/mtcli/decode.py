@@ -11,12 +11,16 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from mtcli.attention import Cache
 from mtcli.batching import pad
 from mtcli.model import Transformer
-from mtcli.tokenizer import BOS, EOS
+from mtcli.tokenizer import BOS, EOS, PAD
 
 KEPT = 7 / 8
 """Of a batch, what still grows when the finished are dropped: copying the caches costs more than a few idle rows."""
+
+PART = 64
+"""Sources that a CPU encodes together."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +164,20 @@ def sampler(temperature: float, top_k: int, generator: torch.Generator | Sequenc
     return choose
 
 
+def _begin(model: Transformer, src: Tensor) -> Cache:
+    """The cache before the first step, for sources (B, S) of which neighbours are of like length.
+
+    A CPU encodes them in parts, each as wide as its longest: less padding is computed, and the activations of a part
+    stay in a core's own cache.
+    """
+    if src.device.type != "cpu" or not len(src):
+        return model.start(*model.encode(src))
+    parts = [src[first : first + PART] for first in range(0, len(src), PART)]
+    widths = [int((part != PAD).sum(dim=1).max()) for part in parts]
+    encoded = (model.encode(part[:, :width]) for part, width in zip(parts, widths, strict=True))
+    return Cache.joined([model.start(*memory) for memory in encoded])
+
+
 @torch.inference_mode()
 def greedy_search(model: Transformer, src: Tensor, limits: Limits, choose: Choice = most_likely) -> list[Hypothesis]:
     """One translation of each sentence, choosing piece after piece.
@@ -171,7 +189,7 @@ def greedy_search(model: Transformer, src: Tensor, limits: Limits, choose: Choic
         choose: Picks the next piece; `most_likely` or a `sampler`.
     """
     constrain = _Constraints(limits, src.device)
-    cache = model.start(*model.encode(src))
+    cache = _begin(model, src)
     sentences = list(range(len(src)))  # those that still grow, in the order of the rows below
     last = torch.full((len(src),), BOS, device=src.device)
     ids: list[list[int]] = [[] for _ in sentences]
@@ -248,8 +266,7 @@ def beam_search(
     """
     W, V, device = beam_size, model.output.out_features, src.device
     constrain = _Constraints(limits, device)
-    memory, mask = model.encode(src)
-    cache = model.start(memory, mask)
+    cache = _begin(model, src)
     sentences = list(range(len(src)))
     finished: list[list[Hypothesis]] = [[] for _ in sentences]
     last = torch.full((len(src),), BOS, device=device)

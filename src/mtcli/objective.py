@@ -1,6 +1,8 @@
 """What training minimises: the smoothed cross-entropy of a batch under the model, teacher forced."""
 
+from collections.abc import Mapping
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +34,6 @@ def uses_bf16(config: TrainConfig, device: torch.device) -> bool:
     if config.precision != "auto":
         return config.precision == "bf16"
     if device.type == "cpu":  # others have no instructions for it, and take longer than in float32
-        able = getattr(torch.cpu, "get_capabilities", dict)()  # PyTorch has it since 2.11
+        able: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # older versions of PyTorch have not
         return any(able.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
     return device.type == "cuda"
