@@ -205,6 +205,7 @@ def greedy_search(model: Transformer, src: Tensor, limits: Limits, choose: Choic
         log_p = constrain(_log_softmax(logits), sentences, t, history)
         last = choose(log_p, sentences)
         pieces, gains = last.tolist(), log_p.gather(1, last[:, None]).squeeze(1).tolist()
+        del logits, log_p
         going = []
         for row, (sentence, piece, gain) in enumerate(zip(sentences, pieces, gains, strict=True)):
             if sentence in done:
@@ -279,6 +280,7 @@ def beam_search(
         B, live = scores.shape
         # 2W candidates hold at least W that do not end, since each hypothesis can end in one way only.
         best, parent, piece = continuations(scores, log_p, min(2 * W, live * V))
+        del logits, log_p
         ends = piece == EOS
         penalty = length_penalty(t + 1, alpha)
         ended = []

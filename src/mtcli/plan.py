@@ -82,7 +82,7 @@ class Plan:
     def __str__(self) -> str:
         return (
             f"{self.parameters:,} parameters, {self.tgt_vocab:,} pieces, "
-            f"{self.pairs:,} pairs in {self.batches:,} batches an epoch"
+            f"{self.pairs:,} pairs in {self.batches:,} batches an epoch{', products in bf16' if self.bf16 else ''}"
         )
 
     def memory(self, model: ModelConfig) -> Memory:

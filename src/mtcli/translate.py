@@ -17,8 +17,8 @@ from mtcli.translation import Candidate, LineTranslator, Links, Options, R, Tran
 
 __all__ = ["BATCH_TOKENS", "Candidate", "Options", "Translation", "Translator"]
 
-BATCH_TOKENS = {"cpu": 11_000, "cuda": 200_000, "mps": 20_000}
-"""Rows × width × beam of one search; on a CPU several run at once, see `Translator.workers`."""
+BATCH_TOKENS = {"cpu": 22_000, "cuda": 200_000, "mps": 20_000}
+"""Rows × width × beam of one search, see `_batches`; on a CPU several run at once, see `Translator.workers`."""
 
 
 class Translator(LineTranslator):

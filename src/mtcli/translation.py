@@ -28,7 +28,7 @@ WINDOW = 4096
 LONGEST = 2000
 """Pieces of a line that are read, several times those of any sentence; time and memory grow with their square."""
 
-LOGITS = 8
+LOGITS = 24
 """Pieces that take as much memory in a search as what a row takes whatever its length."""
 
 LOOP = re.compile(r"(.+?)\1{2,}")
