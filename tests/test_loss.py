@@ -1,6 +1,9 @@
 """Label-smoothed cross-entropy: the formula, PyTorch's own and the one joined to the output projection agree."""
 
 import math
+import subprocess
+import sys
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -211,3 +214,28 @@ def test_a_cpu_takes_bf16_where_it_has_instructions_for_it(
     else:
         monkeypatch.setattr("torch.cpu.get_capabilities", lambda: able, raising=False)
     assert uses_bf16(TrainConfig(precision=precision), torch.device("cpu")) is expected
+
+
+GROWTH = """
+import torch
+from mtcli.distributed import keep_memory_in_hand
+
+def resident():
+    return int(next(line for line in open("/proc/self/status") if line.startswith("VmRSS")).split()[1]) / 1024
+
+keep_memory_in_hand()
+weight = torch.randn(256, 256, requires_grad=True)
+for rows in range(1, 301):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.nn.functional.linear(torch.randn(rows, 256), weight).sum().backward()
+    if rows == 100:
+        before = resident()
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="tells the memory of a process on Linux only")
+def test_kernels_for_bf16_do_not_pile_up() -> None:
+    """Every batch has a shape of its own; the kernels of 200 shapes took 300 MB."""
+    done = subprocess.run([sys.executable, "-c", GROWTH], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 50

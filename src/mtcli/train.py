@@ -24,7 +24,7 @@ from mtcli.average import weights_of
 from mtcli.batching import BatchPlan, PlannedBatch, Position, collate
 from mtcli.config import Config, to_toml
 from mtcli.defaults import Facts, in_words, settle
-from mtcli.distributed import Group, describe, join, keep_freed_memory
+from mtcli.distributed import Group, describe, join, keep_memory_in_hand
 from mtcli.errors import DivergedError, InterruptedTrainingError, ModelError, UsageError
 from mtcli.model import Transformer
 from mtcli.model_file import ModelInfo
@@ -69,7 +69,7 @@ def train(
         WorkerError: Another worker is gone.
     """
     started = time.monotonic()
-    keep_freed_memory()
+    keep_memory_in_hand()
     with join(device) as group, ExitStack() as held:
         each = f" for each of {group.size} workers" if group.size > 1 else ""
         log.info("device: %s%s, PyTorch %s", describe(device), each, torch.__version__)

@@ -9,7 +9,7 @@ import torch
 from mtcli.align import align
 from mtcli.batching import ahead, pad
 from mtcli.decode import Expansion, Hypothesis, Limits, beam_search, greedy_search, sampler
-from mtcli.distributed import keep_freed_memory
+from mtcli.distributed import keep_memory_in_hand
 from mtcli.model import Transformer
 from mtcli.model_file import load_model
 from mtcli.tokenizer import EOS, Tokenizer
@@ -37,7 +37,7 @@ class Translator(LineTranslator):
         Raises:
             ModelError: There is no usable model.
         """
-        keep_freed_memory()
+        keep_memory_in_hand()
         model, info, tokenizer = load_model(folder)
         return cls(model.to(device), tokenizer, info.longest_src), Options.of(info.decode), (info.src, info.tgt)
 
