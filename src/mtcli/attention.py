@@ -7,7 +7,6 @@ A mask is boolean and True means *may attend*, as in `torch.nn.functional.scaled
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -104,17 +103,14 @@ class Cache:
         As wide as the widest, and at least `NARROW`: a source has no piece at what is added.
         """
         S = max(NARROW, *(part.mask.size(-1) for part in parts))
-        added = [S - part.mask.size(-1) for part in parts]
-        layers = zip(*(part.memory for part in parts), strict=True)
-        memory = tuple(
-            tuple(
-                torch.cat([F.pad(t, (0, 0, 0, n)) for t, n in zip(side, added, strict=True)])
-                for side in zip(*layer, strict=True)
-            )
-            for layer in layers
-        )
-        mask = torch.cat([F.pad(part.mask, (0, n)) for part, n in zip(parts, added, strict=True)])
-        return cls((), cast(tuple[KeysValues, ...], memory), mask)
+
+        def together(layer: int, side: int) -> Tensor:
+            kept = [part.memory[layer][side] for part in parts]
+            return torch.cat([F.pad(t, (0, 0, 0, S - t.size(2))) for t in kept])
+
+        memory = tuple((together(layer, 0), together(layer, 1)) for layer in range(len(parts[0].memory)))
+        mask = torch.cat([F.pad(part.mask, (0, S - part.mask.size(-1))) for part in parts])
+        return cls((), memory, mask)
 
     def select(self, hypotheses: Tensor, sentences: Tensor | None = None) -> "Cache":
         """The cache of these hypotheses (N′,) and, where given, of these sentences only (B′,)."""
