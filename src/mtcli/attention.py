@@ -56,8 +56,8 @@ NARROW = 16
 def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
     """Equation 1 in one kernel, which never stores the (T, S) weights, where that pays. Shapes as in `Attention`."""
     S = k.size(-2)
-    hidden = mask is not None or causal
-    if q.device.type == "cpu" and q.size(-2) * S <= SHORT and (hidden or S >= NARROW):
+    masked = mask is not None or causal  # else, as in a step of a search, it pays for keys enough
+    if q.device.type == "cpu" and q.size(-2) * S <= SHORT and (masked or S >= NARROW):
         scores = attention_scores(q, k, mask, causal)
         if S < NARROW:
             scores = F.pad(scores, (0, NARROW - S), value=-torch.inf)
