@@ -7,8 +7,9 @@ first batch are left out, from lines of text to lines of text is measured. `ours
 `ctranslate2` is that library's own call (best hypothesis only, ranked its way; length-sorted token batches, a worker of
 one thread for each core); `engine` is the same library as `mtcli translate --engine ctranslate2` uses it, which asks
 for the whole beam and ranks it as `ours` does. Measured alternately besides: one sentence at a time in a process that
-has begun (warm), and one sentence as a whole process (cold), beside `import torch` and `mtcli --help`. Last, the peak
-memory of `mtcli translate` as a process for files of 1,000 and of 20,000 lines, which are the input over and over.
+has begun (warm), and one sentence as a whole process (cold), beside `import torch` and `mtcli --help`. Last, as
+often, the peak memory of `mtcli translate` as a process for files of 1,000 and of 20,000 lines, which are the input
+over and over.
 
 Prints a table and, as the last line, JSON. `ratio` is the median of the ratios of neighbouring runs, `ours` to
 `ctranslate2` in sentences a second; `equal_share` is the share of lines that `ours` and `engine` translate alike.
@@ -60,7 +61,8 @@ def main() -> None:
                 found[side].append(json.loads(in_a_process(command).splitlines()[-1]))
             print(f"run {run + 1} of {args.runs}: ratio {ratios(found)[-1]:.2f}", file=sys.stderr)
         cold = cold_starts(args.model, exported, args.runs)
-        report(args, found, cold, [peak_memory(args, Path(folder), lines) for lines in LINES])
+        memory = [[peak_memory(args, Path(folder), lines) for lines in LINES] for _ in range(args.runs)]
+        report(args, found, cold, memory)
 
 
 def in_a_process(command: Sequence[Any]) -> str:
@@ -174,7 +176,7 @@ def peak_memory(args: argparse.Namespace, folder: Path, lines: int) -> float:
 
 
 def report(
-    args: argparse.Namespace, found: dict[str, list[Figures]], cold: dict[str, float], memory: list[float]
+    args: argparse.Namespace, found: dict[str, list[Figures]], cold: dict[str, float], memory: list[list[float]]
 ) -> None:
     """The table, then the JSON line."""
     from mtcli.corpus import read_lines
@@ -200,10 +202,11 @@ def report(
     ratio = median(ratios(found))
     print(f"ours / ctranslate2 {ratio:.2f}; lines equal in ours and engine {equal:.1%}")
     print("; ".join(f"{name.removesuffix('_s').replace('_', ' ')} {seconds:.2f} s" for name, seconds in cold.items()))
-    few, many = LINES
-    print(f"peak memory {memory[0]:.0f} MB for {few:,} lines, {memory[1]:.0f} MB for {many:,}")
-    peaks = {f"peak_memory_{lines}_lines_mb": round(peak) for lines, peak in zip(LINES, memory, strict=True)}
-    peaks["memory_ratio"] = round(memory[1] / memory[0], 3)
+    growth = [many / few for few, many in memory]
+    print(f"peak memory of {LINES[1]:,} lines / of {LINES[0]:,}: {', '.join(f'{x:.2f}' for x in growth)}")
+    medians = map(median, zip(*memory, strict=True))
+    peaks = {f"peak_memory_{lines}_lines_mb": round(peak) for lines, peak in zip(LINES, medians, strict=True)}
+    peaks["memory_ratio"] = round(median(growth), 3)
     settings = {"beam_size": args.beam, "threads": args.threads, "runs": args.runs, "sentences": len(references)}
     print(json.dumps({"ratio": round(ratio, 3), **summary, "equal_share": equal, **cold, **peaks, **settings}))
 

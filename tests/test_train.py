@@ -70,6 +70,7 @@ def test_the_same_pairs_in_every_form_train_alike_to_the_bit(train_toy: Train, t
         ([], batching.BLOCK),
         (["train.accumulate=3"], 90),  # an epoch is four blocks, and a step reaches from one into the next
         (['train.schedule="cosine"', "train.valid_every=7"], batching.BLOCK),
+        (['train.precision="bf16"'], batching.BLOCK),
     ],
 )
 def test_interrupted_and_resumed_equals_uninterrupted(

@@ -361,6 +361,12 @@ def keep_memory_in_hand() -> None:
         library.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
 
 
+def give_back_memory() -> None:
+    """Let the system have what is kept in hand, where a process is about to ask for blocks of other sizes."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def describe(device: torch.device) -> str:
     """The device in words, for the first line of the log."""
     if device.type == "cuda":

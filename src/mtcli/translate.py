@@ -9,7 +9,7 @@ import torch
 from mtcli.align import align
 from mtcli.batching import ahead, pad
 from mtcli.decode import Expansion, Hypothesis, Limits, beam_search, greedy_search, sampler
-from mtcli.distributed import keep_memory_in_hand
+from mtcli.distributed import give_back_memory, keep_memory_in_hand
 from mtcli.model import Transformer
 from mtcli.model_file import load_model
 from mtcli.tokenizer import EOS, Tokenizer
@@ -17,7 +17,7 @@ from mtcli.translation import Candidate, LineTranslator, Links, Options, R, Tran
 
 __all__ = ["BATCH_TOKENS", "Candidate", "Options", "Translation", "Translator"]
 
-BATCH_TOKENS = {"cpu": 22_000, "cuda": 200_000, "mps": 20_000}
+BATCH_TOKENS = {"cpu": 20_000, "cuda": 200_000, "mps": 20_000}
 """Rows × width × beam of one search, see `_batches`; on a CPU several run at once, see `Translator.workers`."""
 
 
@@ -53,6 +53,7 @@ class Translator(LineTranslator):
         if workers == 1 or len(batches) == 1:
             yield from map(search, batches)
             return
+        give_back_memory()  # else what each window leaves in pieces adds up
         threads = torch.get_num_threads()
 
         def alone(rows: list[int]) -> R:

@@ -41,6 +41,7 @@ SETTINGS = {
     "train.keep": 2,
     "train.average": 3,
     "train.patience": 2,
+    "train.precision": "fp32",
     "train.seed": 29,
     "tokenizer.vocab_size": 320,
     "decode.max_extra": 2,
