@@ -8,6 +8,7 @@ import json
 import os
 import unicodedata
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -328,8 +329,9 @@ def peak(*arguments: str | Path, **options: Path) -> tuple[Result, int]:
     """How a command ends, and the most memory it had resident, in MiB."""
     child, most = start(*arguments, **options), 0
     while child.process.is_alive():
-        lines = Path(f"/proc/{child.pid}/status").read_text().splitlines() if Path("/proc").is_dir() else []
-        most = max([most, *(int(line.split()[1]) >> 10 for line in lines if line.startswith("VmHWM"))])
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended, or the system has no such files
+            lines = Path(f"/proc/{child.pid}/status").read_text().splitlines()
+            most = max([most, *(int(line.split()[1]) >> 10 for line in lines if line.startswith("VmHWM"))])
         child.process.join(0.02)
     return child.wait(), most
 

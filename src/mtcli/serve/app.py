@@ -272,6 +272,8 @@ async def _answer(request: Request, submitted: Sequence[Future[Translation]], se
     finally:
         left.cancel()
         work.cancel()
+        for line in submitted:  # by itself that reaches them only when the loop comes round, and the answer is out
+            line.cancel()
     raise HTTPException(503, f"not translated within {seconds:g} seconds; try again later", {"Retry-After": "10"})
 
 
