@@ -1,0 +1,144 @@
+"""Warm latency of one sentence: our decoder, and fairseq 0.12.2 with the same weights, alternately.
+
+    PYTHONPATH=FAIRSEQ python scripts/bench_fairseq.py --model DIR --input FILE [--beam 5] [--runs 5]
+
+FAIRSEQ is the unpacked source package of fairseq 0.12.2; it needs hydra-core 1.0.7, omegaconf 2.0.6, bitarray and regex
+besides, and nothing compiled. The first 50 lines are translated one at a time in either, after a round that is not
+timed; both include the tokenizer. fairseq divides by another power of the length, so few translations differ at a
+beam. The model must have one vocabulary, sinusoids and post-norm.
+
+Prints each run and, as the last line, JSON: `ratio` is the median of the ratios of the runs, ours to fairseq's.
+"""
+
+import argparse
+import dataclasses
+import inspect
+import json
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+
+from mtcli.corpus import read_lines
+from mtcli.engine import load
+from mtcli.model import Transformer, sinusoids
+from mtcli.model_file import load_model
+from mtcli.tokenizer import BOS, EOS, PAD, Tokenizer
+
+LINES, LONGEST = 50, 1024
+ATTENTION = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
+PROJECTION = {"w_q": "q_proj", "w_k": "k_proj", "w_v": "v_proj", "w_o": "out_proj", "w_1": "fc1", "w_2": "fc2"}
+NORM = {
+    "self_residual": "self_attn_layer_norm",
+    "cross_residual": "encoder_attn_layer_norm",
+    "ffn_residual": "final_layer_norm",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", type=Path, required=True, help="a run folder")
+    parser.add_argument("--input", type=Path, required=True, help="source lines")
+    parser.add_argument("--beam", type=int, default=5)
+    parser.add_argument("--runs", type=int, default=5)
+    args = parser.parse_args()
+    lines = list(read_lines(args.input))[:LINES]
+    found, options, _ = load(args.model, "cpu")
+    options = replace(options, beam_size=args.beam)
+    sides: dict[str, Callable[[str], str]] = {
+        "ours": lambda line: next(found.translate([line], options, warn=False, quiet=True)).text,
+        "fairseq": fairseq(args.model, args.beam, options.length_penalty),
+    }
+    texts = {side: [translate(line) for line in lines] for side, translate in sides.items()}
+    latencies: dict[str, list[float]] = {side: [] for side in sides}
+    for run in range(args.runs):
+        for side in sides if run % 2 == 0 else reversed(sides):
+            taken = []
+            for line in lines:
+                started = time.perf_counter()
+                sides[side](line)
+                taken.append(1000 * (time.perf_counter() - started))
+            latencies[side].append(median(taken))
+        print(f"run {run + 1}: " + ", ".join(f"{side} {values[-1]:.1f} ms" for side, values in latencies.items()))
+    ratio = median(a / b for a, b in zip(latencies["ours"], latencies["fairseq"], strict=True))
+    equal = sum(a == b for a, b in zip(*texts.values(), strict=True)) / len(lines)
+    medians = {f"{side}_warm_sentence_ms": round(median(values), 1) for side, values in latencies.items()}
+    print(json.dumps({"ratio": round(ratio, 3), **medians, "equal_share": equal, "beam_size": args.beam}))
+
+
+def fairseq(folder: Path, beam: int, penalty: float) -> Callable[[str], str]:
+    """fairseq's own search over its own model, with these weights."""
+    # It was written for Python 3.10 and NumPy 1: defaults that can be changed, and the names of Python's own types.
+    lenient = inspect.getsource(dataclasses._get_field).replace("f.default.__class__.__hash__ is None", "False")
+    exec(lenient, vars(dataclasses))
+    vars(np).update(float=float, int=int, bool=bool, object=object)
+    from fairseq.data import Dictionary
+    from fairseq.models.transformer import TransformerModel
+    from fairseq.models.transformer.transformer_legacy import base_architecture
+    from fairseq.sequence_generator import SequenceGenerator
+
+    model, info, tokenizer = load_model(folder)
+    dictionary = Dictionary()  # <s> is its 0 and <pad> its 1
+    for i in range(4, tokenizer.tgt_size):
+        dictionary.add_symbol(f"piece {i}")
+    config = info.model
+    shape = {"ffn_embed_dim": config.d_ff, "attention_heads": config.num_heads, "embed_dim": config.d_model}
+    settings = Namespace(
+        **{f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in shape.items()},
+        encoder_layers=config.num_encoder_layers,
+        decoder_layers=config.num_decoder_layers,
+        share_all_embeddings=True,
+        max_source_positions=LONGEST,
+        max_target_positions=LONGEST,
+    )
+    base_architecture(settings)
+    same = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    theirs = TransformerModel.build_model(settings, same).eval()
+    order = [BOS, PAD, *range(2, tokenizer.tgt_size)]
+    wrong = theirs.load_state_dict(weights(model, order), strict=False)
+    if wrong.missing_keys or wrong.unexpected_keys:
+        raise SystemExit(f"the weights do not fit: {wrong}")
+    for side in (theirs.encoder, theirs.decoder):  # it counts positions from 2, and lays sines and cosines out apart
+        side.embed_positions.weights = torch.cat((torch.zeros(2, config.d_model), sinusoids(LONGEST, config.d_model)))
+        side.embed_positions.max_positions = LONGEST
+    penalty = penalty if beam > 1 else 0
+    search = SequenceGenerator([theirs], dictionary, beam_size=beam, max_len_a=1, max_len_b=50, len_penalty=penalty)
+    return lambda line: translated(line, tokenizer, theirs, search, order)
+
+
+@torch.inference_mode()
+def translated(line: str, tokenizer: Tokenizer, model: object, search: object, order: list[int]) -> str:
+    """One line by fairseq; its ids are ours but for the first two, which change places."""
+    src = torch.tensor([[order[i] for i in (*tokenizer.encode_src([line])[0], EOS)]])
+    sample = {"net_input": {"src_tokens": src, "src_lengths": torch.tensor([src.size(1)])}}
+    best = search.generate([model], sample, bos_token=order[BOS])[0][0]  # type: ignore[attr-defined]
+    return tokenizer.decode([[order[i] for i in best["tokens"].tolist()]])[0]
+
+
+def weights(model: Transformer, order: list[int]) -> dict[str, torch.Tensor]:
+    """By fairseq's names."""
+    ours = model.state_dict()
+    found = dict.fromkeys(
+        ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight"),
+        ours["tgt_embedding.pieces.weight"][order],
+    )
+    for name, value in ours.items():
+        side, *rest = name.split(".")
+        if side not in ("encoder", "decoder"):
+            continue
+        layer, part, *inner, kind = rest
+        path = NORM[part] if part in NORM else PROJECTION[inner[0]]
+        if part in ATTENTION:
+            path = f"{ATTENTION[part]}.{path}"
+        found[f"{side}.layers.{layer}.{path}.{kind}"] = value
+    return found
+
+
+if __name__ == "__main__":
+    main()
