@@ -14,7 +14,7 @@ FLOORS = [
     "config tokenizer distributed optim progress signals",
     "demo rows corpus doctor batching model translation",
     "checkpoint model_file decode objective record align average run_folder state tensorboard",
-    "prepare translate engine evaluate validation likelihood",
+    "prepare translate engine evaluate validation likelihood budget",
     "train defaults dry_run plan chart info explain explain_page streams report export serve shares",
     "cli __main__",
 ]

@@ -226,14 +226,23 @@ def test_weights_that_are_not_finite_are_never_saved(
     assert checkpoint.latest(tmp_path / "run" / "checkpoints").state["step"] == 5  # type: ignore[union-attr]
 
 
-def test_early_stopping_says_so(train_toy: Train, tmp_path: Path) -> None:
-    # A rate of nearly nothing: no validation after the first can be better.
-    run = train_toy(tmp_path / "run", "train.max_steps=500", "train.lr=1e-30", "train.patience=2")
+@pytest.mark.parametrize(("schedule", "steps"), [("inverse_sqrt", 40), ("linear", 30)])
+def test_early_stopping_says_so(
+    schedule: str, steps: int, train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A rate of nearly nothing: no validation after the first can be better, and two more exhaust the patience.
+    monkeypatch.setattr("mtcli.train.LOG_EVERY", 1)
+    sets = ["train.max_steps=500", "train.lr=1e-30", "train.warmup_steps=1", "train.patience=2"]
+    run = train_toy(tmp_path / "run", *sets, f"train.schedule={schedule}")
     end = metrics(run)[-1]
     assert (end["event"], end["reason"]) == ("end", "nothing improved")
-    assert end["step"] == 30
+    assert end["step"] == steps
     assert end["best_step"] == 10
-    train_toy(run, "train.max_steps=500", "train.lr=1e-30", "train.patience=2")
+    # What remains of a cool-down's schedule is the quarter that it is of the whole: ten steps after thirty.
+    rates = [float(str(m["lr"])) for m in metrics(run) if m["event"] == "train"]
+    for step in range(31, steps + 1):
+        assert rates[step - 1] == pytest.approx(1e-30 * step**-0.5 * (41 - step) / 10)
+    train_toy(run, *sets, f"train.schedule={schedule}")
     assert metrics(run)[-1] == end
 
 

@@ -142,7 +142,7 @@ class TrainConfig(_Section):
     average: Annotated[int, Field(ge=1)] = 5
     """Last checkpoints whose mean is taken at the end (§6.1), if it scores better on the validation pairs; 1: none."""
     patience: Annotated[int, Field(ge=0)] = 10
-    """Validations without a better BLEU before training stops early; 0: never."""
+    """Validations without a better BLEU before training ends early, by way of its cool-down; 0: never."""
     tensorboard: bool = False
     """Show the curves of `metrics.jsonl` in TensorBoard too; needs the extra `tensorboard`."""
 

@@ -36,6 +36,11 @@ def learning_rate(config: TrainConfig, d_model: int, step: int, progress: float)
     return config.lr * rise * left
 
 
+def cooldown_begins(config: TrainConfig) -> float | None:
+    """The share of the budget after which the rate falls to zero; None where a schedule has no such part of its own."""
+    return 1 - config.cooldown if config.schedule == "inverse_sqrt" and config.cooldown else None
+
+
 def build_optimizer(config: TrainConfig, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     """Adam with the paper's β and ε; `weight_decay`, where given, is decoupled (AdamW) and spares vectors."""
     every = list(parameters)

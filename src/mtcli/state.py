@@ -28,6 +28,8 @@ class State:
     validated_step: int = 0
     stale: int = 0
     """Validations since the best one."""
+    share: float = 1.0
+    """Of the budget, what training will use: less once nothing improved and the cool-down began before its time."""
     validation_seconds: float = 0.0
     """How long the last validation took."""
     metrics_bytes: int = 0
@@ -42,15 +44,19 @@ class State:
     """The steps and seconds it was allowed when it ended."""
 
     @classmethod
-    def of(cls, path: Path) -> "State":
+    def of(cls, path: Path, read: dict[str, Any] | None = None) -> "State":
         """That of a checkpoint, without its tensors.
+
+        Args:
+            path: Its folder.
+            read: What `state.json` holds, where that has been read.
 
         Raises:
             ModelError: It cannot be read, or is of another version.
         """
         state = cls()
         try:
-            state.take(json.loads((path / "state.json").read_bytes()))
+            state.take(json.loads((path / "state.json").read_bytes()) if read is None else read)
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise ModelError(f"{path / 'state.json'}: not a state of this version of mtcli ({error})") from None
         return state
@@ -66,7 +72,7 @@ class State:
         Raises:
             KeyError, TypeError: It is not of that form.
         """
-        found = {"block": 0, **found}  # which states of before there were blocks do not say
+        found = {"block": 0, "share": 1.0, **found}  # which older states do not say
         known = {name: found[name] for name in self.__dataclass_fields__}
         known["best"] = tuple(known["best"]) if known["best"] else None
         vars(self).update(known)

@@ -22,6 +22,7 @@ import torch
 from mtcli import checkpoint, model_file, torchrun
 from mtcli.average import weights_of
 from mtcli.batching import BatchPlan, PlannedBatch, Position, collate
+from mtcli.budget import Budget
 from mtcli.config import Config, to_toml
 from mtcli.defaults import Facts, in_words, settle
 from mtcli.distributed import Group, describe, join, keep_memory_in_hand
@@ -131,7 +132,7 @@ class Trainer:
         self.model: Transformer = model_file.build_model(self.info).to(device)
         self.optimizer = build_optimizer(config.train, self.model.parameters())
         self.plan = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
-        self.state = State(workers=group.size)
+        self.state, self.budget = State(workers=group.size), Budget.of(config, len(data.valid), len(data.test))
         self.metrics = Metrics(run, tensorboard=config.train.tensorboard)
         self.objective = Objective(self.model, config.train.label_smoothing, uses_bf16(config.train, device))
         self.parallel = group.parallel(self.objective)
@@ -156,10 +157,7 @@ class Trainer:
         found = found or checkpoint.load(self.run / "checkpoints" / name)
         model_file.set_parameters(self.model, found.model, found.path)
         set_state_tensors(self.optimizer, self.model, found.optimizer)
-        try:
-            self.state.take(found.state)
-        except (KeyError, TypeError) as error:
-            raise ModelError(f"{found.path / 'state.json'}: not a state of this version of mtcli ({error})") from None
+        self.state = State.of(found.path, found.state)
         if (before := self.state.workers) != self.group.size:
             raise UsageError(
                 f"{self.run}: began with {before} worker{'s' * (before > 1)}, and this command has {self.group.size}; "
@@ -222,12 +220,12 @@ class Trainer:
     def run_until_done(self, received: list[int]) -> None:
         """Train until the budget is used or nothing improves; stop after a step once a signal is in `received`."""
         settings, state = self.config.train, self.state
-        if state.finished and state.budget == self._budget():
+        if state.finished and state.budget == self.budget.limits:
             standing = f"{self.run}: finished at step {state.step:,} ({state.finished})"
             log.info("%s; a larger --max-steps or --time trains on", standing)
             return
         if state.finished:
-            state.finished, state.stale = None, 0
+            state.finished, state.stale, state.share = None, 0, 1.0
         if not state.step:
             self._record("data", **self.data.counts)
             self._describe()
@@ -242,15 +240,16 @@ class Trainer:
                     self._by_the_first(self._validate, self.save, report)
                 if signal_number := self._agree(received):
                     self._stop(signal_number)
-                if self._progress() >= 1 or self._stale():
+                if reason := self.budget.ends(state):
                     break
                 self._step(batches)
                 if state.step % settings.save_every == 0 and not self._validation_is_due():
                     self.save()
                 bar.update((state.step if by_steps else int(state.seconds)) - bar.n)
-        self._by_the_first(self._conclude, report, self._finish)  # the save last: a finished run has its report
+        # The save comes last: a finished run has its report.
+        self._by_the_first(partial(self._conclude, reason), report, self._finish)
 
-    def _conclude(self) -> None:
+    def _conclude(self, reason: str) -> None:
         """Validate, average and score for the last time."""
         settings, state = self.config.train, self.state
         if state.validated_step != state.step:
@@ -259,9 +258,9 @@ class Trainer:
             self._average()
         if self.data.test:
             self._score()
-        state.finished, state.budget = "nothing improved" if self._stale() else "budget used", self._budget()
+        state.finished, state.budget = reason, self.budget.limits
         best = {"best_step": state.best_step, "averaged": state.averaged}
-        self._record("end", reason=state.finished, **best, seconds=round(state.seconds, 1))
+        self._record("end", reason=reason, **best, seconds=round(state.seconds, 1))
 
     def _finish(self) -> None:
         """Save for the last time."""
@@ -270,9 +269,6 @@ class Trainer:
         when = f"at step {state.step:,} after {clock(state.seconds)} ({state.finished})"
         best = f"the mean of {len(state.averaged)} checkpoints" if state.averaged else f"of step {state.best_step:,}"
         log.info("finished %s; the best model, %s, is in %s", when, best, self.run)
-
-    def _budget(self) -> list[float | None]:
-        return [self.config.train.max_steps, self.config.train.time]
 
     def _by_the_first(self, *work: Callable[[], None]) -> None:
         """Have this done by the first worker; the others wait, and take over the state that it comes to."""
@@ -299,21 +295,6 @@ class Trainer:
         step = self.state.step
         return step > 0 and step % self.config.train.valid_every == 0 and self.state.validated_step != step
 
-    def _progress(self) -> float:
-        """The share of the budget that is used, 0 … 1; what comes after the last step belongs to a budget of time."""
-        settings, shares = self.config.train, [0.0]
-        if settings.max_steps:
-            shares.append(self.state.step / settings.max_steps)
-        if settings.time:
-            search = (1 + self.config.decode.beam_size) / 2  # times a greedy one's; 2.8 at 5 (scripts/bench_decode.py)
-            scoring = search * len(self.data.test) / max(1, len(self.data.valid))
-            after = self.state.validation_seconds * ((2 if settings.average > 1 else 1) + scoring)
-            shares.append(self.state.seconds / max(settings.time - 1.1 * after, 1e-9))
-        return max(shares)
-
-    def _stale(self) -> bool:
-        return bool(self.config.train.patience) and self.state.stale >= self.config.train.patience
-
     def _step(self, batches: Iterator[PlannedBatch]) -> None:
         """One optimiser step over `accumulate` batches a worker, normalised by all their target tokens together.
 
@@ -322,7 +303,7 @@ class Trainer:
         settings, state, group = self.config.train, self.state, self.group
         drawn = [next(batches) for _ in range(settings.accumulate * group.size)]
         tokens = sum(planned.tokens for planned in drawn)
-        rate = learning_rate(settings, self.config.model.d_model, state.step + 1, self._progress())
+        rate = learning_rate(settings, self.config.model.d_model, state.step + 1, self.budget.used(state))
         for param_group in self.optimizer.param_groups:
             param_group["lr"] = rate
         self.model.train()
@@ -380,6 +361,8 @@ class Trainer:
         log.info("step %s, epoch %d, %s: %s%s", f"{state.step:,}", state.epoch + 1, clock(state.seconds), found, best)
         for sample in found.samples:
             log.info("    %s → %s", sample["src"], sample["hyp"])
+        if self.budget.cool_down_early(state):
+            log.info("no better BLEU in %d validations: the rate falls to zero from here, to end sooner", state.stale)
 
     def _measure(self) -> Validation:
         """How well the model translates as it is."""
