@@ -31,7 +31,7 @@ def test_the_cool_down_that_begins_early_is_the_same_share_of_what_is_used(limit
     assert learning_rate(b.train, 128, state.step, b.used(half)) == pytest.approx(rate / 2)
     whole = dataclasses.replace(state, step=1000, seconds=500.0)
     assert b.used(whole) == pytest.approx(1)
-    assert b.ends(dataclasses.replace(whole, step=1001, seconds=500.5)) == "nothing improved"
+    assert b.ends(dataclasses.replace(whole, step=1001, seconds=500.5)) == "cut short, as nothing improved"
 
 
 def test_a_cool_down_that_has_begun_is_never_cut_off() -> None:
@@ -55,6 +55,27 @@ def test_without_patience_nothing_ends_early() -> None:
     b = budget(max_steps=1000, patience=0)
     assert not b.cool_down_early(State(step=500, stale=99))
     assert b.ends(State(step=500, stale=99)) is None
+
+
+@pytest.mark.parametrize("finished", [None, "cut short, as nothing improved"])
+def test_what_was_cut_short_is_so_only_under_that_budget(finished: str | None) -> None:
+    b = budget(max_steps=1000)
+    state = State(step=400, stale=3)
+    assert b.cool_down_early(state)
+    state.finished = finished
+    cut = dataclasses.replace(state)
+    b.renew(state)
+    assert state == cut
+    larger = budget(max_steps=2000)
+    larger.renew(state)
+    assert state == State(step=400)
+    assert larger.used(state) == 0.2
+
+
+def test_a_budget_without_a_step_has_one() -> None:
+    b = budget(time="1s")
+    assert b.ends(State(step=0, seconds=60)) is None
+    assert b.ends(State(step=1, seconds=60)) == "budget used"
 
 
 def test_time_is_kept_back_for_validating_averaging_and_scoring() -> None:

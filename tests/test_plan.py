@@ -91,12 +91,15 @@ def test_half_precision_halves_products_and_not_sums() -> None:
     assert 0.5 * whole < half < 0.7 * whole
 
 
-def test_what_a_model_cannot_be_exported_to_and_that_its_run_is_finished_is_said(toy_run: Path, toy_tsv: Path) -> None:
-    rows = dict(dry_run(settings_of(toy_tsv, "model.norm=pre"), toy_run, CPU))
+def test_what_a_model_cannot_be_exported_to_and_that_its_run_is_finished_is_said(
+    toy_run: Path, toy_tsv: Path, tmp_path: Path
+) -> None:
+    rows = dict(dry_run(settings_of(toy_tsv, "model.norm=pre"), tmp_path / "run", CPU))
     assert rows["can go to"] == (
         "ctranslate2: yes; huggingface: no (model.norm = pre: the Marian architecture is post-norm)"
     )
-    larger = "a larger --time or --max-steps trains on"  # of a finished run
+    rows = dict(dry_run(settings_of(toy_tsv), toy_run, CPU))
+    larger = "a larger --time or --max-steps trains on"
     assert f"finished at step 20 (budget used): {larger}, --overwrite starts afresh" in rows["run folder"]
     assert rows["finish"] == f"it is finished; {larger}"
     afresh = dry_run(settings_of(toy_tsv), toy_run, CPU, overwrite=True)
@@ -118,7 +121,7 @@ def test_a_dry_run_tells_its_plan_and_leaves_no_trace(toy_tsv: Path, tmp_path: P
 def test_a_dry_run_in_a_run_s_folder_reads_its_data_and_changes_nothing(
     train_toy: Train, toy_tsv: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run = train_toy(tmp_path / "run", "train.max_steps=5")
+    run = train_toy(tmp_path / "run", "train.max_steps=5", "train.warmup_steps=50")
     before = {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in tmp_path.rglob("*")}
     caplog.clear()
     config = settings_of(toy_tsv, "train.time=1h", "train.warmup_steps=50")
@@ -134,12 +137,18 @@ def test_a_dry_run_in_a_run_s_folder_reads_its_data_and_changes_nothing(
     assert "1:00:00" in rows["budget"]
 
 
-def test_a_dry_run_refuses_what_training_would(toy_tsv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_refuses_what_training_would(
+    toy_tsv: Path, toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(DataError, match=r"nowhere\.tsv"):
         next(dry_run(settings_of(tmp_path / "nowhere.tsv"), tmp_path / "run", CPU))
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UsageError, match="without torchrun"):
         next(dry_run(settings_of(toy_tsv), tmp_path / "run", CPU))
+    monkeypatch.delenv("WORLD_SIZE")
+    with pytest.raises(UsageError, match=r"another configuration \(model\.dropout"):
+        next(dry_run(settings_of(toy_tsv, "model.dropout=0.3"), toy_run, CPU))
+    assert next(dry_run(settings_of(toy_tsv, "model.dropout=0.3"), toy_run, CPU, overwrite=True))
 
 
 def test_counts_and_sizes_in_words() -> None:

@@ -321,6 +321,20 @@ def test_a_tokenizer_given_at_the_start_stays(tmp_path: Path, tsv: Path) -> None
     again = prepare(config(tsv), run)  # without --init, which a resumed run no longer needs
     assert made(run) == before
     assert again.tokenizer.to_json() == given.to_json()
+    (run / "checkpoints" / "step-00000001").mkdir(parents=True)
+    for lost in ("data/info.json", "data"):  # the pieces are those of the models, and no others are learnt
+        shutil.rmtree(run / lost) if (run / lost).is_dir() else (run / lost).unlink()
+        assert prepare(config(tsv), run).tokenizer.to_json() == given.to_json()
+
+
+def test_a_tokenizer_that_was_given_is_never_replaced_by_one_that_is_learnt(tmp_path: Path, tsv: Path) -> None:
+    given = tokenizer.train([(a.upper(), b.upper()) for a, b in PAIRS], vocab_size=310)
+    prepare(config(tsv), tmp_path, init=(given, "checksum"))
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(ModelError, match=r"tokenizer\.json: missing; copy that of the model which --init named"):
+        prepare(config(tsv), tmp_path)
+    given.save(tmp_path / "tokenizer.json")
+    assert prepare(config(tsv), tmp_path).tokenizer.to_json() == given.to_json()
 
 
 def test_a_split_that_is_not_there(ready: Ready, tmp_path: Path) -> None:

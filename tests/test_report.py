@@ -11,6 +11,7 @@ import pytest
 from mtcli import evaluate, model_file, prepare, report
 from mtcli.chart import Series, chart, thinned, ticks
 from mtcli.errors import StorageError
+from mtcli.info import summary
 from mtcli.report import Facts, read, scores, speeds, to_card, to_html, write_report
 from mtcli.translate import Options, Translator
 
@@ -134,10 +135,23 @@ def test_what_is_told_is_of_the_model_that_is_there(finished: Path, tmp_path: Pa
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write(json.dumps(events(finished, "train")[0] | {"step": 150}) + "\n")
     found = read(tmp_path, "cpu")
-    assert (found.test, found.end, found.average) == (None, None, None)
+    assert (found.test, found.end) == (None, None)
     assert report.standing(found).startswith("in training: ")
     assert not any("test" in name for name, _, _ in scores(found))
     assert "scored once, at the end" in to_html(found)
+
+
+def test_the_best_model_is_an_earlier_end_s_mean_until_it_is_beaten(finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_bytes((finished / "config.toml").read_bytes())
+    last = events(finished, "valid")[-1]
+    kept = last | {"event": "average", "steps": [60, 90, 120], "kept": True, "bleu": 99.0}
+    later = [last | {"step": 240, "bleu": 98.0}, kept | {"step": 240, "steps": [180, 240], "kept": False, "bleu": 98.5}]
+    for lines, best in (([kept], kept), ([kept, *later], kept), ([kept, *later, last | {"bleu": 99.5}], 99.5)):
+        content = (finished / "metrics.jsonl").read_bytes() + b'{"event": "val\n'  # and a line that a disk has damaged
+        (tmp_path / "metrics.jsonl").write_bytes(content + "".join(f"{json.dumps(e)}\n" for e in lines).encode())
+        found = read(tmp_path, "cpu").best
+        assert found == best or (found and found["bleu"] == best)
+        assert dict(summary(tmp_path))["best"].startswith(f"BLEU {found and found['bleu']}")
 
 
 def test_text_of_the_data_stays_text(finished: Path, tmp_path: Path) -> None:

@@ -2,20 +2,33 @@ import gzip
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from conftest import TOY_SETTINGS, toy_pairs
 
 from mtcli import batching, checkpoint, model_file
-from mtcli.errors import DataError, DivergedError, InterruptedTrainingError, LockedError, ModelError, UsageError
-from mtcli.train import Trainer
+from mtcli.budget import Budget
+from mtcli.config import build
+from mtcli.errors import (
+    DataError,
+    DivergedError,
+    InterruptedTrainingError,
+    LockedError,
+    ModelError,
+    StorageError,
+    UsageError,
+)
+from mtcli.state import State
+from mtcli.train import Trainer, train
 
 Train = Callable[..., Path]
 
@@ -235,7 +248,8 @@ def test_early_stopping_says_so(
     sets = ["train.max_steps=500", "train.lr=1e-30", "train.warmup_steps=1", "train.patience=2"]
     run = train_toy(tmp_path / "run", *sets, f"train.schedule={schedule}")
     end = metrics(run)[-1]
-    assert (end["event"], end["reason"]) == ("end", "nothing improved")
+    assert end["event"] == "end"
+    assert str(end["reason"]).endswith("nothing improved")
     assert end["step"] == steps
     assert end["best_step"] == 10
     # What remains of a cool-down's schedule is the quarter that it is of the whole: ten steps after thirty.
@@ -343,6 +357,92 @@ def test_time_budget_ends_in_time(train_toy: Train, tmp_path: Path) -> None:
     run = train_toy(tmp_path / "run", "train.time=4")
     end = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     assert 3 <= end["seconds"] <= 5
+
+
+def test_no_time_at_all_is_one_step_and_a_model(
+    train_toy: Train, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = train_toy(tmp_path / "run", "train.time=0.001")
+    (end,) = (m for m in metrics(run) if m["event"] == "end")
+    assert (end["step"], end["best_step"], end["reason"]) == (1, 1, "budget used")
+    assert "ended within its warm-up, after 1 of 10 steps" in caplog.text
+    assert model_file.load_model(run)[1].step == 1
+    train_toy(run, "train.time=0.001")
+    assert metrics(run)[-1] == end
+
+
+def test_a_budget_of_time_is_validated_half_way_at_the_latest() -> None:
+    config = build(None, {"train.time": "100s"}, ["train.valid_every=1000"])
+
+    def due(**state: int) -> bool:
+        here = SimpleNamespace(config=config, state=State(**state), budget=Budget.of(config, 10, 10))
+        return Trainer._validation_is_due(here)  # type: ignore[arg-type]
+
+    assert not due(step=7, seconds=49)
+    assert due(step=7, seconds=51)
+    assert not due(step=0, seconds=51)
+    assert not due(step=8, seconds=52, validated_step=7)
+    assert due(step=1000, seconds=60, validated_step=7)
+    assert not due(step=1000, seconds=60, validated_step=1000)
+    config = build(None, {"train.max_steps": 100}, ["train.valid_every=1000"])
+    assert not due(step=70)
+
+
+def test_what_was_chosen_stays_chosen_whatever_fails_before_the_first_step(
+    train_toy: Train, toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise StorageError("disk full")
+
+    def start(out: Path) -> Path:
+        with_open = [s for s in TOY_SETTINGS if not s.startswith("train.") or "precision" in s]
+        values = {"data.train": [str(tmp_path / "new.tsv")], "data.src": "en", "data.tgt": "xx", "train.max_steps": 4}
+        train(build(None, values, with_open), out, torch.device("cpu"), init=toy_run)
+        return out
+
+    (tmp_path / "new.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in toy_pairs(60, seed=5)))
+    straight = start(tmp_path / "straight")
+    for number, moment in enumerate(("resume", "start_from", "save", "_describe")):
+        with monkeypatch.context() as patch:
+            patch.setattr(Trainer, moment, full)
+            with pytest.raises(StorageError):
+                start(tmp_path / str(number))
+        assert (start(tmp_path / str(number)) / "config.toml").read_bytes() == (straight / "config.toml").read_bytes()
+        assert metrics(tmp_path / str(number)) == metrics(straight)
+
+
+def test_a_start_that_is_refused_leaves_no_run_behind(train_toy: Train, toy_run: Path, tmp_path: Path) -> None:
+    sets = ("train.max_steps=1", "train.batch_tokens=100")
+    with pytest.raises(UsageError, match="has 2 heads"):
+        train_toy(tmp_path / "run", *sets, "model.num_heads=4", init=toy_run)
+    train_toy(tmp_path / "run", *sets, init=toy_run)
+
+
+@pytest.mark.parametrize("last", ["checkpoints", "metrics.jsonl", "data"])
+def test_an_overwriting_that_is_killed_midway_leaves_no_mixture(
+    last: str, train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = train_toy(tmp_path / "run", "train.max_steps=5")
+    unlink, rmtree = Path.unlink, shutil.rmtree
+
+    def killed_after(remove: Callable[..., None]) -> Callable[..., None]:
+        def removing(path: Path, *how: object, **options: object) -> None:
+            remove(path, *how, **options)
+            if path == run / last:
+                raise KeyboardInterrupt
+
+        return removing
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", killed_after(unlink))
+        patch.setattr(shutil, "rmtree", killed_after(rmtree))
+        with pytest.raises(KeyboardInterrupt):
+            train_toy(run, "train.max_steps=5", "train.lr=0.01", overwrite=True)
+    if (run / "checkpoints").exists():
+        with pytest.raises(UsageError, match="another configuration"):
+            train_toy(run, "train.max_steps=5", "train.lr=0.01")
+    train_toy(run, "train.max_steps=5", "train.lr=0.01", overwrite=True)
+    assert digest(run) == digest(train_toy(tmp_path / "straight", "train.max_steps=5", "train.lr=0.01"))
 
 
 def command(*arguments: str) -> list[str]:

@@ -37,19 +37,27 @@ class Budget:
         return max(shares) / state.share
 
     def ends(self, state: State) -> str | None:
-        """Why training is over, if it is: not before a cool-down that the schedule has, nor in the midst of it."""
+        """Why training is over, if it is: not before a cool-down that the schedule has, nor in the midst of it.
+
+        Nor before the first step, however little time there is: a run without a model would be of no use.
+        """
         if self._nothing_improves(state) and cooldown_begins(self.train) is None:
             return "nothing improved"
-        if self.used(state) < 1:
+        if not state.step or self.used(state) < 1:
             return None
-        return "budget used" if state.share == 1 else "nothing improved"
+        return "budget used" if state.share == 1 else "cut short, as nothing improved"
+
+    def renew(self, state: State) -> None:
+        """Forget that the run has ended, or was cut short, if that was under another budget."""
+        if state.budget not in (None, self.limits):
+            state.finished, state.stale, state.share, state.budget = None, 0, 1.0, None
 
     def cool_down_early(self, state: State) -> bool:
         """Where nothing improves, begin the cool-down at once, as if the budget had been so much smaller."""
         begins, used = cooldown_begins(self.train), self.used(state)
         if begins is None or used >= begins or not self._nothing_improves(state):
             return False
-        state.share *= used / begins
+        state.share, state.budget = state.share * used / begins, self.limits
         return True
 
     def _nothing_improves(self, state: State) -> bool:

@@ -14,13 +14,15 @@ import torch
 
 from mtcli import checkpoint, model_file, torchrun
 from mtcli.batching import BatchPlan, Position
-from mtcli.config import Config, load
+from mtcli.budget import Budget
+from mtcli.config import Config
 from mtcli.defaults import Facts, in_words, settle
 from mtcli.distributed import Group, describe
 from mtcli.errors import UsageError
 from mtcli.plan import Plan, counted
 from mtcli.prepare import Prepared, check_inputs, prepare, prepared
 from mtcli.progress import clock
+from mtcli.run_folder import standing
 from mtcli.state import State
 from mtcli.train import LOG_EVERY, Trainer
 
@@ -48,7 +50,7 @@ def dry_run(
         overwrite: Whether the run that is there would be deleted; its data is then not used.
 
     Raises:
-        UsageError: Several workers were started for it.
+        UsageError: Several workers were started for it, or the run that is there was configured otherwise.
         DataError: The pairs cannot be used.
         ModelError: `init` is no model, or the run's state is of another version, or its tokenizer is not the one
             it began with.
@@ -56,13 +58,15 @@ def dry_run(
     if torchrun.size() > 1:
         raise UsageError("--dry-run: for one worker; start it without torchrun, and divide the steps by the workers")
     check_inputs(config)
+    began = None if overwrite else standing(config, run)
     with _data(config, run, init, overwrite) as data:
-        began = None if overwrite else _began(run)
         facts = Facts.of(data, device.type, workers=1)
         config = settle(config, facts, began)
         state = State() if overwrite else _state(run)
-        used = bool(state.finished) and state.budget == [config.train.max_steps, config.train.time]
+        budget = Budget.of(config, len(data.valid), len(data.test))
+        used = bool(state.finished) and state.budget == budget.limits
         yield "run folder", f"{run} ({_standing(run, state, used=used, overwrite=overwrite)})"
+        budget.renew(state)
         yield "data", counted(data.counts)
         yield "settings", in_words(config, facts, began=began is not None)
         batches = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
@@ -100,12 +104,6 @@ def _data(config: Config, run: Path, init: Path | None, overwrite: bool) -> Iter
             data = prepare(config, Path(folder), init=start)
         log.info("the data took %s to prepare, as it will in training", clock(time.monotonic() - started))
         yield data
-
-
-def _began(run: Path) -> Config | None:
-    """What the run that stands there was configured with, once it has a record."""
-    path = run / "config.toml"
-    return load(path) if path.exists() and (run / "metrics.jsonl").exists() else None
 
 
 def _state(run: Path) -> State:
@@ -150,8 +148,8 @@ def _wait_for(device: torch.device) -> None:
 def _finish(config: Config, rate: float, epoch: float, start: State) -> str:
     """When it ends, and how far it comes by then."""
     train = config.train
-    by_steps = (train.max_steps - start.step) / rate if train.max_steps else math.inf
-    seconds = max(0.0, min(by_steps, train.time - start.seconds if train.time else math.inf))
+    by_steps = (train.max_steps * start.share - start.step) / rate if train.max_steps else math.inf
+    seconds = max(0.0, min(by_steps, train.time * start.share - start.seconds if train.time else math.inf))
     steps = start.step + round(seconds * rate)
     at = datetime.now() + timedelta(seconds=seconds)
     when = f"in {clock(seconds)}, about {at:%H:%M}" + (f" of {at:%d %B}" if seconds > 12 * 3600 else "")

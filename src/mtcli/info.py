@@ -16,7 +16,7 @@ from mtcli.engine import provenance
 from mtcli.errors import ModelError
 from mtcli.plan import counted, size
 from mtcli.progress import clock
-from mtcli.run_folder import Metrics
+from mtcli.run_folder import Metrics, best_of
 from mtcli.state import State
 
 Json = dict[str, Any]
@@ -63,9 +63,7 @@ def _run(run: Path) -> Iterator[Row]:
     limits = [f"{config.train.max_steps:,} steps"] if config.train.max_steps else []
     limits += [clock(config.train.time)] if config.train.time else []
     yield "used", f"{state.step:,} steps and {clock(state.seconds)}" + (f" of {' and '.join(limits)}" if limits else "")
-    validated = [e for e in events if e["event"] == "valid" or (e["event"] == "average" and e.get("kept"))]
-    if validated:
-        best = max(validated, key=lambda e: (e["bleu"], -e["loss"]))
+    if best := best_of(events):
         figures = f"BLEU {best['bleu']:.1f}, chrF {best['chrf']:.1f}, loss {best['loss']:.3f} nats a piece"
         yield "best", f"{figures} (validation, greedy), step {best['step']:,}"
     yield from _checkpoints(problems)

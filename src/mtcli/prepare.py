@@ -19,7 +19,7 @@ from typing import Any
 from mtcli import corpus, demo
 from mtcli import tokenizer as tokenizers
 from mtcli.batching import EncodedPairs, encode_pairs
-from mtcli.checkpoint import replace_file, storage_errors
+from mtcli.checkpoint import replace_file, steps, storage_errors
 from mtcli.config import Config
 from mtcli.corpus import Counts, HeldOut, Pair
 from mtcli.errors import DataError, ModelError, StorageError, UsageError
@@ -73,6 +73,8 @@ def prepare(config: Config, run: Path, *, init: tuple[Tokenizer, str] | None = N
                     raise UsageError(f"--init: {run} began {began} than this model's; {remedy}")
                 return ready
             tokenizer = ready or tokenizer
+        if not tokenizer and (run / "tokenizer.json").exists() and steps(run / "checkpoints"):
+            tokenizer = Tokenizer.load(run / "tokenizer.json")  # that of the models, however much of `data/` is gone
         with storage_errors(run):
             info_path.unlink(missing_ok=True)
             info_path.parent.mkdir(parents=True, exist_ok=True)
@@ -276,6 +278,8 @@ def _reuse(config: Config, run: Path, info_path: Path) -> Prepared | Tokenizer |
             continue
         if name == "tokenizer.json" and (run / name).exists():
             raise ModelError(f"{run / name}: not the tokenizer this run began with; put it back, or use --overwrite")
+        if name == "tokenizer.json" and info["init"]:
+            raise ModelError(f"{run / name}: missing; copy that of the model which --init named, or use --overwrite")
         log.warning("%s is damaged or missing; preparing the data again", run / name)
         return None if name == "tokenizer.json" else Tokenizer.load(run / "tokenizer.json")
     return _open(run, info)

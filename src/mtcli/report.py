@@ -22,6 +22,7 @@ from mtcli.chart import Series, chart
 from mtcli.config import Config, load, to_toml
 from mtcli.plan import Plan, counted
 from mtcli.progress import Pace, clock
+from mtcli.run_folder import Metrics, best_of
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,8 @@ class Facts:
     plan: Plan | None
     train: list[Event]
     valid: list[Event]
-    average: Event | None
+    best: Event | None
+    """The validation of the run's model."""
     test: Event | None
     end: Event | None
     speeds: list[tuple[float, float]]
@@ -68,21 +70,14 @@ class Facts:
     command: str
     versions: list[str]
 
-    @property
-    def best(self) -> Event | None:
-        """The validation of the run's model."""
-        if self.average and self.average["kept"]:
-            return self.average
-        return max(self.valid, key=lambda event: (event["bleu"], -event["loss"]), default=None)
-
 
 def read(run: Path, device: str) -> Facts:
     """Gather what a run folder holds.
 
     Raises:
-        OSError, ValueError, KeyError, TypeError, UsageError: It is not one, or it is damaged.
+        OSError, LookupError, ValueError, TypeError, UsageError: It is not one, or it is damaged.
     """
-    events: list[Event] = [json.loads(line) for line in (run / "metrics.jsonl").read_bytes().splitlines()]
+    events, _ = Metrics(run).read()
 
     def last(kind: str) -> Event | None:
         return next((event for event in reversed(events) if event["event"] == kind), None)
@@ -102,7 +97,7 @@ def read(run: Path, device: str) -> Facts:
         plan=Plan(**{k: v for k, v in plan.items() if k in Plan.__dataclass_fields__}) if plan else None,
         train=of("train"),
         valid=of("valid"),
-        average=last("average") if ended else None,
+        best=best_of(events),
         test=test if ended and test and test["steps"] == steps else None,
         end=end if ended else None,
         speeds=speeds(events),

@@ -7,7 +7,8 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,7 @@ def claim(config: Config, run: Path, overwrite: bool) -> Config | None:
         StorageError: It cannot be written.
     """
     path = run / "config.toml"
-    begun = (run / "metrics.jsonl").exists()  # before that there is nothing to lose
-    if overwrite or not begun:
+    if overwrite or not _begun(run):
         made = MADE if path.exists() else ()
         strangers = (
             p.name for p in run.iterdir() if p.name not in made and not re.fullmatch(r"\.lock|\..+\.tmp", p.name)
@@ -45,19 +45,39 @@ def claim(config: Config, run: Path, overwrite: bool) -> Config | None:
             raise UsageError(f"{run}: holds {stranger}, which is no part of a run of mtcli; choose another --out")
     if overwrite and path.exists():
         with checkpoint.storage_errors(run):
-            for entry in run.iterdir():
+            # What makes the folder a run goes last: whatever a kill leaves of it is still known as one.
+            for entry in sorted(run.iterdir(), key=lambda p: (p == path, p.name == "metrics.jsonl")):
                 if entry.name != ".lock":
                     shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+    if began := standing(config, run):
+        return began
     if not path.exists():
         checkpoint.replace_file(path, to_toml(config).encode())
-    elif begun:
-        if found := differences(began := load_config(path), config):
-            raise UsageError(
-                f"{run}: holds a run of another configuration ({'; '.join(found)}); "
-                "use these values again, choose another --out, or start afresh with --overwrite"
-            )
-        return began
     return None
+
+
+def standing(config: Config, run: Path) -> Config | None:
+    """What the run that this configuration goes on with was configured with; None where none has begun.
+
+    Raises:
+        UsageError: It was configured otherwise.
+    """
+    path = run / "config.toml"
+    if not path.exists() or not _begun(run):
+        return None
+    began = load_config(path)
+    if found := differences(began, config):
+        raise UsageError(
+            f"{run}: holds a run of another configuration ({'; '.join(found)}); "
+            "use these values again, choose another --out, or start afresh with --overwrite"
+        )
+    return began
+
+
+def _begun(run: Path) -> bool:
+    """Whether there is something to lose."""
+    saved = (run / "config.toml").exists() and checkpoint.steps(run / "checkpoints")
+    return (run / "metrics.jsonl").exists() or bool(saved)
 
 
 def publish(run: Path, steps: Sequence[int], info: ModelInfo) -> None:
@@ -89,6 +109,12 @@ def publish(run: Path, steps: Sequence[int], info: ModelInfo) -> None:
         checkpoint.replace_file(target, content)
 
 
+def best_of(events: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
+    """Of the events of `metrics.jsonl`, the validation of the run's model: of a step, or of a mean that was kept."""
+    validated = [e for e in events if e["event"] == "valid" or (e["event"] == "average" and e.get("kept"))]
+    return max(validated, key=lambda event: (event["bleu"], -event["loss"]), default=None)
+
+
 class Metrics:
     """`metrics.jsonl`: a line an event, so that a checkpoint can name how much of it belongs to the past.
 
@@ -105,10 +131,13 @@ class Metrics:
         """Write a line and return its length in bytes."""
         happened = {"event": event, "step": step, **values}
         line = (json.dumps(happened, ensure_ascii=False) + "\n").encode()
+        new = not self.path.exists()
         with checkpoint.storage_errors(self.path), self.path.open("ab") as file:
             file.write(line)
             file.flush()
             os.fsync(file.fileno())  # before the checkpoint that counts it
+            if new:
+                checkpoint.sync_folder(self.path.parent)
         if self._event_file:
             self._event_file.append(happened)
         return len(line)
@@ -127,7 +156,7 @@ class Metrics:
 
     def cut(self, length: int) -> int:
         """Forget what was measured after a checkpoint that saw so many bytes; return how many are left."""
-        with checkpoint.storage_errors(self.path), self.path.open("a+b") as file:
+        with checkpoint.storage_errors(self.path), self.path.open("r+b") if self.path.exists() else BytesIO() as file:
             size = file.seek(0, os.SEEK_END)
             if size < length:
                 log.warning("%s was cut short; what is missing stays missing", self.path)
@@ -135,7 +164,6 @@ class Metrics:
                 length = file.read(size).rfind(b"\n") + 1
             if size > length:
                 file.truncate(length)
-            checkpoint.sync_folder(self.path.parent)  # the file may be new
         if self.tensorboard:
             from mtcli.tensorboard import EventFile
 

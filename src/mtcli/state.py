@@ -41,22 +41,18 @@ class State:
     finished: str | None = None
     """Why training ended, once it has."""
     budget: list[float | None] | None = None
-    """The steps and seconds it was allowed when it ended."""
+    """The steps and seconds it was allowed when it ended, or was cut short."""
 
     @classmethod
-    def of(cls, path: Path, read: dict[str, Any] | None = None) -> "State":
+    def of(cls, path: Path) -> "State":
         """That of a checkpoint, without its tensors.
-
-        Args:
-            path: Its folder.
-            read: What `state.json` holds, where that has been read.
 
         Raises:
             ModelError: It cannot be read, or is of another version.
         """
         state = cls()
         try:
-            state.take(json.loads((path / "state.json").read_bytes()) if read is None else read)
+            state.take(json.loads((path / "state.json").read_bytes()))
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise ModelError(f"{path / 'state.json'}: not a state of this version of mtcli ({error})") from None
         return state

@@ -83,6 +83,8 @@ def train(
             data = prepare(config, run, init=start)
             config = settle(config, facts := Facts.of(data, device.type, group.size), began)
             log.info("%s", in_words(config, facts, began=began is not None))
+            if (toml := to_toml(config).encode()) != (run / "config.toml").read_bytes():
+                checkpoint.replace_file(run / "config.toml", toml)  # before there is anything that goes on with it
         config = Config.model_validate(group.tell(config.model_dump(mode="json")))  # one choice, for every worker
         if not group.leads:
             data = reopen(run)
@@ -92,8 +94,6 @@ def train(
                 raise UsageError(f"{run}: has no checkpoint of the model it starts from yet; name it again with --init")
             trainer.start_from(initial[0], init)
             trainer.save()  # so that the run goes on from these weights even if it is killed early
-        if group.leads and (toml := to_toml(config).encode()) != (run / "config.toml").read_bytes():
-            checkpoint.replace_file(run / "config.toml", toml)
         with noted_signals() as received:
             trainer.run_until_done(received)
 
@@ -157,7 +157,7 @@ class Trainer:
         found = found or checkpoint.load(self.run / "checkpoints" / name)
         model_file.set_parameters(self.model, found.model, found.path)
         set_state_tensors(self.optimizer, self.model, found.optimizer)
-        self.state = State.of(found.path, found.state)
+        self.state = State.of(found.path)
         if (before := self.state.workers) != self.group.size:
             raise UsageError(
                 f"{self.run}: began with {before} worker{'s' * (before > 1)}, and this command has {self.group.size}; "
@@ -220,13 +220,12 @@ class Trainer:
     def run_until_done(self, received: list[int]) -> None:
         """Train until the budget is used or nothing improves; stop after a step once a signal is in `received`."""
         settings, state = self.config.train, self.state
-        if state.finished and state.budget == self.budget.limits:
+        self.budget.renew(state)
+        if state.finished:
             standing = f"{self.run}: finished at step {state.step:,} ({state.finished})"
             log.info("%s; a larger --max-steps or --time trains on", standing)
             return
-        if state.finished:
-            state.finished, state.stale, state.share = None, 0, 1.0
-        if not state.step:
+        if not state.metrics_bytes:
             self._record("data", **self.data.counts)
             self._describe()
         report = partial(write_report, self.run, describe(self.device))
@@ -252,6 +251,9 @@ class Trainer:
     def _conclude(self, reason: str) -> None:
         """Validate, average and score for the last time."""
         settings, state = self.config.train, self.state
+        if state.step < settings.warmup_steps:
+            told = f"ended within its warm-up, after {state.step:,} of {settings.warmup_steps:,} steps"
+            log.warning("%s: give it more time or steps, or a lower --set train.warmup_steps", told)
         if state.validated_step != state.step:
             self._validate()
         if settings.average > 1 and self.data.valid:
@@ -291,9 +293,13 @@ class Trainer:
         raise InterruptedTrainingError(f"{message}; run the same command again to go on", number)
 
     def _validation_is_due(self) -> bool:
-        """Not yet done for this step: a run stopped just before it does it on resuming."""
-        step = self.state.step
-        return step > 0 and step % self.config.train.valid_every == 0 and self.state.validated_step != step
+        """Not yet done for this step: a run stopped just before it does it on resuming.
+
+        Half-way through a budget of time it is due if it never was: how much to keep back for it is then known.
+        """
+        settings, state = self.config.train, self.state
+        late = settings.time and not state.validated_step and self.budget.used(state) >= 0.5
+        return state.validated_step != state.step and bool(late or state.step % settings.valid_every == 0)
 
     def _step(self, batches: Iterator[PlannedBatch]) -> None:
         """One optimiser step over `accumulate` batches a worker, normalised by all their target tokens together.
