@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Decoding speed: our decoder, CTranslate2, and the exported engine, alternately, on the same weights.
 
     python scripts/bench_decode.py --model DIR --input FILE --reference FILE [--beam 5] [--runs 5] [--threads N]

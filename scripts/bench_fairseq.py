@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Warm latency of one sentence: our decoder, and fairseq 0.12.2 with the same weights, alternately.
 
     PYTHONPATH=FAIRSEQ python scripts/bench_fairseq.py --model DIR --input FILE [--beam 5] [--runs 5]

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """How costs grow with the corpus and the run, on synthetic pairs with the lengths of WMT14.
 
     python scripts/bench_scale.py [--pairs 0.3M,3M,10M,20M] [--steps 5000] [--dir DIR]

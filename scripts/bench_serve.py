@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Put `mtcli serve` under load and hold every answer against `mtcli translate`.
 
     python scripts/bench_serve.py --model runs/demo --input sentences.en [--clients 64] [--seconds 120]

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Training speed: our trainer against a plain PyTorch loop, run alternately.
 
     python scripts/bench_train.py --train PREFIX --src en --tgt de [--baseline SCRIPT] [--runs 5] [--steps 30]

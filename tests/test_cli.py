@@ -88,7 +88,7 @@ def test_evaluation_of_a_model_its_files_and_finished_translations_agrees(toy_ru
         (("translate", "--model", "{run}", "--top-k", "3", "x"), 2, "--top-k: only with --sample"),
         (("translate", "--model", "{run}", "--seed", "1", "x"), 2, "--seed: only with --sample"),
         (("translate", "--model", "{run}", "--format", "xml", "x"), 2, "text, json, nbest"),
-        (("translate", "--model", "{run}", "-i", "absent.txt"), 3, "absent.txt"),
+        (("translate", "--model", "{run}", "-i", "absent.txt", "-o", "two"), 3, "absent.txt"),
         (("translate", "--model", "{run}", "--device", "abacus", "x"), 2, "abacus"),
         (("translate", "--model", "{run}", "--device", "cpu:x", "x"), 2, "cpu:x"),
         (("translate", "--model", "{run}", "-i", "two", "-o", "./two"), 2, "emptied"),
@@ -100,6 +100,7 @@ def test_evaluation_of_a_model_its_files_and_finished_translations_agrees(toy_ru
         (("eval", "--hyp-file", "two", "--ref-file", "two", "--by-length"), 2, "--src-file"),
         (("eval", "--hyp-file", "two", "--ref-file", "two", "--compare", "three"), 3, "3"),
         (("eval", "--hyp-file", "two", "--ref-file", "two", "--compare", "absent"), 3, "absent"),
+        (("eval", "--model", "nowhere", "--compare", "absent"), 3, "absent"),
         (("train", "absent.toml"), 2, "absent.toml"),
         (("train", "--train", "absent.tsv"), 3, "absent.tsv"),
         (("train", "--train", "two", "--preset", "huge"), 2, "tiny, small, base, big"),
@@ -125,6 +126,7 @@ def test_a_failure_is_one_line_and_its_code(
     assert done.stdout == b""
     assert said in done.stderr.decode()
     assert "Traceback" not in done.stderr.decode()
+    assert (tmp_path / "two").read_text() == "a\nb\n"
 
 
 def test_tokenizer_train_encode_decode(tmp_path: Path) -> None:
@@ -157,6 +159,33 @@ def test_training_from_the_command_line_names_the_run_and_links_it(tmp_path: Pat
     again = mtcli(*line, cwd=tmp_path)
     assert b"finished at step 2" in again.stderr
     assert mtcli("translate", "red.", "--max-length", "4", cwd=tmp_path).returncode == 0
+    mtcli(*line, "--out", "runs/other", cwd=tmp_path)
+    for refused, code in ((["--set", "model.dropout=0.3"], 2), (["--out", "my data"], 2), (["--init", "runs"], 4)):
+        assert mtcli(*line, *refused, cwd=tmp_path).returncode == code
+        assert (tmp_path / "runs" / "latest").readlink() == Path("other")
+    where = {"MTCLI_MODEL": str(tmp_path / "runs" / "pairs é-en-xx")}
+    done = mtcli("average", "-n", "1", cwd=tmp_path, **where)
+    assert "is in " + where["MTCLI_MODEL"] + "-average" in done.stderr.decode()
+
+
+@pytest.mark.parametrize("command", ["info", "train --dry-run --max-steps 1 --out new --train {tsv}"])
+def test_a_reader_that_leaves_ends_it_silently(command: str, toy_run: Path, toy_tsv: Path, tmp_path: Path) -> None:
+    line = f"{sys.executable} -m mtcli {command.format(tsv=toy_tsv)} | true; echo ${{PIPESTATUS[0]}}"
+    env = {**os.environ, "MTCLI_MODEL": str(toy_run)}
+    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=env, capture_output=True, timeout=120)
+    assert done.stdout == b"141\n"
+    assert b"mtcli:" not in done.stderr
+
+
+def test_a_closed_stderr_leaves_the_results_alone(toy_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text(f"red tree.\n{LONG}\n")
+    line = f"{sys.executable} -m mtcli translate --model {toy_run} --max-length 9 -i in.txt"
+    told, closed = (
+        subprocess.run(["bash", "-c", f"{line} {end}"], cwd=tmp_path, stdout=subprocess.PIPE, timeout=120)
+        for end in ("2>/dev/null", "2>&-")
+    )
+    assert (told.returncode, closed.returncode) == (0, 0)
+    assert told.stdout == closed.stdout
 
 
 def test_help_of_every_command_shows_its_options(tmp_path: Path) -> None:

@@ -291,7 +291,7 @@ def raw(pairs: list[tuple[str, str]]) -> bytes:
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(corpora, st.sampled_from(["o.tsv", "o.jsonl", "o", "o.tsv.gz"]))
+@given(corpora, st.sampled_from(["o.tsv", "o.jsonl", "o", "o.tsv.gz", "o.tsv.jsonl"]))
 def test_counts_add_up_order_is_kept_and_a_second_cleaning_finds_nothing(
     tmp_path: Path, pairs: list[tuple[str, str]], form: str
 ) -> None:

@@ -221,8 +221,10 @@ def test_what_the_engine_cannot_do_is_refused_by_name(run: Path, exported: Path)
         for line in ("one", ""):
             with pytest.raises(UsageError, match=f"{name}: .*; {INSTEAD}"):
                 list(engine.translate([line], options))
-    with pytest.raises(UsageError, match="--device mps"):
-        load(exported, "mps")
+    for device in ("mps", "gpu", "cuda:0", "cuda"):
+        if device != "cuda" or not ctranslate2.get_cuda_device_count():
+            with pytest.raises(UsageError, match=f"--device {device}"):
+                load(exported, device)
     with pytest.raises(UsageError, match="choose from torch, ctranslate2"):
         load(exported, "cpu", "marian")
     with pytest.raises(ModelError, match="mtcli export"):

@@ -58,12 +58,14 @@ class Engine(LineTranslator):
             raise ModelError(f"{folder}: no exported model here; `mtcli export {folder} --to ctranslate2` makes one")
         if about.get("to") != "ctranslate2":
             raise ModelError(f"{folder}: exported to {about.get('to')}, which other programs run; {INSTEAD}")
-        if device == "mps":
-            raise UsageError(f"--device mps: not with an exported model; leave it out, or {INSTEAD}")
+        if device not in ("auto", "cpu", "cuda"):
+            raise UsageError(f"--device {device}: choose from auto, cpu, cuda for an exported model, or {INSTEAD}")
         try:
             import ctranslate2
         except ImportError:
             raise UsageError("ctranslate2 is not installed; `pip install ctranslate2` installs it") from None
+        if device == "cuda" and not ctranslate2.get_cuda_device_count():
+            raise UsageError("--device cuda: CTranslate2 finds no such device; use --device auto")
         try:
             model, self.max_positions = about["model"], int(about["max_positions"])
             self.defaults = Options.of(DecodeConfig.model_validate(model["decode"]))

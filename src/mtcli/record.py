@@ -4,15 +4,13 @@ The model is not written twice to be looked at. `recording` listens to every mod
 translates, and takes the place of the function it attends with, since the fused kernel never stores its weights.
 """
 
-import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
-from mtcli.attention import attention_weights
+from mtcli.attention import attention_scores
 from mtcli.model import MultiHeadAttention
 
 
@@ -42,8 +40,8 @@ def attending(modules: Iterable[MultiHeadAttention]) -> Iterator[dict[nn.Module,
 
     def watch(module: MultiHeadAttention) -> None:
         def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-            weights = attention_weights(q, k, mask, causal)
-            scores = (q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))).masked_fill(weights == 0, -torch.inf)
+            scores = attention_scores(q, k, mask, causal)
+            weights = scores.softmax(dim=-1)
             found[module] = Attended(q, k, v, scores, weights, weights @ v)
             return found[module].heads
 

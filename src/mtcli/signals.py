@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: asked once, a step may end and be saved; asked twice by Ctrl-C, leave at once."""
+"""Signals: asked once by SIGTERM or Ctrl-C, a step may end and be saved; asked twice by Ctrl-C, leave at once."""
 
 import os
 import signal
@@ -27,3 +27,12 @@ def noted_signals() -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def quiet_pipe() -> None:
+    """Let a reader that has seen enough (`| head`) end this process as it ends any Unix tool: 141, silently.
+
+    To be called before results are printed; and where there is work to lose, not before that is done.
+    """
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)

@@ -3,7 +3,6 @@
 import json
 import os
 import select
-import signal
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -17,12 +16,6 @@ from mtcli.translation import LineTranslator, Options, Translation, pharaoh
 
 PAUSE = 0.1
 """Seconds without input after which the lines that came are translated; any that a program writes on end is quicker."""
-
-
-def quiet_pipe() -> None:
-    """Let a reader that has seen enough (`| head`) end this process as it ends any Unix tool: 141, silently."""
-    if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
 
 def lines_of(path: str, *, replace: bool = False, counts: Counts | None = None) -> Iterator[str]:

@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -26,6 +27,8 @@ def main() -> None:
     """Run the command line; the only place that turns an error into a line and an exit code."""
     from mtcli.progress import show_log
 
+    if sys.stderr is None:  # closed: what is said there goes nowhere, least of all among the results
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - until the process ends
     for stream in (sys.stdout, sys.stderr):  # UTF-8 whatever the locale; None where the stream is closed
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")

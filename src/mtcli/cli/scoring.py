@@ -16,6 +16,7 @@ from mtcli.cli.options import (
     LengthPenaltyOption,
     ModelOption,
     ReplaceOption,
+    must_exist,
 )
 from mtcli.errors import DataError, UsageError
 
@@ -59,6 +60,7 @@ def evaluate(
         raise UsageError("give the references with --ref-file")
     if ref_file and not (src_file or hyp_file):
         raise UsageError("give --src-file to translate, or --hyp-file to score")
+    must_exist(src_file, hyp_file, against, *(ref_file or ()))  # before minutes of translating
     other = Path(against) if against and Path(against).is_dir() else None
     if ref_file and not src_file and (other or by_length):
         raise UsageError(
@@ -67,7 +69,8 @@ def evaluate(
     if by_length and json_:
         raise UsageError("--by-length: not with --json")
 
-    from mtcli.streams import lines_of, quiet_pipe
+    from mtcli.signals import quiet_pipe
+    from mtcli.streams import lines_of
 
     quiet_pipe()
     translate, translate_too = (
@@ -140,7 +143,8 @@ def score(
     from mtcli.corpus import Counts, two_files
     from mtcli.distributed import pick_device
     from mtcli.likelihood import likelihoods
-    from mtcli.streams import quiet_pipe, say
+    from mtcli.signals import quiet_pipe
+    from mtcli.streams import say
     from mtcli.translate import Translator
 
     quiet_pipe()

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from mtcli.cli.options import LATEST, DeviceOption, ReplaceOption
-from mtcli.errors import UsageError
+from mtcli.errors import DataError, LockedError, ModelError, UsageError
 
 
 def train(
@@ -64,14 +64,20 @@ def train(
     if dry_run:
         from mtcli.dry_run import dry_run as tell
         from mtcli.plan import table
+        from mtcli.signals import quiet_pipe
 
+        quiet_pipe()
         for row in tell(settings, run, pick_device(device), init=init, overwrite=overwrite):
             print(table([row]), flush=True)
         return
+    refused = False
     try:
         run_training(settings, run, pick_device(device), init=init, overwrite=overwrite)
+    except (UsageError, DataError, ModelError, LockedError):
+        refused = True
+        raise
     finally:
-        if (run / "model.safetensors").exists() and torchrun.rank() == 0:
+        if not refused and (run / "model.safetensors").exists() and torchrun.rank() == 0:
             _remember(run)
 
 
@@ -104,7 +110,9 @@ def _remember(run: Path) -> None:
 
 
 def average(
-    run: Annotated[Path, typer.Argument(metavar="[RUN]", help="A run folder; the last one trained.")] = LATEST,
+    run: Annotated[
+        Path, typer.Argument(metavar="[RUN]", envvar="MTCLI_MODEL", help="A run folder; the last one trained.")
+    ] = LATEST,
     n: Annotated[int, typer.Option("-n", min=1, help="How many checkpoints.")] = 5,
     best: Annotated[
         bool, typer.Option("--best/--last", help="Those with the highest validation BLEU; the newest.")

@@ -16,6 +16,7 @@ from mtcli.cli.options import (
     LengthPenaltyOption,
     ModelOption,
     ReplaceOption,
+    must_exist,
 )
 from mtcli.errors import UsageError
 
@@ -60,6 +61,7 @@ def translate(
         raise UsageError(f"--format {format_}: choose from text, json, nbest")
     if text and input_:
         raise UsageError(f"give either sentences or --input {input_}, not both")
+    must_exist(input_)  # before the output is emptied
     if input_ and Path(output).exists() and Path(input_).exists() and Path(output).samefile(input_):
         raise UsageError(f"--output {output}: is the input too, and would be emptied before it is read")
     sampling: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "seed": seed}
@@ -71,7 +73,8 @@ def translate(
 
     from mtcli import torchrun
     from mtcli.engine import load
-    from mtcli.streams import formatted, open_output, quiet_pipe, translations
+    from mtcli.signals import quiet_pipe
+    from mtcli.streams import formatted, open_output, translations
 
     if torchrun.size() > 1 and "-" in (input_ or "-", output):
         raise UsageError("several workers share files, not standard input or output; give --input FILE --output FILE")
@@ -128,7 +131,8 @@ def explain(
     from mtcli.distributed import pick_device
     from mtcli.explain import explain as explain_translation
     from mtcli.explain_page import to_dict, to_html, to_text
-    from mtcli.streams import arguments, quiet_pipe
+    from mtcli.signals import quiet_pipe
+    from mtcli.streams import arguments
     from mtcli.translate import Translator
 
     quiet_pipe()

@@ -106,7 +106,7 @@ def _write(outputs: list[TextIO], files: list[Path], pair: dict[str, str]) -> No
     if len(outputs) == 2:
         for file, text in zip(outputs, pair.values(), strict=True):
             file.write(f"{text}\n")
-    elif ".tsv" in files[0].suffixes[-2:]:
+    elif files[0].name.removesuffix(".gz").endswith(".tsv"):
         outputs[0].write("\t".join(pair.values()) + "\n")
     else:
         outputs[0].write(_json({"translation": pair}))

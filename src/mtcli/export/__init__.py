@@ -156,7 +156,7 @@ def export(model: Path, target: str, out: Path, quantization: str | None = None)
         "max_positions": (ctranslate2 if target == "ctranslate2" else huggingface).MAX_POSITIONS,
         "model": info.model_dump(mode="json"),
     }
-    aside = out.with_name(f".tmp-{out.name}")
+    aside = out.with_name(f".{out.name}.tmp")  # not as checkpoints are named aside, beside which it may lie
     compared = None
     shutil.rmtree(aside, ignore_errors=True)
     try:
