@@ -164,6 +164,7 @@ class Metrics:
                 length = file.read(size).rfind(b"\n") + 1
             if size > length:
                 file.truncate(length)
+            checkpoint.sync_folder(self.path.parent)  # a process that was killed may just have made the file
         if self.tensorboard:
             from mtcli.tensorboard import EventFile
 
