@@ -61,7 +61,6 @@ def translate(
         raise UsageError(f"--format {format_}: choose from text, json, nbest")
     if text and input_:
         raise UsageError(f"give either sentences or --input {input_}, not both")
-    must_exist(input_)  # before the output is emptied
     if input_ and Path(output).exists() and Path(input_).exists() and Path(output).samefile(input_):
         raise UsageError(f"--output {output}: is the input too, and would be emptied before it is read")
     sampling: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "seed": seed}
@@ -78,6 +77,7 @@ def translate(
 
     if torchrun.size() > 1 and "-" in (input_ or "-", output):
         raise UsageError("several workers share files, not standard input or output; give --input FILE --output FILE")
+    must_exist(input_)  # before the output is emptied
     quiet_pipe()
     translator, options, _ = load(model, device, engine)
     for name in filter(os.path.isfile, text or ()):
