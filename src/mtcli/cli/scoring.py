@@ -60,7 +60,6 @@ def evaluate(
         raise UsageError("give the references with --ref-file")
     if ref_file and not (src_file or hyp_file):
         raise UsageError("give --src-file to translate, or --hyp-file to score")
-    must_exist(src_file, hyp_file, against, *(ref_file or ()))  # before minutes of translating
     other = Path(against) if against and Path(against).is_dir() else None
     if ref_file and not src_file and (other or by_length):
         raise UsageError(
@@ -68,6 +67,7 @@ def evaluate(
         )
     if by_length and json_:
         raise UsageError("--by-length: not with --json")
+    must_exist(src_file, hyp_file, against, *(ref_file or ()))  # before minutes of translating
 
     from mtcli.signals import quiet_pipe
     from mtcli.streams import lines_of
