@@ -25,7 +25,7 @@ LINES = 450
 
 
 def dotted(path: Path) -> str:
-    """`demo.grammar` of `…/mtcli/demo/grammar.py`, and `demo` of `…/mtcli/demo/__init__.py`."""
+    """`doctor.rules` of `…/mtcli/doctor/rules.py`, and `doctor` of `…/mtcli/doctor/__init__.py`."""
     return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
 
 
@@ -33,7 +33,7 @@ NAMES = {dotted(path) for path in MODULES}
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
-    """The modules of ours that the code imports, at its top or inside functions: `demo.grammar`, `batching`."""
+    """The modules of ours that the code imports, at its top or inside functions: `doctor.rules`, `batching`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             assert not node.level, "write imports from the package's root"
@@ -58,10 +58,10 @@ def test_the_parser_sees_the_imports() -> None:
     assert {"config", "train", "distributed"} <= GRAPH["cli.training"]
     assert {"corpus", "demo", "tokenizer"} <= GRAPH["prepare"]
     assert set().union(*GRAPH.values()) <= NAMES
-    assert list(imports(ast.parse("def f():\n    from mtcli import config, loss\n    import mtcli.demo.grammar"))) == [
+    assert list(imports(ast.parse("def f():\n    from mtcli import config, loss\n    import mtcli.doctor.rules"))) == [
         "config",
         "loss",
-        "demo.grammar",
+        "doctor.rules",
     ]
 
 

@@ -79,7 +79,7 @@ def test_what_the_demo_s_file_shows_are_its_values(tmp_path: Path) -> None:
 @pytest.mark.parametrize("task", ["demo", "tatoeba"])
 def test_it_plans_a_run(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = toy_pairs()
-    monkeypatch.setattr(demo, "generate", lambda: demo.DemoCorpus(pairs[:200], pairs[200:250], pairs[250:]))
+    monkeypatch.setattr(demo, "load", lambda: demo.DemoCorpus(pairs[:200], pairs[200:250], pairs[250:]))
     monkeypatch.setattr(dry_run, "WARM_UP", 0)
     monkeypatch.setattr(dry_run, "STEPS", 1)
     monkeypatch.chdir(tmp_path)

@@ -102,9 +102,9 @@ def test_counts_add_up_whatever_is_skipped(tmp_path: Path) -> None:
 def test_the_demo_s_counts_add_up_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mtcli import demo
 
-    whole = demo.generate()
+    whole = demo.load()
     fewer = type(whole)(**{name: getattr(whole, name)[:120] for name in ("train", "valid", "test")})
-    monkeypatch.setattr(demo, "generate", lambda: fewer)
+    monkeypatch.setattr(demo, "load", lambda: fewer)
     ready = prepare(build(None, {}, ["tokenizer.vocab_size=350"]), tmp_path / "run")
     assert (texts(ready), ready.valid, ready.test) == (fewer.train, fewer.valid, fewer.test)
     assert adds_up(ready.counts)

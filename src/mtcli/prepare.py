@@ -157,7 +157,7 @@ def _make(config: Config, run: Path, info_path: Path, init: Tokenizer | None, we
     sources = [corpus.parse_source(spec) for spec in data.train]
     # The files as they are now, so that changing one while it is read is noticed.
     inputs = _inputs(config)
-    built_in = demo.generate() if not data.train else None
+    built_in = demo.load() if not data.train else None
     held: dict[str, list[Pair]] = {"valid": [], "test": []}
     counts, apart = Counts(), Counts()
     for name, spec in (("valid", data.valid), ("test", data.test)):

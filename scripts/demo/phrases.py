@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from mtcli.demo.dealer import Dealer
-from mtcli.demo.grammar import (
+from demo.dealer import Dealer
+from demo.grammar import (
     CASINGS,
     GREETING_STYLES,
     Pair,
@@ -15,10 +15,10 @@ from mtcli.demo.grammar import (
     noun_phrase,
     sentence,
 )
-from mtcli.demo.inflection import (
+from demo.inflection import (
     agree,
 )
-from mtcli.demo.lexicon import (
+from demo.lexicon import (
     ADJECTIVES,
     FIXED_SENTENCES,
     GREETINGS,
@@ -27,7 +27,7 @@ from mtcli.demo.lexicon import (
     SET_PHRASES,
     nouns,
 )
-from mtcli.demo.parts import (
+from demo.parts import (
     a_thing,
     an_adjective,
 )

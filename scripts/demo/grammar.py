@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from mtcli.demo.inflection import (
+from demo.inflection import (
     agree,
     article_a,
     conjugate,
@@ -18,7 +18,7 @@ from mtcli.demo.inflection import (
     english_third,
     spanish_number,
 )
-from mtcli.demo.lexicon import ADJECTIVES, NOUNS, VERBS, Adjective, Noun, Verb
+from demo.lexicon import ADJECTIVES, NOUNS, VERBS, Adjective, Noun, Verb
 
 Pair = tuple[str, str]
 PEOPLE = ("kin", "profession", "person")

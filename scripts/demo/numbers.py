@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mtcli.demo.dealer import Dealer
-from mtcli.demo.grammar import (
+from demo.dealer import Dealer
+from demo.grammar import (
     CASINGS,
     Pair,
     be,
@@ -15,18 +15,18 @@ from mtcli.demo.grammar import (
     sentence,
     words,
 )
-from mtcli.demo.inflection import (
+from demo.inflection import (
     conjugate,
     english_number,
     spanish_number,
 )
-from mtcli.demo.lexicon import (
+from demo.lexicon import (
     DAYS,
     MONTHS,
     NAMES,
     nouns,
 )
-from mtcli.demo.parts import (
+from demo.parts import (
     PERSON_NOUNS,
     PERSONS,
     a_subject,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mtcli.demo.dealer import Dealer
-from mtcli.demo.grammar import (
+from demo.dealer import Dealer
+from demo.grammar import (
     PEOPLE,
     Pair,
     and_,
@@ -15,20 +15,20 @@ from mtcli.demo.grammar import (
     sentence,
     words,
 )
-from mtcli.demo.inflection import (
+from demo.inflection import (
     command,
     conjugate,
     english_ing,
     gerund,
 )
-from mtcli.demo.lexicon import (
+from demo.lexicon import (
     DITRANSITIVE,
     MOTION,
     TRANSITIVE,
     Verb,
     nouns,
 )
-from mtcli.demo.parts import (
+from demo.parts import (
     DOABLE,
     PERSONS,
     STATIVE,

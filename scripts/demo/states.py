@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mtcli.demo.dealer import Dealer
-from mtcli.demo.grammar import (
+from demo.dealer import Dealer
+from demo.grammar import (
     PEOPLE,
     PRONOUNS,
     NounPhrase,
@@ -19,11 +19,11 @@ from mtcli.demo.grammar import (
     sentence,
     words,
 )
-from mtcli.demo.inflection import (
+from demo.inflection import (
     agree,
     conjugate,
 )
-from mtcli.demo.lexicon import (
+from demo.lexicon import (
     ADJECTIVES,
     NAMES,
     NOUNS,
@@ -31,7 +31,7 @@ from mtcli.demo.lexicon import (
     Noun,
     nouns,
 )
-from mtcli.demo.parts import (
+from demo.parts import (
     DESCRIBING,
     PERSONS,
     POSSESSIVES,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mtcli.demo.dealer import Dealer
-from mtcli.demo.grammar import (
+from demo.dealer import Dealer
+from demo.grammar import (
     PRONOUNS,
     Pair,
     clause,
@@ -14,23 +14,23 @@ from mtcli.demo.grammar import (
     sentence,
     words,
 )
-from mtcli.demo.inflection import (
+from demo.inflection import (
     agree,
     conjugate,
 )
-from mtcli.demo.lexicon import (
+from demo.lexicon import (
     ADJECTIVES,
     TRANSITIVE,
     nouns,
 )
-from mtcli.demo.parts import (
+from demo.parts import (
     COUNTED,
     PERSONS,
     a_subject,
     a_thing,
     someone,
 )
-from mtcli.demo.states import OWNED
+from demo.states import OWNED
 
 _WHAT = tuple(
     (find_verb(en), tense, person) for en in (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mtcli.demo.dealer import Dealer
-from mtcli.demo.grammar import (
+from demo.dealer import Dealer
+from demo.grammar import (
     PEOPLE,
     PRONOUNS,
     NounPhrase,
@@ -17,7 +17,7 @@ from mtcli.demo.grammar import (
     sentence,
     words,
 )
-from mtcli.demo.lexicon import (
+from demo.lexicon import (
     ADJECTIVES,
     ADVERBIALS,
     MOTION,

@@ -10,24 +10,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 
-from mtcli.demo.dealer import Dealer
-from mtcli.demo.grammar import Pair
-from mtcli.demo.phrases import greetings_of_the_world
-from mtcli.demo.templates import BY_HEART, TEMPLATES
+from demo.dealer import Dealer
+from demo.grammar import Pair
+from demo.phrases import greetings_of_the_world
+from demo.templates import BY_HEART, TEMPLATES
+from mtcli.demo import DemoCorpus
 
 HELD_OUT = 500  # pairs in each of valid and test
 _SEEN_ENOUGH = 8  # a pair is held out only if each of its words stays this often in train
-
-
-@dataclass(frozen=True)
-class DemoCorpus:
-    """Pairs of (English, Spanish). No source of valid or test is in another split in any case or punctuation."""
-
-    train: list[Pair]
-    valid: list[Pair]
-    test: list[Pair]
 
 
 def source_key(text: str) -> str:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mtcli.demo.actions import action, give, like, modal, motion, order, progressive, pronoun_object, two_things
-from mtcli.demo.dealer import Dealer
-from mtcli.demo.grammar import Pair
-from mtcli.demo.numbers import age, called, number, time_and_day
-from mtcli.demo.phrases import caption, exclamation, fixed_sentence, hello_somebody, set_phrase
-from mtcli.demo.questions import question_word, small_question, who
-from mtcli.demo.states import comparison, description, location, owner, profession, sensation, there_is
+from demo.actions import action, give, like, modal, motion, order, progressive, pronoun_object, two_things
+from demo.dealer import Dealer
+from demo.grammar import Pair
+from demo.numbers import age, called, number, time_and_day
+from demo.phrases import caption, exclamation, fixed_sentence, hello_somebody, set_phrase
+from demo.questions import question_word, small_question, who
+from demo.states import comparison, description, location, owner, profession, sensation, there_is
 
 Template = Callable[[Dealer], Pair]
 TEMPLATES: tuple[tuple[Template, int], ...] = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from mtcli.demo.inflection import english_plural, spanish_plural
+from demo.inflection import english_plural, spanish_plural
 
 Gender = Literal["m", "f"]
 Copula = Literal["ser", "estar"]
