@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "src" / "mtcli"
 FLOORS = [
     "errors attention loss torchrun",
-    "config tokenizer distributed optim progress signals",
+    "config lines tokenizer distributed optim progress signals",
     "demo rows corpus doctor batching model translation",
     "checkpoint model_file decode objective record align average run_folder state tensorboard",
     "prepare translate engine evaluate validation likelihood budget",

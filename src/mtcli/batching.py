@@ -19,8 +19,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from mtcli.corpus import Counts, Pair
+from mtcli.corpus import Pair
 from mtcli.errors import DataError
+from mtcli.lines import Counts
 from mtcli.progress import progress_bar
 from mtcli.tokenizer import BOS, EOS, PAD, Tokenizer
 

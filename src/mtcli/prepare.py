@@ -21,8 +21,9 @@ from mtcli import tokenizer as tokenizers
 from mtcli.batching import EncodedPairs, encode_pairs
 from mtcli.checkpoint import replace_file, steps, storage_errors
 from mtcli.config import Config
-from mtcli.corpus import Counts, HeldOut, Pair
+from mtcli.corpus import HeldOut, Pair
 from mtcli.errors import DataError, ModelError, StorageError, UsageError
+from mtcli.lines import Counts, read_lines
 from mtcli.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -141,7 +142,7 @@ def read_split(run: Path, name: str, *, missing_ok: bool = False) -> list[Pair]:
     if not path.exists():
         raise DataError(f"{path}: no such split; give --src-file and --ref-file, or the --model of a run with data")
     pairs = []
-    for number, line in enumerate(corpus.read_lines(path), 1):
+    for number, line in enumerate(read_lines(path), 1):
         try:
             src, tgt = json.loads(line)["translation"].values()
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mtcli.errors import DataError
+from mtcli.lines import LINE_BYTES, LINE_LIMIT
 
 BATCH = 8192
 """Rows that are turned into Python objects at a time."""
@@ -38,6 +39,8 @@ def sides_of(row: object, src: str, tgt: str) -> tuple[str, str]:
         text = row[key]
         if not isinstance(text, str):
             raise ValueError(f"{key!r} is {type(text).__name__}, not a string; correct or remove the row")
+        if len(text) > LINE_BYTES:
+            raise ValueError(f"{key!r} is {LINE_LIMIT}; remove or split the row")
         if "\0" in text:
             raise ValueError(f"{key!r} holds a NUL character, which no text holds; remove it")
         try:

@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 
 from mtcli.checkpoint import storage_errors
-from mtcli.corpus import Counts
 from mtcli.distributed import join
+from mtcli.lines import Counts
 from mtcli.streams import lines_of, say
 from mtcli.translation import WINDOW, LineTranslator, Options, Translation
 

@@ -10,8 +10,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mtcli.corpus import Counts, read_lines
 from mtcli.errors import DataError, UsageError
+from mtcli.lines import LINE_BYTES, Counts, read_lines
 from mtcli.translation import LineTranslator, Options, Translation, pharaoh
 
 PAUSE = 0.1
@@ -42,6 +42,7 @@ class _Arriving:
         self.descriptor, self.ended = descriptor, False
         self.lines: deque[bytes] = deque()
         self.part: list[bytes] = []  # of a line that has no end yet
+        self.size = 0  # of that part
 
     def __iter__(self) -> Iterator[bytes]:
         while self.lines or not self.ended:
@@ -58,12 +59,14 @@ class _Arriving:
 
     def _read(self) -> None:
         data = os.read(self.descriptor, 1 << 16)
-        self.ended = not data
+        self.size += len(data)
+        self.ended = not data or self.size > LINE_BYTES + (1 << 16)  # too long a line, which `read_lines` refuses
         self.part.append(data)
         if self.ended or b"\n" in data:
             *whole, rest = b"".join(self.part).split(b"\n")
             self.lines += [line + b"\n" for line in whole] + ([rest] if self.ended and rest else [])
             self.part = [rest]
+            self.size = len(rest)
 
 
 def arguments(texts: Iterable[str]) -> list[str]:

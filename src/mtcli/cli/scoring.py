@@ -140,9 +140,10 @@ def score(
 
     A pair with a blank side gives a blank line.
     """
-    from mtcli.corpus import Counts, two_files
+    from mtcli.corpus import two_files
     from mtcli.distributed import pick_device
     from mtcli.likelihood import likelihoods
+    from mtcli.lines import Counts
     from mtcli.signals import quiet_pipe
     from mtcli.streams import say
     from mtcli.translate import Translator

@@ -35,7 +35,7 @@ def tokenizer_train(
 ) -> None:
     """Learn one vocabulary from all the files."""
     from mtcli import tokenizer
-    from mtcli.corpus import read_lines
+    from mtcli.lines import read_lines
 
     def lines() -> Iterator[str]:
         for path in files:

@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mtcli import config, corpus, rows
-from mtcli.corpus import Counts, Pair
+from mtcli.corpus import Pair
 from mtcli.doctor.rules import BIT, INVALID, MAX_LENGTH, MAX_RATIO, REMOVES, rules, script, tidy
+from mtcli.lines import Counts, read_lines
 from mtcli.progress import progress_bar
 from mtcli.tokenizer import RESERVED, SPECIALS, Tokenizer
 
@@ -52,7 +53,7 @@ class Corpus:
         if form in ("prefix", "two"):
             records = corpus.two_files(files[0], files[1], False, counts, lenient=True)
         elif form in ("tsv", "json"):
-            lines = corpus.read_lines(files[0], lenient=True, counts=counts)
+            lines = read_lines(files[0], lenient=True, counts=counts)
             records = map(_columns if form == "tsv" else self._row, lines)
         elif form == "parquet":
             records = map(self._row, rows.parquet_rows(files[0], self.src, self.tgt))
