@@ -1,0 +1,136 @@
+"""One optimizer step of `Trainer`: the gradient, its normalisation, its clipping, and the line that records it."""
+
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import TOY_SETTINGS, toy_pairs, write_tsv
+from torch import Tensor
+
+from mtcli.batching import Position
+from mtcli.config import TrainConfig, build
+from mtcli.distributed import Group
+from mtcli.prepare import prepare
+from mtcli.run_folder import Metrics
+from mtcli.train import Trainer
+
+CPU = torch.device("cpu")
+Start = Callable[..., Trainer]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Start:
+    """A trainer in float64 on 60 pairs, without dropout."""
+    pairs = write_tsv(tmp_path / "pairs.tsv", toy_pairs(60))
+
+    def begin(*sets: str) -> Trainer:
+        values = {"data.train": [str(pairs)], "data.src": "en", "data.tgt": "xx", "train.max_steps": 100}
+        config = build(None, values, [*TOY_SETTINGS, "model.dropout=0", *sets])
+        run = tmp_path / "run"
+        trainer = Trainer(config, run, CPU, prepare(config, run), 0.0, Group())
+        trainer.model.double()
+        return trainer
+
+    return begin
+
+
+def gradients(trainer: Trainer) -> dict[str, Tensor]:
+    """What the next step hands to the optimizer."""
+    found: dict[str, Tensor] = {}
+
+    def keep(*_: object) -> None:
+        found.update({name: p.grad.clone() for name, p in trainer.model.named_parameters() if p.grad is not None})
+
+    hook = trainer.optimizer.register_step_pre_hook(keep)
+    trainer._step(trainer.plan.batches_from(Position(trainer.state.epoch, trainer.state.block, trainer.state.batch)))
+    hook.remove()
+    return found
+
+
+def norm(tensors: dict[str, Tensor]) -> float:
+    return float(torch.linalg.vector_norm(torch.cat([t.flatten() for t in tensors.values()])))
+
+
+def test_accumulated_gradients_are_those_of_one_large_batch(start: Start) -> None:
+    """An epoch in one batch, and in as many of unequal sizes as there are: the same pairs, so the same gradient."""
+    whole = start("train.batch_tokens=100000", "train.clip_norm=0")
+    (planned,) = whole.plan.block(0, 0).batches
+    small = start("train.batch_tokens=90", "train.clip_norm=0")
+    block = small.plan.block(0, 0)
+    tokens = [block.tokens(batch) for batch in block.batches]
+    assert len(tokens) > 5
+    assert max(tokens) > 1.3 * min(tokens)
+    parts = start("train.batch_tokens=90", "train.clip_norm=0", f"train.accumulate={len(tokens)}")
+    expected, found = gradients(whole), gradients(parts)
+    assert parts.state.epoch == whole.state.epoch == 1
+    assert parts.state.tokens == whole.state.tokens == sum(tokens) == block.tokens(planned)
+    assert parts.state.loss == pytest.approx(whole.state.loss, rel=1e-12)
+    assert parts.state.nll == pytest.approx(whole.state.nll, rel=1e-12)
+    assert expected.keys() == found.keys() == dict(parts.model.named_parameters()).keys()
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-9, atol=1e-12)
+
+
+def test_nothing_of_one_step_s_gradient_is_left_in_the_next(start: Start) -> None:
+    trainer = start("train.clip_norm=0", "train.lr=1e-300")  # so that the weights stay
+    trainer.plan.block = lambda epoch, number: block  # type: ignore[method-assign]
+    whole = start("train.batch_tokens=100000")
+    block = whole.plan.block(0, 0)
+    first, second = gradients(trainer), gradients(trainer)
+    for name, gradient in first.items():
+        torch.testing.assert_close(second[name], gradient, rtol=1e-9, atol=1e-12)
+
+
+def test_a_gradient_is_clipped_to_norm_1_unless_told_otherwise(start: Start) -> None:
+    def found(*sets: str) -> dict[str, Tensor]:
+        trainer = start(*sets)
+        with torch.no_grad():
+            trainer.model.output.weight *= 30
+        return gradients(trainer)
+
+    free = found("train.clip_norm=0")
+    assert norm(free) > 2
+    assert TrainConfig().clip_norm == 1.0
+    for sets, limit in ((), 1.0), (("train.clip_norm=0.5",), 0.5):
+        clipped = found(*sets)
+        assert norm(clipped) == pytest.approx(limit, rel=1e-4)
+        for name, gradient in free.items():  # of the whole, so the direction stays
+            torch.testing.assert_close(clipped[name], gradient * (limit / norm(free)), rtol=1e-4, atol=1e-9)
+
+
+def test_the_line_of_a_step_says_what_the_step_did(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mtcli.train.LOG_EVERY", 2)
+    trainer = start("train.lr=0.01", "train.warmup_steps=4", "train.accumulate=2")
+    gradients(trainer)
+    before = norm(gradients(trainer))
+    gradients(trainer)
+    third_and_fourth = trainer.state.tokens
+    gradients(trainer)
+    first, second = (event for event in trainer.metrics.read()[0] if event["event"] == "train")
+    assert [first["step"], second["step"]] == [2, 4]
+    assert [first["lr"], second["lr"]] == pytest.approx([0.005, 0.01])
+    assert min(first["grad_norm"], 1) == pytest.approx(before, rel=1e-4)
+    assert second["tokens"] > third_and_fourth > 0
+    assert trainer.state.tokens == 0
+    for event in (first, second):  # nats a token, of a model that has hardly begun
+        assert event["loss"] == pytest.approx(math.log(trainer.info.tgt_vocab), rel=0.3)
+        assert event["nll"] == pytest.approx(event["loss"], rel=0.05)
+
+
+def test_a_line_of_metrics_is_on_disk_before_it_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[tuple[str, int]] = []
+
+    def fsync(descriptor: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        synced.append((path.name, path.stat().st_size if path.is_file() else -1))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    metrics = Metrics(tmp_path)
+    length = metrics.append("train", 1, {"loss": 2.0})
+    assert synced == [("metrics.jsonl", length), (tmp_path.name, -1)]
+    length += metrics.append("train", 2, {"loss": 1.0})
+    assert synced[2:] == [("metrics.jsonl", length)]
+    assert metrics.path.stat().st_size == length
