@@ -192,6 +192,17 @@ def test_little_of_a_batch_is_padding() -> None:
     assert len(batches) < 1.05 * int((np.maximum(src, tgt) + 1).sum()) / 4096
 
 
+def test_no_epoch_is_empty_however_small_the_weights() -> None:
+    lengths = np.arange(1, 41, dtype=np.int32)
+    drawn = Counter[int]()
+    for epoch in range(400):
+        batches = plan_epoch(lengths, lengths, batch_tokens=500, key=(3, epoch), weights=[(30, 0.03), (10, 0.01)])
+        rows = np.concatenate(batches)
+        assert len(rows)
+        drawn.update(rows.tolist())
+    assert len(drawn) == 40
+
+
 def test_weights_are_how_often_a_row_comes_on_average() -> None:
     src, tgt = synthetic(1000)
     weights = [(400, 1.0), (300, 2.5), (300, 0.25)]

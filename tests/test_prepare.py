@@ -141,6 +141,16 @@ def test_weights_that_leave_no_pair_are_refused(tmp_path: Path) -> None:
         prepare(config(f"{path}@0.09"), tmp_path / "run")
 
 
+def test_weights_that_would_leave_the_first_epoch_empty(
+    tmp_path: Path, tsv: Path, train_toy: Callable[..., Path]
+) -> None:
+    for seed in range(1, 6):  # each pair comes once in 160 epochs, so half of the epochs draw none
+        out = tmp_path / f"run{seed}"
+        sets = ["train.max_steps=1", f"train.seed={seed}", "train.valid_every=1"]
+        train_toy(out, *sets, spec=f"{tsv}@0.00625")
+        assert (out / "model.safetensors").exists()
+
+
 # ---- the same pairs in any form ----
 
 

@@ -185,7 +185,7 @@ def plan_epoch(
         batch_tokens: Rows × the wider padded side, `</s>` included; a wider single row has a batch of its own.
         key: (seed, epoch) of the random order, or (seed, epoch, block); None: no randomness, widest last.
         weights: (rows, weight) of each corpus in turn; a row of weight 2.5 comes twice, and a third time in half
-            of the epochs. None: every row once.
+            of the epochs. Where the weights would leave the epoch empty, one row is drawn. None: every row once.
     """
     # Small types: at ten million pairs each array of 64 bits is another 80 MB, and 16 bits are sorted by radix.
     width = np.maximum(src_lengths, tgt_lengths) + 1
@@ -197,7 +197,11 @@ def plan_epoch(
         if any(weight != 1 for _, weight in weights):
             per_row = np.concatenate([np.full(n, weight) for n, weight in weights])
             whole = np.floor(per_row)
-            rows = np.repeat(rows, (whole + (random.random(len(rows)) < per_row - whole)).astype(np.int64))
+            drawn = random.random(len(rows))
+            copies = (whole + (drawn < per_row - whole)).astype(np.int64)
+            if len(rows) and not copies.any():  # a small corpus of small weight: never an epoch without a batch
+                copies[np.argmax(per_row - drawn)] = 1
+            rows = np.repeat(rows, copies)
         random.shuffle(rows)
     for sort_key in (coarse, width):  # stable: by width, then coarsely by the other side, then in random order
         rows = rows[np.argsort(sort_key[rows], kind="stable")]
