@@ -251,8 +251,8 @@ CHANGES = {
     "data.note=b": None,
     "train.lr=0.5": "train.lr: 0.003 → 0.5",
     "model.num_heads=2": "model.num_heads: 4 → 2",
-    "data.valid=v": "data.valid: None → 'v'",
-    "tokenizer.joint=false": "tokenizer.joint: True → False",
+    "data.valid=v": "data.valid: not set → v",
+    "tokenizer.joint=false": "tokenizer.joint: true → false",
     "train.max_steps=7": None,
     "train.time=7m": None,
 }
@@ -266,7 +266,33 @@ def test_differences_are_exactly_the_changed_keys_the_budget_apart(changed: set[
     assert sorted(differences(old, new)) == sorted(line for c in changed if (line := CHANGES[c]))
 
 
+def test_differences_are_readable() -> None:
+    old = build(None, {"data.train": ["a.tsv"]})
+    new = build(None, {"data.train": ["b.tsv", "c d.tsv@2"], "data.note": "x"}, ["train.betas=[0.8, 0.9]"])
+    assert differences(old, new) == [
+        "data.train: a.tsv → b.tsv, c d.tsv@2",
+        "train.betas: 0.9, 0.98 → 0.8, 0.9",
+    ]
+    assert differences(build(), old)[0] == "data.train: not set → a.tsv"
+    odd = build(None, {"data.train": ["a.tsv"], "data.valid": " \x1b[2J\n"})
+    assert differences(old, odd) == ['data.valid: not set → " \\u001b[2J\\n"']
+
+
+@pytest.mark.parametrize("code", ["en", "zh_CN", "zh-Hans-CN", "eng_Latn", "English", "src", "lang1", "a"])
+def test_codes_of_languages(code: str) -> None:
+    assert build(None, {"data.src": code}).data.src == code
+
+
+@pytest.mark.parametrize(
+    "code", ["", ".", "../../x", "a/b", "a b", "en\n", "-en", "en-", "en--us", "a" * 99, "e\0", "é"]
+)
+def test_a_code_that_would_lead_out_of_a_folder_is_refused(code: str) -> None:
+    for side in ("src", "tgt"):
+        with pytest.raises(UsageError, match=f"data.{side} = .*a language is named by letters and digits"):
+            build(None, {f"data.{side}": code})
+
+
 def test_another_preset_is_a_difference() -> None:
     lines = differences(build(), build(None, {"preset": "small"}))
-    assert lines[0] == "preset: 'tiny' → 'small'"
+    assert lines[0] == "preset: tiny → small"
     assert "model.d_model: 128 → 256" in lines

@@ -15,9 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from mtcli.errors import UsageError
+from mtcli.languages import checked
 
 Preset = Literal["tiny", "small", "base", "big"]
 
@@ -38,6 +39,7 @@ def parse_duration(value: object) -> object:
 
 
 Seconds = Annotated[float, BeforeValidator(parse_duration), Field(gt=0)]
+Language = Annotated[str, AfterValidator(checked)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -62,8 +64,8 @@ class DataConfig(_Section):
     """Validation pairs; none: held out of the training pairs by source sentence."""
     test: str | None = None
     """Test pairs, likewise."""
-    src: str = "en"
-    tgt: str = "es"
+    src: Language = "en"
+    tgt: Language = "es"
     swap: bool = False
     """Turn the two sides round."""
     replace: bool = False
@@ -340,7 +342,18 @@ def differences(old: Config, new: Config) -> list[str]:
     """
     exempt = {"train.max_steps", "train.time", "train.tensorboard", "data.note"} | left_open(new) & {*old.chosen}
     pairs = ((name, value_of(old, name), value_of(new, name)) for name in NAMES if name not in exempt)
-    return [f"{name}: {x!r} → {y!r}" for name, x, y in pairs if x != y]
+    return [f"{name}: {_readable(x)} → {_readable(y)}" for name, x, y in pairs if x != y]
+
+
+def _readable(value: Any) -> str:
+    """A value in a message: text without quotation marks where it is plain, "not set" for none."""
+    if value is None or value == ():
+        return "not set"
+    if isinstance(value, tuple):
+        return ", ".join(map(_readable, value))
+    if isinstance(value, str) and value.isprintable() and value == value.strip() != "":
+        return value
+    return json.dumps(value)
 
 
 def _owner(config: Config, name: str) -> BaseModel:
