@@ -1,11 +1,15 @@
 import logging
-from collections.abc import Sequence
+import random
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from conftest import toy_pairs
+from hypothesis import given
+from hypothesis import strategies as st
 from toy import toy
 
 from mtcli import tokenizer, translate, translation
@@ -313,6 +317,50 @@ def test_threads_change_neither_translations_nor_their_order(alignments: bool) -
 )
 def test_what_a_loop_is(text: str, loop: str) -> None:
     assert loop_in(text) == loop
+
+
+def loop_by_definition(text: str) -> str:
+    """Without any bound, in quadratic time."""
+    for found in re.finditer(r"(.+?)\1{2,}", f" {text}"):
+        if len(found[0]) >= translation.LOOP_LENGTH and any(map(str.isalpha, found[1])):
+            return found[0].strip()
+    return ""
+
+
+SYLLABLES = st.sampled_from(["a", "b", "ab", "1", ".", " ", "der mann, ", "ein "])
+
+
+@given(st.lists(SYLLABLES, max_size=30).map("".join) | st.text("ab .", max_size=40))
+def test_a_loop_in_a_short_text_is_found_as_without_bounds(text: str) -> None:
+    for short in (text[: translation.LOOP_UNIT], 3 * text[: translation.LOOP_UNIT // 3]):
+        assert loop_in(short) == loop_by_definition(short)
+
+
+def test_the_search_for_a_loop_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a text is, the expression reads `LOOP_WINDOW` characters and tries units of `LOOP_UNIT`."""
+    searched: list[str] = []
+
+    class Spy:
+        def finditer(self, text: str) -> Iterator[re.Match[str]]:
+            searched.append(text)
+            return expression.finditer(text)
+
+    expression = translation.LOOP
+    monkeypatch.setattr(translation, "LOOP", Spy())
+    cube_free = "".join("ab"[n.bit_count() % 2] for n in range(100_000))  # Thue and Morse: nothing three times in a row
+    assert loop_in(cube_free) == ""
+    assert loop_in("one two. " * 30_000).startswith("one two. one two.")
+    assert [len(text) for text in searched] == 2 * [translation.LOOP_WINDOW + 1]
+    words = random.Random(5).sample(range(10**6, 10**7), 9)
+    unit = " ".join(map(str, words)).replace("1", "x")
+    assert len(unit) < translation.LOOP_UNIT
+    assert loop_in(3 * f"{unit} ") == (3 * f"{unit} ").strip()
+    assert loop_in(3 * (2 * f"{unit} " + ".")) == ""  # its unit is longer than any that is looked for
+
+
+def test_most_lines_are_not_searched_for_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(translation, "LOOP", None)
+    assert loop_in("Ein Mann in einem blauen Hemd steht auf einer Leiter und putzt ein Fenster.") == ""
 
 
 def test_a_translation_that_repeats_itself_is_warned_of_and_can_be_forbidden(

@@ -31,7 +31,16 @@ LONGEST = 2000
 LOGITS = 24
 """Pieces that take as much memory in a search as what a row takes whatever its length."""
 
-LOOP = re.compile(r"(.+?)\1{2,}")
+LOOP_UNIT = 100
+"""Characters of a repetition's unit, at most: longer ones would make the search for them slower than translating."""
+
+LOOP_WINDOW = 10_000
+"""Characters of a text that are searched for a repetition."""
+
+LOOP_GRAM = 6
+"""A stretch of `LOOP_LENGTH` characters that repeats a unit three times has some n-gram of this length twice."""
+
+LOOP = re.compile(rf"(.{{1,{LOOP_UNIT}}}?)\1{{2,}}")
 """Something three times in a row or more."""
 
 LOOP_LENGTH = 8
@@ -216,8 +225,15 @@ class LineTranslator(ABC):
 
 
 def loop_in(text: str) -> str:
-    """The first stretch of a text that says the same three times in a row or more; empty: there is none."""
-    for found in LOOP.finditer(f" {text}"):  # so that the first word repeats itself like any other
+    """The first stretch of a text that says the same three times in a row or more; empty: there is none.
+
+    Only the first `LOOP_WINDOW` characters are searched, for units of at most `LOOP_UNIT` characters.
+    """
+    text = f" {text[:LOOP_WINDOW]}"  # so that the first word repeats itself like any other
+    starts = range(len(text) - LOOP_GRAM + 1)
+    if len({text[at : at + LOOP_GRAM] for at in starts}) == len(starts):
+        return ""  # as in most lines, at a tenth of the time that the expression takes
+    for found in LOOP.finditer(text):
         if len(found[0]) >= LOOP_LENGTH and any(map(str.isalpha, found[1])):
             return found[0].strip()
     return ""
