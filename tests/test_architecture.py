@@ -10,7 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "mtcli"
 FLOORS = [
-    "errors attention languages loss torchrun",
+    "errors attention languages loss terminal torchrun",
     "config lines tokenizer distributed optim progress signals",
     "demo rows corpus doctor batching model translation",
     "checkpoint model_file decode objective record align average run_folder state tensorboard",

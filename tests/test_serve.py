@@ -24,12 +24,15 @@ import pytest
 from fastapi import FastAPI
 from libretranslatepy import LibreTranslateAPI
 from toy import PAIRS, save_toy, toy
+from typer.testing import CliRunner
 
+from mtcli.cli import app
 from mtcli.cli.serving import serve
 from mtcli.errors import DataError, UsageError
-from mtcli.serve.app import LOOPBACK, RequestLimits, create_app, load_app
+from mtcli.serve.app import RequestLimits, create_app, load_app
 from mtcli.serve.batcher import ROUND, Batcher, FullError
 from mtcli.serve.connection import listen, server
+from mtcli.serve.guard import is_loopback
 from mtcli.translation import Candidate, LineTranslator, Options, Translation
 
 OPTIONS = Options()
@@ -220,6 +223,9 @@ JSON, FORM = "application/json", "application/x-www-form-urlencoded"
         (b'{"q": "x", "format": "html"}', JSON, 400, "format html"),
         (b'{"q": "x", "source": "de"}', JSON, 400, "de → ; there is one for en → es"),
         (b'{"q": "x", "target": "fr"}', JSON, 400, "auto → fr; there is one for en → es"),
+        (b'{"q": "a\\u0000b"}', JSON, 400, "NUL"),
+        (b'{"q": ["a", "b\\u0000"]}', JSON, 400, "NUL"),
+        (b"q=a%00b", FORM, 400, "NUL"),
         (b"target=es", FORM, 400, "q: Field required"),
         (b"q=%ff", FORM, 400, "no form"),
         (b"q=&" * 2_000, FORM, 400, "no form"),
@@ -366,12 +372,52 @@ def test_a_text_of_too_many_lines_is_not_even_split(site: Site, monkeypatch: pyt
 
 
 def test_a_page_from_elsewhere_cannot_ask_under_another_name() -> None:
-    with started(create_app(toy(), OPTIONS, ("en", "es"), hosts=LOOPBACK)) as site:
-        for host in ("localhost", f"127.0.0.1:{site.port}", "[::1]:80", "LOCALHOST:1"):
+    with started(create_app(toy(), OPTIONS, ("en", "es"), host="127.0.0.1")) as site:
+        for host in ("localhost", f"127.0.0.1:{site.port}", "[::1]:80", "LOCALHOST:1", "localhost.:5000", "127.9.8.7"):
             assert site.send("/languages", host=host)[0] == 200
-        for host in ("example.org", "127.0.0.1.example.org", "example.org:5000", "localhost.:5000:1", "[::1"):
-            status, answer, _ = site.send("/translate", b"q=x", host=host)
-            assert (status, "answers as localhost, 127.0.0.1" in answer["error"]) == (421, True)
+        foreign = (
+            "example.org",
+            "127.0.0.1.example.org",
+            "example.org:5000",
+            "localhost.:5000:1",
+            "[::1",
+            "localhost..",
+        )
+        for host in (*foreign, "128.0.0.1", "[::2]", "localhost:x", "localhost:5000@example.org", "", " "):
+            for path in ("/translate", "/", "/docs", "/no/such/path"):
+                status, answer, _ = site.send(path, b"q=x", host=host)
+                assert (host, status, "answers as localhost, 127.0.0.1" in answer["error"]) == (host, 421, True)
+
+
+def test_a_server_of_a_name_answers_under_it() -> None:
+    with started(create_app(toy(), OPTIONS, ("en", "es"), host="MyBox")) as site:
+        assert [site.send("/health", host=host)[0] for host in ("mybox:80", "localhost", "other")] == [200, 200, 421]
+    with running(toy()) as site:
+        assert site.send("/health", host="example.org")[0] == 200
+
+
+def test_what_is_loopback() -> None:
+    assert all(
+        map(is_loopback, ("localhost", "Localhost.", "127.0.0.1", "127.255.0.3", "::1", "[::1]", "0:0:0:0:0:0:0:1"))
+    )
+    assert not any(map(is_loopback, ("", "0.0.0.0", "::", "10.0.0.1", "localhost.example.org", "127.1.example.org")))
+
+
+@pytest.mark.parametrize("path", ["/translate", "/api/translate", "/detect", "/no/such/path"])
+def test_a_page_of_another_site_is_refused(site: Site, path: str) -> None:
+    own = f"http://127.0.0.1:{site.port}"
+    expected = 200 if "translate" in path else site.send(path, b"q=")[0]
+    for headers in ({}, {"origin": own}, {"sec_fetch_site": "same-origin"}, {"sec_fetch_site": "none"},
+                    {"sec_fetch_site": "same-origin", "origin": "https://proxy.example.org"}):  # fmt: skip
+        assert site.send(path, b"q=", **headers)[0] == expected
+    others = ("https://example.org", "null", "", "file://", "http://127.0.0.1:1", f"{own}.example.org", f"{own}/")
+    for headers in (*({"origin": origin} for origin in others), {"sec_fetch_site": "cross-site"},
+                    {"sec_fetch_site": "same-site", "origin": own}):  # fmt: skip
+        for kind, body in ((FORM, b"q="), (JSON, b'{"q": ""}'), ("text/plain", b'{"q": ""}')):
+            status, answer, found = site.send(path, body, content_type=kind, **headers)
+            assert (headers, status, "another site" in answer["error"]) == (headers, 403, True)
+            assert "access-control-allow-origin" not in found
+    assert site.send("/", sec_fetch_site="cross-site")[0] == 200  # a link to the page
 
 
 def test_a_client_that_leaves_takes_its_lines_along() -> None:
@@ -502,6 +548,22 @@ def test_a_taken_port_is_said() -> None:
             listen("127.0.0.1", port)
     with pytest.raises(UsageError, match=r"--host no\.such\.host\.invalid"):
         listen("no.such.host.invalid", 0)
+
+
+@pytest.mark.parametrize("key", ["", " ", "\t\n", "\udcff"])
+def test_a_key_that_protects_nothing_is_refused(key: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--api-key or MTCLI_API_KEY is"):
+        serve(model=tmp_path, api_key=key)
+    monkeypatch.setenv("MTCLI_API_KEY", key)
+    done = CliRunner().invoke(app, ["serve", "--model", str(tmp_path)])
+    assert isinstance(done.exception, UsageError)
+    assert "--api-key or MTCLI_API_KEY is" in str(done.exception)
+
+
+@pytest.mark.parametrize("host", ["", " ", "a" * 70, "no.such.host.invalid"])
+def test_a_host_that_is_none_is_refused(host: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--host"):
+        serve(model=save_toy(tmp_path), host=host, port=0)
 
 
 def test_without_the_extra_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

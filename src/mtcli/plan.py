@@ -15,6 +15,7 @@ from mtcli.model import Transformer
 from mtcli.objective import uses_bf16
 from mtcli.prepare import Prepared
 from mtcli.progress import clock
+from mtcli.terminal import printable
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,7 @@ def size(n: float) -> str:
 
 def table(rows: Sequence[tuple[str, str]]) -> str:
     """Two columns for a terminal."""
-    return "\n".join(f"{name:<12}{text}" for name, text in rows)
+    return "\n".join(f"{name:<12}{printable(text)}" for name, text in rows)
 
 
 def _exports(config: Config) -> str:

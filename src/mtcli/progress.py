@@ -9,6 +9,7 @@ from typing import Any
 from tqdm import tqdm
 
 from mtcli import torchrun
+from mtcli.terminal import printable
 
 
 def progress_bar(
@@ -49,7 +50,7 @@ def show_log() -> None:
 
 class _Formatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        message = super().format(record)
+        message = printable(super().format(record))
         return f"warning: {message}" if record.levelno >= logging.WARNING else message
 
 

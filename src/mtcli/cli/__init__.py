@@ -67,8 +67,9 @@ def _fail(message: str, code: int, error: BaseException) -> None:
         raise error
     if _NO_DESCRIPTOR in message and "ulimit" not in message:  # every reader of files may meet it
         message, code = f"{message}; raise the limit of open files (ulimit -n) and run the same command again", 5
-    line = message.replace("\n", "\\n").replace("\r", "\\r")  # as in a file's name
-    print(f"mtcli: {line}", file=sys.stderr)
+    from mtcli.terminal import printable
+
+    print(f"mtcli: {printable(message)}", file=sys.stderr)
     sys.exit(code)
 
 

@@ -1,5 +1,6 @@
 """`mtcli serve`."""
 
+import os
 import sys
 from typing import Annotated
 
@@ -10,6 +11,8 @@ from mtcli.errors import UsageError
 
 LIMITS = "Limits"
 
+KEY_VARIABLE = "MTCLI_API_KEY"
+
 
 def serve(
     model: ModelOption = LATEST,
@@ -18,7 +21,7 @@ def serve(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 5000,
     api_key: Annotated[
-        str | None, typer.Option(envvar="MTCLI_API_KEY", metavar="KEY", help="Without it, nothing is translated.")
+        str | None, typer.Option(envvar=KEY_VARIABLE, metavar="KEY", help="Without it, nothing is translated.")
     ] = None,
     max_body: Annotated[
         int, typer.Option(min=1, metavar="BYTES", help="Of a request.", rich_help_panel=LIMITS)
@@ -37,17 +40,44 @@ def serve(
     device: DeviceOption = "auto",
 ) -> None:
     """Translate over HTTP: a page to type in, and the LibreTranslate API for programs. Needs the extra `serve`."""
+    _check_key(api_key)
+    if not host.strip():
+        raise UsageError(
+            "--host is empty; give an address, 127.0.0.1 for this machine only or 0.0.0.0 for every network"
+        )
     try:
-        from mtcli.serve.app import LOOPBACK, RequestLimits, load_app
+        from mtcli.serve.app import RequestLimits, load_app
         from mtcli.serve.connection import listen, server
+        from mtcli.serve.guard import is_loopback
     except ModuleNotFoundError as error:
         if error.name not in ("fastapi", "uvicorn", "h11", "starlette"):
             raise
         raise UsageError(f"{error.name} is not installed; `pip install fastapi uvicorn h11` brings it") from None
+    from mtcli.terminal import printable
+
     limits = RequestLimits(max_body, max_lines, max_pieces, max_waiting, timeout)
-    where = f"[{host}]" if ":" in host else host
-    app, (src, tgt) = load_app(model, device, limits, api_key, LOOPBACK if where in LOOPBACK else None)
     listening = listen(host, port)
-    address = f"http://{where}:{listening.getsockname()[1]}/"
-    print(f"{src} → {tgt} at {address} (Ctrl-C ends it)", file=sys.stderr, flush=True)
+    address, port = listening.getsockname()[:2]
+    app, (src, tgt) = load_app(model, device, limits, api_key, host if is_loopback(address) else None)
+    where = f"[{host}]" if ":" in host else host
+    found = printable(f"{src} → {tgt}")
+    print(f"{found} at http://{where}:{port}/ (Ctrl-C ends it)", file=sys.stderr, flush=True)
     server(app, timeout).run(sockets=[listening])
+
+
+def _check_key(api_key: str | None) -> None:
+    """Refuse a key that protects nothing, or that no request can hold.
+
+    Raises:
+        UsageError: The option or the variable is empty, blank or not UTF-8.
+    """
+    if api_key is None and KEY_VARIABLE in os.environ:  # typer takes an empty variable for one that is not set
+        api_key = os.environ[KEY_VARIABLE]
+    if api_key is None:
+        return
+    if not api_key.strip():
+        raise UsageError(f"--api-key or {KEY_VARIABLE} is empty; give a key, or neither to serve without one")
+    try:
+        api_key.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"--api-key or {KEY_VARIABLE} is not UTF-8; give another key") from None

@@ -11,7 +11,8 @@
                          best first, log P(y | x) in nats, the alignment as pairs of source word and target word,
                          counted from 0 between whitespace (an exported model has none)
 
-An error is {"error": "what and why"}: 400 what cannot be understood or translated, 403 no or a wrong key, 408 a request
+An error is {"error": "what and why"}: 400 what cannot be understood or translated, 403 no or a wrong key or a page of
+another site, 408 a request
 that takes too long to arrive, 413 too much of it, 415 another encoding, 421 one for another host, 503 more
 work than fits (with Retry-After).
 """

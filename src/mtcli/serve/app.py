@@ -3,7 +3,6 @@
 import asyncio
 import hmac
 import logging
-import re
 from base64 import b64encode
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future
@@ -25,6 +24,7 @@ from starlette.requests import ClientDisconnect
 from mtcli.engine import Engine, load
 from mtcli.errors import MtcliError
 from mtcli.serve.batcher import Batcher, FullError
+from mtcli.serve.guard import Guard
 from mtcli.translation import LineTranslator, Options, Translation
 
 log = logging.getLogger(__name__)
@@ -40,10 +40,6 @@ CODES = (
 )
 NAMES = dict(code.split() for code in CODES.split(", "))
 """What `/languages` calls a code; another is called by itself."""
-
-
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-"""How a browser calls a server of its own machine."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +87,7 @@ def create_app(
     api_key: str | None = None,
     *,
     aligns: bool = True,
-    hosts: Sequence[str] | None = None,
+    host: str | None = None,
 ) -> FastAPI:
     """The application.
 
@@ -102,8 +98,7 @@ def create_app(
         limits: What a request may ask for.
         api_key: Without it, nothing is translated; None: it is not asked for.
         aligns: Whether the translator can tell which words belong together.
-        hosts: Names under which it answers, the port aside, so that no page from elsewhere can ask it by a name that
-            leads here (DNS rebinding); None: any.
+        host: Answer only under this name and those of the loopback interface; None: under any. See `guard.Guard`.
     """
     src, tgt = languages
     limits = limits or RequestLimits()
@@ -114,12 +109,8 @@ def create_app(
         yield
         batcher.close()
 
-    async def check_host(request: Request) -> None:
-        host = re.sub(r":\d+$", "", request.headers.get("host", "").lower())
-        if hosts is not None and host not in hosts:
-            raise HTTPException(421, f"this server answers as {', '.join(hosts)}, not as {host!r}")
-
-    app = FastAPI(title="mtcli", lifespan=lifespan, openapi_url=None, dependencies=[Depends(check_host)])
+    app = FastAPI(title="mtcli", lifespan=lifespan, openapi_url=None)
+    app.add_middleware(Guard, host=host)
 
     @app.exception_handler(HTTPException)
     async def refuse(request: Request, error: HTTPException) -> JSONResponse:
@@ -133,6 +124,8 @@ def create_app(
             raise HTTPException(400, f"no model for {ask.source} → {ask.target}; there is one for {src} → {tgt}")
         if ask.format != "text":
             raise HTTPException(400, f"format {ask.format}: only text can be translated")
+        if any("\0" in text for text in ask.texts):
+            raise HTTPException(400, "q: a text has a NUL character, which no text has")
         return ask
 
     async def translated(request: Request, ask: Ask, *, alignments: bool) -> list[Translation]:
@@ -194,13 +187,13 @@ def create_app(
 
     @app.get("/")
     async def page() -> HTMLResponse:
-        return HTMLResponse(html, headers={"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"})
+        return HTMLResponse(html, headers={"Content-Security-Policy": policy, "Referrer-Policy": "same-origin"})
 
     return app
 
 
 def load_app(
-    folder: Path, device: str, limits: RequestLimits, api_key: str | None, hosts: Sequence[str] | None = None
+    folder: Path, device: str, limits: RequestLimits, api_key: str | None, host: str | None = None
 ) -> tuple[FastAPI, tuple[str, str]]:
     """The application for the model of a run, or an exported one, and its languages.
 
@@ -210,7 +203,7 @@ def load_app(
     """
     translator, options, languages = load(folder, device)
     aligns = not isinstance(translator, Engine)
-    return create_app(translator, options, languages, limits, api_key, aligns=aligns, hosts=hosts), languages
+    return create_app(translator, options, languages, limits, api_key, aligns=aligns, host=host), languages
 
 
 async def _body(request: Request, limits: RequestLimits) -> bytes:

@@ -63,8 +63,10 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server(
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=512
         )
-    except OSError as error:
-        reason = (error.strerror or str(error)).partition(" (")[0]  # what Python adds repeats the address
+    except (OSError, UnicodeError) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).partition(" (")[
+            0
+        ]  # what Python adds repeats the address
         raise UsageError(f"--host {host} --port {port}: {reason}; choose another") from None
 
 

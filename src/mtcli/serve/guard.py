@@ -1,0 +1,77 @@
+"""Who may use the server: requests for another host name and requests from pages of other sites are refused."""
+
+import re
+from ipaddress import ip_address
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+SAFE_METHODS = ("GET", "HEAD")
+"""They change nothing, and a page of another site cannot read their answer."""
+
+
+def is_loopback(name: str) -> bool:
+    """Return True if a host name or address, without a port, is this machine's own: `localhost`, 127.x.y.z or ::1."""
+    name = name.lower().removesuffix(".")
+    if name == "localhost":
+        return True
+    try:
+        return ip_address(name.removeprefix("[").removesuffix("]")).is_loopback
+    except ValueError:
+        return False
+
+
+class Guard:
+    """ASGI middleware that checks the `Host` and `Origin` of each request before it is routed.
+
+    Without the check of `Host`, a page of another site could use a server on this machine under a name that it makes
+    lead here (DNS rebinding). Without the check of `Origin`, it could post to it.
+    """
+
+    def __init__(self, app: ASGIApp, host: str | None = None):
+        """Wrap an application.
+
+        Args:
+            app: The application.
+            host: Answer only under this name and those of the loopback interface; None: under any name.
+        """
+        self.app = app
+        self.host = host.lower() if host is not None else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it with 421 or 403."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        if not self._answers_as(headers.get("host", "")):
+            error = f"this server answers as localhost, 127.0.0.1 or [::1], not as {headers.get('host', '')!r}"
+            await JSONResponse({"error": error}, 421)(scope, receive, send)
+        elif scope["method"] not in SAFE_METHODS and not _is_own_page(headers):
+            error = f"a page of another site ({headers.get('origin', 'unknown')}) may not use this server"
+            await JSONResponse({"error": error}, 403)(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    def _answers_as(self, host: str) -> bool:
+        if self.host is None:
+            return True
+        found = re.fullmatch(r"(\[[^][]*\]|[^][:]*)(:\d+)?", host)
+        if found is None:
+            return False
+        name = found[1].lower()
+        return is_loopback(name) or name.removesuffix(".") == self.host
+
+
+def _is_own_page(headers: Headers) -> bool:
+    """Return False for requests of a browser for a page that this server did not send.
+
+    Programs send neither header. Browsers send `Sec-Fetch-Site` where they trust the connection (localhost or HTTPS),
+    also behind a proxy that changes `Host`, and `Origin` with every POST.
+    """
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return site in ("same-origin", "none")
+    host = headers.get("host", "").lower()
+    return all(origin.partition("://")[2].lower() == host != "" for origin in headers.getlist("origin"))

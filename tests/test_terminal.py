@@ -1,0 +1,81 @@
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toy import save_toy, toy
+
+from mtcli.config import DecodeConfig
+from mtcli.model_file import ModelInfo, model_bytes, parameters
+from mtcli.progress import _Formatter
+from mtcli.terminal import printable
+
+HOSTILE = "\x1b]0;owned\x07\x9b31m\u202een\r\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("en → es, ¡olé! 漢字 नमस्ते \u200f", "en → es, ¡olé! 漢字 नमस्ते \u200f"),
+        ("\x1b[2J\x07\0\x7f\x9b", r"\x1b[2J\x07\x00\x7f\x9b"),
+        ("a\nb\rc\td\u2028", r"a\nb\rc\td\u2028"),
+        ("\u202eabc", r"\u202eabc"),
+    ],
+)
+def test_control_characters_are_escaped(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_log_lines_control_no_terminal() -> None:
+    record = logging.LogRecord("mtcli", logging.WARNING, "", 0, "line 1: %s", (HOSTILE,), None)
+    assert _Formatter().format(record) == r"warning: line 1: \x1b]0;owned\x07\x9b31m\u202een\r\n"
+
+
+def hostile_info() -> ModelInfo:
+    """The information of a model whose languages are written to control a terminal."""
+    pieces = toy().tokenizer
+    return ModelInfo.model_construct(
+        model=toy().model.config, decode=DecodeConfig(), src=HOSTILE, tgt=HOSTILE, joint=pieces.joint, step=1,
+        longest_src=64, src_vocab=pieces.src_size, tgt_vocab=pieces.tgt_size, tokenizer=pieces.digest(),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    folder = save_toy(tmp_path)
+    (folder / "model.safetensors").write_bytes(model_bytes(parameters(toy().model), hostile_info()))
+    return folder
+
+
+def is_harmless(output: str) -> None:
+    assert not {"\x1b", "\x07", "\x9b", "\u202e", "\r"} & set(output)
+
+
+def test_metadata_of_a_model_controls_no_terminal(hostile: Path, tmp_path: Path) -> None:
+    exported = tmp_path / "exported"
+    exported.mkdir()
+    about: dict[str, Any] = {"format": 2, "to": HOSTILE, "mtcli": HOSTILE, "quantization": HOSTILE}
+    about["model"] = hostile_info().model_dump(mode="json")
+    (exported / "mtcli.json").write_text(json.dumps(about))
+    for words in (["info", hostile], ["info", exported], ["translate", "--model", exported, "one"]):
+        command = [sys.executable, "-m", "mtcli", *words]
+        done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=60)
+        assert "owned" in done.stdout + done.stderr
+        is_harmless(done.stdout + done.stderr)
+
+
+def test_the_address_of_a_server_controls_no_terminal(hostile: Path) -> None:
+    command = [sys.executable, "-m", "mtcli", "serve", "--model", hostile, "--port", "0"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, encoding="utf-8", env=environment) as child:
+        try:
+            assert child.stderr
+            said = child.stderr.readline()
+        finally:
+            child.kill()
+    assert "owned" in said
+    is_harmless(said)
