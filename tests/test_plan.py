@@ -8,14 +8,16 @@ from conftest import TOY_SETTINGS
 from typer.testing import CliRunner
 
 from mtcli import checkpoint, model_file, prepare
+from mtcli import dry_run as module
 from mtcli.batching import BatchPlan
 from mtcli.cli import app
 from mtcli.config import Config, ModelConfig, build
 from mtcli.dry_run import dry_run
-from mtcli.errors import DataError, UsageError
+from mtcli.errors import DataError, StorageError, UsageError
 from mtcli.loss import CHUNK, projected_loss
 from mtcli.model import Transformer
-from mtcli.plan import Plan, activations, counted, size
+from mtcli.plan import Plan, activations, count_parameters, counted, size
+from mtcli.train import train
 
 Train = Callable[..., Path]
 CPU = torch.device("cpu")
@@ -157,3 +159,35 @@ def test_counts_and_sizes_in_words() -> None:
         "1,204 pairs read: 1,000 to train on, 100 validation, 100 test; 4 skipped: one side empty"
     )
     assert [size(n) for n in (7, 6.58e6, 999_600, 2.179e9)] == ["7 bytes", "6.58 MB", "1 MB", "2.18 GB"]
+
+
+@pytest.mark.parametrize("settings", [{}, {"norm": "pre", "positions": "learned"}, {"tie_embeddings": False}])
+@pytest.mark.parametrize("joint", [True, False])
+def test_parameters_are_counted_without_building_every_layer(settings: dict[str, object], joint: bool) -> None:
+    shape = {"d_model": 16, "d_ff": 24, "num_heads": 2, "num_encoder_layers": 3, "num_decoder_layers": 5}
+    config = ModelConfig.model_validate(shape | settings)
+    model = Transformer(config, 30, 30 if joint else 40, joint=joint)
+    counted = count_parameters(config, 30, 30 if joint else 40, joint=joint)
+    assert counted == sum(p.numel() for p in model.parameters())
+
+
+def test_a_model_that_cannot_fit_is_refused_before_it_is_built(toy_tsv: Path, tmp_path: Path) -> None:
+    widest = ("model.d_model=65536", "model.num_encoder_layers=1000", "model.num_decoder_layers=1000")
+    rows = dry_run(settings_of(toy_tsv, *widest), tmp_path / "run", CPU)
+    with pytest.raises(StorageError, match=r"needs about .* GB of memory, .* GB are free"):
+        list(rows)
+    with pytest.raises(StorageError, match=r"a model of [0-9,]+ parameters needs about .* GB of memory"):
+        train(settings_of(toy_tsv, *widest), tmp_path / "run", CPU)
+
+
+def test_a_slow_step_is_timed_on_less_data_or_estimated(
+    toy_tsv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "STEPS", 2)
+    config = settings_of(toy_tsv, "train.accumulate=100000", "train.max_steps=1000000000")
+    rows = dict(dry_run(config, tmp_path / "run", CPU))
+    assert "2 steps of a throwaway model with 256 tokens each" in rows["speed"]
+    assert rows["finish"].startswith("in more than 10 years: about 1,000,000,000 steps")
+    monkeypatch.setitem(module.SPEED, "cpu", 1e3)
+    rows = dict(dry_run(config, tmp_path / "run", CPU))
+    assert "an estimate from the number of parameters" in rows["speed"]

@@ -124,7 +124,7 @@ def test_a_line_of_metrics_is_on_disk_before_it_counts(tmp_path: Path, monkeypat
     synced: list[tuple[str, int]] = []
 
     def fsync(descriptor: int) -> None:
-        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
         synced.append((path.name, path.stat().st_size if path.is_file() else -1))
 
     monkeypatch.setattr(os, "fsync", fsync)

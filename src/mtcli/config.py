@@ -8,39 +8,22 @@ key that is silently ignored costs a night of training.
 
 import difflib
 import json
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from annotated_types import MultipleOf
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, field_validator
 
+from mtcli import limits
 from mtcli.errors import UsageError
+from mtcli.fields import LONGEST, Decay, Seconds, Within, shown
 from mtcli.languages import checked
 
 Preset = Literal["tiny", "small", "base", "big"]
-
-
-def parse_duration(value: object) -> object:
-    """Seconds from `90`, `"90s"`, `"30m"`, `"2h"` or `"1h30m"`.
-
-    Raises:
-        ValueError: The text is no duration.
-    """
-    if not isinstance(value, str):
-        return value
-    text = value.strip() + ("s" if value.strip()[-1:].isdigit() and not re.search("[hms]", value) else "")
-    parts = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", text)
-    if not parts or not any(parts.groups()):
-        raise ValueError("a duration is written 90s, 30m, 2h or 1h30m")
-    return sum(float(n or 0) * unit for n, unit in zip(parts.groups(), (3600, 60, 1), strict=True))
-
-
-Seconds = Annotated[float, BeforeValidator(parse_duration), Field(gt=0)]
 Language = Annotated[str, AfterValidator(checked)]
-Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
 class _Section(BaseModel):
@@ -52,6 +35,8 @@ class _Section(BaseModel):
         for text in value if isinstance(value, tuple) else (value,):
             if isinstance(text, str) and any("\ud800" <= c <= "\udfff" for c in text):
                 raise ValueError("config.toml can hold no name that is not valid Unicode; rename it")
+            if isinstance(text, str) and "\0" in text:
+                raise ValueError("a NUL character can be part of no name")
         return value
 
 
@@ -70,7 +55,7 @@ class DataConfig(_Section):
     """Turn the two sides round."""
     replace: bool = False
     """Read invalid UTF-8 as U+FFFD, and count it."""
-    max_length: Annotated[int, Field(ge=1)] = 256
+    max_length: Annotated[int, Within(limits.PAIR_LENGTH)] = 256
     """Longest side of a training pair, in pieces; longer pairs are skipped and counted."""
     note: str = ""
     """Where to get the data and on what terms; shown when it is not in place."""
@@ -80,7 +65,7 @@ class TokenizerConfig(_Section):
     """How text becomes pieces."""
 
     type: Literal["bpe", "word", "char"] = "bpe"
-    vocab_size: Annotated[int, Field(ge=1)] | None = None
+    vocab_size: Annotated[int, Within(limits.VOCABULARY)] | None = None
     """Pieces in the vocabulary; none: from the size of the corpus."""
     joint: bool = True
     """One vocabulary for both sides (§5.1), which lets all three embeddings be one matrix (§3.4)."""
@@ -89,19 +74,19 @@ class TokenizerConfig(_Section):
 class ModelConfig(_Section):
     """The Transformer's shape, in the symbols of the paper's Table 3."""
 
-    d_model: Annotated[int, Field(ge=2, multiple_of=2)] = 128
-    d_ff: Annotated[int, Field(ge=1)] = 256
-    num_heads: Annotated[int, Field(ge=1)] = 4
-    num_encoder_layers: Annotated[int, Field(ge=1)] = 4
-    num_decoder_layers: Annotated[int, Field(ge=1)] = 4
-    d_k: Annotated[int, Field(ge=1)] | None = None
+    d_model: Annotated[int, Within(limits.WIDTH), MultipleOf(2)] = 128
+    d_ff: Annotated[int, Within(limits.FEED_FORWARD)] = 256
+    num_heads: Annotated[int, Within(limits.HEADS)] = 4
+    num_encoder_layers: Annotated[int, Within(limits.LAYERS)] = 4
+    num_decoder_layers: Annotated[int, Within(limits.LAYERS)] = 4
+    d_k: Annotated[int, Within(limits.HEAD_SIZE)] | None = None
     """Size of a head's queries and keys; none: d_model / num_heads."""
-    d_v: Annotated[int, Field(ge=1)] | None = None
+    d_v: Annotated[int, Within(limits.HEAD_SIZE)] | None = None
     """Size of a head's values; none: d_model / num_heads."""
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    dropout: Annotated[float, Within(limits.DROPOUT)] = 0.1
     norm: Literal["post", "pre"] = "post"
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
-    max_positions: Annotated[int, Field(ge=1)] = 512
+    max_positions: Annotated[int, Within(limits.POSITIONS)] = 512
     """Rows of the learned position table; sinusoids have no limit."""
     tie_embeddings: bool = True
     """Share the target embedding with the output, and with the source where the vocabulary is joint (§3.4)."""
@@ -112,38 +97,38 @@ class ModelConfig(_Section):
 class TrainConfig(_Section):
     """The loop: how much in a step, how fast, how long."""
 
-    batch_tokens: Annotated[int, Field(ge=1)] = 4096
+    batch_tokens: Annotated[int, Within(limits.BATCH_TOKENS)] = 4096
     """Rows × the wider padded side of a batch, `</s>` included."""
-    accumulate: Annotated[int, Field(ge=1)] = 1
+    accumulate: Annotated[int, Within(limits.ACCUMULATE)] = 1
     """Batches whose gradients make one step."""
-    max_steps: Annotated[int, Field(ge=1)] | None = None
+    max_steps: Annotated[int, Within(limits.STEPS)] | None = None
     time: Seconds | None = None
     """Wall-clock budget in seconds, written `30m` or `1h30m`; validation and scoring included."""
     optimizer: Literal["adam"] = "adam"
-    lr: Annotated[float, Field(gt=0)] = 3e-3
+    lr: Annotated[float, Within(limits.LEARNING_RATE)] = 3e-3
     """The peak, reached after `warmup_steps`; with the paper's schedule, its factor."""
     schedule: Literal["inverse_sqrt", "paper", "cosine", "linear"] = "inverse_sqrt"
-    warmup_steps: Annotated[int, Field(ge=1)] = 500
-    cooldown: Annotated[float, Field(ge=0, le=1)] = 0.25
+    warmup_steps: Annotated[int, Within(limits.STEPS)] = 500
+    cooldown: Annotated[float, Within(limits.SHARE)] = 0.25
     """The last part of the budget in which the rate of `inverse_sqrt` falls to zero; 0: never."""
     betas: tuple[Decay, Decay] = (0.9, 0.98)
-    eps: Annotated[float, Field(gt=0)] = 1e-9
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    clip_norm: Annotated[float, Field(ge=0)] = 1.0
+    eps: Annotated[float, Within(limits.EPSILON)] = 1e-9
+    weight_decay: Annotated[float, Within(limits.WEIGHT_DECAY)] = 0.0
+    label_smoothing: Annotated[float, Within(limits.DROPOUT)] = 0.1
+    clip_norm: Annotated[float, Within(limits.CLIP_NORM)] = 1.0
     """Largest norm of the whole gradient; 0: not clipped."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """auto: bf16 matrix products on CUDA and on CPUs with instructions for them, float32 elsewhere."""
-    seed: Annotated[int, Field(ge=0)] = 1
-    valid_every: Annotated[int, Field(ge=1)] = 500
+    seed: Annotated[int, Within(limits.SEED)] = 1
+    valid_every: Annotated[int, Within(limits.STEPS)] = 500
     """Steps between validations."""
-    save_every: Annotated[int, Field(ge=1)] = 500
+    save_every: Annotated[int, Within(limits.STEPS)] = 500
     """Steps between checkpoints."""
-    keep: Annotated[int, Field(ge=1)] = 3
+    keep: Annotated[int, Within(limits.CHECKPOINTS)] = 3
     """Newest checkpoints kept, besides the best and those to be averaged."""
-    average: Annotated[int, Field(ge=1)] = 5
+    average: Annotated[int, Within(limits.CHECKPOINTS)] = 5
     """Last checkpoints whose mean is taken at the end (§6.1), if it scores better on the validation pairs; 1: none."""
-    patience: Annotated[int, Field(ge=0)] = 10
+    patience: Annotated[int, Within(limits.PATIENCE)] = 10
     """Validations without a better BLEU before training ends early, by way of its cool-down; 0: never."""
     tensorboard: bool = False
     """Show the curves of `metrics.jsonl` in TensorBoard too; needs the extra `tensorboard`."""
@@ -152,10 +137,10 @@ class TrainConfig(_Section):
 class DecodeConfig(_Section):
     """How `translate` and `eval` search, unless told otherwise."""
 
-    beam_size: Annotated[int, Field(ge=1)] = 4
-    length_penalty: Annotated[float, Field(ge=0)] = 0.6
+    beam_size: Annotated[int, Within(limits.BEAM_SIZE)] = 4
+    length_penalty: Annotated[float, Within(limits.LENGTH_PENALTY)] = 0.6
     """α of ((5 + n) / 6)^α (§6.1)."""
-    max_extra: Annotated[int, Field(ge=1)] = 50
+    max_extra: Annotated[int, Within(limits.LENGTH)] = 50
     """Most pieces of a translation beyond those of its source (§6.1)."""
 
 
@@ -277,7 +262,7 @@ def build(
     for layer, where in zip(layers, [f"{file}: ", *[""] * len(layers)], strict=False):
         for name in SECTIONS:
             if not isinstance(layer.get(name, {}), dict):
-                raise UsageError(f"{where}{name} = {layer[name]!r}: it is a section; write {name}.key=value")
+                raise UsageError(f"{where}{name} = {shown(layer[name])}: it is a section; write {name}.key=value")
     if any("train" in layer.get("data", {}) for layer in layers[1:]):  # the file's other splits belong to its corpus
         layers[0] = {
             **layers[0],
@@ -372,7 +357,7 @@ def _preset(given: Values, otherwise: Preset | None) -> Values:
     if preset is None:
         return {}
     if not isinstance(preset, str) or preset not in PRESETS:
-        raise UsageError(f"preset = {preset!r}: choose from {', '.join(get_args(Preset))}")
+        raise UsageError(f"preset = {shown(preset)}: choose from {', '.join(get_args(Preset))}")
     return {"preset": preset, **PRESETS[preset]}
 
 
@@ -388,7 +373,7 @@ def _read(path: Path) -> Values:
 def _parse_set(text: str) -> Values:
     name, equals, value = text.partition("=")
     if not equals:
-        raise UsageError(f"--set {text}: write it as section.key=value")
+        raise UsageError(f"--set {shown(text)}: write it as section.key=value")
     parsed: Any = value
     with suppress(ValueError, RecursionError):
         if len(table := tomllib.loads(f"value = {value}")) == 1:
@@ -433,8 +418,9 @@ def _check(values: Values, where: str) -> Config:
 
 def _explain(error: Any) -> str:
     name = ".".join(str(part) for part in error["loc"])
+    name = name if len(name) <= LONGEST else f"{name[:LONGEST]}…"
     if error["type"] != "extra_forbidden":
-        return f"{name} = {error['input']!r}: {error['msg'].removeprefix('Value error, ')}"
+        return f"{name} = {shown(error['input'])}: {error['msg'].removeprefix('Value error, ')}"
     leaf = name.rpartition(".")[2]
     near = difflib.get_close_matches(name, [*NAMES, *SECTIONS], 1, 0.5) or [
         n for n in NAMES if n.rpartition(".")[2] == leaf

@@ -13,7 +13,6 @@ while its neighbours stay together. Everything streams.
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
@@ -26,6 +25,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from mtcli import limits
 from mtcli.errors import DataError, UsageError
 from mtcli.lines import Counts, read_lines
 from mtcli.rows import dataset_name, dataset_rows, parquet_rows, sides_of
@@ -56,7 +56,7 @@ class Source:
 def parse_source(spec: str) -> Source:
     """`data/train@2.5` is `data/train` with weight 2.5; an existing name with `@` in it is taken whole.
 
-    Raises UsageError when the weight is not a finite number above zero.
+    Raises UsageError when the weight is out of bounds.
     """
     path, at, number = spec.rpartition("@")
     whole = Path(spec)
@@ -66,8 +66,10 @@ def parse_source(spec: str) -> Source:
         weight = float(number)
     except ValueError:
         return Source(spec)
-    if not (math.isfinite(weight) and weight > 0):
-        raise UsageError(f"{spec}: the weight after @ is {number}; give a number above 0")
+    if not limits.WEIGHT.min <= weight <= limits.WEIGHT.max:
+        raise UsageError(
+            f"{spec}: the weight after @ is {number}; give a number above 0, at most {limits.WEIGHT.max:,}"
+        )
     return Source(path, weight)
 
 

@@ -15,8 +15,8 @@ import torch
 from mtcli import checkpoint, model_file, torchrun
 from mtcli.batching import BatchPlan, Position
 from mtcli.budget import Budget
-from mtcli.config import Config
-from mtcli.defaults import Facts, in_words, settle
+from mtcli.config import Config, filled
+from mtcli.defaults import SPEED, Facts, in_words, settle
 from mtcli.distributed import Group, describe
 from mtcli.errors import UsageError
 from mtcli.plan import Plan, counted
@@ -28,8 +28,18 @@ from mtcli.train import LOG_EVERY, Trainer
 
 log = logging.getLogger(__name__)
 
-WARM_UP, STEPS, SECONDS = 2, 20, 20.0
+WARM_UP, STEPS, SECONDS = 2, 20, 2.0
 """Steps of the throwaway model that are not timed, and at most how many are, in at most about so many seconds."""
+
+LONGEST_STEP = 0.5
+"""Seconds that a timed step should take at most; where training's own takes longer, a smaller batch is timed."""
+
+LEAST_TOKENS = 64
+"""Of a batch that is timed."""
+
+YEAR = 365 * 24 * 3600
+FAR = 10 * YEAR
+"""Seconds beyond which no date is given: there are none past the year 9999."""
 
 LARGER = "a larger --time or --max-steps trains on"
 
@@ -72,12 +82,11 @@ def dry_run(
         batches = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
         plan = Plan.of(config, data, batches, device, workers=1)
         yield from plan.rows(config)
-        speed = _speed(config, data, device)
+        speed = _speed(config, data, device, plan)
         per_step = plan.target_pieces / plan.steps(config.train.accumulate)
         yield (
             "speed",
-            f"{speed.rate:.3g} steps a second, {speed.rate * per_step:,.0f} target pieces a second: "
-            f"{speed.steps} steps of a throwaway model on {describe(device)}",
+            f"{speed.rate:.3g} steps a second, {speed.rate * per_step:,.0f} target pieces a second: {speed.how}",
         )
         epoch = plan.steps(config.train.accumulate)
         yield "finish", f"it is finished; {LARGER}" if used else _finish(config, speed.rate, epoch, state)
@@ -85,10 +94,10 @@ def dry_run(
 
 @dataclass(frozen=True)
 class Speed:
-    """What was timed: `steps` steps, at `rate` steps a second."""
+    """Steps a second, and how they were found."""
 
-    steps: int
     rate: float
+    how: str
 
 
 @contextmanager
@@ -123,8 +132,30 @@ def _standing(run: Path, state: State, *, used: bool, overwrite: bool) -> str:
     return f"holds a run, {at}: {LARGER if used else 'the same command goes on with it'}, --overwrite starts afresh"
 
 
-def _speed(config: Config, data: Prepared, device: torch.device) -> Speed:
-    """Time the very step of training; nothing is written, since fewer steps are taken than a line of figures covers."""
+def _speed(config: Config, data: Prepared, device: torch.device, plan: Plan) -> Speed:
+    """Time the very step of training, with less data where a step is slow, and only estimate one that is too slow.
+
+    Raises:
+        StorageError: There is too little memory for the model or its batches.
+    """
+    plan.check_memory(config.model)
+    per_token = plan.parameters / SPEED[device.type]  # seconds, about
+    if LEAST_TOKENS * per_token > 1:
+        seconds = config.train.batch_tokens * config.train.accumulate * per_token
+        return Speed(1 / seconds, f"an estimate from the number of parameters, too many to try on {describe(device)}")
+    tokens = min(config.train.batch_tokens, max(LEAST_TOKENS, int(LONGEST_STEP / per_token)))
+    if tokens == config.train.batch_tokens and config.train.accumulate == 1:
+        steps, rate = _timed(config, data, device)
+        return Speed(rate, f"{steps} steps of a throwaway model on {describe(device)}")
+    smaller = filled(config, {"train.batch_tokens": tokens, "train.accumulate": 1})
+    steps, rate = _timed(smaller, data, device)
+    share = tokens / (config.train.batch_tokens * config.train.accumulate)
+    how = f"{steps} steps of a throwaway model with {tokens:,} tokens each on {describe(device)}"
+    return Speed(rate * share, how)
+
+
+def _timed(config: Config, data: Prepared, device: torch.device) -> tuple[int, float]:
+    """Steps timed, and their number a second; nothing is written, since a line of figures covers more of them."""
     assert WARM_UP + STEPS < LOG_EVERY
     with TemporaryDirectory(prefix="mtcli-") as folder:
         trainer = Trainer(config, Path(folder), device, data, time.monotonic(), Group())
@@ -132,12 +163,14 @@ def _speed(config: Config, data: Prepared, device: torch.device) -> Speed:
         for _ in range(WARM_UP):
             trainer._step(batches)
         _wait_for(device)
-        started, steps, used = time.monotonic(), 0, 0.0
+        started = time.monotonic()
+        steps, used = 0, 0.0
         while steps < STEPS and used < SECONDS:
             trainer._step(batches)
             _wait_for(device)
-            steps, used = steps + 1, time.monotonic() - started
-    return Speed(steps, steps / used)
+            steps += 1
+            used = time.monotonic() - started
+    return steps, steps / used
 
 
 def _wait_for(device: torch.device) -> None:
@@ -151,8 +184,10 @@ def _finish(config: Config, rate: float, epoch: float, start: State) -> str:
     by_steps = (train.max_steps * start.share - start.step) / rate if train.max_steps else math.inf
     seconds = max(0.0, min(by_steps, train.time * start.share - start.seconds if train.time else math.inf))
     steps = start.step + round(seconds * rate)
-    at = datetime.now() + timedelta(seconds=seconds)
+    at = datetime.now() + timedelta(seconds=min(seconds, FAR))
     when = f"in {clock(seconds)}, about {at:%H:%M}" + (f" of {at:%d %B}" if seconds > 12 * 3600 else "")
+    if seconds > FAR:
+        when = f"in more than {FAR / YEAR:.0f} years"
     reach = f"about {steps:,} steps{' in all' * bool(start.step)}, {steps / epoch:,.1f} epochs"
     apart = f"with {steps // train.valid_every - start.step // train.valid_every} validations "
     apart += "besides" if by_steps <= seconds else "within the time, so rather fewer steps"

@@ -5,13 +5,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
 from mtcli.attention import SHORT
 from mtcli.batching import BatchPlan
 from mtcli.config import Config, ModelConfig
 from mtcli.export import TARGETS, obstacles
 from mtcli.loss import CHUNK
+from mtcli.memory import require
 from mtcli.model import Transformer
+from mtcli.model_file import ModelInfo
 from mtcli.objective import uses_bf16
 from mtcli.prepare import Prepared
 from mtcli.progress import clock
@@ -57,8 +60,6 @@ class Plan:
     def of(cls, config: Config, data: Prepared, batches: BatchPlan, device: torch.device, workers: int) -> "Plan":
         """Count."""
         pieces, first = data.tokenizer, batches.block(0, 0)
-        with torch.device("meta"):  # shapes without memory
-            model = Transformer(config.model, pieces.src_size, pieces.tgt_size, joint=pieces.joint)
         bf16, on_cpu = uses_bf16(config.train, device), device.type == "cpu"
 
         def shape(rows: Any) -> tuple[int, int, int]:
@@ -71,7 +72,7 @@ class Plan:
             pairs=len(data.train),
             src_vocab=pieces.src_size,
             tgt_vocab=pieces.tgt_size,
-            parameters=sum(p.numel() for p in model.parameters()),
+            parameters=count_parameters(config.model, pieces.src_size, pieces.tgt_size, joint=pieces.joint),
             batches=len(first.batches) * batches.blocks,
             target_pieces=sum(map(first.tokens, first.batches)) * batches.blocks,
             largest=max(map(shape, first.batches), key=need),
@@ -92,6 +93,16 @@ class Plan:
         copies = weights // 2 if self.bf16 else 0  # autocast keeps the weights in bf16 for the length of a pass
         kept = activations(model, self.largest, self.tgt_vocab, bf16=self.bf16, on_cpu=self.on_cpu)
         return Memory(weights, weights, 2 * weights, kept + copies)
+
+    def check_memory(self, model: ModelConfig) -> None:
+        """Refuse, before it is allocated, what is certain not to fit: the estimate is exact to some ten percent.
+
+        Raises:
+            StorageError: Training needs half as much again as there is.
+        """
+        if self.on_cpu:
+            remedy = "give a smaller --set train.batch_tokens or a smaller model"
+            require(self.memory(model).total / 1.5, "training with these batches", remedy)
 
     def steps(self, accumulate: int) -> float:
         """Optimiser steps of an epoch."""
@@ -140,6 +151,37 @@ class Plan:
             limits.append(f"{clock(train.time)}, validation and scoring included")
         early = f"; is cut short after {train.patience} validations without a better BLEU" if train.patience else ""
         return " or ".join(limits) + f", validated every {train.valid_every:,} steps{early}"
+
+
+def count_parameters(model: ModelConfig, src_vocab: int, tgt_vocab: int, *, joint: bool) -> int:
+    """The parameters of a model of this shape; quickly, however many layers it has, since they are all alike.
+
+    Args:
+        model: The shape.
+        src_vocab: Size of the source vocabulary.
+        tgt_vocab: Size of the target vocabulary.
+        joint: Both are one vocabulary.
+    """
+
+    def size(module: nn.Module) -> int:
+        return sum(parameter.numel() for parameter in module.parameters())
+
+    shallow = model.model_copy(update={"num_encoder_layers": 1, "num_decoder_layers": 1})
+    with torch.device("meta"):  # shapes without memory
+        built = Transformer(shallow, src_vocab, tgt_vocab, joint=joint)
+    more = (model.num_encoder_layers - 1) * size(built.encoder) + (model.num_decoder_layers - 1) * size(built.decoder)
+    return size(built) + more
+
+
+def check_model_memory(info: ModelInfo, device: torch.device) -> None:
+    """Make sure that this machine holds a model to train, and on a CPU its gradients and Adam's two moments.
+
+    Raises:
+        StorageError: It does not.
+    """
+    n = count_parameters(info.model, info.src_vocab, info.tgt_vocab, joint=info.joint)
+    copies = 4 if device.type == "cpu" else 1
+    require(4 * n * copies, f"a model of {n:,} parameters", "choose a smaller --preset or smaller model settings")
 
 
 def activations(model: ModelConfig, batch: tuple[int, int, int], tgt_vocab: int, *, bf16: bool, on_cpu: bool) -> int:

@@ -31,7 +31,7 @@ from mtcli.model import Transformer
 from mtcli.model_file import ModelInfo
 from mtcli.objective import Objective, uses_bf16
 from mtcli.optim import build_optimizer, learning_rate, set_state_tensors, state_tensors
-from mtcli.plan import Plan
+from mtcli.plan import Plan, check_model_memory
 from mtcli.prepare import Prepared, check_inputs, prepare, reopen
 from mtcli.progress import clock, progress_bar
 from mtcli.report import write_report
@@ -128,6 +128,7 @@ class Trainer:
             step=0,
             longest_src=data.train.longest_src,
         )
+        check_model_memory(self.info, device)
         torch.manual_seed(_key(config.train.seed, "weights"))
         self.model: Transformer = model_file.build_model(self.info).to(device)
         self.optimizer = build_optimizer(config.train, self.model.parameters())
@@ -430,6 +431,7 @@ class Trainer:
         plan = Plan.of(self.config, self.data, self.plan, self.device, self.group.size)
         self._record("plan", **asdict(plan))
         log.info("%s: %s, %s validation pairs", self.config.preset, plan, f"{len(self.data.valid):,}")
+        plan.check_memory(self.config.model)
 
 
 def _key(seed: int, purpose: str, *numbers: int) -> int:

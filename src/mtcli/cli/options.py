@@ -1,13 +1,34 @@
 """Options that several commands share."""
 
 import errno
+import math
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from mtcli import limits
 from mtcli.errors import DataError
+
+
+def bounded(*names: str, within: limits.Range, **how: Any) -> Any:
+    """A numeric option with bounds.
+
+    Args:
+        names: As `typer.Option` takes them.
+        within: The bounds, from `limits`.
+        how: What else `typer.Option` takes.
+    """
+    return typer.Option(*names, min=within.min, max=within.max, callback=_refuse_nan, **how)
+
+
+def _refuse_nan(value: float | None) -> float | None:
+    """Refuse the one number that click finds within all bounds."""
+    if value is not None and math.isnan(value):
+        raise typer.BadParameter("nan is not a number.")
+    return value
+
 
 LATEST = Path("runs/latest")
 """Leads to the run trained last."""
@@ -21,8 +42,8 @@ EngineOption = Annotated[
     typer.Option("--engine", metavar="torch|ctranslate2", help="What computes; what the folder is for, unless given."),
 ]
 ReplaceOption = Annotated[bool, typer.Option("--replace", help="Read invalid UTF-8 as U+FFFD, and count it.")]
-BeamOption = Annotated[int | None, typer.Option("-b", "--beam-size", min=1, help="1: greedy.")]
-LengthPenaltyOption = Annotated[float | None, typer.Option(min=0.0, help="α of ((5 + n) / 6)^α.")]
+BeamOption = Annotated[int | None, bounded("-b", "--beam-size", within=limits.BEAM_SIZE, help="1: greedy.")]
+LengthPenaltyOption = Annotated[float | None, bounded(within=limits.LENGTH_PENALTY, help="α of ((5 + n) / 6)^α.")]
 
 
 def must_exist(*names: str | None) -> None:

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from mtcli.cli.options import LATEST, DeviceOption, ModelOption
+from mtcli import limits
+from mtcli.cli.options import LATEST, DeviceOption, ModelOption, bounded
 from mtcli.errors import UsageError
 
 LIMITS = "Limits"
@@ -19,22 +20,29 @@ def serve(
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0: on every network.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 5000,
+    port: Annotated[int, bounded(within=limits.PORT, help="0: any that is free.")] = 5000,
     api_key: Annotated[
         str | None, typer.Option(envvar=KEY_VARIABLE, metavar="KEY", help="Without it, nothing is translated.")
     ] = None,
     max_body: Annotated[
-        int, typer.Option(min=1, metavar="BYTES", help="Of a request.", rich_help_panel=LIMITS)
+        int, bounded(within=limits.BODY, metavar="BYTES", help="Of a request.", rich_help_panel=LIMITS)
     ] = 1_000_000,
-    max_lines: Annotated[int, typer.Option(min=1, metavar="N", help="Of a request.", rich_help_panel=LIMITS)] = 500,
-    max_pieces: Annotated[int, typer.Option(min=1, metavar="N", help="Of a line.", rich_help_panel=LIMITS)] = 512,
+    max_lines: Annotated[
+        int, bounded(within=limits.LINES, metavar="N", help="Of a request.", rich_help_panel=LIMITS)
+    ] = 500,
+    max_pieces: Annotated[
+        int, bounded(within=limits.LENGTH, metavar="N", help="Of a line.", rich_help_panel=LIMITS)
+    ] = 512,
     max_waiting: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Lines that wait for the model.", rich_help_panel=LIMITS)
+        int, bounded(within=limits.LINES, metavar="N", help="Lines that wait for the model.", rich_help_panel=LIMITS)
     ] = 2_000,
     timeout: Annotated[
         float,
-        typer.Option(
-            min=0.1, metavar="SECONDS", help="For a request to arrive, then to be answered.", rich_help_panel=LIMITS
+        bounded(
+            within=limits.TIMEOUT,
+            metavar="SECONDS",
+            help="For a request to arrive, then to be answered.",
+            rich_help_panel=LIMITS,
         ),
     ] = 60.0,
     device: DeviceOption = "auto",
@@ -55,10 +63,10 @@ def serve(
         raise UsageError(f"{error.name} is not installed; `pip install fastapi uvicorn h11` brings it") from None
     from mtcli.terminal import printable
 
-    limits = RequestLimits(max_body, max_lines, max_pieces, max_waiting, timeout)
+    asked = RequestLimits(max_body, max_lines, max_pieces, max_waiting, timeout)
     listening = listen(host, port)
     address, port = listening.getsockname()[:2]
-    app, (src, tgt) = load_app(model, device, limits, api_key, host if is_loopback(address) else None)
+    app, (src, tgt) = load_app(model, device, asked, api_key, host if is_loopback(address) else None)
     where = f"[{host}]" if ":" in host else host
     found = printable(f"{src} → {tgt}")
     print(f"{found} at http://{where}:{port}/ (Ctrl-C ends it)", file=sys.stderr, flush=True)

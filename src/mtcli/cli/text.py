@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from mtcli.cli.options import LATEST, ModelOption, ReplaceOption
+from mtcli import limits
+from mtcli.cli.options import LATEST, ModelOption, ReplaceOption, bounded
 from mtcli.errors import DataError, UsageError
 
 tokenizer_app = typer.Typer(no_args_is_help=True, help="Train a tokenizer, or look at what one does.")
@@ -21,8 +22,10 @@ ValidOption = Annotated[
     str | None, typer.Option(metavar="PATH", help="Validation pairs, whose sources must not be here.")
 ]
 TestOption = Annotated[str | None, typer.Option(metavar="PATH", help="Test pairs, likewise.")]
-LengthOption = Annotated[int, typer.Option(min=1, help="Characters of a side; a Chinese one counts as three.")]
-RatioOption = Annotated[float, typer.Option(min=1.0, help="Longer side to shorter, past 25 characters.")]
+LengthOption = Annotated[
+    int, bounded(within=limits.CHARACTERS, help="Characters of a side; a Chinese one counts as three.")
+]
+RatioOption = Annotated[float, bounded(within=limits.RATIO, help="Longer side to shorter, past 25 characters.")]
 
 
 @tokenizer_app.command("train")
@@ -30,7 +33,9 @@ def tokenizer_train(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Text, one sentence a line.")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="tokenizer.json")],
     type_: Annotated[str, typer.Option("--type", metavar="bpe|word|char", help="What a piece is.")] = "bpe",
-    vocab_size: Annotated[int | None, typer.Option(min=1, help="Pieces; from the size of the text.")] = None,
+    vocab_size: Annotated[
+        int | None, bounded(within=limits.VOCABULARY, help="Pieces; from the size of the text.")
+    ] = None,
     replace: ReplaceOption = False,
 ) -> None:
     """Learn one vocabulary from all the files."""

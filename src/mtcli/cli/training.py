@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from mtcli.cli.options import LATEST, DeviceOption, ReplaceOption
+from mtcli import limits
+from mtcli.cli.options import LATEST, DeviceOption, ReplaceOption, bounded
 from mtcli.errors import DataError, LockedError, ModelError, UsageError
 
 
@@ -113,7 +114,7 @@ def average(
     run: Annotated[
         Path, typer.Argument(metavar="[RUN]", envvar="MTCLI_MODEL", help="A run folder; the last one trained.")
     ] = LATEST,
-    n: Annotated[int, typer.Option("-n", min=1, help="How many checkpoints.")] = 5,
+    n: Annotated[int, bounded("-n", within=limits.CHECKPOINTS, help="How many checkpoints.")] = 5,
     best: Annotated[
         bool, typer.Option("--best/--last", help="Those with the highest validation BLEU; the newest.")
     ] = False,

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from mtcli import limits
 from mtcli.cli.options import (
     LATEST,
     BeamOption,
@@ -16,6 +17,7 @@ from mtcli.cli.options import (
     LengthPenaltyOption,
     ModelOption,
     ReplaceOption,
+    bounded,
     must_exist,
 )
 from mtcli.errors import UsageError
@@ -28,17 +30,22 @@ def translate(
     model: ModelOption = LATEST,
     beam_size: BeamOption = None,
     length_penalty: LengthPenaltyOption = None,
-    n_best: Annotated[int, typer.Option(min=1, metavar="N", help="Translations of each line, best first.")] = 1,
-    max_length: Annotated[int | None, typer.Option(min=1, help="Most pieces of a translation.")] = None,
+    n_best: Annotated[
+        int, bounded(within=limits.BEAM_SIZE, metavar="N", help="Translations of each line, best first.")
+    ] = 1,
+    max_length: Annotated[int | None, bounded(within=limits.LENGTH, help="Most pieces of a translation.")] = None,
     no_repeat_ngram: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Let no N pieces in a row come twice in a translation.")
+        int | None,
+        bounded(within=limits.LENGTH, metavar="N", help="Let no N pieces in a row come twice in a translation."),
     ] = None,
     sample: Annotated[bool, typer.Option("--sample", help="Draw pieces at random.")] = False,
     temperature: Annotated[
-        float | None, typer.Option(min=0.01, help="With --sample; below 1 is safer. 1 unless given.")
+        float | None, bounded(within=limits.TEMPERATURE, help="With --sample; below 1 is safer. 1 unless given.")
     ] = None,
-    top_k: Annotated[int | None, typer.Option(min=0, help="With --sample: among the K likeliest pieces.")] = None,
-    seed: Annotated[int | None, typer.Option(help="With --sample; 1 unless given.")] = None,
+    top_k: Annotated[
+        int | None, bounded(within=limits.TOP_K, help="With --sample: among the K likeliest pieces.")
+    ] = None,
+    seed: Annotated[int | None, bounded(within=limits.SEED, help="With --sample; 1 unless given.")] = None,
     prefix: Annotated[str, typer.Option(metavar="TEXT", help="Begin every translation with this.")] = "",
     format_: Annotated[str, typer.Option("--format", metavar="text|json|nbest", help="Of the output.")] = "text",
     scores: Annotated[
@@ -111,10 +118,12 @@ def translate(
 def explain(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="One sentence.")],
     model: ModelOption = LATEST,
-    layer: Annotated[int, typer.Option(min=1, metavar="N", help="Whose numbers: encoder and decoder layer.")] = 1,
-    head: Annotated[int, typer.Option(min=1, metavar="N", help="Which of its attention heads.")] = 1,
+    layer: Annotated[
+        int, bounded(within=limits.LAYERS, metavar="N", help="Whose numbers: encoder and decoder layer.")
+    ] = 1,
+    head: Annotated[int, bounded(within=limits.HEADS, metavar="N", help="Which of its attention heads.")] = 1,
     step: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Only this step of the decoder, in detail.")
+        int | None, bounded(within=limits.LENGTH, metavar="N", help="Only this step of the decoder, in detail.")
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Whole matrices, not their first rows and columns.")] = False,
     neighbours: Annotated[bool, typer.Option("--neighbours", help="Each piece's nearest learned embeddings.")] = False,
