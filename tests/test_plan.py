@@ -101,7 +101,7 @@ def test_what_a_model_cannot_be_exported_to_and_that_its_run_is_finished_is_said
         "ctranslate2: yes; huggingface: no (model.norm = pre: the Marian architecture is post-norm)"
     )
     rows = dict(dry_run(settings_of(toy_tsv), toy_run, CPU))
-    larger = "a larger --time or --max-steps trains on"
+    larger = "a larger --time or --max-steps continues training"
     assert f"finished at step 20 (budget used): {larger}, --overwrite starts afresh" in rows["run folder"]
     assert rows["finish"] == f"it is finished; {larger}"
     afresh = dry_run(settings_of(toy_tsv), toy_run, CPU, overwrite=True)

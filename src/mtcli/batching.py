@@ -22,7 +22,7 @@ from torch import Tensor
 from mtcli.corpus import Pair
 from mtcli.errors import DataError
 from mtcli.lines import Counts
-from mtcli.progress import progress_bar
+from mtcli.progress import Progress
 from mtcli.tokenizer import BOS, EOS, PAD, Tokenizer
 
 Ints = npt.NDArray[np.integer[Any]]
@@ -128,7 +128,7 @@ def encode_pairs(
         src, tgt = [pair[0] for _, pair in chunk], [pair[1] for _, pair in chunk]
         return chunk, tokenizer.encode_src(src), tokenizer.encode_tgt(tgt)
 
-    with aside.open("wb") as file, progress_bar("encoding", unit=" pairs") as bar:
+    with aside.open("wb") as file, Progress("encoding", unit="pairs") as bar:
         with pa.ipc.new_file(file, schema) as writer:
             # The library uses every core while it encodes, but one to hand over its ids: chunks take turns in both.
             for chunk, src, tgt in ahead(encoded, iter(lambda: list(islice(iterator, CHUNK)), []), workers=2):

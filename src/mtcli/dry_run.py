@@ -41,7 +41,7 @@ YEAR = 365 * 24 * 3600
 FAR = 10 * YEAR
 """Seconds beyond which no date is given: there are none past the year 9999."""
 
-LARGER = "a larger --time or --max-steps trains on"
+LARGER = "a larger --time or --max-steps continues training"
 
 
 def dry_run(

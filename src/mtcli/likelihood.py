@@ -16,7 +16,7 @@ from mtcli.batching import Batch, plan_epoch
 from mtcli.corpus import Pair
 from mtcli.errors import DataError
 from mtcli.loss import CHUNK
-from mtcli.progress import progress_bar
+from mtcli.progress import Progress
 from mtcli.tokenizer import PAD
 from mtcli.translate import BATCH_TOKENS, Translator
 from mtcli.translation import LONGEST, WINDOW
@@ -37,19 +37,20 @@ class Likelihood:
         return self.log_prob / self.pieces
 
 
-def likelihoods(translator: Translator, pairs: Iterable[Pair]) -> Iterator[Likelihood | None]:
+def likelihoods(translator: Translator, pairs: Iterable[Pair], *, quiet: bool = False) -> Iterator[Likelihood | None]:
     """One for each pair, in their order; None for a pair with a blank side, of which the model is not asked.
 
     Args:
         translator: The model, with its tokenizer and device.
         pairs: Source and translation as raw text; read in windows, so any number will do.
+        quiet: Without a progress bar.
 
     Raises:
         DataError: A side has more than `LONGEST` pieces.
     """
     encode_src, encode_tgt = translator.tokenizer.encode_src, translator.tokenizer.encode_tgt
     pairs = iter(pairs)
-    with progress_bar("scoring", unit=" pairs") as bar:
+    with Progress("scoring", unit="pairs", quiet=quiet) as bar:
         for first in count(1, WINDOW):
             if not (window := list(islice(pairs, WINDOW))):
                 return

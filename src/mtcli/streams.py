@@ -90,23 +90,38 @@ def open_output(path: str) -> Any:
 
 
 def translations(
-    translator: LineTranslator, texts: list[str] | None, path: str | None, options: Options, *, replace: bool
+    translator: LineTranslator,
+    texts: list[str] | None,
+    path: str | None,
+    options: Options,
+    *,
+    replace: bool,
+    quiet: bool = False,
 ) -> Iterator[Translation]:
-    """Translations of arguments, of a file or standard input, or of what is typed at a terminal."""
+    """Translations of arguments, of a file or standard input, or of what is typed at a terminal.
+
+    Args:
+        translator: The model.
+        texts: Sentences given as arguments.
+        path: A file, or `-` for standard input; None: standard input, or a dialogue where that is a terminal.
+        options: How to search.
+        replace: Read invalid UTF-8 as U+FFFD.
+        quiet: Without a progress bar, which would get between the translations where both go to one terminal.
+    """
     if texts:
         lines = arguments(texts)
-        yield from translator.translate(lines, options, total=len(lines))
+        yield from translator.translate(lines, options, total=len(lines), quiet=quiet)
     elif path is None and sys.stdin is not None and sys.stdin.isatty():
         for line in _typed():
-            yield from translator.translate([line], options)
+            yield from translator.translate([line], options, quiet=True)
     else:
         counts = Counts()
         if path and path != "-":
-            yield from translator.translate(lines_of(path, replace=replace, counts=counts), options)
+            yield from translator.translate(lines_of(path, replace=replace, counts=counts), options, quiet=quiet)
         else:
             stdin = _Arriving(_stdin().fileno())
             arriving = read_lines(stdin, replace=replace, name="standard input", counts=counts)
-            yield from translator.translate(arriving, options, ready=stdin.ready)
+            yield from translator.translate(arriving, options, ready=stdin.ready, quiet=quiet)
         say(counts)
 
 

@@ -33,11 +33,12 @@ from mtcli.objective import Objective, uses_bf16
 from mtcli.optim import build_optimizer, learning_rate, set_state_tensors, state_tensors
 from mtcli.plan import Plan, check_model_memory
 from mtcli.prepare import Prepared, check_inputs, prepare, reopen
-from mtcli.progress import clock, progress_bar
+from mtcli.progress import TrainingProgress, clock
 from mtcli.report import write_report
 from mtcli.run_folder import Metrics, claim, publish
 from mtcli.signals import noted_signals
 from mtcli.state import State
+from mtcli.train_log import log_next, log_samples, log_scores
 from mtcli.translate import Options, Translator
 from mtcli.validation import Validation, score_test, validate
 
@@ -224,28 +225,34 @@ class Trainer:
         self.budget.renew(state)
         if state.finished:
             standing = f"{self.run}: finished at step {state.step:,} ({state.finished})"
-            log.info("%s; a larger --max-steps or --time trains on", standing)
+            log.info("%s; a larger --max-steps or --time continues training", standing)
+            log_next(self.run, test=bool(self.data.test))
             return
         if not state.metrics_bytes:
             self._record("data", **self.data.counts)
             self._describe()
         report = partial(write_report, self.run, describe(self.device))
         batches = self.plan.batches_from(Position(state.epoch, state.block, state.batch))
-        by_steps = settings.max_steps is not None
-        total = settings.max_steps if by_steps else int(settings.time or 0)
-        done = state.step if by_steps else int(state.seconds)
-        with progress_bar("training", total=total, unit=" steps" if by_steps else " s", initial=done) as bar:
+        if not self.data.valid:
+            log.info("no validation pairs: the last checkpoint becomes the model")
+        progress = TrainingProgress(
+            state.step, state.seconds, max_steps=settings.max_steps, max_seconds=settings.time, share=state.share
+        )
+        with progress:
             while True:
                 if self._validation_is_due():
                     self._by_the_first(self._validate, self.save, report)
+                    self._count_time()
+                    progress.pause(state.seconds, state.share)
                 if signal_number := self._agree(received):
                     self._stop(signal_number)
                 if reason := self.budget.ends(state):
                     break
-                self._step(batches)
+                tokens, nll = self._step(batches)
+                self._count_time()
+                progress.update(state.seconds, tokens=tokens, nll=nll)
                 if state.step % settings.save_every == 0 and not self._validation_is_due():
                     self.save()
-                bar.update((state.step if by_steps else int(state.seconds)) - bar.n)
         # The save comes last: a finished run has its report.
         self._by_the_first(partial(self._conclude, reason), report, self._finish)
 
@@ -272,6 +279,7 @@ class Trainer:
         when = f"at step {state.step:,} after {clock(state.seconds)} ({state.finished})"
         best = f"the mean of {len(state.averaged)} checkpoints" if state.averaged else f"of step {state.best_step:,}"
         log.info("finished %s; the best model, %s, is in %s", when, best, self.run)
+        log_next(self.run, test=bool(self.data.test))
 
     def _by_the_first(self, *work: Callable[[], None]) -> None:
         """Have this done by the first worker; the others wait, and take over the state that it comes to."""
@@ -302,10 +310,13 @@ class Trainer:
         late = settings.time and not state.validated_step and self.budget.used(state) >= 0.5
         return state.validated_step != state.step and bool(late or state.step % settings.valid_every == 0)
 
-    def _step(self, batches: Iterator[PlannedBatch]) -> None:
+    def _step(self, batches: Iterator[PlannedBatch]) -> tuple[int, float]:
         """One optimiser step over `accumulate` batches a worker, normalised by all their target tokens together.
 
         The workers take the step's batches in turn: together they draw what one draws that accumulates as many.
+
+        Returns:
+            The target tokens of all batches, and their summed negative log-likelihood in nats.
         """
         settings, state, group = self.config.train, self.state, self.group
         drawn = [next(batches) for _ in range(settings.accumulate * group.size)]
@@ -349,6 +360,7 @@ class Trainer:
                 seconds=round(state.seconds, 3),
             )
             state.loss, state.nll, state.tokens = 0.0, 0.0, 0
+        return tokens, nll_value
 
     def _validate(self) -> None:
         """Note how good the model is, and whether it never was better."""
@@ -356,7 +368,6 @@ class Trainer:
         state.validated_step = state.step
         if not pairs:
             state.best_step = state.step
-            log.info("step %s: no validation pairs", f"{state.step:,}")
             return
         found = self._measure()
         if self._is_better(found):
@@ -366,8 +377,7 @@ class Trainer:
         self._record("valid", **asdict(found), seconds=round(state.seconds, 3))
         best = ", the best yet" if state.best_step == state.step else ""
         log.info("step %s, epoch %d, %s: %s%s", f"{state.step:,}", state.epoch + 1, clock(state.seconds), found, best)
-        for sample in found.samples:
-            log.info("    %s → %s", sample["src"], sample["hyp"])
+        log_samples(found.samples)
         if self.budget.cool_down_early(state):
             log.info("no better BLEU in %d validations: the rate falls to zero from here, to end sooner", state.stale)
 
@@ -419,7 +429,7 @@ class Trainer:
             found = score_test(self._translator(), self.data.test, options)
         self._count_time()
         self._record("test", steps=steps, **asdict(found), seconds=round(self.state.seconds, 3))
-        log.info("%s", found)
+        log_scores(found, demo=not self.config.data.train)
 
     def _count_time(self) -> None:
         """Add to the time used what has passed since this was last asked."""

@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import TypeVar
 
 from mtcli.config import DecodeConfig
-from mtcli.progress import progress_bar
+from mtcli.progress import Progress
 from mtcli.tokenizer import RESERVED, SPECIALS, Tokenizer
 
 log = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ class LineTranslator(ABC):
             share: (n, of): these lines are window n of a file, and every window that comes a multiple of `of` later.
         """
         lines, first = iter(lines), share[0] * WINDOW
-        with progress_bar("translating", total=total, unit=" lines", quiet=quiet) as bar:
+        with Progress("translating", total=total, unit="lines", quiet=quiet) as bar:
             while window := _window(lines, ready):
                 ids = self.tokenizer.encode_src(window)
                 if warn:

@@ -144,6 +144,7 @@ def score(
     from mtcli.distributed import pick_device
     from mtcli.likelihood import likelihoods
     from mtcli.lines import Counts
+    from mtcli.progress import on_terminal
     from mtcli.signals import quiet_pipe
     from mtcli.streams import say
     from mtcli.translate import Translator
@@ -151,6 +152,7 @@ def score(
     quiet_pipe()
     translator, *_ = Translator.load(model, pick_device(device))
     counts = Counts()
-    for found in likelihoods(translator, two_files(src_file, tgt_file, replace, counts)):
+    pairs = two_files(src_file, tgt_file, replace, counts)
+    for found in likelihoods(translator, pairs, quiet=on_terminal(sys.stdout)):
         print(f"{found.log_prob:.4f}\t{found.mean:.4f}" if found else "")
     say(counts)

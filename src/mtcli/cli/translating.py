@@ -79,6 +79,7 @@ def translate(
 
     from mtcli import torchrun
     from mtcli.engine import load
+    from mtcli.progress import on_terminal
     from mtcli.signals import quiet_pipe
     from mtcli.streams import formatted, open_output, translations
 
@@ -109,7 +110,9 @@ def translate(
         translate_file(translator, str(input_), Path(output), options, render, replace=replace)
         return
     with open_output(output) as stream:
-        for number, found in enumerate(translations(translator, text, input_, options, replace=replace)):
+        shared = output == "-" and on_terminal(sys.stdout)
+        found_all = translations(translator, text, input_, options, replace=replace, quiet=shared)
+        for number, found in enumerate(found_all):
             for line in render(found, number):
                 stream.write(line + "\n")
             stream.flush()

@@ -19,7 +19,7 @@ from mtcli import config, corpus, rows
 from mtcli.corpus import Pair
 from mtcli.doctor.rules import BIT, INVALID, MAX_LENGTH, MAX_RATIO, REMOVES, rules, script, tidy
 from mtcli.lines import Counts, read_lines
-from mtcli.progress import progress_bar
+from mtcli.progress import Progress
 from mtcli.tokenizer import RESERVED, SPECIALS, Tokenizer
 
 CHUNK = 4096  # pairs that a tokenizer is given at once
@@ -74,7 +74,7 @@ class Corpus:
     def records(self, description: str, counts: Counts | None = None) -> Iterator[tuple[str, int, Pair | str]]:
         """(path, line, what `read` gives) of all paths in turn, behind a progress bar."""
         counts = counts if counts is not None else Counts()
-        with progress_bar(description, unit=" pairs") as bar:
+        with Progress(description, unit="pairs") as bar:
             for path in self.paths:
                 for number, record in enumerate(self.read(path, counts), 1):
                     yield path, number, record

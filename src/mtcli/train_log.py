@@ -1,0 +1,34 @@
+"""What a training run writes to the log besides its progress: samples, scores and the next commands."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from mtcli.messages import command, log_columns, one_line, what_it_means
+from mtcli.validation import TestScores
+
+log = logging.getLogger(__name__)
+
+
+def log_samples(samples: Sequence[dict[str, str]]) -> None:
+    """Log validation samples, one line each, cut to the width of the log; `metrics.jsonl` has the full ones."""
+    width = (log_columns() - len("     → ")) // 2
+    for sample in samples:
+        log.info("    %s → %s", one_line(sample["src"], width), one_line(sample["hyp"], width))
+
+
+def log_scores(found: TestScores, *, demo: bool) -> None:
+    """Log the test scores, and what a very low or very high one means; the built-in demo is known to be easy."""
+    log.info("%s", found)
+    remarks = [what_it_means(score["name"], score["score"]) for score in found.scores]
+    first = next(filter(None, remarks), None)
+    if first and not demo:
+        log.warning("%s", first)
+
+
+def log_next(run: Path, *, test: bool) -> None:
+    """Name the report and the commands that use the model; `test`: there are test pairs."""
+    log.info("report:    %s", run / "report.html")
+    log.info("translate: %s", command("translate", run, '"…"'))
+    if test:
+        log.info("score:     %s", command("eval", run))
