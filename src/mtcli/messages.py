@@ -1,5 +1,6 @@
 """Texts for people: an excerpt that fits on a line of the log, what a score means, and the command to run next."""
 
+import math
 import shlex
 import shutil
 import unicodedata
@@ -31,7 +32,7 @@ def what_it_means(metric: str, score: float) -> str | None:
             "little training time, or a mismatch (source and target swapped, sentences that do not belong together, "
             "text already tokenized); `mtcli data check` finds mismatches"
         )
-    if score > HIGH.get(metric, 100.0):
+    if score > HIGH.get(metric, math.inf):
         return (
             f"{metric} above {HIGH[metric]:g} is rare on real text: make sure that no test sentence is also a "
             "training sentence; `mtcli data check TRAIN --test TEST` counts them"

@@ -30,6 +30,10 @@ ESTIMATE_SECONDS = 300.0
 """Over about how long the speed behind an estimate of the end is averaged."""
 
 
+SETTLE_SECONDS = 5.0
+"""Without an estimate at the beginning, when the first steps are slower than all others."""
+
+
 class Recent:
     """Sums over about the last `window` seconds: older amounts fade out."""
 
@@ -234,7 +238,7 @@ class TrainingProgress:
         """The time until the end; empty while it is not known."""
         max_steps, max_seconds = self._budget()
         by_time = max(max_seconds - self.seconds, 0.0)
-        speed = self._speed.ratio("steps")
+        speed = self._speed.ratio("steps") if self._speed.sums["seconds"] >= SETTLE_SECONDS else 0.0
         by_steps = max(max_steps - self.step, 0.0) / speed if speed else math.inf
         if by_steps < by_time:
             return f"about {estimate(by_steps)}"

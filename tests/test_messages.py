@@ -1,0 +1,55 @@
+from pathlib import Path
+
+import pytest
+
+from mtcli.messages import command, one_line, what_it_means
+
+
+@pytest.mark.parametrize(
+    ("metric", "score", "said"),
+    [
+        ("BLEU", 0.0, "BLEU below 5: "),
+        ("BLEU", 4.9, "hardly usable"),
+        ("BLEU", 5.0, None),
+        ("BLEU", 38.4, None),
+        ("BLEU", 90.0, None),
+        ("BLEU", 90.1, "BLEU above 90 is rare"),
+        ("chrF2", 19.9, "chrF2 below 20"),
+        ("chrF2", 20.0, None),
+        ("chrF2", 95.1, "chrF2 above 95"),
+        ("TER", 0.0, None),
+        ("TER", 250.0, None),
+    ],
+)
+def test_what_a_score_means(metric: str, score: float, said: str | None) -> None:
+    found = what_it_means(metric, score)
+    if said is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert said in found
+        assert "mtcli data check" in found
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "shown"),
+    [
+        ("Hola Mundo", 10, "Hola Mundo"),
+        ("Hola Mundo", 9, "Hola Mun…"),
+        ("a\tb\x1b[31mc\r\n", 99, r"a\tb\x1b[31mc\r\n"),
+        ("a\u2028b\u202ec", 99, r"a\u2028b\u202ec"),
+        ("aaaa\x1b", 7, "aaaa…"),  # an escape is not cut in two
+        ("你好世界", 8, "你好世界"),
+        ("你好世界", 7, "你好世…"),
+        ("e\u0301e\u0301", 2, "e\u0301e\u0301"),
+        ("می\u200cخواهم", 20, "می\u200cخواهم"),  # joiners belong to the word
+        ("", 5, ""),
+    ],
+)
+def test_a_text_on_one_line(text: str, width: int, shown: str) -> None:
+    assert one_line(text, width) == shown
+
+
+def test_a_command_can_be_pasted() -> None:
+    assert command("eval", Path("runs/demo")) == "mtcli eval --model runs/demo"
+    assert command("translate", Path("my runs/a"), '"…"') == "mtcli translate --model 'my runs/a' \"…\""

@@ -1,0 +1,64 @@
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mtcli import validation
+from mtcli.train_log import log_next, log_samples, log_scores
+
+Train = Callable[..., Path]
+
+
+@pytest.fixture
+def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "mtcli")
+    return caplog
+
+
+def test_a_sample_is_one_line_that_fits(logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    log_samples([{"src": "a\x1b[2Jb\rc", "ref": "", "hyp": "no " * 500}])
+    (line,) = logged.messages
+    assert len(line) <= 80
+    assert line.startswith(r"    a\x1b[2Jb\rc → no no no")
+    assert line.endswith("…")
+
+
+def scores(bleu: float) -> validation.TestScores:
+    return validation.TestScores(100, 4, [{"name": "BLEU", "score": bleu, "confidence": None, "signature": ""}])
+
+
+def test_a_score_out_of_the_ordinary_is_explained(logged: pytest.LogCaptureFixture) -> None:
+    for bleu, demo, warnings in [(0.6, False, 1), (38.0, False, 0), (98.0, False, 1), (98.0, True, 0)]:
+        logged.clear()
+        log_scores(scores(bleu), demo=demo)
+        assert logged.messages[0] == f"100 test pairs, beam 4: BLEU {bleu:.1f}"
+        assert [record.levelname for record in logged.records[1:]] == ["WARNING"] * warnings
+
+
+def test_the_end_names_the_report_and_the_next_commands(
+    train_toy: Train, tmp_path: Path, logged: pytest.LogCaptureFixture
+) -> None:
+    run = train_toy(tmp_path / "my run", "train.max_steps=3")
+    expected = [
+        f"report:    {run / 'report.html'}",
+        f"translate: mtcli translate --model '{run}' \"…\"",
+        f"score:     mtcli eval --model '{run}'",
+    ]
+    assert logged.messages[-3:] == expected
+    logged.clear()
+    train_toy(run, "train.max_steps=3")  # finished before
+    assert logged.messages[-3:] == expected
+    log_next(run, test=False)
+    assert logged.messages[-1].startswith("translate: ")
+
+
+def test_missing_validation_pairs_are_reported_once(
+    train_toy: Train, tmp_path: Path, logged: pytest.LogCaptureFixture
+) -> None:
+    few = tmp_path / "few.tsv"
+    few.write_text("red tree.\tder eert.\n" * 3)
+    train_toy(tmp_path / "run", "train.max_steps=20", "train.valid_every=2", "tokenizer.vocab_size=270", spec=few)
+    said = [line for line in logged.messages if "no validation pairs" in line]
+    assert said == ["no validation pairs: the last checkpoint becomes the model"]
