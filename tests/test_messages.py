@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from mtcli.messages import command, one_line, what_it_means
+from mtcli.messages import command, what_it_means
+from mtcli.terminal import one_line
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from mtcli.messages import command, log_columns, one_line, what_it_means
+from mtcli.messages import command, what_it_means
+from mtcli.terminal import log_columns, one_line
 from mtcli.validation import TestScores
 
 log = logging.getLogger(__name__)
