@@ -154,7 +154,7 @@ def test_text_is_tidy(pairs: list[Pair]) -> None:
             assert text == " ".join(text.split())
             assert text
             assert text.isprintable()
-            assert len(text.split()) <= 12
+            assert len(text.split()) <= 14
         assert not re.search(r"\b(a|de) el\b", pair[1].lower()), pair
         # a before a consonant, an before a vowel; all our words are regular in this
         assert not re.search(r"\ba [aeiou]|\ban [^aeiou\W]", pair[0].lower()), pair

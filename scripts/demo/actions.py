@@ -36,6 +36,7 @@ from demo.parts import (
     a_place,
     a_subject,
     a_thing,
+    an_animal,
     an_infinitive,
     at_some_time,
     named,
@@ -50,6 +51,11 @@ _MOVING = tuple(verb for verb in MOTION if verb.en not in ("go", "come"))
 
 # Every verb in every tense and person is one card, so that each Spanish form is seen about equally often.
 _ACTIONS = tuple((verb, tense, person) for verb in TRANSITIVE for tense in verb.tenses for person in PERSONS)
+_OF_ANIMALS = ("eat", "drink", "see", "look for", "find", "wait for", "love")
+_ANIMAL_VERBS = tuple(verb for verb in TRANSITIVE if verb.en in _OF_ANIMALS)
+_ANIMAL_ACTIONS = tuple(
+    (verb, tense, plural) for verb in _ANIMAL_VERBS for tense in verb.tenses for plural in (False, False, True)
+)
 _MOVES = tuple((verb, tense, person) for verb in MOTION for tense in verb.tenses for person in PERSONS)
 
 
@@ -69,6 +75,20 @@ def action(deal: Dealer) -> Pair:
     thing = a_thing(deal, deal.deal(verb.objects), bare=not known, counted=not negative)
     rest = then(direct(verb, thing), when)
     pair = clause(a_subject(deal, person), verb, rest, tense, negative, question, adverb, deal.chance(0.3))
+    return written(deal, pair, negative, question)
+
+
+def animal_action(deal: Dealer) -> Pair:
+    """The dog sees the cat, el perro ve al gato."""
+    verb, tense, plural = deal.deal(_ANIMAL_ACTIONS)
+    negative, question = a_form(deal)
+    if verb.en in ("eat", "drink"):
+        rest = direct(verb, a_thing(deal, deal.deal(verb.objects), 0.1, counted=not negative))
+    else:
+        rest = direct(verb, an_animal(deal, deal.chance(0.2)) if deal.chance(0.6) else someone(deal))
+    if verb.en not in STATIVE:
+        rest = then(rest, at_some_time(deal, tense, 0.15))
+    pair = clause(an_animal(deal, plural), verb, rest, tense, negative, question, short=deal.chance(0.3))
     return written(deal, pair, negative, question)
 
 

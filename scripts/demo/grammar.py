@@ -2,7 +2,8 @@
 
 Conventions that make the translation unique: you = tú; I, you, we and they are masculine; the subject pronouns of
 "I", "you" and "we" are dropped and él, ella, ellos are kept; yes/no questions keep the subject first; the simple
-past is the pretérito; "was" is era or estaba; a person as object takes the personal a.
+past is the pretérito; "was" is era or estaba; a person as object takes the personal a, and so does an animal that one
+meets.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ class NounPhrase:
     gender: str
     plural: bool
     person: int  # 0 I, 1 you, 2 he/she, 3 we, 4 they
-    human: bool
+    being: str  # "person", "animal" or "thing": the first two may take the personal a
 
 
 PRONOUNS = {
-    "I": NounPhrase("I", "", "m", False, 0, True),
-    "you": NounPhrase("you", "", "m", False, 1, True),
-    "he": NounPhrase("he", "él", "m", False, 2, True),
-    "she": NounPhrase("she", "ella", "f", False, 2, True),
-    "we": NounPhrase("we", "", "m", True, 3, True),
-    "they": NounPhrase("they", "ellos", "m", True, 4, True),
+    "I": NounPhrase("I", "", "m", False, 0, "person"),
+    "you": NounPhrase("you", "", "m", False, 1, "person"),
+    "he": NounPhrase("he", "él", "m", False, 2, "person"),
+    "she": NounPhrase("she", "ella", "f", False, 2, "person"),
+    "we": NounPhrase("we", "", "m", True, 3, "person"),
+    "they": NounPhrase("they", "ellos", "m", True, 4, "person"),
 }
 
 # English determiner: (Spanish m singular, f singular, m plural, f plural). "a" and "this" have their own plurals.
@@ -98,13 +99,13 @@ def noun_phrase(
         gender=noun.gender,
         plural=plural,
         person=4 if plural else 2,
-        human=noun.category in PEOPLE,
+        being="person" if noun.category in PEOPLE else "animal" if noun.category == "animal" else "thing",
     )
 
 
 def name(text: str, gender: str) -> NounPhrase:
     """Return a person's name, the same in both languages."""
-    return NounPhrase(text, text, gender, False, 2, True)
+    return NounPhrase(text, text, gender, False, 2, "person")
 
 
 def possession(owner: NounPhrase, noun: str | Noun, plural: bool = False) -> NounPhrase:
@@ -117,13 +118,22 @@ def possession(owner: NounPhrase, noun: str | Noun, plural: bool = False) -> Nou
         gender=owned.gender,
         plural=plural,
         person=owned.person,
-        human=owned.human,
+        being=owned.being,
     )
 
 
+_MEETING = ("see", "look for", "find", "wait for", "listen to", "help", "love")
+
+
 def direct(verb: Verb, thing: NounPhrase) -> Pair:
-    """Return the phrase as a direct object: a person takes the personal a, except after tener."""
-    return thing.en, f"a {thing.es}" if thing.human and verb.es != "tener" else thing.es
+    """Return the phrase as a direct object: persons, and animals that one meets, take the personal a.
+
+    "I see the dog", "veo al perro"; but "I have a brother", "tengo un hermano", and "I want a horse", "quiero un
+    caballo".
+    """
+    personal = thing.being == "person" and verb.es != "tener"
+    met = thing.being == "animal" and verb.en in _MEETING
+    return thing.en, f"a {thing.es}" if personal or met else thing.es
 
 
 def be(subject: NounPhrase, past: bool = False) -> str:

@@ -222,9 +222,9 @@ say | said | decir | word name | paf
 have | had | tener | brother sister cousin friend son daughter @animal @vehicle {_GOODS} house problem idea | pf
 want | wanted | querer | @food @dish @drink @clothes @thing @vehicle @instrument dog cat book house chair | p
 need | needed | necesitar | @dish @drink @clothes @thing @dishes book table chair car bed answer house ticket | pf
-love | loved | querer | @kin | p
+love | loved | querer | @kin dog cat horse | p
 know | knew | conocer | @kin @profession man woman city village island museum restaurant | p
-know | knew | saber | answer truth | p
+know | knew | saber | answer truth name | p
 """
 
 # english base | past | spanish | preposition | places | tenses
@@ -268,6 +268,12 @@ VERBS = {(verb.en, verb.es): verb for verb in (*TRANSITIVE, *MOTION)}
 NAMES: tuple[tuple[str, Gender], ...] = (
     ("Ana", "f"), ("Elena", "f"), ("Laura", "f"), ("Marta", "f"),
     ("Carlos", "m"), ("Luis", "m"), ("Pedro", "m"), ("David", "m"),
+    ("Sara", "f"), ("Julia", "f"), ("Miguel", "m"), ("Daniel", "m"),
+)  # fmt: skip
+
+CITIES = (
+    ("Madrid", "Madrid"), ("Barcelona", "Barcelona"), ("London", "Londres"), ("Paris", "París"),
+    ("Berlin", "Berlín"), ("Lima", "Lima"), ("New York", "Nueva York"),
 )  # fmt: skip
 
 # "I am hungry" is "tengo hambre": a noun in Spanish, so nothing agrees.

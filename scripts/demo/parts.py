@@ -14,12 +14,14 @@ from demo.grammar import (
     direct,
     name,
     noun_phrase,
+    possession,
     sentence,
     words,
 )
 from demo.lexicon import (
     ADJECTIVES,
     ADVERBIALS,
+    CITIES,
     MOTION,
     NAMES,
     NOUNS,
@@ -29,6 +31,7 @@ from demo.lexicon import (
     Verb,
 )
 
+_TO_A_CITY = ("go", "travel", "return", "live", "work", "sleep", "leave")
 POSSESSIVES = ("my", "your", "his", "her", "our", "their")
 PERSON_NOUNS = tuple(noun for noun in NOUNS.values() if noun.category in PEOPLE)
 PERSON_PLURALS = tuple(noun for noun in PERSON_NOUNS if not noun.single)
@@ -36,6 +39,8 @@ COUNTED = tuple(
     noun for noun in NOUNS.values() if noun.category not in (*PEOPLE, "mind") and not noun.single and not noun.mass
 )
 _NOBODYS = ("land", "nature", "building", "study")  # nobody says "his river"
+_OWNED_THINGS = ("text", "clothes", "thing", "vehicle", "saying")
+ANIMALS = tuple(noun for noun in NOUNS.values() if noun.category == "animal")
 PERSONS = (0, 1, 2, 3, 4)
 DESCRIBING = {
     noun.en: tuple(adjective for adjective in ADJECTIVES.values() if noun in adjective.describes)
@@ -57,7 +62,23 @@ def person_determiner(deal: Dealer, noun: Noun, plural: bool) -> str:
 def someone(deal: Dealer, plural: bool = False) -> NounPhrase:
     """Return any person, or several of a kind."""
     noun = deal.deal(PERSON_PLURALS if plural else PERSON_NOUNS)
-    return noun_phrase(person_determiner(deal, noun, plural), noun, plural)
+    if noun.category == "kin" and deal.chance(0.15):
+        return possession(named(deal), noun, plural)
+    return noun_phrase(person_determiner(deal, noun, plural), noun, plural, an_adjective(deal, noun, 0.2))
+
+
+def an_animal(deal: Dealer, plural: bool = False) -> NounPhrase:
+    """Return an animal, or several of a kind."""
+    noun = deal.deal(ANIMALS)
+    near_and_far = ("these", "those") if plural else ("this", "that")
+    return noun_phrase(
+        deal.choice(("the", "the", "the", *near_and_far, "my")), noun, plural, an_adjective(deal, noun, 0.25)
+    )
+
+
+def somebodys(deal: Dealer, noun: Noun) -> NounPhrase:
+    """Return a thing that is named after its owner: "the old king's name", "el nombre del rey viejo"."""
+    return possession(named(deal) if deal.chance(0.3) else someone(deal), noun)
 
 
 def named(deal: Dealer) -> NounPhrase:
@@ -94,6 +115,8 @@ def a_thing(deal: Dealer, noun: Noun, adjective: float = 0.2, bare: bool = True,
         return noun_phrase("", noun)
     if noun.single:
         return noun_phrase("the", noun)
+    if noun.category in _OWNED_THINGS and deal.chance(0.5 if noun.en == "name" else 0.08):
+        return somebodys(deal, noun)
     if noun.mass:
         determiner = deal.choice(("", "", "the", "the", "this", "my") if bare else ("the", "the", "this", "my", "your"))
         return noun_phrase(determiner, noun, False, an_adjective(deal, noun, adjective) if determiner else "")
@@ -119,6 +142,9 @@ def then(first: Pair, second: Pair) -> Pair:
 
 def a_place(deal: Dealer, verb: Verb) -> Pair:
     """Return a place for a verb of motion or living, with its preposition."""
+    if verb.en in _TO_A_CITY and deal.chance(0.15):
+        en, es = deal.deal(CITIES)
+        return words(verb.preposition[0], en), words(verb.preposition[1], es)
     noun = deal.deal(verb.objects)
     determiner = (
         "the" if noun.single else deal.choice(("the", "the", "the", "this", "that", "a", deal.deal(POSSESSIVES)))

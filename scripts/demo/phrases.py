@@ -10,6 +10,7 @@ from demo.grammar import (
     GREETING_STYLES,
     Pair,
     cased,
+    contract,
     exclaimed,
     greeting,
     noun_phrase,
@@ -60,7 +61,7 @@ def caption(deal: Dealer) -> Pair:
             False,
             an_adjective(deal, noun, 0.5),
         )
-    return cased((phrase.en, phrase.es), casing)
+    return cased((phrase.en, contract(phrase.es)), casing)
 
 
 _CAPTIONED = tuple(noun for noun in NOUNS.values() if noun.category not in ("mind", "language"))

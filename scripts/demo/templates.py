@@ -7,7 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from demo.actions import action, give, like, modal, motion, order, progressive, pronoun_object, two_things
+from demo.actions import (
+    action,
+    animal_action,
+    give,
+    like,
+    modal,
+    motion,
+    order,
+    progressive,
+    pronoun_object,
+    two_things,
+)
 from demo.dealer import Dealer
 from demo.grammar import Pair
 from demo.numbers import age, called, number, time_and_day
@@ -17,8 +28,8 @@ from demo.states import comparison, description, location, owner, profession, se
 
 Template = Callable[[Dealer], Pair]
 TEMPLATES: tuple[tuple[Template, int], ...] = (
-    (action, 6000), (motion, 2400), (progressive, 800), (modal, 1300), (pronoun_object, 500), (give, 600),
-    (like, 800), (order, 600), (two_things, 300), (description, 1700), (profession, 220), (sensation, 220),
+    (action, 6400), (animal_action, 900), (motion, 2400), (progressive, 800), (modal, 1300), (pronoun_object, 500),
+    (give, 600), (like, 800), (order, 600), (two_things, 300), (description, 1700), (profession, 220), (sensation, 220),
     (location, 800), (there_is, 500), (comparison, 400), (owner, 450), (question_word, 800), (who, 350),
     (small_question, 650), (number, 700), (age, 300), (time_and_day, 500), (called, 150), (exclamation, 350),
     (caption, 900), (set_phrase, 400), (fixed_sentence, 230), (hello_somebody, 2200),
