@@ -1,3 +1,4 @@
+import csv
 import errno
 import gzip
 import json
@@ -202,7 +203,7 @@ def test_a_reader_that_cannot_go_on_stops(tmp_path: Path) -> None:
         look(tmp_path / "w.tsv")
 
 
-@pytest.mark.parametrize("form", ["train", "p.tsv.gz", "p.jsonl", "p.parquet", "train.en,train.de"])
+@pytest.mark.parametrize("form", ["train", "p.tsv.gz", "p.csv", "p.jsonl", "p.parquet", "train.en,train.de"])
 def test_every_form_gives_the_same_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -211,6 +212,8 @@ def test_every_form_gives_the_same_findings(tmp_path: Path, monkeypatch: pytest.
     pairs = [*GOOD, GOOD[0], ("", "leer"), ("a  b", "c")]
     write(Path("p.tsv"), pairs)
     Path("p.tsv.gz").write_bytes(gzip.compress(Path("p.tsv").read_bytes()))
+    with Path("p.csv").open("w", newline="") as file:
+        csv.writer(file, delimiter=";").writerows([("de", "note", "en"), *((b, "x;y", a) for a, b in pairs)])
     rows = [{"en": a, "de": b} for a, b in pairs]
     Path("p.jsonl").write_text("".join(json.dumps({"translation": row}) + "\n" for row in rows))
     pq.write_table(pa.Table.from_pylist(rows), "p.parquet")
@@ -321,8 +324,8 @@ def test_names_of_the_output(tmp_path: Path) -> None:
     clean(pairs, tmp_path / "new" / "train.gz")
     assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["train.de.gz", "train.en.gz"]
     assert list(read_pairs(str(tmp_path / "new" / "train"), "en", "de")) == GOOD
-    for name in ("x.txt", "x.csv", "x.parquet", "x.json.gz"):
-        with pytest.raises(UsageError, match=r"x\.tsv or x\.jsonl"):
+    for name in ("x.txt", "x.parquet", "x.json.gz"):
+        with pytest.raises(UsageError, match=r"x\.tsv, x\.csv or x\.jsonl"):
             clean(pairs, tmp_path / name)
     with pytest.raises(UsageError, match="overwrite"):
         clean(pairs, path)
@@ -331,6 +334,36 @@ def test_names_of_the_output(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="two names"):
         clean(pairs, tmp_path / "o.jsonl", tmp_path / "o.jsonl")
     assert list(read_pairs(str(path), "en", "de")) == GOOD
+
+
+def test_csv_in_and_out(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    pairs = [('say "hi", now', "sag «hi»; jetzt"), *GOOD]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("German", "English"), *((b, a) for a, b in pairs), ("", "leer"), ("one",)])
+    report = look(path)
+    assert {x.rule.name: x.examples[0].where for x in report.findings} == {
+        "not a pair": f"{path}:{len(pairs) + 3}",
+        "empty side": f"{path}:{len(pairs) + 2}",
+    }
+    assert report.survey.notices[0] == f"{path}: line 1 names the columns: read 'English' as en and 'German' as de"
+    for name in ("out.csv", "out.csv.gz", "out.tsv"):
+        done = clean(Corpus([str(path)], "en", "de"), tmp_path / name)
+        assert (done.read, done.kept) == (len(pairs) + 2, len(pairs))
+        assert list(read_pairs(str(tmp_path / name), "en", "de")) == pairs
+    assert (tmp_path / "out.csv").read_text(encoding="utf-8").startswith('en,de\n"say ""hi"", now",')
+    assert list(read_pairs(str(tmp_path / "out.csv"), "de", "en")) == [(b, a) for a, b in pairs]
+
+
+def test_a_header_of_a_tsv_is_noticed_and_no_pair(tmp_path: Path) -> None:
+    path = write(tmp_path / "p.tsv", [("en", "de"), *GOOD])
+    report = look(path)
+    assert len(report.survey.found) == len(GOOD)
+    assert "line 1 names the columns" in report.survey.notices[0]
+    broken = tmp_path / "open.csv"
+    broken.write_text('a,b\n"c,d\n')
+    with pytest.raises(DataError, match=r"open\.csv:2: a quotation mark opens"):
+        look(broken)
 
 
 def test_output_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

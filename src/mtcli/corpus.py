@@ -5,7 +5,7 @@ nowhere else, broken text stops the reader with file, line and byte, and a pair 
 while its neighbours stay together. Everything streams.
 
     resolve      which form a `--train PATH` has, and its files
-    two_files, _tsv_pairs, _row_pairs   one small reader a form; `rows.py` reads what names its languages
+    two_files, _table_pairs, _row_pairs   a small reader for each form, over `tables.py` (TSV, CSV) and `rows.py`
     read_pairs   all of it: strip, count, swap
     held_out     validation and test sets, chosen by source sentence
 """
@@ -25,8 +25,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from mtcli import limits
+from mtcli import limits, tables
 from mtcli.errors import DataError, UsageError
+from mtcli.languages import known
 from mtcli.lines import Counts, read_lines
 from mtcli.rows import dataset_name, dataset_rows, parquet_rows, sides_of
 
@@ -37,12 +38,12 @@ Sizes = npt.NDArray[np.int64]
 
 FORMS = (
     "a prefix (data/train for data/train.en and data/train.de), two files joined by a comma, "
-    "a .tsv, .jsonl or .parquet file, a folder, or a Hub name (owner/name:config#split)"
+    "a .tsv, .csv, .jsonl or .parquet file, a folder, or a Hub name (owner/name:config#split)"
 )
 CANDIDATES = 1_000_000
 """Sources, at each end of their order, among which held-out ones are looked for."""
 ONE_EMPTY, BOTH_EMPTY = "one side empty", "both sides empty"
-_FORM_OF = {".tsv": "tsv", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
+_FORM_OF = {".tsv": "tsv", ".csv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def source_files(spec: str, src: str, tgt: str) -> list[Path]:
 
 
 def resolve(spec: str, src: str, tgt: str) -> tuple[str, list[Path]]:
-    """The form of a source (tsv, json, parquet, prefix, two, dataset) and its files: a folder, or none (Hub)."""
+    """The form of a source (tsv, csv, json, parquet, prefix, two, dataset) and its files: a folder, or none (Hub)."""
     path = Path(spec)
     if path.is_file() and (form := _FORM_OF.get(_suffix(path))):
         return form, [path]
@@ -102,7 +103,7 @@ def resolve(spec: str, src: str, tgt: str) -> tuple[str, list[Path]]:
     if path.is_dir():
         return "dataset", [path]
     if path.exists():
-        raise DataError(f"{spec}: its name does not tell its form; rename it to .tsv or .jsonl, or give {FORMS}")
+        raise DataError(f"{spec}: {_formless(path)}")
     halves = [[Path(spec[: m.start()]), Path(spec[m.end() :])] for m in re.finditer(r"(?<=.),(?=.)", spec)]
     for half in halves:
         if all(file.is_file() for file in half):
@@ -116,6 +117,16 @@ def resolve(spec: str, src: str, tgt: str) -> tuple[str, list[Path]]:
     missing = " and ".join(str(file) for file in (halves or [[path]])[0] if not file.is_file())
     also = "" if halves or _suffix(path) in _FORM_OF else f" or folder, and no {sides[0][0]} and {sides[1][0]}"
     raise DataError(f"{missing}: no such file{also}; give {FORMS}")
+
+
+def _formless(path: Path) -> str:
+    """What to do with a file whose name has no form."""
+    if _suffix(path) in (".xlsx", ".xls", ".ods", ".numbers"):
+        return "a spreadsheet; save it there as CSV (in Excel: CSV UTF-8) and give that file"
+    prefix, _, suffix = re.sub(r"(?i)\.gz$", "", str(path)).rpartition(".")
+    if prefix and known(suffix):
+        return f"one side only; give both sides as {prefix}, or as two files joined by a comma"
+    return f"its name does not tell its form; rename it to .tsv, .csv or .jsonl, or give {FORMS}"
 
 
 def _suffix(path: Path) -> str:
@@ -140,15 +151,28 @@ def two_files(first: Path, second: Path, replace: bool, counts: Counts, lenient:
         raise DataError(f"{unequal}; line n of one must translate line n of the other")
 
 
-def _tsv_pairs(path: Path, replace: bool, counts: Counts) -> Iterator[Pair]:
-    for number, line in enumerate(read_lines(path, replace=replace, counts=counts), 1):
-        columns = line.split("\t", 2)
-        if len(columns) > 1:
-            yield columns[0], columns[1]
-        elif line.strip():
-            raise DataError(f"{path}:{number}: one column; put a tab between the two sides")
-        else:  # a blank line is a pair of two empty sides
-            yield "", ""
+def _table_pairs(records: Iterable[tables.Record], path: Path) -> Iterator[Pair]:
+    for number, record in records:
+        if isinstance(record, tables.BadRow):
+            raise DataError(f"{path}:{number}: {record.problem}; {record.remedy}")
+        yield record
+
+
+def table_records(
+    form: str,
+    path: Path,
+    src: str,
+    tgt: str,
+    *,
+    swap: bool,
+    counts: Counts,
+    replace: bool = False,
+    lenient: bool = False,
+) -> Iterator[tables.Record]:
+    """The records of a `tsv` or `csv` file with the numbers of their lines; those that are no pair among them."""
+    read = tables.csv_records if form == "csv" else tables.tsv_records
+    lines = read_lines(path, replace=replace, lenient=lenient, counts=counts)
+    return read(lines, str(path), src, tgt, swap=swap, notices=counts.notices)
 
 
 def _row_pairs(place: str, rows: Iterable[object], src: str, tgt: str, counts: Counts) -> Iterator[Pair]:
@@ -174,9 +198,9 @@ def read_pairs(
 ) -> Iterator[Pair]:
     """The pairs behind `spec` in order, stripped of surrounding white space and otherwise untouched.
 
-    A pair with an empty side is skipped and counted. `swap` exchanges the sides of a TSV or of two files joined by
-    a comma; the other forms name the language of each side, so there it has nothing to do. `counts` fills up as the
-    pairs are drawn; one `Counts` may serve several sources.
+    A pair with an empty side is skipped and counted. `swap` exchanges the sides of two files joined by a comma, and of
+    a table whose columns do not name their languages. `counts` fills up as the pairs are drawn; one `Counts` may serve
+    several sources.
 
     Raises DataError at once when there is nothing at `spec`, and while reading for what `read_lines` refuses, files
     of unequal length, a missing column or language, a value that is not a string, a Hub that does not answer.
@@ -187,8 +211,9 @@ def read_pairs(
         if form == "two" and not swap and [_suffix(file) for file in files] == [f".{tgt}", f".{src}"] and src != tgt:
             counts.notices.append(f"{spec}: the first file is read as {src} in spite of its name; --swap turns them")
         pairs = two_files(files[0], files[1], replace, counts)
-    elif form == "tsv":
-        pairs = _tsv_pairs(files[0], replace, counts)
+    elif form in ("tsv", "csv"):
+        records = table_records(form, files[0], src, tgt, swap=swap, counts=counts, replace=replace)
+        pairs = _table_pairs(records, files[0])
     elif form == "json":
         lines = read_lines(files[0], replace=replace, counts=counts)
         pairs = _row_pairs(f"{spec}:", lines, src, tgt, counts)
@@ -196,7 +221,7 @@ def read_pairs(
         parquet = form == "parquet"
         rows = parquet_rows(files[0], src, tgt) if parquet else dataset_rows(spec, bool(files), src, tgt)
         pairs = _row_pairs(f"{spec}: row ", rows, src, tgt, counts)
-    return _cleaned(pairs, swap and form in ("tsv", "two"), counts)
+    return _cleaned(pairs, swap and form == "two", counts)
 
 
 def _cleaned(pairs: Iterable[Pair], swap: bool, counts: Counts) -> Iterator[Pair]:

@@ -154,3 +154,9 @@ def same(name: str, code: str) -> bool:
     """Return True if a name of a column stands for the language of this code."""
     name = name.strip()
     return name.casefold() == code.casefold() or (known(name) is not None and known(name) == known(code))
+
+
+def base(name: str) -> str | None:
+    """The two-letter code of a language's code or name without script or region; None: unknown."""
+    found = known(name)
+    return found.partition("_")[0] if found else None

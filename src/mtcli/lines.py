@@ -103,7 +103,8 @@ def _mark(raw: bytes, name: str, counts: Counts) -> int:
     if raw.startswith(b"\x1f\x8b"):
         raise DataError(f"{name}: holds gzip data but is not named .gz; rename it to {Path(name).name}.gz")
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(f"{name}: is UTF-16 or UTF-32, not UTF-8; convert it (iconv -f UTF-16 -t UTF-8)")
+        remedy = "convert it (iconv -f UTF-16 -t UTF-8; in Excel, save as CSV UTF-8)"
+        raise DataError(f"{name}: is UTF-16 or UTF-32, not UTF-8; {remedy}")
     if raw.startswith(b"\xef\xbb\xbf"):
         counts.notices.append(f"{name}: dropped the byte-order mark at its start")
         return 3

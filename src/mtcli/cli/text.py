@@ -127,7 +127,7 @@ def data_clean(
     path: Annotated[str, typer.Argument(metavar="PATH", help=PATH_HELP)],
     output: Annotated[
         Path,
-        typer.Option("-o", "--output", metavar="PATH", help="x.tsv, x.jsonl or a prefix for two files; .gz packs."),
+        typer.Option("-o", "--output", metavar="PATH", help="x.tsv, x.csv, x.jsonl or a prefix; .gz packs."),
     ],
     src: SrcOption = "en",
     tgt: TgtOption = "es",

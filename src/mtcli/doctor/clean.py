@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import os
@@ -35,7 +36,7 @@ def clean(pairs: Corpus, output: Path, rejected: Path | None = None) -> Cleaned:
 
     Args:
         pairs: What to read.
-        output: `x.tsv`, `x.jsonl`, or a prefix for a file a language, each with `.gz` if wanted.
+        output: `x.tsv`, `x.csv`, `x.jsonl`, or a prefix for a file a language, each with `.gz` if wanted.
         rejected: JSON lines: each pair that was left out, with its reason and line.
 
     Raises:
@@ -54,6 +55,8 @@ def clean(pairs: Corpus, output: Path, rejected: Path | None = None) -> Cleaned:
     found, table, done = survey(pairs).found, rules(), Cleaned()
     with _written([*files, *([rejected] if rejected else [])]) as streams:
         outputs, aside = streams[: len(files)], streams[-1] if rejected else None
+        if output.name.removesuffix(".gz").endswith(".csv"):  # the header, by which any reader knows the sides
+            _write(outputs, files, {pairs.src: pairs.src, pairs.tgt: pairs.tgt})
         for path, number, record in pairs.records("writing"):
             if done.read == len(found):
                 raise DataError(f"{path}: grew while it was read; run the same command again")
@@ -95,10 +98,12 @@ def _states(files: Iterable[Path]) -> dict[Path, tuple[int, int] | None]:
 
 def _output_files(output: Path, src: str, tgt: str) -> list[Path]:
     bare = output.name.removesuffix(".gz")
-    if bare.endswith((".tsv", ".jsonl")):
+    if bare.endswith((".tsv", ".csv", ".jsonl")):
         return [output]
-    if bare.endswith((".json", ".parquet", ".csv", ".txt")):
-        raise UsageError(f"{output}: name the output x.tsv or x.jsonl (or .gz of these), or a prefix for two files")
+    if bare.endswith((".json", ".parquet", ".txt")):
+        raise UsageError(
+            f"{output}: name the output x.tsv, x.csv or x.jsonl (or .gz of these), or a prefix for two files"
+        )
     return [output.with_name(f"{bare}.{language}{output.name[len(bare) :]}") for language in (src, tgt)]
 
 
@@ -108,6 +113,8 @@ def _write(outputs: list[TextIO], files: list[Path], pair: dict[str, str]) -> No
             file.write(f"{text}\n")
     elif files[0].name.removesuffix(".gz").endswith(".tsv"):
         outputs[0].write("\t".join(pair.values()) + "\n")
+    elif files[0].name.removesuffix(".gz").endswith(".csv"):
+        csv.writer(outputs[0], lineterminator="\n").writerow(pair.values())
     else:
         outputs[0].write(_json({"translation": pair}))
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from mtcli import config, corpus, rows
+from mtcli import config, corpus, rows, tables
 from mtcli.corpus import Pair
 from mtcli.doctor.rules import BIT, INVALID, MAX_LENGTH, MAX_RATIO, REMOVES, rules, script, tidy
 from mtcli.lines import Counts, read_lines
@@ -43,25 +43,34 @@ class Corpus:
     max_length: int = MAX_LENGTH
     max_ratio: float = MAX_RATIO
 
-    def read(self, path: str, counts: Counts) -> Iterator[Pair | str]:
-        """The pairs behind `path` as they are, one a line; a string says why a line is none.
+    def read(self, path: str, counts: Counts) -> Iterator[tuple[int, Pair | str]]:
+        """The pairs behind `path` as they are, with the numbers of their lines; a string says why a line is none.
 
         Raises DataError where there is no going on: files of unequal length, a damaged archive, UTF-16.
         """
         form, files = corpus.resolve(path, self.src, self.tgt)
+        if form in ("tsv", "csv"):
+            table = corpus.table_records(
+                form, files[0], self.src, self.tgt, swap=self.swap, counts=counts, lenient=True
+            )
+            for number, record in table:
+                if isinstance(record, tables.BadRow):
+                    yield number, f"{record.problem}: {record.text}"
+                else:
+                    yield number, record
+            return
         records: Iterable[Pair | str]
         if form in ("prefix", "two"):
             records = corpus.two_files(files[0], files[1], False, counts, lenient=True)
-        elif form in ("tsv", "json"):
-            lines = read_lines(files[0], lenient=True, counts=counts)
-            records = map(_columns if form == "tsv" else self._row, lines)
+            if self.swap and form == "two":
+                records = (pair[::-1] for pair in records)
+        elif form == "json":
+            records = map(self._row, read_lines(files[0], lenient=True, counts=counts))
         elif form == "parquet":
             records = map(self._row, rows.parquet_rows(files[0], self.src, self.tgt))
         else:
             records = map(self._row, rows.dataset_rows(path, bool(files), self.src, self.tgt))
-        if self.swap and form in ("tsv", "two"):
-            records = (pair if isinstance(pair, str) else pair[::-1] for pair in records)
-        yield from records
+        yield from enumerate(records, 1)
 
     def _row(self, row: object) -> Pair | str:
         if isinstance(row, str) and INVALID.search(row):
@@ -76,25 +85,18 @@ class Corpus:
         counts = counts if counts is not None else Counts()
         with Progress(description, unit="pairs") as bar:
             for path in self.paths:
-                for number, record in enumerate(self.read(path, counts), 1):
+                for number, record in self.read(path, counts):
                     yield path, number, record
                     bar.update()
 
     def source_keys(self, path: str) -> set[int]:
         """Of every source behind `path`, what `_key` gives."""
-        return {_key(tidy(pair[0])) for pair in self.read(path, Counts()) if not isinstance(pair, str)} - {_key("")}
+        return {_key(tidy(pair[0])) for _, pair in self.read(path, Counts()) if not isinstance(pair, str)} - {_key("")}
 
     def place(self, path: str, number: int) -> str:
         """`pairs.tsv:17`; of two files, whose lines have the same number, the first."""
         form, files = corpus.resolve(path, self.src, self.tgt)
         return f"{path} row {number}" if form in ("parquet", "dataset") else f"{files[0]}:{number}"
-
-
-def _columns(line: str) -> Pair | str:
-    columns = line.split("\t", 2)
-    if len(columns) > 1:
-        return columns[0], columns[1]
-    return f"one column: {line}" if line.strip() else ("", "")
 
 
 @dataclass
