@@ -11,10 +11,10 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "src" / "mtcli"
 FLOORS = [
     "errors attention languages limits regular_file loss messages terminal torchrun",
-    "fields config lines tokenizer distributed memory optim progress signals",
+    "fields config lines spacing tokenizer distributed memory optim progress signals",
     "demo rows tables corpus doctor batching model translation",
     "checkpoint model_file decode objective record align average run_folder state tensorboard",
-    "prepare translate engine evaluate validation likelihood budget",
+    "prepare overlap translate engine evaluate validation likelihood budget",
     "train train_log defaults dry_run plan chart info explain explain_page streams report export serve shares",
     "cli __main__",
 ]

@@ -70,8 +70,29 @@ def test_every_pair_is_in_one_split_and_no_source_in_two(tmp_path: Path) -> None
         "skipped": {},
     }
     assert read_split(tmp_path / "run", "test") == ready.test
-    other = prepare(config(tmp_path / "t.tsv", "train.seed=2"), tmp_path / "other")
+    other = prepare(config(tmp_path / "t.tsv", "data.split_seed=2"), tmp_path / "other")
     assert other.test != ready.test
+
+
+def test_runs_of_other_seeds_have_the_same_held_out_pairs(tmp_path: Path, tsv: Path) -> None:
+    one, two = (prepare(config(tsv, f"train.seed={seed}"), tmp_path / str(seed)) for seed in (1, 2))
+    assert (one.valid, one.test) == (two.valid, two.test)
+    held = {source_key(src) for src, _ in (*one.valid, *one.test)}
+    assert len(held) > 2
+    for ready in (one, two):
+        assert not held & {source_key(src) for src, _ in texts(ready)}
+
+
+def test_given_pairs_that_are_trained_on_are_warned_of(
+    tmp_path: Path, tsv: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine = write_tsv(tmp_path / "mine.tsv", [*PAIRS[:7], ("a new sentence", "x"), ("Red tree sun", "x")])
+    prepare(config(tsv, test=mine), tmp_path / "run")
+    assert f"{mine}: 7 of 9 test sources are also in the training data" in caplog.text
+    caplog.clear()
+    prepare(config(tsv), tmp_path / "held")
+    prepare(config(tsv, test=mine), tmp_path / "run")  # once is enough
+    assert caplog.text == ""
 
 
 def test_given_splits_are_used_as_they_are(tmp_path: Path, tsv: Path) -> None:
@@ -319,6 +340,33 @@ def test_other_settings_prepare_afresh(ready: Ready, tsv: Path) -> None:
     assert made(run)["tokenizer.json"] != before["tokenizer.json"]
     prepare(config(tsv), run)
     assert made(run) == before
+
+
+def as_of_version_0_1(run: Path) -> None:
+    """Make the notes of a run those of version 0.1, which chose the held-out pairs by `train.seed`."""
+    path = run / "data" / "info.json"
+    info = json.loads(path.read_bytes())
+    del info["sha256"]
+    info["settings"]["seed"] = info["settings"]["data"].pop("split_seed")
+    info["sha256"] = module._digest(info)
+    path.write_text(json.dumps(info, indent=1))
+
+
+@pytest.mark.parametrize("seed", [1, 7])
+def test_data_that_version_0_1_prepared_are_reused(
+    tmp_path: Path, tsv: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = config(tsv, f"train.seed={seed}", f"data.split_seed={seed}")
+    before = prepare(settings, tmp_path / "run")
+    as_of_version_0_1(tmp_path / "run")
+
+    def refuse(*args: object, **options: object) -> None:
+        raise AssertionError("encoded again")
+
+    monkeypatch.setattr(module, "encode_pairs", refuse)
+    assert prepare(settings, tmp_path / "run").test == before.test
+    with pytest.raises(AssertionError, match="encoded again"):
+        prepare(config(tsv, f"train.seed={seed}", "data.split_seed=3"), tmp_path / "run")
 
 
 def test_a_tokenizer_given_at_the_start_stays(tmp_path: Path, tsv: Path) -> None:

@@ -55,7 +55,8 @@ def average_run(run: Path, out: Path, n: int, *, best: bool = False) -> list[int
         run: The run folder.
         out: A new folder, or one that this wrote before.
         n: How many checkpoints.
-        best: Those with the highest BLEU on the validation pairs; else the newest.
+        best: Those with the highest score on the validation pairs; otherwise the newest. The score is the one that
+            selected the run's model: BLEU, or chrF for languages without spaces.
 
     Returns:
         The steps averaged, in order.
@@ -68,7 +69,7 @@ def average_run(run: Path, out: Path, n: int, *, best: bool = False) -> list[int
     folders = {checkpoint.step_of(p): p for p in checkpoint.steps(run / "checkpoints") if not checkpoint.verify(p)}
     candidates = sorted(folders)
     if best:
-        scores = _valid_bleu(run / "metrics.jsonl")
+        scores = _valid_scores(run / "metrics.jsonl")
         candidates = sorted((step for step in candidates if step in scores), key=lambda step: (scores[step], step))
     if len(candidates) < n:
         kind = "validated, whole checkpoints" if best else "whole checkpoints"
@@ -96,14 +97,14 @@ def averaged_bytes(tensors: Tensors, info: ModelInfo, steps: Sequence[int]) -> b
     return model_file.model_bytes(tensors, info.model_copy(update={"step": steps[-1], "averaged": tuple(steps)}))
 
 
-def _valid_bleu(path: Path) -> dict[int, float]:
-    """BLEU by step of the validations in `metrics.jsonl`.
+def _valid_scores(path: Path) -> dict[int, float]:
+    """The selecting score by step of the validations in `metrics.jsonl`.
 
     Raises:
         ModelError: The file is missing or damaged.
     """
     try:
         events = [json.loads(line) for line in path.read_bytes().splitlines()]
-        return {e["step"]: e["bleu"] for e in events if e["event"] == "valid"}
+        return {e["step"]: e[e.get("metric", "bleu")] for e in events if e["event"] == "valid"}
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(f"{path}: cannot be read ({error}); use --last") from None

@@ -54,6 +54,8 @@ class EncodedPairs:
             if reader.schema != _schema():
                 raise ValueError(f"its columns are {', '.join(reader.schema.names)}")
             batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+            for batch in batches:
+                batch.validate(full=True)  # offsets that lead outside would be read outside the file
         except (OSError, ValueError) as error:  # Arrow's own errors are among these
             raise DataError(f"{path}: not a readable cache of encoded pairs: {error}") from None
         self._chunks = []
@@ -74,6 +76,11 @@ class EncodedPairs:
     def longest_src(self) -> int:
         """Pieces of the longest source."""
         return max((int(np.diff(offsets).max(initial=0)) for (_, offsets), _ in self._chunks), default=0)
+
+    def sources(self) -> Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
+        """Chunk by chunk, the ids of all sources in one array, and where each begins, the end of the last included."""
+        for src, _ in self._chunks:
+            yield src
 
     def lengths(self, chunks: Iterable[int] | None = None) -> tuple[Ints, Lengths, Lengths]:
         """The row numbers of these chunks, of all by default, and the pieces of their sources and of their targets."""

@@ -49,6 +49,8 @@ class DataConfig(_Section):
     """Validation pairs; none: held out of the training pairs by source sentence."""
     test: str | None = None
     """Test pairs, likewise."""
+    split_seed: Annotated[int, Within(limits.SEED)] = 1
+    """Chooses the pairs that are held out; independent of `train.seed`, so that runs share their test set."""
     src: Language = "en"
     tgt: Language = "es"
     swap: bool = False
@@ -129,7 +131,9 @@ class TrainConfig(_Section):
     average: Annotated[int, Within(limits.CHECKPOINTS)] = 5
     """Last checkpoints whose mean is taken at the end (§6.1), if it scores better on the validation pairs; 1: none."""
     patience: Annotated[int, Within(limits.PATIENCE)] = 10
-    """Validations without a better BLEU before training ends early, by way of its cool-down; 0: never."""
+    """Validations without a better score before training ends early, by way of its cool-down; 0: never."""
+    bleu_tokenizer: str | None = None
+    """sacrebleu's tokenizer for BLEU, in training and in `eval`; none: by the target language."""
     tensorboard: bool = False
     """Show the curves of `metrics.jsonl` in TensorBoard too; needs the extra `tensorboard`."""
 
@@ -305,7 +309,11 @@ def load(path: Path) -> Config:
     Raises:
         UsageError: It is missing, damaged or holds an unknown key.
     """
-    return _check(_read(path), f"{path}: ")
+    values = _read(path)
+    data, train = values.get("data"), values.get("train")
+    if isinstance(data, dict) and isinstance(train, dict) and "seed" in train:
+        data.setdefault("split_seed", train["seed"])  # by which version 0.1 chose the pairs to hold out
+    return _check(values, f"{path}: ")
 
 
 def to_toml(config: Config) -> str:

@@ -22,7 +22,7 @@ from mtcli.errors import UsageError
 from mtcli.plan import Plan, counted
 from mtcli.prepare import Prepared, check_inputs, prepare, prepared
 from mtcli.progress import clock
-from mtcli.run_folder import standing
+from mtcli.run_folder import standing, with_split_of
 from mtcli.state import State
 from mtcli.train import LOG_EVERY, Trainer
 
@@ -69,6 +69,7 @@ def dry_run(
         raise UsageError("--dry-run: for one worker; start it without torchrun, and divide the steps by the workers")
     check_inputs(config)
     began = None if overwrite else standing(config, run)
+    config = with_split_of(config, began)
     with _data(config, run, init, overwrite) as data:
         facts = Facts.of(data, device.type, workers=1)
         config = settle(config, facts, began)

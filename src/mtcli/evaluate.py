@@ -13,11 +13,13 @@ from math import inf
 from typing import Any, Literal
 
 from mtcli.errors import DataError, UsageError
+from mtcli.spacing import unspaced
 
 Metric = Literal["bleu", "chrf", "ter"]
 Texts = Sequence[str]
 RESAMPLES = 1000  # sacrebleu's own number for confidence intervals and the paired bootstrap
-LENGTH_EDGES = (5, 10, 20, 30, 50)  # source words, for by_source_length
+LENGTH_EDGES = {"words": (5, 10, 20, 30, 50), "characters": (10, 20, 40, 60, 100)}
+"""Lengths of the source for by_source_length; characters where it is written without spaces."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,11 @@ class Comparison:
 
 @dataclass(frozen=True)
 class LengthBucket:
-    """BLEU over the sentences whose source is of one length in words: `0–5`, `6–10`, … `>50`."""
+    """BLEU over the sentences whose source is of one length: `0–5`, `6–10`, … `>50`."""
 
     label: str
+    unit: str
+    """`words`, or `characters` where the sources are written without spaces."""
     sentences: int
     score: Score
 
@@ -142,9 +146,18 @@ def score(
     return scores
 
 
+def check_tokenizer(name: str) -> None:
+    """See that BLEU can be computed with this tokenizer.
+
+    Raises:
+        UsageError: It is unknown, or cannot be used here.
+    """
+    _metrics(("bleu",), False, name)
+
+
 def looks_tokenised(sentences: Sequence[str]) -> bool:
-    """Whether a tenth of them end with a full stop set apart, as raw text hardly ever does."""
-    return 10 * sum(sentence.endswith(" .") for sentence in sentences) > len(sentences)
+    """Return True if a tenth of them end with a full stop set apart, as raw text hardly ever does."""
+    return 10 * sum(sentence.endswith((" .", " 。")) for sentence in sentences) > len(sentences)
 
 
 def to_text(scores: Sequence[Score]) -> str:
@@ -211,20 +224,25 @@ def by_source_length(
     lowercase: bool = False,
     tokenize: str | None = None,
 ) -> list[LengthBucket]:
-    """BLEU for short, middling and long sources, counted in words between spaces; empty buckets are left out.
+    """BLEU for short, middling and long sources; empty buckets are omitted.
+
+    Length is counted in words between spaces, or in characters where the sources are written without spaces.
 
     Raises:
         DataError: there is nothing to score, or the texts are not of one length.
         UsageError: an unknown tokenizer, or one that cannot be used here.
     """
     _check_lengths(hypotheses, references, {"the source": sources})
+    unit = "characters" if unspaced(sources) else "words"
+    lengths = [len("".join(source.split()) if unit == "characters" else source.split()) for source in sources]
     buckets = []
-    for low, high in pairwise([-1, *LENGTH_EDGES, inf]):
-        rows = [i for i, source in enumerate(sources) if low < len(source.split()) <= high]
+    for low, high in pairwise([-1, *LENGTH_EDGES[unit], inf]):
+        rows = [i for i, length in enumerate(lengths) if low < length <= high]
         if rows:
             chosen = [hypotheses[i] for i in rows], [[one[i] for i in rows] for one in references]
             (bleu,) = score(*chosen, lowercase=lowercase, tokenize=tokenize)
-            buckets.append(LengthBucket(f">{low}" if high == inf else f"{low + 1}–{high}", len(rows), bleu))
+            label = f">{low}" if high == inf else f"{low + 1}–{high}"
+            buckets.append(LengthBucket(label, unit, len(rows), bleu))
     return buckets
 
 
@@ -234,7 +252,7 @@ def lengths_to_text(systems: Sequence[Sequence[LengthBucket]]) -> str:
     for same in zip(*systems, strict=True):
         names = (f" in {name}" for name in "AB") if len(systems) > 1 else ("",)
         values = ", ".join(f"{b.score.value:.1f}{name}" for b, name in zip(same, names, strict=True))
-        lines.append(f"{same[0].label} words: {values}, {same[0].sentences} sources")
+        lines.append(f"{same[0].label} {same[0].unit}: {values}, {same[0].sentences} sources")
     return "\n".join(["BLEU by length of the source", *lines])
 
 

@@ -16,7 +16,8 @@ from mtcli.engine import provenance
 from mtcli.errors import ModelError
 from mtcli.plan import counted, size
 from mtcli.progress import clock
-from mtcli.run_folder import Metrics, best_of
+from mtcli.run_folder import Metrics, best_of, metric_of
+from mtcli.spacing import METRIC_NAMES
 from mtcli.state import State
 
 Json = dict[str, Any]
@@ -65,7 +66,8 @@ def _run(run: Path) -> Iterator[Row]:
     yield "used", f"{state.step:,} steps and {clock(state.seconds)}" + (f" of {' and '.join(limits)}" if limits else "")
     if best := best_of(events):
         figures = f"BLEU {best['bleu']:.1f}, chrF {best['chrf']:.1f}, loss {best['loss']:.3f} nats a piece"
-        yield "best", f"{figures} (validation, greedy), step {best['step']:,}"
+        selected = f"step {best['step']:,}, selected by {METRIC_NAMES[metric_of(best)]}"
+        yield "best", f"{figures} (validation, greedy), {selected}"
     yield from _checkpoints(problems)
     if damaged:
         yield "damaged", f"{damaged} line{'s' * (damaged > 1)} of metrics.jsonl"

@@ -149,7 +149,7 @@ class Plan:
             limits.append(f"{train.max_steps:,} steps ({train.max_steps / epoch:,.1f} epochs)")
         if train.time:
             limits.append(f"{clock(train.time)}, validation and scoring included")
-        early = f"; is cut short after {train.patience} validations without a better BLEU" if train.patience else ""
+        early = f"; is cut short after {train.patience} validations without a better score" if train.patience else ""
         return " or ".join(limits) + f", validated every {train.valid_every:,} steps{early}"
 
 

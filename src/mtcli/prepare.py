@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from mtcli import corpus, demo
+from mtcli import corpus, demo, evaluate, spacing
 from mtcli import tokenizer as tokenizers
 from mtcli.batching import EncodedPairs, encode_pairs
 from mtcli.checkpoint import replace_file, steps, storage_errors
@@ -24,6 +24,7 @@ from mtcli.config import Config
 from mtcli.corpus import HeldOut, Pair
 from mtcli.errors import DataError, ModelError, StorageError, UsageError
 from mtcli.lines import Counts, read_lines
+from mtcli.overlap import count_trained_on
 from mtcli.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -83,6 +84,7 @@ def prepare(config: Config, run: Path, *, init: tuple[Tokenizer, str] | None = N
         ready = _reuse(config, run, info_path)
         if not isinstance(ready, Prepared):
             raise DataError(f"{info_path.parent}: changed while it was being written; run the same command again")
+        _warn_of_test_sets(config, ready)
         return ready
 
 
@@ -99,16 +101,34 @@ def prepared(config: Config, run: Path) -> Prepared | None:
 
 
 def check_inputs(config: Config) -> None:
-    """See that what the configuration asks for is there: the files behind the corpora, and an extra.
+    """See that what the configuration asks for is there: the files behind the corpora, an extra, BLEU's tokenizer.
 
     Raises:
         DataError: A file is not.
-        UsageError: The extra is not.
+        UsageError: The extra or the tokenizer is not.
     """
     if config.train.tensorboard and find_spec("tensorboard") is None:
         raise UsageError("train.tensorboard: tensorboard is not installed; `pip install tensorboard` installs it")
+    try:
+        evaluate.check_tokenizer(spacing.tokenizer_of(config))
+    except UsageError as error:
+        raise UsageError(f"train.bleu_tokenizer: {error}") from None
     with _note(config):
         _input_files(config)
+
+
+def _warn_of_test_sets(config: Config, ready: Prepared) -> None:
+    """Warn about what would make the scores of this run meaningless, before hours of training."""
+    for name, spec, pairs in (("validation", config.data.valid, ready.valid), ("test", config.data.test, ready.test)):
+        if spec is None:
+            continue  # held out by source
+        seen = count_trained_on(ready.train, ready.tokenizer, [src for src, _ in pairs])
+        if seen:
+            told = f"{seen:,} of {len(pairs):,} {name} sources are also in the training data"
+            log.warning("%s: %s: its scores will be too high", spec, told)
+    targets = [tgt for _, tgt in (*ready.valid, *ready.test)]
+    if advice := spacing.advice(targets, spacing.tokenizer_of(config)):
+        log.warning("the targets are %s; give the language by --tgt, or --tokenize", advice)
 
 
 @contextmanager
@@ -185,13 +205,13 @@ def _make(config: Config, run: Path, info_path: Path, init: Tokenizer | None, we
             )
             yield from ((index, pair) for pair in pairs)
 
-    split = HeldOut(config.train.seed)
+    split = HeldOut(data.split_seed)
     if not built_in and (data.valid is None or data.test is None):
         split = corpus.held_out(
             (pair for _, pair in read(Counts())),
             None if data.valid is None else 0,
             None if data.test is None else 0,
-            config.train.seed,
+            data.split_seed,
         )
 
     def training(into: Counts, aside: dict[str, list[Pair]] | None = None) -> Iterator[tuple[int, Pair]]:
@@ -259,7 +279,7 @@ def _reuse(config: Config, run: Path, info_path: Path) -> Prepared | Tokenizer |
         info = json.loads(info_path.read_bytes())
         if info.pop("sha256") != _digest(info):
             raise ValueError
-        made, inputs, settings = info["files"], info["inputs"], info["settings"]
+        made, inputs, settings = info["files"], info["inputs"], _recorded(info["settings"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         log.warning("%s cannot be read; preparing the data again", info_path)
         return None
@@ -303,8 +323,19 @@ def _settings(config: Config) -> Json:
     return {
         "data": config.data.model_dump(mode="json", exclude={"note"}),
         "tokenizer": config.tokenizer.model_dump(mode="json"),
-        "seed": config.train.seed,
     }
+
+
+def _recorded(settings: Json) -> Json:
+    """The settings that `info.json` holds, with the defaults of keys that are newer than it.
+
+    Raises:
+        KeyError, TypeError, ValueError: They are not of that form.
+    """
+    data = dict(settings["data"])
+    if "seed" in settings:  # version 0.1 chose the held-out pairs by train.seed
+        data["split_seed"] = settings["seed"]
+    return _settings(Config.model_validate({"data": data, "tokenizer": settings["tokenizer"]}))
 
 
 def _inputs(config: Config, known: Json | None = None) -> Json:

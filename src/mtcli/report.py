@@ -22,7 +22,8 @@ from mtcli.chart import Series, chart
 from mtcli.config import Config, load, to_toml
 from mtcli.plan import Plan, counted
 from mtcli.progress import Pace, clock
-from mtcli.run_folder import Metrics, best_of
+from mtcli.run_folder import Metrics, best_of, metric_of
+from mtcli.spacing import DEFAULT, METRIC_NAMES
 
 log = logging.getLogger(__name__)
 
@@ -134,8 +135,13 @@ def scores(facts: Facts) -> list[tuple[str, str, str]]:
             rows.append((f"{score['name']}, test", text, f"{how}; {score['signature']}"))
     if best := facts.best:
         what = f"mean of {len(best['steps'])} checkpoints" if "steps" in best else f"step {best['step']:,}"
-        for name, key in (("BLEU", "bleu"), ("chrF", "chrf")):
-            rows.append((f"{name}, validation", f"{best[key]:.1f}", f"validation pairs, greedy, {what}"))
+        for key, name in METRIC_NAMES.items():
+            how = f"validation pairs, greedy, {what}"
+            if key == "bleu":
+                how += f"; tokenizer {best.get('tokenize', DEFAULT)}"
+            if key == metric_of(best):
+                how += "; selects the best model"
+            rows.append((f"{name}, validation", f"{best[key]:.1f}", how))
         rows.append(("loss, validation", f"{best['loss']:.3f}", f"validation pairs, nats a target piece, {what}"))
     return rows
 
@@ -181,6 +187,8 @@ def _scores(facts: Facts) -> str:
 
 def _charts(facts: Facts) -> str:
     train, valid = facts.train, facts.valid
+    last = valid[-1] if valid else {}
+    tokenizer, selecting = last.get("tokenize", DEFAULT), METRIC_NAMES[metric_of(last)]
 
     def line(name: str, events: list[Event], key: str, marks: bool = False) -> Series:
         return Series(name, [(event["step"], event[key]) for event in events], marks)
@@ -196,7 +204,7 @@ def _charts(facts: Facts) -> str:
             ),
             (
                 "Validation scores",
-                "BLEU and chrF, greedy, 0 to 100.",
+                f"BLEU (tokenizer {tokenizer}) and chrF, greedy, 0 to 100; {selecting} selects the best model.",
                 [line("BLEU", valid, "bleu", True), line("chrF", valid, "chrf", True)],
                 True,
             ),

@@ -66,12 +66,20 @@ def standing(config: Config, run: Path) -> Config | None:
     if not path.exists() or not _begun(run):
         return None
     began = load_config(path)
-    if found := differences(began, config):
+    if found := differences(began, with_split_of(config, began)):
         raise UsageError(
             f"{run}: holds a run of another configuration ({'; '.join(found)}); "
             "use these values again, choose another --out, or start afresh with --overwrite"
         )
     return began
+
+
+def with_split_of(config: Config, began: Config | None) -> Config:
+    """The configuration with the held-out pairs of the run that is resumed, unless it names others itself."""
+    if began is None or "split_seed" in config.data.model_fields_set:
+        return config
+    data = config.data.model_copy(update={"split_seed": began.data.split_seed})
+    return config.model_copy(update={"data": data})
 
 
 def _begun(run: Path) -> bool:
@@ -112,7 +120,12 @@ def publish(run: Path, steps: Sequence[int], info: ModelInfo) -> None:
 def best_of(events: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
     """Of the events of `metrics.jsonl`, the validation of the run's model: of a step, or of a mean that was kept."""
     validated = [e for e in events if e["event"] == "valid" or (e["event"] == "average" and e.get("kept"))]
-    return max(validated, key=lambda event: (event["bleu"], -event["loss"]), default=None)
+    return max(validated, key=lambda event: (event[metric_of(event)], -event["loss"]), default=None)
+
+
+def metric_of(event: dict[str, Any]) -> str:
+    """The score that selects the best model, `bleu` or `chrf`, as a validation names it; early runs had BLEU alone."""
+    return str(event.get("metric", "bleu"))
 
 
 class Metrics:

@@ -21,8 +21,10 @@ class State:
     seconds: float = 0.0
     """Time used, over all runs of the command."""
     best_step: int | None = None
+    metric: str = "bleu"
+    """The score that selects the best model: `bleu` or `chrf`."""
     best: tuple[float, float] | None = None
-    """(BLEU, −loss) of the best validation."""
+    """(that score, −loss) of the best validation."""
     averaged: list[int] = field(default_factory=list)
     """The steps of which the best model is the mean; none: it is that of `best_step`."""
     validated_step: int = 0
@@ -68,7 +70,7 @@ class State:
         Raises:
             KeyError, TypeError: It is not of that form.
         """
-        found = {"block": 0, "share": 1.0, **found}  # which older states do not say
+        found = {"block": 0, "share": 1.0, "metric": "bleu", **found}  # which older states do not say
         known = {name: found[name] for name in self.__dataclass_fields__}
         known["best"] = tuple(known["best"]) if known["best"] else None
         vars(self).update(known)

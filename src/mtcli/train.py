@@ -35,11 +35,12 @@ from mtcli.plan import Plan, check_model_memory
 from mtcli.prepare import Prepared, check_inputs, prepare, reopen
 from mtcli.progress import TrainingProgress, clock
 from mtcli.report import write_report
-from mtcli.run_folder import Metrics, claim, publish
+from mtcli.run_folder import Metrics, claim, publish, with_split_of
 from mtcli.signals import noted_signals
+from mtcli.spacing import METRIC_NAMES, selection_metric
 from mtcli.state import State
 from mtcli.train_log import log_next, log_samples, log_scores
-from mtcli.translate import Options, Translator
+from mtcli.translate import Translator
 from mtcli.validation import Validation, score_test, validate
 
 log = logging.getLogger(__name__)
@@ -81,6 +82,7 @@ def train(
             if overwrite and torchrun.restarted():
                 log.warning("started again after a failure: goes on where it stopped, --overwrite is not repeated")
             began = held.enter_context(_claimed(config, run, overwrite and not torchrun.restarted()))
+            config = with_split_of(config, began)
             data = prepare(config, run, init=start)
             config = settle(config, facts := Facts.of(data, device.type, group.size), began)
             log.info("%s", in_words(config, facts, began=began is not None))
@@ -134,7 +136,8 @@ class Trainer:
         self.model: Transformer = model_file.build_model(self.info).to(device)
         self.optimizer = build_optimizer(config.train, self.model.parameters())
         self.plan = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
-        self.state, self.budget = State(workers=group.size), Budget.of(config, len(data.valid), len(data.test))
+        self.state = State(workers=group.size, metric=selection_metric(config.data.tgt))
+        self.budget = Budget.of(config, len(data.valid), len(data.test))
         self.metrics = Metrics(run, tensorboard=config.train.tensorboard)
         self.objective = Objective(self.model, config.train.label_smoothing, uses_bf16(config.train, device))
         self.parallel = group.parallel(self.objective)
@@ -374,18 +377,18 @@ class Trainer:
             state.best_step, state.averaged, state.stale = state.step, [], 0
         else:
             state.stale += 1
-        self._record("valid", **asdict(found), seconds=round(state.seconds, 3))
-        best = ", the best yet" if state.best_step == state.step else ""
+        self._record("valid", **asdict(found), metric=state.metric, seconds=round(state.seconds, 3))
+        best = f", the best {self._metric_name} yet" if state.best_step == state.step else ""
         log.info("step %s, epoch %d, %s: %s%s", f"{state.step:,}", state.epoch + 1, clock(state.seconds), found, best)
         log_samples(found.samples)
         if self.budget.cool_down_early(state):
-            log.info("no better BLEU in %d validations: the rate falls to zero from here, to end sooner", state.stale)
+            told = f"no better {self._metric_name} in {state.stale} validations"
+            log.info("%s: the rate falls to zero from here, to end sooner", told)
 
     def _measure(self) -> Validation:
         """How well the model translates as it is."""
         started = time.monotonic()
-        options, batch_tokens = Options.of(self.config.decode), self.config.train.batch_tokens
-        found = validate(self._translator(), self.data.valid, options, self.objective, batch_tokens=batch_tokens)
+        found = validate(self._translator(), self.data.valid, self.config, self.objective)
         self.state.validation_seconds = time.monotonic() - started
         self._count_time()
         return found
@@ -393,9 +396,13 @@ class Trainer:
     def _translator(self) -> Translator:
         return Translator(self.model.eval(), self.data.tokenizer, self.info.longest_src)
 
+    @property
+    def _metric_name(self) -> str:
+        return METRIC_NAMES[self.state.metric]
+
     def _is_better(self, found: Validation) -> bool:
-        """Whether no model before was as good; it is then the one to beat."""
-        figures = (found.bleu, -found.loss)
+        """Return True if no model before was as good by the run's metric; it is then the one to beat."""
+        figures = (float(getattr(found, self.state.metric)), -found.loss)
         if self.state.best is not None and figures <= self.state.best:
             return False
         self.state.best = figures
@@ -414,19 +421,21 @@ class Trainer:
             found = self._measure()
         if better := self._is_better(found):
             state.averaged = steps
-        self._record("average", steps=steps, kept=better, **asdict(found), seconds=round(state.seconds, 3))
-        log.info("the mean of %d checkpoints: %s: %s", len(steps), found, "kept" if better else "not better")
+        seconds = round(state.seconds, 3)
+        self._record("average", steps=steps, kept=better, **asdict(found), metric=state.metric, seconds=seconds)
+        verdict = "kept" if better else f"no better {self._metric_name}"
+        log.info("the mean of %d checkpoints: %s: %s", len(steps), found, verdict)
 
     def _score(self) -> None:
         """Score the run's model on the test pairs, by the search that `mtcli eval` makes."""
-        steps, options = self.state.best_steps, Options.of(self.config.decode)
+        steps = self.state.best_steps
         paths = [checkpoint.path_of(self.run / "checkpoints", step) for step in steps]
         own = steps == [self.state.step]
         if not own and any(map(checkpoint.verify, paths)):
             log.warning("the best model is not scored: a checkpoint of it is damaged or, long after it, deleted")
             return
         with nullcontext() if own else weights_of(self.model, paths):
-            found = score_test(self._translator(), self.data.test, options)
+            found = score_test(self._translator(), self.data.test, self.config)
         self._count_time()
         self._record("test", steps=steps, **asdict(found), seconds=round(self.state.seconds, 3))
         log_scores(found, demo=not self.config.data.train)

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtcli import evaluate
+from mtcli import evaluate, spacing
 from mtcli.batching import Batch, plan_epoch
+from mtcli.config import Config
 from mtcli.corpus import Pair
 from mtcli.translate import Options, Translator
 
@@ -27,30 +28,33 @@ class Validation:
     chrf: float
     samples: list[dict[str, str]]
     """`src`, `ref` and `hyp` of the first, the middle and the last pair."""
+    tokenize: str = spacing.DEFAULT
+    """sacrebleu's tokenizer for BLEU."""
 
     def __str__(self) -> str:
-        return f"valid loss {self.loss:.3f}, BLEU {self.bleu:.1f}, chrF {self.chrf:.1f} (greedy)"
+        tokenizer = "" if self.tokenize == spacing.DEFAULT else f" ({self.tokenize})"
+        return f"valid loss {self.loss:.3f}, BLEU {self.bleu:.1f}{tokenizer}, chrF {self.chrf:.1f} (greedy)"
 
 
-def validate(
-    translator: Translator, pairs: list[Pair], options: Options, batch_loss: BatchLoss, *, batch_tokens: int
-) -> Validation:
+def validate(translator: Translator, pairs: list[Pair], config: Config, batch_loss: BatchLoss) -> Validation:
     """Score a model on raw pairs, greedily, for the sake of speed; `mtcli eval` searches with the beam.
 
     Args:
         translator: The model, in evaluation mode.
         pairs: At least one.
-        options: The search that the configuration asks for; its beam is set to 1.
+        config: That of the run; its beam is not used.
         batch_loss: On the model's device.
-        batch_tokens: Of a batch of the loss.
     """
     sources, references = [src for src, _ in pairs], [tgt for _, tgt in pairs]
-    greedy = replace(options, beam_size=1)
+    greedy = replace(Options.of(config.decode), beam_size=1)
+    tokenize = spacing.tokenizer_of(config)
     hypotheses = [t.text for t in translator.translate(sources, greedy, total=len(pairs), warn=False)]
-    bleu, chrf = (score.value for score in evaluate.score(hypotheses, [references], metrics=("bleu", "chrf")))
+    scores = evaluate.score(hypotheses, [references], metrics=("bleu", "chrf"), tokenize=tokenize)
+    bleu, chrf = (score.value for score in scores)
     shown = sorted({0, len(pairs) // 2, len(pairs) - 1})
     samples = [{"src": sources[i], "ref": references[i], "hyp": hypotheses[i]} for i in shown]
-    return Validation(_loss(translator, pairs, batch_loss, batch_tokens), bleu, chrf, samples)
+    loss = _loss(translator, pairs, batch_loss, config.train.batch_tokens)
+    return Validation(loss, bleu, chrf, samples, tokenize)
 
 
 @dataclass(frozen=True)
@@ -67,14 +71,15 @@ class TestScores:
         return f"{self.pairs:,} test pairs, beam {self.beam_size}: {figures}"
 
 
-def score_test(translator: Translator, pairs: list[Pair], options: Options) -> TestScores:
+def score_test(translator: Translator, pairs: list[Pair], config: Config) -> TestScores:
     """BLEU and chrF on raw pairs, at least one, as `mtcli eval --bleu --chrf --confidence` has them."""
-    found = translator.translate([src for src, _ in pairs], options, total=len(pairs), warn=False)
-    hypotheses, references = [t.text for t in found], [[tgt for _, tgt in pairs]]
-    scores = [
-        {"name": s.name, "score": s.value, "confidence": s.confidence, "signature": s.signature}
-        for s in evaluate.score(hypotheses, references, metrics=("bleu", "chrf"), confidence=True)
-    ]
+    options = Options.of(config.decode)
+    translations = translator.translate([src for src, _ in pairs], options, total=len(pairs), warn=False)
+    hypotheses = [t.text for t in translations]
+    references = [[tgt for _, tgt in pairs]]
+    tokenize = spacing.tokenizer_of(config)
+    found = evaluate.score(hypotheses, references, metrics=("bleu", "chrf"), confidence=True, tokenize=tokenize)
+    scores = [{"name": s.name, "score": s.value, "confidence": s.confidence, "signature": s.signature} for s in found]
     return TestScores(len(pairs), options.beam_size, scores)
 
 

@@ -127,7 +127,7 @@ app.command(
         "mtcli eval --bleu --chrf --confidence",
         "mtcli eval --model runs/ende --src-file in.en --ref-file ref.de",
         "mtcli eval --hyp-file out.de --ref-file ref.de --lowercase --tokenize none",
-        "mtcli eval --model runs/ende --compare runs/news --by-length",
+        "mtcli eval --model runs/ende --compare runs/big --by-length",
     ),
 )(scoring.evaluate)
 app.command(epilog=_examples("mtcli score --src-file in.en --tgt-file out.es"))(scoring.score)

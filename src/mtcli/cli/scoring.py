@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +20,8 @@ from mtcli.cli.options import (
     must_exist,
 )
 from mtcli.errors import DataError, UsageError
+
+log = logging.getLogger(__name__)
 
 
 def evaluate(
@@ -43,7 +46,10 @@ def evaluate(
     by_length: Annotated[bool, typer.Option("--by-length", help="BLEU of short and long sources too.")] = False,
     confidence: Annotated[bool, typer.Option("--confidence", help="95% intervals by bootstrap.")] = False,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
-    tokenize: Annotated[str | None, typer.Option(help="sacrebleu's tokenizer for BLEU; 13a unless given.")] = None,
+    tokenize: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="sacrebleu's tokenizer for BLEU; by the target language unless given."),
+    ] = None,
     json_: Annotated[
         bool, typer.Option("--json", help="For programs: sacrebleu's own form, without --compare.")
     ] = False,
@@ -67,16 +73,17 @@ def evaluate(
         )
     if by_length and json_:
         raise UsageError("--by-length: not with --json")
+    if tokenize is not None:
+        evaluate.check_tokenizer(tokenize)
     must_exist(src_file, hyp_file, against, *(ref_file or ()))  # before minutes of translating
 
+    from mtcli.overlap import warn_of_training_sources
     from mtcli.signals import quiet_pipe
     from mtcli.streams import lines_of
 
     quiet_pipe()
-    translate, translate_too = (
-        _translator(folder, device, engine, beam_size, length_penalty) if folder else None
-        for folder in (None if hyp_file else model, other)
-    )
+    translate = None if hyp_file else _translator(model, device, engine, beam_size, length_penalty)
+    translate_too = _translator(other, device, engine, beam_size, length_penalty) if other else None
     sources: list[str] | None = None
     if ref_file:
         references = [list(lines_of(path, replace=replace)) for path in ref_file]
@@ -88,18 +95,28 @@ def evaluate(
         from mtcli.prepare import read_split
 
         pairs = read_split(model, split)
+        if other:
+            _check_same_pairs(model, other, split, pairs)
         sources, references = [s for s, _ in pairs], [[t for _, t in pairs]]
+    metrics: Any = [name for name, on in (("bleu", bleu), ("chrf", chrf), ("ter", ter)) if on] or ["bleu"]
+    how: Any = {"lowercase": lowercase, "tokenize": tokenize}
+    if tokenize is None:
+        how["tokenize"] = _tokenizer(model, translate, translate_too)
+        evaluate.check_tokenizer(how["tokenize"])  # before minutes of translating
+    _warn_of_scores(references[0], metrics, how["tokenize"])
+    if sources and translate:
+        warn_of_training_sources(model, sources)
+    if sources and other:
+        warn_of_training_sources(other, sources)
 
-    def translations(translate: Callable[[list[str]], list[str]] | None, path: str | None) -> list[str]:
-        return translate(sources or []) if translate else list(lines_of(path or "-", replace=replace))
+    def translations(translator: _Translator | None, path: str | None) -> list[str]:
+        return translator.translate(sources or []) if translator else list(lines_of(path or "-", replace=replace))
 
     hypotheses = translations(translate, hyp_file)
     if tokenize != "none" and evaluate.looks_tokenised(hypotheses):
         told = "score raw text, or take --tokenize none and compare with nothing else"
-        logging.getLogger(__name__).warning("these translations look tokenised already: %s", told)
+        log.warning("these translations look tokenised already: %s", told)
     systems = [hypotheses]
-    metrics: Any = [name for name, on in (("bleu", bleu), ("chrf", chrf), ("ter", ter)) if on] or ["bleu"]
-    how: Any = {"lowercase": lowercase, "tokenize": tokenize}
     if against:
         systems.append(translations(translate_too, against))
         compared = evaluate.compare(hypotheses, systems[1], references, sources, metrics=metrics, **how)
@@ -113,20 +130,75 @@ def evaluate(
         print(evaluate.lengths_to_text(buckets))
 
 
+@dataclass(frozen=True)
+class _Translator:
+    """A model that is loaded, and its target language."""
+
+    translate: Callable[[list[str]], list[str]]
+    tgt: str
+
+
 def _translator(
     model: Path, device: str, engine: str | None, beam_size: int | None, length_penalty: float | None
-) -> Callable[[list[str]], list[str]]:
-    """What translates lines with the model; loaded first, since without a model nothing else matters."""
+) -> _Translator:
+    """Load a model; this comes first, since without a model nothing else matters."""
     from dataclasses import replace as with_changes
 
     from mtcli.engine import load
 
-    translator, options, _ = load(model, device, engine)
+    translator, options, (_, tgt) = load(model, device, engine)
     if beam_size is not None:
         options = with_changes(options, beam_size=beam_size)
     if length_penalty is not None:
         options = with_changes(options, length_penalty=length_penalty)
-    return lambda sources: [t.text for t in translator.translate(sources, options, total=len(sources))]
+
+    def translate(sources: list[str]) -> list[str]:
+        return [t.text for t in translator.translate(sources, options, total=len(sources))]
+
+    return _Translator(translate, tgt)
+
+
+def _tokenizer(model: Path, *translators: _Translator | None) -> str:
+    """BLEU's tokenizer where none is given: that of the run's training, or of the target language.
+
+    Translations in a file have the language of the model that `--model` names, if it is a run.
+    """
+    from mtcli.config import load
+    from mtcli.spacing import DEFAULT, bleu_tokenizer, tokenizer_of
+
+    named = translators[0] is not None or model != LATEST
+    if named and (model / "config.toml").is_file():
+        return tokenizer_of(load(model / "config.toml"))
+    loaded = [translator for translator in translators if translator]
+    return bleu_tokenizer(loaded[0].tgt) if loaded else DEFAULT
+
+
+def _check_same_pairs(model: Path, other: Path, split: str, pairs: list[tuple[str, str]]) -> None:
+    """See that two runs have the same test pairs; an exported model has none, and passes.
+
+    Raises:
+        UsageError: They have not: each may have been trained on pairs that test the other.
+    """
+    from mtcli.prepare import read_split
+
+    if not (other / "data" / f"{split}.jsonl").exists():
+        return
+    if sorted(read_split(other, split, missing_ok=True)) != sorted(pairs):
+        raise UsageError(
+            f"--compare {other}: its {split} pairs are not those of {model}, and it may be trained on some of these; "
+            "give pairs that neither was trained on by --src-file and --ref-file"
+        )
+
+
+def _warn_of_scores(references: list[str], metrics: list[str], tokenizer: str) -> None:
+    """Warn where a score counts the words of a language that is written without spaces between them."""
+    from mtcli.spacing import advice, unspaced
+
+    wrong = advice(references, tokenizer) if "bleu" in metrics else None
+    if wrong:
+        log.warning("the references are %s (--tokenize)", wrong)
+    if "ter" in metrics and unspaced(references):
+        log.warning("the references are written without spaces, and TER counts words between spaces: use --chrf")
 
 
 def score(

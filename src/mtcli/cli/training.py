@@ -30,6 +30,10 @@ def train(
     preset: Annotated[str | None, typer.Option(metavar="tiny|small|base|big", help="Size of the model.")] = None,
     time: Annotated[str | None, typer.Option(metavar="30m", help="End in this time.")] = None,
     max_steps: Annotated[int | None, typer.Option(metavar="N", help="End after this many steps.")] = None,
+    tokenize: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="sacrebleu's tokenizer for BLEU; by the target language unless given."),
+    ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="section.key=value", help="Any setting of config.toml.")
     ] = None,
@@ -57,6 +61,7 @@ def train(
         "preset": preset,
         "train.time": time,
         "train.max_steps": max_steps,
+        "train.bleu_tokenizer": tokenize,
     }
     settings = build(config, options, set_ or (), initial=_shape_of(init) if init else None)
     run = out or Path("runs") / _run_name(settings.data, config)
@@ -116,7 +121,7 @@ def average(
     ] = LATEST,
     n: Annotated[int, bounded("-n", within=limits.CHECKPOINTS, help="How many checkpoints.")] = 5,
     best: Annotated[
-        bool, typer.Option("--best/--last", help="Those with the highest validation BLEU; the newest.")
+        bool, typer.Option("--best/--last", help="Those with the highest validation score; the newest.")
     ] = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="DIR", help="The model folder to write; RUN-average.")

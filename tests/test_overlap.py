@@ -1,0 +1,86 @@
+"""Test sentences that a model was trained on are found and counted."""
+
+import logging
+import shutil
+import struct
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from mtcli.batching import EncodedPairs, _schema
+from mtcli.errors import DataError
+from mtcli.overlap import count_trained_on, warn_of_training_sources
+from mtcli.prepare import read_split
+from mtcli.tokenizer import Tokenizer
+
+
+def opened(run: Path) -> tuple[EncodedPairs, Tokenizer]:
+    return EncodedPairs(run / "data" / "train.arrow"), Tokenizer.load(run / "tokenizer.json")
+
+
+def trained_on(run: Path) -> list[str]:
+    pairs, tokenizer = opened(run)
+    assert tokenizer.joint
+    return tokenizer.decode([pairs[row][0].tolist() for row in range(len(pairs))])
+
+
+def test_training_sources_are_found_and_no_others(toy_run: Path) -> None:
+    texts = trained_on(toy_run)
+    held = [src for src, _ in read_split(toy_run, "test")]
+    assert count_trained_on(*opened(toy_run), texts) == len(texts)
+    assert count_trained_on(*opened(toy_run), held) == 0
+    mixed = [*held, texts[3], f" {texts[4]} ", "", texts[3], "tree", texts[5][:-1]]
+    assert count_trained_on(*opened(toy_run), mixed) == 3
+    assert count_trained_on(*opened(toy_run), ["", "  "]) == 0
+    assert count_trained_on(*opened(toy_run), []) == 0
+
+
+def test_rows_that_share_a_key_are_told_apart(toy_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mtcli.overlap._FACTOR", 0)  # every row of a last token has the same key
+    texts, held = trained_on(toy_run), [src for src, _ in read_split(toy_run, "test")]
+    assert count_trained_on(*opened(toy_run), [*texts[:9], *held]) == 9
+
+
+def test_a_warning_names_the_model_and_the_share(
+    toy_run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    texts, held = trained_on(toy_run), [src for src, _ in read_split(toy_run, "test")]
+    warn_of_training_sources(toy_run, held)
+    assert caplog.text == ""
+    newest = sorted((toy_run / "checkpoints").iterdir())[-1]
+    for model in (toy_run, newest):
+        caplog.clear()
+        warn_of_training_sources(model, [*held, *texts[:2]])
+        told = f"{model}: 2 of {len(held) + 2} test sources are in this model's training data: its score is too high"
+        assert told in caplog.text
+    caplog.clear()
+    for name in ("model.safetensors", "tokenizer.json"):
+        shutil.copyfile(toy_run / name, tmp_path / name)
+    warn_of_training_sources(tmp_path, texts)  # as an export, which knows nothing of it
+    assert caplog.text == ""
+
+
+def test_damaged_training_pairs_do_not_keep_a_model_from_being_scored(
+    toy_run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.arrow").write_bytes(b"ARROW1")
+    shutil.copyfile(toy_run / "tokenizer.json", tmp_path / "tokenizer.json")
+    with caplog.at_level(logging.WARNING):
+        warn_of_training_sources(tmp_path, ["red tree."])
+    assert "is not known" in caplog.text
+
+
+def test_offsets_that_lead_outside_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "train.arrow"
+    column = pa.array([[1, 2], [3, 4]], _schema().types[0])
+    with path.open("wb") as file, pa.ipc.new_file(file, _schema()) as writer:
+        writer.write_batch(pa.record_batch([column, column], schema=_schema()))
+    assert len(EncodedPairs(path)) == 2
+    content = path.read_bytes()
+    offsets = struct.pack("<iii", 0, 2, 4)
+    assert content.count(offsets) == 2
+    path.write_bytes(content.replace(offsets, struct.pack("<iii", 0, 2, 10**8), 1))
+    with pytest.raises(DataError, match="not a readable cache"):
+        EncodedPairs(path)
