@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mtcli.errors import ModelError
+from mtcli.spacing import METRIC_NAMES
 
 
 @dataclass
@@ -63,6 +64,19 @@ class State:
     def best_steps(self) -> list[int]:
         """The checkpoints that the best model is, or is the mean of; none before the first validation."""
         return self.averaged or ([self.best_step] if self.best_step else [])
+
+    @property
+    def metric_name(self) -> str:
+        """The name of the score that selects the best model."""
+        return METRIC_NAMES[self.metric]
+
+    def improves(self, validation: dict[str, Any]) -> bool:
+        """Return True if no validation before was as good by this run's score; it is then the one to beat."""
+        figures = (float(validation[self.metric]), -float(validation["loss"]))
+        if self.best is not None and figures <= self.best:
+            return False
+        self.best = figures
+        return True
 
     def take(self, found: dict[str, Any]) -> None:
         """Become what `values` gave, by way of JSON.

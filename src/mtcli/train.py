@@ -37,9 +37,9 @@ from mtcli.progress import TrainingProgress, clock
 from mtcli.report import write_report
 from mtcli.run_folder import Metrics, claim, publish, with_split_of
 from mtcli.signals import noted_signals
-from mtcli.spacing import METRIC_NAMES, selection_metric
+from mtcli.spacing import selection_metric
 from mtcli.state import State
-from mtcli.train_log import log_next, log_samples, log_scores
+from mtcli.train_log import log_next, log_scores, log_validation
 from mtcli.translate import Translator
 from mtcli.validation import Validation, score_test, validate
 
@@ -373,16 +373,14 @@ class Trainer:
             state.best_step = state.step
             return
         found = self._measure()
-        if self._is_better(found):
+        if state.improves(asdict(found)):
             state.best_step, state.averaged, state.stale = state.step, [], 0
         else:
             state.stale += 1
         self._record("valid", **asdict(found), metric=state.metric, seconds=round(state.seconds, 3))
-        best = f", the best {self._metric_name} yet" if state.best_step == state.step else ""
-        log.info("step %s, epoch %d, %s: %s%s", f"{state.step:,}", state.epoch + 1, clock(state.seconds), found, best)
-        log_samples(found.samples)
+        log_validation(state, found)
         if self.budget.cool_down_early(state):
-            told = f"no better {self._metric_name} in {state.stale} validations"
+            told = f"no better {state.metric_name} in {state.stale} validations"
             log.info("%s: the rate falls to zero from here, to end sooner", told)
 
     def _measure(self) -> Validation:
@@ -396,18 +394,6 @@ class Trainer:
     def _translator(self) -> Translator:
         return Translator(self.model.eval(), self.data.tokenizer, self.info.longest_src)
 
-    @property
-    def _metric_name(self) -> str:
-        return METRIC_NAMES[self.state.metric]
-
-    def _is_better(self, found: Validation) -> bool:
-        """Return True if no model before was as good by the run's metric; it is then the one to beat."""
-        figures = (float(getattr(found, self.state.metric)), -found.loss)
-        if self.state.best is not None and figures <= self.state.best:
-            return False
-        self.state.best = figures
-        return True
-
     def _average(self) -> None:
         """§6.1: the mean of the last checkpoints is the run's model if it translates better than each of them."""
         state, folder = self.state, self.run / "checkpoints"
@@ -419,11 +405,11 @@ class Trainer:
             return
         with weights_of(self.model, [checkpoint.path_of(folder, step) for step in steps]):
             found = self._measure()
-        if better := self._is_better(found):
+        if better := state.improves(asdict(found)):
             state.averaged = steps
         seconds = round(state.seconds, 3)
         self._record("average", steps=steps, kept=better, **asdict(found), metric=state.metric, seconds=seconds)
-        verdict = "kept" if better else f"no better {self._metric_name}"
+        verdict = "kept" if better else f"no better {state.metric_name}"
         log.info("the mean of %d checkpoints: %s: %s", len(steps), found, verdict)
 
     def _score(self) -> None:

@@ -5,10 +5,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mtcli.messages import command, what_it_means
+from mtcli.progress import clock
+from mtcli.state import State
 from mtcli.terminal import log_columns, one_line
-from mtcli.validation import TestScores
+from mtcli.validation import TestScores, Validation
 
 log = logging.getLogger(__name__)
+
+
+def log_validation(state: State, found: Validation) -> None:
+    """Log a validation of this step, and its samples."""
+    best = f", the best {state.metric_name} yet" if state.best_step == state.step else ""
+    log.info("step %s, epoch %d, %s: %s%s", f"{state.step:,}", state.epoch + 1, clock(state.seconds), found, best)
+    log_samples(found.samples)
 
 
 def log_samples(samples: Sequence[dict[str, str]]) -> None:
