@@ -508,7 +508,7 @@ def process(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[st
             child.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_what_is_under_way_is_finished_at_the_end(tmp_path: Path, number: signal.Signals) -> None:
     with process(save_toy(tmp_path)) as (child, site), ThreadPoolExecutor(2) as pool:
         assert site.json("/translate", q=LINES[0])[1]["translatedText"] == best(LINES[:1])[0].text

@@ -1,4 +1,4 @@
-"""Signals: asked once by SIGTERM or Ctrl-C, a step may end and be saved; asked twice by Ctrl-C, leave at once."""
+"""Signals: asked once to end, a step may end and be saved; asked twice by Ctrl-C, leave at once."""
 
 import os
 import signal
@@ -7,10 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""The signals that ask a process to end: by `kill`, by Ctrl-C, by a terminal that is closed."""
+
 
 @contextmanager
 def noted_signals() -> Iterator[list[int]]:
-    """Collect the numbers of signals instead of dying of them; outside the main thread nothing is collected."""
+    """Collect the numbers of signals instead of dying of them; outside the main thread nothing is collected.
+
+    A signal that the process was started to ignore, as `nohup` has it with SIGHUP, stays ignored.
+    """
     received: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -21,18 +27,10 @@ def noted_signals() -> Iterator[list[int]]:
     if threading.current_thread() is not threading.main_thread():
         yield received
         return
-    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+    heard = [number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, note) for number in heard}
     try:
         yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def quiet_pipe() -> None:
-    """Let a reader that has seen enough (`| head`) end this process as it ends any Unix tool: 141, silently.
-
-    To be called before results are printed; and where there is work to lose, not before that is done.
-    """
-    if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)

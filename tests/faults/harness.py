@@ -18,7 +18,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +46,9 @@ SETTINGS = {
     "decode.max_extra": 2,
 }
 """Small, with dropout, accumulation, averaging and early stopping on."""
+
+HANGS = 600
+"""Seconds after which a process is taken to hang: far more than any needs where other work has all the cores."""
 
 _PRELOADED = [
     "pytest",
@@ -98,7 +100,7 @@ class Child:
             if self.process.is_alive():
                 os.kill(self.pid, number)
 
-    def wait(self, seconds: float = 120) -> Result:
+    def wait(self, seconds: float = HANGS) -> Result:
         """How it ends; one that does not end in time hangs, and fails the test."""
         self.process.join(seconds)
         hangs = self.process.is_alive()
@@ -119,17 +121,17 @@ def start(*arguments: str | Path, within: Sequence[Callable[[], Any]] = (), **pl
     Args:
         arguments: Of the command line.
         within: What the child calls before it begins; picklable, such as `partial(limit, resource.RLIMIT_AS, n)`.
-        place: `cwd`, `stdin` and `stdout` (paths; the latter instead of `Result.out`), `env` (changes).
+        place: `cwd`; `stdin`, `stdout` and `stderr` (paths; the last two instead of `Result`'s); `env` (changes).
     """
     return Child(arguments, within, **place)
 
 
-def run(*arguments: str | Path, seconds: float = 120, **options: Any) -> Result:
+def run(*arguments: str | Path, seconds: float = HANGS, **options: Any) -> Result:
     """Run `mtcli ARGUMENTS` to its end."""
     return start(*arguments, **options).wait(seconds)
 
 
-def run_alone(*arguments: str | Path, seconds: float = 300, **options: Any) -> Result:
+def run_alone(*arguments: str | Path, seconds: float = HANGS, **options: Any) -> Result:
     """The same in an ordinary process, with an interpreter of its own; `options` are those of `subprocess.run`."""
     command = [sys.executable, "-m", "mtcli", *map(os.fspath, arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **options.pop("env", {})}
@@ -144,6 +146,7 @@ def _run(
     cwd: Path | None = None,
     stdin: Path = Path("/dev/null"),
     stdout: Path | None = None,
+    stderr: Path | None = None,
     env: dict[str, str] | None = None,
 ) -> None:
     """The child."""
@@ -151,25 +154,22 @@ def _run(
 
     from mtcli.cli import main
 
-    for number, path in ((1, stdout or folder / "out"), (2, folder / "err")):
+    for number, path in ((1, stdout or folder / "out"), (2, stderr or folder / "err")):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), number)
     os.dup2(os.open(stdin, os.O_RDONLY), 0)
     # For the life of the process, and of what each descriptor is now: a file or a pipe.
     sys.stdin, sys.stdout, sys.stderr = (open(n, mode, closefd=False) for n, mode in enumerate("rww"))  # noqa: SIM115
-    for name in (signal.SIGINT, signal.SIGPIPE):  # as a shell starts it
-        signal.signal(name, {signal.SIGINT: signal.default_int_handler}.get(name, signal.SIG_IGN))
+    for number in (signal.SIGHUP, signal.SIGTERM):  # as a shell starts it, and as the interpreter does
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     os.chdir(cwd or folder)
     os.environ.update(env or {})
     torch.set_num_threads(1)
     sys.argv = ["mtcli", *arguments]
     for prepare in within:
         prepare()
-    try:
-        main()
-    finally:  # multiprocessing would flush what a full device has refused once more, and say so
-        with suppress(OSError):
-            sys.stdout.flush()
-        sys.stdout = None  # type: ignore[assignment]
+    main()  # afterwards the streams are flushed once more, as any interpreter does at its end
 
 
 @dataclass(frozen=True)
@@ -298,12 +298,14 @@ def limit(which: int, value: int) -> None:
     resource.setrlimit(which, (value, resource.getrlimit(which)[1]))
 
 
-def until(condition: Callable[[], Any], child: Child, seconds: float = 60) -> None:
+def until(condition: Callable[[], Any], child: Child, seconds: float = HANGS) -> None:
     """Wait for something that a child brings about."""
     end = time.monotonic() + seconds
     while not condition():
         assert child.process.is_alive(), f"ended before it got there: {child.wait().err}"
-        assert time.monotonic() < end, f"never got there: {condition}"
+        if time.monotonic() > end:
+            child.process.kill()
+            pytest.fail(f"never got there: {condition}; {child.wait().err}")
         time.sleep(0.002)
 
 

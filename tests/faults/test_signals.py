@@ -1,6 +1,8 @@
 """Asked to stop, a run saves and says so; stopped and continued, it does not notice."""
 
+import os
 import random
+import select
 import signal
 import time
 from collections.abc import Callable
@@ -11,7 +13,7 @@ import pytest
 
 from faults import points
 from faults.conftest import Case
-from faults.harness import Job, Result, address_space, earlier, run, start, unharmed, until, whole
+from faults.harness import Job, Result, address_space, earlier, outcome, run, start, unharmed, until, whole
 
 Count = Callable[[int, int], int]
 
@@ -121,6 +123,55 @@ def test_13_sigstop_cont(case: Case, job: Job, tmp_path: Path, rng: random.Rando
                 child.send(signal.SIGCONT)
             assert child.wait().code == 0
             job.is_done(out)
+
+
+def test_78_sighup(case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count) -> None:
+    for i in range(count(6, 1)):
+        stop_in_a_step(case, job, tmp_path / str(i), rng.randint(1, BATCHES), signal.SIGHUP)
+
+
+def on_terminal(path: str) -> None:
+    """Make a terminal this process's own, and standard error."""
+    os.setsid()
+    os.dup2(os.open(path, os.O_RDWR), 2)
+
+
+def has_stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def test_78_terminal_closed(case: Case, job: Job, tmp_path: Path) -> None:
+    """The kernel sends SIGHUP, and messages can no longer be written."""
+    out = tmp_path / "run"
+    ours, theirs = os.openpty()
+    stop = partial(points.strike_in, "torch:Tensor.backward", 51, signal.SIGSTOP)
+    with case.fault():
+        child = start(*job.command(out), within=[partial(on_terminal, os.ttyname(theirs)), stop])
+        until(lambda: drained(ours) and has_stopped(child.pid), child)
+        os.close(theirs)
+        os.close(ours)
+        assert child.wait().code == 128 + signal.SIGHUP
+        assert whole(out)[-1] == 26  # the 51st batch is of this step
+        job.is_done(out, 26)
+
+
+def drained(terminal: int) -> bool:
+    """Read what a terminal shows, which would otherwise block its process."""
+    while select.select([terminal], [], [], 0)[0]:
+        os.read(terminal, 1 << 16)
+    return True
+
+
+def test_79_nohup(case: Case, job: Job, tmp_path: Path, count: Count) -> None:
+    """A signal that is ignored when the process starts stays ignored."""
+    out = tmp_path / "run"
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)[: count(3, 1)]:
+        ignored = partial(signal.signal, number, signal.SIG_IGN)
+        strike = partial(points.strike_in, "torch:Tensor.backward", 50, number)
+        with case.fault():
+            done = run(*job.command(out, "--overwrite"), within=[ignored, strike])
+            assert done.code == 0, done.err
+            assert outcome(out) == outcome(job.clean)
 
 
 GLIBC_ABORT = 127

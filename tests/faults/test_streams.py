@@ -1,14 +1,19 @@
 """Standard streams: closed, full, gone, slow, or of another locale. Results stay whole, and nothing is said twice."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from threading import Timer
+from typing import Any
+
+import pytest
 
 from faults.conftest import Case
-from faults.harness import Job, run, run_alone, start
+from faults.harness import HANGS, Job, refused, run, run_alone, start
 from faults.inputs import PAIRS, TSV, Count, failed, train, write
 
 MODEL = ("-b", "1", "--max-length", "2")
@@ -34,49 +39,80 @@ def test_61_pipe_head_of_a_shell(case: Case, tmp_path: Path) -> None:
     (tmp_path / "few").write_text("red tree.\n" * 3)
     line = f"{sys.executable} -m mtcli eval --hyp-file few --ref-file few 2> err | true; echo ${{PIPESTATUS[0]}}"
     with case.fault():
-        done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, timeout=60)
+        done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, timeout=HANGS)
         assert (done.stdout, (tmp_path / "err").read_text()) == (b"141\n", "")
-
-
-def without_stdin() -> None:
-    """What the interpreter does when it is started with its standard input closed."""
-    os.close(0)
-    sys.stdin = None
 
 
 def test_62_stdin_closed(case: Case, job: Job, tmp_path: Path, count: Count) -> None:
     commands = [["translate", "--model", job.clean], ["tokenizer", "encode", "--model", job.clean]]
     for command in [*commands, ["eval", "--model", job.clean, "--src-file", "-", "--ref-file", "/dev/null"]]:
         with case.fault():
-            failed(run(*command, within=[without_stdin]), 2, "standard input is closed")
+            failed(run(*command, within=[partial(without, 0, "stdin")]), 2, "standard input is closed")
     with case.fault():
-        done = run("translate", "--model", job.clean, *MODEL, "red tree.", within=[without_stdin])
+        done = run("translate", "--model", job.clean, *MODEL, "red tree.", within=[partial(without, 0, "stdin")])
         assert (done.code, done.out.count("\n")) == (0, 1), done.err
     with case.fault():
         spec = write(tmp_path / "in", TSV, PAIRS)
-        assert train(spec, tmp_path / "run", within=[without_stdin]).code == 0
+        assert train(spec, tmp_path / "run", within=[partial(without, 0, "stdin")]).code == 0
     for command in commands[: count(2, 0)]:  # by the shell, in an interpreter of its own
         words = " ".join(f"'{word}'" for word in [sys.executable, "-m", "mtcli", *command])
         with case.fault():
-            done = subprocess.run(["bash", "-c", f"{words} <&-"], cwd=tmp_path, capture_output=True, timeout=60)
+            done = subprocess.run(["bash", "-c", f"{words} <&-"], cwd=tmp_path, capture_output=True, timeout=HANGS)
             assert (done.returncode, done.stdout) == (2, b"")
 
 
-def test_63_full_device(case: Case, job: Job, tmp_path: Path) -> None:
-    (tmp_path / "few").write_text("red tree.\n" * 3)
-    commands = [
-        ("translate", "--model", job.clean, *MODEL, "red tree."),
-        ("translate", "--model", job.clean, *MODEL, "-i", tmp_path / "few", "-o", "/dev/full"),
-        ("eval", "--hyp-file", tmp_path / "few", "--ref-file", tmp_path / "few"),
-        ("tokenizer", "encode", "--model", job.clean, "-i", tmp_path / "few"),
+def printing(job: Job, folder: Path) -> list[list[str | Path]]:
+    """A command of every kind that writes to standard output."""
+    few, pairs = folder / "few", folder / "pairs.tsv"
+    few.write_text("red tree.\n" * 3)
+    pairs.write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS))
+    model = ["--model", job.clean]
+    return [
+        ["translate", *model, *MODEL, "red tree."],
+        ["eval", "--hyp-file", few, "--ref-file", few],
+        ["score", *model, "--src-file", few, "--tgt-file", few],
+        ["explain", *model, "-b", "1", "red tree."],
+        ["explain", *model, "-b", "1", "--json", "red tree."],
+        ["info", job.clean],
+        ["data", "check", pairs],
+        ["data", "clean", pairs, "-o", folder / "clean.tsv"],
+        ["tokenizer", "encode", *model, "-i", few],
+        ["export", job.clean, "-o", folder / "exported"],
+        [*job.command(folder / "run"), "--dry-run"],
+        ["--help"],
+        ["translate", "--help"],
+        ["--version"],
     ]
-    for command in commands:
+
+
+def test_63_full_device(case: Case, job: Job, tmp_path: Path) -> None:
+    full = Path("/dev/full")
+    for command in printing(job, tmp_path):
         with case.fault():
-            failed(run(*command, stdout=Path("/dev/full")), 5, "No space left on device")
-    with case.fault(), Path("/dev/full").open("w") as full:  # and an interpreter that flushes its streams at its end
-        line = [sys.executable, "-m", "mtcli", *map(str, commands[2])]
-        done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
-        assert (done.returncode, done.stderr) == (5, "mtcli: output: No space left on device\n")
+            done = run(*command, stdout=full)
+            refused(done, 5, "standard output: No space left on device")
+            assert "Exception ignored" not in done.err
+    with case.fault():
+        to_file = ("translate", "--model", job.clean, *MODEL, "red tree.", "-o", full)
+        refused(run(*to_file), 5, "No space left on device")
+
+
+@pytest.mark.parametrize("command", ["eval --hyp-file few --ref-file few", "--help"])
+def test_63_full_device_of_a_shell(case: Case, tmp_path: Path, command: str) -> None:
+    """In an interpreter of its own, which flushes its streams once more at its end."""
+    (tmp_path / "few").write_text("red tree.\n" * 3)
+    with case.fault():
+        done = shell(f"{command} >/dev/full", tmp_path)
+        assert (done.returncode, done.stderr) == (5, "mtcli: standard output: No space left on device\n")
+    with case.fault():
+        done = shell(f"{command} >&-", tmp_path)
+        assert (done.returncode, done.stderr) == (5, "mtcli: standard output: is closed\n")
+
+
+def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """`mtcli LINE` in bash, with its redirections."""
+    words = ["bash", "-c", f"{shlex.quote(sys.executable)} -m mtcli {line}"]
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=HANGS)
 
 
 def test_64_c_locale(case: Case, job: Job, tmp_path: Path, count: Count) -> None:
@@ -115,7 +151,7 @@ def test_65_a_slow_pipe_is_answered_as_it_goes(job: Job, tmp_path: Path) -> None
     os.mkfifo(ask)
     os.mkfifo(answer)
     child = start("translate", "--model", job.clean, *MODEL, stdin=ask, stdout=answer)
-    watchdog = Timer(60, child.process.kill)
+    watchdog = Timer(HANGS, child.process.kill)
     watchdog.start()
     with answer.open("rb") as found, ask.open("wb", buffering=0) as source:
         for text in (b"red tree.\n", b"sun.\nmoon. half", b" a line\n"):
@@ -126,3 +162,53 @@ def test_65_a_slow_pipe_is_answered_as_it_goes(job: Job, tmp_path: Path) -> None
         assert len(found.readlines()) == 1
     watchdog.cancel()
     assert child.wait().code == 0
+
+
+def without(descriptor: int, name: str) -> None:
+    """What the interpreter does when it is started with this standard stream closed."""
+    os.close(descriptor)
+    setattr(sys, name, None)
+
+
+def test_76_stdout_closed(case: Case, job: Job, tmp_path: Path) -> None:
+    closed = [partial(without, 1, "stdout")]
+    for command in printing(job, tmp_path):
+        with case.fault():
+            refused(run(*command, within=closed), 5, "standard output: is closed")
+    with case.fault():
+        out = tmp_path / "out"
+        done = run("translate", "--model", job.clean, *MODEL, "red tree.", "-o", out, within=closed)
+        assert (done.code, len(out.read_text().splitlines())) == (0, 1), done.err
+    with case.fault():
+        assert run(*job.command(tmp_path / "trained"), within=closed).code == 0
+
+
+def test_77_stderr_gone(case: Case, job: Job, tmp_path: Path) -> None:
+    """It changes neither results nor exit codes."""
+    long = tmp_path / "long"
+    long.write_text("red tree " * 400 + "\n")  # it has a warning
+    commands = [
+        ["translate", "--model", job.clean, *MODEL, "-i", long],
+        ["translate", "--model", tmp_path / "none", "red tree."],
+        ["translate", "--no-such-option"],
+        [*job.command(tmp_path / "run", "--overwrite", train__max_steps=4)],
+    ]
+    faults: list[dict[str, Any]] = [
+        {"stderr": Path("/dev/full")},
+        {"within": [partial(without, 2, "stderr")]},
+        {"within": [deaf]},
+    ]
+    for command in commands:
+        heard = run(*command)
+        assert heard.err
+        for fault in faults:
+            with case.fault():
+                done = run(*command, **fault)
+                assert (done.code, done.out) == (heard.code, heard.out)
+
+
+def deaf() -> None:
+    """Have standard error be a pipe that nobody reads."""
+    reader, writer = os.pipe()
+    os.dup2(writer, 2)
+    os.close(reader)

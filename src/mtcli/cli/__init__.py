@@ -4,13 +4,11 @@ import errno
 import os
 import re
 import sys
-from io import TextIOWrapper
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mtcli.cli import models, scoring, serving, text, training, translating
+from mtcli.cli import models, process, scoring, serving, text, training, translating
 from mtcli.errors import MtcliError, UsageError
 
 app = typer.Typer(
@@ -27,18 +25,14 @@ def main() -> None:
     """Run the command line; the only place that turns an error into a line and an exit code."""
     from mtcli.progress import show_log
 
-    if sys.stderr is None:  # closed: what is said there goes nowhere, least of all among the results
-        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - until the process ends
-    for stream in (sys.stdout, sys.stderr):  # UTF-8 whatever the locale; None where the stream is closed
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
     try:
+        process.open_streams()
+        process.limit_spinning()
         try:
             show_log()
             app()
         finally:
-            if sys.stdout is not None:
-                sys.stdout.flush()  # here, where a full disk still has its line and its exit code
+            sys.stdout.flush()  # here, where a full disk still has its line and its exit code
     except MtcliError as error:
         _fail(str(error), error.exit_code, error)
     except KeyboardInterrupt:

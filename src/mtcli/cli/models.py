@@ -29,11 +29,9 @@ def export(
 ) -> None:
     """Write a model in the form that other programs run, and compare its translations with ours."""
     from mtcli.export import export
-    from mtcli.signals import quiet_pipe
 
     out = output or model.resolve().with_name(f"{model.resolve().name}-{to}")
     found = export(model, to, out, quantization)
-    quiet_pipe()
     print(f"wrote {out}" + (f"; run it: mtcli translate --model {out}" if to == "ctranslate2" else ""), file=sys.stderr)
     if found is not None:
         print(found)
@@ -57,8 +55,6 @@ def info(
     """Sum up a run or a model: languages, shape, data, progress, best score, checkpoints. Changes nothing."""
     from mtcli.info import summary
     from mtcli.plan import table
-    from mtcli.signals import quiet_pipe
 
     rows = summary(folder)
-    quiet_pipe()
     print(table(rows))

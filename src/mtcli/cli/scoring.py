@@ -78,10 +78,8 @@ def evaluate(
     must_exist(src_file, hyp_file, against, *(ref_file or ()))  # before minutes of translating
 
     from mtcli.overlap import warn_of_training_sources
-    from mtcli.signals import quiet_pipe
     from mtcli.streams import lines_of
 
-    quiet_pipe()
     translate = None if hyp_file else _translator(model, device, engine, beam_size, length_penalty)
     translate_too = _translator(other, device, engine, beam_size, length_penalty) if other else None
     sources: list[str] | None = None
@@ -217,11 +215,9 @@ def score(
     from mtcli.likelihood import likelihoods
     from mtcli.lines import Counts
     from mtcli.progress import on_terminal
-    from mtcli.signals import quiet_pipe
     from mtcli.streams import say
     from mtcli.translate import Translator
 
-    quiet_pipe()
     translator, *_ = Translator.load(model, pick_device(device))
     counts = Counts()
     pairs = two_files(src_file, tgt_file, replace, counts)

@@ -60,10 +60,8 @@ def tokenizer_encode(
     replace: ReplaceOption = False,
 ) -> None:
     """Lines to pieces, with a space between them; a piece's own space is written ▁."""
-    from mtcli.signals import quiet_pipe
     from mtcli.streams import lines_of
 
-    quiet_pipe()
     found = _tokenizer(model)
     for line in lines_of(input_, replace=replace):
         row = (found.encode_tgt if tgt else found.encode_src)([line])[0]
@@ -77,10 +75,8 @@ def tokenizer_decode(
     input_: Annotated[str, typer.Option("-i", "--input", metavar="FILE|-", help="Lines of ids.")] = "-",
 ) -> None:
     """Lines of target ids (as `encode --ids --tgt` prints them) back to text."""
-    from mtcli.signals import quiet_pipe
     from mtcli.streams import lines_of
 
-    quiet_pipe()
     found = _tokenizer(model)
     for number, line in enumerate(lines_of(input_), 1):
         try:
@@ -115,9 +111,7 @@ def data_check(
 ) -> None:
     """Say what is wrong with sentence pairs: counts, examples with their lines, and what to do. Changes nothing."""
     from mtcli.doctor import report
-    from mtcli.signals import quiet_pipe
 
-    quiet_pipe()
     found = report.check(_corpus(paths, src, tgt, swap, valid, test, max_length, max_ratio), model)
     print(report.to_json(found) if json_ else report.to_text(found))
 
@@ -142,10 +136,8 @@ def data_clean(
 ) -> None:
     """Write the pairs that `check` has no error or warning for, in their order; say what was left out and why."""
     from mtcli.doctor import clean
-    from mtcli.signals import quiet_pipe
 
     done = clean.clean(_corpus([path], src, tgt, swap, valid, test, max_length, max_ratio), output, rejected)
-    quiet_pipe()
     print(clean.to_text(done))
 
 

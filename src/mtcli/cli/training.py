@@ -70,9 +70,7 @@ def train(
     if dry_run:
         from mtcli.dry_run import dry_run as tell
         from mtcli.plan import table
-        from mtcli.signals import quiet_pipe
 
-        quiet_pipe()
         for row in tell(settings, run, pick_device(device), init=init, overwrite=overwrite):
             print(table([row]), flush=True)
         return

@@ -80,13 +80,11 @@ def translate(
     from mtcli import torchrun
     from mtcli.engine import load
     from mtcli.progress import on_terminal
-    from mtcli.signals import quiet_pipe
     from mtcli.streams import formatted, open_output, translations
 
     if torchrun.size() > 1 and "-" in (input_ or "-", output):
         raise UsageError("several workers share files, not standard input or output; give --input FILE --output FILE")
     must_exist(input_)  # before the output is emptied
-    quiet_pipe()
     translator, options, _ = load(model, device, engine)
     for name in filter(os.path.isfile, text or ()):
         told = "%s: translated as a sentence, though there is a file of that name; -i %s translates its lines"
@@ -143,11 +141,9 @@ def explain(
     from mtcli.distributed import pick_device
     from mtcli.explain import explain as explain_translation
     from mtcli.explain_page import to_dict, to_html, to_text
-    from mtcli.signals import quiet_pipe
     from mtcli.streams import arguments
     from mtcli.translate import Translator
 
-    quiet_pipe()
     (text,) = arguments([text.replace("\n", " ")])
     translator, options, _ = Translator.load(model, pick_device(device))
     shape = translator.model.config

@@ -4,6 +4,9 @@ import asyncio
 import os
 import signal
 import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 import h11
@@ -71,7 +74,21 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's, which a second Ctrl-C ends at once, as it ends training."""
+    """uvicorn's, which a closed terminal ends as SIGTERM does, and a second Ctrl-C at once, as it ends training."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Hear SIGHUP too, unless it is ignored; uvicorn raises what it heard again at the end."""
+        with super().capture_signals():
+            in_main = threading.current_thread() is threading.main_thread()
+            if not in_main or signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+                yield
+                return
+            before = signal.signal(signal.SIGHUP, self.handle_exit)
+            try:
+                yield
+            finally:
+                signal.signal(signal.SIGHUP, before)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.should_exit and sig == signal.SIGINT:
@@ -80,7 +97,7 @@ class _Server(uvicorn.Server):
 
 
 def server(app: FastAPI, seconds: float) -> uvicorn.Server:
-    """What serves the application; `run(sockets=[…])` returns after SIGTERM or Ctrl-C, when all is answered.
+    """What serves the application; `run(sockets=[…])` returns after SIGTERM, SIGHUP or Ctrl-C, when all is answered.
 
     Args:
         app: The application.
