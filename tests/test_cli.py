@@ -91,7 +91,7 @@ def test_evaluation_of_a_model_its_files_and_finished_translations_agrees(toy_ru
         (("translate", "--model", "{run}", "-i", "absent.txt", "-o", "two"), 3, "absent.txt"),
         (("translate", "--model", "{run}", "--device", "abacus", "x"), 2, "abacus"),
         (("translate", "--model", "{run}", "--device", "cpu:x", "x"), 2, "cpu:x"),
-        (("translate", "--model", "{run}", "-i", "two", "-o", "./two"), 2, "emptied"),
+        (("translate", "--model", "{run}", "-i", "two", "-o", "./two"), 2, "overwritten"),
         (("train", "--train", "pairs.tsv", "--set", "model.d_ff=1000000000000"), 5, "out of memory"),
         (("eval", "--model", "{run}", "--src-file", "two", "--ref-file", "three"), 3, "3"),
         (("eval", "--hyp-file", "two", "--ref-file", "three"), 3, "3"),

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 from conftest import TOY_SETTINGS
-from faults import points
+from faults import harness, points
 from faults.harness import outcome, until
-from workers import LAUNCH, list_rows, run_workers, start_workers
+from workers import LAUNCH, LAUNCHED, list_rows, run_workers, start_workers
 
 from mtcli import checkpoint, distributed, torchrun
 from mtcli.distributed import Group, join, pick_device
@@ -223,6 +223,9 @@ def test_a_failure_in_translating_ends_all_and_leaves_the_old_file(two: Path, tm
     assert [result.code for result in results] == [3, 3]
     assert sum("in:41" in result.err for result in results) == 1
     assert (tmp_path / "out").read_text() == "old"
+    assert (tmp_path / "out.partial").read_text().count("\n") in (16, 32)
+    assert f"lines of the output are in {tmp_path / 'out.partial'}" in results[0].err
+    assert not (tmp_path / ".out.parts").exists()
 
 
 @pytest.mark.parametrize(
@@ -237,7 +240,8 @@ def test_a_failure_in_translating_ends_all_and_leaves_the_old_file(two: Path, tm
 def test_streams_cannot_be_shared(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str) -> None:
     from mtcli.cli import app
 
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name, value in LAUNCHED.items():
+        monkeypatch.setenv(name, value)
     with pytest.raises(UsageError, match=said):
         app(["translate", *words], standalone_mode=False)
 
@@ -246,9 +250,36 @@ def test_streams_cannot_be_shared(monkeypatch: pytest.MonkeyPatch, words: tuple[
 def test_what_one_process_does_is_refused_to_several(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     from mtcli.cli import app
 
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name, value in (LAUNCHED | {"TORCHELASTIC_RUN_ID": "x"}).items():
+        monkeypatch.setenv(name, value)
     with pytest.raises(UsageError, match=f"{words[0]}: one process"):
         app(words, standalone_mode=False)
+
+
+@pytest.mark.parametrize("environment", [{"WORLD_SIZE": "16"}, LAUNCHED], ids=["size alone", "all but torchrun"])
+def test_a_clusters_own_variables_stop_no_command_of_one_process(toy_run: Path, environment: dict[str, str]) -> None:
+    done = harness.run("info", toy_run, env=environment)
+    assert (done.code, done.err) == (0, "")
+
+
+def test_a_rank_has_all_variables_of_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in LAUNCHED.items():
+        assert torchrun.size() == 1
+        monkeypatch.setenv(name, value)
+    assert (torchrun.size(), torchrun.rank()) == (2, 0)
+    monkeypatch.setenv("RANK", "2")
+    with pytest.raises(UsageError, match="RANK=2 with WORLD_SIZE=2"):
+        torchrun.rank()
+    for wrong in ("two", "-1", "1e3", "9" * 30):
+        monkeypatch.setenv("WORLD_SIZE", wrong)
+        with pytest.raises(UsageError, match=f"WORLD_SIZE={wrong}"):
+            torchrun.size()
+
+
+def test_a_size_without_the_rest_is_reported_and_ignored(toy_run: Path, tmp_path: Path) -> None:
+    done = harness.run("translate", "--model", toy_run, "red tree.", env={"WORLD_SIZE": "16"})
+    assert done.code == 0
+    assert "WORLD_SIZE=16 is ignored, without RANK and MASTER_ADDR and MASTER_PORT" in done.err
 
 
 def test_a_restart_does_not_overwrite_what_it_is_to_resume(
@@ -274,7 +305,7 @@ def test_alone_nothing_is_shared() -> None:
 def test_workers_of_a_machine_take_a_gpu_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    for name, value in {"WORLD_SIZE": "8", "RANK": "6", "LOCAL_RANK": "2"}.items():
+    for name, value in (LAUNCHED | {"WORLD_SIZE": "8", "RANK": "6", "LOCAL_RANK": "2"}).items():
         monkeypatch.setenv(name, value)
     assert pick_device() == pick_device("cuda") == torch.device("cuda:2")
     assert pick_device("cpu") == torch.device("cpu")

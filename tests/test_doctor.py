@@ -17,7 +17,7 @@ from mtcli.doctor.clean import Cleaned, clean
 from mtcli.doctor.report import Report, check
 from mtcli.doctor.rules import BIT, mojibake, rules, script, size, tidy
 from mtcli.doctor.survey import Corpus, survey
-from mtcli.errors import DataError, ModelError, UsageError
+from mtcli.errors import DataError, ModelError, StorageError, UsageError
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 GOOD = [(f"This is the sentence with number {i}.", f"Das ist der Satz mit der Nummer {i}.") for i in range(20)]
@@ -301,7 +301,7 @@ def test_counts_add_up_order_is_kept_and_a_second_cleaning_finds_nothing(
     path = tmp_path / "in.jsonl"
     path.write_bytes(raw(pairs))
     before = Corpus([str(path)], "en", "de")
-    done = clean(before, tmp_path / form, tmp_path / "rejected.jsonl")
+    done = clean(before, tmp_path / form, tmp_path / "rejected.jsonl", force=True)
     assert done.read == len(pairs) == done.kept + done.removed.total()
     rejected = (tmp_path / "rejected.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
     assert len(rejected) == done.removed.total()
@@ -313,7 +313,7 @@ def test_counts_add_up_order_is_kept_and_a_second_cleaning_finds_nothing(
 
     after = Corpus([str(tmp_path / form)], "en", "de")
     assert all(finding.rule.level == "note" for finding in check(after).findings)
-    again = clean(after, tmp_path / f"again-{form}")
+    again = clean(after, tmp_path / f"again-{form}", force=True)
     assert again == Cleaned(read=done.kept, kept=done.kept)
     assert list(read_pairs(str(tmp_path / f"again-{form}"), "en", "de")) == kept
 
@@ -321,15 +321,16 @@ def test_counts_add_up_order_is_kept_and_a_second_cleaning_finds_nothing(
 def test_names_of_the_output(tmp_path: Path) -> None:
     path = write(tmp_path / "in.tsv", GOOD)
     pairs = Corpus([str(path)], "en", "de")
+    (tmp_path / "new").mkdir()
     clean(pairs, tmp_path / "new" / "train.gz")
     assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["train.de.gz", "train.en.gz"]
     assert list(read_pairs(str(tmp_path / "new" / "train"), "en", "de")) == GOOD
     for name in ("x.txt", "x.parquet", "x.json.gz"):
         with pytest.raises(UsageError, match=r"x\.tsv, x\.csv or x\.jsonl"):
             clean(pairs, tmp_path / name)
-    with pytest.raises(UsageError, match="overwrite"):
+    with pytest.raises(UsageError, match="overwritten"):
         clean(pairs, path)
-    with pytest.raises(UsageError, match="overwrite"):
+    with pytest.raises(UsageError, match="overwritten"):
         clean(pairs, tmp_path / "o.tsv", path)
     with pytest.raises(UsageError, match="two names"):
         clean(pairs, tmp_path / "o.jsonl", tmp_path / "o.jsonl")
@@ -383,7 +384,7 @@ def test_both_sides_appear_or_neither(tmp_path: Path, monkeypatch: pytest.Monkey
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("os.fsync", fsync)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(StorageError, match="No space left"):
         clean(pairs, tmp_path / "o")
     assert [p.name for p in tmp_path.iterdir()] == ["in.tsv"]
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from conftest import TOY_SETTINGS
 from typer.testing import CliRunner
+from workers import LAUNCHED
 
 from mtcli import checkpoint, model_file, prepare
 from mtcli import dry_run as module
@@ -144,7 +145,8 @@ def test_a_dry_run_refuses_what_training_would(
 ) -> None:
     with pytest.raises(DataError, match=r"nowhere\.tsv"):
         next(dry_run(settings_of(tmp_path / "nowhere.tsv"), tmp_path / "run", CPU))
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name, value in LAUNCHED.items():
+        monkeypatch.setenv(name, value)
     with pytest.raises(UsageError, match="without torchrun"):
         next(dry_run(settings_of(toy_tsv), tmp_path / "run", CPU))
     monkeypatch.delenv("WORLD_SIZE")

@@ -14,6 +14,10 @@ LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 """torchrun, on one machine."""
 
 
+LAUNCHED = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+"""The environment of rank 0 of two, for what needs no other rank."""
+
+
 def start_workers(
     n: int,
     *arguments: str | Path,

@@ -53,9 +53,14 @@ class WorkerError(MtcliError):
     exit_code = 8
 
 
-class InterruptedTrainingError(MtcliError):
-    """Stopped by a signal after saving; `exit_code` is 128 plus the signal's number."""
+class StoppedError(MtcliError):
+    """Stopped by a signal; `exit_code` is 128 plus the signal's number."""
 
     def __init__(self, message: str, signal_number: int):
         super().__init__(message)
+        self.signal_number = signal_number
         self.exit_code = 128 + signal_number
+
+
+class InterruptedTrainingError(StoppedError):
+    """Training stopped by a signal, after saving."""

@@ -6,7 +6,6 @@ import select
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -82,11 +81,6 @@ def arguments(texts: Iterable[str]) -> list[str]:
         except UnicodeDecodeError:
             raise DataError(f"the argument {text!r} is not UTF-8; put it in a file and use --replace") from None
     return lines
-
-
-def open_output(path: str) -> Any:
-    """A text stream for results; `-` is standard output, which stays open."""
-    return nullcontext(sys.stdout) if path == "-" else Path(path).open("w", encoding="utf-8", newline="\n")
 
 
 def translations(

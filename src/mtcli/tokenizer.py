@@ -22,8 +22,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
@@ -33,7 +31,8 @@ from typing import Any
 from tokenizers import Tokenizer as HFTokenizer
 from tokenizers import models, trainers
 
-from mtcli.errors import DataError, ModelError, StorageError, UsageError
+from mtcli.errors import DataError, ModelError, UsageError
+from mtcli.outputs import write_whole
 
 __all__ = ["BOS", "EOS", "KINDS", "PAD", "Tokenizer", "default_vocab_size", "train"]
 
@@ -170,21 +169,8 @@ class Tokenizer:
         return cls(spec["src"], spec["tgt"])
 
     def save(self, path: Path) -> None:
-        """Write `tokenizer.json` whole or not at all: aside, synced, then renamed."""
-        path = Path(path)
-        try:
-            descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".tokenizer-")
-            try:
-                with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
-                    file.write(self.to_json())
-                    file.flush()
-                    os.fsync(file.fileno())
-                Path(name).chmod(0o644)
-                Path(name).replace(path)
-            finally:
-                Path(name).unlink(missing_ok=True)
-        except OSError as error:
-            raise StorageError(f"cannot write {path}: {error.strerror or error}") from None
+        """Write `tokenizer.json` whole or not at all."""
+        write_whole(Path(path), self.to_json().encode())
 
     @classmethod
     def load(cls, path: Path) -> Tokenizer:

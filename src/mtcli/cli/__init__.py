@@ -1,6 +1,7 @@
 """The command line: parse, call one plain function, print. Nothing heavy is imported until a command needs it."""
 
 import errno
+import logging
 import os
 import re
 import sys
@@ -75,6 +76,9 @@ def _version(wanted: bool) -> None:
         from mtcli import __version__
 
         print(f"mtcli {__version__}\nPython {platform.python_version()}\nPyTorch {version('torch')}", flush=True)
+        from mtcli import torchrun
+
+        torchrun.leave()
         from mtcli.distributed import describe, pick_device  # takes a second, which the lines above need not wait for
 
         print(f"device {describe(pick_device())}")
@@ -91,8 +95,13 @@ def _root(
 ) -> None:
     from mtcli import torchrun
 
-    if torchrun.size() > 1 and context.invoked_subcommand not in ("train", "translate"):
-        raise UsageError(f"{context.invoked_subcommand}: one process does this; start it without torchrun")
+    if context.invoked_subcommand not in ("train", "translate"):
+        if torchrun.started_by_torchrun() and torchrun.size() > 1:
+            raise UsageError(f"{context.invoked_subcommand}: one process does this; start it without torchrun")
+        torchrun.leave()
+    elif os.environ.get("WORLD_SIZE", "1") != "1" and (missing := torchrun.missing()):
+        told = "WORLD_SIZE=%s is ignored, without %s: this process works alone; start several with torchrun"
+        logging.getLogger(__name__).warning(told, os.environ["WORLD_SIZE"], " and ".join(missing))
 
 
 def _examples(*lines: str) -> str:

@@ -1,5 +1,6 @@
 """`mtcli export` and `mtcli info`."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -29,8 +30,11 @@ def export(
 ) -> None:
     """Write a model in the form that other programs run, and compare its translations with ours."""
     from mtcli.export import export
+    from mtcli.outputs import check_folder
 
-    out = output or model.resolve().with_name(f"{model.resolve().name}-{to}")
+    real = Path(os.path.realpath(model))
+    out = output or real.with_name(f"{real.name}-{to}")
+    check_folder(out)
     found = export(model, to, out, quantization)
     print(f"wrote {out}" + (f"; run it: mtcli translate --model {out}" if to == "ctranslate2" else ""), file=sys.stderr)
     if found is not None:

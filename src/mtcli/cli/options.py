@@ -3,6 +3,7 @@
 import errno
 import math
 import os
+import stat
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,16 +43,24 @@ EngineOption = Annotated[
     typer.Option("--engine", metavar="torch|ctranslate2", help="What computes; what the folder is for, unless given."),
 ]
 ReplaceOption = Annotated[bool, typer.Option("--replace", help="Read invalid UTF-8 as U+FFFD, and count it.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace an output that exists.")]
 BeamOption = Annotated[int | None, bounded("-b", "--beam-size", within=limits.BEAM_SIZE, help="1: greedy.")]
 LengthPenaltyOption = Annotated[float | None, bounded(within=limits.LENGTH_PENALTY, help="α of ((5 + n) / 6)^α.")]
 
 
 def must_exist(*names: str | None) -> None:
-    """See that files are there, before any work is done that would be lost; `-` and what is not given pass.
+    """Check that files are there to be read, before any work is done that would be lost; None and `-` pass.
 
     Raises:
-        DataError: One is not.
+        DataError: One is missing, a folder, or may not be read.
     """
     for name in names:
-        if name not in (None, "-") and not Path(str(name)).exists():
-            raise DataError(f"{name}: cannot read it ({os.strerror(errno.ENOENT)})")
+        if name is None or name == "-":
+            continue
+        try:
+            is_folder = stat.S_ISDIR(Path(name).stat().st_mode)
+            reason = errno.EISDIR if is_folder else 0 if os.access(name, os.R_OK) else errno.EACCES
+        except OSError as error:
+            reason = error.errno or errno.ENOENT
+        if reason:
+            raise DataError(f"{name}: cannot read it ({os.strerror(reason)})")

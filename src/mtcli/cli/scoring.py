@@ -59,6 +59,7 @@ def evaluate(
 ) -> None:
     """Score a model on its test split, on two files, or score finished translations. sacrebleu, with signatures."""
     from mtcli import evaluate
+    from mtcli.outputs import check_outputs
 
     if split not in ("test", "valid"):
         raise UsageError(f"--split {split}: choose from test, valid")
@@ -75,7 +76,9 @@ def evaluate(
         raise UsageError("--by-length: not with --json")
     if tokenize is not None:
         evaluate.check_tokenizer(tokenize)
-    must_exist(src_file, hyp_file, against, *(ref_file or ()))  # before minutes of translating
+    files = [src_file, hyp_file, *(ref_file or ()), None if other else against]
+    check_outputs(["-"], files, models=[None if hyp_file else model, other])
+    must_exist(*files)  # before minutes of translating
 
     from mtcli.overlap import warn_of_training_sources
     from mtcli.streams import lines_of
@@ -214,10 +217,13 @@ def score(
     from mtcli.distributed import pick_device
     from mtcli.likelihood import likelihoods
     from mtcli.lines import Counts
+    from mtcli.outputs import check_outputs
     from mtcli.progress import on_terminal
     from mtcli.streams import say
     from mtcli.translate import Translator
 
+    check_outputs(["-"], [src_file, tgt_file], models=[model])
+    must_exist(str(src_file), str(tgt_file))
     translator, *_ = Translator.load(model, pick_device(device))
     counts = Counts()
     pairs = two_files(src_file, tgt_file, replace, counts)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from mtcli import limits
-from mtcli.cli.options import LATEST, ModelOption, ReplaceOption, bounded
+from mtcli.cli.options import LATEST, ForceOption, ModelOption, ReplaceOption, bounded, must_exist
 from mtcli.errors import DataError, UsageError
 
 tokenizer_app = typer.Typer(no_args_is_help=True, help="Train a tokenizer, or look at what one does.")
@@ -37,10 +37,15 @@ def tokenizer_train(
         int | None, bounded(within=limits.VOCABULARY, help="Pieces; from the size of the text.")
     ] = None,
     replace: ReplaceOption = False,
+    force: ForceOption = False,
 ) -> None:
-    """Learn one vocabulary from all the files."""
+    """Learn one vocabulary from all the files. An existing output is kept unless --force is given."""
     from mtcli import tokenizer
     from mtcli.lines import read_lines
+    from mtcli.outputs import check_outputs
+
+    check_outputs([output], files, force=force)
+    must_exist(*map(str, files))
 
     def lines() -> Iterator[str]:
         for path in files:
@@ -60,8 +65,10 @@ def tokenizer_encode(
     replace: ReplaceOption = False,
 ) -> None:
     """Lines to pieces, with a space between them; a piece's own space is written ▁."""
+    from mtcli.outputs import check_outputs
     from mtcli.streams import lines_of
 
+    check_outputs(["-"], [input_], models=[model])
     found = _tokenizer(model)
     for line in lines_of(input_, replace=replace):
         row = (found.encode_tgt if tgt else found.encode_src)([line])[0]
@@ -75,8 +82,10 @@ def tokenizer_decode(
     input_: Annotated[str, typer.Option("-i", "--input", metavar="FILE|-", help="Lines of ids.")] = "-",
 ) -> None:
     """Lines of target ids (as `encode --ids --tgt` prints them) back to text."""
+    from mtcli.outputs import check_outputs
     from mtcli.streams import lines_of
 
+    check_outputs(["-"], [input_], models=[model])
     found = _tokenizer(model)
     for number, line in enumerate(lines_of(input_), 1):
         try:
@@ -111,8 +120,11 @@ def data_check(
 ) -> None:
     """Say what is wrong with sentence pairs: counts, examples with their lines, and what to do. Changes nothing."""
     from mtcli.doctor import report
+    from mtcli.outputs import check_outputs
 
-    found = report.check(_corpus(paths, src, tgt, swap, valid, test, max_length, max_ratio), model)
+    pairs = _corpus(paths, src, tgt, swap, valid, test, max_length, max_ratio)
+    check_outputs(["-"], pairs.files(), models=[model])
+    found = report.check(pairs, model)
     print(report.to_json(found) if json_ else report.to_text(found))
 
 
@@ -133,11 +145,16 @@ def data_clean(
     rejected: Annotated[
         Path | None, typer.Option(metavar="FILE", help="What is left out, with reasons: JSON lines.")
     ] = None,
+    force: ForceOption = False,
 ) -> None:
-    """Write the pairs that `check` has no error or warning for, in their order; say what was left out and why."""
+    """Write the pairs that `check` has no error or warning for, in their order; say what was left out and why.
+
+    Existing outputs are kept unless --force is given.
+    """
     from mtcli.doctor import clean
 
-    done = clean.clean(_corpus([path], src, tgt, swap, valid, test, max_length, max_ratio), output, rejected)
+    pairs = _corpus([path], src, tgt, swap, valid, test, max_length, max_ratio)
+    done = clean.clean(pairs, output, rejected, force=force)
     print(clean.to_text(done))
 
 

@@ -1,7 +1,9 @@
 """`mtcli train` and `mtcli average`."""
 
+import logging
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,6 +50,7 @@ def train(
     from mtcli import torchrun
     from mtcli.config import build
     from mtcli.distributed import pick_device
+    from mtcli.outputs import check_folder
     from mtcli.train import train as run_training
 
     options = {
@@ -67,6 +70,7 @@ def train(
     run = out or Path("runs") / _run_name(settings.data, config)
     if run != Path(os.fsencode(run).decode(errors="replace")):
         raise UsageError(f"--out {run}: not valid Unicode, as a run folder's name must be; choose another")
+    check_folder(run, [*_input_files(settings.data), *([init / "model.safetensors"] if init and overwrite else [])])
     if dry_run:
         from mtcli.dry_run import dry_run as tell
         from mtcli.plan import table
@@ -94,6 +98,17 @@ def _shape_of(model: Path) -> dict[str, Any]:
     return {"data.src": info.src, "data.tgt": info.tgt, **{f"model.{name}": value for name, value in shape.items()}}
 
 
+def _input_files(data: Any) -> list[Path]:
+    """The local files behind the pairs; none where they cannot be found, which training reports in its turn."""
+    from mtcli.corpus import parse_source, source_files
+
+    specs = [*(parse_source(spec).path for spec in data.train), *filter(None, (data.valid, data.test))]
+    try:
+        return [file for spec in specs for file in source_files(spec, data.src, data.tgt)]
+    except DataError:
+        return []
+
+
 def _run_name(data: Any, config: Path | None) -> str:
     if not data.train:
         return "demo"
@@ -105,12 +120,27 @@ def _run_name(data: Any, config: Path | None) -> str:
 
 
 def _remember(run: Path) -> None:
-    """Let `runs/latest` lead to this run."""
-    LATEST.parent.mkdir(parents=True, exist_ok=True)
+    """Point `runs/latest` at this run; warn where that is no link, or cannot be written: the training counts."""
+    if LATEST.exists() and not LATEST.is_symlink():
+        if not LATEST.samefile(run):
+            _warn_of_latest(run, "it is no link; move it away")
+        return
     aside = LATEST.with_name(f".latest-{os.getpid()}")
-    aside.unlink(missing_ok=True)
-    aside.symlink_to(os.path.relpath(run.resolve(), LATEST.parent.resolve()))
-    aside.replace(LATEST)
+    try:
+        LATEST.parent.mkdir(parents=True, exist_ok=True)
+        aside.unlink(missing_ok=True)
+        aside.symlink_to(os.path.relpath(os.path.realpath(run), os.path.realpath(LATEST.parent)))
+        aside.replace(LATEST)
+    except OSError as error:
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
+        _warn_of_latest(run, error.strerror or str(error))
+
+
+def _warn_of_latest(run: Path, reason: str) -> None:
+    logging.getLogger(__name__).warning(
+        "%s does not lead to this run (%s); name the run: --model %s", LATEST, reason, run
+    )
 
 
 def average(
@@ -127,8 +157,10 @@ def average(
 ) -> None:
     """Average checkpoints of a run (§6.1) into a model of its own. Training does so at its end where it helps."""
     from mtcli.average import average_run
+    from mtcli.outputs import check_folder
 
-    run = run.resolve() if run.is_symlink() else run
+    run = Path(os.path.realpath(run)) if run.is_symlink() else run
     out = output or run.with_name(f"{run.name}-average")
+    check_folder(out)
     steps = average_run(run, out, n, best=best)
     print(f"the mean of the steps {', '.join(f'{step:,}' for step in steps)} is in {out}", file=sys.stderr)

@@ -68,8 +68,6 @@ def translate(
         raise UsageError(f"--format {format_}: choose from text, json, nbest")
     if text and input_:
         raise UsageError(f"give either sentences or --input {input_}, not both")
-    if input_ and Path(output).exists() and Path(input_).exists() and Path(output).samefile(input_):
-        raise UsageError(f"--output {output}: is the input too, and would be emptied before it is read")
     sampling: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "seed": seed}
     given = {name: value for name, value in sampling.items() if value is not None}
     if given and not sample:
@@ -79,12 +77,16 @@ def translate(
 
     from mtcli import torchrun
     from mtcli.engine import load
+    from mtcli.outputs import check_outputs, is_special, open_output
     from mtcli.progress import on_terminal
-    from mtcli.streams import formatted, open_output, translations
+    from mtcli.streams import formatted, translations
 
     if torchrun.size() > 1 and "-" in (input_ or "-", output):
         raise UsageError("several workers share files, not standard input or output; give --input FILE --output FILE")
-    must_exist(input_)  # before the output is emptied
+    if torchrun.size() > 1 and is_special(Path(output)):
+        raise UsageError(f"--output {output}: several workers write a regular file; give another")
+    check_outputs([output], [] if text else [input_ or "-"], models=[model])
+    must_exist(input_)
     translator, options, _ = load(model, device, engine)
     for name in filter(os.path.isfile, text or ()):
         told = "%s: translated as a sentence, though there is a file of that name; -i %s translates its lines"
@@ -111,8 +113,7 @@ def translate(
         shared = output == "-" and on_terminal(sys.stdout)
         found_all = translations(translator, text, input_, options, replace=replace, quiet=shared)
         for number, found in enumerate(found_all):
-            for line in render(found, number):
-                stream.write(line + "\n")
+            stream.write("".join(f"{line}\n" for line in render(found, number)))
             stream.flush()
 
 
@@ -141,9 +142,11 @@ def explain(
     from mtcli.distributed import pick_device
     from mtcli.explain import explain as explain_translation
     from mtcli.explain_page import to_dict, to_html, to_text
+    from mtcli.outputs import check_outputs, write_whole
     from mtcli.streams import arguments
     from mtcli.translate import Translator
 
+    check_outputs([html, "-"], models=[model])
     (text,) = arguments([text.replace("\n", " ")])
     translator, options, _ = Translator.load(model, pick_device(device))
     shape = translator.model.config
@@ -157,7 +160,7 @@ def explain(
     if step is not None and step > len(found.steps):
         raise UsageError(f"--step {step}: this translation took {len(found.steps)}")
     if html is not None:
-        html.write_text(to_html(found, layer - 1, head - 1), encoding="utf-8")
+        write_whole(html, to_html(found, layer - 1, head - 1).encode())
         print(f"wrote {html}", file=sys.stderr)
     if json_:
         import json

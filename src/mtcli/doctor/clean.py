@@ -5,19 +5,18 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
-from mtcli import corpus
 from mtcli.doctor.rules import BIT, REMOVES, rules, tidy
 from mtcli.doctor.survey import Corpus, survey
 from mtcli.errors import DataError, UsageError
+from mtcli.outputs import check_outputs, whole_files
 
 
 @dataclass
@@ -31,26 +30,24 @@ class Cleaned:
     removed: Counter[str] = field(default_factory=Counter)
 
 
-def clean(pairs: Corpus, output: Path, rejected: Path | None = None) -> Cleaned:
+def clean(pairs: Corpus, output: Path, rejected: Path | None = None, *, force: bool = False) -> Cleaned:
     """Write the pairs that no removing rule catches, in their order and with tidy white space.
 
     Args:
         pairs: What to read.
         output: `x.tsv`, `x.csv`, `x.jsonl`, or a prefix for a file a language, each with `.gz` if wanted.
         rejected: JSON lines: each pair that was left out, with its reason and line.
+        force: Replace files that are there already.
 
     Raises:
         DataError: A reader cannot go on, or a file changed meanwhile.
-        UsageError: A name for the output that says no form, or one of a file that is read.
+        UsageError: A name for the output that says no form, one of a file that is read, or, without `force`, one of a
+            file that is not empty.
+        StorageError: The output cannot be written.
     """
     files = _output_files(output, pairs.src, pairs.tgt)
-    specs = [*pairs.paths, *(path for path in (pairs.valid, pairs.test) if path is not None)]
-    inputs = {file.resolve() for path in specs for file in corpus.source_files(path, pairs.src, pairs.tgt)}
-    for file in [*files, *([rejected] if rejected else [])]:
-        if file.resolve() in inputs:
-            raise UsageError(f"{file}: would overwrite what is read; give another name")
-    if rejected in files:
-        raise UsageError(f"{rejected}: named for both what is kept and what is left out; give two names")
+    inputs = pairs.files()
+    check_outputs([*files, rejected], [*inputs, *pairs.folders()], force=force)
     before = _states(inputs)
     found, table, done = survey(pairs).found, rules(), Cleaned()
     with _written([*files, *([rejected] if rejected else [])]) as streams:
@@ -129,30 +126,19 @@ def _written(paths: Sequence[Path]) -> Iterator[list[TextIO]]:
 
     A byte that is no text becomes a JSON escape; only the file of rejected pairs has any.
     """
-    asides = [path.with_name(f".{path.name}.{os.getpid()}") for path in paths]
-    try:
-        with ExitStack() as stack:
-            yield [
-                stack.enter_context(_stream(aside, gzipped=path.suffix == ".gz"))
-                for aside, path in zip(asides, paths, strict=True)
-            ]
-        for aside, path in zip(asides, paths, strict=True):
-            aside.replace(path)
-    finally:
-        for aside in asides:
-            aside.unlink(missing_ok=True)
+    with whole_files(paths) as files, ExitStack() as stack:
+        yield [
+            stack.enter_context(_stream(file, gzipped=path.suffix == ".gz"))
+            for file, path in zip(files, paths, strict=True)
+        ]
 
 
 @contextmanager
-def _stream(path: Path, *, gzipped: bool) -> Iterator[TextIO]:
-    """A text file that is on the disk when the block ends without an error."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as raw:
-        stream = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if gzipped else raw
-        with TextIOWrapper(stream, "utf-8", "backslashreplace", newline="\n", write_through=False) as text:
-            yield text
-            text.flush()
-            if stream is not raw:
-                stream.close()
-            raw.flush()
-            os.fsync(raw.fileno())
+def _stream(file: BinaryIO, *, gzipped: bool) -> Iterator[TextIO]:
+    """Text on its way to a file, packed if wanted; all of it is handed over when the block ends."""
+    stream = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if gzipped else file
+    text = TextIOWrapper(stream, "utf-8", "backslashreplace", newline="\n", write_through=False)
+    yield text
+    text.detach()
+    if stream is not file:
+        stream.close()

@@ -72,6 +72,22 @@ class Corpus:
             records = map(self._row, rows.dataset_rows(path, bool(files), self.src, self.tgt))
         yield from enumerate(records, 1)
 
+    def files(self) -> list[Path]:
+        """Every local file that is read.
+
+        Raises:
+            DataError: One is missing.
+        """
+        return [file for path in self._specs() for file in corpus.source_files(path, self.src, self.tgt)]
+
+    def folders(self) -> list[Path]:
+        """Folders that are read whole."""
+        found = (corpus.resolve(path, self.src, self.tgt) for path in self._specs())
+        return [folder for form, files in found if form == "dataset" for folder in files]
+
+    def _specs(self) -> list[str]:
+        return [*self.paths, *(path for path in (self.valid, self.test) if path is not None)]
+
     def _row(self, row: object) -> Pair | str:
         if isinstance(row, str) and INVALID.search(row):
             return f"not UTF-8: {row}"
