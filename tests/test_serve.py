@@ -1,8 +1,11 @@
+import asyncio
 import http.client
 import json
+import logging
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,12 +16,13 @@ import urllib.request
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from fastapi import FastAPI
@@ -31,8 +35,9 @@ from mtcli.cli.serving import serve
 from mtcli.errors import DataError, UsageError
 from mtcli.serve.app import RequestLimits, create_app, load_app
 from mtcli.serve.batcher import ROUND, Batcher, FullError
-from mtcli.serve.connection import listen, server
+from mtcli.serve.connection import UNAVAILABLE, Capacity, Connection, Connections
 from mtcli.serve.guard import is_loopback
+from mtcli.serve.server import listen, server
 from mtcli.translation import Candidate, LineTranslator, Options, Translation
 
 OPTIONS = Options()
@@ -448,6 +453,78 @@ def test_many_clients_get_what_the_command_gives() -> None:
         answers = [pair for pairs in pool.map(work, range(16)) for pair in pairs]
     assert len(answers) == 16 * 12
     assert [pair for pair in answers if expected[pair[0]] != pair[1]] == []
+
+
+# ---- many connections ----
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """Four connections are as many as may be open."""
+    monkeypatch.setattr(Capacity, "measured", lambda: Capacity(connections=4, backlog=2))
+    monkeypatch.setattr(logging.getLogger("mtcli"), "propagate", True)
+    return caplog
+
+
+def is_closed(connection: socket.socket) -> bool:
+    connection.settimeout(0.01)
+    try:
+        return connection.recv(1) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+def test_connections_that_wait_longest_make_room(few: pytest.LogCaptureFixture) -> None:
+    with running(toy()) as site, ExitStack() as stay:
+        idle = [stay.enter_context(socket.create_connection(("127.0.0.1", site.port))) for _ in range(9)]
+        assert site.json("/translate", q=LINES[0])[0] == 200
+        until(lambda: [is_closed(one) for one in idle] == 6 * [True] + 3 * [False])
+    assert ["4 connections are open, the most" in line for line in few.messages] == [True]
+
+
+def connected(connections: Connections, port: int) -> tuple[Connection, Mock]:
+    """A connection from this port, and its transport."""
+    ends = {"peername": ("127.0.0.1", port), "sockname": ("127.0.0.1", 5000)}
+    transport = Mock(asyncio.Transport, **{"get_extra_info.side_effect": ends.get, "is_closing.return_value": False})
+    connection = Connection(Mock(asyncio.Protocol), connections)
+    connection.connection_made(transport)
+    return connection, transport
+
+
+def test_a_connection_that_waits_for_the_server_is_kept(few: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        connections = Connections(toy(), Capacity(1, 1), 60.0)
+        first, transport = connected(connections, 1)
+        first.request_began(has_body=True)
+        first.request_arrived()
+        refused, other = connected(connections, 2)
+        other.write.assert_called_once_with(UNAVAILABLE)
+        other.close.assert_called_once()
+        refused.http.connection_made.assert_not_called()
+        transport.abort.assert_not_called()
+        first.request_answered()
+        _, other = connected(connections, 3)
+        other.write.assert_not_called()
+        transport.abort.assert_called_once()
+
+    asyncio.run(scenario())
+
+
+def test_a_shortage_of_descriptors_is_one_line(few: pytest.LogCaptureFixture) -> None:
+    loop = asyncio.new_event_loop()
+    with closing(loop):
+        connections = Connections(create_app(toy(), OPTIONS, ("en", "es")), Capacity(4, 2), 60.0)
+        for _ in range(100):
+            error = {
+                "message": "socket.accept() out of system resource",
+                "exception": OSError(24, "Too many open files"),
+            }
+            connections.handle_error(loop, error)
+        assert ["no connection can be accepted" in line for line in few.messages] == [True]
+        connections.handle_error(loop, {"message": "another", "exception": ValueError("x")})
+        assert few.messages[1:] == ["another"]
 
 
 # ---- the page ----

@@ -158,7 +158,8 @@ def _run(
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), number)
     os.dup2(os.open(stdin, os.O_RDONLY), 0)
     # For the life of the process, and of what each descriptor is now: a file or a pipe.
-    sys.stdin, sys.stdout, sys.stderr = (open(n, mode, closefd=False) for n, mode in enumerate("rww"))  # noqa: SIM115
+    sys.stdin, sys.stdout = (open(n, mode, closefd=False) for n, mode in enumerate("rw"))  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115 - by lines, as Python opens it
     for number in (signal.SIGHUP, signal.SIGTERM):  # as a shell starts it, and as the interpreter does
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)

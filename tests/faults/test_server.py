@@ -2,22 +2,25 @@
 
 import json
 import re
+import resource
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 from pathlib import Path
+from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
 from toy import PAIRS, save_toy, toy
 
 from faults.conftest import Case
-from faults.harness import Child, start, until
+from faults.harness import Child, limit, start, until
 from mtcli.translation import Options
 
 BODY, SECONDS = 100_000, 3
@@ -69,6 +72,14 @@ class Site:
                     return True
         return False
 
+    def sockets(self) -> int:
+        """How many sockets the server has open."""
+        found = 0
+        for descriptor in Path(f"/proc/{self.child.pid}/fd").iterdir():
+            with suppress(FileNotFoundError):
+                found += str(descriptor.readlink()).startswith("socket:")
+        return found
+
     def serves(self) -> None:
         """Assert that a request is answered, and rightly."""
         body = json.dumps({"q": ASKED, "source": "en"}).encode()
@@ -80,10 +91,11 @@ class Site:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[Site]:
-    """A server, which must say nothing on stderr but its address, and end as asked to."""
+def serving(folder: Path, within: Sequence[Callable[[], Any]] = (), warnings: Sequence[str] = ()) -> Iterator[Site]:
+    """A server, which must say nothing on stderr but its address and these warnings, and end as asked to."""
     limits = ["--max-body", str(BODY), "--timeout", str(SECONDS)]
-    child = start("serve", "--model", save_toy(folder), "--port", "0", "--device", "cpu", *limits)
+    words = ["serve", "--model", save_toy(folder), "--port", "0", "--device", "cpu", *limits]
+    child = start(*words, within=within)
     said = child.folder / "err"
     until(lambda: said.exists() and "\n" in said.read_text(), child)
     site = Site(int(re.findall(r":(\d+)/", said.read_text())[0]), child)
@@ -95,7 +107,9 @@ def serving(folder: Path) -> Iterator[Site]:
         child.send(signal.SIGTERM)
         result = child.wait()
     assert result.code == -signal.SIGTERM
-    assert len(result.err.splitlines()) == 1, result.err
+    said_since = result.err.splitlines()[1:]
+    assert len(said_since) == len(warnings), result.err
+    assert all(warning in line for warning, line in zip(warnings, said_since, strict=True))
 
 
 def with_length(n: int, sent: int) -> Callable[[], Iterator[bytes]]:
@@ -187,3 +201,36 @@ def test_71_rest_leaving(case: Case, tmp_path: Path, count: Callable[[int, int],
             for connection in silent:
                 assert b" 408 " in connection.recv(100)
                 connection.close()
+
+
+FILES = 128
+"""The limit of open files of a server that is to run out of them."""
+
+
+@pytest.mark.parametrize("sent", [b"", HEAD[:20], HEAD + b"Content-Length: 99\r\n\r\n{"])
+def test_90_more_connections_than_files(
+    case: Case, tmp_path: Path, sent: bytes, count: Callable[[int, int], int]
+) -> None:
+    """Clients that stay, and send nothing, half a head or half a body; others are served all the same."""
+    few = partial(limit, resource.RLIMIT_NOFILE, FILES)
+    warning = "connections are open, the most that the limit of open files allows"
+    with serving(tmp_path, [few], [warning]) as site, ExitStack() as stay:
+        for _ in range(count(10, 2)):
+            with case.fault(FILES):
+                for _ in range(FILES):
+                    stay.enter_context(site.connect()).sendall(sent)
+                site.serves()
+
+
+def test_91_answer_never_read(case: Case, tmp_path: Path, count: Callable[[int, int], int]) -> None:
+    """A client that asks for more than the system buffers, and reads nothing, is dropped."""
+    request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with serving(tmp_path) as site, ExitStack() as stay:
+        before = site.sockets()
+        clients = count(20, 2)
+        with case.fault(clients):
+            for _ in range(clients):
+                stay.enter_context(site.connect()).sendall(1000 * request)
+            until(lambda: site.sockets() == before + clients, site.child)
+            site.serves()
+            until(lambda: site.sockets() == before, site.child)

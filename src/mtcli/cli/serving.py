@@ -55,8 +55,8 @@ def serve(
         )
     try:
         from mtcli.serve.app import RequestLimits, load_app
-        from mtcli.serve.connection import listen, server
         from mtcli.serve.guard import is_loopback
+        from mtcli.serve.server import listen, server
     except ModuleNotFoundError as error:
         if error.name not in ("fastapi", "uvicorn", "h11", "starlette"):
             raise

@@ -1,0 +1,101 @@
+"""The HTTP server under `mtcli serve`: its socket, its signals, its end."""
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from mtcli.errors import UsageError
+from mtcli.serve.connection import Capacity, Connection, Connections
+
+QUEUE = 512
+"""Connections that the system holds until they are accepted."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that takes connections; port 0: a free one.
+
+    Raises:
+        UsageError: There is no such host, or the port is taken.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=QUEUE)
+    except (OSError, UnicodeError) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).partition(" (")[0]  # Python adds the address again
+        raise UsageError(f"--host {host} --port {port}: {reason}; choose another") from None
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's, which a closed terminal ends as SIGTERM does, and a second Ctrl-C at once, as it ends training."""
+
+    def __init__(self, config: uvicorn.Config, connections: Connections):
+        super().__init__(config)
+        self.connections = connections
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Hear SIGHUP too, unless it is ignored; uvicorn raises what it heard again at the end."""
+        with super().capture_signals():
+            in_main = threading.current_thread() is threading.main_thread()
+            if not in_main or signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+                yield
+                return
+            before = signal.signal(signal.SIGHUP, self.handle_exit)
+            try:
+                yield
+            finally:
+                signal.signal(signal.SIGHUP, before)
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(self.connections.handle_error)
+        await super().serve(sockets)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listening in sockets or ():  # asyncio accepts `Config.backlog` at a time, and lets as few of them queue
+            listening.listen(QUEUE)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.should_exit and sig == signal.SIGINT:
+            os._exit(128 + sig)
+        super().handle_exit(sig, frame)
+
+
+def server(app: FastAPI, seconds: float) -> uvicorn.Server:
+    """What serves the application; `run(sockets=[…])` returns after SIGTERM, SIGHUP or Ctrl-C, when all is answered.
+
+    Args:
+        app: The application.
+        seconds: See `app.RequestLimits`; what takes longer to answer at the end is cut off.
+    """
+    connections = Connections(app, Capacity.measured(), seconds)
+
+    class LimitedHttp(Connection):
+        """What uvicorn creates for each connection, with arguments that are its own affair."""
+
+        def __init__(self, **arguments: Any):
+            super().__init__(H11Protocol(**arguments), connections)
+
+    config = uvicorn.Config(
+        connections,
+        http=LimitedHttp,
+        ws="none",
+        log_config=None,
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=connections.capacity.backlog,
+        timeout_graceful_shutdown=max(1, round(seconds)),
+    )
+    return _Server(config, connections)
