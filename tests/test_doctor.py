@@ -106,6 +106,19 @@ def test_what_is_right_is_left_alone(tmp_path: Path, src: str, tgt: str) -> None
     assert names(write(tmp_path / "p.tsv", [*GOOD, (src, tgt)])) == {}
 
 
+def test_words_are_not_counted_where_no_spaces_separate_them(tmp_path: Path) -> None:
+    pairs = [(f"Number {i} is read.", f"数字{i}正在被大声朗读。") for i in range(9)]
+    path = write(
+        tmp_path / "p.tsv", [*pairs, ("这个句子没有人翻译。", "这个句子没有人翻译。"), ("数字正在被大声朗读。", "@@")]
+    )
+    found = look(path)
+    english, chinese = report._facts(found)
+    assert (english["words"], chinese["words"], chinese["words_per_pair"]) == (4 * 9 + 2, None, None)
+    (line,) = (line for line in report.to_text(found).splitlines() if line.startswith("words per pair"))
+    assert line.endswith(" -")
+    assert {"untranslated", "no words on one side"} <= {finding.rule.name for finding in found.findings}
+
+
 def test_borrowed_latin_words_are_no_wrong_script(tmp_path: Path) -> None:
     russian = [(f"The word number {i} is here.", f"Слово номер {i} находится здесь.") for i in range(9)]
     pairs = [*russian, ("It is an IBM PC.", "IBM PC"), ("Tom?", "Tom?")]

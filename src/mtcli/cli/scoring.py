@@ -61,17 +61,8 @@ def evaluate(
     from mtcli import evaluate
     from mtcli.outputs import check_outputs
 
-    if split not in ("test", "valid"):
-        raise UsageError(f"--split {split}: choose from test, valid")
-    if (src_file or hyp_file) and not ref_file:
-        raise UsageError("give the references with --ref-file")
-    if ref_file and not (src_file or hyp_file):
-        raise UsageError("give --src-file to translate, or --hyp-file to score")
     other = Path(against) if against and Path(against).is_dir() else None
-    if ref_file and not src_file and (other or by_length):
-        raise UsageError(
-            f"{'--by-length' if by_length else f'--compare {against}'}: needs the sources; give --src-file"
-        )
+    _check_use(split, src_file, ref_file, hyp_file, against, needs_sources=by_length or other is not None)
     if by_length and json_:
         raise UsageError("--by-length: not with --json")
     if tokenize is not None:
@@ -81,45 +72,30 @@ def evaluate(
     must_exist(*files)  # before minutes of translating
 
     from mtcli.overlap import warn_of_training_sources
-    from mtcli.streams import lines_of
 
-    translate = None if hyp_file else _translator(model, device, engine, beam_size, length_penalty)
-    translate_too = _translator(other, device, engine, beam_size, length_penalty) if other else None
-    sources: list[str] | None = None
+    translator = None if hyp_file else _translator(model, device, engine, beam_size, length_penalty)
+    other_translator = _translator(other, device, engine, beam_size, length_penalty) if other else None
     if ref_file:
-        references = [list(lines_of(path, replace=replace)) for path in ref_file]
-        if src_file:
-            sources = list(lines_of(src_file, replace=replace))
-            if len(sources) != len(references[0]):
-                raise DataError(f"{src_file} has {len(sources)} lines, {ref_file[0]} {len(references[0])}")
+        sources, references = _files(src_file, ref_file, replace)
     else:
-        from mtcli.prepare import read_split
-
-        pairs = read_split(model, split)
-        if other:
-            _check_same_pairs(model, other, split, pairs)
-        sources, references = [s for s, _ in pairs], [[t for _, t in pairs]]
-    metrics: Any = [name for name, on in (("bleu", bleu), ("chrf", chrf), ("ter", ter)) if on] or ["bleu"]
-    how: Any = {"lowercase": lowercase, "tokenize": tokenize}
+        sources, references = _split(model, other, split)
     if tokenize is None:
-        how["tokenize"] = _tokenizer(model, translate, translate_too)
-        evaluate.check_tokenizer(how["tokenize"])  # before minutes of translating
-    _warn_of_scores(references[0], metrics, how["tokenize"])
-    if sources and translate:
-        warn_of_training_sources(model, sources)
-    if sources and other:
-        warn_of_training_sources(other, sources)
+        tokenize = _tokenizer(model, translator, other_translator)
+        evaluate.check_tokenizer(tokenize)
+    metrics: Any = [name for name, on in (("bleu", bleu), ("chrf", chrf), ("ter", ter)) if on] or ["bleu"]
+    _warn_of_spaces(references[0], metrics, tokenize)
+    for folder in (model if translator else None, other):
+        if folder and sources:
+            warn_of_training_sources(folder, sources)
 
-    def translations(translator: _Translator | None, path: str | None) -> list[str]:
-        return translator.translate(sources or []) if translator else list(lines_of(path or "-", replace=replace))
-
-    hypotheses = translations(translate, hyp_file)
+    hypotheses = _translations(translator, sources, hyp_file, replace)
     if tokenize != "none" and evaluate.looks_tokenised(hypotheses):
         told = "score raw text, or take --tokenize none and compare with nothing else"
         log.warning("these translations look tokenised already: %s", told)
     systems = [hypotheses]
+    how: Any = {"lowercase": lowercase, "tokenize": tokenize}
     if against:
-        systems.append(translations(translate_too, against))
+        systems.append(_translations(other_translator, sources, against, replace))
         compared = evaluate.compare(hypotheses, systems[1], references, sources, metrics=metrics, **how)
         print(f"A is {hyp_file or model}, B is {against}", file=sys.stderr)
         print(compared.to_json() if json_ else compared.to_text())
@@ -129,6 +105,71 @@ def evaluate(
     if by_length:
         buckets = [evaluate.by_source_length(sources or [], system, references, **how) for system in systems]
         print(evaluate.lengths_to_text(buckets))
+
+
+def _check_use(
+    split: str,
+    src_file: str | None,
+    ref_file: list[str] | None,
+    hyp_file: str | None,
+    against: str | None,
+    *,
+    needs_sources: bool,
+) -> None:
+    """See that the options name something to score and something to score it against.
+
+    Raises:
+        UsageError: They do not.
+    """
+    if split not in ("test", "valid"):
+        raise UsageError(f"--split {split}: choose from test, valid")
+    if (src_file or hyp_file) and not ref_file:
+        raise UsageError("give the references with --ref-file")
+    if ref_file and not (src_file or hyp_file):
+        raise UsageError("give --src-file to translate, or --hyp-file to score")
+    if ref_file and not src_file and needs_sources:
+        option = f"--compare {against}" if against and Path(against).is_dir() else "--by-length"
+        raise UsageError(f"{option}: needs the sources; give --src-file")
+
+
+def _files(src_file: str | None, ref_files: list[str], replace: bool) -> tuple[list[str] | None, list[list[str]]]:
+    """The sources, if there is a file of them, and each set of references."""
+    from mtcli.streams import lines_of
+
+    references = [list(lines_of(path, replace=replace)) for path in ref_files]
+    if not src_file:
+        return None, references
+    sources = list(lines_of(src_file, replace=replace))
+    if len(sources) != len(references[0]):
+        raise DataError(f"{src_file} has {len(sources)} lines, {ref_files[0]} {len(references[0])}")
+    return sources, references
+
+
+def _split(model: Path, other: Path | None, split: str) -> tuple[list[str], list[list[str]]]:
+    """Sources and references of a model's own test or validation pairs.
+
+    Raises:
+        UsageError: Another run has other pairs: each may have been trained on pairs that test the other.
+    """
+    from mtcli.prepare import read_split
+
+    pairs = read_split(model, split)
+    exists = other is not None and (other / "data" / f"{split}.jsonl").exists()  # an exported model has none
+    if other and exists and sorted(read_split(other, split, missing_ok=True)) != sorted(pairs):
+        raise UsageError(
+            f"--compare {other}: its {split} pairs are not those of {model}, and it may be trained on some of these; "
+            "give pairs that neither was trained on by --src-file and --ref-file"
+        )
+    return [src for src, _ in pairs], [[tgt for _, tgt in pairs]]
+
+
+def _translations(
+    translator: "_Translator | None", sources: list[str] | None, path: str | None, replace: bool
+) -> list[str]:
+    """Those of a model, or those in a file."""
+    from mtcli.streams import lines_of
+
+    return translator.translate(sources or []) if translator else list(lines_of(path or "-", replace=replace))
 
 
 @dataclass(frozen=True)
@@ -174,24 +215,7 @@ def _tokenizer(model: Path, *translators: _Translator | None) -> str:
     return bleu_tokenizer(loaded[0].tgt) if loaded else DEFAULT
 
 
-def _check_same_pairs(model: Path, other: Path, split: str, pairs: list[tuple[str, str]]) -> None:
-    """See that two runs have the same test pairs; an exported model has none, and passes.
-
-    Raises:
-        UsageError: They have not: each may have been trained on pairs that test the other.
-    """
-    from mtcli.prepare import read_split
-
-    if not (other / "data" / f"{split}.jsonl").exists():
-        return
-    if sorted(read_split(other, split, missing_ok=True)) != sorted(pairs):
-        raise UsageError(
-            f"--compare {other}: its {split} pairs are not those of {model}, and it may be trained on some of these; "
-            "give pairs that neither was trained on by --src-file and --ref-file"
-        )
-
-
-def _warn_of_scores(references: list[str], metrics: list[str], tokenizer: str) -> None:
+def _warn_of_spaces(references: list[str], metrics: list[str], tokenizer: str) -> None:
     """Warn where a score counts the words of a language that is written without spaces between them."""
     from mtcli.spacing import advice, unspaced
 

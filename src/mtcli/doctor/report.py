@@ -14,6 +14,8 @@ from mtcli.doctor.survey import Corpus, Survey, survey
 
 EXAMPLES = 3  # of each finding
 WIDTH = 80  # characters of each side
+UNSPACED_SCRIPTS = {"Chinese or Japanese", "Thai", "Lao", "Khmer", "Myanmar", "Tibetan"}
+"""Scripts without spaces between words, as `rules.script` names them: words are not counted there."""
 
 
 @dataclass(frozen=True)
@@ -101,14 +103,14 @@ def _facts(report: Report) -> list[dict[str, Any]]:
         {
             "language": language,
             "script": seen.scripts[side] or None,
-            "words": seen.words[side],
-            "words_per_pair": round(seen.words[side] / n, 2),
+            "words": None if seen.scripts[side] in UNSPACED_SCRIPTS else seen.words[side],
+            "words_per_pair": None if seen.scripts[side] in UNSPACED_SCRIPTS else round(seen.words[side] / n, 2),
             "characters_per_pair": round(seen.characters[side] / n, 2),
         }
         for side, language in enumerate((report.corpus.src, report.corpus.tgt))
     ]
     for side, pieces in zip(facts, seen.pieces or (), strict=False):
-        side["pieces_per_word"] = round(pieces.pieces / max(pieces.words, 1), 3)
+        side["pieces_per_word"] = None if side["words"] is None else round(pieces.pieces / max(pieces.words, 1), 3)
         side["share_of_byte_pieces"] = round(pieces.bytes / max(pieces.pieces, 1), 6)
     return facts
 

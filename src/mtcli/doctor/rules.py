@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from mtcli.spacing import UNSPACED
+
 MAX_LENGTH = 1000  # characters; the 256 pieces that training takes by default hold about as many
 MAX_RATIO = 3.0
 RATIO_SLACK = 25  # characters: "Hi." may well be "Buenos días a todos."
@@ -124,14 +126,19 @@ def either(test: Callable[[str], object]) -> Callable[[str, str], object]:
 
 def same(src: str, tgt: str) -> bool:
     """Whether the sides are equal but for case, and too long for a name or an "OK!"."""
-    return src.casefold() == tgt.casefold() and len(_WORD.findall(src)) >= MIN_WORDS
+    return src.casefold() == tgt.casefold() and _words(src) >= MIN_WORDS
 
 
 def wordless(src: str, tgt: str) -> bool:
     """Whether one side has neither letters nor digits, and the other is more than an exclamation."""
     if _LETTER_OR_DIGIT.search(src) and _LETTER_OR_DIGIT.search(tgt):
         return False
-    return max(len(_WORD.findall(src)), len(_WORD.findall(tgt))) >= MIN_WORDS
+    return max(_words(src), _words(tgt)) >= MIN_WORDS
+
+
+def _words(text: str) -> int:
+    """How many words there are, about; two characters are one where no spaces separate words."""
+    return len(_WORD.findall(UNSPACED.sub("", text))) + len(UNSPACED.findall(text)) // 2
 
 
 def rules(max_length: int = MAX_LENGTH, max_ratio: float = MAX_RATIO) -> list[Rule]:

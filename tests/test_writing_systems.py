@@ -1,0 +1,224 @@
+"""From training to the report with targets in five writing systems, three of them without spaces between words."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import write_tsv
+
+from mtcli import checkpoint, model_file
+from mtcli.average import average_run
+from mtcli.config import build
+from mtcli.info import summary
+from mtcli.prepare import prepare, read_split
+from mtcli.run_folder import best_of
+from mtcli.state import State
+from mtcli.train import train
+from mtcli.translate import Options, Translator
+
+ENGLISH = [
+    "The cat sleeps on the chair.",
+    "I drink tea every morning.",
+    "The children play football in the park.",
+    "She wrote her mother a long letter.",
+    "The weather is very good today.",
+    "The train leaves the station at eight.",
+    "The teacher opens the window and looks at the rain.",
+    "Tomorrow we will walk in the mountains.",
+]
+TARGETS = {
+    "zh": [
+        "猫在椅子上睡觉。",
+        "我每天早上喝茶。",
+        "孩子们在公园里踢足球。",
+        "她给母亲写了一封长信。",
+        "今天的天气非常好。",
+        "火车八点钟离开车站。",
+        "老师打开窗户看着雨。",
+        "我们明天去山里散步。",
+    ],
+    "jpn": [
+        "猫は椅子の上で眠っている。",
+        "私は毎朝お茶を飲みます。",
+        "子供たちは公園でサッカーをする。",
+        "彼女は母に長い手紙を書いた。",
+        "今日はとても天気がいい。",
+        "列車は八時に駅を出る。",
+        "先生は窓を開けて雨を見る。",
+        "明日私たちは山を歩きます。",
+    ],
+    "ar": [
+        "القطة تنام على الكرسي.",
+        "أشرب الشاي كل صباح.",
+        "يلعب الأطفال كرة القدم في الحديقة.",
+        "كتبت رسالة طويلة إلى أمها.",
+        "الطقس جميل جدا هذا اليوم.",
+        "يغادر القطار المحطة في الساعة الثامنة.",
+        "يفتح المعلم النافذة وينظر إلى المطر.",
+        "سوف نمشي غدا في الجبال.",
+    ],
+    "th_TH": [
+        "แมวนอนหลับอยู่บนเก้าอี้",
+        "ฉันดื่มชาทุกเช้า",
+        "เด็กๆเล่นฟุตบอลในสวนสาธารณะ",
+        "เธอเขียนจดหมายยาวถึงแม่ของเธอ",
+        "วันนี้อากาศดีมาก",
+        "รถไฟออกจากสถานีตอนแปดโมง",
+        "ครูเปิดหน้าต่างและมองดูฝน",
+        "พรุ่งนี้เราจะเดินเล่นบนภูเขา",
+    ],
+    "hin_Deva": [
+        "बिल्ली कुर्सी पर सोती है।",
+        "मैं हर सुबह चाय पीता हूँ।",
+        "बच्चे बगीचे में फुटबॉल खेलते हैं।",
+        "उसने अपनी माँ को एक लंबा पत्र लिखा।",
+        "आज मौसम बहुत अच्छा है।",
+        "रेलगाड़ी आठ बजे स्टेशन से निकलती है।",
+        "शिक्षक खिड़की खोलकर बारिश देखता है।",
+        "कल हम पहाड़ों में टहलेंगे।",
+    ],
+}
+SETTINGS = [
+    "model.d_model=32",
+    "model.d_ff=64",
+    "model.num_heads=2",
+    "model.num_encoder_layers=1",
+    "model.num_decoder_layers=1",
+    "model.dropout=0.0",
+    'train.precision="fp32"',
+    "train.max_steps=100",
+    "train.warmup_steps=20",
+    "train.valid_every=20",
+    "train.save_every=20",
+    "train.keep=5",
+    "train.average=2",
+    "train.lr=0.02",
+]
+SELECTED_BY = {"zh": ("chrf", "zh"), "jpn": ("chrf", "char"), "ar": ("bleu", "13a"), "th_TH": ("chrf", "char")}
+SELECTED_BY["hin_Deva"] = ("bleu", "13a")
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """What a command prints."""
+    from mtcli.cli import app
+
+    capsys.readouterr()
+    app(list(map(str, arguments)), standalone_mode=False)
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("language", TARGETS)
+def test_from_training_to_the_report(
+    language: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("mtcli.spacing.find_spec", lambda name: None)  # as without sacrebleu's extras
+    metric, tokenizer = SELECTED_BY[language]
+    pairs = list(zip(ENGLISH, TARGETS[language], strict=True))
+    spec = write_tsv(tmp_path / "pairs.tsv", pairs)
+    run = tmp_path / "run"
+    given = {"data.train": [str(spec)], "data.valid": str(spec), "data.test": str(spec), "data.tgt": language}
+    train(build(None, given, SETTINGS), run, torch.device("cpu"))
+
+    # The checkpoint that is published is the better one, by the score that means something for this language.
+    events = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    validations = [event for event in events if event["event"] in ("valid", "average")]
+    assert {(event["metric"], event["tokenize"]) for event in validations} == {(metric, tokenizer)}
+    best = best_of(events)
+    assert best is not None
+    assert best[metric] == max(event[metric] for event in validations)
+    state = State.of(checkpoint.steps(run / "checkpoints")[-1])
+    assert (state.metric, state.best) == (metric, (best[metric], -best["loss"]))
+    first = checkpoint.steps(run / "checkpoints")[0]
+    texts = {folder: translated(folder) for folder in (run, first)}
+    assert sum(a == b for a, b in zip(texts[run], TARGETS[language], strict=True)) >= 6
+    assert texts[first] != texts[run]
+
+    # Good and bad translations score far apart, by the tokenizer of the model's language.
+    (tmp_path / "ref").write_text("".join(f"{text}\n" for text in TARGETS[language]))
+    scores = []
+    for folder, found in texts.items():
+        (tmp_path / "hyp").write_text("".join(f"{text}\n" for text in found))
+        files = ("--hyp-file", tmp_path / "hyp", "--ref-file", tmp_path / "ref")
+        result = json.loads(call(capsys, "eval", "--model", folder, *files, *tokenize(folder, tokenizer), "--json"))
+        assert result["signature"].split("|")[3] == f"tok:{tokenizer}"
+        scores.append(result["score"])
+    assert scores[0] > 70
+    assert scores[1] < scores[0] / 2
+
+    # It is scored on what it was trained on, which is said before training and with the score.
+    assert f"{spec}: 8 of 8 test sources are also in the training data" in caplog.text
+    assert "without spaces" not in caplog.text
+    caplog.clear()
+
+    # Every other command takes such a model.
+    assert f"tok:{tokenizer}" in call(capsys, "eval", "--model", run, "-b", 1, "--by-length")
+    assert f"{run}: 8 of 8 test sources are in this model's training data" in caplog.text
+    assert f"tok:{tokenizer}" in call(capsys, "eval", "--model", run, "-b", 1, "--compare", run)
+    assert dict(summary(run))["best"].endswith(f"selected by {'chrF' if metric == 'chrf' else 'BLEU'}")
+    for page in ("report.html", "README.md"):
+        text = (run / page).read_text()
+        assert f"tok:{tokenizer}" in text
+        assert f"tokenizer {tokenizer}" in text
+        assert "selects the best model" in text
+    assert TARGETS[language][0] in (run / "report.html").read_text()
+    explained = call(capsys, "explain", ENGLISH[0], "--model", run, "--html", tmp_path / "page.html")
+    assert explained == "" or ENGLISH[0].split()[1] in explained
+    assert call(capsys, "translate", ENGLISH[0], "--model", run, "--alignments").strip()
+    ranked = sorted((e for e in validations if e["event"] == "valid"), key=lambda e: (e[metric], e["step"]))
+    steps = average_run(run, tmp_path / "mean", 2, best=True)
+    assert steps == sorted(e["step"] for e in ranked[-2:])
+    assert read_split(tmp_path / "mean", "test") == pairs
+
+
+def test_a_text_without_spaces_under_another_language_is_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "ref").write_text("".join(f"{text}\n" for text in TARGETS["zh"]))
+    files = ("--hyp-file", tmp_path / "ref", "--ref-file", tmp_path / "ref")
+    assert call(capsys, "eval", *files, "--ter").startswith("TER = ")
+    assert "TER counts words between spaces" in caplog.text
+    assert "tok:13a" in call(capsys, "eval", *files)
+    assert "the references are written without spaces" in caplog.text
+    assert "use zh (--tokenize)" in caplog.text
+    caplog.clear()
+    assert call(capsys, "eval", *files, "--tokenize", "zh").startswith("BLEU = 100.0")
+    assert caplog.text == ""
+    spec = write_tsv(tmp_path / "pairs.tsv", [*zip(ENGLISH, TARGETS["zh"], strict=True)])
+    given = {"data.train": [str(spec)], "data.test": str(spec), "data.tgt": "target"}
+    prepare(build(None, given, ['tokenizer.type="char"']), tmp_path / "run")
+    assert "the targets are written without spaces" in caplog.text
+    assert "use zh; give the language by --tgt" in caplog.text
+
+
+def tokenize(folder: Path, tokenizer: str) -> tuple[str, ...]:
+    """A checkpoint has no configuration, which says the language of translations in a file."""
+    return () if (folder / "config.toml").exists() else ("--tokenize", tokenizer)
+
+
+def translated(folder: Path) -> list[str]:
+    model, info, pieces = model_file.load_model(folder)
+    translator = Translator(model, pieces, info.longest_src)
+    return [t.text for t in translator.translate(ENGLISH, Options(beam_size=1, max_extra=20), warn=False)]
+
+
+def test_a_run_is_selected_by_one_score_only() -> None:
+    def steps_taken(metric: str) -> list[bool]:
+        state = State(metric=metric)
+        figures = [(1.0, 20.0, 2.0), (3.0, 10.0, 1.0), (0.0, 30.0, 3.0), (0.0, 30.0, 2.0)]
+        return [state.improves({"bleu": bleu, "chrf": chrf, "loss": loss}) for bleu, chrf, loss in figures]
+
+    assert steps_taken("bleu") == [True, True, False, False]
+    assert steps_taken("chrf") == [True, False, True, True]  # of equal scores, the lower loss
+
+
+def test_a_state_of_version_0_1_goes_on_with_bleu() -> None:
+    values = State(metric="chrf", best=(3.0, -1.0)).values()
+    del values["metric"]
+    state = State()
+    state.take(values)
+    assert (state.metric, state.best) == ("bleu", (3.0, -1.0))
