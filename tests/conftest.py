@@ -1,11 +1,32 @@
+import os
 import random
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+PLAIN = Path(__file__).parents[1] / "scripts" / "plain"
+
+
+def drop_developer_variables() -> None:
+    """Leave only the variables that `scripts/plain` keeps: no test, nor a process of one, may depend on another."""
+    names = [PLAIN, sys.executable, "-c", "import os; print(*os.environ)"]
+    kept = subprocess.run(names, capture_output=True, text=True, check=True).stdout.split()
+    for name in set(os.environ) - set(kept):
+        if not name.startswith("PYTEST_"):
+            del os.environ[name]
+
+
+drop_developer_variables()
+
+# An example may take long where other work has all the cores.
+settings.register_profile("mtcli", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("mtcli")
 
 TOY_SETTINGS = [
     "model.d_model=16",

@@ -1,7 +1,6 @@
 import ast
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -121,13 +120,9 @@ def test_importing_the_command_line_loads_nothing_heavy() -> None:
     assert "torch" in loaded("import mtcli.batching")  # the measurement can tell
 
 
-def test_help_answers_at_once() -> None:
-    times = []
-    for _ in range(5):
-        started = time.perf_counter()
-        done = subprocess.run([sys.executable, "-m", "mtcli", "--help"], capture_output=True, text=True, check=True)
-        times.append(time.perf_counter() - started)
-        assert "translate" in done.stdout
-        if times[-1] <= 0.5:
-            return
-    assert min(times) <= 0.5  # of a machine that does other things too, the best time is the command's own
+def test_help_loads_few_modules() -> None:
+    """Loading them is what its 0.2 s are spent on."""
+    code = "import sys" + HELP.format("") + "print(len(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "translate" in done.stdout
+    assert int(done.stdout.splitlines()[-1]) < 450

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import toy_pairs
+from processes import HANGS
 from test_readme import parse
 
 LONG = " ".join(["stone", "bird"] * 500)
@@ -17,7 +18,7 @@ def mtcli(
     *arguments: str | Path, cwd: Path, stdin: bytes | None = b"", **env: str
 ) -> subprocess.CompletedProcess[bytes]:
     line = [sys.executable, "-m", "mtcli", *map(str, arguments)]
-    return subprocess.run(line, cwd=cwd, input=stdin, capture_output=True, env={**os.environ, **env}, timeout=120)
+    return subprocess.run(line, cwd=cwd, input=stdin, capture_output=True, env={**os.environ, **env}, timeout=HANGS)
 
 
 def test_lines_in_are_lines_out_and_nothing_else(toy_run: Path, tmp_path: Path) -> None:
@@ -172,7 +173,7 @@ def test_training_from_the_command_line_names_the_run_and_links_it(tmp_path: Pat
 def test_a_reader_that_leaves_ends_it_silently(command: str, toy_run: Path, toy_tsv: Path, tmp_path: Path) -> None:
     line = f"{sys.executable} -m mtcli {command.format(tsv=toy_tsv)} | true; echo ${{PIPESTATUS[0]}}"
     env = {**os.environ, "MTCLI_MODEL": str(toy_run)}
-    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=env, capture_output=True, timeout=120)
+    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=env, capture_output=True, timeout=HANGS)
     assert done.stdout == b"141\n"
     assert b"mtcli:" not in done.stderr
 
@@ -181,7 +182,7 @@ def test_a_closed_stderr_leaves_the_results_alone(toy_run: Path, tmp_path: Path)
     (tmp_path / "in.txt").write_text(f"red tree.\n{LONG}\n")
     line = f"{sys.executable} -m mtcli translate --model {toy_run} --max-length 9 -i in.txt"
     told, closed = (
-        subprocess.run(["bash", "-c", f"{line} {end}"], cwd=tmp_path, stdout=subprocess.PIPE, timeout=120)
+        subprocess.run(["bash", "-c", f"{line} {end}"], cwd=tmp_path, stdout=subprocess.PIPE, timeout=HANGS)
         for end in ("2>/dev/null", "2>&-")
     )
     assert (told.returncode, closed.returncode) == (0, 0)

@@ -13,6 +13,7 @@ import torch
 from conftest import TOY_SETTINGS
 from faults import harness, points
 from faults.harness import outcome, until
+from processes import HANGS
 from workers import LAUNCH, LAUNCHED, list_rows, run_workers, start_workers
 
 from mtcli import checkpoint, distributed, torchrun
@@ -40,7 +41,7 @@ def two(command: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFact
     """What two workers under torchrun itself have trained."""
     run = tmp_path_factory.mktemp("two") / "run"
     launch = [*LAUNCH, "--nproc-per-node", "2", "-m", "mtcli", *command(run)]
-    done = subprocess.run(launch, capture_output=True, text=True, timeout=300, cwd=run.parent)
+    done = subprocess.run(launch, capture_output=True, text=True, timeout=HANGS, cwd=run.parent)
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
     for said in ("device: ", "training the tokenizer", "step 20, ", "finished at step 24 "):
@@ -129,7 +130,7 @@ def test_another_number_of_workers_is_refused(two: Path, train_toy: Train) -> No
 
 def test_a_killed_worker_ends_the_other_with_a_line(command: Callable[..., list[str]], tmp_path: Path) -> None:
     kill = {1: [partial(points.strike_in, "torch:Tensor.backward", 5)]}
-    first, second = run_workers(2, *command(tmp_path / "run"), within=kill, seconds=30)
+    first, second = run_workers(2, *command(tmp_path / "run"), within=kill)
     assert (first.code, second.code) == (8, -signal.SIGKILL), first.err
     assert first.last == (
         "mtcli: worker 0 lost its connection to another, which has ended; run the same command again to go on"
@@ -143,7 +144,7 @@ def test_a_killed_worker_ends_the_other_with_a_line(command: Callable[..., list[
 def test_what_ends_one_ends_all_with_the_same_code(
     command: Callable[..., list[str]], tmp_path: Path, more: tuple[str, ...], code: int, said: str
 ) -> None:
-    results = run_workers(2, *command(tmp_path / "run", *more), seconds=60)
+    results = run_workers(2, *command(tmp_path / "run", *more))
     assert [result.code for result in results] == [code, code], results
     assert sum(result.err.count("mtcli: ") for result in results) == 1
     assert sum(said in result.last for result in results) == 1
@@ -153,7 +154,7 @@ def test_the_first_worker_waits_until_the_others_have_heard_of_a_failure(
     command: Callable[..., list[str]], tmp_path: Path
 ) -> None:
     within = {1: [partial(fail_in_backward, 5)], 2: [partial(beat_slowly, 2.0)]}
-    results = run_workers(3, *command(tmp_path / "run"), within=within, seconds=60)
+    results = run_workers(3, *command(tmp_path / "run"), within=within)
     assert [result.code for result in results] == [3, 3, 3], results
     assert "".join(result.err for result in results).count("mtcli: broken") == 1
 
@@ -177,7 +178,7 @@ def fail_in_backward(nth: int) -> None:
 def test_a_folder_in_use_ends_all(command: Callable[..., list[str]], tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     with checkpoint.lock(tmp_path / "run"):
-        results = run_workers(2, *command(tmp_path / "run"), seconds=60)
+        results = run_workers(2, *command(tmp_path / "run"))
     assert [result.code for result in results] == [7, 7], results
 
 

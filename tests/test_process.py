@@ -1,10 +1,12 @@
-"""What a process sets up before a command: how OpenMP waits. The streams are in `faults/test_streams.py`."""
+"""The environment of a process: what mtcli sets in its own, and what the tests have in theirs."""
 
+import json
 import os
 import subprocess
 import sys
 
 import pytest
+from conftest import PLAIN
 
 from mtcli.cli import process
 
@@ -44,3 +46,22 @@ def test_the_setting_of_another_runtime_is_left_alone(monkeypatch: pytest.Monkey
 def test_an_import_leaves_the_environment_alone() -> None:
     code = "import os; before = dict(os.environ); import mtcli.cli, mtcli.train; assert dict(os.environ) == before"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_plain_environment_has_no_developer_variables() -> None:
+    given = {
+        "HOME": "/home/a b",
+        "PATH": os.environ["PATH"],
+        "PIP_INDEX_URL": 'https://x/?a="$b"`c`',
+        "https_proxy": "p",
+    }
+    dropped = {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1", "MTCLI_MODEL": "m", "X": "1\nPIP_Y=2\nX"}
+    code = "import os, json; print(json.dumps(dict(os.environ)))"
+    done = subprocess.run([PLAIN, sys.executable, "-c", code], env=given | dropped, capture_output=True, check=True)
+    kept = json.loads(done.stdout)
+    kept.pop("LC_CTYPE", None)  # which Python sets itself in the C locale
+    assert kept == given
+
+
+def test_the_tests_have_a_plain_environment() -> None:
+    assert not [name for name in os.environ if name.startswith(("PYTHON", "OMP_", "GOMP_", "MTCLI_"))]

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import typer
 from conftest import toy_pairs, write_tsv
+from processes import HANGS
 
 from mtcli.cli import app
 
@@ -174,10 +175,10 @@ def ask(line: str, port: str) -> str:
     """What curl prints, or would."""
     if shutil.which("curl"):
         words = shlex.split(line.replace(":5000", f":{port}"))
-        return subprocess.run([*words, "--silent"], capture_output=True, text=True, check=True, timeout=60).stdout
+        return subprocess.run([*words, "--silent"], capture_output=True, text=True, check=True, timeout=HANGS).stdout
     words = re.fullmatch(r"curl -d '?(q=.*)' localhost:5000(/\S+)", line.replace("q='", "'q="))
     assert words
-    connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=HANGS)
     connection.request("POST", words[2], words[1], {"Content-Type": "application/x-www-form-urlencoded"})
     return connection.getresponse().read().decode()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import HANGS
 from toy import save_toy, toy
 
 from mtcli.config import DecodeConfig
@@ -63,7 +64,7 @@ def test_metadata_of_a_model_controls_no_terminal(hostile: Path, tmp_path: Path)
     (exported / "mtcli.json").write_text(json.dumps(about))
     for words in (["info", hostile], ["info", exported], ["translate", "--model", exported, "one"]):
         command = [sys.executable, "-m", "mtcli", *words]
-        done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=HANGS)
         assert "owned" in done.stdout + done.stderr
         is_harmless(done.stdout + done.stderr)
 

@@ -5,13 +5,13 @@ import os
 import pickle
 import subprocess
 import sys
-import time
 import unicodedata
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from processes import no_hang
 from tokenizers import Tokenizer as HFTokenizer
 
 from mtcli import tokenizer as module
@@ -303,7 +303,6 @@ def test_half_a_surrogate_pair_is_a_data_error(tok: Tokenizer) -> None:
 
 def test_one_very_long_line(tok: Tokenizer) -> None:
     for text in ("x" * 10**6, "<!" * 500_000, " " * 10**6, "日" * 10**6, "x" + "\u0301" * 10**6):
-        start = time.perf_counter()
-        assert tok.decode(tok.encode_tgt([text])) == [text]
-        assert time.perf_counter() - start < 10
+        with no_hang():
+            assert tok.decode(tok.encode_tgt([text])) == [text]
     train([("y" * 10**6, "a a")] * 3)

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import TOY_SETTINGS, toy_pairs
+from processes import HANGS, heed_signals
 
 from mtcli import batching, checkpoint, model_file
 from mtcli.budget import Budget
@@ -333,10 +334,10 @@ def test_fine_tuning_takes_the_model_s_shape_and_an_interrupted_run_is_the_lates
 ) -> None:
     line = command("train", "--init", str(toy_run), "--train", str(toy_tsv), "--max-steps", "100000", "--out", "fine")
     sets = ["--set", "train.valid_every=5", "--set", "train.batch_tokens=256", "--set", "train.patience=0"]
-    with subprocess.Popen([*line, *sets], cwd=tmp_path, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen([*line, *sets], cwd=tmp_path, stderr=subprocess.PIPE, preexec_fn=heed_signals) as process:
         wait_for(tmp_path / "fine" / "model.safetensors", process)
         process.send_signal(signal.SIGTERM)
-        _, stderr = process.communicate(timeout=30)
+        _, stderr = process.communicate(timeout=HANGS)
     assert process.returncode == 143, stderr.decode()
     info = model_file.load_model(tmp_path / "runs" / "latest")[1]
     assert (info.model.d_model, info.tgt) == (16, "xx")
@@ -455,10 +456,11 @@ def toy_command(toy_tsv: Path, out: Path, *more: str) -> list[str]:
 
 
 def wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
-    for _ in range(600):
-        if path.exists() or process.poll() is not None:
-            return
-        time.sleep(0.05)
+    end = time.monotonic() + HANGS
+    while not path.exists():
+        assert process.poll() is None, "ended before it got there"
+        assert time.monotonic() < end, "never got there"
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -466,10 +468,10 @@ def test_a_signal_saves_and_the_same_command_goes_on(
     toy_tsv: Path, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     line = toy_command(toy_tsv, tmp_path / "run", "--max-steps", "100000", "--set", "train.patience=0")
-    with subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, preexec_fn=heed_signals) as process:
         wait_for(tmp_path / "run" / "checkpoints" / "step-00000005", process)
         process.send_signal(number)
-        _, stderr = process.communicate(timeout=30)
+        _, stderr = process.communicate(timeout=HANGS)
     assert process.returncode == code, stderr.decode()
     assert "Traceback" not in stderr.decode()
     saved = checkpoint.latest(tmp_path / "run" / "checkpoints")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from faults.harness import Child, Result, start
+from processes import HANGS
 
 LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 """torchrun, on one machine."""
@@ -22,7 +23,7 @@ def start_workers(
     n: int,
     *arguments: str | Path,
     within: Mapping[int, Sequence[Callable[[], Any]]] | None = None,
-    silence: int = 60,
+    silence: int = 10 * HANGS,
     **place: Any,
 ) -> list[Child]:
     """Start n of them with the same `mtcli ARGUMENTS`.
@@ -45,7 +46,7 @@ def start_workers(
     return children
 
 
-def run_workers(n: int, *arguments: str | Path, seconds: float = 120, **options: Any) -> list[Result]:
+def run_workers(n: int, *arguments: str | Path, seconds: float = HANGS, **options: Any) -> list[Result]:
     """Run them to their end."""
     return [child.wait(seconds) for child in start_workers(n, *arguments, **options)]
 

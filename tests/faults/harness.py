@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import HANGS
 
 SETTINGS = {
     "model.d_model": 16,
@@ -46,9 +47,6 @@ SETTINGS = {
     "decode.max_extra": 2,
 }
 """Small, with dropout, accumulation, averaging and early stopping on."""
-
-HANGS = 600
-"""Seconds after which a process is taken to hang: far more than any needs where other work has all the cores."""
 
 _PRELOADED = [
     "pytest",

@@ -3,16 +3,14 @@
 import gzip
 import random
 import re
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from processes import no_hang
 
 from faults.conftest import Case
 from faults.harness import Job
@@ -24,25 +22,8 @@ from mtcli.model_file import load_model
 from mtcli.streams import formatted, translations
 from mtcli.translate import Options, Translator
 
-SECONDS = 30
-"""After which an input counts as a hang."""
-
 BYTES = [b"\0", b"\xff", b"\xef\xbb\xbf", b"\r", b"\r\n", b"\n", b"\t", b'"', b"\\", b"{", b"\x1f\x8b", b""]
 """What a mutation puts in; the last only deletes."""
-
-
-@contextmanager
-def in_time() -> Iterator[None]:
-    def late(*_: Any) -> None:
-        pytest.fail(f"no end after {SECONDS} s")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(SECONDS)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def examples(n: int) -> settings:
@@ -68,7 +49,7 @@ def mutated(content: bytes, rng: random.Random) -> bytes:
 
 def attempt(call: Callable[[], Any], refusal: type[MtcliError]) -> tuple[Any, str]:
     """What a call gives, or the message, one line of a length to be read, with which it refuses; in time."""
-    with in_time():
+    with no_hang():
         try:
             return call(), ""
         except refusal as error:
@@ -119,7 +100,7 @@ def test_73_fuzzed_lines(case: Case, job: Job, tmp_path: Path, count: Count) -> 
         texts = [text.rstrip("\r") for text in texts]  # which before a line's end is a part of it
         texts[0] = texts[0].lstrip("\ufeff")
         (tmp_path / "in").write_bytes(("\n".join(texts) + "\n" * (last or not texts[-1])).encode())
-        with case.fault(len(texts)), in_time():
+        with case.fault(len(texts)), no_hang():
             found = list(translations(translator, None, str(tmp_path / "in"), options, replace=False))
             assert [one.source for one in found] == texts
             for number, (one, text) in enumerate(zip(found, texts, strict=True)):

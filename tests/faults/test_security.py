@@ -7,7 +7,6 @@ import pickle
 import random
 import shutil
 import struct
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -93,10 +92,8 @@ def test_68_yaml_tag_and_alias_bomb(case: Case, tmp_path: Path, count: Count) ->
     for text in texts.values():
         (tmp_path / "config.yaml").write_text(text)
         with case.fault():
-            began = time.monotonic()
             done = run("train", tmp_path / "config.yaml", "--out", tmp_path / "run")
             failed(done, 2, "config.yaml", "TOML")
-            assert time.monotonic() - began < 10  # under one second on an idle machine, start included
             assert not canary.exists()
     for name, text in list(texts.items())[: count(2, 0)]:  # a data set's README begins with YAML
         folder = tmp_path / name

@@ -17,13 +17,14 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
+from processes import HANGS
 from toy import PAIRS, save_toy, toy
 
 from faults.conftest import Case
 from faults.harness import Child, limit, start, until
 from mtcli.translation import Options
 
-BODY, SECONDS = 100_000, 3
+BODY, SECONDS = 100_000, 6
 """The limits of the server."""
 
 HEAD = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -38,14 +39,14 @@ class Site:
     child: Child
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=HANGS)
 
     def send(self, parts: Iterator[bytes], pause: float = 0.0) -> tuple[int, bytes]:
         """Status and text of the answer to what may never end; as a client that reads while it sends."""
         answer = b""
         with self.connect() as connection:
             connection.settimeout(pause or 0.001)
-            end = time.monotonic() + 30
+            end = time.monotonic() + HANGS
             while b"\r\n\r\n" not in answer:
                 assert time.monotonic() < end, "no answer"
                 try:
@@ -60,7 +61,7 @@ class Site:
         """Whether the server ends a connection on which these arrive, with or without an answer."""
         with self.connect() as connection:
             connection.settimeout(0.05)
-            end = time.monotonic() + 30
+            end = time.monotonic() + HANGS
             while time.monotonic() < end:
                 try:
                     connection.sendall(next(parts, b""))
@@ -84,7 +85,7 @@ class Site:
         """Assert that a request is answered, and rightly."""
         body = json.dumps({"q": ASKED, "source": "en"}).encode()
         request = Request(f"http://127.0.0.1:{self.port}/translate", body, {"Content-Type": "application/json"})
-        with urlopen(request, timeout=30) as answer:
+        with urlopen(request, timeout=HANGS) as answer:
             assert json.load(answer)["translatedText"] == [
                 t.text for t in toy().translate(ASKED, Options(), warn=False)
             ]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import HANGS
 from workers import LAUNCH, run_workers, start_workers
 
 from faults import points
@@ -22,9 +23,6 @@ from faults.harness import Job, Result, contents, earlier, limit, outcome, refus
 
 Count = Callable[[int, int], int]
 Fault = Callable[[], None]
-
-SOON = 30
-"""Seconds within which all have ended, where beats are ten times as quick as they are."""
 
 CHAIN = 10
 
@@ -75,7 +73,7 @@ def ended(results: list[Result], victim: int) -> None:
 
 def kill_one(pair: Job, out: Path, victim: int, fault: Fault) -> bool:
     """Whether one of two workers was killed before they were done."""
-    results = run_workers(2, *pair.command(out), within={victim: [fault]}, seconds=SOON)
+    results = run_workers(2, *pair.command(out), within={victim: [fault]})
     if [result.code for result in results] == [0, 0]:
         return False
     ended(results, victim)
@@ -121,9 +119,9 @@ def test_59_worker_sigstop(case: Case, pair: Job, tmp_path: Path, rng: random.Ra
         names = ("training", "waiting for it", "validating", "going on meanwhile", "saving")
         victim, fault = moments(out, rng, signal.SIGSTOP)[names[i % len(names)]]
         with case.fault():
-            children = start_workers(2, *pair.command(out), within={victim: [fault]}, silence=20)
+            children = start_workers(2, *pair.command(out), within={victim: [fault]}, silence=50)
             try:
-                results = {1 - victim: children[1 - victim].wait(SOON)}
+                results = {1 - victim: children[1 - victim].wait()}
             finally:
                 children[victim].send(signal.SIGKILL)  # as torchrun does
             results[victim] = children[victim].wait()
@@ -135,7 +133,7 @@ def test_59_worker_sigstop(case: Case, pair: Job, tmp_path: Path, rng: random.Ra
 def test_59_a_long_validation_is_no_silence(case: Case, pair: Job, tmp_path: Path, count: Count) -> None:
     with case.fault():
         out = tmp_path / "run"
-        results = run_workers(2, *pair.command(out), within={0: [partial(slow_validation, 4.0)]}, silence=20)
+        results = run_workers(2, *pair.command(out), within={0: [partial(slow_validation, 10.0)]}, silence=50)
         assert [result.code for result in results] == [0, 0], results
         assert outcome(out) == outcome(pair.clean)
 
@@ -163,7 +161,7 @@ def test_60_rank0_disk_full(case: Case, pair: Job, tmp_path: Path, rng: random.R
         with case.fault():
             most = rng.randint(2000, 40000)
             full = {0: [partial(limit, resource.RLIMIT_FSIZE, most)]}
-            first, second = run_workers(2, *pair.command(out), within=full, seconds=SOON)
+            first, second = run_workers(2, *pair.command(out), within=full)
             refused(first, 5, "File too large", "ulimit -f")
             assert (second.code, second.err) == (5, "")
             unharmed(out, before)
@@ -177,7 +175,7 @@ def test_33_world_size_changed(case: Case, pair: Job, tmp_path: Path, count: Cou
     before = contents(out)
     for n in (1, 3):
         with case.fault():
-            results = run_workers(n, *pair.command(out), seconds=SOON)
+            results = run_workers(n, *pair.command(out))
             assert [result.code for result in results] == [2] * n
             said = [line for result in results for line in result.err.splitlines() if line.startswith("mtcli: ")]
             assert len(said) == 1
@@ -203,7 +201,7 @@ def workers_of(launcher: subprocess.Popen[bytes]) -> list[int]:
 
 
 def wait_for_step(out: Path, launcher: subprocess.Popen[bytes], step: int) -> None:
-    end = time.monotonic() + 120
+    end = time.monotonic() + HANGS
     while max(whole(out), default=0) < step:
         assert launcher.poll() is None, launcher.communicate()
         assert time.monotonic() < end
@@ -221,7 +219,7 @@ def test_58_torchrun_restarts_the_killed(
             for step in (8, 20):
                 wait_for_step(out, launcher, step)
                 os.kill(rng.choice(workers_of(launcher)), signal.SIGKILL)
-            _, err = launcher.communicate(timeout=180)
+            _, err = launcher.communicate(timeout=HANGS)
             assert launcher.returncode == 0, err.decode()
             assert b"resuming at step" in err
             assert outcome(out) == outcome(pair.clean)
@@ -236,10 +234,8 @@ def test_59_worker_sigstop_under_torchrun(
         out = tmp_path / str(i)
         with case.fault(), launched(pair.command(out)) as launcher:
             wait_for_step(out, launcher, 4)
-            stopped = time.monotonic()
             os.kill(rng.choice(workers_of(launcher)), signal.SIGSTOP)
-            _, err = launcher.communicate(timeout=180)
-            assert time.monotonic() - stopped < 120
+            _, err = launcher.communicate(timeout=HANGS)
             assert launcher.returncode != 0
             assert b"has been silent for 60 s" in err
             is_done(pair, out)

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""The speed that is left where other processes use the cores, by how long the threads of OpenMP spin.
+
+    python scripts/bench_load.py --train PREFIX --src en --tgt de [--spin 300 3000] [--runs 3] [--steps 30]
+        [--busy 2] [--model RUN --input FILE]
+
+Trains as `scripts/bench_train.py` does, each time in a process of its own: quiet, and beside `--busy` processes that do
+nothing but compute; with the setting of mtcli, with that of GNU's OpenMP, and with each `--spin`, alternately. With
+`--model` it also translates a file, start of the process included.
+
+Prints a table of medians and, as the last line, JSON. `cost` is what a setting costs while it is quiet, and `kept` the
+part of the quiet speed that is left under load; both are against the quiet speed with OpenMP's own setting.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+import bench_train
+
+from mtcli.cli.process import SPIN_COUNT, WAITING
+
+OPENMP = "300000"
+"""What GNU's OpenMP takes of itself."""
+
+Speeds = dict[tuple[str, str, bool], list[float]]
+"""By work, spin count and whether the cores are busy."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--train", required=True, help="training pairs, as for `mtcli train`")
+    parser.add_argument("--src", required=True)
+    parser.add_argument("--tgt", required=True)
+    parser.add_argument("--spin", nargs="*", default=[], metavar="N", help="further spin counts to try")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=30, help="of a training; a multiple of 5")
+    parser.add_argument("--busy", type=int, default=2, metavar="N", help="processes beside it")
+    parser.add_argument("--model", type=Path, help="translate with this model too")
+    parser.add_argument("--input", type=Path, help="the lines to translate")
+    args = parser.parse_args()
+    if (args.model is None) != (args.input is None):
+        parser.error("give --model and --input together")
+    for name in WAITING:
+        os.environ.pop(name, None)
+    spins = list(dict.fromkeys([OPENMP, SPIN_COUNT, *args.spin]))
+    speeds: Speeds = defaultdict(list)
+    with tempfile.TemporaryDirectory() as folder:
+        args.folder, args.precision = Path(folder), "auto"
+        bench_train.prepare_both(args, args.folder)
+        for run in range(args.runs):
+            for busy in (False, True):
+                with load(args.busy if busy else 0):
+                    measure(args, spins, busy, speeds)
+            print(f"run {run + 1} of {args.runs}", file=sys.stderr)
+    report(speeds, spins)
+
+
+@contextmanager
+def load(processes: int) -> Iterator[None]:
+    """Processes that compute for as long as the block runs."""
+    running = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def measure(args: argparse.Namespace, spins: list[str], busy: bool, speeds: Speeds) -> None:
+    """One speed of each work with each setting."""
+    for spin in spins:
+        os.environ["GOMP_SPINCOUNT"] = spin
+        speeds["training, tokens/s", spin, busy].append(training_speed(args))
+        if args.model:
+            speeds["translating, lines/s", spin, busy].append(translating_speed(args))
+
+
+def training_speed(args: argparse.Namespace) -> float:
+    command = [bench_train.__file__, "--train", args.train, "--src", args.src, "--tgt", args.tgt]
+    command += ["--steps", str(args.steps), "--folder", str(args.folder), "--side", "ours"]
+    return bench_train.in_a_process(command)["target_tokens_per_s"]
+
+
+def translating_speed(args: argparse.Namespace) -> float:
+    command = [sys.executable, "-m", "mtcli", "translate", "--model", args.model, "-i", args.input, "-o", os.devnull]
+    started = time.perf_counter()
+    subprocess.run(command, check=True)
+    seconds = time.perf_counter() - started
+    return len(args.input.read_bytes().splitlines()) / seconds
+
+
+def report(speeds: Speeds, spins: list[str]) -> None:
+    line = "{:<22}{:>12}{:>12}{:>12}{:>8}{:>8}".format
+    print(line("", "spin count", "quiet", "busy", "cost", "kept"))
+    rows = []
+    for work in dict.fromkeys(work for work, _, _ in speeds):
+        reference = median(speeds[work, OPENMP, False])
+        for spin in spins:
+            quiet, busy = median(speeds[work, spin, False]), median(speeds[work, spin, True])
+            cost, kept = 1 - quiet / reference, busy / reference
+            print(line(work, spin, f"{quiet:,.1f}", f"{busy:,.1f}", f"{cost:.1%}", f"{kept:.2f}"))
+            row = {"work": work, "spin": int(spin), "quiet": quiet, "busy": busy, "cost": cost, "kept": kept}
+            rows.append({name: round(value, 3) if isinstance(value, float) else value for name, value in row.items()})
+    print(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()
