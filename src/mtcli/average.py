@@ -1,6 +1,5 @@
 """Averaging of checkpoints (§6.1): the mean of the weights of several moments of one training run."""
 
-import json
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +10,9 @@ from torch import nn
 from mtcli import checkpoint, model_file
 from mtcli.checkpoint import Tensors
 from mtcli.errors import ModelError, UsageError
+from mtcli.events import read_events
 from mtcli.model_file import ModelInfo
+from mtcli.regular_file import check_regular
 
 
 def mean(paths: Sequence[Path]) -> Tensors:
@@ -83,10 +84,24 @@ def average_run(run: Path, out: Path, n: int, *, best: bool = False) -> list[int
         (out / "data").mkdir(parents=True, exist_ok=True)
         for name in ("valid.jsonl", "test.jsonl"):
             if (run / "data" / name).exists():
-                shutil.copyfile(run / "data" / name, out / "data" / name)
+                _copy(run / "data" / name, out / "data" / name)
     checkpoint.replace_file(out / "tokenizer.json", tokenizer.to_json().encode())
     checkpoint.replace_file(out / "model.safetensors", averaged_bytes(tensors, info, chosen))
     return chosen
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file of a run.
+
+    Raises:
+        ModelError: It is no regular file.
+    """
+    try:
+        check_regular(source)
+    except OSError as error:
+        raise ModelError(f"{source}: cannot read it ({error.strerror}); move it away") from None
+    target.unlink(missing_ok=True)  # never written through a link
+    shutil.copyfile(source, target)
 
 
 _WRITTEN = ("data", "model.safetensors", "tokenizer.json")
@@ -103,8 +118,7 @@ def _valid_scores(path: Path) -> dict[int, float]:
     Raises:
         ModelError: The file is missing or damaged.
     """
-    try:
-        events = [json.loads(line) for line in path.read_bytes().splitlines()]
-        return {e["step"]: e[e.get("metric", "bleu")] for e in events if e["event"] == "valid"}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ModelError(f"{path}: cannot be read ({error}); use --last") from None
+    events, damaged = read_events(path)
+    if damaged:
+        raise ModelError(f"{path}: has {damaged} damaged lines; use --last")
+    return {event["step"]: event[event.get("metric", "bleu")] for event in events if event["event"] == "valid"}

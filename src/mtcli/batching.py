@@ -23,6 +23,7 @@ from mtcli.corpus import Pair
 from mtcli.errors import DataError
 from mtcli.lines import Counts
 from mtcli.progress import Progress
+from mtcli.regular_file import check_regular
 from mtcli.tokenizer import BOS, EOS, PAD, Tokenizer
 
 Ints = npt.NDArray[np.integer[Any]]
@@ -50,6 +51,7 @@ class EncodedPairs:
         import pyarrow as pa
 
         try:
+            check_regular(path)
             reader = pa.ipc.open_file(pa.memory_map(os.fsencode(path)))
             if reader.schema != _schema():
                 raise ValueError(f"its columns are {', '.join(reader.schema.names)}")

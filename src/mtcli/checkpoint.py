@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from mtcli.errors import LockedError, ModelError, StorageError
+from mtcli.regular_file import check_regular, open_regular, read_regular
 
 log = logging.getLogger(__name__)
 
@@ -76,8 +77,9 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write and sync; the caller renames."""
-    with path.open("wb") as file:
+    """Write a new file and sync it; the caller renames. What has its name is deleted first, never written through."""
+    path.unlink(missing_ok=True)
+    with path.open("xb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
@@ -114,6 +116,7 @@ def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
     from safetensors import SafetensorError, safe_open
 
     try:
+        check_regular(path)
         if path.stat().st_size > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
             raise ValueError("it is larger than this machine's memory")
         with safe_open(path, framework="pt") as file:
@@ -184,11 +187,11 @@ def write(folder: Path, step: int, model: bytes, optimizer: Tensors, state: dict
 def verify(path: Path) -> str | None:
     """What is wrong with a checkpoint, in a few words; None: it is whole."""
     try:
-        manifest = json.loads((path / "manifest.json").read_bytes())
+        manifest = json.loads(read_regular(path / "manifest.json"))
         if not isinstance(manifest, dict) or set(manifest) != FILES:
             return "its manifest names other files"
         for name, facts in manifest.items():
-            with (path / name).open("rb") as file:
+            with open_regular(path / name) as file:
                 if os.fstat(file.fileno()).st_size != facts["size"]:
                     return f"{name} has another size than its manifest says"
                 if hashlib.file_digest(file, "sha256").hexdigest() != facts["sha256"]:
@@ -243,7 +246,7 @@ def load(path: Path) -> Checkpoint:
         ModelError: It holds NaN, or was written by a later version.
     """
     try:
-        state = json.loads((path / "state.json").read_bytes())
+        state = json.loads(read_regular(path / "state.json"))
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path / 'state.json'}: cannot be read ({error})") from None
     if not isinstance(state, dict):
@@ -280,7 +283,7 @@ def lock(run: Path) -> Iterator[None]:
     """
     path = run / ".lock"
     with storage_errors(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
     try:
         with storage_errors(path):
             try:

@@ -18,11 +18,12 @@ from annotated_types import MultipleOf
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, field_validator
 
 from mtcli import limits
-from mtcli.errors import UsageError
+from mtcli.errors import ModelError, UsageError
 from mtcli.fields import LONGEST, Decay, Seconds, Within, shown
 from mtcli.languages import checked
+from mtcli.presets import DEMO, PRESETS, Preset, Values
+from mtcli.regular_file import read_regular
 
-Preset = Literal["tiny", "small", "base", "big"]
 Language = Annotated[str, AfterValidator(checked)]
 
 
@@ -169,53 +170,6 @@ SECTIONS: dict[str, type[BaseModel]] = {
 NAMES = ("preset", *(f"{name}.{key}" for name, section in SECTIONS.items() for key in section.model_fields))
 """Every value that can be given, by dotted name."""
 
-Values = dict[str, Any]
-
-# base and big are rows of Table 3; tiny is the size published for Multi30K; small lies between.
-PRESETS: dict[Preset, Values] = {
-    "tiny": {
-        "model": {
-            "d_model": 128,
-            "d_ff": 256,
-            "num_heads": 4,
-            "num_encoder_layers": 4,
-            "num_decoder_layers": 4,
-        },
-        "train": {"lr": 3e-3, "warmup_steps": 500},
-    },
-    "small": {
-        "model": {
-            "d_model": 256,
-            "d_ff": 1024,
-            "num_heads": 4,
-            "num_encoder_layers": 6,
-            "num_decoder_layers": 6,
-        },
-        "train": {"lr": 1e-3, "warmup_steps": 2000},
-    },
-    "base": {
-        "model": {
-            "d_model": 512,
-            "d_ff": 2048,
-            "num_heads": 8,
-            "num_encoder_layers": 6,
-            "num_decoder_layers": 6,
-        },
-        "train": {"lr": 7e-4, "warmup_steps": 4000, "batch_tokens": 25000},
-    },
-    "big": {
-        "model": {
-            "d_model": 1024,
-            "d_ff": 4096,
-            "num_heads": 16,
-            "num_encoder_layers": 6,
-            "num_decoder_layers": 6,
-            "dropout": 0.3,
-        },
-        "train": {"lr": 5e-4, "warmup_steps": 4000, "batch_tokens": 25000},
-    },
-}
-
 SHAPE = tuple(f"model.{key}" for key in PRESETS["tiny"]["model"])
 BUDGET = "train.max_steps"
 OPEN = (
@@ -223,20 +177,6 @@ OPEN = (
     "train.valid_every", "train.save_every",
 )  # fmt: skip
 """What the corpus and the budget decide where nobody does."""
-
-# The built-in corpus is small and regular: a few passes with little dropout, and done in two minutes.
-DEMO: Values = {
-    "tokenizer": {"vocab_size": 2500},
-    "model": {"dropout": 0.05},
-    "train": {
-        "batch_tokens": 1024,
-        "max_steps": 1000,
-        "warmup_steps": 200,
-        "valid_every": 500,
-        "save_every": 500,
-        "average": 1,
-    },
-}
 
 
 def build(
@@ -307,9 +247,14 @@ def load(path: Path) -> Config:
     """Read the complete `config.toml` of a run.
 
     Raises:
-        UsageError: It is missing, damaged or holds an unknown key.
+        ModelError: It is missing, or no regular file.
+        UsageError: It is damaged or holds an unknown key.
     """
-    values = _read(path)
+    try:
+        content = read_regular(path)
+    except OSError as error:
+        raise ModelError(f"{path}: cannot read it ({error.strerror}); put the file of the run back") from None
+    values = _parse(content, path)
     data, train = values.get("data"), values.get("train")
     if isinstance(data, dict) and isinstance(train, dict) and "seed" in train:
         data.setdefault("split_seed", train["seed"])  # by which version 0.1 chose the pairs to hold out
@@ -370,11 +315,23 @@ def _preset(given: Values, otherwise: Preset | None) -> Values:
 
 
 def _read(path: Path) -> Values:
+    """The content of a file that the user names, which may be a pipe."""
     try:
-        return tomllib.loads(path.read_bytes().decode("utf-8"))
+        with path.open("rb") as file:
+            content = file.read(limits.METADATA + 1)
     except FileNotFoundError:
         raise UsageError(f"{path}: no such configuration file") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: not a readable TOML file: {error}") from None
+    if len(content) > limits.METADATA:
+        raise UsageError(f"{path}: larger than {limits.METADATA:,} bytes, which no configuration is")
+    return _parse(content, path)
+
+
+def _parse(content: bytes, path: Path) -> Values:
+    try:
+        return tomllib.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not a readable TOML file: {error}") from None
 
 

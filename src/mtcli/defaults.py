@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from mtcli.config import BUDGET, OPEN, PRESETS, SHAPE, Config, Preset, filled, left_open, value_of
+from mtcli.config import BUDGET, OPEN, SHAPE, Config, filled, left_open, value_of
 from mtcli.prepare import Prepared
+from mtcli.presets import PRESETS, Preset
 from mtcli.progress import clock
 
 

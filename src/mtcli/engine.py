@@ -18,10 +18,15 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import BaseModel, ValidationError
+
+from mtcli import limits
 from mtcli.config import DecodeConfig
 from mtcli.errors import ModelError, UsageError
+from mtcli.fields import Within
+from mtcli.regular_file import open_regular, read_regular
 from mtcli.tokenizer import EOS, Tokenizer
 from mtcli.translation import Candidate, LineTranslator, Options, Translation
 
@@ -67,14 +72,18 @@ class Engine(LineTranslator):
         if device == "cuda" and not ctranslate2.get_cuda_device_count():
             raise UsageError("--device cuda: CTranslate2 finds no such device; use --device auto")
         try:
-            model, self.max_positions = about["model"], int(about["max_positions"])
-            self.defaults = Options.of(DecodeConfig.model_validate(model["decode"]))
-            self.languages = str(model["src"]), str(model["tgt"])
-            longest, files = int(model["longest_src"]), about["files"].items()
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ModelError(f"{folder / PROVENANCE}: damaged ({error}); export the model again") from None
-        _verify(folder, files)
-        super().__init__(Tokenizer.load(folder / "tokenizer.json"), longest)
+            found = _Exported.model_validate(about)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            where = ".".join(str(part) for part in problem["loc"])[:100]
+            raise ModelError(
+                f"{folder / PROVENANCE}: damaged ({where}: {problem['msg']}); export the model again"
+            ) from None
+        self.max_positions = found.max_positions
+        self.defaults = Options.of(found.model.decode)
+        self.languages = found.model.src, found.model.tgt
+        _verify(folder, found.files)
+        super().__init__(Tokenizer.load(folder / "tokenizer.json"), found.model.longest_src)
         self._tgt_ids = {piece: i for i, piece in enumerate(self.tokenizer.tgt_vocabulary)}
         self._forbidden = {self.tokenizer.tgt_vocabulary[i] for i in self.tokenizer.forbidden}
         self._end = self.tokenizer.tgt_vocabulary[EOS]
@@ -173,17 +182,47 @@ def _refuse(options: Options) -> None:
             raise UsageError(f"--{name}: not with an exported model; {INSTEAD}")
 
 
-def sha256(path: Path) -> str:
-    """The checksum of a file, in hexadecimal digits."""
-    with path.open("rb") as file:
+class _Model(BaseModel):
+    """The part of a model's information that translating needs."""
+
+    decode: DecodeConfig
+    src: str
+    tgt: str
+    longest_src: Annotated[int, Within(limits.COUNT)]
+
+
+class _Exported(BaseModel):
+    """What `mtcli.json` must say of an exported folder."""
+
+    max_positions: Annotated[int, Within(limits.EXPORTED_POSITIONS)]
+    model: _Model
+    files: dict[str, str]
+
+
+READ = ("config.json", "model.bin", "tokenizer.json")
+"""What every folder for CTranslate2 holds, besides vocabularies."""
+
+
+def sha256(path: Path, inside: Path | None = None) -> str:
+    """The checksum of a file, in hexadecimal digits; see `open_regular`."""
+    with open_regular(path, inside) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _verify(folder: Path, files: Iterable[tuple[str, str]]) -> None:
-    """Make sure that an exported folder holds what was exported."""
-    for name, digest in files:
+def _verify(folder: Path, files: dict[str, str]) -> None:
+    """Make sure that an exported folder holds what was exported, and nothing more that CTranslate2 would read.
+
+    Raises:
+        ModelError: A file is missing, damaged, not listed or not a plain file of the folder.
+    """
+    present = {path.name for path in folder.iterdir() if "vocabulary" in path.name or path.name == "vmap.txt"}
+    for name in sorted({*READ, *present} - files.keys()):
+        raise ModelError(f"{folder / PROVENANCE}: has no checksum of {name}; export the model again")
+    for name, digest in files.items():
+        if Path(name).name != name:
+            raise ModelError(f"{folder / PROVENANCE}: names {name!r}, which is no file's name; export the model again")
         try:
-            found = sha256(folder / name)
+            found = sha256(folder / name, folder)
         except (OSError, ValueError) as error:
             raise ModelError(f"{folder / name}: cannot be read ({error}); export the model again") from None
         if found != digest:
@@ -198,7 +237,7 @@ def provenance(folder: Path) -> dict[str, Any] | None:
     """
     path = folder / PROVENANCE
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(read_regular(path))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:

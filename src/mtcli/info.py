@@ -16,6 +16,7 @@ from mtcli.engine import provenance
 from mtcli.errors import ModelError
 from mtcli.plan import counted, size
 from mtcli.progress import clock
+from mtcli.regular_file import check_regular, read_regular
 from mtcli.run_folder import Metrics, best_of, metric_of
 from mtcli.spacing import METRIC_NAMES
 from mtcli.state import State
@@ -55,7 +56,7 @@ def _run(run: Path) -> Iterator[Row]:
         standing += ", unfinished" + (f" (figures up to step {measured:,})" if measured > state.step else "")
     yield "run", f"{run}: {standing}"
     model = run / "model.safetensors"
-    if model.exists():
+    if model.exists() or model.is_symlink():
         yield from _shape(model)
     else:
         yield "model", "none yet: the first validation writes it"
@@ -87,9 +88,9 @@ def _exported(folder: Path, about: Json) -> Iterator[Row]:
     yield "exported", f"{folder}: to {about.get('to')} in {precision}, by mtcli {about.get('mtcli')}"
     yield from _facts(about.get("model"), folder)
     try:
-        parity = json.loads((folder / "parity.json").read_bytes())
-        yield "parity", f"{parity['equal']} of {parity['sentences']} translations equal to those of the run"
-    except (OSError, ValueError, KeyError, TypeError):
+        parity = json.loads(read_regular(folder / "parity.json"))
+        yield "parity", f"{int(parity['equal'])} of {int(parity['sentences'])} translations equal to those of the run"
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         yield "parity", "not compared with the run it is from"
     yield from _end(folder, ready=about.get("to") == "ctranslate2")
 
@@ -99,10 +100,11 @@ def _shape(path: Path) -> Iterator[Row]:
     from safetensors import SafetensorError, safe_open
 
     try:
+        check_regular(path)
         with safe_open(path, framework="np") as file:
             about = json.loads((file.metadata() or {})["mtcli"])["info"]
             shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118 - no mapping
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(f"{path}: not a model of mtcli, or damaged ({error}); use a checkpoint instead") from None
     yield from _facts(about, path, sum(map(math.prod, shapes)))
 

@@ -30,6 +30,8 @@ HEAD_SIZE = Range(1, 65_536)
 LAYERS = Range(1, 1000)
 """DeepNet (Wang et al. 2022), the deepest that is published, has 500."""
 POSITIONS = Range(1, 1_000_000)
+EXPORTED_POSITIONS = Range(3, 1_000_000)
+"""A token, `<s>` and `</s>` at least."""
 DROPOUT = Range(0, 0.999)
 """Label smoothing too."""
 
@@ -69,6 +71,14 @@ BODY = Range(1, 2**30)
 LINES = Range(1, 1_000_000)
 TIMEOUT = Range(0.1, 24 * 3600)
 
+# Metadata of models and runs.
+COUNT = Range(0, 10**15)
+"""Steps taken, tokens seen, bytes written."""
+AMOUNT = Range(-1e18, 1e18)
+"""Sums, seconds and scores."""
+
 # Files.
 METADATA = 64 * 2**20
 """Bytes of a file of metadata: JSON or TOML."""
+METRICS = 2**30
+"""Bytes of `metrics.jsonl`, which grows with the run."""

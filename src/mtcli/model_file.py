@@ -3,14 +3,16 @@
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from mtcli import limits
 from mtcli.checkpoint import FORMAT, Tensors, read_tensors, to_bytes
 from mtcli.config import DecodeConfig, ModelConfig
 from mtcli.errors import ModelError
+from mtcli.fields import Within
 from mtcli.model import Transformer
 from mtcli.tokenizer import Tokenizer
 
@@ -48,6 +50,9 @@ def check_parameters(own: Tensors, tensors: Tensors, where: Path) -> None:
             raise ModelError(f"{where}: {name} is of type {tensors[name].dtype}, where this model has {tensor.dtype}")
 
 
+Count = Annotated[int, Within(limits.COUNT)]
+
+
 class ModelInfo(BaseModel):
     """What a model file says of itself, besides its tensors."""
 
@@ -58,15 +63,15 @@ class ModelInfo(BaseModel):
     decode: DecodeConfig
     src: str
     tgt: str
-    src_vocab: int
-    tgt_vocab: int
+    src_vocab: Annotated[int, Within(limits.VOCABULARY)]
+    tgt_vocab: Annotated[int, Within(limits.VOCABULARY)]
     joint: bool
     tokenizer: str
     """SHA-256 of the `tokenizer.json` it was trained with."""
-    step: int
-    averaged: tuple[int, ...] = ()
+    step: Count
+    averaged: tuple[Count, ...] = ()
     """The steps whose checkpoints it is the mean of; none: it is that of `step`."""
-    longest_src: int
+    longest_src: Count
     """Pieces of the longest source in training, without `</s>`."""
 
 

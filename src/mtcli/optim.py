@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from mtcli.config import TrainConfig
+from mtcli.errors import ModelError
 
 
 def learning_rate(config: TrainConfig, d_model: int, step: int, progress: float) -> float:
@@ -52,6 +53,10 @@ def build_optimizer(config: TrainConfig, parameters: Iterable[nn.Parameter]) -> 
     return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
 
 
+_STATE = ("step", "exp_avg", "exp_avg_sq")
+"""What Adam keeps of each parameter."""
+
+
 def state_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, torch.Tensor]:
     """The optimiser's state by `parameter name/key`."""
     names: dict[torch.Tensor, str] = {p: name for name, p in model.named_parameters()}
@@ -64,9 +69,18 @@ def state_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[st
 
 
 def set_state_tensors(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
-    """Put back what `state_tensors` gave."""
+    """Put back what `state_tensors` gave.
+
+    Raises:
+        ModelError: It is not of this model.
+    """
     parameters = dict(model.named_parameters())
+    wanted = {f"{name}/{key}" for name in parameters for key in _STATE} if tensors else set()
+    for name in sorted(wanted ^ tensors.keys()):
+        raise ModelError(f"the optimizer's {name} is {'missing' if name in wanted else 'not of this model'}")
     for name, value in tensors.items():
         parameter, _, key = name.rpartition("/")
         p = parameters[parameter]
+        if value.shape != (() if key == "step" else p.shape) or value.dtype != p.dtype:
+            raise ModelError(f"the optimizer's {name} has the shape {tuple(value.shape)} and type {value.dtype}")
         optimizer.state[p][key] = value.to(p.device)  # the step count too: the fused optimiser wants it there

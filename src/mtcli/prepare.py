@@ -25,6 +25,7 @@ from mtcli.corpus import HeldOut, Pair
 from mtcli.errors import DataError, ModelError, StorageError, UsageError
 from mtcli.lines import Counts, read_lines
 from mtcli.overlap import count_trained_on
+from mtcli.regular_file import check_regular, open_regular, read_regular
 from mtcli.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -149,22 +150,31 @@ def reopen(run: Path) -> Prepared:
     path = run / "data" / "info.json"
     if not path.exists():
         raise StorageError(f"{run}: not on {platform.node()}; give an --out on a file system that all machines share")
-    return _open(run, json.loads(path.read_bytes()))
+    return _open(run, json.loads(read_regular(path)))
 
 
 def read_split(run: Path, name: str, *, missing_ok: bool = False) -> list[Pair]:
     """The raw pairs of a run's `valid` or `test` split.
 
     Raises:
-        DataError: The run has no such split, or an empty one and not `missing_ok`.
+        DataError: The run has no such split, a damaged one, or an empty one and not `missing_ok`.
+        ModelError: It is no regular file.
     """
     path = run / "data" / f"{name}.jsonl"
-    if not path.exists():
-        raise DataError(f"{path}: no such split; give --src-file and --ref-file, or the --model of a run with data")
+    try:
+        check_regular(path)
+    except FileNotFoundError:
+        remedy = "give --src-file and --ref-file, or the --model of a run with data"
+        raise DataError(f"{path}: no such split; {remedy}") from None
+    except OSError as error:
+        raise ModelError(f"{path}: cannot read it ({error.strerror}); move it away") from None
     pairs = []
     for number, line in enumerate(read_lines(path), 1):
         try:
             src, tgt = json.loads(line)["translation"].values()
+            f"{src}{tgt}".encode()  # half a surrogate pair is no text
+            if not (isinstance(src, str) and isinstance(tgt, str)):
+                raise TypeError
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise DataError(f"{path}:{number}: damaged; run the training command again to make it anew") from None
         pairs.append((src, tgt))
@@ -276,7 +286,7 @@ def _reuse(config: Config, run: Path, info_path: Path) -> Prepared | Tokenizer |
     None where it must be made again, or the tokenizer where that is whole: pairs encoded anew must keep their ids.
     """
     try:
-        info = json.loads(info_path.read_bytes())
+        info = json.loads(read_regular(info_path))
         if info.pop("sha256") != _digest(info):
             raise ValueError
         made, inputs, settings = info["files"], info["inputs"], _recorded(info["settings"])
@@ -295,7 +305,7 @@ def _reuse(config: Config, run: Path, info_path: Path) -> Prepared | Tokenizer |
                 "put the old file back, or start afresh with --overwrite"
             )
     for name in _MADE:
-        if (run / name).exists() and _facts(run / name)["sha256"] == made[name]["sha256"]:
+        if _is_regular(run / name) and _facts(run / name)["sha256"] == made[name]["sha256"]:
             continue
         if name == "tokenizer.json" and (run / name).exists():
             raise ModelError(f"{run / name}: not the tokenizer this run began with; put it back, or use --overwrite")
@@ -356,11 +366,19 @@ def _digest(info: Json) -> str:
     return hashlib.sha256(json.dumps(info, sort_keys=True).encode()).hexdigest()
 
 
+def _is_regular(path: Path) -> bool:
+    try:
+        check_regular(path)
+    except OSError:
+        return False
+    return True
+
+
 def _facts(path: Path, known: Json | None = None) -> Json:
     status = path.stat()
     if known and (known["size"], known["mtime_ns"]) == (status.st_size, status.st_mtime_ns):
         return known
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if known and digest == known["sha256"]:
         return known  # touched or copied, with the same content

@@ -7,13 +7,13 @@ or a folder fails at another place in each library. All of them are refused here
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from mtcli import limits
 
 
-def open_regular(path: Path, inside: Path | None = None) -> BinaryIO:
+def open_regular(path: Path, inside: Path | None = None) -> BufferedReader:
     """Open a file for reading, without ever waiting.
 
     Args:

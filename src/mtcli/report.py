@@ -22,6 +22,7 @@ from mtcli.chart import Series, chart
 from mtcli.config import Config, load, to_toml
 from mtcli.plan import Plan, counted
 from mtcli.progress import Pace, clock
+from mtcli.regular_file import read_regular
 from mtcli.run_folder import Metrics, best_of, metric_of
 from mtcli.spacing import DEFAULT, METRIC_NAMES
 
@@ -76,7 +77,7 @@ def read(run: Path, device: str) -> Facts:
     """Gather what a run folder holds.
 
     Raises:
-        OSError, LookupError, ValueError, TypeError, UsageError: It is not one, or it is damaged.
+        OSError, LookupError, ValueError, TypeError, ModelError, UsageError: It is not one, or it is damaged.
     """
     events, _ = Metrics(run).read()
 
@@ -94,7 +95,7 @@ def read(run: Path, device: str) -> Facts:
         name=run.resolve().name,
         config=load(run / "config.toml"),
         counts=last("data"),
-        inputs=json.loads(info.read_bytes())["inputs"] if info.exists() else {},
+        inputs=json.loads(read_regular(info))["inputs"] if info.exists() else {},
         plan=Plan(**{k: v for k, v in plan.items() if k in Plan.__dataclass_fields__}) if plan else None,
         train=of("train"),
         valid=of("valid"),

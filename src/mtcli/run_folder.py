@@ -16,8 +16,10 @@ from mtcli import checkpoint
 from mtcli.average import averaged_bytes, mean
 from mtcli.config import Config, differences, to_toml
 from mtcli.config import load as load_config
-from mtcli.errors import UsageError
+from mtcli.errors import ModelError, UsageError
+from mtcli.events import read_events
 from mtcli.model_file import ModelInfo
+from mtcli.regular_file import check_regular, open_regular
 
 log = logging.getLogger(__name__)
 
@@ -113,8 +115,22 @@ def publish(run: Path, steps: Sequence[int], info: ModelInfo) -> None:
         content = averaged_bytes(mean(folders), info, steps)
     else:
         content = (folders[0] / "model.safetensors").read_bytes()
-    if not target.exists() or target.read_bytes() != content:
+    if not _holds(target, content):
         checkpoint.replace_file(target, content)
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    """Return True if a file has this content."""
+    try:
+        with open_regular(path) as file:
+            return os.fstat(file.fileno()).st_size == len(content) and file.read() == content
+    except OSError:
+        return False
+
+
+def _present(path: Path) -> bool:
+    """Return True if there is anything of this name, be it a link that leads nowhere."""
+    return path.is_symlink() or path.exists()
 
 
 def best_of(events: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
@@ -155,20 +171,25 @@ class Metrics:
             self._event_file.append(happened)
         return len(line)
 
+    def _check_own(self) -> None:
+        """Make sure that writing changes no file but the run's own.
+
+        Raises:
+            ModelError: The name leads elsewhere, or to what is no regular file.
+        """
+        try:
+            check_regular(self.path, inside=self.path.parent)
+        except OSError as error:
+            raise ModelError(f"{self.path}: cannot write it ({error.strerror}); move it away") from None
+
     def read(self) -> tuple[list[dict[str, Any]], int]:
-        """All events, and how many lines are none."""
-        events, damaged = list[dict[str, Any]](), 0
-        for line in self.path.read_bytes().splitlines() if self.path.exists() else ():
-            try:
-                event = json.loads(line)
-                event["event"], int(event["step"])
-                events.append(event)
-            except (ValueError, KeyError, TypeError):
-                damaged += 1
-        return events, damaged
+        """All events, and how many lines are none; see `read_events`."""
+        return read_events(self.path) if _present(self.path) else ([], 0)
 
     def cut(self, length: int) -> int:
         """Forget what was measured after a checkpoint that saw so many bytes; return how many are left."""
+        if _present(self.path):
+            self._check_own()
         with checkpoint.storage_errors(self.path), self.path.open("r+b") if self.path.exists() else BytesIO() as file:
             size = file.seek(0, os.SEEK_END)
             if size < length:

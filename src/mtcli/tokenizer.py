@@ -33,6 +33,7 @@ from tokenizers import models, trainers
 
 from mtcli.errors import DataError, ModelError, UsageError
 from mtcli.outputs import write_whole
+from mtcli.regular_file import open_regular
 
 __all__ = ["BOS", "EOS", "KINDS", "PAD", "Tokenizer", "default_vocab_size", "train"]
 
@@ -177,7 +178,7 @@ class Tokenizer:
         """Read a `tokenizer.json`, checked before the native library sees it."""
         path = Path(path)
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 data = file.read(MAX_FILE + 1)
             if len(data) > MAX_FILE:
                 raise ModelError(f"larger than {MAX_FILE >> 20} MiB, which no tokenizer is")
