@@ -137,7 +137,8 @@ def encode_pairs(
         src, tgt = [pair[0] for _, pair in chunk], [pair[1] for _, pair in chunk]
         return chunk, tokenizer.encode_src(src), tokenizer.encode_tgt(tgt)
 
-    with aside.open("wb") as file, Progress("encoding", unit="pairs") as bar:
+    aside.unlink(missing_ok=True)  # never written through a link
+    with aside.open("xb") as file, Progress("encoding", unit="pairs") as bar:
         with pa.ipc.new_file(file, schema) as writer:
             # The library uses every core while it encodes, but one to hand over its ids: chunks take turns in both.
             for chunk, src, tgt in ahead(encoded, iter(lambda: list(islice(iterator, CHUNK)), []), workers=2):
