@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "mtcli"
 FLOORS = [
     "errors attention languages limits regular_file loss messages outputs terminal torchrun",
     "fields events presets config lines spacing tokenizer distributed memory optim progress signals",
-    "demo rows tables corpus doctor batching model translation",
+    "demo rows tables corpus guess run_name doctor batching model translation",
     "checkpoint model_file decode objective record align average run_folder state tensorboard",
     "prepare overlap translate engine evaluate validation likelihood budget",
     "train train_log defaults dry_run plan chart info explain explain_page streams report export serve shares",

@@ -13,6 +13,8 @@ from test_readme import parse
 
 LONG = " ".join(["stone", "bird"] * 500)
 
+EN_XX = ("--src", "en", "--tgt", "xx")
+
 
 def mtcli(
     *arguments: str | Path, cwd: Path, stdin: bytes | None = b"", **env: str
@@ -93,7 +95,7 @@ def test_evaluation_of_a_model_its_files_and_finished_translations_agrees(toy_ru
         (("translate", "--model", "{run}", "--device", "abacus", "x"), 2, "abacus"),
         (("translate", "--model", "{run}", "--device", "cpu:x", "x"), 2, "cpu:x"),
         (("translate", "--model", "{run}", "-i", "two", "-o", "./two"), 2, "overwritten"),
-        (("train", "--train", "pairs.tsv", "--set", "model.d_ff=1000000000000"), 5, "out of memory"),
+        (("train", "--train", "pairs.tsv", *EN_XX, "--set", "model.d_ff=1000000000000"), 5, "out of memory"),
         (("eval", "--model", "{run}", "--src-file", "two", "--ref-file", "three"), 3, "3"),
         (("eval", "--hyp-file", "two", "--ref-file", "three"), 3, "3"),
         (("eval", "--hyp-file", "two"), 2, "--ref-file"),
@@ -105,11 +107,16 @@ def test_evaluation_of_a_model_its_files_and_finished_translations_agrees(toy_ru
         (("train", "absent.toml"), 2, "absent.toml"),
         (("train", "--train", "absent.tsv"), 3, "absent.tsv"),
         (("train", "--train", "two", "--preset", "huge"), 2, "tiny, small, base, big"),
+        (("train", "pairs.tsv"), 2, "add --src en --tgt es, or whatever they are"),
+        (("train", "pairs.tsv", "--src", "en"), 2, "add --tgt es"),
+        (("train", "pairs.tsv", "--src", "../../x", "--tgt", "es"), 2, "data.src = '../../x': a language is named by"),
+        (("train", "absent.csv"), 3, "absent.csv: no such file"),
+        (("data", "check", "pairs.tsv", "--src", "../x"), 2, "--src '../x': a language is named by"),
         (("train", "--set", "train.learning_rate=1"), 2, "no such key"),
         (("train", "--set", "nonsense"), 2, "section.key=value"),
-        (("train", "--train", "invalid.tsv"), 3, "invalid.tsv:2: byte 5"),
-        (("train", "--train", "empty.tsv"), 3, "no pair"),
-        (("train", "--train", "pairs.tsv", "--out", "two"), 2, "two"),
+        (("train", "--train", "invalid.tsv", *EN_XX), 3, "invalid.tsv:2: byte 5"),
+        (("train", "--train", "empty.tsv", *EN_XX), 3, "no pair"),
+        (("train", "--train", "pairs.tsv", *EN_XX, "--out", "two"), 2, "two"),
         (("tokenizer", "train", "two", "-o", "t.json", "--vocab-size", "9000"), 3, "9000"),
         (("nonsense",), 2, "nonsense"),
     ],
@@ -169,7 +176,25 @@ def test_training_from_the_command_line_names_the_run_and_links_it(tmp_path: Pat
     assert "is in " + where["MTCLI_MODEL"] + "-average" in done.stderr.decode()
 
 
-@pytest.mark.parametrize("command", ["info", "train --dry-run --max-steps 1 --out new --train {tsv}"])
+def test_a_csv_alone_is_trained_on(tmp_path: Path) -> None:
+    rows = "".join(f'"{b}";"{a}"\r\n' for a, b in toy_pairs(60))
+    (tmp_path / "my pairs.csv").write_bytes(b"\xef\xbb\xbf" + f"German;English\r\n{rows}".encode())
+    small = ["--set", "model.d_model=16", "--set", "train.batch_tokens=256", "--max-steps", "2"]
+    done = mtcli("train", "my pairs.csv", *small, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr.decode()
+    said = done.stderr.decode()
+    assert said.startswith("languages: de → en, from the first line of my pairs.csv; --src and --tgt choose others\n")
+    assert "my pairs.csv: 60 pairs read, 60 used" in said
+    assert "my pairs.csv: 2 columns, separated by semicolons" in said
+    assert (tmp_path / "runs" / "latest").readlink() == Path("my pairs-de-en")
+    done = mtcli("train", "my pairs.csv", *small, "--src", "en", "--tgt", "de", "--dry-run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr.decode()
+    refused = mtcli("train", "my pairs.csv", *small, "--train", "my pairs.csv@2", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "(data.train: my pairs.csv → my pairs.csv, my pairs.csv@2); use these" in refused.stderr.decode()
+
+
+@pytest.mark.parametrize("command", ["info", "train --dry-run --max-steps 1 --out new --src en --tgt xx {tsv}"])
 def test_a_reader_that_leaves_ends_it_silently(command: str, toy_run: Path, toy_tsv: Path, tmp_path: Path) -> None:
     line = f"{sys.executable} -m mtcli {command.format(tsv=toy_tsv)} | true; echo ${{PIPESTATUS[0]}}"
     env = {**os.environ, "MTCLI_MODEL": str(toy_run)}

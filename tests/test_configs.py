@@ -35,10 +35,10 @@ def without(text: str, name: str) -> str:
 
 
 def facts(path: Path) -> object:
-    """The values, and which of them the corpus is to decide; nothing where it is refused."""
+    """The values, which of them the corpus is to decide, and which languages are given; nothing where it is refused."""
     with suppress(UsageError):
         config = build(path)
-        return config.model_dump(), left_open(config)
+        return config.model_dump(), left_open(config), config.data.model_fields_set & {"src", "tgt"}
     return None
 
 

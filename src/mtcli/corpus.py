@@ -89,7 +89,7 @@ def source_files(spec: str, src: str, tgt: str) -> list[Path]:
 def resolve(spec: str, src: str, tgt: str) -> tuple[str, list[Path]]:
     """The form of a source (tsv, csv, json, parquet, prefix, two, dataset) and its files: a folder, or none (Hub)."""
     path = Path(spec)
-    if path.is_file() and (form := _FORM_OF.get(_suffix(path))):
+    if form := file_form(path):
         return form, [path]
 
     sides = [[Path(f"{spec}.{language}"), Path(f"{spec}.{language}.gz")] for language in (src, tgt)]
@@ -104,19 +104,33 @@ def resolve(spec: str, src: str, tgt: str) -> tuple[str, list[Path]]:
         return "dataset", [path]
     if path.exists():
         raise DataError(f"{spec}: {_formless(path)}")
-    halves = [[Path(spec[: m.start()]), Path(spec[m.end() :])] for m in re.finditer(r"(?<=.),(?=.)", spec)]
-    for half in halves:
-        if all(file.is_file() for file in half):
-            return "two", half
+    if half := two_names(spec):
+        return "two", half
     name, config, _ = dataset_name(spec)
     if Path(name).is_dir():
         return "dataset", [Path(name)]
     is_name = re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", name) and _suffix(Path(name)) not in _FORM_OF
     if is_name and (config or ("/" in name and not Path(name).parent.is_dir())):
         return "dataset", []
+    halves = _halves(spec)
     missing = " and ".join(str(file) for file in (halves or [[path]])[0] if not file.is_file())
     also = "" if halves or _suffix(path) in _FORM_OF else f" or folder, and no {sides[0][0]} and {sides[1][0]}"
     raise DataError(f"{missing}: no such file{also}; give {FORMS}")
+
+
+def file_form(path: Path) -> str | None:
+    """The form of a file that holds both sides (tsv, csv, json, parquet), if this is one."""
+    return _FORM_OF.get(_suffix(path)) if path.is_file() else None
+
+
+def two_names(spec: str) -> list[Path] | None:
+    """The two files that `spec` joins by a comma, if both are there."""
+    return next((half for half in _halves(spec) if all(file.is_file() for file in half)), None)
+
+
+def _halves(spec: str) -> list[list[Path]]:
+    """Every way to take `spec` as two names joined by a comma."""
+    return [[Path(spec[: m.start()]), Path(spec[m.end() :])] for m in re.finditer(r"(?<=.),(?=.)", spec)]
 
 
 def _formless(path: Path) -> str:

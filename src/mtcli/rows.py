@@ -10,6 +10,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,21 @@ def parquet_rows(path: Path, src: str, tgt: str) -> Iterator[object]:
         raise DataError(f"{path}: not readable as Parquet ({_one_line(error)}); write it again") from None
 
 
+def parquet_keys(path: Path) -> list[str]:
+    """The columns of a Parquet file, or the languages of its `translation`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with path.open("rb") as opened, pq.ParquetFile(opened) as file:
+            schema = file.schema_arrow
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: not readable as Parquet ({_one_line(error)}); write it again") from None
+    if "translation" in schema.names and pa.types.is_struct(inner := schema.field("translation").type):
+        return [field.name for field in inner]
+    return list(schema.names)
+
+
 def dataset_name(spec: str) -> tuple[str, str | None, str]:
     """`NAME[:CONFIG][#SPLIT]` as (name, config, split); the split is `train` unless given."""
     if Path(spec).is_dir():
@@ -92,29 +108,53 @@ def dataset_rows(spec: str, local: bool, src: str, tgt: str) -> Iterator[object]
     A folder is read as it stands. A Hub data set is stored in the cache of `datasets` where its size is known and there
     is room; else it is streamed: fetched anew each time it is read. A slice of a split (`#train[:1%]`) is stored.
     """
-    import datasets
-
-    datasets.utils.logging.set_verbosity(datasets.utils.logging.CRITICAL)  # its errors are raised, too
-    if not sys.stderr.isatty():
-        datasets.disable_progress_bars()
-    name, config, split = dataset_name(spec)
-    try:
-        builder = datasets.load_dataset_builder(name, config)
-        if builder.name == "csv":  # pandas reads NA as missing, a lone CR as a line end, and quotes in TSV as syntax
-            options = {"keep_default_na": False, "lineterminator": "\n"}
-            options |= {"quoting": 3} if builder.config.sep == "\t" else {}
-            builder = datasets.load_dataset_builder(name, config, **options)
-        # As a stream at first, even where it will be stored: the split and the columns are then known to be there.
-        rows: Any = builder.as_streaming_dataset(split=split.partition("[")[0])
+    split = dataset_name(spec)[2]
+    with _dataset_errors(spec, local, src):
+        builder, rows = _streamed(spec)
         columns = _columns(spec, rows.column_names or list(next(iter(rows), {})), src, tgt)
         if "[" in split or not (local or _too_large(builder)):
             builder.download_and_prepare()
             rows = builder.as_dataset(split=split)
         for batch in rows.select_columns(columns).with_format("arrow").iter(batch_size=BATCH):
             yield from batch.to_pylist()
+
+
+def dataset_keys(spec: str, local: bool) -> list[str]:
+    """The columns of a folder or a Hub data set, or the languages of its `translation`, by its first row."""
+    with _dataset_errors(spec, local, "SRC"):
+        _, rows = _streamed(spec)
+        row: dict[str, Any] = next(iter(rows), {})
+    inner = row.get("translation", row)
+    return list(inner if isinstance(inner, dict) else row)
+
+
+def _streamed(spec: str) -> tuple[Any, Any]:
+    """The builder of a data set and its rows as a stream, from which the split and the columns are known to exist."""
+    import datasets
+
+    datasets.utils.logging.set_verbosity(datasets.utils.logging.CRITICAL)  # its errors are raised, too
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
+    name, config, split = dataset_name(spec)
+    builder = datasets.load_dataset_builder(name, config)
+    if builder.name == "csv":  # pandas reads NA as missing, a lone CR as a line end, and quotes in TSV as syntax
+        options = {"keep_default_na": False, "lineterminator": "\n"}
+        options |= {"quoting": 3} if builder.config.sep == "\t" else {}
+        builder = datasets.load_dataset_builder(name, config, **options)
+    return builder, builder.as_streaming_dataset(split=split.partition("[")[0])
+
+
+@contextmanager
+def _dataset_errors(spec: str, local: bool, src: str) -> Iterator[None]:
+    """Turn what the Hub, the network and every loader raise in their own ways into a DataError."""
+    try:
+        yield
     except DataError:
         raise
-    except Exception as error:  # the Hub, the network and every loader fail in their own ways
+    except Exception as error:
+        import datasets
+
+        name = dataset_name(spec)[0]
         tried = "" if local else f"no {name}.{src} here, and from the Hub: "
         cause = error.__cause__ if isinstance(error, datasets.exceptions.DatasetBuildError) else None
         raise DataError(f"{spec}: {tried}{_one_line(cause or error)}; {_remedy(error, name, local)}") from None

@@ -49,6 +49,17 @@ class Columns:
         return self if self.named else Columns(self.tgt, self.src)
 
 
+def first_row(form: str, lines: Iterable[str]) -> list[str]:
+    """The cells of the first line of a `tsv` or `csv`, which may name the columns; none of an empty file."""
+    if form == "tsv":
+        return next(iter(lines), "").split("\t")
+    sample = _Feed(lines).peek()
+    try:
+        return next(csv.reader((line + "\n" for line in sample), delimiter=_delimiter(sample, "src", "tgt")), [])
+    except csv.Error:
+        return []
+
+
 def find_columns(cells: Sequence[str], src: str, tgt: str) -> Columns | None:
     """The columns of the two sides if these cells are a header, by language (`en`, `English`) or `source`, `target`.
 

@@ -206,7 +206,7 @@ def commands(case: Case, job: Job, folder: Path, text: bytes, *words: str) -> No
     (folder / "text").write_bytes(text)
     (folder / "pairs.tsv").write_bytes(text)
     ends = [
-        run("train", "--train", folder / "pairs.tsv", "--out", folder / "run"),
+        run("train", folder / "pairs.tsv", "--src", "en", "--tgt", "de", "--out", folder / "run"),
         translate(job, text, folder),
         run("eval", "--hyp-file", folder / "text", "--ref-file", folder / "text"),
     ]

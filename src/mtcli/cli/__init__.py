@@ -111,8 +111,8 @@ def _examples(*lines: str) -> str:
 app.command(
     epilog=_examples(
         "mtcli train",
-        "mtcli train --train pairs.tsv --src en --tgt es --time 30m",
-        "mtcli train --train data/train --src en --tgt de --out runs/ende",
+        "mtcli train pairs.csv --src en --tgt es --time 30m",
+        "mtcli train data/train --src en --tgt de --out runs/ende",
         "mtcli train --init runs/ende --train news.tsv --out runs/news --time 10m",
     )
 )(training.train)

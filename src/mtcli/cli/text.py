@@ -15,8 +15,10 @@ tokenizer_app = typer.Typer(no_args_is_help=True, help="Train a tokenizer, or lo
 data_app = typer.Typer(no_args_is_help=True, help="Find what is wrong with sentence pairs, and take it out.")
 
 PATH_HELP = "Pairs, in any form that `mtcli train --train` takes."
-SrcOption = Annotated[str, typer.Option(help="Source language, as files and columns name it.")]
-TgtOption = Annotated[str, typer.Option(help="Target language.")]
+SrcOption = Annotated[
+    str | None, typer.Option(help="Source language, as files and columns name it; from their names if they tell.")
+]
+TgtOption = Annotated[str | None, typer.Option(help="Target language.")]
 SwapOption = Annotated[bool, typer.Option("--swap", help="Turn the two sides round.")]
 ValidOption = Annotated[
     str | None, typer.Option(metavar="PATH", help="Validation pairs, whose sources must not be here.")
@@ -106,8 +108,8 @@ def _tokenizer(model: Path) -> Any:
 @data_app.command("check")
 def data_check(
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help=PATH_HELP)],
-    src: SrcOption = "en",
-    tgt: TgtOption = "es",
+    src: SrcOption = None,
+    tgt: TgtOption = None,
     swap: SwapOption = False,
     valid: ValidOption = None,
     test: TestOption = None,
@@ -135,8 +137,8 @@ def data_clean(
         Path,
         typer.Option("-o", "--output", metavar="PATH", help="x.tsv, x.csv, x.jsonl or a prefix; .gz packs."),
     ],
-    src: SrcOption = "en",
-    tgt: TgtOption = "es",
+    src: SrcOption = None,
+    tgt: TgtOption = None,
     swap: SwapOption = False,
     valid: ValidOption = None,
     test: TestOption = None,
@@ -160,8 +162,8 @@ def data_clean(
 
 def _corpus(
     paths: list[str],
-    src: str,
-    tgt: str,
+    src: str | None,
+    tgt: str | None,
     swap: bool,
     valid: str | None,
     test: str | None,
@@ -171,7 +173,30 @@ def _corpus(
     from mtcli.corpus import parse_source
     from mtcli.doctor.survey import Corpus
 
+    bare = [parse_source(path).path for path in paths]
+    src, tgt = _languages(bare, src, tgt)
     if src == tgt:
         raise UsageError(f"--src and --tgt are both {src!r}; name the two languages")
-    bare = [parse_source(path).path for path in paths]
     return Corpus(bare, src, tgt, swap, valid, test, max_length, max_ratio)
+
+
+def _languages(paths: list[str], src: str | None, tgt: str | None) -> tuple[str, str]:
+    """The languages of pairs; a table whose names do not tell them has the sides `src` and `tgt`."""
+    from mtcli.corpus import file_form
+    from mtcli.guess import guess_languages
+    from mtcli.languages import checked
+
+    for option, code in (("--src", src), ("--tgt", tgt)):
+        try:
+            checked(code or "en")
+        except ValueError as error:
+            raise UsageError(f"{option} {code!r}: {error}") from None
+    if src is not None and tgt is not None:
+        return src, tgt
+    try:
+        guess = guess_languages(paths, src, tgt)
+    except UsageError:
+        if all(file_form(Path(path)) in ("tsv", "csv") for path in paths):
+            return src or "src", tgt or "tgt"
+        raise
+    return guess.src, guess.tgt

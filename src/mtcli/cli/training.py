@@ -13,16 +13,27 @@ from mtcli import limits
 from mtcli.cli.options import LATEST, DeviceOption, ReplaceOption, bounded
 from mtcli.errors import DataError, LockedError, ModelError, UsageError
 
+log = logging.getLogger(__name__)
+
 
 def train(
-    config: Annotated[Path | None, typer.Argument(metavar="[CONFIG.toml]", help="What to train.")] = None,
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[CONFIG.toml|PAIRS]", help="A configuration, or training pairs, as a first --train names them."
+        ),
+    ] = None,
     train: Annotated[
         list[str] | None,
-        typer.Option("--train", metavar="PATH[@WEIGHT]", help="Training pairs; may be given several times."),
+        typer.Option(
+            "--train", metavar="PATH[@WEIGHT]", help="Training pairs; may be given several times, after PAIRS."
+        ),
     ] = None,
     valid: Annotated[str | None, typer.Option(metavar="PATH", help="Validation pairs.")] = None,
     test: Annotated[str | None, typer.Option(metavar="PATH", help="Test pairs.")] = None,
-    src: Annotated[str | None, typer.Option(help="Source language, as files and columns name it.")] = None,
+    src: Annotated[
+        str | None, typer.Option(help="Source language, as files and columns name it; from their names if they tell.")
+    ] = None,
     tgt: Annotated[str | None, typer.Option(help="Target language.")] = None,
     swap: Annotated[bool | None, typer.Option("--swap", help="Turn the two sides round.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run folder.")] = None,
@@ -53,8 +64,11 @@ def train(
     from mtcli.outputs import check_folder
     from mtcli.train import train as run_training
 
+    is_config = what is not None and what.lower().endswith((".toml", ".yaml", ".yml"))  # YAML is refused as such
+    config = Path(what) if what is not None and is_config else None
+    corpora = [what, *(train or ())] if what is not None and config is None else train
     options = {
-        "data.train": train or None,
+        "data.train": corpora or None,
         "data.valid": valid,
         "data.test": test,
         "data.src": src,
@@ -66,8 +80,11 @@ def train(
         "train.max_steps": max_steps,
         "train.bleu_tokenizer": tokenize,
     }
-    settings = build(config, options, set_ or (), initial=_shape_of(init) if init else None)
-    run = out or Path("runs") / _run_name(settings.data, config)
+    initial = _shape_of(init) if init else None
+    settings = build(config, options, set_ or (), initial=initial)
+    if found := _languages_of(settings.data):
+        settings = build(config, {**options, **found}, set_ or (), initial=initial)
+    run = out or _default_run(settings.data, config)
     if run != Path(os.fsencode(run).decode(errors="replace")):
         raise UsageError(f"--out {run}: not valid Unicode, as a run folder's name must be; choose another")
     check_folder(run, [*_input_files(settings.data), *([init / "model.safetensors"] if init and overwrite else [])])
@@ -109,14 +126,28 @@ def _input_files(data: Any) -> list[Path]:
         return []
 
 
-def _run_name(data: Any, config: Path | None) -> str:
-    if not data.train:
-        return "demo"
+def _languages_of(data: Any) -> dict[str, str]:
+    """The languages that nobody gave, by what the training pairs are called; the demo has its own."""
+    from mtcli import torchrun
     from mtcli.corpus import parse_source
+    from mtcli.guess import guess_languages
 
-    first = parse_source(data.train[0]).path.partition(",")[0].partition(":")[0].rstrip("/")
-    name = config.stem if config else Path(first).name.partition(".")[0]
-    return f"{name}-{data.src}-{data.tgt}"
+    src, tgt = (getattr(data, side) if side in data.model_fields_set else None for side in ("src", "tgt"))
+    if not data.train or (src is not None and tgt is not None):
+        return {}
+    guess = guess_languages([parse_source(spec).path for spec in data.train], src, tgt)
+    if torchrun.rank() == 0:
+        log.info("languages: %s → %s, %s; --src and --tgt choose others", guess.src, guess.tgt, guess.where)
+    return {"data.src": guess.src, "data.tgt": guess.tgt}
+
+
+def _default_run(data: Any, config: Path | None) -> Path:
+    from mtcli.run_name import default_run
+
+    run, earlier = default_run(data, config)
+    if earlier:
+        log.info("%s holds a run of this data from an earlier version; it is used", run)
+    return run
 
 
 def _remember(run: Path) -> None:

@@ -1,0 +1,186 @@
+"""Languages and run folders that nobody named: from the names of files and columns, or asked for."""
+
+import gzip
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mtcli.config import DataConfig, build, to_toml
+from mtcli.errors import DataError, UsageError
+from mtcli.guess import guess_languages
+from mtcli.languages import known
+from mtcli.run_name import default_run, run_name
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def write(files: Iterable[str], content: str = "a\tb\n") -> None:
+    for name in files:
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        raw = content.encode()
+        Path(name).write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
+
+
+def guessed(*specs: str, src: str | None = None, tgt: str | None = None) -> tuple[str, str]:
+    guess = guess_languages(specs, src, tgt)
+    assert guess.where.startswith("from the ")
+    return guess.src, guess.tgt
+
+
+@pytest.mark.parametrize(
+    ("files", "spec", "languages"),
+    [
+        (["train.en", "train.de"], "train", ("en", "de")),
+        (["train.de", "train.en", "train.txt", "train.json"], "train", ("en", "de")),
+        (["train.es.gz", "train.en.gz"], "train", ("en", "es")),
+        (["de-en/train.de", "de-en/train.en"], "de-en/train", ("de", "en")),
+        (["Tatoeba.en-es.en", "Tatoeba.en-es.es"], "Tatoeba.en-es", ("en", "es")),
+        (["Tatoeba.fr-es.fr", "Tatoeba.fr-es.es"], "Tatoeba.fr-es", ("fr", "es")),
+        (["x.en-de.de", "x.en-de.en", "x.en-de.fr"], "x.en-de", ("en", "de")),
+        (["n.eng_Latn", "n.deu_Latn"], "n", ("eng_Latn", "deu_Latn")),
+        (["a.de", "b.en"], "a.de,b.en", ("de", "en")),
+        (["a.de.gz", "a.fr.gz"], "a.de.gz,a.fr.gz", ("de", "fr")),
+        (["en-es.tsv.gz"], "en-es.tsv.gz", ("en", "es")),
+        (["pairs.en-de.tsv"], "pairs.en-de.tsv", ("en", "de")),
+        (["wmt14_de_en.csv"], "wmt14_de_en.csv", ("de", "en")),
+        (["en2de.tsv"], "en2de.tsv", ("en", "de")),
+        (["EN-DE.tsv"], "EN-DE.tsv", ("en", "de")),
+        (["data.eng-to-zh_CN.tsv"], "data.eng-to-zh_CN.tsv", ("eng", "zh_CN")),
+        (["opus/en-de/train.tsv"], "opus/en-de/train.tsv", ("en", "de")),
+    ],
+)
+def test_languages_from_names(files: list[str], spec: str, languages: tuple[str, str]) -> None:
+    write(files, "a,b\n" if spec.endswith(".csv") else "a\tb\n")
+    assert guessed(spec) == languages
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "languages"),
+    [
+        ("p.csv", "English,Spanish\na,b\n", ("en", "es")),
+        ("p.csv", "id;de;en;note\n1;a;b;c\n", ("de", "en")),
+        ("p.tsv", "EN\tzh_CN\na\tb\n", ("en", "zh_CN")),
+        ("p.csv", "source,target\na,b\n", None),
+        ("p.tsv", "Hello\tHola\n", None),
+        ("p.csv", "en,de,fr\na,b,c\n", None),
+        ("en-fr.csv", "en,de,fr\na,b,c\n", ("en", "fr")),
+        ("en-de.csv", "source,target\na,b\n", ("en", "de")),
+        ("p.jsonl", '{"translation": {"de": "a", "en": "b"}}\n', ("de", "en")),
+        ("en-de.jsonl", '{"translation": {"de": "a", "en": "b"}}\n', ("en", "de")),
+        ("p.jsonl", '{"id": 1, "en": "a", "text": "c", "de": "b"}\n', ("en", "de")),
+        ("p.jsonl", '{"id": "tok", "en": "b"}\n', ("id", "en")),
+        ("p.jsonl", "[]\n", None),
+        ("my-en-de.tsv", "a\tb\n", None),
+        ("p.csv", "", None),
+    ],
+)
+def test_languages_from_columns(name: str, content: str, languages: tuple[str, str] | None) -> None:
+    write([name], content)
+    if languages:
+        assert guessed(name) == languages
+    else:
+        with pytest.raises(UsageError, match="add --src en --tgt es, or whatever they are"):
+            guessed(name)
+
+
+def test_languages_from_parquet_and_folders() -> None:
+    pq.write_table(pa.Table.from_pylist([{"en": "a", "id": 1, "de": "b"}]), "flat.parquet")
+    pq.write_table(pa.Table.from_pylist([{"translation": {"fr": "a", "en": "b"}}]), "nested.parquet")
+    assert guessed("flat.parquet") == ("en", "de")
+    assert guessed("nested.parquet") == ("fr", "en")
+    write(["folder/train.jsonl"], json.dumps({"translation": {"es": "a", "en": "b"}}) + "\n")
+    assert guessed("folder") == ("es", "en")
+    Path("broken.parquet").write_bytes(b"no")
+    with pytest.raises(DataError, match="not readable as Parquet"):
+        guessed("broken.parquet")
+    assert guessed("wmt/wmt14:de-en") == ("de", "en")  # its name tells: the Hub is not asked
+
+
+def test_one_language_that_is_given_leaves_the_other() -> None:
+    write(["train.en", "train.de", "x.fr", "x.de", "x.en"])
+    assert guessed("train", tgt="en") == ("de", "en")
+    assert guessed("train", src="de") == ("de", "en")
+    assert guessed("train", src="en") == ("en", "de")
+    with pytest.raises(UsageError, match="add --tgt es"):
+        guessed("train", src="fr")
+    with pytest.raises(UsageError, match="add --src en, or"):
+        guessed("x", tgt="en")
+
+
+def test_what_does_not_say_is_asked_for() -> None:
+    write(["train.fr", "train.de", "a.en-de.tsv", "b.en-fr.tsv", "pairs.tsv"])
+    with pytest.raises(UsageError, match="add --src de --tgt fr, or --src fr --tgt de"):
+        guessed("train")
+    with pytest.raises(UsageError, match=r"seem to be en → de .* and en → fr"):
+        guessed("a.en-de.tsv", "b.en-fr.tsv")
+    assert guessed("pairs.tsv", "a.en-de.tsv") == ("en", "de")
+    with pytest.raises(DataError, match=r"absent: no such file or folder, and no absent\.SRC and absent\.TGT"):
+        guessed("absent")
+    with pytest.raises(DataError, match=r"absent\.tsv: no such file"):
+        guessed("absent.tsv")
+    write(["one.en"])
+    with pytest.raises(DataError, match=r"found one\.en but no one\.TGT"):
+        guessed("one")
+
+
+def test_names_of_languages() -> None:
+    assert [known(name) for name in ("en", "eng", " English ", "zh-CN", "eng_Latn", "es-419")] == [
+        "en", "en", "en", "zh_cn", "en_latn", "es_419",
+    ]  # fmt: skip
+    assert [known(name) for name in ("", "xx", "txt", "json", "text", "en_x", "train")] == [None] * 7
+
+
+# ---- run folders ----
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        ("pairs.tsv", "pairs"),
+        ("my data/pairs é.tsv", "pairs é"),
+        ("train", "train"),
+        ("data/train", "data-train"),
+        ("data/multi30k/train", "multi30k-train"),
+        ("data/multi30k/train.csv.gz@2", "multi30k-train"),
+        ("/abs/iwslt/data/train.en,/abs/iwslt/data/train.es", "iwslt-data-train"),
+        ("../train.tsv", "train"),
+        ("tatoeba/en-es.tsv.gz", "tatoeba"),
+        ("en-es.tsv", ""),
+        ("pairs-en-es.tsv", "pairs"),
+        ("opus/Tatoeba.en-es", "Tatoeba"),
+        ("opus/en-es/train.tsv", "opus-train"),
+        ("wmt/wmt14:de-en", "wmt14"),
+        ("bentrevett/multi30k", "multi30k"),
+        ("news.2019.tsv", "news"),
+    ],
+)
+def test_run_folders_are_named_after_the_first_corpus(spec: str, name: str) -> None:
+    data = DataConfig(train=(spec, "other.tsv"), src="en", tgt="es")
+    assert run_name(data, None) == f"{name}-en-es".removeprefix("-")
+
+
+def test_run_folders_of_configurations() -> None:
+    data = DataConfig(train=("x.tsv",), src="en", tgt="es")
+    assert run_name(data, Path("configs/multi30k.toml")) == "multi30k-en-es"
+    assert run_name(data, Path("runs/news/config.toml")) == "news-config-en-es"
+    assert run_name(data, Path("configs/wmt14-base.toml")) == "wmt14-base-en-es"
+    assert run_name(DataConfig(), Path("configs/demo.toml")) == "demo"
+
+
+def test_a_run_under_its_earlier_name_goes_on_if_its_data_are_the_same() -> None:
+    data = DataConfig(train=("data/multi30k/train",), src="en", tgt="es")
+    new, old = Path("runs/multi30k-train-en-es"), Path("runs/train-en-es")
+    assert default_run(data, None) == (new, False)
+    old.mkdir(parents=True)
+    for train, chosen in (("data/other/train", new), ("data/multi30k/train", old)):
+        (old / "config.toml").write_text(to_toml(build(None, {"data.train": [train], "data.tgt": "es"})))
+        assert default_run(data, None) == (chosen, chosen == old)
+    new.mkdir()
+    assert default_run(data, None) == (new, False)
