@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mtcli.config import DataConfig, load
 from mtcli.corpus import parse_source
-from mtcli.errors import UsageError
+from mtcli.errors import MtcliError
 from mtcli.languages import known
 
 RUNS = Path("runs")
@@ -74,6 +74,6 @@ def _holds(run: Path, data: DataConfig) -> bool:
     """Return True if a run folder holds a run of this data."""
     try:
         began = load(run / "config.toml").data
-    except UsageError:
+    except MtcliError:
         return False
     return (began.train, began.src, began.tgt) == (data.train, data.src, data.tgt)
