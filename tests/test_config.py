@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtcli.config import NAMES, DataConfig, build, differences, load, to_toml
-from mtcli.errors import UsageError
+from mtcli.errors import ModelError, UsageError
 from mtcli.fields import parse_duration
 
 
@@ -170,8 +170,8 @@ def test_both_sides_under_one_name_are_refused() -> None:
 def test_a_file_that_is_no_toml_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "c.toml"
     path.write_bytes(content)
-    for read in (build, load):
-        with pytest.raises(UsageError, match=r"c\.toml: not a readable TOML file") as caught:
+    for read, refused in ((build, UsageError), (load, ModelError)):  # what a user gives; what is in a run
+        with pytest.raises(refused, match=r"c\.toml: not a readable TOML file") as caught:
             read(path)
         assert "\n" not in str(caught.value)
     with pytest.raises(UsageError, match="no such configuration file"):

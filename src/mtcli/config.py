@@ -247,18 +247,24 @@ def load(path: Path) -> Config:
     """Read the complete `config.toml` of a run.
 
     Raises:
-        ModelError: It is missing, or no regular file.
-        UsageError: It is damaged or holds an unknown key.
+        ModelError: It is missing, no regular file, damaged, or holds an unknown key.
     """
     try:
-        content = read_regular(path)
+        content = read_regular(path, most=limits.CONFIGURATION)
     except OSError as error:
         raise ModelError(f"{path}: cannot read it ({error.strerror}); put the file of the run back") from None
-    values = _parse(content, path)
+    try:
+        return _check(_with_split_seed(_parse(content, path)), f"{path}: ")
+    except UsageError as error:  # nobody's choice, unlike a configuration that is given to `train`
+        raise ModelError(f"{error}; the run is damaged, or of another version") from None
+
+
+def _with_split_seed(values: Values) -> Values:
+    """Add the seed by which version 0.1 chose the pairs to hold out."""
     data, train = values.get("data"), values.get("train")
     if isinstance(data, dict) and isinstance(train, dict) and "seed" in train:
-        data.setdefault("split_seed", train["seed"])  # by which version 0.1 chose the pairs to hold out
-    return _check(values, f"{path}: ")
+        data.setdefault("split_seed", train["seed"])
+    return values
 
 
 def to_toml(config: Config) -> str:
@@ -318,13 +324,13 @@ def _read(path: Path) -> Values:
     """The content of a file that the user names, which may be a pipe."""
     try:
         with path.open("rb") as file:
-            content = file.read(limits.METADATA + 1)
+            content = file.read(limits.CONFIGURATION + 1)
     except FileNotFoundError:
         raise UsageError(f"{path}: no such configuration file") from None
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: not a readable TOML file: {error}") from None
-    if len(content) > limits.METADATA:
-        raise UsageError(f"{path}: larger than {limits.METADATA:,} bytes, which no configuration is")
+    if len(content) > limits.CONFIGURATION:
+        raise UsageError(f"{path}: larger than {limits.CONFIGURATION:,} bytes, which no configuration is")
     return _parse(content, path)
 
 

@@ -29,8 +29,7 @@ def summary(folder: Path) -> list[Row]:
     """What there is to say of a folder, or of the one that a link leads to, as pairs of a heading and a text.
 
     Raises:
-        ModelError: It holds nothing of mtcli's, or its model file is damaged.
-        UsageError: Its `config.toml` cannot be read.
+        ModelError: It holds nothing of mtcli's, or its model file or `config.toml` is damaged.
     """
     if folder.is_symlink():  # runs/latest leads elsewhere after the next training
         folder = Path(os.path.normpath(folder.parent / folder.readlink()))

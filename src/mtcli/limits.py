@@ -79,6 +79,8 @@ AMOUNT = Range(-1e18, 1e18)
 
 # Files.
 METADATA = 64 * 2**20
-"""Bytes of a file of metadata: JSON or TOML."""
+"""Bytes of a file of metadata in JSON."""
 METRICS = 2**30
 """Bytes of `metrics.jsonl`, which grows with the run."""
+CONFIGURATION = 2**20
+"""Bytes of a TOML file, a hundred times any configuration."""

@@ -84,24 +84,29 @@ def check_outputs(
             written.add(identity)
 
 
-def check_folder(folder: Path, inputs: Iterable[Place] = ()) -> None:
-    """Refuse a folder to write that cannot be made, or in which files of these names would be replaced.
+def check_folder(folder: Path, inputs: Iterable[Place] = (), *, option: str = "--output") -> None:
+    """Refuse a folder to write that cannot be made, or that inputs are part of.
+
+    Args:
+        folder: The folder to write.
+        inputs: Files that are read.
+        option: What names the folder, for the message.
 
     Raises:
         UsageError: It is a file, or in one; a link that leads nowhere; or an input is one of its parts.
         StorageError: It may not be written.
     """
     if folder.is_symlink() and not folder.exists():
-        raise UsageError(f"{folder}: a link that leads nowhere; choose another folder")
+        raise UsageError(f"{folder}: a link that leads nowhere; choose another {option}")
     real = _real(folder)
     existing = next(place for place in (real, *real.parents) if place.exists())
     if not existing.is_dir():
-        raise UsageError(f"{folder}: {'is' if existing == real else f'{existing} is'} a file; choose another folder")
+        raise UsageError(f"{folder}: {'is' if existing == real else f'{existing} is'} a file; choose another {option}")
     if not os.access(existing, os.W_OK | os.X_OK):
-        raise StorageError(f"{folder}: may not be written; choose another folder")
+        raise StorageError(f"{folder}: may not be written; choose another {option}")
     for place in inputs:
         if place is not None and _is_part(_real(Path(place)), real):
-            raise UsageError(f"{place}: is read, and belongs to {folder}, which is written; choose another folder")
+            raise UsageError(f"{place}: is read, and belongs to {folder}, which is written; choose another {option}")
 
 
 def _check_file(path: Path, force: bool) -> None:

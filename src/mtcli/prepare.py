@@ -115,7 +115,7 @@ def check_inputs(config: Config) -> None:
     except UsageError as error:
         raise UsageError(f"train.bleu_tokenizer: {error}") from None
     with _note(config):
-        _input_files(config)
+        input_files(config)
 
 
 def _warn_of_test_sets(config: Config, ready: Prepared) -> None:
@@ -352,11 +352,25 @@ def _inputs(config: Config, known: Json | None = None) -> Json:
     """Size, time and SHA-256 of every local file behind the corpora, by name.
 
     Where size and time are those `known`, so is the hash: hashing gigabytes at every start would take minutes.
+
+    Raises:
+        DataError: One cannot be read.
     """
-    return {str(path): _facts(path, (known or {}).get(str(path))) for path in _input_files(config)}
+    found: Json = {}
+    for path in input_files(config):
+        try:
+            found[str(path)] = _facts(path, (known or {}).get(str(path)))
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
+    return found
 
 
-def _input_files(config: Config) -> list[Path]:
+def input_files(config: Config) -> list[Path]:
+    """Return every local file behind the corpora.
+
+    Raises:
+        DataError: One is missing.
+    """
     data = config.data
     specs = [corpus.parse_source(spec).path for spec in data.train] + [s for s in (data.valid, data.test) if s]
     return [path for spec in specs for path in corpus.source_files(spec, data.src, data.tgt)]

@@ -77,7 +77,7 @@ def read(run: Path, device: str) -> Facts:
     """Gather what a run folder holds.
 
     Raises:
-        OSError, LookupError, ValueError, TypeError, ModelError, UsageError: It is not one, or it is damaged.
+        OSError, LookupError, ValueError, TypeError, ModelError: It is not one, or it is damaged.
     """
     events, _ = Metrics(run).read()
 

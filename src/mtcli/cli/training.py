@@ -87,7 +87,7 @@ def train(
     run = out or _default_run(settings.data, config)
     if run != Path(os.fsencode(run).decode(errors="replace")):
         raise UsageError(f"--out {run}: not valid Unicode, as a run folder's name must be; choose another")
-    check_folder(run, [*_input_files(settings.data), *([init / "model.safetensors"] if init and overwrite else [])])
+    check_folder(run, _inputs(settings, init if overwrite else None), option="--out")
     if dry_run:
         from mtcli.dry_run import dry_run as tell
         from mtcli.plan import table
@@ -115,15 +115,15 @@ def _shape_of(model: Path) -> dict[str, Any]:
     return {"data.src": info.src, "data.tgt": info.tgt, **{f"model.{name}": value for name, value in shape.items()}}
 
 
-def _input_files(data: Any) -> list[Path]:
-    """The local files behind the pairs; none where they cannot be found, which training reports in its turn."""
-    from mtcli.corpus import parse_source, source_files
+def _inputs(settings: Any, init: Path | None) -> list[Path]:
+    """The local files that training reads; none of pairs where one is missing, which training itself reports."""
+    from mtcli.prepare import input_files
 
-    specs = [*(parse_source(spec).path for spec in data.train), *filter(None, (data.valid, data.test))]
+    model = [init / "model.safetensors"] if init else []
     try:
-        return [file for spec in specs for file in source_files(spec, data.src, data.tgt)]
+        return model + input_files(settings)
     except DataError:
-        return []
+        return model
 
 
 def _languages_of(data: Any) -> dict[str, str]:

@@ -1,0 +1,161 @@
+"""One fault, one exit code, whichever command meets it; the table is in README."""
+
+import gzip
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from faults.conftest import Case
+from faults.harness import Job, run
+from faults.inputs import LOG, PAIRS, TSV, Count, is_one_line, write
+
+Words = tuple[str | Path, ...]
+Fails = Callable[[Words, int], None]
+Fault = Callable[[Path], Path]
+
+LANGUAGES = ("--src", "en", "--tgt", "de")
+
+TEXT: dict[str, Callable[[Path, Path], Words]] = {
+    "translate": lambda model, bad: ("translate", "--model", model, "-i", bad),
+    "eval-src": lambda model, bad: ("eval", "--model", model, "--src-file", bad, "--ref-file", "good"),
+    "eval-ref": lambda model, bad: ("eval", "--model", model, "--src-file", "good", "--ref-file", bad),
+    "eval-hyp": lambda _, bad: ("eval", "--hyp-file", bad, "--ref-file", "good"),
+    "score-src": lambda model, bad: ("score", "--model", model, "--src-file", bad, "--tgt-file", "good"),
+    "score-tgt": lambda model, bad: ("score", "--model", model, "--src-file", "good", "--tgt-file", bad),
+    "tokenizer-train": lambda _, bad: ("tokenizer", "train", "good", bad, "-o", "tokenizer.json"),
+    "tokenizer-encode": lambda model, bad: ("tokenizer", "encode", "--model", model, "-i", bad),
+    "tokenizer-decode": lambda model, bad: ("tokenizer", "decode", "--model", model, "-i", bad),
+}
+"""Commands that read text, each with one file of it that is bad."""
+
+PAIRED: dict[str, Callable[[Path, Path], Words]] = {
+    "train": lambda _, bad: ("train", "--train", bad, *LANGUAGES, "--out", "run", "--max-steps", "1"),
+    "train-valid": lambda _, bad: ("train", "--train", "good.tsv", "--valid", bad, *LANGUAGES, "--out", "run"),
+    "train-dry": lambda _, bad: ("train", "--train", bad, *LANGUAGES, "--out", "run", "--dry-run"),
+    "check": lambda _, bad: ("data", "check", bad, *LANGUAGES),
+    "check-test": lambda _, bad: ("data", "check", "good.tsv", "--test", bad, *LANGUAGES),
+    "clean": lambda _, bad: ("data", "clean", bad, "-o", "clean.tsv", *LANGUAGES),
+}
+
+MODEL: dict[str, Callable[[Path], Words]] = {
+    "translate": lambda bad: ("translate", "--model", bad, "red tree."),
+    "eval": lambda bad: ("eval", "--model", bad),
+    "score": lambda bad: ("score", "--model", bad, "--src-file", "good", "--tgt-file", "good"),
+    "explain": lambda bad: ("explain", "--model", bad, "red tree."),
+    "export": lambda bad: ("export", bad, "--to", "huggingface", "-o", "exported"),
+    "average": lambda bad: ("average", bad, "-o", "averaged"),
+    "info": lambda bad: ("info", bad),
+    "serve": lambda bad: ("serve", "--model", bad, "--port", "0"),
+    "train-init": lambda bad: ("train", "--train", "good.tsv", *LANGUAGES, "--init", bad, "--out", "run"),
+    "tokenizer-encode": lambda bad: ("tokenizer", "encode", "--model", bad, "-i", "good"),
+    "check": lambda bad: ("data", "check", "good.tsv", *LANGUAGES, "--model", bad),
+}
+
+
+def missing(path: Path) -> Path:
+    return path
+
+
+def folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def unreadable(path: Path) -> Path:
+    path.symlink_to("/proc/self/mem")  # whose first page nobody may read, root neither
+    return path
+
+
+def loop(path: Path) -> Path:
+    path.symlink_to(path.name)
+    return path
+
+
+def invalid(path: Path) -> Path:
+    path.write_bytes(b"1\t1\n\xff\t2\n")
+    return path
+
+
+def with_nul(path: Path) -> Path:
+    path.write_bytes(b"1\t1\n\0\t2\n")
+    return path
+
+
+def utf16(path: Path) -> Path:
+    path.write_bytes("1\t1\n2\t2\n".encode("utf-16"))
+    return path
+
+
+def cut_short(path: Path) -> Path:
+    path = path.with_name(f"{path.name}.gz")
+    path.write_bytes(gzip.compress(b"1\t1\n" * 1000)[:-10])
+    return path
+
+
+def file(path: Path) -> Path:
+    path.write_text("no folder")
+    return path
+
+
+def damaged(path: Path) -> Path:
+    path.mkdir()
+    for name in ("model.safetensors", "tokenizer.json", "config.toml", "metrics.jsonl"):
+        (path / name).write_bytes(b"\xff\0")
+    return path
+
+
+@pytest.fixture
+def fails(case: Case, tmp_path: Path) -> Fails:
+    """Assert that a command fails with a code, on one line that names the bad input, and makes nothing."""
+    (tmp_path / "good").write_text("1\n2\n")
+    shutil.copy(write(tmp_path / "pairs", TSV, PAIRS), tmp_path / "good.tsv")
+
+    def fails(words: Words, code: int) -> None:
+        before = {path.name for path in tmp_path.iterdir()}
+        with case.fault():
+            done = run(*words, cwd=tmp_path)
+            assert done.code == code, (words, done.err)
+            is_one_line("".join(line for line in done.err.splitlines(True) if not line.startswith(LOG)), "bad")
+            assert {path.name for path in tmp_path.iterdir()} - {"run"} == before - {"run"}
+
+    return fails
+
+
+def chosen(commands: list[str], faults: list[Fault], count: Count) -> set[tuple[str, Fault]]:
+    """All combinations, or so few that each command and each fault is there."""
+    every = {(command, fault) for command in commands for fault in faults}
+    longer = max(len(commands), len(faults))
+    few = {(commands[i % len(commands)], faults[i % len(faults)]) for i in range(longer)}
+    return every if count(1, 0) else few
+
+
+def test_85_unreadable_text(case: Case, job: Job, tmp_path: Path, count: Count, fails: Fails) -> None:
+    faults = [missing, folder, unreadable, loop, invalid, with_nul, utf16, cut_short]
+    for number, (command, fault) in enumerate(chosen(list(TEXT), faults, count)):
+        fails(TEXT[command](job.clean, fault(tmp_path / f"bad{number}")), 3)
+
+
+def test_85_unreadable_pairs(case: Case, job: Job, tmp_path: Path, count: Count, fails: Fails) -> None:
+    for name in PAIRED:
+        if name.startswith("train"):
+            fails(PAIRED[name](job.clean, invalid(tmp_path / f"bad-{name}.tsv")), 3)
+    faults = [missing, folder, unreadable, loop, utf16, cut_short]
+    for number, (command, fault) in enumerate(chosen(list(PAIRED), faults, count)):
+        fails(PAIRED[command](job.clean, fault(tmp_path / f"bad{number}.tsv")), 3)
+
+
+def test_85_unreadable_model(case: Case, tmp_path: Path, count: Count, fails: Fails) -> None:
+    faults = [missing, file, folder, loop, damaged]
+    for number, (command, fault) in enumerate(chosen(list(MODEL), faults, count)):
+        fails(MODEL[command](fault(tmp_path / f"bad{number}")), 4)
+
+
+def test_85_unreadable_configuration(case: Case, tmp_path: Path, count: Count, fails: Fails) -> None:
+    def endless(path: Path) -> Path:
+        path.symlink_to("/dev/zero")
+        return path
+
+    for fault in (endless, missing, folder, unreadable, loop, invalid, utf16)[: count(7, 3)]:
+        fails(("train", fault(tmp_path / f"bad-{fault.__name__}.toml"), "--out", "run"), 2)
