@@ -13,7 +13,7 @@ from conftest import toy_pairs, write_tsv
 
 from mtcli import prepare as module
 from mtcli import tokenizer
-from mtcli.config import Config, build
+from mtcli.config import Config, build, load
 from mtcli.corpus import source_key
 from mtcli.errors import DataError, ModelError, UsageError
 from mtcli.prepare import Prepared, prepare, read_split
@@ -367,6 +367,26 @@ def test_data_that_version_0_1_prepared_are_reused(
     assert prepare(settings, tmp_path / "run").test == before.test
     with pytest.raises(AssertionError, match="encoded again"):
         prepare(config(tsv, f"train.seed={seed}", "data.split_seed=3"), tmp_path / "run")
+
+
+@pytest.mark.parametrize("seed", [1, 7])
+def test_a_run_of_version_0_1_is_resumed_with_its_own_split(
+    tmp_path: Path, train_toy: Callable[..., Path], seed: int
+) -> None:
+    run = train_toy(tmp_path / "run", "train.max_steps=5", f"train.seed={seed}", f"data.split_seed={seed}")
+    before = {name: (run / "data" / name).read_bytes() for name in ("train.arrow", "valid.jsonl", "test.jsonl")}
+    as_of_version_0_1(run)
+    settings = (run / "config.toml").read_text()
+    assert settings.count(f"split_seed = {seed}\n") == 1
+    (run / "config.toml").write_text(settings.replace(f"split_seed = {seed}\n", ""))
+    for steps in (10, 15):
+        train_toy(run, f"train.max_steps={steps}", f"train.seed={seed}")
+        assert {name: (run / "data" / name).read_bytes() for name in before} == before
+        assert load(run / "config.toml").data.split_seed == seed
+    with pytest.raises(UsageError, match=rf"data\.split_seed: {seed} → 2"):
+        train_toy(run, "train.max_steps=20", f"train.seed={seed}", "data.split_seed=2")
+    train_toy(run, "train.max_steps=5", f"train.seed={seed}", overwrite=True)
+    assert load(run / "config.toml").data.split_seed == 1
 
 
 def test_a_tokenizer_given_at_the_start_stays(tmp_path: Path, tsv: Path) -> None:
