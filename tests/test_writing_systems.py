@@ -131,6 +131,7 @@ def test_from_training_to_the_report(
     best = best_of(events)
     assert best is not None
     assert best[metric] == max(event[metric] for event in validations)
+    assert best["bleu"] > 50  # which 13a makes 0 where there are no spaces
     state = State.of(checkpoint.steps(run / "checkpoints")[-1])
     assert (state.metric, state.best) == (metric, (best[metric], -best["loss"]))
     first = checkpoint.steps(run / "checkpoints")[0]
