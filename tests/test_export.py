@@ -86,6 +86,15 @@ def test_ctranslate2_translates_as_we_do(variant: str, tmp_path: Path) -> None:
                 assert (candidate.score, candidate.log_prob) == pytest.approx((same.score, same.log_prob), abs=1e-3)
 
 
+def test_more_translations_than_the_beam_are_different_and_begin_with_the_best(exported: Path) -> None:
+    engine = Engine(exported, "cpu")
+    alone = list(engine.translate(LINES[:9], Options()))
+    for n_best in (4, 9):
+        several = list(engine.translate(LINES[:9], Options(n_best=n_best)))
+        assert [one.text for one in several] == [one.text for one in alone]
+        assert [len({c.text for c in one.candidates}) for one in several] == 9 * [n_best]
+
+
 def test_scores_are_the_papers(exported: Path) -> None:
     engine = Engine(exported, "cpu")
     (found,) = engine.translate(["one red dog."], Options(n_best=4))

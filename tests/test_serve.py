@@ -133,7 +133,7 @@ class Gated(LineTranslator):
     def _budget(self, options: Options) -> int:
         raise NotImplementedError
 
-    _candidates = _budget  # type: ignore[assignment]
+    _drafts = _budget  # type: ignore[assignment]
 
 
 # ---- the LibreTranslate API ----
@@ -178,7 +178,7 @@ def test_no_language_is_claimed_to_be_detected(site: Site) -> None:
 @pytest.mark.parametrize("alternatives", [1, 5])
 def test_alternatives_are_the_beam(site: Site, alternatives: int) -> None:
     n = alternatives + 1
-    found = best(LINES[:2], n_best=n, beam_size=max(n, OPTIONS.beam_size))
+    found = best(LINES[:2], n_best=n)
     asked = {"source": "en", "target": "es", "alternatives": alternatives}
     first, *others = (candidate.text for candidate in found[0].candidates)
     answer = {"translatedText": first, "alternatives": others}
@@ -191,6 +191,16 @@ def test_alternatives_are_the_beam(site: Site, alternatives: int) -> None:
     assert joined["alternatives"] == [
         f"{a.text}\n\n{b.text}" for a, b in zip(*(line.candidates[1:] for line in found), strict=True)
     ]
+
+
+def test_alternatives_differ_from_each_other_and_move_not_the_translation(site: Site) -> None:
+    for line in LINES[:6]:
+        expected = site.json("/translate", q=line, source="en")[1]["translatedText"]
+        for alternatives in (1, 3, 9):
+            answer = site.json("/translate", q=line, source="en", alternatives=alternatives)[1]
+            assert answer["translatedText"] == expected
+            assert len({expected, *answer["alternatives"]}) == 1 + len(answer["alternatives"]) == 1 + alternatives
+    assert site.json("/translate", q="", source="en", alternatives=3)[1] == {"translatedText": "", "alternatives": []}
 
 
 def test_scores_and_alignments(site: Site) -> None:

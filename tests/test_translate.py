@@ -1,9 +1,11 @@
 import logging
+import math
 import random
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,7 +19,7 @@ from mtcli.config import ModelConfig
 from mtcli.model import Transformer
 from mtcli.tokenizer import BOS, PAD
 from mtcli.translate import Options, Translation, Translator
-from mtcli.translation import loop_in
+from mtcli.translation import Draft, LineTranslator, loop_in
 
 PAIRS = toy_pairs(60)
 LINES = [source for source, _ in PAIRS[:17]]
@@ -139,6 +141,90 @@ def test_n_best_begins_with_the_best(translator: Translator) -> None:
     three = run(translator, LINES, replace(BEAM, n_best=3))
     assert [one.text for one in three] == [one.text for one in run(translator, LINES, BEAM)]
     assert sum(len(set(candidates)) > 1 for candidates in texts(three)) > 12
+
+
+class Scripted(LineTranslator):
+    """Finds as many of these drafts as its beam is wide, and draws them in their order."""
+
+    def __init__(self, drafts: Sequence[Draft]):
+        super().__init__(toy().tokenizer, 64)
+        self.drafts = drafts
+        self.beams: list[int] = []
+
+    def _budget(self, options: Options) -> int:
+        return 1000
+
+    def _drafts(self, window: Sequence[str], ids: object, rows: Sequence[int], options: Options, first: int) -> Any:
+        self.beams.append(options.beam_size)
+        return [self.drafts[: options.n_best if options.sample else options.beam_size]] * len(rows)
+
+
+def drafted(*found: tuple[str, float]) -> list[Draft]:
+    """Drafts with these texts and probabilities, each of another token, and a length penalty of 2."""
+    return [Draft(text, (number,), math.log(p), math.log(p) / 2) for number, (text, p) in enumerate(found)]
+
+
+def found_by(translator: LineTranslator, **options: Any) -> list[tuple[str, float, int]]:
+    (one,) = run(translator, ["x"], Options(**options))
+    for candidate in one.candidates:
+        assert candidate.score == pytest.approx(candidate.log_prob / 2)
+    return [(c.text, pytest.approx(math.exp(c.log_prob)), c.draws) for c in one.candidates]
+
+
+SCRIPT = drafted(
+    ("Hola Mundo", 0.4), ("Hola", 0.1), ("Hola Mundo", 0.2), ("Mundo", 0.15), ("¡Hola!", 0.05), ("Eh", 0.01)
+)
+
+
+def test_one_text_in_two_segmentations_is_one_candidate() -> None:
+    assert found_by(Scripted(SCRIPT), n_best=3) == [("Hola Mundo", 0.6, 2), ("Mundo", 0.15, 1), ("Hola", 0.1, 1)]
+    assert found_by(Scripted(SCRIPT)) == [("Hola Mundo", 0.6, 2)]
+
+
+def test_the_best_stays_first_though_another_text_has_more_probability_in_sum() -> None:
+    script = drafted(("one", 0.3), ("two", 0.2), ("two", 0.2))
+    assert found_by(Scripted(script), n_best=2) == [("one", 0.3, 1), ("two", 0.4, 2)]
+    assert found_by(Scripted(script)) == [("one", 0.3, 1)]
+
+
+@pytest.mark.parametrize(("n_best", "beams"), [(1, [4]), (3, [4]), (4, [4, 8]), (5, [4, 10]), (6, [4, 12, 24])])
+def test_a_wider_search_adds_what_the_first_lacks(n_best: int, beams: list[int]) -> None:
+    translator = Scripted(SCRIPT)
+    found = found_by(translator, n_best=n_best)
+    assert translator.beams == beams
+    assert len(found) == min(n_best, 5)
+    assert found[0] == ("Hola Mundo", 0.6, 2)
+    assert len({text for text, *_ in found}) == len(found)
+
+
+def test_a_wider_search_moves_nothing_to_the_front() -> None:
+    script = drafted(("one", 0.3), ("one", 0.1), ("two", 0.1), ("three", 0.1), ("best", 0.35))
+    assert found_by(Scripted(script), n_best=4)[:2] == [("one", 0.4, 2), ("best", 0.35, 1)]
+
+
+def test_the_wider_beam_is_bounded() -> None:
+    translator = Scripted(SCRIPT)
+    found_by(translator, n_best=1000)
+    assert max(translator.beams) == 1000
+
+
+def test_samples_are_different_and_counted() -> None:
+    same, other, third = drafted(("one", 0.5), ("two", 0.1), ("one", 0.2))
+    drawn = [same, same, other, same, third, *[same] * 20]
+    assert found_by(Scripted(drawn), n_best=1, sample=True) == [("one", 0.5, 1)]
+    assert found_by(Scripted(drawn), n_best=2, sample=True) == [("one", 0.5, 3), ("two", 0.1, 1)]
+    assert found_by(Scripted(drawn), n_best=3, sample=True) == [("one", 0.7, 11), ("two", 0.1, 1)]
+
+
+def test_the_best_translation_does_not_depend_on_how_many_are_asked_for(translator: Translator) -> None:
+    for options in (GREEDY, BEAM, replace(BEAM, prefix="der"), replace(SAMPLE, n_best=1)):
+        alone = run(translator, LINES, options)
+        for n_best in (2, 7):
+            several = run(translator, LINES, replace(options, n_best=n_best))
+            assert [one.text for one in several] == [one.text for one in alone]
+            assert [len(set(found)) for found in texts(several)] == [len(found) for found in texts(several)]
+            if not options.sample:
+                assert {len(found) for found in texts(several)} == {n_best}
 
 
 @pytest.mark.parametrize("prefix", ["der", "eulb der no", "24 mo", "n"])
@@ -271,7 +357,9 @@ def test_sampling_depends_on_the_line_and_its_number_only(translator: Translator
 
 def test_the_likeliest_piece_alone_is_greedy(translator: Translator) -> None:
     alone = replace(SAMPLE, top_k=1, n_best=2)
-    assert texts(run(translator, LINES, alone)) == [2 * t for t in texts(run(translator, LINES, GREEDY))]
+    found = run(translator, LINES, alone)
+    assert texts(found) == texts(run(translator, LINES, GREEDY))
+    assert {one.candidates[0].draws for one in found} == {8}
     cold = replace(SAMPLE, temperature=1e-4, n_best=1)
     assert texts(run(translator, LINES, cold)) == texts(run(translator, LINES, GREEDY))
 

@@ -28,7 +28,7 @@ from mtcli.errors import ModelError, UsageError
 from mtcli.fields import Within
 from mtcli.regular_file import open_regular, read_regular
 from mtcli.tokenizer import EOS, Tokenizer
-from mtcli.translation import Candidate, LineTranslator, Options, Translation
+from mtcli.translation import Draft, LineTranslator, Options, Translation
 
 INSTEAD = "name the run itself with --model, without --engine"
 """What does all that an exported model does not."""
@@ -108,18 +108,20 @@ class Engine(LineTranslator):
     def _budget(self, options: Options) -> int:
         return BATCH_TOKENS * 16  # CTranslate2 sorts and cuts this into batches for its workers
 
-    def _candidates(
+    def _drafts(
         self, window: Sequence[str], ids: Sequence[Sequence[int]], rows: Sequence[int], options: Options, first: int
-    ) -> Iterator[tuple[Candidate, ...]]:
+    ) -> list[list[Draft]]:
         vocabulary = self.tokenizer.src_vocabulary
         sources = [[vocabulary[i] for i in ids[row]] for row in rows]
         limits = [min(options.max_length or len(s) + options.max_extra, self.max_positions - 1) for s in sources]
         pending = self._ask(sources, max(limits) + 1, options)
+        drafts = []
         for source, limit, result in zip(sources, limits, pending, strict=True):
             found = result.result()
             if any(self._wrong(pieces, limit) for pieces in found.hypotheses):
                 found = self._within(source, limit, options)
-            yield self._ranked(source, found, limit, options)
+            drafts.append(self._ranked(source, found, options))
+        return drafts
 
     def _wrong(self, pieces: list[str], limit: int) -> bool:
         """Whether a hypothesis was cut, is past its limit or holds a forbidden piece."""
@@ -149,7 +151,7 @@ class Engine(LineTranslator):
         results: list[Any] = self.native.translate_batch(sources, **(asked | more))
         return results
 
-    def _ranked(self, source: list[str], found: Any, limit: int, options: Options) -> tuple[Candidate, ...]:
+    def _ranked(self, source: list[str], found: Any, options: Options) -> list[Draft]:
         """One sentence's hypotheses under our score, best first."""
         finished = []
         for pieces, score in zip(found.hypotheses, found.scores, strict=True):
@@ -164,9 +166,9 @@ class Engine(LineTranslator):
         for pieces, log_p in finished[: options.beam_size]:
             penalty = ((5 + len(pieces)) / 6) ** options.length_penalty if options.beam_size > 1 else 1.0
             ranked.append((log_p / penalty, log_p, [self._tgt_ids[piece] for piece in pieces[:-1]]))
-        best = sorted(ranked, key=lambda found: -found[0])[: options.n_best]
+        best = sorted(ranked, key=lambda found: -found[0])
         texts = self.tokenizer.decode([ids for _, _, ids in best])
-        return tuple(Candidate(text, log_p, score) for text, (score, log_p, _) in zip(texts, best, strict=True))
+        return [Draft(text, tuple(ids), log_p, score) for text, (score, log_p, ids) in zip(texts, best, strict=True)]
 
 
 def _exponent(options: Options) -> float:

@@ -139,7 +139,9 @@ def _typed() -> Iterator[str]:
             return
 
 
-def formatted(found: Translation, number: int, format_: str, *, scores: bool, alignments: bool) -> Iterator[str]:
+def formatted(
+    found: Translation, number: int, format_: str, *, scores: bool, alignments: bool, draws: bool = False
+) -> Iterator[str]:
     """The output lines of one translation, in the format `text`, `json` or `nbest` (Moses' `id ||| text ||| score`)."""
     best = found.candidates[0]
     if format_ == "json":
@@ -153,6 +155,8 @@ def formatted(found: Translation, number: int, format_: str, *, scores: bool, al
         if len(found.candidates) > 1:
             record["translations"] = [c.text for c in found.candidates]
             record["scores"] = [c.score for c in found.candidates]
+        if draws:
+            record["draws"] = [c.draws for c in found.candidates]
         if alignments:
             links = [pharaoh(c.alignment) for c in found.candidates]
             record["alignment"] = links[0]

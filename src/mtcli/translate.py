@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -13,7 +14,7 @@ from mtcli.distributed import give_back_memory, keep_memory_in_hand
 from mtcli.model import Transformer
 from mtcli.model_file import load_model
 from mtcli.tokenizer import EOS, Tokenizer
-from mtcli.translation import Candidate, LineTranslator, Links, Options, R, Translation
+from mtcli.translation import Candidate, Draft, LineTranslator, Links, Options, R, Translation
 
 __all__ = ["BATCH_TOKENS", "Candidate", "Options", "Translation", "Translator"]
 
@@ -106,19 +107,21 @@ class Translator(LineTranslator):
         )
         return [hypotheses[: options.n_best] for hypotheses in found]
 
-    def _candidates(
+    def _drafts(
         self, window: Sequence[str], ids: Sequence[Sequence[int]], rows: Sequence[int], options: Options, first: int
-    ) -> Iterator[tuple[Candidate, ...]]:
-        """The translations of these rows of a window, of which `first` is the number of the first line."""
-        src = [ids[row] for row in rows]
-        found = self.search(src, options, numbers=[first + row for row in rows])
-        texts = [self.tokenizer.decode([h.ids for h in hypotheses]) for hypotheses in found]
-        links: list[list[Links]] = [[()] * len(row) for row in texts]
-        if options.alignments:
-            tgt = [[h.ids for h in hypotheses] for hypotheses in found]
-            links = align(self.model, self.tokenizer, [window[row] for row in rows], src, texts, tgt)
-        for line in zip(texts, found, links, strict=True):
-            yield tuple(Candidate(text, h.log_prob, h.score, link) for text, h, link in zip(*line, strict=True))
+    ) -> list[list[Draft]]:
+        all_found = options if options.sample else replace(options, n_best=options.beam_size)
+        found = self.search([ids[row] for row in rows], all_found, numbers=[first + row for row in rows])
+        texts = iter(self.tokenizer.decode([h.ids for hypotheses in found for h in hypotheses]))
+        return [[Draft(next(texts), tuple(h.ids), h.log_prob, h.score) for h in hypotheses] for hypotheses in found]
+
+    def _links(
+        self, window: Sequence[str], ids: Sequence[Sequence[int]], rows: Sequence[int], best: Sequence[Sequence[Draft]]
+    ) -> list[list[Links]]:
+        lines = [window[row] for row in rows]
+        texts = [[draft.text for draft in drafts] for drafts in best]
+        tgt = [[draft.ids for draft in drafts] for drafts in best]
+        return align(self.model, self.tokenizer, lines, [ids[row] for row in rows], texts, tgt)
 
 
 def _generator(seed: int, line: int, draw: int) -> torch.Generator:

@@ -10,11 +10,12 @@ import re
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TypeVar
 
 from mtcli.config import DecodeConfig
+from mtcli.limits import BEAM_SIZE
 from mtcli.progress import Progress
 from mtcli.tokenizer import RESERVED, SPECIALS, Tokenizer
 
@@ -47,6 +48,9 @@ LOOP_LENGTH = 8
 """Characters of a loop worth a warning, letters among them. Of 229,000 human translations (Multi30K, Tatoeba) none has
 such a loop, but 20 in a thousand of a weak model's."""
 
+WIDER = (2, 4)
+"""Further searches where a search finds too few different texts: as many times its beam, or its draws."""
+
 SHOWN = 10
 """Line numbers that one warning names."""
 
@@ -66,6 +70,7 @@ class Options:
     beam_size: int = 4
     length_penalty: float = 0.6
     n_best: int = 1
+    """Different translations of each line; see `LineTranslator._candidates`."""
     max_length: int | None = None
     """Most pieces of a translation; none: those of the source and `max_extra` more."""
     max_extra: int = 50
@@ -90,18 +95,35 @@ class Options:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One translation of a line: its text, log P(y | x) in nats, and the score it ranks by (higher is better)."""
+    """One translation of a line: its text, log P(text | line) in nats, and its score (higher is better).
+
+    Several sequences of tokens may spell one text. Its probability is the sum over those that the search found; its
+    score is that log-probability divided by the length penalty of the most likely of them.
+    """
 
     text: str
     log_prob: float
     score: float
     alignment: Links = ()
     """Source word and target word, where the options ask for it; see `align`."""
+    draws: int = 1
+    """How often sampling drew it."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """One hypothesis of a search: text, target token ids, log-probability in nats and score."""
+
+    text: str
+    ids: tuple[int, ...]
+    log_prob: float
+    score: float
+    draws: int = 1
 
 
 @dataclass(frozen=True)
 class Translation:
-    """One line and its translations, best first; a blank line has one, which is blank."""
+    """One line and its translations, the best first; a blank line has one, which is blank."""
 
     source: str
     candidates: tuple[Candidate, ...]
@@ -154,7 +176,7 @@ class LineTranslator(ABC):
                 def search(
                     rows: list[int], read: list[str] = read, ids: list[list[int]] = ids, first: int = first
                 ) -> list[tuple[Candidate, ...]]:
-                    return list(self._candidates(read, ids, rows, options, first))
+                    return self._candidates(read, ids, rows, options, first)
 
                 batches = list(self._batches(read, ids, options))
                 for rows, several in zip(batches, self._map(search, batches, self.workers(options)), strict=True):
@@ -217,11 +239,92 @@ class LineTranslator(ABC):
     def _budget(self, options: Options) -> int:
         """Rows × width of one batch; see `_batches`."""
 
-    @abstractmethod
     def _candidates(
         self, window: Sequence[str], ids: Sequence[Sequence[int]], rows: Sequence[int], options: Options, first: int
-    ) -> Iterator[tuple[Candidate, ...]]:
-        """The translations of these rows of a window, of which `first` is the number of the first line."""
+    ) -> list[tuple[Candidate, ...]]:
+        """The translations of these rows of a window, of which `first` is the number of the first line.
+
+        The first translation is the best that the search finds with the beam of the options, whatever `n_best` is.
+        Where that search finds fewer than `n_best` different texts, wider ones add to them; their texts may score
+        higher than the first. The others are in the order of their scores, samples in that of their first draw.
+        """
+        found = [_distinct(drafts, options) for drafts in self._drafts(window, ids, rows, options, first)]
+        for wider in _wider(options):
+            short = [at for at, drafts in enumerate(found) if len(drafts) < options.n_best]
+            size = max(1, len(rows) * options.beam_size // wider.beam_size)  # as much memory as the first search
+            for start in range(0, len(short), size):
+                part = short[start : start + size]
+                more = self._drafts(window, ids, [rows[at] for at in part], wider, first)
+                for at, drafts in zip(part, more, strict=True):
+                    found[at] = _added(found[at], _distinct(drafts, options), options)
+        best = [drafts[: options.n_best] for drafts in found]
+        links: list[list[Links]] = [[()] * len(drafts) for drafts in best]
+        if options.alignments:
+            links = self._links(window, ids, rows, best)
+        return [
+            tuple(
+                Candidate(draft.text, draft.log_prob, draft.score, link, draft.draws)
+                for draft, link in zip(drafts, linked, strict=True)
+            )
+            for drafts, linked in zip(best, links, strict=True)
+        ]
+
+    @abstractmethod
+    def _drafts(
+        self, window: Sequence[str], ids: Sequence[Sequence[int]], rows: Sequence[int], options: Options, first: int
+    ) -> list[list[Draft]]:
+        """Every hypothesis that one search finds for each of these rows, best first, or `n_best` samples."""
+
+    def _links(
+        self, window: Sequence[str], ids: Sequence[Sequence[int]], rows: Sequence[int], best: Sequence[Sequence[Draft]]
+    ) -> list[list[Links]]:
+        """The word alignment of each of these translations."""
+        raise NotImplementedError
+
+
+def _distinct(drafts: Sequence[Draft], options: Options) -> list[Draft]:
+    """One draft for each text, with the probabilities of its token sequences added up; the first text stays first."""
+    by_text: dict[str, list[Draft]] = {}
+    for draft in drafts:
+        by_text.setdefault(draft.text, []).append(draft)
+    best, *others = (_merged(same) for same in by_text.values())
+    return [best, *(others if options.sample else _by_score(others))]
+
+
+def _merged(same: Sequence[Draft]) -> Draft:
+    """One draft of those of one text; a token sequence that was drawn several times has its probability once."""
+    different = {draft.ids: draft for draft in same}
+    if len(different) == 1:
+        return replace(same[0], draws=len(same))
+    best = max(different.values(), key=lambda draft: draft.log_prob)
+    ratio = math.fsum(math.exp(draft.log_prob - best.log_prob) for draft in different.values())
+    log_prob = min(0.0, best.log_prob + math.log(ratio))  # rounding may take the sum above 1
+    penalty = best.log_prob / best.score if best.score else 1.0
+    return replace(best, log_prob=log_prob, score=log_prob / penalty, draws=len(same))
+
+
+def _by_score(drafts: Iterable[Draft]) -> list[Draft]:
+    return sorted(drafts, key=lambda draft: -draft.score)
+
+
+def _wider(options: Options) -> Iterator[Options]:
+    """Options of the searches that follow while a search finds too few different texts."""
+    if options.n_best == 1:
+        return
+    for factor in WIDER:
+        if options.sample:
+            yield replace(options, n_best=factor * options.n_best)
+        else:
+            beam_size = min(factor * max(options.n_best, options.beam_size), int(BEAM_SIZE.max))
+            yield replace(options, beam_size=beam_size)
+
+
+def _added(found: Sequence[Draft], more: Sequence[Draft], options: Options) -> list[Draft]:
+    """The texts of both searches; draws begin with those of the first search, so the second has all of them."""
+    if options.sample:
+        return list(more)
+    texts = {draft.text for draft in found}
+    return [found[0], *_by_score([*found[1:], *(draft for draft in more if draft.text not in texts)])]
 
 
 def loop_in(text: str) -> str:

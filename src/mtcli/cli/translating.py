@@ -22,6 +22,11 @@ from mtcli.cli.options import (
 )
 from mtcli.errors import UsageError
 
+N_BEST_HELP = (
+    "Different translations of each line; the first is the same whatever N is. Where the beam finds fewer, wider "
+    "searches add to them; with --sample, up to 4 × N are drawn."
+)
+
 
 def translate(
     text: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="Sentences to translate.")] = None,
@@ -30,9 +35,7 @@ def translate(
     model: ModelOption = LATEST,
     beam_size: BeamOption = None,
     length_penalty: LengthPenaltyOption = None,
-    n_best: Annotated[
-        int, bounded(within=limits.BEAM_SIZE, metavar="N", help="Translations of each line, best first.")
-    ] = 1,
+    n_best: Annotated[int, bounded(within=limits.BEAM_SIZE, metavar="N", help=N_BEST_HELP)] = 1,
     max_length: Annotated[int | None, bounded(within=limits.LENGTH, help="Most pieces of a translation.")] = None,
     no_repeat_ngram: Annotated[
         int | None,
@@ -93,7 +96,7 @@ def translate(
         logging.getLogger(__name__).warning(told, name, name)
     options = with_changes(
         options,
-        beam_size=max(options.beam_size if beam_size is None else beam_size, n_best),
+        beam_size=options.beam_size if beam_size is None else beam_size,
         length_penalty=options.length_penalty if length_penalty is None else length_penalty,
         n_best=n_best,
         max_length=max_length,
@@ -103,7 +106,7 @@ def translate(
         alignments=alignments,
         **given,
     )
-    render = partial(formatted, format_=format_, scores=scores, alignments=alignments)
+    render = partial(formatted, format_=format_, scores=scores, alignments=alignments, draws=sample)
     if torchrun.size() > 1:
         from mtcli.shares import translate_file
 

@@ -17,7 +17,7 @@ from mtcli.checkpoint import Tensors, to_bytes
 from mtcli.model import MultiHeadAttention, Residual, Transformer
 from mtcli.model_file import ModelInfo
 from mtcli.tokenizer import BOS, EOS, PAD, SPECIALS, Tokenizer
-from mtcli.translation import Candidate, LineTranslator, Options
+from mtcli.translation import Draft, LineTranslator, Options
 
 FILES = (
     "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
@@ -178,14 +178,15 @@ class Exported(LineTranslator):
                 yield list(same)
 
     @torch.inference_mode()
-    def _candidates(
+    def _drafts(
         self, window: Sequence[str], ids: Sequence[Sequence[int]], rows: Sequence[int], options: Options, first: int
-    ) -> Iterator[tuple[Candidate, ...]]:
+    ) -> list[list[Draft]]:
         inputs = self.theirs([window[row] for row in rows], padding=True, return_tensors="pt")
         limit = options.max_length or len(ids[rows[0]]) + options.max_extra
         found = self.model.generate(**inputs, num_beams=1, max_length=limit + 2)  # with <s> and </s>
         logits = self.model(**inputs, decoder_input_ids=found[:, :-1]).logits
         log_p = logits.log_softmax(dim=-1).gather(2, found[:, 1:, None]).squeeze(2)
         log_probs = log_p.masked_fill(found[:, 1:] == PAD, 0.0).sum(dim=1).tolist()
-        for text, log_prob in zip(self.theirs.batch_decode(found, skip_special_tokens=True), log_probs, strict=True):
-            yield (Candidate(text, log_prob, log_prob),)
+        texts = self.theirs.batch_decode(found, skip_special_tokens=True)
+        rows_found = zip(texts, found.tolist(), log_probs, strict=True)
+        return [[Draft(text, tuple(tokens), log_prob, log_prob)] for text, tokens, log_prob in rows_found]

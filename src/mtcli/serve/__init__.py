@@ -1,7 +1,8 @@
 """A model over HTTP: the LibreTranslate API for programs, a page for people.
 
     POST /translate      q (a text, or a list of them), source, target, format, alternatives, api_key, as JSON or as a
-                         form; answers {"translatedText": …}, with "alternatives" and "detectedLanguage" where asked
+                         form; answers {"translatedText": …}, with "alternatives" and "detectedLanguage" where asked;
+                         alternatives differ from the translation, which is the same with and without them
     GET  /languages      the one pair there is
     POST /detect         refused with 501: a model of one source language knows no other
     GET  /health         {"status": "ok", "waiting": lines that wait for the model}

@@ -133,8 +133,7 @@ def create_app(
             raise HTTPException(413, f"{n} lines; this server takes {limits.lines} at a time")
         lines = [line for text in ask.texts for line in _lines(text)]
         await asyncio.to_thread(_check_pieces, lines, translator, limits)
-        n_best = ask.alternatives + 1
-        changed = replace(options, n_best=n_best, beam_size=max(n_best, options.beam_size), alignments=alignments)
+        changed = replace(options, n_best=ask.alternatives + 1, alignments=alignments)
         try:
             return await _answer(request, batcher.submit(lines, changed), limits.seconds)
         except FullError:
@@ -153,7 +152,7 @@ def create_app(
     async def translate(request: Request, ask: Asked) -> dict[str, Any]:
         found = iter(await translated(request, ask, alignments=False))
         texts = [[next(found) for _ in _lines(text)] for text in ask.texts]
-        ranked = [[_joined(text, rank) for rank in range(ask.alternatives + 1)] for text in texts]
+        ranked = [_ranked(text) for text in texts]
         one = isinstance(ask.q, str)
         answer: dict[str, Any] = {"translatedText": ranked[0][0] if one else [best for best, *_ in ranked]}
         if ask.alternatives:
@@ -165,7 +164,7 @@ def create_app(
 
     @app.post("/api/translate")
     async def translate_in_full(request: Request, ask: Asked) -> dict[str, Any]:
-        return {"lines": await translated(request, ask, alignments=aligns)}
+        return {"lines": [_record(line) for line in await translated(request, ask, alignments=aligns)]}
 
     @app.get("/languages")
     async def pairs() -> list[dict[str, Any]]:
@@ -276,9 +275,21 @@ async def _left(request: Request) -> None:
         pass
 
 
-def _joined(lines: Sequence[Translation], rank: int) -> str:
-    """The translations of this rank, line by line; where a line has fewer, its last."""
-    return "\n".join(line.candidates[min(rank, len(line.candidates) - 1)].text for line in lines)
+def _ranked(lines: Sequence[Translation]) -> list[str]:
+    """The different translations of a text, the best first; a line that has fewer than another repeats its last."""
+    ranks = max(len(line.candidates) for line in lines)
+    return ["\n".join(_of_rank(line, rank) for line in lines) for rank in range(ranks)]
+
+
+def _of_rank(line: Translation, rank: int) -> str:
+    return line.candidates[min(rank, len(line.candidates) - 1)].text
+
+
+def _record(line: Translation) -> dict[str, Any]:
+    candidates = [
+        {"text": c.text, "log_prob": c.log_prob, "score": c.score, "alignment": c.alignment} for c in line.candidates
+    ]
+    return {"source": line.source, "candidates": candidates}
 
 
 def _page(about: dict[str, Any]) -> tuple[str, str]:
