@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -54,8 +55,21 @@ def test_average_run_makes_a_model(toy_run: Path, tmp_path: Path, best: bool) ->
     assert average_run(toy_run, tmp_path / "out", n, best=best) == steps  # what it wrote it may write again
 
 
+def test_as_many_as_there_are_are_averaged(toy_run: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(toy_run, tmp_path / "run")
+    steps = [checkpoint.step_of(path) for path in checkpoint.steps(run / "checkpoints")]
+    assert 2 <= len(steps) < 5
+    assert average_run(run, tmp_path / "all") == steps
+    for step in steps[:-1]:
+        shutil.rmtree(path_of(run / "checkpoints", step))
+    with pytest.raises(ModelError, match="has 1 whole checkpoint, and 2 are needed"):
+        average_run(run, tmp_path / "one")
+    with pytest.raises(ModelError, match="no run here"):
+        average_run(tmp_path / "all", tmp_path / "none")
+
+
 def test_average_run_refuses(toy_run: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="whole checkpoints, not 50"):
+    with pytest.raises(ModelError, match="whole checkpoints, and 50 are needed"):
         average_run(toy_run, tmp_path / "out", 50)
     assert not (tmp_path / "out").exists()
     (tmp_path / "mine").mkdir()
@@ -72,7 +86,10 @@ def test_the_command_writes_a_model_that_eval_takes(toy_run: Path, tmp_path: Pat
 
     done = call("average", toy_run, "-n", 2, "-o", "mean")
     assert done.stdout == ""
-    assert "15, 20 is in mean" in done.stderr
+    assert done.stderr.splitlines() == [
+        "averaged 2 checkpoints (steps 15, 20) into mean",
+        f"compare: mtcli eval --model {toy_run} --compare mean",
+    ]
     assert call("eval", "--model", "mean", "--bleu", "-b", 1).stdout.startswith("BLEU = ")
 
 

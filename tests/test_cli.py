@@ -78,7 +78,10 @@ def test_evaluation_of_a_model_its_files_and_finished_translations_agrees(toy_ru
     mtcli("translate", "--model", toy_run, "-i", "src", "-o", "hyp", cwd=tmp_path)
     finished = mtcli("eval", "--chrf", "--bleu", "--hyp-file", "hyp", "--ref-file", "ref", cwd=tmp_path)
     assert finished.stdout == done.stdout
-    form = json.loads(mtcli("eval", "--hyp-file", "ref", "--ref-file", "ref", "--json", cwd=tmp_path).stdout)
+    assert done.stderr.count(b"BLEU below 5") == 1
+    perfect = mtcli("eval", "--hyp-file", "ref", "--ref-file", "ref", "--json", cwd=tmp_path)
+    assert b"BLEU above 90 is rare" in perfect.stderr
+    form = json.loads(perfect.stdout)
     assert form["name"] == "BLEU"
     assert form["score"] == 100.0
 

@@ -1,10 +1,11 @@
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 from toy import save_toy
 
-from mtcli import checkpoint
+from mtcli import __version__, checkpoint
 from mtcli.average import average_run
 from mtcli.errors import ModelError
 from mtcli.export import export
@@ -24,13 +25,15 @@ def test_a_run_in_words(run: Path) -> None:
     assert found["languages"] == "en → xx"
     assert found["model"].startswith("1 + 1 layers, d_model 16, d_ff 32, 2 heads, post-norm, sinusoidal positions; ")
     assert found["model"].endswith(f"; {sum(t.numel() for t in parameters(model).values()):,} parameters")
-    assert found["vocabulary"] == f"{info.tgt_vocab} pieces for both sides"
+    assert found["vocabulary"] == f"{info.tgt_vocab} tokens for both sides"
     assert "300 pairs read" in found["data"]
     assert found["used"].endswith("of 20 steps")
     assert found["best"].startswith("BLEU ")
     assert found["checkpoints"].startswith("whole: ")
+    assert found["report"] == f"{run / 'report.html'}"
     assert found["translate"] == f'mtcli translate --model {run} "…"'
-    assert "damaged" not in found
+    assert found["score"] == f"mtcli eval --model {run}"
+    assert not found.keys() & {"damaged", "resume"}
 
 
 def test_what_is_damaged_or_unfinished_is_said(run: Path) -> None:
@@ -48,7 +51,13 @@ def test_what_is_damaged_or_unfinished_is_said(run: Path) -> None:
     without = dict(summary(run))
     assert without["model"].startswith("none yet")
     assert "translate" not in without
-    assert dict(summary(newest))["checkpoint"].startswith(f"{newest}: damaged (state.json")
+    assert without["resume"] == "run the same `mtcli train` command again"
+    damaged = dict(summary(newest))
+    assert damaged["checkpoint"].startswith(f"{newest}: damaged (state.json")
+    assert damaged["next"] == f"use another checkpoint; `mtcli info {run}` lists them"
+    assert "translate" not in damaged
+    whole = dict(summary(checkpoint.path_of(run / "checkpoints", 15)))
+    assert whole["translate"].startswith("mtcli translate --model ")
 
 
 def test_a_run_stands_at_its_newest_whole_checkpoint_and_is_shown_by_its_own_name(run: Path) -> None:
@@ -67,17 +76,44 @@ def test_a_run_stands_at_its_newest_whole_checkpoint_and_is_shown_by_its_own_nam
 def test_other_folders(run: Path, tmp_path: Path) -> None:
     steps = average_run(run, tmp_path / "mean", 2)
     mean = dict(summary(tmp_path / "mean"))
+    assert mean["average"] == str(tmp_path / "mean")
     assert mean["weights"] == f"the mean of the checkpoints of steps {steps[0]}, {steps[1]}"
+    assert mean["score"] == f"mtcli eval --model {tmp_path / 'mean'}"
     (tmp_path / "toy").mkdir()
     save_toy(tmp_path / "toy")
     assert dict(summary(tmp_path / "toy"))["weights"] == "of step 1"
     export(tmp_path / "toy", "ctranslate2", tmp_path / "ct2", "int8")
     exported = dict(summary(tmp_path / "ct2"))
-    assert "to ctranslate2 in int8" in exported["exported"]
+    assert exported["exported"] == f"{tmp_path / 'ct2'}: to ctranslate2 in int8, from toy, by mtcli {__version__}"
     assert exported["parity"] == "not compared with the run it is from"
     assert exported["translate"].startswith("mtcli translate")
+    assert exported["serve"] == f"mtcli serve --model {tmp_path / 'ct2'}"
+    assert "score" not in exported
+    about = json.loads((tmp_path / "ct2" / "mtcli.json").read_text())
+    del about["mtcli"], about["run"]  # as version 0.1 wrote it
+    (tmp_path / "ct2" / "mtcli.json").write_text(json.dumps(about))
+    assert dict(summary(tmp_path / "ct2"))["exported"] == f"{tmp_path / 'ct2'}: to ctranslate2 in int8"
     (tmp_path / "toy" / "model.safetensors").write_bytes(b"nothing")
     with pytest.raises(ModelError, match="damaged"):
         summary(tmp_path / "toy")
     with pytest.raises(ModelError, match="no run and no model here"):
         summary(tmp_path)
+
+
+def test_a_hugging_face_export_says_what_loads_it(tmp_path: Path) -> None:
+    (tmp_path / "toy").mkdir()
+    save_toy(tmp_path / "toy")
+    export(tmp_path / "toy", "huggingface", tmp_path / "hf")
+    found = dict(summary(tmp_path / "hf"))
+    assert found["exported"].startswith(f"{tmp_path / 'hf'}: to huggingface in float32, from toy")
+    assert found["use"].startswith(f"transformers.AutoModelForSeq2SeqLM.from_pretrained('{tmp_path / 'hf'}')")
+    assert "translate" not in found
+
+
+@pytest.mark.parametrize("target", ["ctranslate2", "huggingface"])
+def test_an_export_is_not_taken_for_a_missing_run(tmp_path: Path, target: str) -> None:
+    (tmp_path / "toy").mkdir()
+    save_toy(tmp_path / "toy")
+    export(tmp_path / "toy", target, tmp_path / "out")
+    with pytest.raises(ModelError, match="out: an exported model, .* name the run that it was exported from"):
+        load_model(tmp_path / "out")

@@ -221,3 +221,15 @@ def test_training_at_a_terminal_shows_a_calm_bar(toy_tsv: Path, tmp_path: Path) 
     bars = [part for part in shown.split("\r") if part.startswith("training: ")]
     assert not any(re.search(r"\d s/s|s/it|\d:\d\d<", bar) for bar in bars)
     assert any("tokens/s" in bar for bar in bars)
+
+
+def test_the_hub_says_nothing_of_single_requests() -> None:
+    code = """
+from mtcli.progress import show_log
+show_log()
+from huggingface_hub.utils import logging
+logging.get_logger("huggingface_hub.utils._http").warning("Retrying in 1s [Retry 1/5].")
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "HF_HUB_VERBOSITY"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stderr == ""

@@ -34,6 +34,10 @@ def mean(paths: Sequence[Path]) -> Tensors:
     return {name: (t / len(paths)).to(first[name].dtype) for name, t in total.items()}
 
 
+MOST = 5
+"""Checkpoints that are averaged unless a number is given, as in the paper."""
+
+
 @contextmanager
 def weights_of(model: nn.Module, paths: Sequence[Path]) -> Iterator[None]:
     """Meanwhile, the model has the mean weights of these checkpoints.
@@ -49,13 +53,13 @@ def weights_of(model: nn.Module, paths: Sequence[Path]) -> Iterator[None]:
         model_file.set_parameters(model, own, paths[0].parent)
 
 
-def average_run(run: Path, out: Path, n: int, *, best: bool = False) -> list[int]:
+def average_run(run: Path, out: Path, n: int | None = None, *, best: bool = False) -> list[int]:
     """Average checkpoints of a run into a model folder that `translate`, `eval` and `--init` take.
 
     Args:
         run: The run folder.
         out: A new folder, or one that this wrote before.
-        n: How many checkpoints.
+        n: How many checkpoints; None: MOST, or as many as there are, at least two.
         best: Those with the highest score on the validation pairs; otherwise the newest. The score is the one that
             selected the run's model: BLEU, or chrF for languages without spaces.
 
@@ -63,19 +67,23 @@ def average_run(run: Path, out: Path, n: int, *, best: bool = False) -> list[int
         The steps averaged, in order.
 
     Raises:
-        ModelError: There are not so many whole checkpoints, or they do not fit together.
+        ModelError: It is no run, or there are not so many whole checkpoints, or they do not fit together.
         UsageError: `out` holds something else.
         StorageError: `out` cannot be written.
     """
+    if not (run / "checkpoints").is_dir():
+        raise ModelError(f"{run}: no run here; name the folder of a run that `mtcli train` made")
     folders = {checkpoint.step_of(p): p for p in checkpoint.steps(run / "checkpoints") if not checkpoint.verify(p)}
     candidates = sorted(folders)
     if best:
         scores = _valid_scores(run / "metrics.jsonl")
         candidates = sorted((step for step in candidates if step in scores), key=lambda step: (scores[step], step))
-    if len(candidates) < n:
-        kind = "validated, whole checkpoints" if best else "whole checkpoints"
-        raise ModelError(f"{run}: has {len(candidates)} {kind}, not {n}; train with a larger --set train.keep")
-    chosen = sorted(candidates[-n:])
+    wanted = n or max(2, min(len(candidates), MOST))
+    if len(candidates) < wanted:
+        kind = "validated, whole" if best else "whole"
+        found = f"{len(candidates)} {kind} checkpoint{'s' * (len(candidates) != 1)}, and {wanted} are needed"
+        raise ModelError(f"{run}: has {found}; train longer, or with a larger --set train.keep")
+    chosen = sorted(candidates[-wanted:])
     if out.exists() and (not out.is_dir() or {p.name for p in out.iterdir()} - set(_WRITTEN)):
         raise UsageError(f"{out}: holds something else; choose another --output")
     _, info, tokenizer = model_file.load_model(folders[chosen[-1]])

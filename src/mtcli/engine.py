@@ -28,13 +28,10 @@ from mtcli.errors import ModelError, UsageError
 from mtcli.fields import Within
 from mtcli.regular_file import open_regular, read_regular
 from mtcli.tokenizer import EOS, Tokenizer
-from mtcli.translation import Draft, LineTranslator, Options, Translation
+from mtcli.translation import PROVENANCE, Draft, LineTranslator, Options, Translation
 
 INSTEAD = "name the run itself with --model, without --engine"
 """What does all that an exported model does not."""
-
-PROVENANCE = "mtcli.json"
-"""The file of an exported folder that says what it is and which model it was made from."""
 
 FORMAT = 2
 """Version of the exported folder; another one is refused."""

@@ -14,6 +14,7 @@ from mtcli import checkpoint, model_file
 from mtcli.config import load as load_config
 from mtcli.engine import provenance
 from mtcli.errors import ModelError
+from mtcli.messages import command
 from mtcli.plan import counted, size
 from mtcli.progress import clock
 from mtcli.regular_file import check_regular, read_regular
@@ -23,6 +24,8 @@ from mtcli.state import State
 
 Json = dict[str, Any]
 Row = tuple[str, str]
+
+MEAN = "the mean of the checkpoints"
 
 
 def summary(folder: Path) -> list[Row]:
@@ -65,33 +68,53 @@ def _run(run: Path) -> Iterator[Row]:
     limits += [clock(config.train.time)] if config.train.time else []
     yield "used", f"{state.step:,} steps and {clock(state.seconds)}" + (f" of {' and '.join(limits)}" if limits else "")
     if best := best_of(events):
-        figures = f"BLEU {best['bleu']:.1f}, chrF {best['chrf']:.1f}, loss {best['loss']:.3f} nats a piece"
+        figures = f"BLEU {best['bleu']:.1f}, chrF {best['chrf']:.1f}, loss {best['loss']:.3f} nats per token"
         selected = f"step {best['step']:,}, selected by {METRIC_NAMES[metric_of(best)]}"
         yield "best", f"{figures} (validation, greedy), {selected}"
     yield from _checkpoints(problems)
     if damaged:
         yield "damaged", f"{damaged} line{'s' * (damaged > 1)} of metrics.jsonl"
-    yield from _end(run, ready=model.exists())
+    if (run / "report.html").exists():
+        yield "report", f"{run / 'report.html'}"
+    yield "on disk", _size_of(run)
+    if not state.finished:
+        yield "resume", "run the same `mtcli train` command again"
+    if model.exists():
+        yield from _uses(run)
 
 
 def _model(folder: Path) -> Iterator[Row]:
-    kind = "checkpoint" if (folder / "manifest.json").exists() else "model"
-    problem = checkpoint.verify(folder) if kind == "checkpoint" else None
+    is_checkpoint = (folder / "manifest.json").exists()
+    problem = checkpoint.verify(folder) if is_checkpoint else None
+    found = list(_shape(folder / "model.safetensors"))
+    kind = "checkpoint" if is_checkpoint else "average" if dict(found)["weights"].startswith(MEAN) else "model"
     yield kind, f"{folder}" + (f": damaged ({problem})" if problem else "")
-    yield from _shape(folder / "model.safetensors")
-    yield from _end(folder, ready=not problem)
+    yield from found
+    yield "on disk", _size_of(folder)
+    if problem:
+        yield "next", f"use another checkpoint; `mtcli info {folder.parent.parent}` lists them"
+    else:
+        yield from _uses(folder)
 
 
 def _exported(folder: Path, about: Json) -> Iterator[Row]:
-    precision = about.get("quantization") or "float32"
-    yield "exported", f"{folder}: to {about.get('to')} in {precision}, by mtcli {about.get('mtcli')}"
+    target, precision = about.get("to"), about.get("quantization") or "float32"
+    origin = f", from {about['run']}" if isinstance(about.get("run"), str) else ""
+    author = f", by mtcli {about['mtcli']}" if isinstance(about.get("mtcli"), str) else ""
+    yield "exported", f"{folder}: to {target} in {precision}{origin}{author}"
     yield from _facts(about.get("model"), folder)
     try:
         parity = json.loads(read_regular(folder / "parity.json"))
         yield "parity", f"{int(parity['equal'])} of {int(parity['sentences'])} translations equal to those of the run"
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         yield "parity", "not compared with the run it is from"
-    yield from _end(folder, ready=about.get("to") == "ctranslate2")
+    yield "on disk", _size_of(folder)
+    if target == "ctranslate2":
+        yield from _uses(folder)
+        yield "serve", command("serve", folder)
+    else:
+        yield "use", f"transformers.AutoModelForSeq2SeqLM.from_pretrained({str(folder)!r}), AutoTokenizer likewise"
+    yield "explain", "an export has no numbers to look at: explain and score take the run it was made from"
 
 
 def _shape(path: Path) -> Iterator[Row]:
@@ -121,22 +144,26 @@ def _facts(about: Any, where: Path, parameters: int | None = None) -> Iterator[R
         f"{model.num_heads} heads, {model.norm}-norm, {model.positions} positions"
         + (f"; {parameters:,} parameters" if parameters else ""),
     )
-    shared = f"{info.tgt_vocab:,} pieces for both sides"
-    yield "vocabulary", shared if info.joint else f"{info.src_vocab:,} source and {info.tgt_vocab:,} target pieces"
+    shared = f"{info.tgt_vocab:,} tokens for both sides"
+    yield "vocabulary", shared if info.joint else f"{info.src_vocab:,} source and {info.tgt_vocab:,} target tokens"
     steps = ", ".join(f"{step:,}" for step in info.averaged)
-    yield "weights", f"the mean of the checkpoints of steps {steps}" if steps else f"of step {info.step:,}"
+    yield "weights", f"{MEAN} of steps {steps}" if steps else f"of step {info.step:,}"
 
 
 def _checkpoints(problems: dict[Path, str | None]) -> Iterator[Row]:
     whole = ", ".join(f"{checkpoint.step_of(path):,}" for path, problem in problems.items() if not problem)
-    yield "checkpoints", f"whole: {whole}" if whole else "none that is whole"
+    yield "checkpoints", f"whole: {whole}" if whole else "none is whole"
     for path, problem in problems.items():
         if problem:
             yield "damaged", f"the checkpoint of step {checkpoint.step_of(path):,}: {problem}"
 
 
-def _end(folder: Path, *, ready: bool) -> Iterator[Row]:
-    total = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    yield "on disk", size(total)
-    if ready:
-        yield "translate", f'mtcli translate --model {folder} "…"'
+def _size_of(folder: Path) -> str:
+    return size(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()))
+
+
+def _uses(folder: Path) -> Iterator[Row]:
+    """The commands that use a model, as far as there is something to use them on."""
+    yield "translate", command("translate", folder, '"…"')
+    if (folder / "data" / "test.jsonl").exists():
+        yield "score", command("eval", folder)

@@ -2,6 +2,7 @@
 
 import math
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
 LOW = {"BLEU": 5.0, "chrF2": 20.0}
@@ -30,6 +31,12 @@ def what_it_means(metric: str, score: float) -> str | None:
             "training sentence; `mtcli data check TRAIN --test TEST` counts them"
         )
     return None
+
+
+def first_remark(scores: Iterable[tuple[str, float]]) -> str | None:
+    """The first sentence that there is to say about several scores, each a metric and its value."""
+    remarks = (what_it_means(metric, score) for metric, score in scores)
+    return next(filter(None, remarks), None)
 
 
 def command(name: str, model: Path, *arguments: str) -> str:

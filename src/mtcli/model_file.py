@@ -15,6 +15,7 @@ from mtcli.errors import ModelError
 from mtcli.fields import Within
 from mtcli.model import Transformer
 from mtcli.tokenizer import Tokenizer
+from mtcli.translation import PROVENANCE
 
 
 def parameters(model: torch.nn.Module) -> Tensors:
@@ -139,9 +140,14 @@ def load_model(folder: Path) -> tuple[Transformer, ModelInfo, Tokenizer]:
         ModelError: There is none, or it is damaged, or does not fit its tokenizer.
     """
     path = folder / "model.safetensors"
+    if (folder / PROVENANCE).exists():
+        raise ModelError(
+            f"{folder}: an exported model, which only translate, eval, serve and info can use; "
+            "name the run that it was exported from"
+        )
     if not path.exists():
         if (folder / "config.toml").exists():
-            told = "this run has no model yet: its first validation writes it; the same training command goes on"
+            told = "this run has no model yet: the first validation writes it; run the same training command to resume"
             raise ModelError(f"{folder}: {told}")
         raise ModelError(f"{folder}: no model here; train one with `mtcli train`, or name one with --model")
     tensors, metadata = read_tensors(path)

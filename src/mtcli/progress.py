@@ -272,6 +272,8 @@ def show_log() -> None:
     """Send the package's log to stderr: messages as they are, warnings marked as such; of several workers, one's."""
     if torchrun.size() > 1:  # PyTorch says of a lost worker what we say, in a stack trace of C++
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # a failed request ends in one message of ours
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     logger = logging.getLogger("mtcli")
     if not logger.handlers:
         handler = _Handler()

@@ -7,15 +7,19 @@ A data set is a folder or a name on the Hub, with configurations and splits wher
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from mtcli.errors import DataError
 from mtcli.lines import LINE_BYTES, LINE_LIMIT
+
+log = logging.getLogger(__name__)
 
 BATCH = 8192
 """Rows that are turned into Python objects at a time."""
@@ -108,7 +112,9 @@ def dataset_rows(spec: str, local: bool, src: str, tgt: str) -> Iterator[object]
     A folder is read as it stands. A Hub data set is stored in the cache of `datasets` where its size is known and there
     is room; else it is streamed: fetched anew each time it is read. A slice of a split (`#train[:1%]`) is stored.
     """
-    split = dataset_name(spec)[2]
+    name, _, split = dataset_name(spec)
+    if not local:
+        _announce(name)
     with _dataset_errors(spec, local, src):
         builder, rows = _streamed(spec)
         columns = _columns(spec, rows.column_names or list(next(iter(rows), {})), src, tgt)
@@ -158,6 +164,12 @@ def _dataset_errors(spec: str, local: bool, src: str) -> Iterator[None]:
         tried = "" if local else f"no {name}.{src} here, and from the Hub: "
         cause = error.__cause__ if isinstance(error, datasets.exceptions.DatasetBuildError) else None
         raise DataError(f"{spec}: {tried}{_one_line(cause or error)}; {_remedy(error, name, local)}") from None
+
+
+@cache
+def _announce(name: str) -> None:
+    """Log once that a data set is read from the Hub, which may take a while."""
+    log.info("%s: reading it from the Hugging Face Hub", name)
 
 
 def _too_large(builder: Any) -> bool:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from mtcli.messages import command, what_it_means
+from mtcli.messages import command, first_remark
 from mtcli.progress import clock
 from mtcli.state import State
 from mtcli.terminal import log_columns, one_line
@@ -30,10 +30,9 @@ def log_samples(samples: Sequence[dict[str, str]]) -> None:
 def log_scores(found: TestScores, *, demo: bool) -> None:
     """Log the test scores, and what a very low or very high one means; the built-in demo is known to be easy."""
     log.info("%s", found)
-    remarks = [what_it_means(score["name"], score["score"]) for score in found.scores]
-    first = next(filter(None, remarks), None)
-    if first and not demo:
-        log.warning("%s", first)
+    remark = first_remark((score["name"], score["score"]) for score in found.scores)
+    if remark and not demo:
+        log.warning("%s", remark)
 
 
 def log_next(run: Path, *, test: bool) -> None:

@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
+PROVENANCE = "mtcli.json"
+"""The file of an exported folder that says what it is and which model it was made from."""
+
 WINDOW = 4096
 """Lines that are held, sorted and translated together, so that a file of any size fits in memory."""
 

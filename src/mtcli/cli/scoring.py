@@ -71,6 +71,7 @@ def evaluate(
     check_outputs(["-"], files, models=[None if hyp_file else model, other])
     must_exist(*files)  # before minutes of translating
 
+    from mtcli.messages import first_remark
     from mtcli.overlap import warn_of_training_sources
 
     translator = None if hyp_file else _translator(model, device, engine, beam_size, length_penalty)
@@ -102,6 +103,9 @@ def evaluate(
     else:
         scores = evaluate.score(hypotheses, references, metrics=metrics, confidence=confidence, **how)
         print(evaluate.to_json(scores) if json_ else evaluate.to_text(scores))
+        remark = first_remark((one.name, one.value) for one in scores)
+        if remark and not (translate and _is_demo(model)):
+            log.warning("%s", remark)
     if by_length:
         buckets = [evaluate.by_source_length(sources or [], system, references, **how) for system in systems]
         print(evaluate.lengths_to_text(buckets))
@@ -198,6 +202,14 @@ def _translator(
         return [t.text for t in translator.translate(sources, options, total=len(sources))]
 
     return _Translator(translate, tgt)
+
+
+def _is_demo(model: Path) -> bool:
+    """Return True for a run of the built-in demo, which is known to be easy."""
+    from mtcli.config import load
+
+    path = model / "config.toml"
+    return path.is_file() and not load(path).data.train
 
 
 def _tokenizer(model: Path, *translators: _Translator | None) -> str:

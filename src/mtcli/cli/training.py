@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shlex
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -178,7 +179,10 @@ def average(
     run: Annotated[
         Path, typer.Argument(metavar="[RUN]", envvar="MTCLI_MODEL", help="A run folder; the last one trained.")
     ] = LATEST,
-    n: Annotated[int, bounded("-n", within=limits.CHECKPOINTS, help="How many checkpoints.")] = 5,
+    n: Annotated[
+        int | None,
+        bounded("-n", within=limits.CHECKPOINTS, help="How many checkpoints.", show_default="5, or all if fewer"),
+    ] = None,
     best: Annotated[
         bool, typer.Option("--best/--last", help="Those with the highest validation score; the newest.")
     ] = False,
@@ -188,10 +192,13 @@ def average(
 ) -> None:
     """Average checkpoints of a run (§6.1) into a model of its own. Training does so at its end where it helps."""
     from mtcli.average import average_run
+    from mtcli.messages import command
     from mtcli.outputs import check_folder
 
     run = Path(os.path.realpath(run)) if run.is_symlink() else run
     out = output or run.with_name(f"{run.name}-average")
     check_folder(out)
     steps = average_run(run, out, n, best=best)
-    print(f"the mean of the steps {', '.join(f'{step:,}' for step in steps)} is in {out}", file=sys.stderr)
+    found = ", ".join(f"{step:,}" for step in steps)
+    print(f"averaged {len(steps)} checkpoints (steps {found}) into {out}", file=sys.stderr)
+    print(f"compare: {command('eval', run, '--compare', shlex.quote(str(out)))}", file=sys.stderr)

@@ -12,16 +12,17 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mtcli import __version__
 from mtcli.checkpoint import storage_errors
 from mtcli.config import Config, TokenizerConfig
-from mtcli.engine import FORMAT, PROVENANCE, Engine, sha256
+from mtcli.engine import FORMAT, Engine, sha256
 from mtcli.errors import DataError, UsageError
 from mtcli.export import ctranslate2, huggingface
 from mtcli.model_file import load_model
 from mtcli.prepare import read_split
 from mtcli.tokenizer import Tokenizer
 from mtcli.translate import Translator
-from mtcli.translation import LineTranslator, Options
+from mtcli.translation import PROVENANCE, LineTranslator, Options
 
 log = logging.getLogger(__name__)
 
@@ -151,6 +152,8 @@ def export(model: Path, target: str, out: Path, quantization: str | None = None)
         raise UsageError(f"{model}: cannot be exported to {target}: {'; '.join(found)}")
     about: dict[str, Any] = {
         "format": FORMAT,
+        "mtcli": __version__,
+        "run": _run_of(model).name,
         "to": target,
         "quantization": quantization,
         "max_positions": (ctranslate2 if target == "ctranslate2" else huggingface).MAX_POSITIONS,
@@ -204,6 +207,12 @@ def export(model: Path, target: str, out: Path, quantization: str | None = None)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return compared
+
+
+def _run_of(model: Path) -> Path:
+    """The folder of the run that a model belongs to: its own, or that of its checkpoint."""
+    folder = model.resolve()
+    return folder.parent.parent if (folder / "manifest.json").exists() else folder
 
 
 def _check_replaceable(out: Path) -> None:
