@@ -176,7 +176,7 @@ def test_training_from_the_command_line_names_the_run_and_links_it(tmp_path: Pat
         assert (tmp_path / "runs" / "latest").readlink() == Path("other")
     where = {"MTCLI_MODEL": str(tmp_path / "runs" / "pairs é-en-xx")}
     done = mtcli("average", "-n", "1", cwd=tmp_path, **where)
-    assert "is in " + where["MTCLI_MODEL"] + "-average" in done.stderr.decode()
+    assert f"averaged 1 checkpoint (step 2) into {where['MTCLI_MODEL']}-average\n" in done.stderr.decode()
 
 
 def test_a_csv_alone_is_trained_on(tmp_path: Path) -> None:

@@ -200,5 +200,6 @@ def average(
     check_folder(out)
     steps = average_run(run, out, n, best=best)
     found = ", ".join(f"{step:,}" for step in steps)
-    print(f"averaged {len(steps)} checkpoints (steps {found}) into {out}", file=sys.stderr)
+    plural = "s" * (len(steps) > 1)
+    print(f"averaged {len(steps)} checkpoint{plural} (step{plural} {found}) into {out}", file=sys.stderr)
     print(f"compare: {command('eval', run, '--compare', shlex.quote(str(out)))}", file=sys.stderr)
