@@ -104,7 +104,7 @@ def evaluate(
         scores = evaluate.score(hypotheses, references, metrics=metrics, confidence=confidence, **how)
         print(evaluate.to_json(scores) if json_ else evaluate.to_text(scores))
         remark = first_remark((one.name, one.value) for one in scores)
-        if remark and not (translate and _is_demo(model)):
+        if remark and not (translator and _is_demo(model)):
             log.warning("%s", remark)
     if by_length:
         buckets = [evaluate.by_source_length(sources or [], system, references, **how) for system in systems]
