@@ -115,5 +115,5 @@ def test_an_export_is_not_taken_for_a_missing_run(tmp_path: Path, target: str) -
     (tmp_path / "toy").mkdir()
     save_toy(tmp_path / "toy")
     export(tmp_path / "toy", target, tmp_path / "out")
-    with pytest.raises(ModelError, match="out: an exported model, .* name the run that it was exported from"):
+    with pytest.raises(ModelError, match=r"out: an exported model, .* name the run that it was exported from"):
         load_model(tmp_path / "out")
