@@ -5,8 +5,9 @@ import re
 import subprocess
 import sys
 import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from conftest import TOY_SETTINGS
@@ -143,21 +144,17 @@ def test_a_training_run_logs_its_own_figures(
     assert all(re.fullmatch(form, line) for line in lines)
 
 
-class Recorder(LineTranslator):
-    """Notes whether a progress bar was asked for."""
+class Recorder:
+    """Stands for a translator, and notes whether a progress bar was asked for."""
 
     def __init__(self) -> None:
         self.quiet: list[bool] = []
 
-    def translate(self, lines: object, *_: object, quiet: bool = False, **__: object) -> Iterator[Translation]:  # type: ignore[override]
+    def translate(
+        self, lines: Iterable[str], options: Options, *, quiet: bool = False, **_: object
+    ) -> Iterator[Translation]:
         self.quiet.append(quiet)
-        yield from (Translation(line, (Candidate("", 0.0, 0.0),)) for line in lines)  # type: ignore[attr-defined]
-
-    def _budget(self, options: Options) -> int:
-        raise NotImplementedError
-
-    def _candidates(self, *_: object) -> Iterator[tuple[Candidate, ...]]:
-        raise NotImplementedError
+        yield from (Translation(line, (Candidate("", 0.0, 0.0),)) for line in lines)
 
 
 def test_a_dialogue_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,10 +162,11 @@ def test_a_dialogue_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mtcli.streams._typed", lambda: typed)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     recorder = Recorder()
-    assert len(list(translations(recorder, None, None, Options(), replace=False))) == 2
+    translator = cast(LineTranslator, recorder)
+    assert len(list(translations(translator, None, None, Options(), replace=False))) == 2
     assert recorder.quiet == [True, True]
     for quiet in (False, True):
-        list(translations(recorder, ["red tree."], None, Options(), replace=False, quiet=quiet))
+        list(translations(translator, ["red tree."], None, Options(), replace=False, quiet=quiet))
     assert recorder.quiet[2:] == [False, True]
 
 
