@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any, BinaryIO
 
 from mtcli.errors import MtcliError, StoppedError, StorageError, UsageError
+from mtcli.signals import end_by_closed_pipe
 
 log = logging.getLogger(__name__)
 
@@ -313,8 +314,11 @@ def open_output(path: str) -> Iterator[Any]:
             special = _open_special(Path(path))
         except OSError as error:
             raise _storage_error(Path(path), error) from None
-        with TextIOWrapper(special, "utf-8", newline="\n", write_through=True) as stream:
-            yield stream
+        try:
+            with TextIOWrapper(special, "utf-8", newline="\n", write_through=True) as stream:
+                yield stream
+        except BrokenPipeError:
+            end_by_closed_pipe()
     else:
         with partial_file(Path(path)) as output:
             yield output

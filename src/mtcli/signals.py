@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import NoReturn
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """The signals that ask a process to end: by `kill`, by Ctrl-C, by a terminal that is closed."""
@@ -34,3 +35,10 @@ def noted_signals() -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def end_by_closed_pipe() -> NoReturn:
+    """End this process as a reader that has seen enough (`| head`) ends any Unix tool: by SIGPIPE, silently."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    signal.raise_signal(signal.SIGPIPE)
+    raise AssertionError("SIGPIPE ends a process")

@@ -36,12 +36,13 @@ def test_61_pipe_head(case: Case, job: Job, tmp_path: Path) -> None:
             assert (done.code, done.err) == (-signal.SIGPIPE, "")  # which a shell shows as 141
 
 
-def test_61_pipe_head_of_a_shell(case: Case, tmp_path: Path) -> None:
+def test_61_pipe_head_of_a_shell(case: Case, job: Job, tmp_path: Path) -> None:
     (tmp_path / "few").write_text("red tree.\n" * 3)
-    line = f"{sys.executable} -m mtcli eval --hyp-file few --ref-file few 2> err | true; echo ${{PIPESTATUS[0]}}"
-    with case.fault():
-        done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, timeout=HANGS)
-        assert (done.stdout, (tmp_path / "err").read_text()) == (b"141\n", "")
+    translate = f"translate --model {shlex.quote(str(job.clean))} {' '.join(MODEL)} -i few -o /dev/stdout"
+    for command in ("eval --hyp-file few --ref-file few", translate, "--help"):
+        with case.fault():
+            done = shell(f"{command} 2>err | true; echo ${{PIPESTATUS[0]}}", tmp_path)
+            assert (done.stdout, (tmp_path / "err").read_text()) == ("141\n", "")
 
 
 def test_62_stdin_closed(case: Case, job: Job, tmp_path: Path, count: Count) -> None:

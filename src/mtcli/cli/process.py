@@ -2,7 +2,6 @@
 
 import errno
 import os
-import signal
 import sys
 from io import BufferedWriter, FileIO, TextIOWrapper, UnsupportedOperation
 from typing import Any, TextIO
@@ -68,8 +67,9 @@ class _Results(FileIO):
         except OSError as error:
             self.failed = True
             if error.errno == errno.EPIPE:
-                signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-                signal.raise_signal(signal.SIGPIPE)
+                from mtcli.signals import end_by_closed_pipe
+
+                end_by_closed_pipe()
             reason = "is closed" if error.errno == errno.EBADF else error.strerror
             raise OSError(error.errno, reason, "standard output") from None
 
