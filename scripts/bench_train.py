@@ -164,7 +164,10 @@ def prepare_both(args: argparse.Namespace, folder: Path) -> None:
 
 
 def ours(config: Any, folder: Path, steps: int) -> Figures:
-    """The speed as `metrics.jsonl` tells it."""
+    """The speed as `metrics.jsonl` tells it, with the setting of OpenMP that the command makes."""
+    from mtcli.cli.process import limit_spinning
+
+    limit_spinning()
     import torch
 
     from mtcli import train
