@@ -282,8 +282,11 @@ def test_83_translation_that_fails_keeps_its_lines(case: Case, job: Job, tmp_pat
         failed(done, 5, "out.partial1: File too large", f"the first {kept.count(NEWLINE)} lines")
         assert kept.endswith(NEWLINE)
         assert (out.read_text(), part.read_bytes().count(b"\n")) == ("old", 32)
+    before = out.stat().st_ino
     done = run(*command)
     assert (done.code, done.err, out.read_bytes().count(b"\n")) == (0, "", 40)
+    assert out.stat().st_ino != before  # a new file, renamed when it was whole
+    assert {path.name for path in tmp_path.iterdir()} == {"in", "out", "out.partial", "out.partial1"}
 
 
 def test_84_latest_cannot_be_set(case: Case, tmp_path: Path) -> None:
