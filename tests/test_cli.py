@@ -54,6 +54,25 @@ def test_formats_of_a_translation(toy_run: Path, tmp_path: Path) -> None:
     assert all(len(fields) == 4 for fields in moses)
 
 
+def test_samples_are_counted_in_json(toy_run: Path, tmp_path: Path) -> None:
+    line = (
+        "translate",
+        "--model",
+        toy_run,
+        "--n-best",
+        "3",
+        "--max-length",
+        "9",
+        "--sample",
+        "--top-k",
+        "1",
+        "red tree.",
+    )
+    record = json.loads(mtcli(*line, "--format", "json", cwd=tmp_path).stdout)
+    assert record["draws"] == [12]
+    assert mtcli(*line, cwd=tmp_path).stdout.decode().splitlines() == [record["translation"]]
+
+
 def test_a_prefix_begins_every_translation(toy_run: Path, tmp_path: Path) -> None:
     done = mtcli(
         "translate", "--model", toy_run, "--prefix", "der eert", "--max-length", "9", "red.", "sun.", cwd=tmp_path

@@ -21,7 +21,8 @@ from processes import HANGS
 from toy import PAIRS, save_toy, toy
 
 from faults.conftest import Case
-from faults.harness import Child, limit, start, until
+from faults.harness import Child, limit, run, start, until
+from faults.inputs import failed
 from mtcli.translation import Options
 
 BODY, SECONDS = 100_000, 6
@@ -235,3 +236,39 @@ def test_91_answer_never_read(case: Case, tmp_path: Path, count: Callable[[int, 
             until(lambda: site.sockets() == before + clients, site.child)
             site.serves()
             until(lambda: site.sockets() == before, site.child)
+
+
+def test_92_server_left_open(case: Case, tmp_path: Path) -> None:
+    """Keys that protect nothing, and a host that is every address without a check of its name."""
+    save_toy(tmp_path)
+    for words in (["--api-key", ""], ["--api-key", " \t"], ["--host", ""], ["--host", " "]):
+        with case.fault():
+            failed(run("serve", "--model", tmp_path, "--port", "0", *words), 2, words[0], "empty")
+    for key in ("", "\n"):
+        with case.fault():
+            failed(run("serve", "--model", tmp_path, "--port", "0", env={"MTCLI_API_KEY": key}), 2, "MTCLI_API_KEY")
+
+
+FOREIGN = {
+    b"Host: localhost\r\nOrigin: https://example.org": 403,
+    b"Host: localhost\r\nOrigin: null": 403,
+    b"Host: localhost\r\nSec-Fetch-Site: cross-site": 403,
+    b"Host: example.org": 421,
+    b"Host: 127.0.0.1.example.org": 421,
+    b"Host:": 421,
+}
+
+
+def test_93_requests_of_other_sites(case: Case, tmp_path: Path) -> None:
+    """A page of another site posts a form, or calls the server by a name that it made lead here."""
+    with serving(tmp_path) as site:
+        for path in (b"/translate", b"/api/translate", b"/none"):
+            for headers, status in FOREIGN.items():
+                lines = b"POST %b HTTP/1.1\r\n%b\r\nContent-Type: application/x-www-form-urlencoded\r\n" % (
+                    path,
+                    headers,
+                )
+                with case.fault():
+                    found, answer = site.send(iter([lines + b"Content-Length: 5\r\n\r\nq=one"]))
+                    assert (path, headers, found) == (path, headers, status)
+                    assert b"uno" not in answer
