@@ -10,7 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "src" / "mtcli"
 FLOORS = [
     "errors attention languages limits regular_file loss messages outputs signals terminal torchrun",
-    "fields events presets config lines spacing tokenizer distributed memory optim progress",
+    "fields data_info events presets config lines spacing tokenizer distributed memory optim progress",
     "demo rows tables corpus guess run_name doctor batching model translation",
     "checkpoint model_file decode objective record align average run_folder state tensorboard",
     "prepare overlap translate engine evaluate validation likelihood budget",

@@ -188,7 +188,7 @@ def test_a_slow_step_is_timed_on_less_data_or_estimated(
     monkeypatch.setattr(module, "STEPS", 2)
     config = settings_of(toy_tsv, "train.accumulate=100000", "train.max_steps=1000000000")
     rows = dict(dry_run(config, tmp_path / "run", CPU))
-    assert "2 steps of a throwaway model with 256 tokens each" in rows["speed"]
+    assert "2 steps of a throwaway model with 252 tokens each" in rows["speed"]
     assert rows["finish"].startswith("in more than 10 years: about 1,000,000,000 steps")
     monkeypatch.setitem(module.SPEED, "cpu", 1e3)
     rows = dict(dry_run(config, tmp_path / "run", CPU))

@@ -15,6 +15,7 @@ from mtcli import prepare as module
 from mtcli import tokenizer
 from mtcli.config import Config, build, load
 from mtcli.corpus import source_key
+from mtcli.data_info import digest
 from mtcli.errors import DataError, ModelError, UsageError
 from mtcli.prepare import Prepared, prepare, read_split
 
@@ -348,7 +349,7 @@ def as_of_version_0_1(run: Path) -> None:
     info = json.loads(path.read_bytes())
     del info["sha256"]
     info["settings"]["seed"] = info["settings"]["data"].pop("split_seed")
-    info["sha256"] = module._digest(info)
+    info["sha256"] = digest(info)
     path.write_text(json.dumps(info, indent=1))
 
 

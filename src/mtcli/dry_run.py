@@ -37,6 +37,9 @@ LONGEST_STEP = 0.5
 LEAST_TOKENS = 64
 """Of a batch that is timed."""
 
+LAYER_SECONDS = 0.002
+"""Of a layer's step on any batch, about: its operations take so long to start."""
+
 YEAR = 365 * 24 * 3600
 FAR = 10 * YEAR
 """Seconds beyond which no date is given: there are none past the year 9999."""
@@ -140,19 +143,22 @@ def _speed(config: Config, data: Prepared, device: torch.device, plan: Plan) -> 
         StorageError: There is too little memory for the model or its batches.
     """
     plan.check_memory(config.model)
+    rows, *widths = plan.largest
+    full = min(config.train.batch_tokens, rows * max(widths))
+    in_step = full * config.train.accumulate
     per_token = plan.parameters / SPEED[device.type]  # seconds, about
-    if LEAST_TOKENS * per_token > 1:
-        seconds = config.train.batch_tokens * config.train.accumulate * per_token
-        return Speed(1 / seconds, f"an estimate from the number of parameters, too many to try on {describe(device)}")
-    tokens = min(config.train.batch_tokens, max(LEAST_TOKENS, int(LONGEST_STEP / per_token)))
-    if tokens == config.train.batch_tokens and config.train.accumulate == 1:
+    overhead = LAYER_SECONDS * (config.model.num_encoder_layers + config.model.num_decoder_layers)
+    where = describe(device)
+    if LEAST_TOKENS * per_token + overhead > LONGEST_STEP:
+        seconds = in_step * per_token + config.train.accumulate * overhead
+        return Speed(1 / seconds, f"an estimate from the number of parameters, too many to try on {where}")
+    tokens = min(full, max(LEAST_TOKENS, int(LONGEST_STEP / per_token)))
+    if in_step <= tokens:
         steps, rate = _timed(config, data, device)
-        return Speed(rate, f"{steps} steps of a throwaway model on {describe(device)}")
+        return Speed(rate, f"{steps} steps of a throwaway model on {where}")
     smaller = filled(config, {"train.batch_tokens": tokens, "train.accumulate": 1})
     steps, rate = _timed(smaller, data, device)
-    share = tokens / (config.train.batch_tokens * config.train.accumulate)
-    how = f"{steps} steps of a throwaway model with {tokens:,} tokens each on {describe(device)}"
-    return Speed(rate * share, how)
+    return Speed(rate * tokens / in_step, f"{steps} steps of a throwaway model with {tokens:,} tokens each on {where}")
 
 
 def _timed(config: Config, data: Prepared, device: torch.device) -> tuple[int, float]:

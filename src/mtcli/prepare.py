@@ -22,10 +22,11 @@ from mtcli.batching import EncodedPairs, encode_pairs
 from mtcli.checkpoint import replace_file, steps, storage_errors
 from mtcli.config import Config
 from mtcli.corpus import HeldOut, Pair
+from mtcli.data_info import digest, read_data_info
 from mtcli.errors import DataError, ModelError, StorageError, UsageError
 from mtcli.lines import Counts, read_lines
 from mtcli.overlap import count_trained_on
-from mtcli.regular_file import check_regular, open_regular, read_regular
+from mtcli.regular_file import check_regular, open_regular
 from mtcli.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -150,7 +151,7 @@ def reopen(run: Path) -> Prepared:
     path = run / "data" / "info.json"
     if not path.exists():
         raise StorageError(f"{run}: not on {platform.node()}; give an --out on a file system that all machines share")
-    return _open(run, json.loads(read_regular(path)))
+    return _open(run, read_data_info(path))
 
 
 def read_split(run: Path, name: str, *, missing_ok: bool = False) -> list[Pair]:
@@ -272,7 +273,7 @@ def _make(config: Config, run: Path, info_path: Path, init: Tokenizer | None, we
         },
         "files": {name: _facts(run / name) for name in _MADE},
     }
-    info["sha256"] = _digest(info)
+    info["sha256"] = digest(info)
     replace_file(info_path, json.dumps(info, indent=1).encode())
 
 
@@ -286,10 +287,10 @@ def _reuse(config: Config, run: Path, info_path: Path) -> Prepared | Tokenizer |
     None where it must be made again, or the tokenizer where that is whole: pairs encoded anew must keep their ids.
     """
     try:
-        info = json.loads(read_regular(info_path))
-        if info.pop("sha256") != _digest(info):
-            raise ValueError
+        info = read_data_info(info_path)
         made, inputs, settings = info["files"], info["inputs"], _recorded(info["settings"])
+        if set(made) != {*_MADE}:
+            raise ValueError("it names other files")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         log.warning("%s cannot be read; preparing the data again", info_path)
         return None
@@ -317,9 +318,12 @@ def _reuse(config: Config, run: Path, info_path: Path) -> Prepared | Tokenizer |
 
 
 def _open(run: Path, info: Json) -> Prepared:
+    train = EncodedPairs(run / "data" / "train.arrow")
+    if sum(rows for rows, _ in info["weights"]) != len(train):
+        raise DataError(f"{run / 'data'}: its files do not belong together; delete it to prepare the data again")
     return Prepared(
         tokenizer=Tokenizer.load(run / "tokenizer.json"),
-        train=EncodedPairs(run / "data" / "train.arrow"),
+        train=train,
         weights=[(int(rows), float(weight)) for rows, weight in info["weights"]],
         valid=read_split(run, "valid", missing_ok=True),
         test=read_split(run, "test", missing_ok=True),
@@ -374,10 +378,6 @@ def input_files(config: Config) -> list[Path]:
     data = config.data
     specs = [corpus.parse_source(spec).path for spec in data.train] + [s for s in (data.valid, data.test) if s]
     return [path for spec in specs for path in corpus.source_files(spec, data.src, data.tgt)]
-
-
-def _digest(info: Json) -> str:
-    return hashlib.sha256(json.dumps(info, sort_keys=True).encode()).hexdigest()
 
 
 def _is_regular(path: Path) -> bool:

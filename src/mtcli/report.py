@@ -20,9 +20,9 @@ from typing import Any
 from mtcli import checkpoint
 from mtcli.chart import Series, chart
 from mtcli.config import Config, load, to_toml
+from mtcli.data_info import read_data_info
 from mtcli.plan import Plan, counted
 from mtcli.progress import Pace, clock
-from mtcli.regular_file import read_regular
 from mtcli.run_folder import Metrics, best_of, metric_of
 from mtcli.spacing import DEFAULT, METRIC_NAMES
 
@@ -95,7 +95,7 @@ def read(run: Path, device: str) -> Facts:
         name=run.resolve().name,
         config=load(run / "config.toml"),
         counts=last("data"),
-        inputs=json.loads(read_regular(info))["inputs"] if info.exists() else {},
+        inputs=read_data_info(info)["inputs"] if info.exists() else {},
         plan=Plan(**{k: v for k, v in plan.items() if k in Plan.__dataclass_fields__}) if plan else None,
         train=of("train"),
         valid=of("valid"),
