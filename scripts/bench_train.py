@@ -170,13 +170,14 @@ def ours(config: Any, folder: Path, steps: int) -> Figures:
     limit_spinning()
     import torch
 
-    from mtcli import train
+    from mtcli import trainer
+    from mtcli.train import train
 
-    train.LOG_EVERY = WARMUP_STEPS
+    trainer.LOG_EVERY = WARMUP_STEPS
     logging.disable()
     run = Path(tempfile.mkdtemp(dir=folder)) / "run"
     shutil.copytree(folder / "start", run)
-    train.train(config, run, torch.device("cpu"), init=folder / "init")
+    train(config, run, torch.device("cpu"), init=folder / "init")
     events = [json.loads(text) for text in (run / "metrics.jsonl").read_text().splitlines()]
     events = [event for event in events if event["event"] == "train"]
     seconds = events[-1]["seconds"] - events[0]["seconds"]

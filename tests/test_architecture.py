@@ -11,10 +11,10 @@ PACKAGE = Path(__file__).parents[1] / "src" / "mtcli"
 FLOORS = [
     "errors attention languages limits regular_file loss messages outputs signals terminal torchrun",
     "fields data_info events presets config lines spacing tokenizer distributed memory optim progress",
-    "demo rows tables corpus guess run_name doctor batching model translation",
+    "demo rows tables corpus guess run_name doctor batching deadline model translation",
     "checkpoint model_file decode objective record align average run_folder state tensorboard",
     "prepare overlap translate engine evaluate validation likelihood budget",
-    "train train_log defaults dry_run plan chart info explain explain_page streams report export serve shares",
+    "train trainer train_log defaults dry_run plan chart info explain explain_page streams report export serve shares",
     "cli __main__",
 ]
 FLOOR = {name: number for number, names in enumerate(FLOORS, 1) for name in names.split()}

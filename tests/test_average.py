@@ -98,14 +98,14 @@ def scored(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Decide what the mean scores, since a toy's BLEU says nothing."""
     from dataclasses import replace
 
-    from mtcli import train
+    from mtcli import trainer
     from mtcli.validation import Validation, validate
 
-    averaging = train.Trainer._average
+    averaging = trainer.Trainer._average
     gain: list[float] = []
     inside: list[bool] = []
 
-    def average(self: train.Trainer) -> None:
+    def average(self: trainer.Trainer) -> None:
         inside.append(True)
         averaging(self)
         inside.clear()
@@ -114,8 +114,8 @@ def scored(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
         found = validate(*arguments, **options)  # type: ignore[arg-type]
         return replace(found, bleu=50.0 + (gain[-1] if inside else 0.0))
 
-    monkeypatch.setattr(train.Trainer, "_average", average)
-    monkeypatch.setattr(train, "validate", measured)
+    monkeypatch.setattr(trainer.Trainer, "_average", average)
+    monkeypatch.setattr(trainer, "validate", measured)
     return gain.append
 
 

@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from mtcli.budget import Budget
+from mtcli.budget import AFTERWARDS, SCORED_AT_LEAST, SPARE, TOKENS_PER_PAIR, UNMEASURED, WARM_UP, Budget, Forecast
 from mtcli.config import TrainConfig
 from mtcli.optim import learning_rate
 from mtcli.state import State
@@ -11,7 +11,8 @@ BUDGETS = [{"max_steps": 2000}, {"time": "1000s"}, {"max_steps": 2000, "time": "
 
 
 def budget(**values: object) -> Budget:
-    return Budget(TrainConfig.model_validate({"average": 1, "cooldown": 0.2, "patience": 3, **values}), scoring=2.0)
+    train = TrainConfig.model_validate({"average": 1, "cooldown": 0.2, "patience": 3, **values})
+    return Budget(train, valid=100, test=80, beam_size=4)
 
 
 @pytest.mark.parametrize("limits", BUDGETS, ids=str)
@@ -80,6 +81,84 @@ def test_a_budget_without_a_step_has_one() -> None:
 
 def test_time_is_kept_back_for_validating_averaging_and_scoring() -> None:
     b = budget(time="100s", average=5)
-    state = State(seconds=50, validation_seconds=5)  # two validations, and the test pairs take as long as two more
-    assert b.used(state) == pytest.approx(50 / (100 - 1.1 * 20))
-    assert budget(time="10s").used(State(seconds=1, validation_seconds=9)) > 1  # no time left for a step
+    state = State(seconds=50, pair_seconds=0.03)  # two validations of 3 s, and the test pairs take 2.5 times as long
+    assert b.used(state) == pytest.approx(50 / (100 - SPARE * (2 * 3 + 0.03 * 80 * 2.5)))
+    state.save_seconds = 1.0
+    assert b.used(state) == pytest.approx(50 / (100 - SPARE * (2 * 3 + 0.03 * 80 * 2.5) - 3))
+    state.pair_seconds = 30.0  # what does not fit is done in part
+    assert b.used(state) == pytest.approx(50 / (100 * (1 - AFTERWARDS)))
+    state.prepared = 20.0
+    assert b.used(state) == pytest.approx(30 / (80 * (1 - AFTERWARDS)))
+
+
+def test_a_step_that_would_end_too_late_is_not_begun() -> None:
+    b = budget(time="100s")
+    assert b.training_time(State()) == pytest.approx(100 * (1 - UNMEASURED))
+    late = State(step=3, seconds=85)
+    assert b.ends(late, 4.0) is None
+    assert b.ends(late, 6.0) == "budget used"
+    assert b.ends(State(step=0, seconds=85), 6.0) is None  # a model of one step there is always
+    assert budget(max_steps=4).ends(late, 1000.0) is None
+
+
+def test_a_warm_up_takes_a_fifth_of_the_time_at_most() -> None:
+    def steps(state: State, **values: object) -> float:
+        b = dataclasses.replace(budget(time="100s", warmup_steps=400, **values), chosen=frozenset(chosen))
+        return b.warmup_steps(state)
+
+    chosen = ["train.warmup_steps"]
+    slow, fast = State(step=10, seconds=45), State(step=10_000, seconds=45)
+    assert steps(slow) == pytest.approx(WARM_UP * 10 / 0.5)
+    assert steps(fast) == 400
+    assert steps(State()) == 400
+    assert steps(State(step=1, seconds=80)) == 1
+    assert steps(slow, schedule="paper") == 400  # its peak would rise
+    chosen = []
+    assert steps(slow) == 400  # as given
+    assert budget(max_steps=1000, warmup_steps=400).warmup_steps(State(step=10)) == 400
+
+
+def test_a_few_steps_score_a_few_test_pairs() -> None:
+    b = Budget(TrainConfig(max_steps=5, batch_tokens=2048), valid=1000, test=1000, beam_size=4)
+    assert b.test_pairs(State(step=5)) == 5 * 2048 // int(TOKENS_PER_PAIR * 2.5)
+    assert b.test_pairs(State(step=1)) == SCORED_AT_LEAST
+    assert b.test_pairs(State(step=100)) == 1000
+    timed = dataclasses.replace(b, train=TrainConfig(time=60.0))
+    assert timed.test_pairs(State(step=1)) == 1000  # the clock decides
+
+
+def test_what_comes_after_the_last_step_shares_the_time_that_is_left() -> None:
+    b = budget(time="100s", average=5)  # 100, 100 and 80 × 2.5 greedy translations
+    state = State(seconds=80)
+    assert b.may_take("valid", state) == pytest.approx(20 * 1.5 / 4)
+    assert b.may_take("average", state) == pytest.approx(20 * 1.5 / 3)
+    assert b.may_take("test", state) == pytest.approx(20)
+    assert b.may_take("test", State(seconds=120)) == 0
+    assert budget(max_steps=5).may_take("test", state) is None
+
+
+def test_the_next_step_takes_as_long_as_the_last_ones() -> None:
+    forecast = Forecast()
+    assert forecast.step_seconds == 0
+    forecast.add(9.0)
+    assert forecast.step_seconds == 9
+    for seconds in (1.0, 1.2, 1.1, 30.0):
+        forecast.add(seconds)
+    assert forecast.step_seconds == pytest.approx(1.15)  # neither the first, nor one that was held up
+    for _ in range(5):
+        forecast.add(5.0)
+    assert forecast.step_seconds == 5
+
+
+def test_the_speed_is_reported_once_and_soon() -> None:
+    forecast = Forecast()
+    assert not forecast.is_new(used=0.0)
+    for _ in range(4):
+        forecast.add(1.0)
+        assert not forecast.is_new(used=0.01)
+    forecast.add(1.0)
+    assert forecast.is_new(used=0.01)
+    assert not forecast.is_new(used=0.9)
+    slow = Forecast()
+    slow.add(100.0)
+    assert slow.is_new(used=0.4)

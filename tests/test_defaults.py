@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mtcli.budget import SAVES, TOKENS_PER_PAIR
 from mtcli.config import (
     BUDGET,
     OPEN,
@@ -21,7 +22,7 @@ from mtcli.config import (
     to_toml,
     value_of,
 )
-from mtcli.defaults import BANDS, SAVES, Facts, settle
+from mtcli.defaults import BANDS, VALIDATING, Facts, in_words, settle
 from mtcli.dry_run import dry_run
 from mtcli.errors import UsageError
 from mtcli.model import Transformer
@@ -30,6 +31,8 @@ from mtcli.train import train
 CONFIGS = Path(__file__).parents[1] / "configs"
 CPU = torch.device("cpu")
 LOOKS = {"train.valid_every", "train.save_every"}
+PACE = {"train.warmup_steps", *LOOKS}
+"""What follows a new budget."""
 
 DEVICES = st.sampled_from(["cpu", "cuda", "mps"])
 PAIRS = st.one_of(st.integers(1, 10**8), st.sampled_from([int(band.below) + n for band in BANDS[:-1] for n in (-1, 0)]))
@@ -156,7 +159,45 @@ def test_the_paper_s_configurations_leave_nothing_open(preset: str) -> None:
 def test_neither_does_the_demo() -> None:
     assert left_open(build()) == set()
     assert settle(build(), facts(10_000)) == build()
-    assert left_open(build(None, {"preset": "small", "train.time": "1m"})) == set()
+    assert left_open(build(None, {"preset": "small", "train.time": "1m"})) == PACE
+    assert left_open(build(None, {"train.max_steps": 5})) == PACE
+
+
+def test_the_pace_of_a_named_preset_fits_a_given_budget() -> None:
+    short = settle(asked(preset="small", **{"train.max_steps": 50}), facts(29_000))
+    assert (short.train.warmup_steps, short.train.lr) == (17, 1e-3)
+    long = settle(asked(preset="small", **{"train.max_steps": 100_000}), facts(29_000))
+    assert long.train.warmup_steps == PRESETS["small"]["train"]["warmup_steps"]
+    given = settle(asked("train.warmup_steps=40", preset="small", **{"train.max_steps": 50}), facts(29_000))
+    assert given.train.warmup_steps == 40
+    paper = settle(asked('train.schedule="paper"', preset="base", **{"train.max_steps": 50}), facts(29_000))
+    assert paper.train.warmup_steps == 4000  # a shorter one would raise its peak
+    timed = settle(asked(preset="small", **{"train.time": "3m"}), facts(29_000))
+    assert timed.train.warmup_steps == 2000  # at most: the budget measures what it can afford
+    assert "at most 2,000 steps of warm-up, validated and saved as the time allows" in in_words(
+        timed, facts(29_000), began=False
+    )
+
+
+@given(st.integers(1, 10**6), PAIRS, st.integers(0, 10**5))
+@settings(max_examples=100, deadline=None)
+def test_a_budget_of_steps_fits_its_warm_up_and_validations(steps: int, pairs: int, valid: int) -> None:
+    known = Facts(pairs, 15 * pairs, "cpu", valid=valid)
+    train = settle(asked(**{"train.max_steps": steps}), known).train
+    assert train.warmup_steps <= max(1, 0.34 * steps)
+    assert train.warmup_steps >= min(100, steps // 4)
+    validations = steps // train.valid_every
+    cost = validations * valid * TOKENS_PER_PAIR
+    assert validations <= 1 or cost <= 2 * VALIDATING * steps * train.batch_tokens  # 2: multiples of save_every
+    if valid <= 10:
+        assert validations >= min(steps, 7)
+
+
+def test_five_steps_are_validated_once() -> None:
+    train = settle(asked(**{"train.max_steps": 5}), Facts(29_000, 450_000, "cpu", valid=1014)).train
+    assert (train.warmup_steps, train.valid_every) == (1, 5)
+    train = settle(asked(**{"train.max_steps": 1000}), Facts(29_000, 450_000, "cpu", valid=1014)).train
+    assert (train.warmup_steps, train.valid_every) == (200, 126)
 
 
 def test_a_width_stands_for_a_preset() -> None:
@@ -183,7 +224,7 @@ def test_a_run_goes_on_with_its_choice_whatever_its_budget(
         config = asked(**budget)
         assert differences(began, config) == []
         settled = settle(config, later, began)
-        for name in {*first.chosen} - {BUDGET, *LOOKS}:
+        for name in {*first.chosen} - {BUDGET, *PACE}:
             assert value_of(settled, name) == value_of(first, name)
         assert settled.train.max_steps or settled.train.time
         assert settled.train.time == budget["train.time"]

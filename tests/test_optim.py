@@ -86,6 +86,12 @@ def test_without_decay_it_is_adam_with_the_paper_s_numbers() -> None:
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
+def test_the_epsilon_is_the_configuration_s() -> None:
+    for eps in (1e-9, 0.5):
+        optimizer = build_optimizer(TrainConfig(eps=eps), tower(1).parameters())
+        assert {group["eps"] for group in optimizer.param_groups} == {eps}
+
+
 def test_decay_is_decoupled_and_spares_vectors() -> None:
     model = tower(2)
     optimizer = build_optimizer(TrainConfig(lr=0.1, weight_decay=0.5), model.parameters())

@@ -15,7 +15,7 @@ from mtcli.config import TrainConfig, build
 from mtcli.distributed import Group
 from mtcli.prepare import prepare
 from mtcli.run_folder import Metrics
-from mtcli.train import Trainer
+from mtcli.trainer import Trainer
 
 CPU = torch.device("cpu")
 Start = Callable[..., Trainer]
@@ -84,6 +84,14 @@ def test_nothing_of_one_step_s_gradient_is_left_in_the_next(start: Start) -> Non
         torch.testing.assert_close(second[name], gradient, rtol=1e-9, atol=1e-12)
 
 
+def test_dropout_differs_in_every_batch_of_every_step(start: Start) -> None:
+    trainer, seeds = start("train.accumulate=3"), list[int]()
+    trainer.objective.register_forward_pre_hook(lambda *_: seeds.append(torch.initial_seed()))
+    gradients(trainer)
+    gradients(trainer)
+    assert len({*seeds}) == len(seeds) == 6
+
+
 def test_a_gradient_is_clipped_to_norm_1_unless_told_otherwise(start: Start) -> None:
     def found(*sets: str) -> dict[str, Tensor]:
         trainer = start(*sets)
@@ -102,7 +110,7 @@ def test_a_gradient_is_clipped_to_norm_1_unless_told_otherwise(start: Start) -> 
 
 
 def test_the_line_of_a_step_says_what_the_step_did(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mtcli.train.LOG_EVERY", 2)
+    monkeypatch.setattr("mtcli.trainer.LOG_EVERY", 2)
     trainer = start("train.lr=0.01", "train.warmup_steps=4", "train.accumulate=2")
     gradients(trainer)
     before = norm(gradients(trainer))

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -29,7 +28,8 @@ from mtcli.errors import (
     UsageError,
 )
 from mtcli.state import State
-from mtcli.train import Trainer, train
+from mtcli.train import train
+from mtcli.trainer import Trainer
 
 Train = Callable[..., Path]
 
@@ -245,7 +245,7 @@ def test_early_stopping_says_so(
     schedule: str, steps: int, train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A rate of nearly nothing: no validation after the first can be better, and two more exhaust the patience.
-    monkeypatch.setattr("mtcli.train.LOG_EVERY", 1)
+    monkeypatch.setattr("mtcli.trainer.LOG_EVERY", 1)
     sets = ["train.max_steps=500", "train.lr=1e-30", "train.warmup_steps=1", "train.patience=2"]
     run = train_toy(tmp_path / "run", *sets, f"train.schedule={schedule}")
     end = metrics(run)[-1]
@@ -375,13 +375,12 @@ def test_no_time_at_all_is_one_step_and_a_model(
 def test_a_budget_of_time_is_validated_half_way_at_the_latest() -> None:
     config = build(None, {"train.time": "100s"}, ["train.valid_every=1000"])
 
-    def due(**state: int) -> bool:
-        here = SimpleNamespace(config=config, state=State(**state), budget=Budget.of(config, 10, 10))
-        return Trainer._validation_is_due(here)  # type: ignore[arg-type]
+    def due(**state: float) -> bool:
+        return Budget.of(config, 10, 10).validation_is_due(State(**state), 1.0)  # type: ignore[arg-type]
 
-    assert not due(step=7, seconds=49)
-    assert due(step=7, seconds=51)
-    assert not due(step=0, seconds=51)
+    assert not due(step=7, seconds=44)
+    assert due(step=7, seconds=46)
+    assert not due(step=0, seconds=46)
     assert not due(step=8, seconds=52, validated_step=7)
     assert due(step=1000, seconds=60, validated_step=7)
     assert not due(step=1000, seconds=60, validated_step=1000)

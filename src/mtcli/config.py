@@ -218,6 +218,7 @@ def build(
     given = _merge(_nested(initial or {}), given)
     built_in = not given.get("data", {}).get("train")
     values = _merge(_preset(given, "tiny" if built_in else None), DEMO if built_in else {})
+    values = _without_pace(values, given)
     values = _merge(values, given)
     where = f"{file}: " if file else ""
     return _check(values, where)
@@ -304,6 +305,21 @@ def _owner(config: Config, name: str) -> BaseModel:
     section = name.rpartition(".")[0]
     owner: BaseModel = getattr(config, section) if section else config
     return owner
+
+
+PACE = ("warmup_steps", "valid_every", "save_every")
+"""Settings of `train` that fit the budget of a preset or of the demo, and no other."""
+
+
+def _without_pace(values: Values, given: Values) -> Values:
+    """The values of a preset or of the demo without those that a budget of the user's own leaves open.
+
+    The peak of the paper's schedule depends on the warm-up, so that the preset's warm-up stays.
+    """
+    train = given.get("train", {})
+    if not {"max_steps", "time"} & train.keys() or train.get("schedule") == "paper":
+        return values
+    return {**values, "train": {k: v for k, v in values.get("train", {}).items() if k not in PACE}}
 
 
 def _preset(given: Values, otherwise: Preset | None) -> Values:

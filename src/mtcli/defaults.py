@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from mtcli.config import BUDGET, OPEN, SHAPE, Config, filled, left_open, value_of
+from mtcli.budget import SAVE_SECONDS, SAVES, TOKENS_PER_PAIR, VALIDATIONS, WARM_UP
+from mtcli.config import BUDGET, OPEN, SHAPE, Config, TrainConfig, filled, left_open, value_of
 from mtcli.prepare import Prepared
 from mtcli.presets import PRESETS, Preset
 from mtcli.progress import clock
@@ -52,7 +53,8 @@ overfits with 0.1 (configs/multi30k.toml), and 0.3 for 34 (scripts/results); the
 
 SMALL_BATCH, AT_SMALL_BATCH = 2048, {"lr": 4e-3, "warmup_steps": 400}
 """tiny with batches up to so many pieces (configs/multi30k.toml); every other rate is its preset's."""
-LEAST_WARM_UP = 100  # else a fifth of the steps, where the preset's is longer; a guess
+SHORT_WARM_UP, SHORT_SHARE = 100, 1 / 3
+"""A warm-up of a fifth of the steps is lengthened to this many, if they are at most this part of the steps; a guess."""
 
 PIECES_PER_WEIGHT = 2
 """Target pieces to train on for each weight that a piece passes, for a preset to be worth its size: tiny had 3 when
@@ -67,12 +69,10 @@ PATIENCE = {"cpu": 3 * 3600, "cuda": 24 * 3600, "mps": 24 * 3600}
 """Seconds that a run without a budget may take, about; a guess at what people wait for."""
 LEAST_STEPS = 5000  # of a run without a budget: 40 epochs of a few hundred pairs would be over before they began
 
-SAVES = 24
-"""Checkpoints in a budget: the last five, which are averaged (§6.1), then lie in the last quarter, the cool-down."""
-SAVE_SECONDS = 600  # between checkpoints at most, as in §6.1
-VALIDATE_PIECES, VALIDATIONS = 430_000, (8, SAVES)
-"""Pieces between validations, and how few and how many of these a budget has: tiny trains on so many in a minute on two
-cores, and translates 1,000 pairs in 2 seconds (661 a second, scripts/bench_decode.py), or more before it is good."""
+VALIDATE_PIECES = 430_000
+"""Target tokens between validations: tiny trains on so many in a minute on two cores."""
+VALIDATING = 0.2
+"""Part of the training that all validations of a budget of steps may cost, counted in tokens (`TOKENS_PER_PAIR`)."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,8 @@ class Facts:
     device: str
     """`cpu`, `cuda` or `mps`."""
     workers: int = 1
+    valid: int = 0
+    """Validation pairs."""
 
     @classmethod
     def of(cls, data: Prepared, device: str, workers: int) -> "Facts":
@@ -92,7 +94,7 @@ class Facts:
         pairs = data.train
         lengths = (pairs.lengths([chunk])[1:] for chunk in range(pairs.chunks))
         longer = sum(int(np.maximum(src, tgt).sum()) for src, tgt in lengths)
-        return cls(len(pairs), longer + len(pairs), device, workers)
+        return cls(len(pairs), longer + len(pairs), device, workers, len(data.valid))
 
     @property
     def band(self) -> Band:
@@ -106,8 +108,8 @@ def settle(config: Config, facts: Facts, began: Config | None = None) -> Config:
     Args:
         config: What was given.
         facts: What is known.
-        began: The configuration of the run that goes on, whose values hold; but how often it validates and saves may
-            follow a new budget.
+        began: The configuration of the run that is resumed, whose values hold; but its warm-up, and how often it
+            validates and saves, follow a new budget.
     """
     names, settled = left_open(config), _choose(config, facts)
     chosen = {*names}
@@ -115,7 +117,7 @@ def settle(config: Config, facts: Facts, began: Config | None = None) -> Config:
         kept = names if BUDGET in began.chosen else names - {BUDGET}
         settled = filled(settled, {BUDGET: began.train.max_steps} if BUDGET in kept else {})
         if (settled.train.time, settled.train.max_steps) != (began.train.time, began.train.max_steps):
-            kept -= {"train.valid_every", "train.save_every"}
+            kept -= {"train.valid_every", "train.save_every", "train.warmup_steps"}
         settled = filled(settled, {name: value_of(began, name) for name in kept})
         chosen = {*began.chosen} - {BUDGET} | names & {BUDGET}
     return filled(settled, {"chosen": [name for name in OPEN if name in chosen]})
@@ -144,15 +146,23 @@ def in_words(config: Config, facts: Facts, *, began: bool) -> str:
         "model.dropout": f"dropout {config.model.dropout:g}",
         "train.batch_tokens": f"batches of {train.batch_tokens:,} pieces",
         "train.lr": f"peak rate {train.lr:g}",
-        "train.warmup_steps": f"{train.warmup_steps:,} steps of warm-up",
+        "train.warmup_steps": f"{_at_most(train)}{train.warmup_steps:,} steps of warm-up",
         BUDGET: f"{train.max_steps or 0:,} steps",
         "train.valid_every": f"validated every {train.valid_every:,} steps",
         "train.save_every": f"saved every {train.save_every:,}",
     }
+    if train.time:
+        found |= {"train.valid_every": "validated and saved as the time allows"}
+        names -= {"train.save_every"}
     if not names:
         return f"{known}: all settings as given"
     kept = "as chosen when the run began, " if began else ""
     return f"{known}: {kept}{', '.join(text for name, text in found.items() if name in names)}"
+
+
+def _at_most(train: TrainConfig) -> str:
+    """The warm-up of a run with a time may turn out shorter than configured."""
+    return "at most " if train.time else ""
 
 
 def _choose(config: Config, facts: Facts) -> Config:
@@ -181,17 +191,31 @@ def _choose(config: Config, facts: Facts) -> Config:
     if config.preset == "tiny" and config.train.batch_tokens <= SMALL_BATCH:
         at_peak = AT_SMALL_BATCH
     save_every = _round(min(steps / SAVES, SAVE_SECONDS * rate))
+    affordable = VALIDATING * steps * per_step / (TOKENS_PER_PAIR * max(facts.valid, 1))
     validations = min(max(steps * per_step / VALIDATE_PIECES, VALIDATIONS[0]), VALIDATIONS[1])
+    if not config.train.time:  # a run with a time measures what it can afford
+        validations = max(min(validations, affordable), 1)
     choose(
         {
             "model.dropout": max(round(dropout, 2), LEAST_DROPOUT),
             "train.lr": at_peak["lr"],
-            "train.warmup_steps": max(min(at_peak["warmup_steps"], _round(steps / 5)), LEAST_WARM_UP),
+            "train.warmup_steps": _warmup(config, at_peak["warmup_steps"], steps),
             "train.save_every": save_every,
             "train.valid_every": save_every * max(1, round(steps / validations / save_every)),
         }
     )
     return config
+
+
+def _warmup(config: Config, usual: int, steps: float) -> int:
+    """Steps of the warm-up: as usual for the preset, or fewer in a short run.
+
+    A run with a time measures how many of them it can afford (`Budget.warmup_steps`), and the paper's schedule has a
+    peak that rises where the warm-up is shortened.
+    """
+    if config.train.time or config.train.schedule == "paper":
+        return usual
+    return min(usual, max(_round(WARM_UP * steps), min(SHORT_WARM_UP, _round(SHORT_SHARE * steps))))
 
 
 def _per_step(config: Config, facts: Facts) -> int:

@@ -24,7 +24,7 @@ from mtcli.prepare import Prepared, check_inputs, prepare, prepared
 from mtcli.progress import clock
 from mtcli.run_folder import standing, with_split_of
 from mtcli.state import State
-from mtcli.train import LOG_EVERY, Trainer
+from mtcli.trainer import LOG_EVERY, Trainer
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,9 @@ from mtcli.config import TrainConfig
 from mtcli.errors import ModelError
 
 
-def learning_rate(config: TrainConfig, d_model: int, step: int, progress: float) -> float:
+def learning_rate(
+    config: TrainConfig, d_model: int, step: int, progress: float, warmup_steps: float | None = None
+) -> float:
     """The rate of one step.
 
     All schedules rise linearly over `warmup_steps`; then
@@ -23,8 +25,9 @@ def learning_rate(config: TrainConfig, d_model: int, step: int, progress: float)
         d_model: Width of the model, for the paper's formula.
         step: The step to be taken, from 1.
         progress: The share of the budget (steps or time) already used, 0 … 1.
+        warmup_steps: Those of the configuration, unless given.
     """
-    warmup = config.warmup_steps
+    warmup = warmup_steps or config.warmup_steps
     if config.schedule == "paper":
         return float(config.lr * d_model**-0.5 * min(step**-0.5, step * warmup**-1.5))
     left = 1 - min(max(progress, 0.0), 1.0)

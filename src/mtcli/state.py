@@ -16,6 +16,15 @@ from mtcli.spacing import METRIC_NAMES
 Count = Annotated[int, Within(limits.COUNT)]
 Amount = Annotated[float, Within(limits.AMOUNT)]
 
+LATER = (
+    "block", "share", "metric", "best_pairs", "prepared", "pair_seconds", "validated_at", "save_seconds", "saved_at",
+    "valid_pairs",
+)  # fmt: skip
+"""Fields that older checkpoints do not have; the defaults are right for them."""
+
+COMPARABLE_PAIRS = 100
+"""Validation pairs that say enough to prefer an earlier model, unless there are fewer."""
+
 
 @dataclass
 class State:
@@ -34,6 +43,8 @@ class State:
     """The score that selects the best model."""
     best: tuple[Amount, Amount] | None = None
     """(that score, −loss) of the best validation."""
+    best_pairs: Count = 0
+    """How many pairs that validation had."""
     averaged: list[Count] = field(default_factory=list)
     """The steps of which the best model is the mean; none: it is that of `best_step`."""
     validated_step: Count = 0
@@ -41,8 +52,20 @@ class State:
     """Validations since the best one."""
     share: Annotated[float, Within(limits.SHARE)] = 1.0
     """Of the budget, what training will use: less once nothing improved and the cool-down began before its time."""
+    prepared: Amount = 0.0
+    """`seconds` before the first step. Like the following, it is 0 in a run without a time."""
+    pair_seconds: Amount = 0.0
+    """How long a pair of the last validation took; a measurement."""
     validation_seconds: Amount = 0.0
-    """How long the last validation took."""
+    """How long that validation took."""
+    validated_at: Amount = 0.0
+    """`seconds` at its end."""
+    save_seconds: Amount = 0.0
+    """How long the last checkpoint took."""
+    saved_at: Amount = 0.0
+    """`seconds` at its end."""
+    valid_pairs: Count | None = None
+    """How many validation pairs a validation takes before the last step; None: all."""
     metrics_bytes: Count = 0
     """Length of `metrics.jsonl`."""
     loss: Amount = 0.0
@@ -79,11 +102,17 @@ class State:
         return METRIC_NAMES[self.metric]
 
     def improves(self, validation: dict[str, Any]) -> bool:
-        """Return True if no validation before was as good by this run's score; it is then the one to beat."""
+        """Return True if no validation before was as good by this run's score; it is then the one to beat.
+
+        Figures of different pairs, or of a few of many, are not comparable: the newer model then counts as better.
+        """
         figures = (float(validation[self.metric]), -float(validation["loss"]))
-        if self.best is not None and figures <= self.best:
+        pairs = validation["pairs"]
+        comparable = self.best_pairs in (0, pairs)  # 0: an older checkpoint, whose validations had all pairs
+        few = pairs < min(COMPARABLE_PAIRS, validation["of"])
+        if self.best is not None and comparable and not few and figures <= self.best:
             return False
-        self.best = figures
+        self.best, self.best_pairs = figures, pairs
         return True
 
     def take(self, found: dict[str, Any]) -> None:
@@ -107,5 +136,5 @@ def _known(found: dict[str, Any]) -> dict[str, Any]:
     Raises:
         KeyError, TypeError: One is missing.
     """
-    found = {"block": 0, "share": 1.0, "metric": "bleu", **found}
+    found = {name: getattr(State(), name) for name in LATER} | found
     return {each.name: found[each.name] for each in fields(State)}

@@ -139,16 +139,16 @@ def test_59_a_long_validation_is_no_silence(case: Case, pair: Job, tmp_path: Pat
 
 
 def slow_validation(seconds: float) -> None:
-    from mtcli import train
+    from mtcli import trainer
 
-    real, slept = train.validate, []
+    real, slept = trainer.validate, []
 
     def validate(*arguments: Any, **options: Any) -> Any:
         if not slept:
             slept.append(time.sleep(seconds))
         return real(*arguments, **options)
 
-    train.validate = validate
+    trainer.validate = validate
 
 
 @pytest.mark.slow

@@ -59,6 +59,9 @@ def train(
     ] = False,
 ) -> None:
     """Train a model; the same command again goes on where it stopped. With nothing named: the built-in demo."""
+    from time import monotonic
+
+    started = monotonic()  # before PyTorch is loaded, which a budget of time counts too
     from mtcli import torchrun
     from mtcli.config import build
     from mtcli.distributed import pick_device
@@ -98,7 +101,7 @@ def train(
         return
     refused = False
     try:
-        run_training(settings, run, pick_device(device), init=init, overwrite=overwrite)
+        run_training(settings, run, pick_device(device), init=init, overwrite=overwrite, started=started)
     except (UsageError, DataError, ModelError, LockedError):
         refused = True
         raise

@@ -1,0 +1,264 @@
+"""Runs with a time end in time, at any speed and under a load that changes: `Trainer`'s loop on a simulated clock."""
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from conftest import TOY_SETTINGS, toy_pairs, write_tsv
+
+from mtcli import checkpoint, evaluate, validation
+from mtcli import trainer as training
+from mtcli.budget import VALIDATIONS
+from mtcli.config import Config, build
+from mtcli.deadline import FIRST_PART
+from mtcli.defaults import Facts, settle
+from mtcli.distributed import Group
+from mtcli.prepare import Prepared, prepare
+from mtcli.trainer import Trainer
+
+PAIRS = 1000
+"""Validation pairs, and as many test pairs."""
+
+
+@dataclasses.dataclass
+class World:
+    """What things take in seconds on a quiet machine, and how much slower it is when."""
+
+    step: float
+    validation: float
+    """Greedy, of all pairs, by a model that ends its sentences."""
+    preparing: float = 5.0
+    first: float = 1.0
+    """How much longer the first step takes."""
+    save: float = 0.2
+    load: Callable[[float], float] = lambda now: 1.0
+    """By how much everything is slower at this moment."""
+    early: int = 50
+    """Steps before which a model translates four times as slowly, since it does not end its sentences."""
+    now: float = 0.0
+    rates: list[float] = dataclasses.field(default_factory=list)
+    saved: list[int] = dataclasses.field(default_factory=list)
+    published: list[int] = dataclasses.field(default_factory=list)
+    longest_step: float = 0.0
+    scored: int = 0
+
+    def work(self, seconds: float) -> float:
+        """Let so much work pass, and return how long it took."""
+        seconds *= self.load(self.now)
+        self.now += seconds
+        return seconds
+
+    def clock(self) -> float:
+        return self.now
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    folder = tmp_path_factory.mktemp("data")
+    config = asked(write_tsv(folder / "pairs.tsv", toy_pairs(60)))
+    found = prepare(config, folder)
+    return dataclasses.replace(found, valid=[("a", "b")] * PAIRS, test=[("a", "b")] * PAIRS)
+
+
+def asked(path: Path | str = "x.tsv", *sets: str, **options: object) -> Config:
+    values = {"data.train": [str(path)], "data.src": "en", "data.tgt": "xx", **options}
+    adapting = ("train.warmup_steps", "train.valid_every", "train.save_every")
+    return build(None, values, [*(s for s in TOY_SETTINGS if not s.startswith(adapting)), *sets])
+
+
+class Slow:
+    """A translator that takes its time."""
+
+    def __init__(self, world: World, step: int):
+        self.world, self.step = world, step
+
+    def translate(self, lines: list[str], options: Any, **_: object) -> Iterator[Any]:
+        cost = self.world.validation / PAIRS * (1 + options.beam_size) / 2
+        self.world.work(len(lines) * cost * (4 if self.step < self.world.early else 1))
+        if options.beam_size > 1:
+            self.world.scored += len(lines)
+        return iter([SimpleNamespace(text=line) for line in lines])
+
+
+@pytest.fixture
+def simulate(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Trainer]:
+    """Run `Trainer`'s own loop in a world; steps, translating and files only take simulated time."""
+    begun: list[tuple[Trainer, World]] = []
+
+    def run(world: World, *sets: str, **options: object) -> Trainer:
+        config = settle(asked("x.tsv", *sets, **options), Facts(10**6, 10**7, "cpu", valid=PAIRS))
+        folder = tmp_path / str(len(begun))
+        folder.mkdir()
+        trainer = Trainer(config, folder, torch.device("cpu"), data, 0.0, Group(), world.clock)
+        begun.append((trainer, world))
+        world.work(world.preparing)
+        trainer.run_until_done([])
+        return trainer
+
+    def step(self: Trainer, batches: object) -> None:
+        world = begun[-1][1]
+        world.rates.append(self._next_rate())
+        world.longest_step = max(world.longest_step, world.work(world.step + (0 if self.state.step else world.first)))
+        self.state.step += 1
+
+    def write(folder: Path, step: int, *_: object) -> None:
+        world = begun[-1][1]
+        world.work(world.save)
+        world.saved.append(step)
+
+    def score(hypotheses: list[str], *_: object, **__: object) -> list[Any]:
+        step = begun[-1][0].state.step
+        one = SimpleNamespace(name="BLEU", value=float(step), confidence=None, signature="")
+        return [one, one]
+
+    monkeypatch.setattr(Trainer, "_step", step)
+    monkeypatch.setattr(Trainer, "_translator", lambda self: Slow(begun[-1][1], self.state.step))
+    monkeypatch.setattr(Trainer, "_scheduled", lambda self: list(begun[-1][1].saved))
+    monkeypatch.setattr(checkpoint, "write", write)
+    monkeypatch.setattr(checkpoint, "verify", lambda path: None)
+    monkeypatch.setattr(checkpoint, "prune", lambda *_: None)
+    monkeypatch.setattr(training, "publish", lambda run, steps, info: begun[-1][1].published.extend(steps))
+    monkeypatch.setattr(training, "weights_of", lambda *_: nullcontext())
+    monkeypatch.setattr(training, "write_report", lambda *_: None)
+    monkeypatch.setattr(validation, "_loss", lambda translator, pairs, *_: (2.0 * len(pairs), len(pairs)))
+    monkeypatch.setattr(evaluate, "score", score)
+    return run
+
+
+def events(trainer: Trainer, kind: str) -> list[dict[str, Any]]:
+    return [event for event in trainer.metrics.read()[0] if event["event"] == kind]
+
+
+def check(trainer: Trainer, world: World, budget: float) -> None:
+    """The run ended in time, with a finished schedule, a validation, a model and a word on the test pairs."""
+    # What no forecast can spare: a step, or the smallest part of a validation.
+    part = FIRST_PART * world.validation / PAIRS * 4 * 2.5 * 5
+    assert world.now <= 1.1 * budget + world.longest_step + part
+    assert trainer.state.finished == "budget used"
+    assert trainer.state.step == len(world.rates) >= 1
+    assert world.published
+    assert events(trainer, "valid")
+    last = max(world.longest_step / trainer.budget.training_time(trainer.state), 1 / trainer.state.step)
+    assert world.rates[-1] <= trainer.config.train.lr * min(1, 0.05 + 3 * last / trainer.config.train.cooldown)
+
+
+def suddenly(at: float, factor: float) -> Callable[[float], float]:
+    return lambda now: factor if now >= at else 1.0
+
+
+SPEEDS = [0.01, 0.1, 1.0, 10.0]
+COSTS = [0.1, 2.0, 60.0]
+LOADS: dict[str, Callable[[float], float]] = {
+    "none": lambda now: 1.0,
+    "from 40%": suddenly(60, 5.0),
+    "from 80%": suddenly(120, 5.0),
+    "until 40%": lambda now: 5.0 if now < 60 else 1.0,
+}
+
+
+CASES = [(speed, cost, load) for speed in SPEEDS for cost in COSTS for load in LOADS]
+CASES += [(100.0, 2.0, "none"), (100.0, 0.1, "from 40%")]
+
+
+@pytest.mark.parametrize(("speed", "cost", "load"), CASES)
+def test_it_ends_in_time_at_any_speed_and_load(
+    simulate: Callable[..., Trainer], speed: float, cost: float, load: str
+) -> None:
+    world = World(1 / speed, cost, load=LOADS[load])
+    trainer = simulate(world, **{"train.time": 150})
+    check(trainer, world, 150)
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> str:
+    return "\n".join(record.message for record in caplog.records if record.levelno >= logging.WARNING)
+
+
+def test_a_time_that_will_not_do_is_reported_after_the_first_steps(
+    simulate: Callable[..., Trainer], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    world = World(step=1.0, validation=2.0)
+    trainer = simulate(world, **{"train.time": 150})
+    (warning,) = (r for r in caplog.records if "is too short" in r.message)
+    assert "--time 2:30 is too short at this speed: about 1" in warning.message
+    assert "needs 500 or more; give it --time 13m" in warning.message
+    assert trainer.state.step < 150
+    first_validation = next(r for r in caplog.records if "valid loss" in r.message)
+    assert caplog.records.index(warning) < caplog.records.index(first_validation)
+    caplog.clear()
+    simulate(World(step=0.1, validation=2.0), "train.seed=2", **{"train.time": 151})
+    assert "0.1 seconds a step: about 1,3" in caplog.text
+    assert warnings(caplog) == ""
+
+
+def test_what_is_given_stays_as_given(simulate: Callable[..., Trainer], caplog: pytest.LogCaptureFixture) -> None:
+    world = World(step=1.0, validation=2.0)
+    sets = ("train.warmup_steps=400", "train.valid_every=20", "train.save_every=10")
+    trainer = simulate(world, *sets, **{"train.time": 150})
+    check(trainer, world, 150)
+    steps = len(world.rates)
+    assert world.rates[50] == pytest.approx(trainer.config.train.lr * 51 / 400)
+    assert [e["step"] for e in events(trainer, "valid")] == [*range(20, steps, 20), steps]
+    assert {*range(10, steps, 10)} <= {*world.saved}
+    assert f"ended within its warm-up, after {steps} of 400 steps" in warnings(caplog)
+
+
+def test_a_quiet_machine_validates_and_scores_everything(simulate: Callable[..., Trainer]) -> None:
+    world = World(step=0.02, validation=1.0)
+    trainer = simulate(world, **{"train.time": 150})
+    check(trainer, world, 150)
+    found = events(trainer, "valid")
+    assert {e["pairs"] for e in found} == {PAIRS}
+    assert VALIDATIONS[0] <= len(found) <= VALIDATIONS[0] + 2
+    assert [e["kept"] for e in events(trainer, "average")] == [False]
+    assert [(e["pairs"], e["of"]) for e in events(trainer, "test")] == [(PAIRS, PAIRS)]
+    assert world.now >= 0.97 * 150  # the time is used
+    assert max(world.rates) == pytest.approx(trainer.config.train.lr, rel=0.05)
+    assert trainer.budget.warmup_steps(trainer.state) == 400
+
+
+def test_a_run_without_held_out_pairs_uses_its_time(data: Prepared, simulate: Callable[..., Trainer]) -> None:
+    data.valid.clear()
+    data.test.clear()
+    try:
+        world = World(step=1.0, validation=0.0)
+        trainer = simulate(world, **{"train.time": 60})
+    finally:
+        data.valid.extend([("a", "b")] * PAIRS)
+        data.test.extend([("a", "b")] * PAIRS)
+    assert 50 <= world.now <= 66
+    assert world.published[-1] == trainer.state.step
+    assert not events(trainer, "test")
+
+
+@pytest.mark.parametrize("steps", [3, 100, 5000])
+def test_steps_and_time_together_end_with_the_first(simulate: Callable[..., Trainer], steps: int) -> None:
+    world = World(step=0.5, validation=2.0)
+    trainer = simulate(world, **{"train.time": 150, "train.max_steps": steps})
+    check(trainer, world, 150)
+    assert trainer.state.step == steps if steps <= 100 else 150 < trainer.state.step < 300
+    assert trainer.budget.warmup_steps(trainer.state) <= max(1, 0.21 * trainer.state.step)
+
+
+def test_preparing_that_takes_the_whole_time_leaves_one_step_and_a_model(simulate: Callable[..., Trainer]) -> None:
+    world = World(step=1.0, validation=2.0, preparing=500)
+    trainer = simulate(world, **{"train.time": 150})
+    assert trainer.state.step == 1
+    assert world.now < 510
+    assert world.published
+    assert [e["pairs"] for e in events(trainer, "valid")][-1] >= FIRST_PART
+    assert not events(trainer, "test")
+
+
+def test_few_pairs_say_too_little_to_prefer_an_earlier_model(simulate: Callable[..., Trainer]) -> None:
+    world = World(step=1.0, validation=60.0)
+    trainer = simulate(world, **{"train.time": 150})
+    assert {e["pairs"] for e in events(trainer, "valid")[:-1]} <= {16, 32}
+    assert trainer.state.stale == 0
+    assert trainer.state.best_step == trainer.state.step
