@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from faults.harness import outcome
 
-from mtcli import prepare, train
+from mtcli import prepare, trainer
 from mtcli.errors import UsageError
 from mtcli.run_folder import Metrics
 
@@ -73,7 +73,7 @@ def test_a_run_that_went_back_shows_no_step_twice(tmp_path: Path) -> None:
 def test_it_changes_nothing_else_and_may_be_asked_for_at_any_time(
     train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(train, "LOG_EVERY", 5)
+    monkeypatch.setattr(trainer, "LOG_EVERY", 5)
     run, plain = tmp_path / "run", tmp_path / "plain"
     for out, more in ((run, "train.tensorboard=true"), (plain, "train.tensorboard=false")):
         train_toy(out, "train.max_steps=10", more)

@@ -107,11 +107,12 @@ def test_interrupted_and_resumed_equals_uninterrupted(
     assert metrics(parts) == metrics(whole)
 
 
-def interrupting(step: Callable[..., None], stop: int) -> Callable[..., None]:
-    def wrapped(self: Trainer, rows: object) -> None:
-        step(self, rows)
+def interrupting(step: Callable[..., object], stop: int) -> Callable[..., object]:
+    def wrapped(self: Trainer, rows: object) -> object:
+        done = step(self, rows)
         if self.state.step == stop:
             os.kill(os.getpid(), signal.SIGTERM)
+        return done
 
     return wrapped
 
@@ -122,10 +123,10 @@ def test_work_after_the_last_checkpoint_is_done_again_alike(
     class Crash(BaseException):
         pass
 
-    def crashing(self: Trainer, rows: object) -> None:
+    def crashing(self: Trainer, rows: object) -> object:
         if self.state.step == 8:
             raise Crash
-        step(self, rows)
+        return step(self, rows)  # type: ignore[arg-type]
 
     step = Trainer._step
     whole = train_toy(tmp_path / "whole", "train.max_steps=15")
@@ -212,10 +213,10 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(
 def test_a_loss_that_is_not_finite_stops_training_and_harms_nothing(
     train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def poisoned(self: Trainer, rows: object) -> None:
+    def poisoned(self: Trainer, rows: object) -> object:
         if self.state.step == 7:
             next(self.model.parameters()).data.fill_(float("nan"))
-        step(self, rows)
+        return step(self, rows)  # type: ignore[arg-type]
 
     step = Trainer._step
     monkeypatch.setattr(Trainer, "_step", poisoned)
@@ -228,10 +229,11 @@ def test_a_loss_that_is_not_finite_stops_training_and_harms_nothing(
 def test_weights_that_are_not_finite_are_never_saved(
     train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def spoils(self: Trainer, rows: object) -> None:
-        step(self, rows)
+    def spoils(self: Trainer, rows: object) -> object:
+        done = step(self, rows)  # type: ignore[arg-type]
         if self.state.step == 10:
             next(self.model.parameters()).data[0] = float("inf")
+        return done
 
     step = Trainer._step
     monkeypatch.setattr(Trainer, "_step", spoils)

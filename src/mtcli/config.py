@@ -312,12 +312,9 @@ PACE = ("warmup_steps", "valid_every", "save_every")
 
 
 def _without_pace(values: Values, given: Values) -> Values:
-    """The values of a preset or of the demo without those that a budget of the user's own leaves open.
-
-    The peak of the paper's schedule depends on the warm-up, so that the preset's warm-up stays.
-    """
+    """The values of a preset or of the demo without those that a budget of the user's own leaves open."""
     train = given.get("train", {})
-    if not {"max_steps", "time"} & train.keys() or train.get("schedule") == "paper":
+    if not {"max_steps", "time"} & train.keys() or train.get("schedule") == "paper":  # its peak rests on the warm-up
         return values
     return {**values, "train": {k: v for k, v in values.get("train", {}).items() if k not in PACE}}
 
