@@ -96,6 +96,24 @@ def test_given_pairs_that_are_trained_on_are_warned_of(
     assert caplog.text == ""
 
 
+def test_a_corpus_of_which_nothing_can_be_held_out_is_warned_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    few = write_tsv(tmp_path / "few.tsv", PAIRS[:3])
+    alike = write_tsv(tmp_path / "alike.tsv", [("red", "der")] * 30)
+    for path, said in ((few, "fewer than 20 pairs"), (alike, "every source repeats too often")):
+        caplog.clear()
+        wanted = build(None, {"data.train": [str(path)], "data.src": "en", "data.tgt": "xx"})
+        prepare(wanted, tmp_path / f"run-{path.stem}")
+        assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
+            f"{said}: none are held out; give --valid and --test, or the model cannot be scored"
+        ]
+    caplog.clear()
+    given = {"data.train": [str(few)], "data.valid": str(alike), "data.test": str(alike)}
+    prepare(build(None, given), tmp_path / "given")
+    assert "held out" not in caplog.text
+
+
 def test_given_splits_are_used_as_they_are(tmp_path: Path, tsv: Path) -> None:
     valid, test = write_tsv(tmp_path / "v.tsv", PAIRS[:5]), write_tsv(tmp_path / "t.tsv", [*PAIRS[5:12], ("", "x")])
     both = prepare(config(tsv, valid=valid, test=test), tmp_path / "both")

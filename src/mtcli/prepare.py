@@ -224,6 +224,7 @@ def _make(config: Config, run: Path, info_path: Path, init: Tokenizer | None, we
             None if data.test is None else 0,
             data.split_seed,
         )
+        _warn_of_missing_splits(config, split)
 
     def training(into: Counts, aside: dict[str, list[Pair]] | None = None) -> Iterator[tuple[int, Pair]]:
         for index, pair in read(into):
@@ -397,6 +398,15 @@ def _facts(path: Path, known: Json | None = None) -> Json:
     if known and digest == known["sha256"]:
         return known  # touched or copied, with the same content
     return {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": digest}
+
+
+def _warn_of_missing_splits(config: Config, split: HeldOut) -> None:
+    """Warn where pairs should be held out, and none can be."""
+    wanted = {"--valid": (config.data.valid, split.n_valid), "--test": (config.data.test, split.n_test)}
+    missing = [option for option, (given, n) in wanted.items() if given is None and n == 0]
+    if missing:
+        few = "fewer than 20 pairs" if split.n_pairs < 20 else "every source repeats too often"
+        log.warning("%s: none are held out; give %s, or the model cannot be scored", few, " and ".join(missing))
 
 
 def _in_words(counts: Counts) -> str:
