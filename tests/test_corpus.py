@@ -572,6 +572,8 @@ def test_what_was_looked_for_is_listed(tmp_path, monkeypatch):
     fails("pairs.txt", "rename it to .tsv, .csv")
     Path("pairs.xlsx").touch()
     fails("pairs.xlsx", "a spreadsheet; save it there as CSV")
+    Path("c.toml").touch()
+    fails("c.toml", "a configuration; give it as the argument, without --train")
     fails("data/train.en", "one side only", "both sides as data/train,")
 
 

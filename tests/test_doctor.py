@@ -435,7 +435,7 @@ def test_the_commands(tmp_path: Path) -> None:
         return subprocess.run(whole, cwd=tmp_path, capture_output=True, text=True)
 
     write(tmp_path / "p.tsv", [*GOOD, GOOD[1], ("x\udce9", "y")])
-    checked = mtcli("check", "p.tsv@2", "--tgt", "de", "--json")
+    checked = mtcli("check", "p.tsv@2", "--src", "en", "--tgt", "de", "--json")
     assert (checked.returncode, checked.stderr) == (0, "")
     facts = json.loads(checked.stdout)
     assert facts["pairs"] == 22

@@ -137,6 +137,8 @@ def _formless(path: Path) -> str:
     """What to do with a file whose name has no form."""
     if _suffix(path) in (".xlsx", ".xls", ".ods", ".numbers"):
         return "a spreadsheet; save it there as CSV (in Excel: CSV UTF-8) and give that file"
+    if path.suffix.lower() == ".toml":
+        return "a configuration; give it as the argument, without --train"
     prefix, _, suffix = re.sub(r"(?i)\.gz$", "", str(path)).rpartition(".")
     if prefix and known(suffix):
         return f"one side only; give both sides as {prefix}, or as two files joined by a comma"

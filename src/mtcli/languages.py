@@ -141,9 +141,9 @@ def checked(code: str) -> str:
 def known(name: str) -> str | None:
     """The two-letter code of a language's code or name, with its script or region if it has one; None: unknown.
 
-    `English`, `eng` and `EN` are `en`, `zh-CN` and `zh_CN` are `zh_cn`.
+    `English`, `eng`, `EN` and `English (United States)` are `en`, `zh-CN` and `zh_CN` are `zh_cn`.
     """
-    language, *parts = name.strip().casefold().replace("_", "-").split("-")
+    language, *parts = re.sub(r"\s*\([^()]*\)$", "", name.strip()).casefold().replace("_", "-").split("-")
     code = _CODE_OF.get(language)
     if code is None or len(parts) > 2 or any(not re.fullmatch("[a-z]{4}|[a-z]{2}|[0-9]{3}", part) for part in parts):
         return None

@@ -404,7 +404,7 @@ def _warn_of_missing_splits(config: Config, split: HeldOut) -> None:
     """Warn where pairs should be held out, and none can be."""
     wanted = {"--valid": (config.data.valid, split.n_valid), "--test": (config.data.test, split.n_test)}
     missing = [option for option, (given, n) in wanted.items() if given is None and n == 0]
-    if missing:
+    if missing and split.n_pairs:
         few = "fewer than 20 pairs" if split.n_pairs < 20 else "every source repeats too often"
         log.warning("%s: none are held out; give %s, or the model cannot be scored", few, " and ".join(missing))
 
