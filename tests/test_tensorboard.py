@@ -14,8 +14,20 @@ from mtcli.run_folder import Metrics
 
 pytest.importorskip("tensorboard")
 
+from tensorboard.summary.writer import event_file_writer
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+from mtcli import tensorboard
+from mtcli.tensorboard import CurveWriter
+
 Train = Callable[..., Path]
 Curves = dict[str, list[tuple[int, float]]]
+
+
+@pytest.fixture(autouse=True)
+def names_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count event files from 0: TensorBoard reads them by name, in which 10 comes before 9 within one second."""
+    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(0))
 
 
 def curves(run: Path) -> Curves:
@@ -49,25 +61,52 @@ def train_line(step: int, seconds: float, **more: Any) -> dict[str, Any]:
     } | more
 
 
-def test_a_run_that_went_back_shows_no_step_twice(tmp_path: Path) -> None:
-    killed = Metrics(tmp_path, tensorboard=True)
-    saved = killed.cut(0)
-    saved += killed.append("train", 50, train_line(50, 2.0))
+def start(run: Path, metrics_bytes: int) -> Metrics:
+    """The metrics of a run that starts or resumes at a checkpoint, shown in TensorBoard as the trainer does it."""
+    metrics = Metrics(run)
+    metrics.cut(metrics_bytes)
+    history, _ = metrics.read()
+    metrics.on_event = CurveWriter(run, history).add
+    return metrics
+
+
+def test_a_resumed_run_shows_no_step_twice(tmp_path: Path) -> None:
+    killed = start(tmp_path, 0)
+    saved = killed.append("train", 50, train_line(50, 2.0))
     saved += killed.append("valid", 50, {"loss": 2.0, "bleu": 1.5, "chrf": 9.0, "samples": [], "seconds": 4.0})
     saved += killed.append("train", 100, train_line(100, 5.0))
     killed.append("train", 150, train_line(150, 6.0, loss=9.0))
     assert curves(tmp_path)["train/loss"][-1] == (150, 9.0)
-    resumed = Metrics(tmp_path, tensorboard=True)
-    assert resumed.cut(saved) == saved
+    resumed = start(tmp_path, saved)
     resumed.append("train", 150, train_line(150, 7.0, loss=0.25))
     found = curves(tmp_path)
-    assert found.pop("train/tokens_per_second") == [(100, 100.0), (150, 50.0)]  # the validation took no pace
+    assert found.pop("train/tokens_per_second") == [(100, 100.0), (150, 50.0)]  # without the time of the validation
     assert found == told(tmp_path)
     assert found["train/loss"][-1] == (150, 0.25)
+
+
+def test_a_tensorboard_that_is_open_follows_a_resumed_run(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    killed = start(tmp_path, 0)
+    saved = killed.append("train", 50, train_line(50, 2.0))
+    killed.append("train", 100, train_line(100, 5.0, loss=9.0))
+    watching = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [point.step for point in watching.Scalars("train/loss")] == [50, 100]
+    resumed = start(tmp_path, saved)
+    resumed.append("train", 100, train_line(100, 7.0, loss=0.25))
+    points = watching.Reload().Scalars("train/loss")
+    assert [(point.step, point.value) for point in points] == [(50, pytest.approx(0.02)), (100, 0.25)]
+
+
+def test_a_damaged_line_of_the_metrics_costs_one_point(tmp_path: Path) -> None:
+    metrics = Metrics(tmp_path)
+    for step in (50, 100):
+        metrics.append("train", step, train_line(step, step / 10))
     lines = (tmp_path / "metrics.jsonl").read_bytes().splitlines(keepends=True)
     (tmp_path / "metrics.jsonl").write_bytes(b"".join([b"{" + lines[0], *lines[1:]]))
-    Metrics(tmp_path, tensorboard=True).cut(sum(map(len, lines)) + 1)
-    assert curves(tmp_path)["train/loss"] == found["train/loss"][1:]
+    start(tmp_path, sum(map(len, lines)) + 1)
+    assert [step for step, _ in curves(tmp_path)["train/loss"]] == [100]
 
 
 def test_it_changes_nothing_else_and_may_be_asked_for_at_any_time(
@@ -86,23 +125,28 @@ def test_it_changes_nothing_else_and_may_be_asked_for_at_any_time(
     assert not (plain / "tensorboard").exists()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # the library's thread ends by it
 def test_a_full_disk_is_one_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mtcli import tensorboard
-
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    metrics = Metrics(tmp_path, tensorboard=True)
-    metrics.cut(0)
-    monkeypatch.setattr(tensorboard.RecordWriter, "write", full)
+    metrics = start(tmp_path, 0)
+    monkeypatch.setattr(RecordWriter, "write", full)
     said: list[str] = []
     monkeypatch.setattr(tensorboard.log, "warning", lambda text, *values: said.append(text % values))
-    metrics.append("train", 50, train_line(50, 2.0))
-    metrics.append("train", 100, train_line(100, 3.0))
+    for step in range(50, 1000, 50):  # the thread of the library fails, and a later event finds out
+        metrics.append("train", step, train_line(step, step / 10))
     assert said == [
-        "tensorboard/ cannot be written ([Errno 28] No space left on device); metrics.jsonl has its figures"
+        "cannot write tensorboard/ ([Errno 28] No space left on device); its figures are also in metrics.jsonl"
     ]
-    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 19
+
+
+def test_a_folder_that_cannot_be_made_is_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "tensorboard").write_text("a file")
+    metrics = start(tmp_path, 0)
+    metrics.append("train", 50, train_line(50, 2.0))
+    assert caplog.text.count("cannot write tensorboard/") == 1
 
 
 def test_without_the_extra_the_remedy_is_named(

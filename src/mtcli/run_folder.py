@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -149,12 +149,12 @@ class Metrics:
 
     Args:
         run: The run folder.
-        tensorboard: Show its curves in `tensorboard/` too.
     """
 
-    def __init__(self, run: Path, *, tensorboard: bool = False):
-        self.path, self.tensorboard = run / "metrics.jsonl", tensorboard
-        self._event_file: Any = None
+    def __init__(self, run: Path):
+        self.path = run / "metrics.jsonl"
+        self.on_event: Callable[[dict[str, Any]], None] | None = None
+        """Is called with each event after it was written."""
 
     def append(self, event: str, step: int, values: dict[str, Any]) -> int:
         """Write a line and return its length in bytes."""
@@ -167,8 +167,8 @@ class Metrics:
             os.fsync(file.fileno())  # before the checkpoint that counts it
             if new:
                 checkpoint.sync_folder(self.path.parent)
-        if self._event_file:
-            self._event_file.append(happened)
+        if self.on_event is not None:
+            self.on_event(happened)
         return len(line)
 
     def _check_own(self) -> None:
@@ -199,8 +199,4 @@ class Metrics:
             if size > length:
                 file.truncate(length)
             checkpoint.sync_folder(self.path.parent)  # a process that was killed may just have made the file
-        if self.tensorboard:
-            from mtcli.tensorboard import EventFile
-
-            self._event_file = EventFile(self.path.parent, self.read()[0])
         return length

@@ -1,66 +1,80 @@
-"""`tensorboard/` of a run: the curves of `metrics.jsonl` as TensorBoard reads them. Needs the extra `tensorboard`.
-
-Nothing reads it back. Each start of a run writes it anew from `metrics.jsonl`, which was cut back to the checkpoint
-before: so it shows no step twice after a kill, and no resumption depends on it.
-"""
+"""The curves of `metrics.jsonl` for TensorBoard, in the run's `tensorboard/` folder. Needs the extra `tensorboard`."""
 
 import logging
-import shutil
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer.record_writer import RecordWriter
+from torch.utils.tensorboard import SummaryWriter
 
 from mtcli.progress import Pace
 
 log = logging.getLogger(__name__)
 
+CURVE_EVENTS = ("train", "valid")
+"""The events of `metrics.jsonl` whose figures are points of curves."""
 
-class EventFile:
-    """The one event file of a run; one that cannot be written is a warning, for the run matters more.
 
-    Written without the thread that TensorBoard's own writer has: a full disk is met here, not in the background.
+class CurveWriter:
+    """Write the figures of each event as scalars such as `train/loss` and `valid/bleu`.
+
+    Every start of a run opens a new event file, in which `purge_step=0` tells TensorBoard to discard what the earlier
+    files hold, and writes all earlier events again. `metrics.jsonl` was cut back to the checkpoint before, so a resumed
+    run shows no step twice, and the curves are complete even if TensorBoard is turned on for a run that has already
+    begun. The earlier files stay: a TensorBoard that is open could not read on if they were deleted.
+
+    Failures are logged once and end the writing: they never end the training.
+
+    Args:
+        run: The run folder.
+        history: The events of the run so far.
     """
 
-    def __init__(self, run: Path, before: list[dict[str, Any]]):
-        self.pace, self.file = Pace(), None
-        folder = run / "tensorboard"
-        self.began = time.time() - max((e["seconds"] for e in before if "seconds" in e), default=0.0)
+    def __init__(self, run: Path, history: Iterable[dict[str, Any]]):
+        history = list(history)
+        seconds_used = max((event["seconds"] for event in history if "seconds" in event), default=0.0)
+        self._start = time.time() - seconds_used
+        self._pace = Pace()
+        self._writer: SummaryWriter | None = None
         try:
-            if folder.exists():
-                shutil.rmtree(folder)
-            folder.mkdir()
-            self.file = (folder / f"events.out.tfevents.{time.time_ns()}").open("wb")
-        except OSError as error:
+            self._writer = SummaryWriter(str(run / "tensorboard"), purge_step=0)
+        except Exception as error:
             self._give_up(error)
-        # A TensorBoard that watches goes on to the file of the later name, and drops at START what it had before.
-        self._write(0.0, file_version="brain.Event:2")
-        self._write(0.0, session_log=SessionLog(status=SessionLog.START))
-        for event in before:
-            self.append(event)
+        for event in history:
+            self._add(event)
+        self._flush()
 
-    def append(self, happened: dict[str, Any]) -> None:
-        """Show what `metrics.jsonl` has just been told, if it is a point of a curve."""
-        event, pace = happened["event"], self.pace.after(happened)
-        if event in ("train", "valid"):
-            figures = {k: v for k, v in happened.items() if isinstance(v, float) and k != "seconds"}
-            figures |= {} if pace is None else {"tokens_per_second": pace}
-            values = [Summary.Value(tag=f"{event}/{name}", simple_value=value) for name, value in figures.items()]
-            self._write(happened["seconds"], step=happened["step"], summary=Summary(value=values))
+    def add(self, event: dict[str, Any]) -> None:
+        """Write one event of `metrics.jsonl`; events without curves are ignored."""
+        self._add(event)
+        self._flush()
 
-    def _write(self, seconds: float, **fields: Any) -> None:
-        """A record; its clock is the time used, in which a pause between two resumptions does not count."""
-        if self.file is None:
+    def _add(self, event: dict[str, Any]) -> None:
+        kind = event["event"]
+        tokens_per_second = self._pace.after(event)
+        if self._writer is None or kind not in CURVE_EVENTS or "seconds" not in event:
+            return
+        scalars = {name: value for name, value in event.items() if isinstance(value, float) and name != "seconds"}
+        if tokens_per_second is not None:
+            scalars["tokens_per_second"] = tokens_per_second
+        # The time of a point is the training time used, so that pauses between two starts do not show.
+        walltime = self._start + event["seconds"]
+        try:
+            for name, value in scalars.items():
+                self._writer.add_scalar(f"{kind}/{name}", value, event["step"], walltime)
+        except Exception as error:
+            self._give_up(error)
+
+    def _flush(self) -> None:
+        """Wait for the writer's thread, so that a killed run loses no point."""
+        if self._writer is None:
             return
         try:
-            RecordWriter(self.file).write(Event(wall_time=self.began + seconds, **fields).SerializeToString())
-            self.file.flush()
-        except OSError as error:
+            self._writer.flush()
+        except Exception as error:
             self._give_up(error)
 
-    def _give_up(self, error: OSError) -> None:
-        log.warning("tensorboard/ cannot be written (%s); metrics.jsonl has its figures", error)
-        self.file = None
+    def _give_up(self, error: Exception) -> None:
+        log.warning("cannot write tensorboard/ (%s); its figures are also in metrics.jsonl", error)
+        self._writer = None

@@ -84,7 +84,7 @@ class Trainer:
         self.plan = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
         self.state = State(workers=group.size, metric=selection_metric(config.data.tgt))
         self.budget = Budget.of(config, len(data.valid), len(data.test), group.size)
-        self.metrics = Metrics(run, tensorboard=config.train.tensorboard)
+        self.metrics = Metrics(run)
         self.objective = Objective(self.model, config.train.label_smoothing, uses_bf16(config.train, device))
         self.parallel = group.parallel(self.objective)
         if group.size > 1:
@@ -122,8 +122,14 @@ class Trainer:
         return True
 
     def _cut_metrics(self) -> None:
-        if self.group.leads:
-            self.state.metrics_bytes = self.metrics.cut(self.state.metrics_bytes)
+        if not self.group.leads:
+            return
+        self.state.metrics_bytes = self.metrics.cut(self.state.metrics_bytes)
+        if self.config.train.tensorboard:
+            from mtcli.tensorboard import CurveWriter  # an extra, which need not be installed
+
+            history, _ = self.metrics.read()
+            self.metrics.on_event = CurveWriter(self.run, history).add
 
     def start_from(self, model: Transformer, where: Path | None) -> None:
         """Begin with another model's weights."""
