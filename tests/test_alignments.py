@@ -1,4 +1,4 @@
-"""Word alignments: which pieces belong to which word, which word attends to which, and how they are printed."""
+"""Word alignments: which tokens belong to which word, which word attends to which, and how they are printed."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from toy import save_toy, toy
 from typer.testing import CliRunner
 
 from mtcli import cli
-from mtcli.align import align, cross_attention, link, words_of
+from mtcli.align import align, cross_attention, link, words_of_tokens
 from mtcli.explain import explain
 from mtcli.translation import Options, pharaoh
 
@@ -22,9 +22,9 @@ def options(**changes: object) -> Options:
     return Options(beam_size=3, max_length=14, alignments=True, **changes)
 
 
-def test_a_word_takes_the_source_word_its_pieces_attend_to_most_together() -> None:
+def test_a_word_takes_the_source_word_its_tokens_attend_to_most_together() -> None:
     weights = torch.tensor([[0.4, 0.3, 0.3], [0.1, 0.1, 0.8], [0.5, 0.3, 0.2]])
-    # Source: piece 0 is word 0, pieces 1 and 2 are word 1. Target: pieces 0 and 1 are word 0, piece 2 is word 1.
+    # Source: token 0 is word 0, tokens 1 and 2 are word 1. Target: tokens 0 and 1 are word 0, token 2 is word 1.
     assert link(weights, [[0], [1], [1]], [[0], [0], [1]]) == ((0, 1), (1, 0))
     assert link(weights, [[0], [1], []], [[], [0], []]) == ((0, 0),)
     assert link(weights[:, :0], [], [[0], [0], [1]]) == ()
@@ -38,10 +38,10 @@ def test_pharaoh() -> None:
 
 @settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n")))
-def test_every_word_has_its_pieces_and_no_other(text: str) -> None:
-    pieces = toy().tokenizer
-    ids = pieces.encode_src([text])[0]
-    words = words_of(normalize("NFC", text), pieces.src_pieces(ids), ids)
+def test_every_word_has_its_tokens_and_no_other(text: str) -> None:
+    tokenizer = toy().tokenizer
+    ids = tokenizer.encode_src([text])[0]
+    words = words_of_tokens(normalize("NFC", text), tokenizer.src_tokens(ids), ids)
     assert sorted({word for row in words for word in row}) == list(range(len(text.split())))
     flat = [word for row in words for word in row]
     assert flat == sorted(flat)
@@ -49,11 +49,11 @@ def test_every_word_has_its_pieces_and_no_other(text: str) -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.integers(3, 300), max_size=12))
-def test_any_pieces_the_model_may_write_are_words_too(ids: list[int]) -> None:
-    pieces = toy().tokenizer
-    ids = [i for i in ids if i < pieces.tgt_size and i not in pieces.forbidden]
-    (text,) = pieces.decode([ids])
-    words = words_of(text, pieces.tgt_pieces(ids), ids)
+def test_any_tokens_the_model_may_write_are_words_too(ids: list[int]) -> None:
+    tokenizer = toy().tokenizer
+    ids = [i for i in ids if i < tokenizer.tgt_size and i not in tokenizer.forbidden]
+    (text,) = tokenizer.decode([ids])
+    words = words_of_tokens(text, tokenizer.tgt_tokens(ids), ids)
     assert sorted({word for row in words for word in row}) == list(range(len(text.split())))
 
 

@@ -14,7 +14,8 @@ FLOORS = [
     "demo rows tables corpus guess run_name doctor batching deadline model translation",
     "checkpoint model_file decode objective record align average run_folder state tensorboard",
     "prepare overlap translate engine evaluate validation likelihood budget",
-    "train trainer train_log defaults dry_run plan chart info explain explain_page streams report export serve shares",
+    "train trainer train_log defaults dry_run plan chart info streams report export serve shares "
+    "explain explain_stages explain_json explain_text explain_page",
     "cli __main__",
 ]
 FLOOR = {name: number for number, names in enumerate(FLOORS, 1) for name in names.split()}

@@ -1,10 +1,11 @@
-"""What `explain` shows is what `translate` does: the same search, the same numbers, to the last bit where it can be."""
+"""`explain` shows what `translate` computes: the same search and the same numbers."""
 
 import json
 import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,10 +14,13 @@ from typer.testing import CliRunner
 
 from mtcli import cli
 from mtcli.errors import UsageError
-from mtcli.explain import Explanation, explain, stages
-from mtcli.explain_page import to_dict, to_html, to_text
+from mtcli.explain import Explanation, alignment_sharpness, explain
+from mtcli.explain_json import to_dict
+from mtcli.explain_page import to_html
+from mtcli.explain_stages import stages
+from mtcli.explain_text import to_text
 from mtcli.model import MultiHeadAttention
-from mtcli.record import recording
+from mtcli.record import record_forward
 from mtcli.tokenizer import EOS
 from mtcli.translate import Options, Translator
 
@@ -92,11 +96,11 @@ def test_each_stage_follows_from_the_one_before(translator: Translator, layer: i
             torch.testing.assert_close(value[f"{at}.scores"][seen], scores[seen])
             torch.testing.assert_close(value[f"{at}.scores"].softmax(dim=-1), value[f"{at}.weights"])
             torch.testing.assert_close(value[f"{at}.weights"] @ v, value[f"{at}.head"])
-            heads = found.record.attended[mha].heads[0].transpose(0, 1).flatten(1)
+            heads = found.recording.attention[mha].output[0].transpose(0, 1).flatten(1)
             torch.testing.assert_close(mha.w_o(heads), value[f"{at}.multihead"])
             summed = value[f"{at}.residual"]
             if pre:
-                before = found.record.calls[around.norm][-1].input[0]
+                before = found.recording.input(around.norm)[0]
                 torch.testing.assert_close(around.norm(before), value[f"{at}.norm"])
                 torch.testing.assert_close(before + value[f"{at}.multihead"], summed)
             else:
@@ -123,7 +127,7 @@ def test_recording_leaves_the_model_as_it_was() -> None:
     before = {m: m.attend for m in model.modules() if isinstance(m, MultiHeadAttention)}
 
     def fail() -> None:
-        with recording(model):
+        with record_forward(model):
             assert all(m.attend is not attend for m, attend in before.items())
             model(torch.tensor([[10**6]]), torch.tensor([[1]]))
 
@@ -158,7 +162,7 @@ def test_neighbours_are_nearest_by_cosine() -> None:
     first = found.neighbours["src"][0]
     cosines = torch.cosine_similarity(table, table[found.src_ids[0]], dim=-1)[259:]
     assert first.near[0][1] == pytest.approx(float(cosines.sort().values[-2]), abs=1e-5)
-    assert first.piece not in [piece for piece, _ in first.near]
+    assert first.token not in [token for token, _ in first.near]
 
 
 def test_json_has_every_key_and_only_finite_numbers(translator: Translator) -> None:
@@ -167,18 +171,25 @@ def test_json_has_every_key_and_only_finite_numbers(translator: Translator) -> N
     def refuse(name: str) -> None:
         raise AssertionError(name)
 
-    told = json.loads(json.dumps(to_dict(found, 1, 0)), parse_constant=refuse)
-    assert set(told) == {
+    data = json.loads(json.dumps(to_dict(found, 1, 0)), parse_constant=refuse)
+    assert set(data) == {
         "format", "decimals", "source", "translation", "model", "search", "src", "tgt", "steps", "hypotheses",
-        "beam", "attention", "neighbours", "layer", "head", "stages",
+        "beam", "attention", "sharpest_cross_attention", "neighbours", "layer", "head", "stages",
     }  # fmt: skip
-    assert (told["layer"], told["head"], told["translation"]) == (2, 1, found.texts[0])
-    for stage in told["stages"]:
+    assert (data["layer"], data["head"], data["translation"]) == (2, 1, found.texts[0])
+    for stage in data["stages"]:
         rows, columns = stage["shape"]
         assert len(stage["rows"]) == rows
         assert stage["key"] == "logits" or [len(row) for row in stage["values"]] == [columns] * rows
-    weights = torch.tensor(told["attention"]["cross"])
+    weights = torch.tensor(data["attention"]["cross"])
     torch.testing.assert_close(weights, torch.stack(found.weights("cross")), atol=1e-5, rtol=0)
+
+
+def page_data(page: str) -> dict[str, Any]:
+    """The data in the page's script."""
+    line = next(line for line in page.splitlines() if line.startswith("const data = "))
+    data: dict[str, Any] = json.loads(line.removeprefix("const data = ").removesuffix(";"))
+    return data
 
 
 def test_the_page_needs_nothing_else_and_runs_no_text(translator: Translator) -> None:
@@ -186,8 +197,7 @@ def test_the_page_needs_nothing_else_and_runs_no_text(translator: Translator) ->
     page = to_html(found, 0, 0)
     assert page.count("<script") == page.count("</script") == 1
     assert not re.search(r"(src|href)=[\"'](?!data:)|@import|url\(|fetch\(|XMLHttpRequest", page)
-    line = next(line for line in page.splitlines() if line.startswith("const data = "))
-    data = json.loads(line.removeprefix("const data = ").removesuffix(";"))
+    data = page_data(page)
     assert data["source"] == SENTENCES[2]
     config = translator.model.config
     assert len(data["attention"]["encoder"]) == config.num_encoder_layers
@@ -197,22 +207,72 @@ def test_the_page_needs_nothing_else_and_runs_no_text(translator: Translator) ->
         assert all(len(stage["heads"]) == config.num_heads for stage in of_head)
 
 
-def test_the_terminal_page(translator: Translator) -> None:
+def test_the_summary_is_one_screen_of_plain_text(translator: Translator) -> None:
+    found = explain(translator, SENTENCES[0], options())
+    text = to_text(found)
+    lines = text.splitlines()
+    assert lines[:2] == [SENTENCES[0], found.texts[0]]
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 100
+    assert "\033" not in text
+    assert f"decoder layer {found.sharpest_layer() + 1}, mean of heads" in text
+    assert "decoder layer 2, head 1." in to_text(found, 1, 0)
+    assert "\033[32m" in to_text(found, colour=True)
+
+
+def test_a_long_sentence_has_a_summary_of_one_screen() -> None:
+    found = explain(toy(), "big cat sees one red dog. " * 4, Options(beam_size=2, max_length=40))
+    lines = to_text(found).splitlines()
+    assert len(lines) <= 45
+    assert max(map(len, lines)) <= 100
+
+
+def test_the_full_text_has_every_stage_and_step(translator: Translator) -> None:
     found = explain(translator, SENTENCES[0], options(), neighbours=True)
-    brief, full = list(to_text(found, 0, 1)), list(to_text(found, 0, 1, full=True))
-    assert brief[0] == SENTENCES[0]
-    assert brief[-1] == full[-1] == found.texts[0]
-    assert "\033" not in "".join(brief + full)
-    assert max(map(len, brief)) < 160
-    assert any("[5 × 16]" in line for line in brief)  # Q of one head: S × d_k
-    assert "\033[32m" in "".join(to_text(found, 0, 1, colour=True))
-    one = list(to_text(found, 1, 0, step=1))
-    assert [line.split(":")[0] for line in one if line.startswith("Step ")] == [f"Step 2 of {len(found.steps)}"]
+    text = to_text(found, 0, 1, full=True)
+    assert text.splitlines()[-1] == found.texts[0]
+    assert "[5 × 16]" in text  # Q of one head: S × d_k
+    for step in range(1, len(found.steps) + 1):
+        assert f"Step {step} of {len(found.steps)}" in text
+    numbers = [line for line in text.splitlines() if line.startswith("▁one") and line.count(".") >= 32]
+    assert numbers  # whole rows of d_model = 32 where no width is given
+    assert max(map(len, to_text(found, 0, 1, full=True, width=80).splitlines())) <= 80
 
 
-def test_nothing_in_a_sentence_reaches_the_terminal_as_a_command() -> None:
-    found = explain(toy(), "one \x1b[31mdog", options())
-    assert "\x1b" not in "".join(list(to_text(found, 0, 0))[1:])
+def test_one_step_has_the_rows_that_it_uses(translator: Translator) -> None:
+    found = explain(translator, SENTENCES[0], options())
+    text = to_text(found, 1, 0, step=1)
+    steps = [line.split(":")[0] for line in text.splitlines() if line.startswith("Step ")]
+    assert steps == [f"Step 2 of {len(found.steps)}"]
+    assert "[2 × 16]" in text  # keys of the decoder's self-attention: two positions × d_k
+
+
+def test_sharpness_is_high_for_one_partner_each_and_low_for_one_column() -> None:
+    assert alignment_sharpness(torch.eye(4)) == pytest.approx(1)
+    same_column = torch.zeros(4, 4)
+    same_column[:, 0] = 1
+    assert alignment_sharpness(same_column) == pytest.approx(4 / 6)
+    assert alignment_sharpness(torch.full((4, 4), 0.25)) == pytest.approx(0.25)
+    only_end = torch.tensor([[0.0, 1.0], [0.0, 1.0]])
+    assert alignment_sharpness(only_end) == 0
+    assert alignment_sharpness(torch.ones(1, 1)) == 1
+
+
+def test_the_sharpest_layer_is_named_in_json_and_opens_the_page(translator: Translator) -> None:
+    found = explain(translator, SENTENCES[0], options())
+    sharpest = to_dict(found, 0, 0)["sharpest_cross_attention"]
+    assert sharpest["sharpness"][sharpest["layer"] - 1] == max(sharpest["sharpness"])
+    assert page_data(to_html(found))["start"] == {"layer": found.sharpest_layer(), "head": None}
+    assert page_data(to_html(found, 1))["start"] == {"layer": 1, "head": 0}
+    assert page_data(to_html(found, None, 1))["start"] == {"layer": 0, "head": 1}
+
+
+def test_control_characters_of_a_sentence_do_not_reach_the_terminal() -> None:
+    found = explain(toy(), "one \x1b[31mdog \u202e", options(), neighbours=True)
+    for text in (to_text(found), to_text(found, full=True), to_text(found, step=0)):
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+    assert r"\x1b[31m" in to_text(found)
 
 
 @pytest.mark.parametrize("text", ["", "  ", "one\ntwo"])
@@ -229,6 +289,6 @@ def test_the_command(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert json.loads(result.stdout)["translation"] == "uno rojo perro."
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
-    assert call(cli.app, base).stdout.rstrip().endswith("uno rojo perro.")
+    assert call(cli.app, base).stdout.splitlines()[:2] == ["one red dog.", "uno rojo perro."]
     for wrong in (["--layer", "3"], ["--head", "3"], ["--step", "99"]):
         assert isinstance(call(cli.app, [*base, *wrong]).exception, UsageError)

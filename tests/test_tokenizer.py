@@ -83,8 +83,8 @@ def test_declared_normalisation(tok: Tokenizer) -> None:
 
 
 def test_layout_and_forbidden(tok: Tokenizer) -> None:
-    assert tok.tgt_pieces(range(4)) == ["<pad>", "<s>", "</s>", "<0x00>"]
-    assert tok.src_pieces([258]) == ["<0xFF>"]
+    assert tok.tgt_tokens(range(4)) == ["<pad>", "<s>", "</s>", "<0x00>"]
+    assert tok.src_tokens([258]) == ["<0xFF>"]
     assert tok.forbidden == [PAD, BOS, 3 + 0x0A]
     allowed = [i for i in range(tok.tgt_size) if i not in tok.forbidden]
     assert not any("\n" in text for text in tok.decode([[i] for i in allowed] + [allowed]))
@@ -104,7 +104,7 @@ def test_decode_whatever_a_model_says(tok: Tokenizer) -> None:
 
 def test_kinds() -> None:
     bpe, word, char = (train(PAIRS, kind=kind) for kind in KINDS)
-    pieces = [t.src_pieces(t.encode_src(["the the catz"])[0]) for t in (bpe, word, char)]
+    pieces = [t.src_tokens(t.encode_src(["the the catz"])[0]) for t in (bpe, word, char)]
     assert pieces[0][:2] == ["▁the", "▁the"]
     assert pieces[1] == ["▁the", "▁the", "▁", "c", "a", "t", "<0x7A>"]
     assert pieces[2] == [*"▁the▁the▁cat", "<0x7A>"]
@@ -154,7 +154,7 @@ def test_vocabulary_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MIN_ALPHABET", 8)  # as if the alphabet were as large as Chinese
     small = train(PAIRS, vocab_size=259 + 40)
     assert small.src_size == 259 + 40
-    assert sum(len(piece) == 1 for piece in small.src_pieces(range(259, 299))) == 20
+    assert sum(len(piece) == 1 for piece in small.src_tokens(range(259, 299))) == 20
     assert small.decode(small.encode_tgt(["中文的猫"])) == ["中文的猫"]
 
 
@@ -184,8 +184,8 @@ def test_separate_vocabularies(tmp_path: Path) -> None:
     tok = train(PAIRS, joint=False)
     assert not tok.joint
     assert tok.src_size != tok.tgt_size
-    assert tok.src_pieces(tok.encode_src(["the cat"])[0]) == ["▁the", "▁cat"]
-    assert tok.tgt_pieces(tok.encode_tgt(["el gato"])[0]) == ["▁el", "▁gato"]
+    assert tok.src_tokens(tok.encode_src(["the cat"])[0]) == ["▁the", "▁cat"]
+    assert tok.tgt_tokens(tok.encode_tgt(["el gato"])[0]) == ["▁el", "▁gato"]
     assert tok.decode(tok.encode_tgt(["the cat"])) == ["the cat"]
     tok.save(tmp_path / "t.json")
     again = Tokenizer.load(tmp_path / "t.json")

@@ -1,11 +1,12 @@
-"""Which source words each word of a translation comes from, read from the cross-attention.
+"""Word alignment of translations, read from the cross-attention.
 
-Words are what whitespace separates in a line, counted from 0. Each target word gets one source word: the one that
-the decoder's last layer attends to most, on average over its heads, while it writes the word's pieces.
+A word is a run of characters without whitespace; words are counted from 0. Each target word is aligned with one source
+word: the one that the last decoder layer attends to most, averaged over its heads and summed over the tokens of the
+word.
 
-The last layer, because it finds most over the two models looked at: against those links on which IBM Model 1 agrees
-with itself in both directions, the four layers of the demo's model find 38, 49, 64 and 88 in a hundred on its test
-set, those of the Multi30K model 16, 44, 75 and 67.
+The last layer agrees most with IBM Model 1 in the two models measured. Of the links on which IBM Model 1 agrees in
+both directions, the four decoder layers of the demo model find 38, 49, 64 and 88% on its test set, those of the
+Multi30K model 16, 44, 75 and 67%.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from mtcli.batching import pad
 from mtcli.model import DecoderLayer, Transformer
-from mtcli.record import attending
+from mtcli.record import record_attention
 from mtcli.tokenizer import BOS, EOS, RESERVED, SPECIALS, Tokenizer
 from mtcli.translation import Links
 
@@ -30,92 +31,134 @@ def align(
     texts: Sequence[Sequence[str]],
     tgt: Sequence[Sequence[Sequence[int]]],
 ) -> list[list[Links]]:
-    """The links of every translation of B lines.
+    """Align every translation of B lines with its line.
 
     Args:
         model: In evaluation mode.
-        tokenizer: The model's.
-        lines: The lines.
-        src: Their pieces, without `</s>`.
+        tokenizer: The model's tokenizer.
+        lines: The B source lines.
+        src: The token ids of each line, without `</s>`.
         texts: The translations of each line.
-        tgt: Their pieces, without `</s>`.
+        tgt: The token ids of each translation, without `</s>`.
+
+    Returns:
+        The links of each translation of each line.
     """
-    every = [(line, rows) for line, translations in enumerate(tgt) for rows in translations]
-    weights = cross_attention(model, [src[line] for line, _ in every], [rows for _, rows in every])
+    line_of_pair: list[int] = []
+    pairs: list[tuple[Sequence[int], Sequence[int]]] = []
+    for line, translations in enumerate(tgt):
+        for tgt_ids in translations:
+            line_of_pair.append(line)
+            pairs.append((src[line], tgt_ids))
+    all_texts = [text for line_texts in texts for text in line_texts]
+    all_weights = cross_attention(model, [src_ids for src_ids, _ in pairs], [tgt_ids for _, tgt_ids in pairs])
     found: list[list[Links]] = [[] for _ in lines]
-    for (line, rows), text, weight in zip(every, (t for row in texts for t in row), weights, strict=True):
-        src_words = words_of(normalize("NFC", lines[line]), tokenizer.src_pieces(src[line]), src[line])
-        tgt_words = words_of(text, tokenizer.tgt_pieces(rows), rows)
-        found[line].append(link(weight[: len(rows), : len(src[line])], src_words, tgt_words))
+    for line, (src_ids, tgt_ids), text, weights in zip(line_of_pair, pairs, all_texts, all_weights, strict=True):
+        src_words = words_of_tokens(normalize("NFC", lines[line]), tokenizer.src_tokens(src_ids), src_ids)
+        tgt_words = words_of_tokens(text, tokenizer.tgt_tokens(tgt_ids), tgt_ids)
+        without_padding = weights[: len(tgt_ids), : len(src_ids)]
+        found[line].append(link(without_padding, src_words, tgt_words))
     return found
 
 
 @torch.inference_mode()
 def cross_attention(model: Transformer, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> Tensor:
-    """The weights (N, T, S) with which each target piece of N pairs was chosen; pieces without `<s>` and `</s>`."""
+    """The weights of the last decoder layer's cross-attention, averaged over its heads.
+
+    Args:
+        model: In evaluation mode.
+        src: The source ids of N pairs, without `</s>`.
+        tgt: The target ids of N pairs, without `<s>` and `</s>`.
+
+    Returns:
+        (N, T, S) on the CPU. Row t holds the weights with which target token t was predicted.
+    """
     device = next(model.parameters()).device
-    layer = cast(DecoderLayer, model.decoder[-1]).cross_attention
-    with attending([layer]) as attended:  # position t, which reads piece t − 1, chooses piece t
-        model.decode(pad(tgt, before=(BOS,)).to(device), *model.encode(pad(src, after=(EOS,)).to(device)))
-    return attended[layer].weights.mean(dim=1).cpu()
+    last_layer = cast(DecoderLayer, model.decoder[-1]).cross_attention
+    src_batch = pad(src, after=(EOS,)).to(device)
+    tgt_batch = pad(tgt, before=(BOS,)).to(device)  # shifted right: position t reads token t − 1 and predicts token t
+    with record_attention([last_layer]) as attention:
+        memory, mask = model.encode(src_batch)
+        model.decode(tgt_batch, memory, mask)
+    return attention[last_layer].weights.mean(dim=1).cpu()
 
 
 def link(weights: Tensor, src_words: Sequence[Sequence[int]], tgt_words: Sequence[Sequence[int]]) -> Links:
-    """For each target word the source word that its pieces attend to most, together.
+    """Link each target word to the source word that its tokens attend to most.
 
     Args:
-        weights: (T, S) over the pieces of one pair.
-        src_words: The words that each source piece is part of.
-        tgt_words: The words that each target piece is part of.
+        weights: (T, S) over the tokens of one pair.
+        src_words: The words that each source token belongs to.
+        tgt_words: The words that each target token belongs to.
     """
-    by_word = _membership(tgt_words).T @ weights @ _membership(src_words)
-    if not by_word.numel():
+    word_weights = _membership(tgt_words).T @ weights @ _membership(src_words)
+    if not word_weights.numel():
         return ()
-    return tuple(sorted((src, tgt) for tgt, src in enumerate(by_word.argmax(dim=1).tolist())))
+    best_src_words = word_weights.argmax(dim=1).tolist()
+    return tuple(sorted((src, tgt) for tgt, src in enumerate(best_src_words)))
 
 
 def _membership(words: Sequence[Sequence[int]]) -> Tensor:
-    """(pieces, words): 1 where the piece is part of the word."""
-    out = torch.zeros(len(words), 1 + max((w for row in words for w in row), default=-1))
-    for piece, row in enumerate(words):
-        out[piece, list(row)] = 1
-    return out
+    """(tokens, words): 1 where the token belongs to the word, otherwise 0."""
+    num_words = 1 + max((word for token_words in words for word in token_words), default=-1)
+    membership = torch.zeros(len(words), num_words)
+    for token, token_words in enumerate(words):
+        membership[token, list(token_words)] = 1
+    return membership
 
 
-def words_of(text: str, pieces: Sequence[str], ids: Sequence[int]) -> list[list[int]]:
-    """The words that each piece is part of: none for a piece of spaces, rarely more than one.
+def words_of_tokens(text: str, tokens: Sequence[str], ids: Sequence[int]) -> list[list[int]]:
+    """The words that each token belongs to: none for a token of spaces, rarely more than one.
 
     Args:
-        text: What the pieces spell, with or without the space in front.
-        pieces: Its pieces, as the tokenizer shows them: each as many characters as it stands for, or a byte.
-        ids: Their ids, which tell a byte from a piece that only looks like one.
+        text: The text of the tokens, with or without the space before the first word.
+        tokens: The tokens as `Tokenizer.src_tokens` shows them: one character for each character of the text, or the
+            name of a byte.
+        ids: The token ids, which distinguish a byte from a token that only looks like one.
     """
-    owners: list[list[int]] = []  # of each character, the pieces it comes from
-    run: list[int] = []
-    for at in range(len(ids) + 1):
-        if at < len(ids) and len(SPECIALS) <= ids[at] < len(RESERVED):
-            run.append(at)
-            continue
-        owners += _characters(run, [ids[i] - len(SPECIALS) for i in run])
-        run = []
-        if at < len(ids):
-            owners += [[at]] * len(pieces[at])
+    owners = _tokens_of_characters(tokens, ids)
+    owners = owners[len(owners) - len(text) :]  # drops the space before the first word where `text` lacks it
     words: list[list[int]] = [[] for _ in ids]
-    word, inside = -1, False
-    for character, pieces_of in zip(text, owners[len(owners) - len(text) :], strict=True):
-        word += not inside and not character.isspace()
-        inside = not character.isspace()
-        for at in pieces_of:
-            if inside and word not in words[at]:
-                words[at].append(word)
+    word = -1
+    in_word = False
+    for character, character_tokens in zip(text, owners, strict=True):
+        if character.isspace():
+            in_word = False
+            continue
+        if not in_word:
+            word += 1
+            in_word = True
+        for token in character_tokens:
+            if word not in words[token]:
+                words[token].append(word)
     return words
 
 
-def _characters(run: Sequence[int], values: Sequence[int]) -> list[list[int]]:
-    """A run of bytes as characters: as UTF-8, or one replacement character for each if it is not."""
+def _tokens_of_characters(tokens: Sequence[str], ids: Sequence[int]) -> list[list[int]]:
+    """For each character of the decoded text, the positions of the tokens that it comes from."""
+    owners: list[list[int]] = []
+    byte_run: list[int] = []  # positions of the byte tokens since the last other token
+    for position, (token, token_id) in enumerate(zip(tokens, ids, strict=True)):
+        if len(SPECIALS) <= token_id < len(RESERVED):
+            byte_run.append(position)
+            continue
+        owners += _tokens_of_byte_characters(byte_run, ids)
+        byte_run = []
+        owners += [[position]] * len(token)
+    return owners + _tokens_of_byte_characters(byte_run, ids)
+
+
+def _tokens_of_byte_characters(run: Sequence[int], ids: Sequence[int]) -> list[list[int]]:
+    """The same for a run of byte tokens: characters in UTF-8, or one replacement character per byte if invalid."""
+    values = bytes(ids[position] - len(SPECIALS) for position in run)
     try:
-        sizes = [len(character.encode()) for character in bytes(values).decode()]
+        text = values.decode()
     except UnicodeDecodeError:
-        return [[at] for at in run]
-    rest = iter(run)
-    return [[next(rest) for _ in range(size)] for size in sizes]
+        return [[position] for position in run]
+    owners = []
+    start = 0
+    for character in text:
+        end = start + len(character.encode())
+        owners.append(list(run[start:end]))
+        start = end
+    return owners

@@ -1,7 +1,13 @@
-"""What a pass through the model computes on its way, kept: nothing here computes anything of its own.
+"""Hooks that record what a forward pass computes, without a second implementation of the model.
 
-The model is not written twice to be looked at. `recording` listens to every module of the very model that
-translates, and takes the place of the function it attends with, since the fused kernel never stores its weights.
+`record_attention` records the attention of given modules, `record_forward` also the input and output of every module:
+
+    with record_forward(model) as recording:
+        model(src, tgt)
+    recording.attention[model.decoder[-1].cross_attention].weights
+    recording.output(model.encoder_norm)
+
+The model must be the one that translates, so that the numbers shown are the numbers used.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,76 +21,95 @@ from mtcli.model import MultiHeadAttention
 
 
 @dataclass(frozen=True)
-class Attended:
-    """One attention: B batch, H heads, T queries, S keys, K size of a head."""
+class AttentionRecord:
+    """Scaled dot-product attention (§3.2.1) of one module: B batch, H heads, T queries, S keys."""
 
     q: Tensor
-    """(B, H, T, d_k)."""
+    """Queries (B, H, T, d_k)."""
     k: Tensor
-    """(B, H, S, d_k)."""
+    """Keys (B, H, S, d_k)."""
     v: Tensor
-    """(B, H, S, d_v)."""
+    """Values (B, H, S, d_v)."""
     scores: Tensor
-    """QKᵀ / √d_k, −∞ where a query may not look, (B, H, T, S)."""
+    """QKᵀ / √d_k (B, H, T, S); −∞ at masked positions."""
     weights: Tensor
-    """Their softmax, (B, H, T, S)."""
-    heads: Tensor
-    """The weights times V, (B, H, T, d_v)."""
-
-
-@contextmanager
-def attending(modules: Iterable[MultiHeadAttention]) -> Iterator[dict[nn.Module, Attended]]:
-    """While it lasts, these modules attend by the equation as written, and what they last saw is in the dictionary."""
-    found: dict[nn.Module, Attended] = {}
-    before = {module: module.attend for module in modules}
-
-    def watch(module: MultiHeadAttention) -> None:
-        def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-            scores = attention_scores(q, k, mask, causal)
-            weights = scores.softmax(dim=-1)
-            found[module] = Attended(q, k, v, scores, weights, weights @ v)
-            return found[module].heads
-
-        module.attend = attend
-
-    try:
-        for module in before:
-            watch(module)
-        yield found
-    finally:
-        for module, attend in before.items():
-            module.attend = attend
+    """softmax(scores) (B, H, T, S); each row sums to 1."""
+    output: Tensor
+    """weights · V (B, H, T, d_v)."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a module: its first argument, and what it gave back."""
+    """One call of a module."""
 
     input: Tensor
+    """The first argument."""
     output: Tensor
 
 
 @dataclass(frozen=True)
-class Record:
-    """Everything a pass computed, by the module that computed it."""
+class Recording:
+    """The intermediate results of a forward pass, by module."""
 
-    attended: dict[nn.Module, Attended]
+    attention: dict[nn.Module, AttentionRecord]
     calls: dict[nn.Module, list[Call]]
-    """In their order: the embedding that source and target share is called twice."""
+    """The calls of each module in order. An embedding table shared by source and target is called twice."""
+
+    def input(self, module: nn.Module) -> Tensor:
+        """The input of the module's last call."""
+        return self.calls[module][-1].input
+
+    def output(self, module: nn.Module) -> Tensor:
+        """The output of the module's last call."""
+        return self.calls[module][-1].output
 
 
 @contextmanager
-def recording(model: nn.Module) -> Iterator[Record]:
-    """Record every module and every attention of the passes made meanwhile; the model is as before afterwards."""
+def record_attention(modules: Iterable[MultiHeadAttention]) -> Iterator[dict[nn.Module, AttentionRecord]]:
+    """Record the attention of these modules while the context is open; a later pass replaces an earlier one.
+
+    Inside the context the modules compute attention by equation 1 as written, because the fused kernel never stores
+    its weights. Their own function is restored on exit.
+    """
+    records: dict[nn.Module, AttentionRecord] = {}
+    originals = {module: module.attend for module in modules}
+    try:
+        for module in originals:
+            module.attend = _RecordingAttention(module, records)
+        yield records
+    finally:
+        for module, attend in originals.items():
+            module.attend = attend
+
+
+class _RecordingAttention:
+    """An `Attention` function that stores its intermediate results in `records`."""
+
+    def __init__(self, module: MultiHeadAttention, records: dict[nn.Module, AttentionRecord]):
+        self.module = module
+        self.records = records
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+        scores = attention_scores(q, k, mask, causal)
+        weights = scores.softmax(dim=-1)
+        output = weights @ v
+        self.records[self.module] = AttentionRecord(q, k, v, scores, weights, output)
+        return output
+
+
+@contextmanager
+def record_forward(model: nn.Module) -> Iterator[Recording]:
+    """Record every module call and every attention of `model` while the context is open."""
     calls: dict[nn.Module, list[Call]] = {}
 
-    def keep(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    def record_call(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         calls.setdefault(module, []).append(Call(inputs[0], output))
 
-    hooks = [module.register_forward_hook(keep) for module in model.modules()]
+    attentions = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
+    hooks = [module.register_forward_hook(record_call) for module in model.modules()]
     try:
-        with attending(m for m in model.modules() if isinstance(m, MultiHeadAttention)) as attended:
-            yield Record(attended, calls)
+        with record_attention(attentions) as attention:
+            yield Recording(attention, calls)
     finally:
         for hook in hooks:
             hook.remove()

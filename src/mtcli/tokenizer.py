@@ -137,12 +137,12 @@ class Tokenizer:
         """Target ids to lines of text; <pad>, <s> and </s> are dropped, broken UTF-8 becomes U+FFFD."""
         return self._tgt.decode(ids)
 
-    def src_pieces(self, ids: Sequence[int]) -> list[str]:
-        """The source pieces of one line, to be shown: a space is written ▁."""
+    def src_tokens(self, ids: Sequence[int]) -> list[str]:
+        """Source ids as tokens to display; a space is written ▁."""
         return [self._src.pieces[i].replace(" ", "▁") for i in ids]
 
-    def tgt_pieces(self, ids: Sequence[int]) -> list[str]:
-        """The target pieces of one line, to be shown: a space is written ▁."""
+    def tgt_tokens(self, ids: Sequence[int]) -> list[str]:
+        """Target ids as tokens to display; a space is written ▁."""
         return [self._tgt.pieces[i].replace(" ", "▁") for i in ids]
 
     def to_json(self) -> str:

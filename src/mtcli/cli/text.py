@@ -74,8 +74,8 @@ def tokenizer_encode(
     found = _tokenizer(model)
     for line in lines_of(input_, replace=replace):
         row = (found.encode_tgt if tgt else found.encode_src)([line])[0]
-        pieces = found.tgt_pieces if tgt else found.src_pieces
-        print(" ".join(map(str, row) if ids else pieces(row)))
+        tokens = found.tgt_tokens if tgt else found.src_tokens
+        print(" ".join(map(str, row) if ids else tokens(row)))
 
 
 @tokenizer_app.command("decode")

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -124,27 +125,32 @@ def explain(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="One sentence.")],
     model: ModelOption = LATEST,
     layer: Annotated[
-        int, bounded(within=limits.LAYERS, metavar="N", help="Whose numbers: encoder and decoder layer.")
-    ] = 1,
-    head: Annotated[int, bounded(within=limits.HEADS, metavar="N", help="Which of its attention heads.")] = 1,
-    step: Annotated[
-        int | None, bounded(within=limits.LENGTH, metavar="N", help="Only this step of the decoder, in detail.")
+        int | None,
+        bounded(within=limits.LAYERS, metavar="N", help="Encoder and decoder layer; the sharpest cross-attention."),
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Whole matrices, not their first rows and columns.")] = False,
-    neighbours: Annotated[bool, typer.Option("--neighbours", help="Each piece's nearest learned embeddings.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Every number, for programs.")] = False,
+    head: Annotated[
+        int | None, bounded(within=limits.HEADS, metavar="N", help="Attention head; the mean of all heads.")
+    ] = None,
+    step: Annotated[
+        int | None, bounded(within=limits.LENGTH, metavar="N", help="Only this decoder step, in detail.")
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Every matrix and every step.")] = False,
+    neighbours: Annotated[bool, typer.Option("--neighbours", help="The nearest embeddings of each token.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Every number as JSON.")] = False,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="A page with every layer and head.")
     ] = None,
     beam_size: BeamOption = None,
     device: DeviceOption = "auto",
 ) -> None:
-    """Show one translation step by step: pieces, vectors, attention, probabilities, beam. Numbers of the run itself."""
+    """Show one translation step by step: tokens, matrices, attention, probabilities and beam search."""
     from dataclasses import replace as with_changes
 
     from mtcli.distributed import pick_device
     from mtcli.explain import explain as explain_translation
-    from mtcli.explain_page import to_dict, to_html, to_text
+    from mtcli.explain_json import to_dict
+    from mtcli.explain_page import to_html
+    from mtcli.explain_text import to_text
     from mtcli.outputs import check_outputs, write_whole
     from mtcli.streams import arguments
     from mtcli.translate import Translator
@@ -155,22 +161,32 @@ def explain(
     shape = translator.model.config
     layers = max(shape.num_encoder_layers, shape.num_decoder_layers)
     for name, value, most in (("--layer", layer, layers), ("--head", head, shape.num_heads)):
-        if value > most:
+        if value is not None and value > most:
             raise UsageError(f"{name} {value}: this model has {most}")
+    layer_index = None if layer is None else layer - 1
+    head_index = None if head is None else head - 1
+    step_index = None if step is None else step - 1
     if beam_size is not None:
         options = with_changes(options, beam_size=beam_size)
     found = explain_translation(translator, text, options, neighbours=neighbours)
     if step is not None and step > len(found.steps):
-        raise UsageError(f"--step {step}: this translation took {len(found.steps)}")
+        raise UsageError(f"--step {step}: this translation has {len(found.steps)} steps")
     if html is not None:
-        write_whole(html, to_html(found, layer - 1, head - 1).encode())
+        write_whole(html, to_html(found, layer_index, head_index).encode())
         print(f"wrote {html}", file=sys.stderr)
     if json_:
         import json
 
-        print(json.dumps(to_dict(found, layer - 1, head - 1), ensure_ascii=False))
+        print(json.dumps(to_dict(found, layer_index or 0, head_index or 0), ensure_ascii=False))
     elif html is None:
-        colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        at = None if step is None else step - 1
-        for line in to_text(found, layer - 1, head - 1, step=at, full=full, colour=colour):
-            print(line)
+        is_terminal = sys.stdout.isatty()
+        text = to_text(
+            found,
+            layer_index,
+            head_index,
+            step=step_index,
+            full=full,
+            colour=is_terminal and "NO_COLOR" not in os.environ,
+            width=shutil.get_terminal_size().columns if is_terminal else None,
+        )
+        print(text, end="")
