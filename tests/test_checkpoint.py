@@ -440,6 +440,37 @@ def test_a_second_process_is_kept_out_until_the_first_is_gone(tmp_path: Path) ->
         pass
 
 
+def link_to_a_file(path: Path) -> None:
+    target = path.with_name("target")
+    target.write_text("kept")
+    path.symlink_to(target)
+
+
+def link_to_nothing(path: Path) -> None:
+    path.symlink_to(path.with_name("absent"))
+
+
+@pytest.mark.parametrize("make", [link_to_a_file, link_to_nothing, os.mkfifo, Path.mkdir])
+def test_a_lock_that_is_no_regular_file_is_refused_and_not_followed(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / ".lock")
+    with pytest.raises(StorageError, match=r"\.lock: "), lock(tmp_path):
+        pass
+    assert not (tmp_path / "absent").exists()
+    if make is link_to_a_file:
+        assert (tmp_path / "target").read_text() == "kept"
+
+
+def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with pytest.raises(StorageError, match=r"\.lock: Function not implemented"), lock(tmp_path):
+        pass
+
+
 # ---- models ----
 
 SMALL = ModelConfig(d_model=8, d_ff=8, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)

@@ -7,7 +7,6 @@ Tensors are safetensors and everything else is JSON: nothing that is read can ru
 """
 
 import errno
-import fcntl
 import hashlib
 import json
 import logging
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from filelock import FileLock, Timeout
 from torch import Tensor
 
 from mtcli.errors import LockedError, ModelError, StorageError
@@ -276,25 +276,37 @@ def prune(folder: Path, keep: int, pinned: Collection[int]) -> None:
 
 @contextmanager
 def lock(run: Path) -> Iterator[None]:
-    """Hold the run folder for this process; the kernel lets go when the process ends, however it ends.
+    """Hold the lock of a run folder, the file `.lock`, which contains the number of the process that holds it.
+
+    The lock is the kernel's (`flock`), so it ends with the process, even one that is killed. On a file system that
+    does not support such locks, training is refused: the fallback of `filelock`, a file that exists while the lock is
+    held, would outlive a killed process.
+
+    Args:
+        run: The run folder. It must exist.
 
     Raises:
-        LockedError: Another process holds it; the message names its number.
+        LockedError: Another process holds the lock. The message has its number.
+        StorageError: The lock file cannot be written, or is a link or another special file.
     """
     path = run / ".lock"
+    file_lock = FileLock(path, blocking=False, fallback_to_soft=False, on_acquired=_write_process_number)
     with storage_errors(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+        try:
+            if path.exists():
+                check_regular(path)
+            file_lock.acquire()
+        except Timeout:
+            holder = read_regular(path).decode(errors="replace") or "?"
+            raise LockedError(
+                f"{run}: process {holder} is training here; wait for it, or choose another --out"
+            ) from None
     try:
-        with storage_errors(path):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                holder = os.read(descriptor, 20).decode(errors="replace") or "?"
-                raise LockedError(
-                    f"{run}: process {holder} is training here; wait for it, or choose another --out"
-                ) from None
-            os.ftruncate(descriptor, 0)
-            os.write(descriptor, str(os.getpid()).encode())
         yield
     finally:
-        os.close(descriptor)
+        file_lock.release()
+
+
+def _write_process_number(descriptor: int) -> None:
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, str(os.getpid()).encode())
