@@ -79,7 +79,7 @@ def ratios(found: dict[str, list[Figures]]) -> list[float]:
 
 def one_run(args: argparse.Namespace) -> Figures:
     """Time one side on the whole input, then line by line."""
-    from mtcli.corpus import read_lines
+    from mtcli.data.corpus import read_lines
 
     lines = list(read_lines(args.input))
     translate = library(args) if args.side == "ctranslate2" else translator(args)
@@ -99,7 +99,7 @@ def translator(args: argparse.Namespace) -> Callable[[Sequence[str]], list[str]]
     """What `mtcli translate` does with the folder."""
     from dataclasses import replace
 
-    from mtcli.engine import load
+    from mtcli.inference.ctranslate2_backend import load
 
     if args.side == "ours":
         import torch
@@ -112,7 +112,7 @@ def translator(args: argparse.Namespace) -> Callable[[Sequence[str]], list[str]]
 
 def library(args: argparse.Namespace) -> Callable[[Sequence[str]], list[str]]:
     """CTranslate2 as its documentation shows it, around our tokenizer."""
-    from mtcli.engine import BATCH_TOKENS, Engine
+    from mtcli.inference.ctranslate2_backend import BATCH_TOKENS, Engine
 
     engine = Engine(args.model, "cpu")
     pieces, ids = engine.tokenizer.src_vocabulary, {p: i for i, p in enumerate(engine.tokenizer.tgt_vocabulary)}
@@ -151,7 +151,7 @@ def cold_starts(model: Path, exported: Path, runs: int) -> dict[str, float]:
 
 def peak_memory(args: argparse.Namespace, folder: Path, lines: int) -> float:
     """Largest resident size of a process that translates so many lines, in MB."""
-    from mtcli.corpus import read_lines
+    from mtcli.data.corpus import read_lines
 
     source = folder / "lines.txt"
     source.write_text("".join(f"{line}\n" for line in islice(cycle(read_lines(args.input)), lines)), encoding="utf-8")
@@ -180,8 +180,8 @@ def report(
     args: argparse.Namespace, found: dict[str, list[Figures]], cold: dict[str, float], memory: list[list[float]]
 ) -> None:
     """The table, then the JSON line."""
-    from mtcli.corpus import read_lines
-    from mtcli.evaluate import score
+    from mtcli.data.corpus import read_lines
+    from mtcli.evaluation.metrics import score
 
     references = list(read_lines(args.reference))
     texts = {side: runs[-1]["translations"] for side, runs in found.items()}

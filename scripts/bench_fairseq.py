@@ -26,11 +26,11 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from mtcli.corpus import read_lines
-from mtcli.engine import load
-from mtcli.model import Transformer, sinusoids
-from mtcli.model_file import load_model
-from mtcli.tokenizer import BOS, EOS, PAD, Tokenizer
+from mtcli.data.corpus import read_lines
+from mtcli.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from mtcli.inference.ctranslate2_backend import load
+from mtcli.nn.transformer import Transformer, sinusoids
+from mtcli.storage.model_file import load_model
 
 LINES, LONGEST = 50, 1024
 ATTENTION = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}

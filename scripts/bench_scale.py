@@ -116,9 +116,9 @@ def sentences(n: int) -> list[tuple[str, str]]:
 
 
 def measure_encoding(folder: Path) -> dict[str, Any]:
-    from mtcli import tokenizer
-    from mtcli.batching import EncodedPairs, encode_pairs
-    from mtcli.corpus import Counts
+    from mtcli.data import tokenizer
+    from mtcli.data.batching import EncodedPairs, encode_pairs
+    from mtcli.data.corpus import Counts
 
     pairs = sentences(ENCODED)
     pieces = tokenizer.train(pairs[:50_000], vocab_size=VOCAB)
@@ -161,10 +161,10 @@ def measure_encoding(folder: Path) -> dict[str, Any]:
 
 
 def write_cache(path: Path, size: int) -> None:
-    """Random ids in the form that `mtcli.batching.encode_pairs` writes."""
+    """Random ids in the form that `mtcli.data.batching.encode_pairs` writes."""
     import pyarrow as pa
 
-    from mtcli.batching import CHUNK
+    from mtcli.data.batching import CHUNK
 
     random, ids = np.random.default_rng(2), pa.list_(pa.int32())
     schema = pa.schema([("src", ids), ("tgt", ids)])
@@ -200,12 +200,12 @@ class Memory:
 def measure_corpus(cache: Path) -> dict[str, Any]:
     memory, started = Memory(), time.perf_counter()
 
-    from mtcli.batching import Batch, BatchPlan, EncodedPairs, Position, collate
-    from mtcli.config import ModelConfig, TrainConfig
-    from mtcli.loss import projected_loss
-    from mtcli.model import Transformer
-    from mtcli.optim import build_optimizer
-    from mtcli.tokenizer import PAD
+    from mtcli.config.schema import ModelConfig, TrainConfig
+    from mtcli.data.batching import Batch, BatchPlan, EncodedPairs, Position, collate
+    from mtcli.data.tokenizer import PAD
+    from mtcli.nn.loss import projected_loss
+    from mtcli.nn.transformer import Transformer
+    from mtcli.training.optimizer import build_optimizer
 
     with cache.open("rb") as file:
         hashlib.file_digest(file, "sha256")
@@ -275,8 +275,8 @@ def measure_steps(folder: Path, steps: int) -> dict[str, Any]:
     """Step time, from `metrics.jsonl`, of the first and the last fifth of a run, and the memory it gained since."""
     import torch
 
-    from mtcli.config import build
-    from mtcli.train import train
+    from mtcli.config.schema import build
+    from mtcli.training.run import train
 
     logging.disable()
     torch.set_num_threads(1)

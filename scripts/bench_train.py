@@ -5,7 +5,7 @@
         [--precision fp32]
 
 Both train the preset `tiny` with a joint vocabulary of 10,000 pieces, from the same weights, on the same batches, each
-in a process of its own; ours is `mtcli.train.train` itself, from loading the batch to clipping and the optimiser. The
+in a process of its own; ours is `mtcli.training.run.train` itself, from loading the batch to clipping and the optimiser. The
 plain loop is `torch.nn.Transformer` and `torch.nn.CrossEntropyLoss`. `--baseline "SCRIPT [OPTIONS]"` takes another
 script in its place: it is run with `--json --steps N` and prints `{"target_tokens_per_s": …}` as its last line.
 `--precision fp32` keeps ours to float32, as the loop is; else it takes bf16 products where the CPU has them.
@@ -104,7 +104,7 @@ def report(found: dict[str, list[Figures]], args: argparse.Namespace) -> None:
     result |= {"memory_ratio": memory_ratio, "runs": args.runs, "steps": args.steps}
     import torch
 
-    from mtcli.objective import uses_bf16
+    from mtcli.training.objective import uses_bf16
 
     precision = "bf16" if uses_bf16(config_of(args).train, torch.device("cpu")) else "fp32"
     print(f"matrix products of mtcli in {precision}")
@@ -113,7 +113,7 @@ def report(found: dict[str, list[Figures]], args: argparse.Namespace) -> None:
 
 
 def config_of(args: argparse.Namespace) -> Any:
-    from mtcli.config import build
+    from mtcli.config.schema import build
 
     options = {
         "data.train": [args.train],
@@ -139,10 +139,10 @@ def prepare_both(args: argparse.Namespace, folder: Path) -> None:
     """Encode the pairs and draw the weights that both start from."""
     import torch
 
-    from mtcli import model_file
-    from mtcli.config import to_toml
-    from mtcli.model import Transformer
-    from mtcli.prepare import prepare
+    from mtcli.config.schema import to_toml
+    from mtcli.data.prepare import prepare
+    from mtcli.nn.transformer import Transformer
+    from mtcli.storage import model_file
 
     args.folder = folder
     (folder / "one.tsv").write_text("a\tb\n")
@@ -170,8 +170,8 @@ def ours(config: Any, folder: Path, steps: int) -> Figures:
     limit_spinning()
     import torch
 
-    from mtcli import trainer
-    from mtcli.train import train
+    from mtcli.training import trainer
+    from mtcli.training.run import train
 
     trainer.LOG_EVERY = WARMUP_STEPS
     logging.disable()
@@ -192,11 +192,11 @@ def plain(config: Any, folder: Path, steps: int) -> Figures:
     import torch
     from torch import nn
 
-    from mtcli import model_file
-    from mtcli.batching import BatchPlan, Position
-    from mtcli.optim import learning_rate
-    from mtcli.prepare import prepare
-    from mtcli.tokenizer import BOS, EOS, PAD
+    from mtcli.data.batching import BatchPlan, Position
+    from mtcli.data.prepare import prepare
+    from mtcli.data.tokenizer import BOS, EOS, PAD
+    from mtcli.storage import model_file
+    from mtcli.training.optimizer import learning_rate
 
     torch.manual_seed(1)
     data = prepare(config, folder / "start")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the built-in demo corpus, `src/mtcli/demo.tsv.gz`, from the grammar in `scripts/demo/`.
+"""Write the built-in demo corpus, `src/mtcli/data/demo.tsv.gz`, from the grammar in `scripts/demo/`.
 
     scripts/make_demo.py
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from demo import DemoCorpus, generate
 
-TARGET = Path(__file__).parents[1] / "src" / "mtcli" / "demo.tsv.gz"
+TARGET = Path(__file__).parents[1] / "src" / "mtcli" / "data" / "demo.tsv.gz"
 
 
 def to_tsv(corpus: DemoCorpus) -> str:

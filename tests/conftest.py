@@ -77,8 +77,8 @@ def train_toy(toy_tsv: Path) -> Callable[..., Path]:
     """Train in a folder, with `--set` strings on top of the toy's."""
     import torch
 
-    from mtcli.config import build
-    from mtcli.train import train
+    from mtcli.config.schema import build
+    from mtcli.training.run import train
 
     def run(out: Path, *sets: str, spec: str | Path | None = None, **options: object) -> Path:
         values = {"data.train": [str(spec or toy_tsv)], "data.src": "en", "data.tgt": "xx"}

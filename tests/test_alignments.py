@@ -11,9 +11,9 @@ from toy import save_toy, toy
 from typer.testing import CliRunner
 
 from mtcli import cli
-from mtcli.align import align, cross_attention, link, words_of_tokens
-from mtcli.explain import explain
-from mtcli.translation import Options, pharaoh
+from mtcli.explain.explanation import explain
+from mtcli.inference.alignment import align, cross_attention, link, words_of_tokens
+from mtcli.inference.line_translator import Options, pharaoh
 
 LINES = ["one red dog.", "", "big big cat sees dog.", "  red\tcat  "]
 

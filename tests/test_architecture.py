@@ -58,7 +58,9 @@ def test_the_parser_sees_the_imports() -> None:
     assert {"config", "train", "distributed"} <= GRAPH["cli.training"]
     assert {"corpus", "demo", "tokenizer"} <= GRAPH["prepare"]
     assert set().union(*GRAPH.values()) <= NAMES
-    assert list(imports(ast.parse("def f():\n    from mtcli import config, loss\n    import mtcli.doctor.rules"))) == [
+    assert list(
+        imports(ast.parse("def f():\n    from mtcli import config, loss\n    import mtcli.data.quality.rules"))
+    ) == [
         "config",
         "loss",
         "doctor.rules",
@@ -118,7 +120,7 @@ def test_help_loads_nothing_heavy(command: str) -> None:
 
 def test_importing_the_command_line_loads_nothing_heavy() -> None:
     assert not loaded("import mtcli.cli") & HEAVY
-    assert "torch" in loaded("import mtcli.batching")  # the measurement can tell
+    assert "torch" in loaded("import mtcli.data.batching")  # the measurement can tell
 
 
 def test_help_loads_few_modules() -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from mtcli import checkpoint
-from mtcli.average import average_run, mean
-from mtcli.checkpoint import path_of, read_tensors
 from mtcli.errors import ModelError, UsageError
-from mtcli.model_file import load_model, parameters
+from mtcli.storage import checkpoint
+from mtcli.storage.checkpoint import path_of, read_tensors
+from mtcli.storage.model_file import load_model, parameters
+from mtcli.training.averaging import average_run, mean
 
 Train = Callable[..., Path]
 
@@ -98,8 +98,8 @@ def scored(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Decide what the mean scores, since a toy's BLEU says nothing."""
     from dataclasses import replace
 
-    from mtcli import trainer
-    from mtcli.validation import Validation, validate
+    from mtcli.training import trainer
+    from mtcli.training.validation import Validation, validate
 
     averaging = trainer.Trainer._average
     gain: list[float] = []

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from processes import no_hang
 
-from mtcli import batching, tokenizer
-from mtcli.batching import Batch, BatchPlan, EncodedPairs, Position, ahead, collate, encode_pairs, plan_epoch
-from mtcli.corpus import Counts
+from mtcli.data import batching, tokenizer
+from mtcli.data.batching import Batch, BatchPlan, EncodedPairs, Position, ahead, collate, encode_pairs, plan_epoch
+from mtcli.data.corpus import Counts
+from mtcli.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from mtcli.errors import DataError
-from mtcli.tokenizer import BOS, EOS, PAD, Tokenizer
 
 PAIRS = toy_pairs(100)
 

@@ -2,10 +2,19 @@ import dataclasses
 
 import pytest
 
-from mtcli.budget import AFTERWARDS, SCORED_AT_LEAST, SPARE, TOKENS_PER_PAIR, UNMEASURED, WARM_UP, Budget, Forecast
-from mtcli.config import TrainConfig
-from mtcli.optim import learning_rate
-from mtcli.state import State
+from mtcli.config.schema import TrainConfig
+from mtcli.storage.state import State
+from mtcli.training.budget import (
+    AFTERWARDS,
+    SCORED_AT_LEAST,
+    SPARE,
+    TOKENS_PER_PAIR,
+    UNMEASURED,
+    WARM_UP,
+    Budget,
+    Forecast,
+)
+from mtcli.training.optimizer import learning_rate
 
 BUDGETS = [{"max_steps": 2000}, {"time": "1000s"}, {"max_steps": 2000, "time": "900s"}]
 

@@ -19,11 +19,12 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from mtcli import checkpoint, model_file, tokenizer
-from mtcli.checkpoint import latest, lock, prune, read_tensors, verify, write
-from mtcli.config import DecodeConfig, ModelConfig
+from mtcli.config.schema import DecodeConfig, ModelConfig
+from mtcli.data import tokenizer
 from mtcli.errors import LockedError, ModelError, StorageError
-from mtcli.model_file import ModelInfo, load_model, set_parameters
+from mtcli.storage import checkpoint, model_file
+from mtcli.storage.checkpoint import latest, lock, prune, read_tensors, verify, write
+from mtcli.storage.model_file import ModelInfo, load_model, set_parameters
 
 FILES = ["manifest.json", "model.safetensors", "optimizer.safetensors", "state.json"]
 

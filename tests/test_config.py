@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtcli.config import NAMES, DataConfig, build, differences, load, to_toml
+from mtcli.config.fields import parse_duration
+from mtcli.config.schema import NAMES, DataConfig, build, differences, load, to_toml
 from mtcli.errors import ModelError, UsageError
-from mtcli.fields import parse_duration
 
 
 def write(folder: Path, text: str) -> Path:

@@ -11,10 +11,11 @@ import pytest
 from conftest import toy_pairs, write_tsv
 from typer.testing import CliRunner
 
-from mtcli import demo, dry_run
 from mtcli.cli import app
-from mtcli.config import build, left_open, load, to_toml
+from mtcli.config.schema import build, left_open, load, to_toml
+from mtcli.data import demo
 from mtcli.errors import UsageError
+from mtcli.training import dry_run
 
 FOLDER = Path(__file__).parents[1] / "configs"
 TASKS = {path.stem: path for path in FOLDER.glob("*.toml")}

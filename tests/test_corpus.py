@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from mtcli import corpus, rows
-from mtcli.corpus import (
+from mtcli.data import corpus, rows
+from mtcli.data.corpus import (
     Counts,
     Source,
     held_out,
@@ -683,5 +683,5 @@ def test_source_key():
 
 
 def test_importing_the_reader_loads_neither_torch_nor_datasets():
-    script = "import sys, mtcli.corpus; sys.exit(bool({'torch', 'datasets', 'pyarrow'} & set(sys.modules)))"
+    script = "import sys, mtcli.data.corpus; sys.exit(bool({'torch', 'datasets', 'pyarrow'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mtcli.config import ModelConfig
-from mtcli.decode import (
+from mtcli.config.schema import ModelConfig
+from mtcli.data.tokenizer import BOS, EOS, PAD
+from mtcli.inference.search import (
     Hypothesis,
     Limits,
     beam_search,
@@ -20,8 +21,7 @@ from mtcli.decode import (
     most_likely,
     sampler,
 )
-from mtcli.model import Transformer
-from mtcli.tokenizer import BOS, EOS, PAD
+from mtcli.nn.transformer import Transformer
 
 SPECIAL = (PAD, BOS)
 CLOSE = 1e-5
@@ -188,7 +188,7 @@ def test_length_penalty_is_the_formula() -> None:
 @pytest.mark.parametrize("part", [64, 2])
 def test_company_order_and_padding_change_nothing(monkeypatch: pytest.MonkeyPatch, part: int) -> None:
     """float64 inside the model: the same ids alone, in a batch, in another order, with more padding, and in parts."""
-    monkeypatch.setattr("mtcli.decode.PART", part)
+    monkeypatch.setattr("mtcli.inference.search.PART", part)
     model, sources = build(6, V=12), draw_sources(6, V=12, lengths=(4, 1, 9, 2, 3, 7))
     most = [len(x) + 3 for x in sources]
 

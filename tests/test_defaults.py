@@ -7,8 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtcli.budget import SAVES, TOKENS_PER_PAIR
-from mtcli.config import (
+from mtcli.config.schema import (
     BUDGET,
     OPEN,
     PRESETS,
@@ -22,11 +21,12 @@ from mtcli.config import (
     to_toml,
     value_of,
 )
-from mtcli.defaults import BANDS, VALIDATING, Facts, in_words, settle
-from mtcli.dry_run import dry_run
 from mtcli.errors import UsageError
-from mtcli.model import Transformer
-from mtcli.train import train
+from mtcli.nn.transformer import Transformer
+from mtcli.training.budget import SAVES, TOKENS_PER_PAIR
+from mtcli.training.defaults import BANDS, VALIDATING, Facts, in_words, settle
+from mtcli.training.dry_run import dry_run
+from mtcli.training.run import train
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 CPU = torch.device("cpu")
@@ -258,7 +258,7 @@ def test_the_configuration_of_a_run_is_complete(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_the_cost_of_a_preset_is_that_of_its_matrices(preset: Preset) -> None:
-    from mtcli.defaults import _cost
+    from mtcli.training.defaults import _cost
 
     with torch.device("meta"):
         model = Transformer(settle(asked(preset=preset), facts(1)).model, 10_000, 10_000, joint=True)

@@ -36,7 +36,7 @@ from demo.states import description
 from demo.templates import TEMPLATES
 from make_demo import to_tsv
 
-from mtcli.demo import DemoCorpus, Pair, load
+from mtcli.data.demo import DemoCorpus, Pair, load
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 ANA = name("Ana", "f")
@@ -66,7 +66,7 @@ def test_counts_and_no_duplicates(corpus: DemoCorpus, pairs: list[Pair]) -> None
 
 
 def test_the_packaged_file_is_what_the_generator_makes(corpus: DemoCorpus) -> None:
-    packaged = (files("mtcli") / "demo.tsv.gz").read_bytes()
+    packaged = (files("mtcli.data") / "demo.tsv.gz").read_bytes()
     assert gzip.decompress(packaged).decode() == to_tsv(corpus)
     assert load() == corpus
 

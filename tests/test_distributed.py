@@ -16,9 +16,10 @@ from faults.harness import outcome, until
 from processes import HANGS
 from workers import LAUNCH, LAUNCHED, list_rows, run_workers, start_workers
 
-from mtcli import checkpoint, distributed, torchrun
-from mtcli.distributed import Group, join, pick_device
 from mtcli.errors import DataError, UsageError, WorkerError
+from mtcli.runtime import distributed, torchrun
+from mtcli.runtime.distributed import Group, join, pick_device
+from mtcli.storage import checkpoint
 
 Train = Callable[..., Path]
 STEPS = 24
@@ -211,9 +212,9 @@ def test_two_workers_translate_a_file_as_one_does(two: Path, tmp_path: Path) -> 
 
 
 def shrink_windows(lines: int) -> None:
-    from mtcli import shares, translation
+    from mtcli.inference import line_translator, sharding
 
-    shares.WINDOW = translation.WINDOW = lines
+    sharding.WINDOW = line_translator.WINDOW = lines
 
 
 def test_a_failure_in_translating_ends_all_and_leaves_the_old_file(two: Path, tmp_path: Path) -> None:

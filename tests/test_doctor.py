@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mtcli.corpus import Counts, read_pairs
-from mtcli.doctor import report
-from mtcli.doctor.clean import Cleaned, clean
-from mtcli.doctor.report import Report, check
-from mtcli.doctor.rules import BIT, mojibake, rules, script, size, tidy
-from mtcli.doctor.survey import Corpus, survey
+from mtcli.data.corpus import Counts, read_pairs
+from mtcli.data.quality import report
+from mtcli.data.quality.clean import Cleaned, clean
+from mtcli.data.quality.report import Report, check
+from mtcli.data.quality.rules import BIT, mojibake, rules, script, size, tidy
+from mtcli.data.quality.survey import Corpus, survey
 from mtcli.errors import DataError, ModelError, StorageError, UsageError
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
@@ -382,7 +382,7 @@ def test_a_header_of_a_tsv_is_noticed_and_no_pair(tmp_path: Path) -> None:
 
 def test_output_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "in.tsv", GOOD)
-    monkeypatch.setattr("mtcli.doctor.clean._json", lambda row: 1 / 0)
+    monkeypatch.setattr("mtcli.data.quality.clean._json", lambda row: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         clean(Corpus([str(path)], "en", "de"), tmp_path / "o.jsonl", tmp_path / "r.jsonl")
     assert [p.name for p in tmp_path.iterdir()] == ["in.tsv"]
@@ -413,7 +413,7 @@ def test_a_file_that_changes_meanwhile_is_refused(tmp_path: Path, monkeypatch: p
             path.write_text("".join("\t".join(filter(None, pair)) + "\n" for pair in now))
             return seen
 
-        monkeypatch.setattr("mtcli.doctor.clean.survey", surveyed)
+        monkeypatch.setattr("mtcli.data.quality.clean.survey", surveyed)
         with pytest.raises(DataError, match=words):
             clean(Corpus([str(path)], "en", "de"), tmp_path / "o.tsv")
         assert not (tmp_path / "o.tsv").exists()

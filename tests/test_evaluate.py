@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from mtcli.errors import DataError, UsageError
-from mtcli.evaluate import by_source_length, compare, lengths_to_text, looks_tokenised, score, to_json, to_text
+from mtcli.evaluation.metrics import (
+    by_source_length,
+    compare,
+    lengths_to_text,
+    looks_tokenised,
+    score,
+    to_json,
+    to_text,
+)
 
 REFERENCE = [
     "The cat sat on the mat, and it was happy.",
@@ -195,5 +203,5 @@ def test_tokenised_text_is_told_from_raw(capfd):
 
 
 def test_importing_loads_no_sacrebleu():
-    code = "import mtcli.evaluate, sys; assert not {'sacrebleu', 'torch', 'numpy'} & set(sys.modules)"
+    code = "import mtcli.evaluation.metrics, sys; assert not {'sacrebleu', 'torch', 'numpy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -13,16 +13,16 @@ from toy import save_toy, toy
 from typer.testing import CliRunner
 
 from mtcli import cli
+from mtcli.data.tokenizer import EOS
 from mtcli.errors import UsageError
-from mtcli.explain import Explanation, alignment_sharpness, explain
-from mtcli.explain_json import to_dict
-from mtcli.explain_page import to_html
-from mtcli.explain_stages import stages
-from mtcli.explain_text import to_text
-from mtcli.model import MultiHeadAttention
-from mtcli.record import record_forward
-from mtcli.tokenizer import EOS
-from mtcli.translate import Options, Translator
+from mtcli.explain.as_json import to_dict
+from mtcli.explain.explanation import Explanation, alignment_sharpness, explain
+from mtcli.explain.page import to_html
+from mtcli.explain.stages import stages
+from mtcli.explain.text import to_text
+from mtcli.inference.pytorch_backend import Options, Translator
+from mtcli.nn.hooks import record_forward
+from mtcli.nn.transformer import MultiHeadAttention
 
 SENTENCES = ["one red dog.", "big cat sees dog.", "zzz </script><b>! 猫 é"]
 KINDS = [("post", True, "sinusoidal"), ("pre", True, "sinusoidal"), ("post", False, "learned")]

@@ -8,13 +8,13 @@ import pytest
 from toy import PAIRS, save_toy, toy
 
 from mtcli.cli import main
-from mtcli.config import Config, ModelConfig, TokenizerConfig
-from mtcli.decode import length_penalty
-from mtcli.engine import INSTEAD, Engine, load
+from mtcli.config.schema import Config, ModelConfig, TokenizerConfig
 from mtcli.errors import ModelError, UsageError
 from mtcli.export import TARGETS, export, obstacles
-from mtcli.translate import Translator
-from mtcli.translation import Options
+from mtcli.inference.ctranslate2_backend import INSTEAD, Engine, load
+from mtcli.inference.line_translator import Options
+from mtcli.inference.pytorch_backend import Translator
+from mtcli.inference.search import length_penalty
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from mtcli.attention import fused_attention, reference_attention
-from mtcli.config import ModelConfig, TrainConfig
-from mtcli.decode import Limits, beam_search, greedy_search
-from mtcli.loss import projected_loss, reference_loss
-from mtcli.model import Transformer
-from mtcli.optim import build_optimizer
-from mtcli.tokenizer import BOS, EOS, PAD
+from mtcli.config.schema import ModelConfig, TrainConfig
+from mtcli.data.tokenizer import BOS, EOS, PAD
+from mtcli.inference.search import Limits, beam_search, greedy_search
+from mtcli.nn.attention import fused_attention, reference_attention
+from mtcli.nn.loss import projected_loss, reference_loss
+from mtcli.nn.transformer import Transformer
+from mtcli.training.optimizer import build_optimizer
 
 pytestmark = [
     pytest.mark.gpu,

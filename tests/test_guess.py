@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mtcli.config import DataConfig, build, to_toml
+from mtcli.config.languages import known
+from mtcli.config.schema import DataConfig, build, to_toml
+from mtcli.data.language_guess import guess_languages
 from mtcli.errors import DataError, UsageError
-from mtcli.guess import guess_languages
-from mtcli.languages import known
-from mtcli.run_name import default_run, run_name
+from mtcli.storage.run_name import default_run, run_name
 
 
 @pytest.fixture(autouse=True)

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 from toy import save_toy
 
-from mtcli import __version__, checkpoint
-from mtcli.average import average_run
+from mtcli import __version__
 from mtcli.errors import ModelError
 from mtcli.export import export
-from mtcli.info import summary
-from mtcli.model_file import load_model, parameters
+from mtcli.report.info import summary
+from mtcli.storage import checkpoint
+from mtcli.storage.model_file import load_model, parameters
+from mtcli.training.averaging import average_run
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ import torch
 from test_cli import mtcli
 from toy import PAIRS, save_toy, toy
 
-from mtcli import likelihood
-from mtcli.batching import Batch
+from mtcli.data.batching import Batch
+from mtcli.data.tokenizer import PAD
 from mtcli.errors import DataError
-from mtcli.likelihood import likelihoods
-from mtcli.loss import reference_loss
-from mtcli.tokenizer import PAD
-from mtcli.translate import Options
+from mtcli.inference import scoring
+from mtcli.inference.pytorch_backend import Options
+from mtcli.inference.scoring import likelihoods
+from mtcli.nn.loss import reference_loss
 
 
 @pytest.mark.parametrize("options", [Options(beam_size=1), Options(beam_size=3, n_best=3)])
@@ -44,9 +44,9 @@ def test_company_windows_and_batches_change_nothing(monkeypatch: pytest.MonkeyPa
     pairs = [*PAIRS[:9], ("one", PAIRS[3][1] * 4), ("", "uno"), ("one", " \t"), ("", ""), *PAIRS[9:14]]
     together = list(likelihoods(toy(), pairs))
     assert [one is None for one in together] == [not (a.strip() and b.strip()) for a, b in pairs]
-    monkeypatch.setattr(likelihood, "WINDOW", 4)
-    monkeypatch.setattr(likelihood, "BATCH_TOKENS", {"cpu": 20})
-    monkeypatch.setattr(likelihood, "CHUNK", 3)
+    monkeypatch.setattr(scoring, "WINDOW", 4)
+    monkeypatch.setattr(scoring, "BATCH_TOKENS", {"cpu": 20})
+    monkeypatch.setattr(scoring, "CHUNK", 3)
     for one, again in zip(together, likelihoods(toy(), pairs), strict=True):
         assert (one is None) == (again is None)
         assert not one or not again or one.log_prob == pytest.approx(again.log_prob, abs=1e-4)
@@ -55,7 +55,7 @@ def test_company_windows_and_batches_change_nothing(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_side_that_is_far_too_long_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(likelihood, "LONGEST", 10)
+    monkeypatch.setattr(scoring, "LONGEST", 10)
     with pytest.raises(DataError, match="pair 2 has a side of"):
         list(likelihoods(toy(), [("one", "uno"), ("one", "uno rojo " * 20)]))
 

@@ -11,14 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcli import loss as loss_module
-from mtcli.batching import Batch
-from mtcli.config import ModelConfig, TrainConfig
-from mtcli.loss import projected_loss, reference_loss
-from mtcli.model import Transformer
-from mtcli.objective import uses_bf16
-from mtcli.optim import build_optimizer
-from mtcli.tokenizer import BOS, EOS, PAD
+from mtcli.config.schema import ModelConfig, TrainConfig
+from mtcli.data.batching import Batch
+from mtcli.data.tokenizer import BOS, EOS, PAD
+from mtcli.nn import loss as loss_module
+from mtcli.nn.loss import projected_loss, reference_loss
+from mtcli.nn.transformer import Transformer
+from mtcli.training.objective import uses_bf16
+from mtcli.training.optimizer import build_optimizer
 
 N, D, V = 11, 6, 9
 SMOOTHING = [0.0, 0.1, 0.5]
@@ -177,7 +177,7 @@ def test_the_fast_and_the_reference_path_learn_alike(
 
     Here they differ by 5e-16 and 4e-7; other processors add up in other orders again.
     """
-    monkeypatch.setattr("mtcli.attention.SHORT", 0)  # for the kernel, which sentences so short would not reach
+    monkeypatch.setattr("mtcli.nn.attention.SHORT", 0)  # for the kernel, which sentences so short would not reach
     fast, reference = curve(dtype, fast=True), curve(dtype, fast=False)
     torch.testing.assert_close(fast, reference, rtol=tolerance, atol=0)
     assert fast[-20:].mean() < fast[:20].mean() - 0.3  # they learn

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from mtcli import memory
 from mtcli.errors import StorageError
-from mtcli.memory import available, require
+from mtcli.runtime import memory
+from mtcli.runtime.memory import available, require
 
 
 def test_what_is_free_is_less_than_all_memory() -> None:

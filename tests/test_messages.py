@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from mtcli.messages import command, what_it_means
-from mtcli.terminal import one_line
+from mtcli.report.messages import command, what_it_means
+from mtcli.runtime.terminal import one_line
 
 
 @pytest.mark.parametrize(

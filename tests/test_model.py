@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mtcli.config import ModelConfig
-from mtcli.loss import projected_loss
-from mtcli.model import Dropout, FeedForward, MultiHeadAttention, Residual, Transformer, sinusoids
-from mtcli.tokenizer import BOS, EOS, PAD
+from mtcli.config.schema import ModelConfig
+from mtcli.data.tokenizer import BOS, EOS, PAD
+from mtcli.nn.loss import projected_loss
+from mtcli.nn.transformer import Dropout, FeedForward, MultiHeadAttention, Residual, Transformer, sinusoids
 
 V = 13
 EXACT = {"rtol": 1e-11, "atol": 1e-12}

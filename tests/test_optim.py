@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from mtcli.config import TrainConfig
-from mtcli.optim import build_optimizer, learning_rate
+from mtcli.config.schema import TrainConfig
+from mtcli.training.optimizer import build_optimizer, learning_rate
 
 TOTAL = 400
 SCHEDULES = ["inverse_sqrt", "cosine", "linear", "paper"]

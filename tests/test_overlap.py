@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from mtcli.batching import EncodedPairs, _schema
+from mtcli.data.batching import EncodedPairs, _schema
+from mtcli.data.overlap import count_trained_on, warn_of_training_sources
+from mtcli.data.prepare import read_split
+from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError
-from mtcli.overlap import count_trained_on, warn_of_training_sources
-from mtcli.prepare import read_split
-from mtcli.tokenizer import Tokenizer
 
 
 def opened(run: Path) -> tuple[EncodedPairs, Tokenizer]:
@@ -37,7 +37,7 @@ def test_training_sources_are_found_and_no_others(toy_run: Path) -> None:
 
 
 def test_rows_that_share_a_key_are_told_apart(toy_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mtcli.overlap._FACTOR", 0)  # every row of a last token has the same key
+    monkeypatch.setattr("mtcli.data.overlap._FACTOR", 0)  # every row of a last token has the same key
     texts, held = trained_on(toy_run), [src for src, _ in read_split(toy_run, "test")]
     assert count_trained_on(*opened(toy_run), [*texts[:9], *held]) == 9
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mtcli.attention import attention_weights, reference_attention
-from mtcli.config import Config, ModelConfig, build
-from mtcli.model import MultiHeadAttention, Residual, Transformer, sinusoids
-from mtcli.optim import build_optimizer, learning_rate
+from mtcli.config.schema import Config, ModelConfig, build
+from mtcli.nn.attention import attention_weights, reference_attention
+from mtcli.nn.transformer import MultiHeadAttention, Residual, Transformer, sinusoids
+from mtcli.training.optimizer import build_optimizer, learning_rate
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 BASE, BIG = CONFIGS / "wmt14-base.toml", CONFIGS / "wmt14-big.toml"

@@ -8,17 +8,18 @@ from conftest import TOY_SETTINGS
 from typer.testing import CliRunner
 from workers import LAUNCHED
 
-from mtcli import checkpoint, model_file, prepare
-from mtcli import dry_run as module
-from mtcli.batching import BatchPlan
 from mtcli.cli import app
-from mtcli.config import Config, ModelConfig, build
-from mtcli.dry_run import dry_run
+from mtcli.config.schema import Config, ModelConfig, build
+from mtcli.data import prepare
+from mtcli.data.batching import BatchPlan
 from mtcli.errors import DataError, StorageError, UsageError
-from mtcli.loss import CHUNK, projected_loss
-from mtcli.model import Transformer
-from mtcli.plan import Plan, activations, count_parameters, counted, size
-from mtcli.train import train
+from mtcli.nn.loss import CHUNK, projected_loss
+from mtcli.nn.transformer import Transformer
+from mtcli.report.plan import Plan, activations, count_parameters, counted, size
+from mtcli.storage import checkpoint, model_file
+from mtcli.training import dry_run as module
+from mtcli.training.dry_run import dry_run
+from mtcli.training.run import train
 
 Train = Callable[..., Path]
 CPU = torch.device("cpu")

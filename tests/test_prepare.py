@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import toy_pairs, write_tsv
 
-from mtcli import prepare as module
-from mtcli import tokenizer
-from mtcli.config import Config, build, load
-from mtcli.corpus import source_key
-from mtcli.data_info import digest
+from mtcli.config.schema import Config, build, load
+from mtcli.data import prepare as module
+from mtcli.data import tokenizer
+from mtcli.data.corpus import source_key
+from mtcli.data.info import digest
+from mtcli.data.prepare import Prepared, prepare, read_split
 from mtcli.errors import DataError, ModelError, UsageError
-from mtcli.prepare import Prepared, prepare, read_split
 
 PAIRS = toy_pairs(200)
 MADE = ["tokenizer.json", "data/train.arrow", "data/valid.jsonl", "data/test.jsonl"]
@@ -140,7 +140,7 @@ def test_counts_add_up_whatever_is_skipped(tmp_path: Path) -> None:
 
 
 def test_the_demo_s_counts_add_up_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mtcli import demo
+    from mtcli.data import demo
 
     whole = demo.load()
     fewer = type(whole)(**{name: getattr(whole, name)[:120] for name in ("train", "valid", "test")})

@@ -44,7 +44,9 @@ def test_the_setting_of_another_runtime_is_left_alone(monkeypatch: pytest.Monkey
 
 
 def test_an_import_leaves_the_environment_alone() -> None:
-    code = "import os; before = dict(os.environ); import mtcli.cli, mtcli.train; assert dict(os.environ) == before"
+    code = (
+        "import os; before = dict(os.environ); import mtcli.cli, mtcli.training.run; assert dict(os.environ) == before"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

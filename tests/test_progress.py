@@ -12,10 +12,10 @@ from typing import cast
 import pytest
 from conftest import TOY_SETTINGS
 
-from mtcli import progress
-from mtcli.progress import Progress, Recent, TrainingProgress, estimate
-from mtcli.streams import translations
-from mtcli.translation import Candidate, LineTranslator, Options, Translation
+from mtcli.inference.line_translator import Candidate, LineTranslator, Options, Translation
+from mtcli.inference.streams import translations
+from mtcli.runtime import progress
+from mtcli.runtime.progress import Progress, Recent, TrainingProgress, estimate
 
 
 class Clock:
@@ -159,7 +159,7 @@ class Recorder:
 
 def test_a_dialogue_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     typed = iter(["red tree.", "blue tree."])
-    monkeypatch.setattr("mtcli.streams._typed", lambda: typed)
+    monkeypatch.setattr("mtcli.inference.streams._typed", lambda: typed)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     recorder = Recorder()
     translator = cast(LineTranslator, recorder)

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from mtcli import evaluate, model_file, prepare, report
-from mtcli.chart import Series, chart, thinned, ticks
+from mtcli.data import prepare
 from mtcli.errors import StorageError
-from mtcli.info import summary
-from mtcli.report import Facts, read, scores, speeds, to_card, to_html, write_report
-from mtcli.translate import Options, Translator
+from mtcli.evaluation import metrics
+from mtcli.inference.pytorch_backend import Options, Translator
+from mtcli.report import run_report
+from mtcli.report.chart import Series, chart, thinned, ticks
+from mtcli.report.info import summary
+from mtcli.report.run_report import Facts, read, scores, speeds, to_card, to_html, write_report
+from mtcli.storage import model_file
 
 Train = Callable[..., Path]
 
@@ -91,7 +94,7 @@ def test_the_test_pairs_are_scored_as_eval_scores_them(finished: Path) -> None:
     translator, options = Translator(model, pieces, info.longest_src), Options.of(info.decode)
     pairs = prepare.read_split(finished, "test")
     hypotheses = [t.text for t in translator.translate([s for s, _ in pairs], options, warn=False)]
-    wanted = evaluate.score(hypotheses, [[t for _, t in pairs]], metrics=("bleu", "chrf"), confidence=True)
+    wanted = metrics.score(hypotheses, [[t for _, t in pairs]], metrics=("bleu", "chrf"), confidence=True)
     found: list[dict[str, object]] = test["scores"]  # type: ignore[assignment]
     assert [(s["name"], s["score"], s["signature"]) for s in found] == [(w.name, w.value, w.signature) for w in wanted]
     assert test["pairs"] == len(pairs)
@@ -105,7 +108,7 @@ def test_a_report_that_cannot_be_written_loses_no_run(
     def full(path: Path, content: bytes) -> None:
         raise StorageError(f"{path}: No space left on device")
 
-    monkeypatch.setattr(report.checkpoint, "replace_file", replacing(full))
+    monkeypatch.setattr(run_report.checkpoint, "replace_file", replacing(full))
     run = train_toy(tmp_path / "run", "train.max_steps=10")
     assert events(run, "end")
     assert "the report could not be written" in caplog.text
@@ -117,7 +120,7 @@ def test_a_report_that_cannot_be_written_loses_no_run(
 
 
 def replacing(full: Callable[[Path, bytes], None]) -> Callable[[Path, bytes], None]:
-    original = report.checkpoint.replace_file
+    original = run_report.checkpoint.replace_file
     return lambda path, content: (full if path.name == "report.html" else original)(path, content)
 
 
@@ -136,7 +139,7 @@ def test_what_is_told_is_of_the_model_that_is_there(finished: Path, tmp_path: Pa
         file.write(json.dumps(events(finished, "train")[0] | {"step": 150}) + "\n")
     found = read(tmp_path, "cpu")
     assert (found.test, found.end) == (None, None)
-    assert report.standing(found).startswith("in training: ")
+    assert run_report.standing(found).startswith("in training: ")
     assert not any("test" in name for name, _, _ in scores(found))
     assert "scored once, at the end" in to_html(found)
 

@@ -33,12 +33,12 @@ from typer.testing import CliRunner
 from mtcli.cli import app
 from mtcli.cli.serving import serve
 from mtcli.errors import DataError, UsageError
+from mtcli.inference.line_translator import Candidate, LineTranslator, Options, Translation
 from mtcli.serve.app import RequestLimits, create_app, load_app
 from mtcli.serve.batcher import ROUND, Batcher, FullError
 from mtcli.serve.connection import UNAVAILABLE, Capacity, Connection, Connections
 from mtcli.serve.guard import is_loopback
 from mtcli.serve.server import listen, server
-from mtcli.translation import Candidate, LineTranslator, Options, Translation
 
 OPTIONS = Options()
 LINES = [source for source, _ in PAIRS[::5]]

@@ -5,9 +5,10 @@ from types import ModuleType
 
 import pytest
 
-from mtcli import evaluate, spacing
-from mtcli.config import build
-from mtcli.evaluate import by_source_length, lengths_to_text, looks_tokenised, score
+from mtcli.config import writing_systems
+from mtcli.config.schema import build
+from mtcli.evaluation import metrics
+from mtcli.evaluation.metrics import by_source_length, lengths_to_text, looks_tokenised, score
 
 CHINESE = ["zh", "zh-CN", "zh_Hans", "zh-Hant-TW", "ZH", "zho", "zho_Hant", "chi", "cmn", "yue_Hant", "Chinese", "cn"]
 
@@ -27,31 +28,33 @@ CHINESE = ["zh", "zh-CN", "zh_Hans", "zh-Hant-TW", "ZH", "zho", "zho_Hant", "chi
     ],
 )
 def test_the_language_decides(codes: list[str], tokenizer: str, metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spacing, "find_spec", lambda name: None)  # as without sacrebleu's extras
+    monkeypatch.setattr(writing_systems, "find_spec", lambda name: None)  # as without sacrebleu's extras
     for code in codes:
-        assert (spacing.bleu_tokenizer(code), spacing.selection_metric(code)) == (tokenizer, metric), code
+        assert (writing_systems.bleu_tokenizer(code), writing_systems.selection_metric(code)) == (tokenizer, metric), (
+            code
+        )
 
 
 @pytest.mark.parametrize("language", ["ja", "ko"])
 def test_installed_extras_are_used_and_do_not_change_what_selects(
     language: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spacing, "find_spec", lambda name: ModuleType(name))
-    assert spacing.bleu_tokenizer(language) == f"{language}-mecab"
-    assert spacing.selection_metric(language) == "chrf"
+    monkeypatch.setattr(writing_systems, "find_spec", lambda name: ModuleType(name))
+    assert writing_systems.bleu_tokenizer(language) == f"{language}-mecab"
+    assert writing_systems.selection_metric(language) == "chrf"
 
 
 def test_a_given_tokenizer_goes_before_the_language() -> None:
     options = {"data.train": ["x.tsv"], "data.tgt": "zh"}
-    assert spacing.tokenizer_of(build(None, options)) == "zh"
-    assert spacing.tokenizer_of(build(None, options, ['train.bleu_tokenizer="intl"'])) == "intl"
+    assert writing_systems.tokenizer_of(build(None, options)) == "zh"
+    assert writing_systems.tokenizer_of(build(None, options, ['train.bleu_tokenizer="intl"'])) == "intl"
 
 
 def test_every_tokenizer_that_a_language_has_is_one_of_sacrebleu() -> None:
     from sacrebleu.metrics import BLEU
 
-    assert set(BLEU.TOKENIZERS) >= {*spacing._TOKENIZERS.values(), spacing.DEFAULT}
-    assert BLEU._TOKENIZER_MAP.items() <= spacing._TOKENIZERS.items()
+    assert set(BLEU.TOKENIZERS) >= {*writing_systems._TOKENIZERS.values(), writing_systems.DEFAULT}
+    assert BLEU._TOKENIZER_MAP.items() <= writing_systems._TOKENIZERS.items()
 
 
 @pytest.mark.parametrize(
@@ -64,22 +67,22 @@ def test_every_tokenizer_that_a_language_has_is_one_of_sacrebleu() -> None:
     ],
 )
 def test_a_tokenizer_that_needs_spaces_is_advised_against(text: str, better: str) -> None:
-    assert (spacing.advice([text], "13a") or "").endswith(f"use {better}")
-    assert spacing.advice([text], better) is None
+    assert (writing_systems.advice([text], "13a") or "").endswith(f"use {better}")
+    assert writing_systems.advice([text], better) is None
 
 
 @pytest.mark.parametrize(
     "text", ["The cat sleeps.", "القطة تنام.", "बिल्ली सोती है।", "고양이가 의자에서 잔다.", "I live in 東京.", "", "…"]
 )
 def test_a_text_with_spaces_is_not_advised_on(text: str) -> None:
-    assert spacing.advice([text], "13a") is None
+    assert writing_systems.advice([text], "13a") is None
 
 
 def test_near_perfect_and_bad_chinese_score_apart() -> None:
     references = ["猫在椅子上睡觉。", "我每天早上喝茶。", "今天的天气非常好。"]
     good = ["猫在椅子上睡觉。", "我每天早上喝茶。", "今天的天气真的好。"]
     bad = ["狗狗狗狗", "的的的", "门门门门门门"]
-    tokenizer = spacing.bleu_tokenizer("zh")
+    tokenizer = writing_systems.bleu_tokenizer("zh")
     (high,), (low,) = (score(found, [references], tokenize=tokenizer) for found in (good, bad))
     assert high.value > 60
     assert low.value < 5
@@ -105,7 +108,7 @@ def test_tokenised_chinese_is_told_from_raw() -> None:
 
 
 def test_a_tokenizer_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    evaluate.check_tokenizer("13a")
+    metrics.check_tokenizer("13a")
     monkeypatch.setitem(sys.modules, "MeCab", None)
-    with pytest.raises(evaluate.UsageError, match="'ja-mecab' cannot be used"):
-        evaluate.check_tokenizer("ja-mecab")
+    with pytest.raises(metrics.UsageError, match="'ja-mecab' cannot be used"):
+        metrics.check_tokenizer("ja-mecab")

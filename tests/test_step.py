@@ -10,12 +10,12 @@ import torch
 from conftest import TOY_SETTINGS, toy_pairs, write_tsv
 from torch import Tensor
 
-from mtcli.batching import Position
-from mtcli.config import TrainConfig, build
-from mtcli.distributed import Group
-from mtcli.prepare import prepare
-from mtcli.run_folder import Metrics
-from mtcli.trainer import Trainer
+from mtcli.config.schema import TrainConfig, build
+from mtcli.data.batching import Position
+from mtcli.data.prepare import prepare
+from mtcli.runtime.distributed import Group
+from mtcli.storage.run_folder import Metrics
+from mtcli.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 Start = Callable[..., Trainer]
@@ -110,7 +110,7 @@ def test_a_gradient_is_clipped_to_norm_1_unless_told_otherwise(start: Start) -> 
 
 
 def test_the_line_of_a_step_says_what_the_step_did(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mtcli.trainer.LOG_EVERY", 2)
+    monkeypatch.setattr("mtcli.training.trainer.LOG_EVERY", 2)
     trainer = start("train.lr=0.01", "train.warmup_steps=4", "train.accumulate=2")
     gradients(trainer)
     before = norm(gradients(trainer))

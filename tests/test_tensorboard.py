@@ -8,17 +8,18 @@ from typing import Any
 import pytest
 from faults.harness import outcome
 
-from mtcli import prepare, trainer
+from mtcli.data import prepare
 from mtcli.errors import UsageError
-from mtcli.run_folder import Metrics
+from mtcli.storage.run_folder import Metrics
+from mtcli.training import trainer
 
 pytest.importorskip("tensorboard")
 
 from tensorboard.summary.writer import event_file_writer
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from mtcli import tensorboard
-from mtcli.tensorboard import CurveWriter
+from mtcli.report import tensorboard
+from mtcli.report.tensorboard import CurveWriter
 
 Train = Callable[..., Path]
 Curves = dict[str, list[tuple[int, float]]]

@@ -10,10 +10,10 @@ import pytest
 from processes import HANGS
 from toy import save_toy, toy
 
-from mtcli.config import DecodeConfig
-from mtcli.model_file import ModelInfo, model_bytes, parameters
-from mtcli.progress import _Formatter
-from mtcli.terminal import printable
+from mtcli.config.schema import DecodeConfig
+from mtcli.runtime.progress import _Formatter
+from mtcli.runtime.terminal import printable
+from mtcli.storage.model_file import ModelInfo, model_bytes, parameters
 
 HOSTILE = "\x1b]0;owned\x07\x9b31m\u202een\r\n"
 

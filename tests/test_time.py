@@ -12,15 +12,17 @@ import pytest
 import torch
 from conftest import TOY_SETTINGS, toy_pairs, write_tsv
 
-from mtcli import checkpoint, evaluate, validation
-from mtcli import trainer as training
-from mtcli.budget import VALIDATIONS
-from mtcli.config import Config, build
-from mtcli.deadline import FIRST_PART
-from mtcli.defaults import Facts, settle
-from mtcli.distributed import Group
-from mtcli.prepare import Prepared, prepare
-from mtcli.trainer import Trainer
+from mtcli.config.schema import Config, build
+from mtcli.data.prepare import Prepared, prepare
+from mtcli.evaluation import metrics
+from mtcli.runtime.distributed import Group
+from mtcli.storage import checkpoint
+from mtcli.training import trainer as training
+from mtcli.training import validation
+from mtcli.training.budget import VALIDATIONS
+from mtcli.training.deadline import FIRST_PART
+from mtcli.training.defaults import Facts, settle
+from mtcli.training.trainer import Trainer
 
 PAIRS = 1000
 """Validation pairs, and as many test pairs."""
@@ -128,7 +130,7 @@ def simulate(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(training, "weights_of", lambda *_: nullcontext())
     monkeypatch.setattr(training, "write_report", lambda *_: None)
     monkeypatch.setattr(validation, "_loss", lambda translator, pairs, *_: (2.0 * len(pairs), len(pairs)))
-    monkeypatch.setattr(evaluate, "score", score)
+    monkeypatch.setattr(metrics, "score", score)
     return run
 
 

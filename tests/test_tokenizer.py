@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from processes import no_hang
 from tokenizers import Tokenizer as HFTokenizer
 
-from mtcli import tokenizer as module
+from mtcli.data import tokenizer as module
+from mtcli.data.tokenizer import BOS, EOS, KINDS, PAD, RESERVED, Tokenizer, default_vocab_size, train
 from mtcli.errors import DataError, ModelError, StorageError, UsageError
-from mtcli.tokenizer import BOS, EOS, KINDS, PAD, RESERVED, Tokenizer, default_vocab_size, train
 
 # Full of what could be taken for a special piece, in training as in use.
 PAIRS = [

@@ -15,9 +15,8 @@ import torch
 from conftest import TOY_SETTINGS, toy_pairs
 from processes import HANGS, heed_signals
 
-from mtcli import batching, checkpoint, model_file
-from mtcli.budget import Budget
-from mtcli.config import build
+from mtcli.config.schema import build
+from mtcli.data import batching
 from mtcli.errors import (
     DataError,
     DivergedError,
@@ -27,9 +26,11 @@ from mtcli.errors import (
     StorageError,
     UsageError,
 )
-from mtcli.state import State
-from mtcli.train import train
-from mtcli.trainer import Trainer
+from mtcli.storage import checkpoint, model_file
+from mtcli.storage.state import State
+from mtcli.training.budget import Budget
+from mtcli.training.run import train
+from mtcli.training.trainer import Trainer
 
 Train = Callable[..., Path]
 
@@ -247,7 +248,7 @@ def test_early_stopping_says_so(
     schedule: str, steps: int, train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A rate of nearly nothing: no validation after the first can be better, and two more exhaust the patience.
-    monkeypatch.setattr("mtcli.trainer.LOG_EVERY", 1)
+    monkeypatch.setattr("mtcli.training.trainer.LOG_EVERY", 1)
     sets = ["train.max_steps=500", "train.lr=1e-30", "train.warmup_steps=1", "train.patience=2"]
     run = train_toy(tmp_path / "run", *sets, f"train.schedule={schedule}")
     end = metrics(run)[-1]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mtcli import validation
-from mtcli.train_log import log_next, log_samples, log_scores
+from mtcli.training import validation
+from mtcli.training.log import log_next, log_samples, log_scores
 
 Train = Callable[..., Path]
 

@@ -14,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import toy
 
-from mtcli import tokenizer, translate, translation
-from mtcli.config import ModelConfig
-from mtcli.model import Transformer
-from mtcli.tokenizer import BOS, PAD
-from mtcli.translate import Options, Translation, Translator
-from mtcli.translation import Draft, LineTranslator, loop_in
+from mtcli.config.schema import ModelConfig
+from mtcli.data import tokenizer
+from mtcli.data.tokenizer import BOS, PAD
+from mtcli.inference import line_translator, pytorch_backend
+from mtcli.inference.line_translator import Draft, LineTranslator, loop_in
+from mtcli.inference.pytorch_backend import Options, Translation, Translator
+from mtcli.nn.transformer import Transformer
 
 PAIRS = toy_pairs(60)
 LINES = [source for source, _ in PAIRS[:17]]
@@ -95,8 +96,8 @@ def test_windows_and_batches_change_nothing(
     lines = [*LINES[:5], "", *LINES[5:]]
     whole = run(translator, lines, options)
     for window, tokens in ((3, 6000), (4096, 1), (5, 60), (1, 6000)):
-        monkeypatch.setattr(translation, "WINDOW", window)
-        monkeypatch.setitem(translate.BATCH_TOKENS, "cpu", tokens)
+        monkeypatch.setattr(line_translator, "WINDOW", window)
+        monkeypatch.setitem(pytorch_backend.BATCH_TOKENS, "cpu", tokens)
         again = run(translator, lines, options)
         assert texts(again) == texts(whole)
         for one, other in zip(again, whole, strict=True):
@@ -104,7 +105,7 @@ def test_windows_and_batches_change_nothing(
 
 
 def test_lines_are_read_as_they_are_needed(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(translation, "WINDOW", 2)
+    monkeypatch.setattr(line_translator, "WINDOW", 2)
     drawn = []
 
     def endless():
@@ -118,7 +119,7 @@ def test_lines_are_read_as_they_are_needed(translator: Translator, monkeypatch: 
 
 
 def test_batches_hold_like_lengths_within_the_budget(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(translate.BATCH_TOKENS, "cpu", 240)
+    monkeypatch.setitem(pytorch_backend.BATCH_TOKENS, "cpu", 240)
     ids = translator.tokenizer.encode_src(LINES)
     batches = list(translator._batches(LINES, ids, BEAM))
     assert sorted(row for rows in batches for row in rows) == list(range(17))
@@ -251,7 +252,7 @@ def test_the_limit_of_length_holds(translator: Translator, options: Options) -> 
 def test_a_long_line_is_warned_about_and_read_whole(
     translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(translation, "WINDOW", 2)
+    monkeypatch.setattr(line_translator, "WINDOW", 2)
     long = " ".join(["house"] * 300 + ["moon"])
     seen: list[int] = []
     encode = Transformer.encode
@@ -274,8 +275,8 @@ def test_a_long_line_is_warned_about_and_read_whole(
 def test_of_many_long_lines_the_first_are_named_and_the_others_counted(
     translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(translation, "WINDOW", 7)
-    monkeypatch.setattr(translation, "SHOWN", 5)
+    monkeypatch.setattr(line_translator, "WINDOW", 7)
+    monkeypatch.setattr(line_translator, "SHOWN", 5)
     monkeypatch.setattr(translator, "longest_src", 1)
     with caplog.at_level(logging.WARNING, "mtcli"):
         list(translator.translate(["moon red house"] * 9, replace(GREEDY, max_length=1)))
@@ -286,8 +287,8 @@ def test_of_many_long_lines_the_first_are_named_and_the_others_counted(
 def test_every_line_that_is_cut_is_named(
     translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(translation, "SHOWN", 1)
-    monkeypatch.setattr(translation, "LONGEST", 20)
+    monkeypatch.setattr(line_translator, "SHOWN", 1)
+    monkeypatch.setattr(line_translator, "LONGEST", 20)
     monkeypatch.setattr(translator, "longest_src", 2)
     long = "moon red house " * 10
     with caplog.at_level(logging.WARNING, "mtcli"):
@@ -300,7 +301,7 @@ def test_every_line_that_is_cut_is_named(
 def test_of_a_line_beyond_any_sentence_the_beginning_is_read(
     translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(translation, "LONGEST", 20)
+    monkeypatch.setattr(line_translator, "LONGEST", 20)
     lines = [LINES[0], "moon red house" * 100, "\u3042" * 1000]
     with caplog.at_level(logging.WARNING, "mtcli"):
         found = list(translator.translate(lines, GREEDY))
@@ -410,7 +411,7 @@ def test_what_a_loop_is(text: str, loop: str) -> None:
 def loop_by_definition(text: str) -> str:
     """Without any bound, in quadratic time."""
     for found in re.finditer(r"(.+?)\1{2,}", f" {text}"):
-        if len(found[0]) >= translation.LOOP_LENGTH and any(map(str.isalpha, found[1])):
+        if len(found[0]) >= line_translator.LOOP_LENGTH and any(map(str.isalpha, found[1])):
             return found[0].strip()
     return ""
 
@@ -420,7 +421,7 @@ SYLLABLES = st.sampled_from(["a", "b", "ab", "1", ".", " ", "der mann, ", "ein "
 
 @given(st.lists(SYLLABLES, max_size=30).map("".join) | st.text("ab .", max_size=40))
 def test_a_loop_in_a_short_text_is_found_as_without_bounds(text: str) -> None:
-    for short in (text[: translation.LOOP_UNIT], 3 * text[: translation.LOOP_UNIT // 3]):
+    for short in (text[: line_translator.LOOP_UNIT], 3 * text[: line_translator.LOOP_UNIT // 3]):
         assert loop_in(short) == loop_by_definition(short)
 
 
@@ -433,21 +434,21 @@ def test_the_search_for_a_loop_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
             searched.append(text)
             return expression.finditer(text)
 
-    expression = translation.LOOP
-    monkeypatch.setattr(translation, "LOOP", Spy())
+    expression = line_translator.LOOP
+    monkeypatch.setattr(line_translator, "LOOP", Spy())
     cube_free = "".join("ab"[n.bit_count() % 2] for n in range(100_000))  # Thue and Morse: nothing three times in a row
     assert loop_in(cube_free) == ""
     assert loop_in("one two. " * 30_000).startswith("one two. one two.")
-    assert [len(text) for text in searched] == 2 * [translation.LOOP_WINDOW + 1]
+    assert [len(text) for text in searched] == 2 * [line_translator.LOOP_WINDOW + 1]
     words = random.Random(5).sample(range(10**6, 10**7), 9)
     unit = " ".join(map(str, words)).replace("1", "x")
-    assert len(unit) < translation.LOOP_UNIT
+    assert len(unit) < line_translator.LOOP_UNIT
     assert loop_in(3 * f"{unit} ") == (3 * f"{unit} ").strip()
     assert loop_in(3 * (2 * f"{unit} " + ".")) == ""  # its unit is longer than any that is looked for
 
 
 def test_most_lines_are_not_searched_for_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(translation, "LOOP", None)
+    monkeypatch.setattr(line_translator, "LOOP", None)
     assert loop_in("Ein Mann in einem blauen Hemd steht auf einer Leiter und putzt ein Fenster.") == ""
 
 

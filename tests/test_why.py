@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mtcli.attention import attention_weights
-from mtcli.config import ModelConfig
-from mtcli.loss import reference_loss
-from mtcli.model import DecoderLayer, EncoderLayer, Transformer
-from mtcli.tokenizer import BOS, EOS
+from mtcli.config.schema import ModelConfig
+from mtcli.data.tokenizer import BOS, EOS
+from mtcli.nn.attention import attention_weights
+from mtcli.nn.loss import reference_loss
+from mtcli.nn.transformer import DecoderLayer, EncoderLayer, Transformer
 
 
 class Bare(nn.Module):

@@ -7,15 +7,15 @@ import pytest
 import torch
 from conftest import write_tsv
 
-from mtcli import checkpoint, model_file
-from mtcli.average import average_run
-from mtcli.config import build
-from mtcli.info import summary
-from mtcli.prepare import prepare, read_split
-from mtcli.run_folder import best_of
-from mtcli.state import State
-from mtcli.train import train
-from mtcli.translate import Options, Translator
+from mtcli.config.schema import build
+from mtcli.data.prepare import prepare, read_split
+from mtcli.inference.pytorch_backend import Options, Translator
+from mtcli.report.info import summary
+from mtcli.storage import checkpoint, model_file
+from mtcli.storage.run_folder import best_of
+from mtcli.storage.state import State
+from mtcli.training.averaging import average_run
+from mtcli.training.run import train
 
 ENGLISH = [
     "The cat sleeps on the chair.",
@@ -116,7 +116,7 @@ def test_from_training_to_the_report(
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("mtcli.spacing.find_spec", lambda name: None)  # as without sacrebleu's extras
+    monkeypatch.setattr("mtcli.config.writing_systems.find_spec", lambda name: None)  # as without sacrebleu's extras
     metric, tokenizer = SELECTED_BY[language]
     pairs = list(zip(ENGLISH, TARGETS[language], strict=True))
     spec = write_tsv(tmp_path / "pairs.tsv", pairs)

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import torch
 
-from mtcli import tokenizer
-from mtcli.batching import pad
-from mtcli.config import DecodeConfig, ModelConfig
-from mtcli.model import Transformer
-from mtcli.model_file import ModelInfo, model_bytes, parameters
-from mtcli.tokenizer import BOS, EOS
-from mtcli.translate import Translator
+from mtcli.config.schema import DecodeConfig, ModelConfig
+from mtcli.data import tokenizer
+from mtcli.data.batching import pad
+from mtcli.data.tokenizer import BOS, EOS
+from mtcli.inference.pytorch_backend import Translator
+from mtcli.nn.transformer import Transformer
+from mtcli.storage.model_file import ModelInfo, model_bytes, parameters
 
 WORDS = {"one": "uno", "red": "rojo", "dog": "perro", "cat": "gato", "sees": "ve", "big": "grande"}
 PAIRS = [(f"{a} {b} {c}.", f"{WORDS[a]} {WORDS[b]} {WORDS[c]}.") for a in WORDS for b in WORDS for c in WORDS]

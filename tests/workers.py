@@ -52,14 +52,14 @@ def run_workers(n: int, *arguments: str | Path, seconds: float = HANGS, **option
 
 
 def beat_quickly(silence: int) -> None:
-    from mtcli import distributed
+    from mtcli.runtime import distributed
 
     distributed.BEAT, distributed.SILENCE = 0.1, silence
 
 
 def list_rows(log: Path) -> None:
     """Have this process write down which training pairs it reads, a line each."""
-    from mtcli.batching import EncodedPairs
+    from mtcli.data.batching import EncodedPairs
 
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     read = EncodedPairs.__getitem__

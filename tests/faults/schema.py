@@ -15,10 +15,10 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from mtcli.cli import app
-from mtcli.config import SECTIONS
-from mtcli.data_info import digest
-from mtcli.fields import Within
-from mtcli.model_file import metadata_of
+from mtcli.config.fields import Within
+from mtcli.config.schema import SECTIONS
+from mtcli.data.info import digest
+from mtcli.storage.model_file import metadata_of
 
 CONTROL = "\x1b]0;title\x07\x1b[31m\x9b2J\r\n\u202eabc"
 

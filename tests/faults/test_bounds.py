@@ -14,8 +14,8 @@ import pytest
 from faults.conftest import Case
 from faults.harness import Job, Result, refused, run
 from faults.inputs import Count
-from mtcli.engine import load
 from mtcli.errors import ModelError
+from mtcli.inference.ctranslate2_backend import load
 
 SETTINGS = {
     "tokenizer.vocab_size": ["1000000000", "true", '"9"'],

@@ -125,7 +125,7 @@ def test_03_kill9_before_first_checkpoint(
 
 @pytest.mark.slow
 def test_04_kill9_in_validation(case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count) -> None:
-    functions = ["mtcli.translate:Translator.translate", "mtcli.evaluate:score"]
+    functions = ["mtcli.inference.pytorch_backend:Translator.translate", "mtcli.evaluation.metrics:score"]
     left = count(10, 1)
     while left > 0:
         strikes = [(rng.choice(functions), rng.randint(1, 2)) for _ in range(min(left, 3))]
@@ -138,7 +138,7 @@ def test_05_kill9_epoch_boundary(case: Case, job: Job, tmp_path: Path, count: Co
     left = count(10, 1)
     while left > 0:
         # The first plan is that of the epoch a process begins in, the second that of the next, not begun yet.
-        function, out = "mtcli.batching:plan_epoch", tmp_path / "run"
+        function, out = "mtcli.data.batching:plan_epoch", tmp_path / "run"
         kills = [kill_when(job, out, points.strike_in, function, nth) for nth in (2, 3, 2, 3, 3)]
         left -= survive(case, job, out, kills[:left])
 

@@ -40,11 +40,11 @@ from faults.inputs import (
     with_at,
     write,
 )
-from mtcli.batching import EncodedPairs
-from mtcli.corpus import Counts, Pair, read_lines
-from mtcli.streams import translations
-from mtcli.tokenizer import Tokenizer
-from mtcli.translate import Options, Translator
+from mtcli.data.batching import EncodedPairs
+from mtcli.data.corpus import Counts, Pair, read_lines
+from mtcli.data.tokenizer import Tokenizer
+from mtcli.inference.pytorch_backend import Options, Translator
+from mtcli.inference.streams import translations
 
 BREAKS = "\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e"
 """What other tools take for the end of a line."""

@@ -16,7 +16,7 @@ import pytest
 from faults.conftest import Case
 from faults.harness import Job, Result, limit, run, start, until
 from faults.inputs import FOLDER, JSONL, LOG, PAIRS, PREFIX, TSV, TWO, failed, is_one_line, train, write
-from mtcli.lines import LINE_BYTES, read_lines
+from mtcli.data.lines import LINE_BYTES, read_lines
 
 MIB = 2**20
 NEWLINE = "\n"
@@ -242,9 +242,9 @@ def outputs_of_translate(job: Job) -> tuple[str | Path, ...]:
 
 
 def small_windows() -> None:
-    from mtcli import translation
+    from mtcli.inference import line_translator
 
-    translation.WINDOW = 16
+    line_translator.WINDOW = 16
 
 
 def test_83_interrupted_translation(case: Case, job: Job, tmp_path: Path) -> None:

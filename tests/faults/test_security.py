@@ -149,8 +149,8 @@ def test_69_tokenizer_panics(case: Case, job: Job, tmp_path: Path, count: Count)
                 if number < count(6, 2) and kind == name:
                     failed(run("translate", "--model", folder, "red tree."), 4, "tokenizer.json", "not a tokenizer")
                 else:
+                    from mtcli.data.tokenizer import Tokenizer
                     from mtcli.errors import ModelError
-                    from mtcli.tokenizer import Tokenizer
 
                     with pytest.raises(ModelError, match="not a tokenizer of mtcli"):
                         Tokenizer.load(folder / "tokenizer.json")
@@ -196,7 +196,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
 
 def test_70_safetensors(case: Case, job: Job, tmp_path: Path, count: Count) -> None:
     from mtcli.errors import ModelError
-    from mtcli.model_file import load_model
+    from mtcli.storage.model_file import load_model
 
     shutil.copy(job.clean / "tokenizer.json", tmp_path)
     path = tmp_path / "model.safetensors"

@@ -52,12 +52,18 @@ def moments(out: Path, rng: random.Random, number: int) -> dict[str, tuple[int, 
     inside = partial(points.strike_in)
     return {
         "training": (rng.randint(0, 1), partial(inside, "torch:Tensor.backward", rng.randint(3, 100), number)),
-        "validating": (0, partial(inside, "mtcli.translate:Translator.translate", rng.randint(1, 3), number)),
-        "waiting for it": (1, partial(inside, "mtcli.distributed:_Workers.tell", rng.randint(3, 5), number)),
+        "validating": (
+            0,
+            partial(inside, "mtcli.inference.pytorch_backend:Translator.translate", rng.randint(1, 3), number),
+        ),
+        "waiting for it": (1, partial(inside, "mtcli.runtime.distributed:_Workers.tell", rng.randint(3, 5), number)),
         "saving": (0, partial(points.strike, out, "tear checkpoints/.tmp-step-N/model.safetensors", 2, number)),
-        "going on meanwhile": (1, partial(inside, "mtcli.distributed:_Workers.most", 4 * rng.randint(1, 8), number)),
+        "going on meanwhile": (
+            1,
+            partial(inside, "mtcli.runtime.distributed:_Workers.most", 4 * rng.randint(1, 8), number),
+        ),
         "preparing": (0, partial(points.strike, out, "tear data/.train.arrow.tmp", 1, number)),
-        "opening": (1, partial(inside, "mtcli.train:reopen", 1, number)),
+        "opening": (1, partial(inside, "mtcli.training.run:reopen", 1, number)),
         "publishing": (0, partial(points.strike, out, "replace .model.safetensors.tmp model.safetensors", 1, number)),
     }
 
@@ -139,7 +145,7 @@ def test_59_a_long_validation_is_no_silence(case: Case, pair: Job, tmp_path: Pat
 
 
 def slow_validation(seconds: float) -> None:
-    from mtcli import trainer
+    from mtcli.training import trainer
 
     real, slept = trainer.validate, []
 

@@ -24,7 +24,7 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line; the only place that turns an error into a line and an exit code."""
-    from mtcli.progress import show_log
+    from mtcli.runtime.progress import show_log
 
     try:
         process.open_streams()
@@ -62,7 +62,7 @@ def _fail(message: str, code: int, error: BaseException) -> None:
         raise error
     if _NO_DESCRIPTOR in message and "ulimit" not in message:  # every reader of files may meet it
         message, code = f"{message}; raise the limit of open files (ulimit -n) and run the same command again", 5
-    from mtcli.terminal import printable
+    from mtcli.runtime.terminal import printable
 
     print(f"mtcli: {printable(message)}", file=sys.stderr)
     sys.exit(code)
@@ -76,10 +76,13 @@ def _version(wanted: bool) -> None:
         from mtcli import __version__
 
         print(f"mtcli {__version__}\nPython {platform.python_version()}\nPyTorch {version('torch')}", flush=True)
-        from mtcli import torchrun
+        from mtcli.runtime import torchrun
 
         torchrun.leave()
-        from mtcli.distributed import describe, pick_device  # takes a second, which the lines above need not wait for
+        from mtcli.runtime.distributed import (  # takes a second, which the lines above need not wait for
+            describe,
+            pick_device,
+        )
 
         print(f"device {describe(pick_device())}")
         raise typer.Exit
@@ -93,7 +96,7 @@ def _root(
         typer.Option("--version", callback=_version, is_eager=True, help="Of mtcli, Python, PyTorch; and the device."),
     ] = False,
 ) -> None:
-    from mtcli import torchrun
+    from mtcli.runtime import torchrun
 
     if context.invoked_subcommand not in ("train", "translate"):
         if torchrun.started_by_torchrun() and torchrun.size() > 1:

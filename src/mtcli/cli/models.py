@@ -30,7 +30,7 @@ def export(
 ) -> None:
     """Write a model in the form that other programs run, and compare its translations with ours."""
     from mtcli.export import export
-    from mtcli.outputs import check_folder
+    from mtcli.runtime.outputs import check_folder
 
     real = Path(os.path.realpath(model))
     out = output or real.with_name(f"{real.name}-{to}")
@@ -57,8 +57,8 @@ def info(
     ] = LATEST,
 ) -> None:
     """Sum up a run or a model: languages, shape, data, progress, best score, checkpoints. Changes nothing."""
-    from mtcli.info import summary
-    from mtcli.plan import table
+    from mtcli.report.info import summary
+    from mtcli.report.plan import table
 
     rows = summary(folder)
     print(table(rows))

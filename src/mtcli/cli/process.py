@@ -67,7 +67,7 @@ class _Results(FileIO):
         except OSError as error:
             self.failed = True
             if error.errno == errno.EPIPE:
-                from mtcli.signals import end_by_closed_pipe
+                from mtcli.runtime.signals import end_by_closed_pipe
 
                 end_by_closed_pipe()
             reason = "is closed" if error.errno == errno.EBADF else error.strerror

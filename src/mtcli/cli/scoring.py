@@ -58,21 +58,21 @@ def evaluate(
     device: DeviceOption = "auto",
 ) -> None:
     """Score a model on its test split, on two files, or score finished translations. sacrebleu, with signatures."""
-    from mtcli import evaluate
-    from mtcli.outputs import check_outputs
+    from mtcli.evaluation import metrics
+    from mtcli.runtime.outputs import check_outputs
 
     other = Path(against) if against and Path(against).is_dir() else None
     _check_use(split, src_file, ref_file, hyp_file, against, needs_sources=by_length or other is not None)
     if by_length and json_:
         raise UsageError("--by-length: not with --json")
     if tokenize is not None:
-        evaluate.check_tokenizer(tokenize)
+        metrics.check_tokenizer(tokenize)
     files = [src_file, hyp_file, *(ref_file or ()), None if other else against]
     check_outputs(["-"], files, models=[None if hyp_file else model, other])
     must_exist(*files)  # before minutes of translating
 
-    from mtcli.messages import first_remark
-    from mtcli.overlap import warn_of_training_sources
+    from mtcli.data.overlap import warn_of_training_sources
+    from mtcli.report.messages import first_remark
 
     translator = None if hyp_file else _translator(model, device, engine, beam_size, length_penalty)
     other_translator = _translator(other, device, engine, beam_size, length_penalty) if other else None
@@ -82,33 +82,33 @@ def evaluate(
         sources, references = _split(model, other, split)
     if tokenize is None:
         tokenize = _tokenizer(model, translator, other_translator)
-        evaluate.check_tokenizer(tokenize)
-    metrics: Any = [name for name, on in (("bleu", bleu), ("chrf", chrf), ("ter", ter)) if on] or ["bleu"]
-    _warn_of_spaces(references[0], metrics, tokenize)
+        metrics.check_tokenizer(tokenize)
+    chosen: Any = [name for name, on in (("bleu", bleu), ("chrf", chrf), ("ter", ter)) if on] or ["bleu"]
+    _warn_of_spaces(references[0], chosen, tokenize)
     for folder in (model if translator else None, other):
         if folder and sources:
             warn_of_training_sources(folder, sources)
 
     hypotheses = _translations(translator, sources, hyp_file, replace)
-    if tokenize != "none" and evaluate.looks_tokenised(hypotheses):
+    if tokenize != "none" and metrics.looks_tokenised(hypotheses):
         told = "score raw text, or take --tokenize none and compare with nothing else"
         log.warning("these translations look tokenised already: %s", told)
     systems = [hypotheses]
     how: Any = {"lowercase": lowercase, "tokenize": tokenize}
     if against:
         systems.append(_translations(other_translator, sources, against, replace))
-        compared = evaluate.compare(hypotheses, systems[1], references, sources, metrics=metrics, **how)
+        compared = metrics.compare(hypotheses, systems[1], references, sources, metrics=chosen, **how)
         print(f"A is {hyp_file or model}, B is {against}", file=sys.stderr)
         print(compared.to_json() if json_ else compared.to_text())
     else:
-        scores = evaluate.score(hypotheses, references, metrics=metrics, confidence=confidence, **how)
-        print(evaluate.to_json(scores) if json_ else evaluate.to_text(scores))
+        scores = metrics.score(hypotheses, references, metrics=chosen, confidence=confidence, **how)
+        print(metrics.to_json(scores) if json_ else metrics.to_text(scores))
         remark = first_remark((one.name, one.value) for one in scores)
         if remark and not (translator and _is_demo(model)):
             log.warning("%s", remark)
     if by_length:
-        buckets = [evaluate.by_source_length(sources or [], system, references, **how) for system in systems]
-        print(evaluate.lengths_to_text(buckets))
+        buckets = [metrics.by_source_length(sources or [], system, references, **how) for system in systems]
+        print(metrics.lengths_to_text(buckets))
 
 
 def _check_use(
@@ -138,7 +138,7 @@ def _check_use(
 
 def _files(src_file: str | None, ref_files: list[str], replace: bool) -> tuple[list[str] | None, list[list[str]]]:
     """The sources, if there is a file of them, and each set of references."""
-    from mtcli.streams import lines_of
+    from mtcli.inference.streams import lines_of
 
     references = [list(lines_of(path, replace=replace)) for path in ref_files]
     if not src_file:
@@ -155,7 +155,7 @@ def _split(model: Path, other: Path | None, split: str) -> tuple[list[str], list
     Raises:
         UsageError: Another run has other pairs: each may have been trained on pairs that test the other.
     """
-    from mtcli.prepare import read_split
+    from mtcli.data.prepare import read_split
 
     pairs = read_split(model, split)
     exists = other is not None and (other / "data" / f"{split}.jsonl").exists()  # an exported model has none
@@ -171,7 +171,7 @@ def _translations(
     translator: "_Translator | None", sources: list[str] | None, path: str | None, replace: bool
 ) -> list[str]:
     """Those of a model, or those in a file."""
-    from mtcli.streams import lines_of
+    from mtcli.inference.streams import lines_of
 
     return translator.translate(sources or []) if translator else list(lines_of(path or "-", replace=replace))
 
@@ -190,7 +190,7 @@ def _translator(
     """Load a model; this comes first, since without a model nothing else matters."""
     from dataclasses import replace as with_changes
 
-    from mtcli.engine import load
+    from mtcli.inference.ctranslate2_backend import load
 
     translator, options, (_, tgt) = load(model, device, engine)
     if beam_size is not None:
@@ -206,7 +206,7 @@ def _translator(
 
 def _is_demo(model: Path) -> bool:
     """Return True for a run of the built-in demo, which is known to be easy."""
-    from mtcli.config import load
+    from mtcli.config.schema import load
 
     path = model / "config.toml"
     return path.is_file() and not load(path).data.train
@@ -217,8 +217,8 @@ def _tokenizer(model: Path, *translators: _Translator | None) -> str:
 
     Translations in a file have the language of the model that `--model` names, if it is a run.
     """
-    from mtcli.config import load
-    from mtcli.spacing import DEFAULT, bleu_tokenizer, tokenizer_of
+    from mtcli.config.schema import load
+    from mtcli.config.writing_systems import DEFAULT, bleu_tokenizer, tokenizer_of
 
     named = translators[0] is not None or model != LATEST
     if named and (model / "config.toml").is_file():
@@ -227,14 +227,14 @@ def _tokenizer(model: Path, *translators: _Translator | None) -> str:
     return bleu_tokenizer(loaded[0].tgt) if loaded else DEFAULT
 
 
-def _warn_of_spaces(references: list[str], metrics: list[str], tokenizer: str) -> None:
+def _warn_of_spaces(references: list[str], chosen: list[str], tokenizer: str) -> None:
     """Warn where a score counts the words of a language that is written without spaces between them."""
-    from mtcli.spacing import advice, unspaced
+    from mtcli.config.writing_systems import advice, unspaced
 
-    wrong = advice(references, tokenizer) if "bleu" in metrics else None
+    wrong = advice(references, tokenizer) if "bleu" in chosen else None
     if wrong:
         log.warning("the references are %s (--tokenize)", wrong)
-    if "ter" in metrics and unspaced(references):
+    if "ter" in chosen and unspaced(references):
         log.warning("the references are written without spaces, and TER counts words between spaces: use --chrf")
 
 
@@ -249,14 +249,14 @@ def score(
 
     A pair with a blank side gives a blank line.
     """
-    from mtcli.corpus import two_files
-    from mtcli.distributed import pick_device
-    from mtcli.likelihood import likelihoods
-    from mtcli.lines import Counts
-    from mtcli.outputs import check_outputs
-    from mtcli.progress import on_terminal
-    from mtcli.streams import say
-    from mtcli.translate import Translator
+    from mtcli.data.corpus import two_files
+    from mtcli.data.lines import Counts
+    from mtcli.inference.pytorch_backend import Translator
+    from mtcli.inference.scoring import likelihoods
+    from mtcli.inference.streams import say
+    from mtcli.runtime.distributed import pick_device
+    from mtcli.runtime.outputs import check_outputs
+    from mtcli.runtime.progress import on_terminal
 
     check_outputs(["-"], [src_file, tgt_file], models=[model])
     must_exist(str(src_file), str(tgt_file))

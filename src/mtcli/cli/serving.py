@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from mtcli import limits
 from mtcli.cli.options import LATEST, DeviceOption, ModelOption, bounded
+from mtcli.config import limits
 from mtcli.errors import UsageError
 
 LIMITS = "Limits"
@@ -61,7 +61,7 @@ def serve(
         if error.name not in ("fastapi", "uvicorn", "h11", "starlette"):
             raise
         raise UsageError(f"{error.name} is not installed; `pip install fastapi uvicorn h11` brings it") from None
-    from mtcli.terminal import printable
+    from mtcli.runtime.terminal import printable
 
     asked = RequestLimits(max_body, max_lines, max_pieces, max_waiting, timeout)
     listening = listen(host, port)

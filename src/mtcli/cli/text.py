@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from mtcli import limits
 from mtcli.cli.options import LATEST, ForceOption, ModelOption, ReplaceOption, bounded, must_exist
+from mtcli.config import limits
 from mtcli.errors import DataError, UsageError
 
 tokenizer_app = typer.Typer(no_args_is_help=True, help="Train a tokenizer, or look at what one does.")
@@ -42,9 +42,9 @@ def tokenizer_train(
     force: ForceOption = False,
 ) -> None:
     """Learn one vocabulary from all the files. An existing output is kept unless --force is given."""
-    from mtcli import tokenizer
-    from mtcli.lines import read_lines
-    from mtcli.outputs import check_outputs
+    from mtcli.data import tokenizer
+    from mtcli.data.lines import read_lines
+    from mtcli.runtime.outputs import check_outputs
 
     check_outputs([output], files, force=force)
     must_exist(*map(str, files))
@@ -67,8 +67,8 @@ def tokenizer_encode(
     replace: ReplaceOption = False,
 ) -> None:
     """Lines to pieces, with a space between them; a piece's own space is written ▁."""
-    from mtcli.outputs import check_outputs
-    from mtcli.streams import lines_of
+    from mtcli.inference.streams import lines_of
+    from mtcli.runtime.outputs import check_outputs
 
     check_outputs(["-"], [input_], models=[model])
     found = _tokenizer(model)
@@ -84,8 +84,8 @@ def tokenizer_decode(
     input_: Annotated[str, typer.Option("-i", "--input", metavar="FILE|-", help="Lines of ids.")] = "-",
 ) -> None:
     """Lines of target ids (as `encode --ids --tgt` prints them) back to text."""
-    from mtcli.outputs import check_outputs
-    from mtcli.streams import lines_of
+    from mtcli.inference.streams import lines_of
+    from mtcli.runtime.outputs import check_outputs
 
     check_outputs(["-"], [input_], models=[model])
     found = _tokenizer(model)
@@ -100,7 +100,7 @@ def tokenizer_decode(
 
 
 def _tokenizer(model: Path) -> Any:
-    from mtcli.tokenizer import Tokenizer
+    from mtcli.data.tokenizer import Tokenizer
 
     return Tokenizer.load(model if model.suffix == ".json" else model / "tokenizer.json")
 
@@ -121,8 +121,8 @@ def data_check(
     json_: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Say what is wrong with sentence pairs: counts, examples with their lines, and what to do. Changes nothing."""
-    from mtcli.doctor import report
-    from mtcli.outputs import check_outputs
+    from mtcli.data.quality import report
+    from mtcli.runtime.outputs import check_outputs
 
     pairs = _corpus(paths, src, tgt, swap, valid, test, max_length, max_ratio)
     check_outputs(["-"], pairs.files(), models=[model])
@@ -153,7 +153,7 @@ def data_clean(
 
     Existing outputs are kept unless --force is given.
     """
-    from mtcli.doctor import clean
+    from mtcli.data.quality import clean
 
     pairs = _corpus([path], src, tgt, swap, valid, test, max_length, max_ratio)
     done = clean.clean(pairs, output, rejected, force=force)
@@ -170,8 +170,8 @@ def _corpus(
     max_length: int,
     max_ratio: float,
 ) -> Any:
-    from mtcli.corpus import parse_source
-    from mtcli.doctor.survey import Corpus
+    from mtcli.data.corpus import parse_source
+    from mtcli.data.quality.survey import Corpus
 
     bare = [parse_source(path).path for path in paths]
     src, tgt = _languages(bare, src, tgt)
@@ -182,9 +182,9 @@ def _corpus(
 
 def _languages(paths: list[str], src: str | None, tgt: str | None) -> tuple[str, str]:
     """The languages of pairs; a table whose names do not tell them has the sides `src` and `tgt`."""
-    from mtcli.corpus import file_form
-    from mtcli.guess import guess_languages
-    from mtcli.languages import checked
+    from mtcli.config.languages import checked
+    from mtcli.data.corpus import file_form
+    from mtcli.data.language_guess import guess_languages
 
     for option, code in (("--src", src), ("--tgt", tgt)):
         try:

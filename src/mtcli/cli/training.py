@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from mtcli import limits
 from mtcli.cli.options import LATEST, DeviceOption, ReplaceOption, bounded
+from mtcli.config import limits
 from mtcli.errors import DataError, LockedError, ModelError, UsageError
 
 log = logging.getLogger(__name__)
@@ -62,11 +62,11 @@ def train(
     from time import monotonic
 
     started = monotonic()  # before PyTorch is loaded, which a budget of time counts too
-    from mtcli import torchrun
-    from mtcli.config import build
-    from mtcli.distributed import pick_device
-    from mtcli.outputs import check_folder
-    from mtcli.train import train as run_training
+    from mtcli.config.schema import build
+    from mtcli.runtime import torchrun
+    from mtcli.runtime.distributed import pick_device
+    from mtcli.runtime.outputs import check_folder
+    from mtcli.training.run import train as run_training
 
     is_config = what is not None and what.lower().endswith((".toml", ".yaml", ".yml"))  # YAML is refused as such
     config = Path(what) if what is not None and is_config else None
@@ -93,8 +93,8 @@ def train(
         raise UsageError(f"--out {run}: not valid Unicode, as a run folder's name must be; choose another")
     check_folder(run, _inputs(settings, init if overwrite else None), option="--out")
     if dry_run:
-        from mtcli.dry_run import dry_run as tell
-        from mtcli.plan import table
+        from mtcli.report.plan import table
+        from mtcli.training.dry_run import dry_run as tell
 
         for row in tell(settings, run, pick_device(device), init=init, overwrite=overwrite):
             print(table([row]), flush=True)
@@ -112,7 +112,7 @@ def train(
 
 def _shape_of(model: Path) -> dict[str, Any]:
     """What a run that starts from a model has in common with it, unless told otherwise."""
-    from mtcli.model_file import load_model
+    from mtcli.storage.model_file import load_model
 
     _, info, _ = load_model(model)
     shape = info.model.model_dump(exclude={"dropout"}, exclude_none=True)
@@ -121,7 +121,7 @@ def _shape_of(model: Path) -> dict[str, Any]:
 
 def _inputs(settings: Any, init: Path | None) -> list[Path]:
     """The local files that training reads; none of pairs where one is missing, which training itself reports."""
-    from mtcli.prepare import input_files
+    from mtcli.data.prepare import input_files
 
     model = [init / "model.safetensors"] if init else []
     try:
@@ -132,9 +132,9 @@ def _inputs(settings: Any, init: Path | None) -> list[Path]:
 
 def _languages_of(data: Any) -> dict[str, str]:
     """The languages that nobody gave, by what the training pairs are called; the demo has its own."""
-    from mtcli import torchrun
-    from mtcli.corpus import parse_source
-    from mtcli.guess import guess_languages
+    from mtcli.data.corpus import parse_source
+    from mtcli.data.language_guess import guess_languages
+    from mtcli.runtime import torchrun
 
     src, tgt = (getattr(data, side) if side in data.model_fields_set else None for side in ("src", "tgt"))
     if not data.train or (src is not None and tgt is not None):
@@ -146,7 +146,7 @@ def _languages_of(data: Any) -> dict[str, str]:
 
 
 def _default_run(data: Any, config: Path | None) -> Path:
-    from mtcli.run_name import default_run
+    from mtcli.storage.run_name import default_run
 
     run, earlier = default_run(data, config)
     if earlier:
@@ -194,9 +194,9 @@ def average(
     ] = None,
 ) -> None:
     """Average checkpoints of a run (§6.1) into a model of its own. Training does so at its end where it helps."""
-    from mtcli.average import average_run
-    from mtcli.messages import command
-    from mtcli.outputs import check_folder
+    from mtcli.report.messages import command
+    from mtcli.runtime.outputs import check_folder
+    from mtcli.training.averaging import average_run
 
     run = Path(os.path.realpath(run)) if run.is_symlink() else run
     out = output or run.with_name(f"{run.name}-average")

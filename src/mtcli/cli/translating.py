@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from mtcli import limits
 from mtcli.cli.options import (
     LATEST,
     BeamOption,
@@ -21,6 +20,7 @@ from mtcli.cli.options import (
     bounded,
     must_exist,
 )
+from mtcli.config import limits
 from mtcli.errors import UsageError
 
 N_BEST_HELP = (
@@ -79,11 +79,11 @@ def translate(
     from dataclasses import replace as with_changes
     from functools import partial
 
-    from mtcli import torchrun
-    from mtcli.engine import load
-    from mtcli.outputs import check_outputs, is_special, open_output
-    from mtcli.progress import on_terminal
-    from mtcli.streams import formatted, translations
+    from mtcli.inference.ctranslate2_backend import load
+    from mtcli.inference.streams import formatted, translations
+    from mtcli.runtime import torchrun
+    from mtcli.runtime.outputs import check_outputs, is_special, open_output
+    from mtcli.runtime.progress import on_terminal
 
     if torchrun.size() > 1 and "-" in (input_ or "-", output):
         raise UsageError("several workers share files, not standard input or output; give --input FILE --output FILE")
@@ -109,7 +109,7 @@ def translate(
     )
     render = partial(formatted, format_=format_, scores=scores, alignments=alignments, draws=sample)
     if torchrun.size() > 1:
-        from mtcli.shares import translate_file
+        from mtcli.inference.sharding import translate_file
 
         translate_file(translator, str(input_), Path(output), options, render, replace=replace)
         return
@@ -146,14 +146,14 @@ def explain(
     """Show one translation step by step: tokens, matrices, attention, probabilities and beam search."""
     from dataclasses import replace as with_changes
 
-    from mtcli.distributed import pick_device
-    from mtcli.explain import explain as explain_translation
-    from mtcli.explain_json import to_dict
-    from mtcli.explain_page import to_html
-    from mtcli.explain_text import to_text
-    from mtcli.outputs import check_outputs, write_whole
-    from mtcli.streams import arguments
-    from mtcli.translate import Translator
+    from mtcli.explain.as_json import to_dict
+    from mtcli.explain.explanation import explain as explain_translation
+    from mtcli.explain.page import to_html
+    from mtcli.explain.text import to_text
+    from mtcli.inference.pytorch_backend import Translator
+    from mtcli.inference.streams import arguments
+    from mtcli.runtime.distributed import pick_device
+    from mtcli.runtime.outputs import check_outputs, write_whole
 
     check_outputs([html, "-"], models=[model])
     (text,) = arguments([text.replace("\n", " ")])

@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from mtcli import __version__
-from mtcli.checkpoint import storage_errors
-from mtcli.config import Config, TokenizerConfig
-from mtcli.engine import FORMAT, Engine, sha256
+from mtcli.config.schema import Config, TokenizerConfig
+from mtcli.data.prepare import read_split
+from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError, UsageError
 from mtcli.export import ctranslate2, huggingface
-from mtcli.model_file import load_model
-from mtcli.prepare import read_split
-from mtcli.tokenizer import Tokenizer
-from mtcli.translate import Translator
-from mtcli.translation import PROVENANCE, LineTranslator, Options
+from mtcli.inference.ctranslate2_backend import FORMAT, Engine, sha256
+from mtcli.inference.line_translator import PROVENANCE, LineTranslator, Options
+from mtcli.inference.pytorch_backend import Translator
+from mtcli.storage.checkpoint import storage_errors
+from mtcli.storage.model_file import load_model
 
 log = logging.getLogger(__name__)
 

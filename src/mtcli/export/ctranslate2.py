@@ -8,9 +8,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from mtcli.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from mtcli.errors import UsageError
-from mtcli.model import DecoderLayer, Embedding, EncoderLayer, MultiHeadAttention, Transformer
-from mtcli.tokenizer import BOS, EOS, PAD, Tokenizer
+from mtcli.nn.transformer import DecoderLayer, Embedding, EncoderLayer, MultiHeadAttention, Transformer
 
 QUANTIZATIONS = ("int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16", "float32")
 

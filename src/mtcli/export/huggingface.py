@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from mtcli.checkpoint import Tensors, to_bytes
-from mtcli.model import MultiHeadAttention, Residual, Transformer
-from mtcli.model_file import ModelInfo
-from mtcli.tokenizer import BOS, EOS, PAD, SPECIALS, Tokenizer
-from mtcli.translation import Draft, LineTranslator, Options
+from mtcli.data.tokenizer import BOS, EOS, PAD, SPECIALS, Tokenizer
+from mtcli.inference.line_translator import Draft, LineTranslator, Options
+from mtcli.nn.transformer import MultiHeadAttention, Residual, Transformer
+from mtcli.storage.checkpoint import Tensors, to_bytes
+from mtcli.storage.model_file import ModelInfo
 
 FILES = (
     "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",

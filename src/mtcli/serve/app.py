@@ -21,11 +21,11 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from mtcli.engine import Engine, load
 from mtcli.errors import MtcliError
+from mtcli.inference.ctranslate2_backend import Engine, load
+from mtcli.inference.line_translator import LineTranslator, Options, Translation
 from mtcli.serve.batcher import Batcher, FullError
 from mtcli.serve.guard import Guard
-from mtcli.translation import LineTranslator, Options, Translation
 
 log = logging.getLogger(__name__)
 
@@ -295,7 +295,7 @@ def _record(line: Translation) -> dict[str, Any]:
 def _page(about: dict[str, Any]) -> tuple[str, str]:
     """The page, and the policy that lets it run its own script and style, ask this server, and nothing else."""
     data = dumps(about).replace("<", "\\u003c")
-    html = files("mtcli").joinpath("pages/serve.html").read_text(encoding="utf-8").replace("/*DATA*/null", data, 1)
+    html = files("mtcli").joinpath("serve/page.html").read_text(encoding="utf-8").replace("/*DATA*/null", data, 1)
 
     def digest(tag: str) -> str:
         inside = html.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]

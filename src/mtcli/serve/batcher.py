@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from mtcli.translation import LineTranslator, Options, Translation
+from mtcli.inference.line_translator import LineTranslator, Options, Translation
 
 ROUND = 128
 """Most lines of one batch, so that a long request lets others through."""

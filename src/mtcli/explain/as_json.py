@@ -1,0 +1,130 @@
+"""An explanation as plain values for JSON: for programs (`to_dict`), and shared with the page (`summary`)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from mtcli.explain.explanation import ATTENTIONS, BeamNode, Explanation, Neighbours, Step
+from mtcli.explain.stages import Stage, rounded, stages
+
+FORMAT = "mtcli-explain-2"
+DECIMALS = 5
+"""Every number of `to_dict` is rounded to this many decimals."""
+
+
+def to_dict(found: Explanation, layer: int, head: int, decimals: int = DECIMALS) -> dict[str, Any]:
+    """All of an explanation; the documentation lists the keys.
+
+    Args:
+        found: The explanation.
+        layer: Layer of the `stages`, from 0.
+        head: Head of the `stages`, from 0.
+        decimals: Decimals of every number.
+    """
+    return summary(found, decimals) | {
+        "layer": layer + 1,
+        "head": head + 1,
+        "stages": [stage_to_dict(stage, decimals) for stage in stages(found, layer, head)],
+    }
+
+
+def summary(found: Explanation, decimals: int) -> dict[str, Any]:
+    """Everything except the stages."""
+    return {
+        "format": FORMAT,
+        "decimals": decimals,
+        "source": found.source,
+        "translation": found.texts[0],
+        "model": _model(found),
+        "search": {"beam_size": found.options.beam_size, "length_penalty": found.options.length_penalty},
+        "src": {"ids": list(found.src_ids), "tokens": found.src_tokens},
+        "tgt": {"ids": list(found.tgt_ids), "tokens": found.tgt_tokens, "decoder_input": found.decoder_tokens},
+        "steps": [_step(step, decimals) for step in found.steps],
+        "hypotheses": [
+            {
+                "text": text,
+                "ids": hypothesis.ids,
+                "log_prob": round(hypothesis.log_prob, decimals),
+                "score": round(hypothesis.score, decimals),
+            }
+            for text, hypothesis in zip(found.texts, found.hypotheses, strict=True)
+        ],
+        "beam": [_node(node, decimals) for node in found.tree],
+        "attention": {kind: [rounded(weights, decimals) for weights in found.weights(kind)] for kind in ATTENTIONS},
+        "sharpest_cross_attention": {
+            "layer": found.sharpest_layer() + 1,
+            "sharpness": [round(value, decimals) for value in found.sharpness()],
+        },
+        "neighbours": {side: _neighbours(rows, decimals) for side, rows in found.neighbours.items()},
+    }
+
+
+def stage_to_dict(stage: Stage, decimals: int) -> dict[str, Any]:
+    """One stage. The logits have no values: with V columns they would be most of the output."""
+    return {
+        "key": stage.key,
+        "title": stage.title,
+        "paper": stage.paper,
+        "formula": stage.formula,
+        "description": stage.description,
+        "shape": list(stage.values.shape),
+        "rows": list(stage.rows),
+        "columns": None if stage.columns is None else list(stage.columns),
+        "values": None if stage.key == "logits" else rounded(stage.values, decimals),
+    }
+
+
+def _model(found: Explanation) -> dict[str, Any]:
+    translator = found.translator
+    config = translator.model.config
+    return {
+        "d_model": config.d_model,
+        "d_ff": config.d_ff,
+        "num_heads": config.num_heads,
+        "d_k": config.d_k or config.d_model // config.num_heads,
+        "d_v": config.d_v or config.d_model // config.num_heads,
+        "num_encoder_layers": config.num_encoder_layers,
+        "num_decoder_layers": config.num_decoder_layers,
+        "norm": config.norm,
+        "positions": config.positions,
+        "parameters": sum(parameter.numel() for parameter in translator.model.parameters()),
+        "src_vocab": translator.tokenizer.src_size,
+        "tgt_vocab": translator.tokenizer.tgt_size,
+    }
+
+
+def _step(step: Step, decimals: int) -> dict[str, Any]:
+    top = [
+        {"token": token, "id": token_id, "probability": round(probability, decimals)}
+        for token_id, token, probability in step.top
+    ]
+    return {
+        "token": step.token,
+        "id": step.id,
+        "log_prob": round(step.log_prob, decimals),
+        "probability": round(step.probability, decimals),
+        "top": top,
+    }
+
+
+def _node(node: BeamNode, decimals: int) -> dict[str, Any]:
+    return {
+        "parent": node.parent,
+        "step": node.step,
+        "token": node.token,
+        "id": node.id,
+        "log_prob": round(node.log_prob, decimals),
+        "state": node.state,
+        "score": None if node.score is None else round(node.score, decimals),
+        "rank": node.rank,
+        "on_path": node.on_path,
+    }
+
+
+def _neighbours(rows: Sequence[Neighbours], decimals: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "token": row.token,
+            "near": [{"token": token, "cosine": round(cosine, decimals)} for token, cosine in row.near],
+        }
+        for row in rows
+    ]

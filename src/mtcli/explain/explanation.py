@@ -1,0 +1,285 @@
+"""One translation with all its intermediate results: tokens, attention, probabilities, beam search.
+
+`explain` searches for the translation as `translate` does and observes the beam. It then runs the same model once over
+source and translation and records the forward pass. The recording has the attention weights, and the matrices that
+`explain_stages` names.
+
+Shapes: S source tokens and T target tokens, both with `</s>`; D d_model, H heads, K head size, V vocabulary size.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mtcli.data.batching import pad
+from mtcli.data.tokenizer import BOS, EOS, RESERVED
+from mtcli.errors import UsageError
+from mtcli.inference.pytorch_backend import Options, Translator
+from mtcli.inference.search import Expansion, Hypothesis, length_penalty
+from mtcli.nn.hooks import Recording, record_forward
+from mtcli.nn.transformer import DecoderLayer, Embedding, EncoderLayer, MultiHeadAttention
+
+TOP_K = 5
+"""The most probable tokens listed for each decoder step."""
+NUM_NEIGHBOURS = 5
+
+ENCODER_SELF = "encoder"
+DECODER_SELF = "decoder"
+CROSS = "cross"
+ATTENTIONS = (ENCODER_SELF, DECODER_SELF, CROSS)
+"""The three uses of attention in the model (§3.2.3), as they are named in JSON."""
+
+
+@dataclass
+class BeamNode:
+    """One continuation of a hypothesis that beam search considered."""
+
+    parent: int
+    """Index of the node that it continues; −1 is `<s>`."""
+    step: int
+    """Length of the hypothesis in tokens; 1 for the first token."""
+    id: int
+    token: str
+    log_prob: float
+    """Log-probability of the whole hypothesis up to this token, in nats."""
+    state: str
+    """`kept`, `finished` or `dropped`."""
+    score: float | None = None
+    """Finished hypotheses only: log-probability divided by the length penalty (§6.1)."""
+    rank: int | None = None
+    """Finished hypotheses only: 1 is the translation."""
+    on_path: bool = False
+    """True for the tokens of the translation."""
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The tokens whose learned embeddings are closest to that of `token`, with cosine similarities."""
+
+    token: str
+    near: Sequence[tuple[str, float]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One decoder step: the token chosen and the `TOP_K` most probable tokens."""
+
+    id: int
+    token: str
+    log_prob: float
+    top: Sequence[tuple[int, str, float]]
+    """Id, token and probability, most probable first."""
+
+    @property
+    def probability(self) -> float:
+        """Probability of the chosen token."""
+        return math.exp(self.log_prob)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One translation and everything computed on the way to it."""
+
+    translator: Translator
+    options: Options
+    source: str
+    texts: Sequence[str]
+    """The finished hypotheses as text, best first. The first is the translation."""
+    hypotheses: Sequence[Hypothesis]
+    src_ids: Sequence[int]
+    tgt_ids: Sequence[int]
+    recording: Recording
+    steps: Sequence[Step]
+    tree: Sequence[BeamNode]
+    """Empty with a beam of 1: greedy search considers no other hypothesis."""
+    neighbours: dict[str, list[Neighbours]] = field(default_factory=dict)
+    """By side (`src`, `tgt`); empty unless requested."""
+
+    @property
+    def src_tokens(self) -> list[str]:
+        """The encoder's input, with `</s>`."""
+        return self.translator.tokenizer.src_tokens(self.src_ids)
+
+    @property
+    def tgt_tokens(self) -> list[str]:
+        """The decoder's output, with `</s>`."""
+        return self.translator.tokenizer.tgt_tokens(self.tgt_ids)
+
+    @property
+    def decoder_tokens(self) -> list[str]:
+        """The decoder's input: the output shifted right, `<s>` first."""
+        return self.translator.tokenizer.tgt_tokens([BOS, *self.tgt_ids[:-1]])
+
+    def attention_modules(self, kind: str) -> list[MultiHeadAttention]:
+        """The attention module of each layer; `kind` is one of `ATTENTIONS`."""
+        model = self.translator.model
+        if kind == ENCODER_SELF:
+            return [cast(EncoderLayer, layer).self_attention for layer in model.encoder]
+        decoder = [cast(DecoderLayer, layer) for layer in model.decoder]
+        if kind == DECODER_SELF:
+            return [layer.self_attention for layer in decoder]
+        return [layer.cross_attention for layer in decoder]
+
+    def weights(self, kind: str) -> list[Tensor]:
+        """The attention weights (H, rows, columns) of each layer; `kind` is one of `ATTENTIONS`."""
+        return [self.recording.attention[module].weights[0] for module in self.attention_modules(kind)]
+
+    def sharpness(self) -> list[float]:
+        """The `alignment_sharpness` of each decoder layer's cross-attention, averaged over its heads."""
+        return [alignment_sharpness(weights.mean(dim=0)) for weights in self.weights(CROSS)]
+
+    def sharpest_layer(self) -> int:
+        """The decoder layer, from 0, with the highest sharpness."""
+        values = self.sharpness()
+        return values.index(max(values))
+
+
+def alignment_sharpness(weights: Tensor) -> float:
+    """How clearly attention weights (T, S), with `</s>` last on both sides, align two sentences: 0 to 1.
+
+    The mean of the largest weight of each target token and the largest weight of each source token. It is 1 when every
+    token has one partner of its own, and low when the weights are spread or all rows attend to the same column.
+    `</s>` is excluded, because many heads attend to it when they have nothing to attend to.
+    """
+    words = weights[:-1, :-1].float()
+    if not words.numel():
+        words = weights.float()
+    largest = torch.cat((words.amax(dim=1), words.amax(dim=0)))
+    return float(largest.mean())
+
+
+@torch.inference_mode()
+def explain(translator: Translator, text: str, options: Options, *, neighbours: bool = False) -> Explanation:
+    """Translate one line and record every intermediate result.
+
+    Args:
+        translator: The model and its tokenizer.
+        text: One sentence.
+        options: Of the search; every finished hypothesis is returned, whatever `n_best` is.
+        neighbours: Also find the nearest embeddings of each token.
+
+    Raises:
+        UsageError: The line is blank or contains a line break.
+    """
+    if not text.strip() or "\n" in text:
+        raise UsageError("explain takes one sentence, on one line")
+    model = translator.model
+    tokenizer = translator.tokenizer
+    ids = tokenizer.encode_src([text])[0]
+    expansions: list[Expansion] = []
+    options = replace(options, n_best=options.beam_size)
+    hypotheses = translator.search([ids], options, observe=expansions.append)[0]
+    best = hypotheses[0].ids
+    src_batch = pad([ids], after=(EOS,)).to(translator.device)
+    tgt_batch = pad([best], before=(BOS,)).to(translator.device)
+    with record_forward(model) as recording:
+        logits = model(src_batch, tgt_batch)
+    src_ids = [*ids, EOS]
+    tgt_ids = [*best, EOS]
+    nearest: dict[str, list[Neighbours]] = {}
+    if neighbours:
+        nearest["src"] = _neighbours(model.src_embedding, src_ids, tokenizer.src_tokens)
+        nearest["tgt"] = _neighbours(model.tgt_embedding, tgt_ids, tokenizer.tgt_tokens)
+    return Explanation(
+        translator=translator,
+        options=options,
+        source=text,
+        texts=tokenizer.decode([hypothesis.ids for hypothesis in hypotheses]),
+        hypotheses=hypotheses,
+        src_ids=src_ids,
+        tgt_ids=tgt_ids,
+        recording=recording,
+        steps=_steps(logits[0], tgt_ids, tokenizer.tgt_tokens),
+        tree=_beam_tree(expansions, hypotheses, options, tokenizer.tgt_tokens),
+        neighbours=nearest,
+    )
+
+
+ShowTokens = Callable[[Sequence[int]], list[str]]
+"""`Tokenizer.src_tokens` or `Tokenizer.tgt_tokens`."""
+
+
+def _steps(logits: Tensor, tgt_ids: Sequence[int], show: ShowTokens) -> list[Step]:
+    """The decoder steps, from logits (T, V)."""
+    log_probs = logits.float().log_softmax(dim=-1)
+    best = log_probs.topk(min(TOP_K, log_probs.size(-1)), dim=-1)
+    steps = []
+    for position, chosen in enumerate(tgt_ids):
+        top_ids = best.indices[position].tolist()
+        probabilities = best.values[position].exp().tolist()
+        top = list(zip(top_ids, show(top_ids), probabilities, strict=True))
+        steps.append(Step(chosen, show([chosen])[0], float(log_probs[position, chosen]), top))
+    return steps
+
+
+def _beam_tree(
+    expansions: Sequence[Expansion], hypotheses: Sequence[Hypothesis], options: Options, show: ShowTokens
+) -> list[BeamNode]:
+    """The observed steps of one sentence's beam search as a tree. A node comes after its parent."""
+    nodes: list[BeamNode] = []
+    live = [-1]  # the node of each hypothesis in the beam
+    for step, expansion in enumerate(expansions, 1):
+        finished = {place for _, place in expansion.finished}
+        kept: list[int] = []
+        if step < len(expansions):  # after the last step nothing is continued
+            kept = expansion.kept[0].tolist()
+        node_of_place: dict[int, int] = {}
+        for place, log_prob in enumerate(expansion.log_prob[0].tolist()):
+            if log_prob == -math.inf:
+                continue
+            state = "finished" if place in finished else "kept" if place in kept else "dropped"
+            token_id = int(expansion.piece[0, place])
+            parent = live[int(expansion.parent[0, place])]
+            node_of_place[place] = len(nodes)
+            nodes.append(BeamNode(parent, step, token_id, show([token_id])[0], log_prob, state))
+        live = [node_of_place.get(place, -1) for place in kept]
+    _rank_finished(nodes, hypotheses, options.length_penalty)
+    _mark_path(nodes)
+    return nodes
+
+
+def _rank_finished(nodes: Sequence[BeamNode], hypotheses: Sequence[Hypothesis], alpha: float) -> None:
+    """Set score and rank of the finished nodes."""
+    ranks = {(*hypothesis.ids, EOS): rank for rank, hypothesis in enumerate(hypotheses, 1)}
+    for node in nodes:
+        if node.state != "finished":
+            continue
+        ids = tuple(ancestor.id for ancestor in _path(nodes, node))
+        node.score = node.log_prob / float(length_penalty(node.step, alpha))
+        node.rank = ranks[ids]
+
+
+def _mark_path(nodes: Sequence[BeamNode]) -> None:
+    """Mark the nodes that lead to the translation."""
+    for node in nodes:
+        if node.rank == 1:
+            for ancestor in _path(nodes, node):
+                ancestor.on_path = True
+
+
+def _path(nodes: Sequence[BeamNode], node: BeamNode) -> list[BeamNode]:
+    """The nodes from the first token to `node`."""
+    path = [node]
+    while path[-1].parent >= 0:
+        path.append(nodes[path[-1].parent])
+    return path[::-1]
+
+
+def _neighbours(embedding: Embedding, ids: Sequence[int], show: ShowTokens) -> list[Neighbours]:
+    """The nearest embeddings of each distinct token. Special tokens and bytes are skipped: they are rarely trained."""
+    table = F.normalize(embedding.pieces.weight.float(), dim=-1)
+    num_candidates = max(1, len(table) - len(RESERVED) - 1)
+    found = []
+    for token_id in dict.fromkeys(ids):
+        cosines = table @ table[token_id]
+        cosines[: len(RESERVED)] = -torch.inf
+        cosines[token_id] = -torch.inf
+        best = cosines.topk(min(NUM_NEIGHBOURS, num_candidates))
+        near = list(zip(show(best.indices.tolist()), best.values.tolist(), strict=True))
+        found.append(Neighbours(show([token_id])[0], near))
+    return found

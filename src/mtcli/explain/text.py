@@ -1,0 +1,357 @@
+"""An explanation as text for the terminal: one screen by default, every matrix on request.
+
+Tables are laid out by `rich`. Without colour the result is plain text. Control characters in tokens are escaped.
+"""
+
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+from torch import Tensor
+
+from mtcli.explain.explanation import CROSS, DECODER_SELF, BeamNode, Explanation, Step
+from mtcli.explain.stages import Stage, decoder_stages, embedding_stages, encoder_stages, memory_stage, output_stages
+from mtcli.runtime.terminal import printable
+
+DEFAULT_WIDTH = 100
+UNLIMITED_WIDTH = 100_000
+NUMBER_WIDTH = 8
+MAX_STEPS = 20
+"""Decoder steps in the summary."""
+MAX_HEAT_COLUMNS = 15
+"""Source tokens up to which the summary draws the attention weights: three columns each."""
+NUM_ATTENDED = 3
+"""Attended tokens listed for each query."""
+MIN_WEIGHT = 0.0005
+"""Smaller attention weights are not listed."""
+
+CONFIDENCE_STYLES = ((0.9, "green"), (0.6, "cyan"), (0.3, "yellow"), (0.0, "red"))
+"""Colours of tokens, from this probability."""
+SHADES = ((0.7, "██"), (0.4, "▓▓"), (0.2, "▒▒"), (0.05, "░░"), (0.0, " ·"))
+"""Characters for attention weights, from this weight."""
+
+
+def to_text(
+    found: Explanation,
+    layer: int | None = None,
+    head: int | None = None,
+    *,
+    step: int | None = None,
+    full: bool = False,
+    colour: bool = False,
+    width: int | None = None,
+) -> str:
+    """The explanation as lines of text.
+
+    Args:
+        found: The explanation.
+        layer: Layer, from 0. None: the sharpest cross-attention in the summary, otherwise the first layer.
+        head: Head, from 0. None: the mean of the heads in the summary without `layer`, otherwise the first head.
+        step: Show this decoder step only, from 0, with its matrices.
+        full: Show every stage and every step instead of the summary; with `step`, whole matrices.
+        colour: Colour tokens by probability.
+        width: Columns of the terminal; None: matrices are not cut to a width.
+    """
+    if step is None and not full:
+        parts = _summary(found, layer, head, colour)
+        return _render(parts, width or DEFAULT_WIDTH, colour)
+    if width is None and not full:
+        width = DEFAULT_WIDTH
+    columns = width or UNLIMITED_WIDTH
+    parts = _details(found, layer or 0, head or 0, step, columns)
+    return _render(parts, columns, colour)
+
+
+def _render(parts: Iterable[RenderableType], width: int, colour: bool) -> str:
+    stream = io.StringIO()
+    console = Console(
+        file=stream,
+        width=width,
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+        no_color=not colour,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        legacy_windows=False,
+    )
+    for part in parts:
+        console.print(part)
+    return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
+
+
+def _table(*columns: str, right: Sequence[str] = (), header: bool = True) -> Table:
+    """A table without lines; cells that do not fit end in `…`."""
+    table = Table(box=None, show_header=header, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for name in columns:
+        table.add_column(name, justify="right" if name in right else "left", no_wrap=True, overflow="ellipsis")
+    return table
+
+
+def _heading(text: str) -> Text:
+    return Text(f"\n{text}", style="bold")
+
+
+# The summary -----------------------------------------------------------------------------------------------------
+
+
+def _summary(found: Explanation, layer: int | None, head: int | None, colour: bool) -> Iterator[RenderableType]:
+    yield Text(printable(found.source))
+    yield Text(printable(found.texts[0]), style="bold")
+    yield _heading("Source tokens")
+    yield Text("  ".join(f"{number} {_shown(token)}" for number, token in enumerate(found.src_tokens, 1)))
+    if layer is None and head is None:
+        layer = found.sharpest_layer()
+        weights = found.weights(CROSS)[layer].mean(dim=0)
+        which = f"cross-attention of decoder layer {layer + 1}, mean of heads (the sharpest alignment)"
+    else:
+        layer = min(layer or 0, len(found.weights(CROSS)) - 1)
+        head = head or 0
+        weights = found.weights(CROSS)[layer][head]
+        which = f"cross-attention of decoder layer {layer + 1}, head {head + 1}"
+    yield _heading("Translation, step by step")
+    yield Text(f"Each row: one token, its probability, and the {which}.", style="dim")
+    yield _steps_table(found, weights.float().cpu())
+    hidden = len(found.steps) - MAX_STEPS
+    if hidden > 0:
+        yield Text(f"… {hidden} more steps; --full shows all", style="dim")
+    if colour:
+        yield _confidence_legend()
+    yield _heading("Beam search")
+    yield from _hypotheses_table(found)
+    yield _heading("More: add one of these to the command")
+    yield _next_options()
+
+
+def _steps_table(found: Explanation, weights: Tensor) -> Table:
+    """One row for each decoder step; `weights` (T, S) are drawn as shades under the numbers of the source tokens."""
+    draws_heat = len(found.src_ids) <= MAX_HEAT_COLUMNS
+    numbers = "".join(f"{number:2} " for number in range(1, len(found.src_ids) + 1))
+    heat = [numbers] if draws_heat else []
+    table = _table("step", "token", "p", *heat, "attends most to", "next most probable", right=("step", "p"))
+    rows = list(zip(found.steps, weights.tolist(), strict=True))
+    for number, (step, row) in enumerate(rows[:MAX_STEPS], 1):
+        largest = max(range(len(row)), key=row.__getitem__)
+        attended = f"{_shown(found.src_tokens[largest])} {row[largest]:.2f}"
+        cells: list[str | Text] = [str(number), _coloured(step), f"{step.probability:.2f}"]
+        if draws_heat:
+            cells.append(" ".join(_shade(weight) for weight in row))
+        table.add_row(*cells, attended, _runner_up(step))
+    return table
+
+
+def _shade(weight: float) -> str:
+    return next(shade for least, shade in SHADES if weight >= least)
+
+
+def _runner_up(step: Step) -> str:
+    """The most probable token that was not chosen."""
+    for token_id, token, probability in step.top:
+        if token_id != step.id:
+            return f"{_shown(token)} {probability:.2f}"
+    return ""
+
+
+def _confidence_legend() -> Text:
+    legend = Text("p  ", style="dim")
+    for least, style in CONFIDENCE_STYLES:
+        label = f"≥ {least}" if least else f"< {CONFIDENCE_STYLES[-2][0]}"
+        legend.append(label, style=style)
+        legend.append("  ")
+    return legend
+
+
+def _hypotheses_table(found: Explanation) -> Iterator[RenderableType]:
+    options = found.options
+    if options.beam_size == 1:
+        yield Text("beam size 1: greedy search, which keeps one hypothesis", style="dim")
+    else:
+        formula = f"score = log P(y | x) / ((5 + n) / 6)^{options.length_penalty:g}, n tokens (§6.1)"
+        yield Text(f"beam size {options.beam_size}; {formula}", style="dim")
+    table = _table("rank", "score", "log P", "translation", right=("rank", "score", "log P"))
+    for rank, (text, hypothesis) in enumerate(zip(found.texts, found.hypotheses, strict=True), 1):
+        table.add_row(str(rank), f"{hypothesis.score:.4f}", f"{hypothesis.log_prob:.4f}", printable(text) or "(empty)")
+    yield table
+
+
+def _next_options() -> Table:
+    table = _table("option", "what", header=False)
+    table.add_row("--html page.html", "a page with every layer and head, the beam tree and all matrices")
+    table.add_row("--layer 2 --head 1", "another layer and head")
+    table.add_row("--step 1", "one decoder step: its matrices, attention and probabilities")
+    table.add_row("--full", "every matrix of a layer and head, and every step")
+    table.add_row("--neighbours", "with --full or --html: the nearest embeddings of each token")
+    return table
+
+
+# In full ---------------------------------------------------------------------------------------------------------
+
+
+def _details(found: Explanation, layer: int, head: int, step: int | None, width: int) -> Iterator[RenderableType]:
+    model = found.translator.model
+    encoder_layer = min(layer, len(model.encoder) - 1)
+    decoder_layer = min(layer, len(model.decoder) - 1)
+    yield Text(printable(found.source))
+    yield Text(
+        f"{len(model.encoder)} encoder and {len(model.decoder)} decoder layers, {model.config.num_heads} heads, "
+        f"d_model {model.config.d_model}. Sections (§) are those of “Attention Is All You Need”.",
+        style="dim",
+    )
+    decoder = [
+        *embedding_stages(found, "tgt"),
+        *decoder_stages(found, decoder_layer, head),
+        output_stages(found)[0],
+    ]
+    if step is None:
+        yield _heading("Source tokens and ids (§5.1)")
+        yield _ids_table(found.src_tokens, found.src_ids)
+        yield from _matrices(embedding_stages(found, "src"), head, width)
+        yield _heading(f"Encoder layer {encoder_layer + 1}, head {head + 1}")
+        yield from _matrices(encoder_stages(found, encoder_layer, head), head, width)
+        yield from _matrices([memory_stage(found)], head, width)
+        yield _heading(f"Decoder layer {decoder_layer + 1}, head {head + 1}, all steps")
+        yield from _matrices(decoder, head, width)
+        for position in range(len(found.steps)):
+            yield _step_heading(found, position)
+            yield from _step_details(found, position, decoder_layer, head)
+        if found.neighbours:
+            yield _heading("Nearest learned embeddings, by cosine similarity (§3.4)")
+            yield _neighbours_table(found)
+    else:
+        yield _step_heading(found, step)
+        yield from _matrices([_at_step(stage, step) for stage in decoder], head, width)
+        yield from _step_details(found, step, decoder_layer, head)
+    yield _heading("Translations, best first")
+    yield from _hypotheses_table(found)
+    yield Text()
+    yield Text(printable(found.texts[0]), style="bold")
+
+
+def _ids_table(tokens: Sequence[str], ids: Sequence[int]) -> Table:
+    table = _table("token", "id", right=("id",))
+    for token, token_id in zip(tokens, ids, strict=True):
+        table.add_row(_shown(token), str(token_id))
+    return table
+
+
+def _neighbours_table(found: Explanation) -> Table:
+    table = _table("side", "token", "nearest")
+    for side, rows in found.neighbours.items():
+        for row in rows:
+            nearest = "  ".join(f"{_shown(token)} {cosine:.3f}" for token, cosine in row.near)
+            table.add_row(side, _shown(row.token), nearest)
+    return table
+
+
+def _matrices(stages: Sequence[Stage], head: int, width: int) -> Iterator[RenderableType]:
+    for stage in stages:
+        shape = " × ".join(map(str, stage.values.shape))
+        of_head = f" (head i = {head + 1})" if stage.of_head else ""
+        formula = stage.formula.replace("{", "(").replace("}", ")")
+        yield Text(f"\n{stage.title}{of_head}   {formula}   [{shape}]   {stage.paper}")
+        yield Text(stage.description, style="dim")
+        yield _matrix(stage, width)
+
+
+def _matrix(stage: Stage, width: int) -> Table:
+    """A matrix with the token of each row, and of each column where there is one, cut to `width`."""
+    label_width = max(cell_len(_shown(token)) for token in stage.rows)
+    num_shown = max(1, (width - label_width - 6) // (NUMBER_WIDTH + 1))
+    ellipsis = " …" if num_shown < stage.values.size(1) else ""
+    names = ""
+    if stage.columns is not None:
+        names = " ".join(_right(token, NUMBER_WIDTH) for token in stage.columns[:num_shown])
+    table = _table("", names, header=bool(names))
+    for token, row in zip(stage.rows, stage.values.float().cpu().tolist(), strict=True):
+        numbers = " ".join(_number(value) for value in row[:num_shown])
+        table.add_row(_shown(token), numbers + ellipsis)
+    return table
+
+
+def _right(token: str, width: int) -> str:
+    """A token right-aligned in `width` columns, and cut if it is wider."""
+    shown = _shown(token)
+    missing = width - cell_len(shown)
+    return " " * missing + shown if missing >= 0 else set_cell_size(shown, width)
+
+
+def _number(value: float) -> str:
+    text = "−∞" if value == -float("inf") else f"{value:.4f}"
+    return f"{text:>{NUMBER_WIDTH}}"
+
+
+def _at_step(stage: Stage, step: int) -> Stage:
+    """The part of a decoder stage that one step uses: its own row, and all keys and values up to it."""
+    is_self_attention = ".self." in stage.key
+    name = stage.key.rpartition(".")[2]
+    if name in ("k", "v"):
+        if not is_self_attention:
+            return stage
+        return replace(stage, rows=stage.rows[: step + 1], values=stage.values[: step + 1])
+    values = stage.values[step : step + 1]
+    columns = stage.columns
+    if is_self_attention and columns is not None:
+        values = values[:, : step + 1]
+        columns = columns[: step + 1]
+    return replace(stage, rows=stage.rows[step : step + 1], values=values, columns=columns)
+
+
+def _step_heading(found: Explanation, step: int) -> Text:
+    read = [_shown(token) for token in found.decoder_tokens[: step + 1]]
+    if len(read) > 8:
+        read = ["…", *read[-8:]]
+    return _heading(f"Step {step + 1} of {len(found.steps)}: the decoder has read {' '.join(read)}")
+
+
+def _step_details(found: Explanation, position: int, layer: int, head: int) -> Iterator[RenderableType]:
+    """What one step attends to, its most probable tokens and what the beam keeps."""
+    step = found.steps[position]
+    own = found.weights(DECODER_SELF)[layer][head, position, : position + 1]
+    cross = found.weights(CROSS)[layer][head, position]
+    attended = _table("attention", "paper", "tokens", header=False)
+    attended.add_row("decoder self-attention (masked)", "§3.2.3", _most_attended(own, found.decoder_tokens))
+    attended.add_row("cross-attention", "§3.2.3", _most_attended(cross, found.src_tokens))
+    yield attended
+    top = _table("most probable (§3.4)", "p", "", right=("p",))
+    for token_id, token, probability in step.top:
+        chosen = " ← chosen" if token_id == step.id else ""
+        top.add_row(_shown(token), f"{probability:.4f}", "█" * round(20 * probability) + chosen)
+    yield top
+    total = sum(earlier.log_prob for earlier in found.steps[: position + 1])
+    chosen_line = Text("chosen: ")
+    chosen_line.append_text(_coloured(step))
+    chosen_line.append(f"   p = {step.probability:.4f}   log p = {step.log_prob:.4f}   sum {total:.4f}")
+    yield chosen_line
+    nodes = [node for node in found.tree if node.step == position + 1]
+    if nodes:
+        yield Text(_beam_line(nodes))
+
+
+def _beam_line(nodes: Sequence[BeamNode]) -> str:
+    kept = [f"{_shown(node.token)} {node.log_prob:.3f}" for node in nodes if node.state == "kept"]
+    finished = [f"score {node.score:.3f} (rank {node.rank})" for node in nodes if node.state == "finished"]
+    line = f"beam (§6.1): keeps {'   '.join(kept) or 'none'}"
+    if finished:
+        line += f"; finished: {'   '.join(finished)}"
+    return line
+
+
+def _most_attended(weights: Tensor, tokens: Sequence[str]) -> str:
+    """The largest weights of one row with their tokens."""
+    best = weights.float().cpu().topk(min(NUM_ATTENDED, len(weights)))
+    pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)
+    return "   ".join(f"{_shown(tokens[index])} {weight:.3f}" for weight, index in pairs if weight >= MIN_WEIGHT)
+
+
+def _coloured(step: Step) -> Text:
+    style = next(style for least, style in CONFIDENCE_STYLES if step.probability >= least)
+    return Text(_shown(step.token), style=style)
+
+
+def _shown(token: str) -> str:
+    """A token as it is printed: control characters are escaped."""
+    return printable(token)

@@ -1,0 +1,110 @@
+"""A file translated by several workers: they take its windows in turn, write each aside, and the first joins them."""
+
+import logging
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count, islice
+from pathlib import Path
+
+import torch
+
+from mtcli.data.lines import Counts
+from mtcli.errors import StorageError
+from mtcli.inference.line_translator import WINDOW, LineTranslator, Options, Translation
+from mtcli.inference.streams import lines_of, say
+from mtcli.runtime.distributed import join
+from mtcli.runtime.outputs import PartialFile, partial_file, stopped_by_signals
+from mtcli.storage.checkpoint import storage_errors
+
+log = logging.getLogger(__name__)
+
+
+def translate_file(
+    translator: LineTranslator,
+    source: str,
+    target: Path,
+    options: Options,
+    render: Callable[[Translation, int], Iterable[str]],
+    *,
+    replace: bool,
+) -> None:
+    """Translate a file as one worker would: the same windows, so with as many threads the same batches.
+
+    Args:
+        translator: This worker's.
+        source: The file to read; every worker reads it, to find its own lines.
+        target: The file to write; it appears when all is done, and what there is of it beside it otherwise.
+        options: How to search.
+        render: Output lines of the translation of the line with this number.
+        replace: Read invalid UTF-8 as U+FFFD.
+
+    Raises:
+        WorkerError: Another worker is gone.
+        DataError: The text cannot be read.
+        StorageError: It cannot be written.
+        StoppedError: A signal came.
+    """
+    parts, counts = target.with_name(f".{target.name}.parts"), Counts()
+    with join(torch.device("cpu")) as group, storage_errors(target):
+        if group.leads:
+            shutil.rmtree(parts, ignore_errors=True)  # of a run that was killed
+            parts.mkdir()
+        group.tell(None)
+        try:
+            with stopped_by_signals():
+                lines = enumerate(lines_of(source, replace=replace, counts=counts))
+                own = (line for number, line in lines if number // WINDOW % group.size == group.rank)
+                found = translator.translate(own, options, share=(group.rank, group.size))
+                written = _write_windows(found, parts, render, group.rank, group.size)
+                (windows,) = group.sum([written])
+        except BaseException:
+            if group.leads:
+                _keep_windows(parts, target)
+            raise
+        if group.leads:
+            with partial_file(target) as output:
+                if _join(parts, output) < windows:
+                    raise StorageError(f"{parts}: what another machine wrote is missing; give a shared file system")
+            shutil.rmtree(parts)
+            say(counts)
+
+
+def _write_windows(
+    found: Iterator[Translation], parts: Path, render: Callable[[Translation, int], Iterable[str]], rank: int, size: int
+) -> int:
+    """Write the windows of this rank, each to a file that is named after its number once it is whole."""
+    written = 0
+    for window in count(rank, size):
+        batch = list(islice(found, WINDOW))
+        if not batch:
+            return written
+        numbered = enumerate(batch, window * WINDOW)
+        unfinished = parts / f"{window}.tmp"
+        with unfinished.open("w", encoding="utf-8", newline="\n") as part:
+            part.writelines(f"{text}\n" for number, line in numbered for text in render(line, number))
+        unfinished.replace(parts / str(window))
+        written += 1
+    return written
+
+
+def _keep_windows(parts: Path, target: Path) -> None:
+    """Join what there is beside the output, and say so: the line of the error may be another rank's."""
+    try:
+        output = PartialFile(target)
+        _join(parts, output)
+    except (OSError, StorageError):  # no room for a copy
+        log.warning("what is finished of the output is in %s, %d lines a file", parts, WINDOW)
+        return
+    log.warning("%s", output.keep())
+    shutil.rmtree(parts, ignore_errors=True)
+
+
+def _join(parts: Path, output: PartialFile) -> int:
+    """Copy the windows, from the first to the last before one that is missing, and return how many these are."""
+    window = 0
+    while True:
+        part = parts / str(window)
+        if not part.exists():
+            return window
+        output.write_bytes(part.read_bytes())
+        window += 1

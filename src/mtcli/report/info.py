@@ -1,0 +1,169 @@
+"""What a folder holds, in a few lines: a run, one of its checkpoints, an averaged model or an exported one.
+
+Nothing is computed and no weight is loaded; a checkpoint is whole if it agrees with its manifest.
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mtcli.config.schema import load as load_config
+from mtcli.config.writing_systems import METRIC_NAMES
+from mtcli.errors import ModelError
+from mtcli.inference.ctranslate2_backend import provenance
+from mtcli.report.messages import command
+from mtcli.report.plan import counted, size
+from mtcli.runtime.progress import clock
+from mtcli.runtime.regular_file import check_regular, read_regular
+from mtcli.storage import checkpoint, model_file
+from mtcli.storage.run_folder import Metrics, best_of, metric_of
+from mtcli.storage.state import State
+
+Json = dict[str, Any]
+Row = tuple[str, str]
+
+MEAN = "the mean of the checkpoints"
+
+
+def summary(folder: Path) -> list[Row]:
+    """What there is to say of a folder, or of the one that a link leads to, as pairs of a heading and a text.
+
+    Raises:
+        ModelError: It holds nothing of mtcli's, or its model file or `config.toml` is damaged.
+    """
+    if folder.is_symlink():  # runs/latest leads elsewhere after the next training
+        folder = Path(os.path.normpath(folder.parent / folder.readlink()))
+    if (exported := provenance(folder)) is not None:
+        return list(_exported(folder, exported))
+    if (folder / "metrics.jsonl").exists() or (folder / "config.toml").exists():
+        return list(_run(folder))
+    if (folder / "model.safetensors").exists():
+        return list(_model(folder))
+    raise ModelError(f"{folder}: no run and no model here; train one with `mtcli train`, or name its folder")
+
+
+def _run(run: Path) -> Iterator[Row]:
+    config = load_config(run / "config.toml")
+    events, damaged = Metrics(run).read()
+    last = {event["event"]: event for event in events}  # of each kind
+    problems = {path: checkpoint.verify(path) for path in checkpoint.steps(run / "checkpoints")}
+    newest = next((path for path in reversed(problems) if not problems[path]), None)
+    state = State.of(newest) if newest else State()  # where the run would go on
+    measured = max((event["step"] for event in events), default=0)
+    standing = f"finished at step {state.step:,} ({state.finished})" if state.finished else f"at step {state.step:,}"
+    if not state.finished:
+        standing += ", unfinished" + (f" (figures up to step {measured:,})" if measured > state.step else "")
+    yield "run", f"{run}: {standing}"
+    model = run / "model.safetensors"
+    if model.exists() or model.is_symlink():
+        yield from _shape(model)
+    else:
+        yield "model", "none yet: the first validation writes it"
+    if "data" in last:
+        yield "data", f"{', '.join(config.data.train) or 'the built-in demo'}: {counted(last['data'])}"
+    limits = [f"{config.train.max_steps:,} steps"] if config.train.max_steps else []
+    limits += [clock(config.train.time)] if config.train.time else []
+    yield "used", f"{state.step:,} steps and {clock(state.seconds)}" + (f" of {' and '.join(limits)}" if limits else "")
+    if best := best_of(events):
+        figures = f"BLEU {best['bleu']:.1f}, chrF {best['chrf']:.1f}, loss {best['loss']:.3f} nats per token"
+        selected = f"step {best['step']:,}, selected by {METRIC_NAMES[metric_of(best)]}"
+        yield "best", f"{figures} (validation, greedy), {selected}"
+    yield from _checkpoints(problems)
+    if damaged:
+        yield "damaged", f"{damaged} line{'s' * (damaged > 1)} of metrics.jsonl"
+    if (run / "report.html").exists():
+        yield "report", f"{run / 'report.html'}"
+    yield "on disk", _size_of(run)
+    if not state.finished:
+        yield "resume", "run the same `mtcli train` command again"
+    if model.exists():
+        yield from _uses(run)
+
+
+def _model(folder: Path) -> Iterator[Row]:
+    is_checkpoint = (folder / "manifest.json").exists()
+    problem = checkpoint.verify(folder) if is_checkpoint else None
+    found = list(_shape(folder / "model.safetensors"))
+    kind = "checkpoint" if is_checkpoint else "average" if dict(found)["weights"].startswith(MEAN) else "model"
+    yield kind, f"{folder}" + (f": damaged ({problem})" if problem else "")
+    yield from found
+    yield "on disk", _size_of(folder)
+    if problem:
+        yield "next", f"use another checkpoint; `mtcli info {folder.parent.parent}` lists them"
+    else:
+        yield from _uses(folder)
+
+
+def _exported(folder: Path, about: Json) -> Iterator[Row]:
+    target, precision = about.get("to"), about.get("quantization") or "float32"
+    origin = f", from {about['run']}" if isinstance(about.get("run"), str) else ""
+    author = f", by mtcli {about['mtcli']}" if isinstance(about.get("mtcli"), str) else ""
+    yield "exported", f"{folder}: to {target} in {precision}{origin}{author}"
+    yield from _facts(about.get("model"), folder)
+    try:
+        parity = json.loads(read_regular(folder / "parity.json"))
+        yield "parity", f"{int(parity['equal'])} of {int(parity['sentences'])} translations equal to those of the run"
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        yield "parity", "not compared with the run it is from"
+    yield "on disk", _size_of(folder)
+    if target == "ctranslate2":
+        yield from _uses(folder)
+        yield "serve", command("serve", folder)
+    else:
+        yield "use", f"transformers.AutoModelForSeq2SeqLM.from_pretrained({str(folder)!r}), AutoTokenizer likewise"
+    yield "explain", "an export has no numbers to look at: explain and score take the run it was made from"
+
+
+def _shape(path: Path) -> Iterator[Row]:
+    """The model of a safetensors file, from its header."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        check_regular(path)
+        with safe_open(path, framework="np") as file:
+            about = json.loads((file.metadata() or {})["mtcli"])["info"]
+            shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118 - no mapping
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ModelError(f"{path}: not a model of mtcli, or damaged ({error}); use a checkpoint instead") from None
+    yield from _facts(about, path, sum(map(math.prod, shapes)))
+
+
+def _facts(about: Any, where: Path, parameters: int | None = None) -> Iterator[Row]:
+    try:
+        info = model_file.ModelInfo.model_validate(about)
+    except ValueError:
+        raise ModelError(f"{where}: not a model of this version of mtcli") from None
+    model = info.model
+    yield "languages", f"{info.src} → {info.tgt}"
+    yield (
+        "model",
+        f"{model.num_encoder_layers} + {model.num_decoder_layers} layers, d_model {model.d_model}, d_ff {model.d_ff}, "
+        f"{model.num_heads} heads, {model.norm}-norm, {model.positions} positions"
+        + (f"; {parameters:,} parameters" if parameters else ""),
+    )
+    shared = f"{info.tgt_vocab:,} tokens for both sides"
+    yield "vocabulary", shared if info.joint else f"{info.src_vocab:,} source and {info.tgt_vocab:,} target tokens"
+    steps = ", ".join(f"{step:,}" for step in info.averaged)
+    yield "weights", f"{MEAN} of steps {steps}" if steps else f"of step {info.step:,}"
+
+
+def _checkpoints(problems: dict[Path, str | None]) -> Iterator[Row]:
+    whole = ", ".join(f"{checkpoint.step_of(path):,}" for path, problem in problems.items() if not problem)
+    yield "checkpoints", f"whole: {whole}" if whole else "none is whole"
+    for path, problem in problems.items():
+        if problem:
+            yield "damaged", f"the checkpoint of step {checkpoint.step_of(path):,}: {problem}"
+
+
+def _size_of(folder: Path) -> str:
+    return size(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()))
+
+
+def _uses(folder: Path) -> Iterator[Row]:
+    """The commands that use a model, as far as there is something to use them on."""
+    yield "translate", command("translate", folder, '"…"')
+    if (folder / "data" / "test.jsonl").exists():
+        yield "score", command("eval", folder)

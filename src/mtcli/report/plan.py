@@ -1,0 +1,247 @@
+"""What a run will train, counted before it does: pairs, batches, parameters, memory, disk, and where it can go."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from mtcli.config.schema import Config, ModelConfig
+from mtcli.data.batching import BatchPlan
+from mtcli.data.prepare import Prepared
+from mtcli.export import TARGETS, obstacles
+from mtcli.nn.attention import SHORT
+from mtcli.nn.loss import CHUNK
+from mtcli.nn.transformer import Transformer
+from mtcli.runtime.memory import require
+from mtcli.runtime.progress import clock
+from mtcli.runtime.terminal import printable
+from mtcli.storage.model_file import ModelInfo
+from mtcli.training.objective import uses_bf16
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What training holds at its fullest, in bytes; PyTorch's own some hundred megabytes come on top."""
+
+    parameters: int
+    gradients: int
+    moments: int
+    """Adam's two, in float32."""
+    activations: int
+    """Of the largest batch, kept from the forward pass for the backward pass, and the loss's blocks of logits."""
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.parameters + self.gradients + self.moments + self.activations
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Counts of a run; plain numbers, so that `metrics.jsonl` can hold them."""
+
+    pairs: int
+    src_vocab: int
+    tgt_vocab: int
+    parameters: int
+    batches: int
+    """Of an epoch; where that is planned in blocks, this and what follows is judged by the first of them."""
+    target_pieces: int
+    """Of an epoch, `</s>` included."""
+    largest: tuple[int, int, int]
+    """Rows, widest source and widest target, `</s>` included, of the batch that takes most memory."""
+    workers: int
+    bf16: bool
+    on_cpu: bool
+
+    @classmethod
+    def of(cls, config: Config, data: Prepared, batches: BatchPlan, device: torch.device, workers: int) -> "Plan":
+        """Count."""
+        pieces, first = data.tokenizer, batches.block(0, 0)
+        bf16, on_cpu = uses_bf16(config.train, device), device.type == "cpu"
+
+        def shape(rows: Any) -> tuple[int, int, int]:
+            return len(rows), int(first.src_lengths[rows].max()) + 1, int(first.tgt_lengths[rows].max()) + 1
+
+        def need(batch: tuple[int, int, int]) -> int:
+            return activations(config.model, batch, pieces.tgt_size, bf16=bf16, on_cpu=on_cpu)
+
+        return cls(
+            pairs=len(data.train),
+            src_vocab=pieces.src_size,
+            tgt_vocab=pieces.tgt_size,
+            parameters=count_parameters(config.model, pieces.src_size, pieces.tgt_size, joint=pieces.joint),
+            batches=len(first.batches) * batches.blocks,
+            target_pieces=sum(map(first.tokens, first.batches)) * batches.blocks,
+            largest=max(map(shape, first.batches), key=need),
+            workers=workers,
+            bf16=bf16,
+            on_cpu=on_cpu,
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.parameters:,} parameters, {self.tgt_vocab:,} pieces, "
+            f"{self.pairs:,} pairs in {self.batches:,} batches an epoch{', products in bf16' if self.bf16 else ''}"
+        )
+
+    def memory(self, model: ModelConfig) -> Memory:
+        """The estimate for one worker."""
+        weights = 4 * self.parameters
+        copies = weights // 2 if self.bf16 else 0  # autocast keeps the weights in bf16 for the length of a pass
+        kept = activations(model, self.largest, self.tgt_vocab, bf16=self.bf16, on_cpu=self.on_cpu)
+        return Memory(weights, weights, 2 * weights, kept + copies)
+
+    def check_memory(self, model: ModelConfig) -> None:
+        """Refuse, before it is allocated, what is certain not to fit: the estimate is exact to some ten percent.
+
+        Raises:
+            StorageError: Training needs half as much again as there is.
+        """
+        if self.on_cpu:
+            remedy = "give a smaller --set train.batch_tokens or a smaller model"
+            require(self.memory(model).total / 1.5, "training with these batches", remedy)
+
+    def steps(self, accumulate: int) -> float:
+        """Optimiser steps of an epoch."""
+        return self.batches / (accumulate * self.workers)
+
+    def rows(self, config: Config) -> list[tuple[str, str]]:
+        """A name and a sentence for each thing to know; what comes of the data alone is not among them."""
+        model, train, memory = config.model, config.train, self.memory(config.model)
+        epoch, kept = self.steps(train.accumulate), max(train.keep, train.average) + 1
+        sizes = f"{self.src_vocab:,}" if config.tokenizer.joint else f"{self.src_vocab:,} and {self.tgt_vocab:,}"
+        batch = f"{train.batch_tokens:,} pieces" + (f" × {train.accumulate}" if train.accumulate > 1 else "")
+        batch += f" × {self.workers} workers" if self.workers > 1 else ""
+        file = 4 * self.parameters
+        parts = f"parameters {size(memory.parameters)}, gradients {size(memory.gradients)}, Adam's two moments "
+        parts += f"{size(memory.moments)}, activations of the largest batch {size(memory.activations)}"
+        return [
+            (
+                "model",
+                f"{config.preset}: {self.parameters:,} parameters; {model.num_encoder_layers} encoder and "
+                f"{model.num_decoder_layers} decoder layers, d_model {model.d_model}, d_ff {model.d_ff}, "
+                f"{model.num_heads} heads, dropout {model.dropout:g}, {model.norm}-norm",
+            ),
+            (
+                "vocabulary",
+                f"{sizes} pieces ({config.tokenizer.type}, {'joint' if config.tokenizer.joint else 'separate'})",
+            ),
+            (
+                "batches",
+                f"{batch}; an epoch is {epoch:,.0f} steps, {self.pairs:,} pairs, {self.target_pieces:,} target pieces",
+            ),
+            ("memory", f"about {size(memory.total)}, PyTorch itself apart: {parts}"),
+            (
+                "disk",
+                f"model {size(file)}; a checkpoint {size(3 * file)}, at most {kept} of them {size(3 * file * kept)}",
+            ),
+            ("schedule", f"Adam, {train.schedule}, peak rate {train.lr:g} after {train.warmup_steps:,} steps"),
+            ("budget", self._budget(config, epoch)),
+            ("can go to", _exports(config)),
+        ]
+
+    def _budget(self, config: Config, epoch: float) -> str:
+        train, limits = config.train, []
+        if train.max_steps:
+            limits.append(f"{train.max_steps:,} steps ({train.max_steps / epoch:,.1f} epochs)")
+        if train.time:
+            limits.append(f"{clock(train.time)}, validation and scoring included")
+        early = f"; is cut short after {train.patience} validations without a better score" if train.patience else ""
+        return " or ".join(limits) + f", validated every {train.valid_every:,} steps{early}"
+
+
+def count_parameters(model: ModelConfig, src_vocab: int, tgt_vocab: int, *, joint: bool) -> int:
+    """The parameters of a model of this shape; quickly, however many layers it has, since they are all alike.
+
+    Args:
+        model: The shape.
+        src_vocab: Size of the source vocabulary.
+        tgt_vocab: Size of the target vocabulary.
+        joint: Both are one vocabulary.
+    """
+
+    def size(module: nn.Module) -> int:
+        return sum(parameter.numel() for parameter in module.parameters())
+
+    shallow = model.model_copy(update={"num_encoder_layers": 1, "num_decoder_layers": 1})
+    with torch.device("meta"):  # shapes without memory
+        built = Transformer(shallow, src_vocab, tgt_vocab, joint=joint)
+    more = (model.num_encoder_layers - 1) * size(built.encoder) + (model.num_decoder_layers - 1) * size(built.decoder)
+    return size(built) + more
+
+
+def check_model_memory(info: ModelInfo, device: torch.device) -> None:
+    """Make sure that this machine holds a model to train, and on a CPU its gradients and Adam's two moments.
+
+    Raises:
+        StorageError: It does not.
+    """
+    n = count_parameters(info.model, info.src_vocab, info.tgt_vocab, joint=info.joint)
+    copies = 4 if device.type == "cpu" else 1
+    require(4 * n * copies, f"a model of {n:,} parameters", "choose a smaller --preset or smaller model settings")
+
+
+def activations(model: ModelConfig, batch: tuple[int, int, int], tgt_vocab: int, *, bf16: bool, on_cpu: bool) -> int:
+    """Bytes that a step keeps of a batch (B rows, S source and T target positions) for its backward pass and loss.
+
+    With D = d_model, F = d_ff, H heads, Q = H·d_k and V = H·d_v, a position costs in each layer
+
+        self-attention    D (its input) + 2Q + V (q, k, v) + V (heads)                  × a   + (m + 4)·D
+        cross-attention   D + Q + V for a target position, Q + V for a source position  × a   + (m + 4)·D
+        feed-forward      D + F                                                         × a   + (m + 4)·D
+
+    where a is 4 bytes, or 2 under bf16; m is dropout's mask, 4 bytes on a CPU and 1 elsewhere, none without dropout;
+    the other 4·D are the sum that the norm reads. Attention by the equation keeps its weights too, H·a for each query
+    and key; the fused kernel does not. Each embedding keeps a mask. The loss keeps the decoder's output, the gradient
+    of that and of the output matrix, and works on two blocks of logits.
+    """
+    B, S, T = batch
+    D, F, H = model.d_model, model.d_ff, model.num_heads
+    Q, V = H * (model.d_k or D // H), H * (model.d_v or D // H)
+    a = 2 if bf16 else 4
+    m = 0 if not model.dropout else 4 if on_cpu else 1
+    around = (m + 4) * D
+    own, ffn = a * (D + 2 * Q + 2 * V) + around, a * (D + F) + around
+    cross = a * (D + Q + V) + around
+    source = model.num_encoder_layers * (own + ffn) + model.num_decoder_layers * a * (Q + V) + m * D
+    target = model.num_decoder_layers * (own + cross + ffn) + m * D + 2 * a * D
+
+    def weights(queries: int, keys: int) -> int:
+        written = model.attention == "reference" or (on_cpu and queries * keys <= SHORT)
+        return H * queries * keys * a if written else 0
+
+    attention = model.num_encoder_layers * weights(S, S) + model.num_decoder_layers * (weights(T, T) + weights(T, S))
+    block = min(B * T, CHUNK if on_cpu else 8 * CHUNK)
+    return B * (S * source + T * target + attention) + a * tgt_vocab * D + (a + 4) * block * tgt_vocab
+
+
+def counted(counts: dict[str, Any]) -> str:
+    """The data of a run in words, from the counts that `prepare` took."""
+    skipped = "".join(f"; {n:,} skipped: {reason}" for reason, n in counts["skipped"].items())
+    splits = f"{counts['train']:,} to train on, {counts['valid']:,} validation, {counts['test']:,} test"
+    return f"{counts['read']:,} pairs read: {splits}{skipped}"
+
+
+def size(n: float) -> str:
+    """Bytes in words, to three digits: `31.4 MB`."""
+    for unit in ("bytes", "kB", "MB"):
+        if n < 999.5:
+            return f"{n:.3g} {unit}"
+        n /= 1000
+    return f"{n:.3g} GB"
+
+
+def table(rows: Sequence[tuple[str, str]]) -> str:
+    """Two columns for a terminal."""
+    return "\n".join(f"{name:<12}{printable(text)}" for name, text in rows)
+
+
+def _exports(config: Config) -> str:
+    found = []
+    for target in TARGETS:
+        reasons = obstacles(config, target)
+        found.append(f"{target}: no ({'; '.join(reasons)})" if reasons else f"{target}: yes")
+    return "; ".join(found)
