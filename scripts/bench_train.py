@@ -5,10 +5,10 @@
         [--precision fp32]
 
 Both train the preset `tiny` with a joint vocabulary of 10,000 pieces, from the same weights, on the same batches, each
-in a process of its own; ours is `mtcli.training.run.train` itself, from loading the batch to clipping and the optimiser. The
-plain loop is `torch.nn.Transformer` and `torch.nn.CrossEntropyLoss`. `--baseline "SCRIPT [OPTIONS]"` takes another
-script in its place: it is run with `--json --steps N` and prints `{"target_tokens_per_s": …}` as its last line.
-`--precision fp32` keeps ours to float32, as the loop is; else it takes bf16 products where the CPU has them.
+in a process of its own; ours is `mtcli.training.run.train` itself, from loading the batch to clipping and the
+optimizer. The plain loop is `torch.nn.Transformer` and `torch.nn.CrossEntropyLoss`. `--baseline "SCRIPT [OPTIONS]"`
+takes another script in its place: it is run with `--json --steps N` and prints `{"target_tokens_per_s": …}` as its last
+line. `--precision fp32` keeps ours to float32, as the loop is; else it takes bf16 products where the CPU has them.
 
 Prints a table and, as the last line, JSON. `ratio` is the median of the ratios of neighbouring runs, ours to the
 baseline's in target tokens a second (`</s>` included, padding not); the loss is the mean over the last five steps,
@@ -104,7 +104,7 @@ def report(found: dict[str, list[Figures]], args: argparse.Namespace) -> None:
     result |= {"memory_ratio": memory_ratio, "runs": args.runs, "steps": args.steps}
     import torch
 
-    from mtcli.training.objective import uses_bf16
+    from mtcli.nn.precision import uses_bf16
 
     precision = "bf16" if uses_bf16(config_of(args).train, torch.device("cpu")) else "fp32"
     print(f"matrix products of mtcli in {precision}")

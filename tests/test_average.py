@@ -11,9 +11,10 @@ import torch
 
 from mtcli.errors import ModelError, UsageError
 from mtcli.storage import checkpoint
+from mtcli.storage.averaging import mean
 from mtcli.storage.checkpoint import path_of, read_tensors
 from mtcli.storage.model_file import load_model, parameters
-from mtcli.training.averaging import average_run, mean
+from mtcli.training.averaging import average_run
 
 Train = Callable[..., Path]
 

@@ -22,6 +22,7 @@ from torch import Tensor
 from mtcli.config.schema import DecodeConfig, ModelConfig
 from mtcli.data import tokenizer
 from mtcli.errors import LockedError, ModelError, StorageError
+from mtcli.runtime import files
 from mtcli.storage import checkpoint, model_file
 from mtcli.storage.checkpoint import latest, lock, prune, read_tensors, verify, write
 from mtcli.storage.model_file import ModelInfo, load_model, set_parameters
@@ -298,7 +299,7 @@ def test_files_are_synced_before_the_rename_and_the_folder_after_it(
     calls.clear()
     (tmp_path / "f").write_bytes(b"old")
     with system_calls(monkeypatch, note):
-        checkpoint.replace_file(tmp_path / "f", b"renewed")
+        files.replace_file(tmp_path / "f", b"renewed")
     assert calls == [("fsync", ".f.tmp", 7), ("replace", ".f.tmp", 7), ("fsync", ".", -1)]
     assert contents(tmp_path)["f"] == b"renewed"
 
@@ -306,7 +307,7 @@ def test_files_are_synced_before_the_rename_and_the_folder_after_it(
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_the_kernel_sees_the_same_order(tmp_path: Path) -> None:
     code = (
-        "import sys, torch; from pathlib import Path; from mtcli import checkpoint;"
+        "import sys, torch; from pathlib import Path; from mtcli.storage import checkpoint;"
         "checkpoint.write(Path(sys.argv[1]), 1, b'm', {'a': torch.ones(2)}, {})"
     )
     trace = ["strace", "-f", "-y", "-qq", "-o", str(tmp_path / "trace"), "--seccomp-bpf"]
@@ -408,7 +409,7 @@ def test_a_real_limit_on_file_sizes(tmp_path: Path) -> None:
     assert found(tmp_path) == 1
     (tmp_path / "f").write_bytes(b"old")
     with pytest.raises(StorageError, match="ulimit -f"), file_size_limit(2):
-        checkpoint.replace_file(tmp_path / "f", b"renewed")
+        files.replace_file(tmp_path / "f", b"renewed")
     assert (tmp_path / "f").read_bytes() == b"old"
     with pytest.raises(StorageError, match=r"\.lock.*ulimit -f"), file_size_limit(0), lock(tmp_path):
         pass
@@ -419,7 +420,7 @@ def test_a_real_limit_on_file_sizes(tmp_path: Path) -> None:
 HOLD = """
 import sys, time
 from pathlib import Path
-from mtcli.checkpoint import lock
+from mtcli.storage.checkpoint import lock
 with lock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

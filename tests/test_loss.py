@@ -16,8 +16,8 @@ from mtcli.data.batching import Batch
 from mtcli.data.tokenizer import BOS, EOS, PAD
 from mtcli.nn import loss as loss_module
 from mtcli.nn.loss import projected_loss, reference_loss
+from mtcli.nn.precision import uses_bf16
 from mtcli.nn.transformer import Transformer
-from mtcli.training.objective import uses_bf16
 from mtcli.training.optimizer import build_optimizer
 
 N, D, V = 11, 6, 9
@@ -218,7 +218,7 @@ def test_a_cpu_takes_bf16_where_it_has_instructions_for_it(
 
 GROWTH = """
 import torch
-from mtcli.distributed import keep_memory_in_hand
+from mtcli.runtime.distributed import keep_memory_in_hand
 
 def resident():
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmRSS")).split()[1]) / 1024

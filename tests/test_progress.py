@@ -223,7 +223,7 @@ def test_training_at_a_terminal_shows_a_calm_bar(toy_tsv: Path, tmp_path: Path) 
 
 def test_the_hub_says_nothing_of_single_requests() -> None:
     code = """
-from mtcli.progress import show_log
+from mtcli.runtime.progress import show_log
 show_log()
 from huggingface_hub.utils import logging
 logging.get_logger("huggingface_hub.utils._http").warning("Retrying in 1s [Retry 1/5].")

@@ -108,7 +108,7 @@ def test_a_report_that_cannot_be_written_loses_no_run(
     def full(path: Path, content: bytes) -> None:
         raise StorageError(f"{path}: No space left on device")
 
-    monkeypatch.setattr(run_report.checkpoint, "replace_file", replacing(full))
+    monkeypatch.setattr(run_report.files, "replace_file", replacing(full))
     run = train_toy(tmp_path / "run", "train.max_steps=10")
     assert events(run, "end")
     assert "the report could not be written" in caplog.text
@@ -120,7 +120,7 @@ def test_a_report_that_cannot_be_written_loses_no_run(
 
 
 def replacing(full: Callable[[Path, bytes], None]) -> Callable[[Path, bytes], None]:
-    original = run_report.checkpoint.replace_file
+    original = run_report.files.replace_file
     return lambda path, content: (full if path.name == "report.html" else original)(path, content)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mtcli.config import limits
+from mtcli import limits
 from mtcli.errors import DataError
 
 

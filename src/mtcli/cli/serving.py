@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from mtcli import limits
 from mtcli.cli.options import LATEST, DeviceOption, ModelOption, bounded
-from mtcli.config import limits
 from mtcli.errors import UsageError
 
 LIMITS = "Limits"

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from mtcli import limits
 from mtcli.cli.options import LATEST, ForceOption, ModelOption, ReplaceOption, bounded, must_exist
-from mtcli.config import limits
 from mtcli.errors import DataError, UsageError
 
 tokenizer_app = typer.Typer(no_args_is_help=True, help="Train a tokenizer, or look at what one does.")

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from mtcli import limits
 from mtcli.cli.options import LATEST, DeviceOption, ReplaceOption, bounded
-from mtcli.config import limits
 from mtcli.errors import DataError, LockedError, ModelError, UsageError
 
 log = logging.getLogger(__name__)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from mtcli import limits
 from mtcli.cli.options import (
     LATEST,
     BeamOption,
@@ -20,7 +21,6 @@ from mtcli.cli.options import (
     bounded,
     must_exist,
 )
-from mtcli.config import limits
 from mtcli.errors import UsageError
 
 N_BEST_HELP = (

@@ -1,1 +1,4 @@
-"""config."""
+"""Typed settings: schema, presets, TOML and `--set`, language codes.
+
+May import errors, limits and runtime.
+"""

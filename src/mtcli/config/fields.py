@@ -9,7 +9,7 @@ from typing import Annotated
 from annotated_types import Ge, GroupedMetadata, Le
 from pydantic import BeforeValidator
 
-from mtcli.config import limits
+from mtcli import limits
 
 LONGEST = 100
 """Characters of a wrong value or name that a message shows."""

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, get_args
 from annotated_types import MultipleOf
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, field_validator
 
-from mtcli.config import limits
+from mtcli import limits
 from mtcli.config.fields import LONGEST, Decay, Seconds, Within, shown
 from mtcli.config.languages import checked
 from mtcli.config.presets import DEMO, PRESETS, Preset, Values

@@ -1,1 +1,4 @@
-"""data."""
+"""Sentence pairs: readers, splits, quality checks, tokenizer, cache, batches, the built-in demo corpus.
+
+May import evaluation, config and what these may import.
+"""

@@ -25,7 +25,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from mtcli.config import limits
+from mtcli import limits
 from mtcli.config.languages import known
 from mtcli.data import tables
 from mtcli.data.lines import Counts, read_lines

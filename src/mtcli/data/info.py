@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Strict
 
-from mtcli.config import limits
+from mtcli import limits
 from mtcli.config.fields import Within
 from mtcli.runtime.regular_file import read_regular
 

@@ -28,8 +28,8 @@ from mtcli.data.overlap import count_trained_on
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError, ModelError, StorageError, UsageError
 from mtcli.evaluation import metrics
+from mtcli.runtime.files import replace_file, storage_errors
 from mtcli.runtime.regular_file import check_regular, open_regular
-from mtcli.storage.checkpoint import replace_file, steps, storage_errors
 
 log = logging.getLogger(__name__)
 
@@ -79,8 +79,8 @@ def prepare(config: Config, run: Path, *, init: tuple[Tokenizer, str] | None = N
                     raise UsageError(f"--init: {run} began {began} than this model's; {remedy}")
                 return ready
             tokenizer = ready or tokenizer
-        if not tokenizer and (run / "tokenizer.json").exists() and steps(run / "checkpoints"):
-            tokenizer = Tokenizer.load(run / "tokenizer.json")  # that of the models, however much of `data/` is gone
+        if not tokenizer and (run / "tokenizer.json").exists() and any((run / "checkpoints").glob("step-*")):
+            tokenizer = Tokenizer.load(run / "tokenizer.json")  # the models need it, however much of `data/` is gone
         with storage_errors(run):
             info_path.unlink(missing_ok=True)
             info_path.parent.mkdir(parents=True, exist_ok=True)

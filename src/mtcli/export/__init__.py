@@ -19,10 +19,10 @@ from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError, UsageError
 from mtcli.export import ctranslate2, huggingface
 from mtcli.inference.ctranslate2_backend import FORMAT, Engine, sha256
-from mtcli.inference.line_translator import PROVENANCE, LineTranslator, Options
+from mtcli.inference.line_translator import LineTranslator, Options
 from mtcli.inference.pytorch_backend import Translator
-from mtcli.storage.checkpoint import storage_errors
-from mtcli.storage.model_file import load_model
+from mtcli.runtime.files import storage_errors
+from mtcli.storage.model_file import PROVENANCE, load_model
 
 log = logging.getLogger(__name__)
 

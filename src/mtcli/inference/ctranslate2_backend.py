@@ -22,13 +22,14 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ValidationError
 
-from mtcli.config import limits
+from mtcli import limits
 from mtcli.config.fields import Within
 from mtcli.config.schema import DecodeConfig
 from mtcli.data.tokenizer import EOS, Tokenizer
 from mtcli.errors import ModelError, UsageError
-from mtcli.inference.line_translator import PROVENANCE, Draft, LineTranslator, Options, Translation
+from mtcli.inference.line_translator import Draft, LineTranslator, Options, Translation
 from mtcli.runtime.regular_file import open_regular, read_regular
+from mtcli.storage.model_file import PROVENANCE
 
 INSTEAD = "name the run itself with --model, without --engine"
 """What does all that an exported model does not."""

@@ -14,17 +14,15 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TypeVar
 
-from mtcli.config.limits import BEAM_SIZE
 from mtcli.config.schema import DecodeConfig
 from mtcli.data.tokenizer import RESERVED, SPECIALS, Tokenizer
+from mtcli.limits import BEAM_SIZE
 from mtcli.runtime.progress import Progress
 
 log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-PROVENANCE = "mtcli.json"
-"""The file of an exported folder that says what it is and which model it was made from."""
 
 WINDOW = 4096
 """Lines that are held, sorted and translated together, so that a file of any size fits in memory."""

@@ -13,8 +13,8 @@ from mtcli.errors import StorageError
 from mtcli.inference.line_translator import WINDOW, LineTranslator, Options, Translation
 from mtcli.inference.streams import lines_of, say
 from mtcli.runtime.distributed import join
+from mtcli.runtime.files import storage_errors
 from mtcli.runtime.outputs import PartialFile, partial_file, stopped_by_signals
-from mtcli.storage.checkpoint import storage_errors
 
 log = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ from mtcli.data.prepare import Prepared
 from mtcli.export import TARGETS, obstacles
 from mtcli.nn.attention import SHORT
 from mtcli.nn.loss import CHUNK
+from mtcli.nn.precision import uses_bf16
 from mtcli.nn.transformer import Transformer
 from mtcli.runtime.memory import require
 from mtcli.runtime.progress import clock
 from mtcli.runtime.terminal import printable
 from mtcli.storage.model_file import ModelInfo
-from mtcli.training.objective import uses_bf16
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from importlib import resources
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -22,8 +22,8 @@ from mtcli.config.writing_systems import DEFAULT, METRIC_NAMES
 from mtcli.data.info import read_data_info
 from mtcli.report.chart import Series, chart
 from mtcli.report.plan import Plan, counted
+from mtcli.runtime import files
 from mtcli.runtime.progress import Pace, clock
-from mtcli.storage import checkpoint
 from mtcli.storage.run_folder import Metrics, best_of, metric_of
 
 log = logging.getLogger(__name__)
@@ -44,8 +44,8 @@ def write_report(run: Path, device: str) -> None:
     """
     try:
         facts = read(run, device)
-        checkpoint.replace_file(run / "report.html", to_html(facts).encode())
-        checkpoint.replace_file(run / "README.md", to_card(facts).encode())
+        files.replace_file(run / "report.html", to_html(facts).encode())
+        files.replace_file(run / "README.md", to_card(facts).encode())
     except Exception as error:
         log.warning("the report could not be written: %s", error)
 
@@ -157,7 +157,7 @@ def to_html(facts: Facts) -> str:
     data += [(name, text) for name, text in (("validation", config.data.valid), ("test", config.data.test)) if text]
     data += [("SHA-256", f"{fact['sha256']}  {name}, {fact['size']:,} bytes") for name, fact in facts.inputs.items()]
     made = [("command", facts.command), ("device", facts.device), ("versions", ", ".join(facts.versions))]
-    page = Template((files("mtcli") / "report" / "page.html").read_text(encoding="utf-8"))
+    page = Template((resources.files("mtcli") / "report" / "page.html").read_text(encoding="utf-8"))
     return page.substitute(
         title=escape(title),
         standing=escape(standing(facts)),

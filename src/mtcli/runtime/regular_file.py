@@ -10,7 +10,7 @@ import stat
 from io import BufferedReader
 from pathlib import Path
 
-from mtcli.config import limits
+from mtcli import limits
 
 
 def open_regular(path: Path, inside: Path | None = None) -> BufferedReader:

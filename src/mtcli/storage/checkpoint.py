@@ -6,7 +6,6 @@ The manifest holds the size and SHA-256 of every other file, so a checkpoint is 
 Tensors are safetensors and everything else is JSON: nothing that is read can run code.
 """
 
-import errno
 import hashlib
 import json
 import logging
@@ -23,7 +22,8 @@ import torch
 from filelock import FileLock, Timeout
 from torch import Tensor
 
-from mtcli.errors import LockedError, ModelError, StorageError
+from mtcli.errors import LockedError, ModelError
+from mtcli.runtime.files import storage_errors, sync_folder, write_file
 from mtcli.runtime.regular_file import check_regular, open_regular, read_regular
 
 log = logging.getLogger(__name__)
@@ -48,54 +48,6 @@ class Checkpoint:
     model: Tensors
     optimizer: Tensors
     state: dict[str, Any]
-
-
-@contextmanager
-def storage_errors(path: Path) -> Iterator[None]:
-    """Turn a failure to write into a `StorageError` that names the place and the remedy."""
-    try:
-        yield
-    except OSError as error:
-        remedy = {
-            errno.ENOSPC: "free some space and run the same command again",
-            errno.EDQUOT: "free some of your quota and run the same command again",
-            errno.EFBIG: "raise the file size limit (ulimit -f) and run the same command again",
-            errno.EROFS: "the file system is read-only: choose another --out",
-            errno.EACCES: "you may not write there: choose another --out",
-            errno.EMFILE: "raise the limit of open files (ulimit -n) and run the same command again",
-        }.get(error.errno or 0, "earlier checkpoints are untouched; run the same command again")
-        raise StorageError(f"{error.filename or path}: {error.strerror or error}; {remedy}") from None
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Write a new file and sync it; the caller renames. What has its name is deleted first, never written through."""
-    path.unlink(missing_ok=True)
-    with path.open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Put new content in place of a file's, at once or not at all.
-
-    Raises:
-        StorageError: The disk is full, read-only or otherwise unwilling.
-    """
-    with storage_errors(path):
-        aside = path.with_name(f".{path.name}.tmp")
-        write_file(aside, content)
-        aside.replace(path)
-        sync_folder(path.parent)
 
 
 def to_bytes(tensors: Tensors, metadata: Mapping[str, str] | None = None) -> bytes:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from mtcli.config import limits
+from mtcli import limits
 from mtcli.config.fields import Within
 from mtcli.errors import ModelError
 from mtcli.runtime.regular_file import read_regular

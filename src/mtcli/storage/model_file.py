@@ -8,14 +8,16 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from mtcli.config import limits
+from mtcli import limits
 from mtcli.config.fields import Within
 from mtcli.config.schema import DecodeConfig, ModelConfig
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import ModelError
-from mtcli.inference.line_translator import PROVENANCE
 from mtcli.nn.transformer import Transformer
 from mtcli.storage.checkpoint import FORMAT, Tensors, read_tensors, to_bytes
+
+PROVENANCE = "mtcli.json"
+"""The file of an exported folder that says what it is and which model it was made from."""
 
 
 def parameters(model: torch.nn.Module) -> Tensors:

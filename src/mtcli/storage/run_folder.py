@@ -15,11 +15,12 @@ from typing import Any
 from mtcli.config.schema import Config, differences, to_toml
 from mtcli.config.schema import load as load_config
 from mtcli.errors import ModelError, UsageError
+from mtcli.runtime import files
 from mtcli.runtime.regular_file import check_regular, open_regular
 from mtcli.storage import checkpoint
+from mtcli.storage.averaging import averaged_bytes, mean
 from mtcli.storage.events import read_events
 from mtcli.storage.model_file import ModelInfo
-from mtcli.training.averaging import averaged_bytes, mean
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ def claim(config: Config, run: Path, overwrite: bool) -> Config | None:
         if stranger := min(strangers, default=None):
             raise UsageError(f"{run}: holds {stranger}, which is no part of a run of mtcli; choose another --out")
     if overwrite and path.exists():
-        with checkpoint.storage_errors(run):
+        with files.storage_errors(run):
             # What makes the folder a run goes last: whatever a kill leaves of it is still known as one.
             for entry in sorted(run.iterdir(), key=lambda p: (p == path, p.name == "metrics.jsonl")):
                 if entry.name != ".lock":
@@ -54,7 +55,7 @@ def claim(config: Config, run: Path, overwrite: bool) -> Config | None:
     if began := standing(config, run):
         return began
     if not path.exists():
-        checkpoint.replace_file(path, to_toml(config).encode())
+        files.replace_file(path, to_toml(config).encode())
     return None
 
 
@@ -116,7 +117,7 @@ def publish(run: Path, steps: Sequence[int], info: ModelInfo) -> None:
     else:
         content = (folders[0] / "model.safetensors").read_bytes()
     if not _holds(target, content):
-        checkpoint.replace_file(target, content)
+        files.replace_file(target, content)
 
 
 def _holds(path: Path, content: bytes) -> bool:
@@ -161,12 +162,12 @@ class Metrics:
         happened = {"event": event, "step": step, **values}
         line = (json.dumps(happened, ensure_ascii=False) + "\n").encode()
         new = not self.path.exists()
-        with checkpoint.storage_errors(self.path), self.path.open("ab") as file:
+        with files.storage_errors(self.path), self.path.open("ab") as file:
             file.write(line)
             file.flush()
             os.fsync(file.fileno())  # before the checkpoint that counts it
             if new:
-                checkpoint.sync_folder(self.path.parent)
+                files.sync_folder(self.path.parent)
         if self.on_event is not None:
             self.on_event(happened)
         return len(line)
@@ -190,7 +191,7 @@ class Metrics:
         """Forget what was measured after a checkpoint that saw so many bytes; return how many are left."""
         if _present(self.path):
             self._check_own()
-        with checkpoint.storage_errors(self.path), self.path.open("r+b") if self.path.exists() else BytesIO() as file:
+        with files.storage_errors(self.path), self.path.open("r+b") if self.path.exists() else BytesIO() as file:
             size = file.seek(0, os.SEEK_END)
             if size < length:
                 log.warning("%s was cut short; what is missing stays missing", self.path)
@@ -198,5 +199,5 @@ class Metrics:
                 length = file.read(size).rfind(b"\n") + 1
             if size > length:
                 file.truncate(length)
-            checkpoint.sync_folder(self.path.parent)  # a process that was killed may just have made the file
+            files.sync_folder(self.path.parent)  # a process that was killed may just have made the file
         return length

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import TypeAdapter
 
-from mtcli.config import limits
+from mtcli import limits
 from mtcli.config.fields import Within
 from mtcli.config.writing_systems import METRIC_NAMES
 from mtcli.errors import ModelError

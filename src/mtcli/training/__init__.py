@@ -1,1 +1,4 @@
-"""training."""
+"""The training loop and what it decides: objective, optimizer, budget, validation, averaging, dry run.
+
+May import report and what it may import.
+"""

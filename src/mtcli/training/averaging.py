@@ -8,31 +8,11 @@ from pathlib import Path
 from torch import nn
 
 from mtcli.errors import ModelError, UsageError
+from mtcli.runtime import files
 from mtcli.runtime.regular_file import check_regular
 from mtcli.storage import checkpoint, model_file
-from mtcli.storage.checkpoint import Tensors
+from mtcli.storage.averaging import averaged_bytes, mean
 from mtcli.storage.events import read_events
-from mtcli.storage.model_file import ModelInfo
-
-
-def mean(paths: Sequence[Path]) -> Tensors:
-    """The mean of models of one shape, summed in float64.
-
-    Args:
-        paths: Folders with a `model.safetensors`, at least one.
-
-    Raises:
-        ModelError: A file is missing or damaged, or holds a model of another shape.
-    """
-    first, _ = checkpoint.read_tensors(paths[0] / "model.safetensors")
-    total = {name: t.double() for name, t in first.items()}
-    for path in paths[1:]:
-        tensors, _ = checkpoint.read_tensors(path / "model.safetensors")
-        model_file.check_parameters(first, tensors, path)
-        for name, t in tensors.items():
-            total[name] += t
-    return {name: (t / len(paths)).to(first[name].dtype) for name, t in total.items()}
-
 
 MOST = 5
 """Checkpoints that are averaged unless a number is given, as in the paper."""
@@ -88,13 +68,13 @@ def average_run(run: Path, out: Path, n: int | None = None, *, best: bool = Fals
         raise UsageError(f"{out}: holds something else; choose another --output")
     _, info, tokenizer = model_file.load_model(folders[chosen[-1]])
     tensors = mean([folders[step] for step in chosen])
-    with checkpoint.storage_errors(out):
+    with files.storage_errors(out):
         (out / "data").mkdir(parents=True, exist_ok=True)
         for name in ("valid.jsonl", "test.jsonl"):
             if (run / "data" / name).exists():
                 _copy(run / "data" / name, out / "data" / name)
-    checkpoint.replace_file(out / "tokenizer.json", tokenizer.to_json().encode())
-    checkpoint.replace_file(out / "model.safetensors", averaged_bytes(tensors, info, chosen))
+    files.replace_file(out / "tokenizer.json", tokenizer.to_json().encode())
+    files.replace_file(out / "model.safetensors", averaged_bytes(tensors, info, chosen))
     return chosen
 
 
@@ -113,11 +93,6 @@ def _copy(source: Path, target: Path) -> None:
 
 
 _WRITTEN = ("data", "model.safetensors", "tokenizer.json")
-
-
-def averaged_bytes(tensors: Tensors, info: ModelInfo, steps: Sequence[int]) -> bytes:
-    """The content of a `model.safetensors` with the mean of these steps."""
-    return model_file.model_bytes(tensors, info.model_copy(update={"step": steps[-1], "averaged": tuple(steps)}))
 
 
 def _valid_scores(path: Path) -> dict[int, float]:

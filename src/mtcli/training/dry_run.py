@@ -17,7 +17,7 @@ from mtcli.data.batching import BatchPlan, Position
 from mtcli.data.prepare import Prepared, check_inputs, prepare, prepared
 from mtcli.errors import UsageError
 from mtcli.report.plan import Plan, counted
-from mtcli.runtime import torchrun
+from mtcli.runtime import files, torchrun
 from mtcli.runtime.distributed import Group, describe
 from mtcli.runtime.progress import clock
 from mtcli.storage import checkpoint, model_file
@@ -113,7 +113,7 @@ def _data(config: Config, run: Path, init: Path | None, overwrite: bool) -> Iter
         return
     started = time.monotonic()
     with TemporaryDirectory(prefix="mtcli-") as folder:
-        with checkpoint.storage_errors(Path(folder)):
+        with files.storage_errors(Path(folder)):
             start = (model_file.load_model(init)[2], "") if init else None
             data = prepare(config, Path(folder), init=start)
         log.info("the data took %s to prepare, as it will in training", clock(time.monotonic() - started))

@@ -1,13 +1,10 @@
 """What training minimises: the smoothed cross-entropy of a batch under the model, teacher forced."""
 
-from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from mtcli.config.schema import TrainConfig
 from mtcli.data.batching import Batch
 from mtcli.data.tokenizer import PAD
 from mtcli.nn.loss import projected_loss
@@ -27,13 +24,3 @@ class Objective(nn.Module):
             hidden = self.model.decode(batch.tgt_in, *self.model.encode(batch.src))
             real = batch.tgt_out != PAD
             return projected_loss(hidden[real], self.model.output.weight, batch.tgt_out[real], self.smoothing)
-
-
-def uses_bf16(config: TrainConfig, device: torch.device) -> bool:
-    """Whether matrix products are taken in bf16 there; weights, sums and moments are float32 in any case."""
-    if config.precision != "auto":
-        return config.precision == "bf16"
-    if device.type == "cpu":  # others have no instructions for it, and take longer than in float32
-        able: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # older versions of PyTorch have not
-        return any(able.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
-    return device.type == "cuda"

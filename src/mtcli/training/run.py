@@ -11,7 +11,7 @@ import torch
 from mtcli.config.schema import Config, to_toml
 from mtcli.data.prepare import check_inputs, prepare, reopen
 from mtcli.errors import UsageError
-from mtcli.runtime import torchrun
+from mtcli.runtime import files, torchrun
 from mtcli.runtime.distributed import describe, join, keep_memory_in_hand
 from mtcli.runtime.signals import noted_signals
 from mtcli.storage import checkpoint, model_file
@@ -67,7 +67,7 @@ def train(
             config = settle(config, facts := Facts.of(data, device.type, group.size), began)
             log.info("%s", in_words(config, facts, began=began is not None))
             if (toml := to_toml(config).encode()) != (run / "config.toml").read_bytes():
-                checkpoint.replace_file(run / "config.toml", toml)  # before there is anything that goes on with it
+                files.replace_file(run / "config.toml", toml)  # before there is anything that goes on with it
         config = Config.model_validate(group.tell(config.model_dump(mode="json")))  # one choice, for every worker
         if not group.leads:
             data = reopen(run)
@@ -87,7 +87,7 @@ def _claimed(config: Config, run: Path, overwrite: bool) -> Iterator[Config | No
     if run.exists() and not run.is_dir():
         raise UsageError(f"{run}: is a file; choose another --out")
     check_inputs(config)  # before anything is made: a misspelt name shall leave no folder
-    with checkpoint.storage_errors(run):
+    with files.storage_errors(run):
         run.mkdir(parents=True, exist_ok=True)
     with checkpoint.lock(run):
         yield claim(config, run, overwrite)

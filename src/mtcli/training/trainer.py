@@ -25,9 +25,11 @@ from mtcli.data.batching import BatchPlan, PlannedBatch, Position, collate
 from mtcli.data.prepare import Prepared
 from mtcli.errors import DivergedError, InterruptedTrainingError, ModelError, UsageError
 from mtcli.inference.pytorch_backend import Translator
+from mtcli.nn.precision import uses_bf16
 from mtcli.nn.transformer import Transformer
 from mtcli.report.plan import Plan, check_model_memory
 from mtcli.report.run_report import write_report
+from mtcli.runtime import files
 from mtcli.runtime.distributed import Group, describe
 from mtcli.runtime.progress import TrainingProgress, clock
 from mtcli.storage import checkpoint, model_file
@@ -38,7 +40,7 @@ from mtcli.training.averaging import weights_of
 from mtcli.training.budget import Budget, Forecast
 from mtcli.training.deadline import Clock, Deadline, spread
 from mtcli.training.log import log_next, log_scores, log_validation
-from mtcli.training.objective import Objective, uses_bf16
+from mtcli.training.objective import Objective
 from mtcli.training.optimizer import build_optimizer, learning_rate, set_state_tensors, state_tensors
 from mtcli.training.validation import Validation, score_test, validate
 
@@ -157,7 +159,7 @@ class Trainer:
         if self.state.step in self.state.best_steps:
             publish(self.run, self.state.best_steps, self.info)
         pinned = {self.state.best_step or 0, *self._scheduled()[-self.config.train.average :]}
-        with checkpoint.storage_errors(self.run):
+        with files.storage_errors(self.run):
             checkpoint.prune(self.run / "checkpoints", self.config.train.keep, pinned)
         self._count_time()
         if self.config.train.time:
