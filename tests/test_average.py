@@ -1,13 +1,11 @@
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from faults.harness import run
 
 from mtcli.errors import ModelError, UsageError
 from mtcli.storage import checkpoint
@@ -80,18 +78,13 @@ def test_average_run_refuses(toy_run: Path, tmp_path: Path) -> None:
 
 
 def test_the_command_writes_a_model_that_eval_takes(toy_run: Path, tmp_path: Path) -> None:
-    def call(*arguments: object) -> subprocess.CompletedProcess[str]:
-        line = [sys.executable, "-m", "mtcli", *map(str, arguments)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        return subprocess.run(line, capture_output=True, text=True, cwd=tmp_path, check=True, env=environment)
-
-    done = call("average", toy_run, "-n", 2, "-o", "mean")
-    assert done.stdout == ""
-    assert done.stderr.splitlines() == [
+    done = run("average", toy_run, "-n", "2", "-o", "mean", cwd=tmp_path)
+    assert (done.code, done.out) == (0, "")
+    assert done.err.splitlines() == [
         "averaged 2 checkpoints (steps 15, 20) into mean",
         f"compare: mtcli eval --model {toy_run} --compare mean",
     ]
-    assert call("eval", "--model", "mean", "--bleu", "-b", 1).stdout.startswith("BLEU = ")
+    assert run("eval", "--model", "mean", "--bleu", "-b", "1", cwd=tmp_path).out.startswith("BLEU = ")
 
 
 @pytest.fixture

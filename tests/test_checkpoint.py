@@ -423,7 +423,7 @@ from pathlib import Path
 from mtcli.storage.checkpoint import lock
 with lock(Path(sys.argv[1])):
     print("held", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 

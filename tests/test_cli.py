@@ -3,11 +3,13 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from conftest import toy_pairs
+from faults.harness import run
 from processes import HANGS
 from test_readme import parse
 
@@ -16,11 +18,12 @@ LONG = " ".join(["stone", "bird"] * 500)
 EN_XX = ("--src", "en", "--tgt", "xx")
 
 
-def mtcli(
-    *arguments: str | Path, cwd: Path, stdin: bytes | None = b"", **env: str
-) -> subprocess.CompletedProcess[bytes]:
-    line = [sys.executable, "-m", "mtcli", *map(str, arguments)]
-    return subprocess.run(line, cwd=cwd, input=stdin, capture_output=True, env={**os.environ, **env}, timeout=HANGS)
+def mtcli(*arguments: str | Path, cwd: Path, stdin: bytes = b"", **env: str) -> subprocess.CompletedProcess[bytes]:
+    with tempfile.NamedTemporaryFile() as given:
+        given.write(stdin)
+        given.flush()
+        done = run(*arguments, cwd=cwd, stdin=Path(given.name), env=env)
+    return subprocess.CompletedProcess(arguments, done.code, done.out.encode(), done.err.encode())
 
 
 def test_lines_in_are_lines_out_and_nothing_else(toy_run: Path, tmp_path: Path) -> None:

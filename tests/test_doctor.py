@@ -2,12 +2,12 @@ import csv
 import errno
 import gzip
 import json
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from faults.harness import run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -430,25 +430,23 @@ def test_an_empty_corpus(tmp_path: Path) -> None:
 
 
 def test_the_commands(tmp_path: Path) -> None:
-    def mtcli(*line: str) -> subprocess.CompletedProcess[str]:
-        whole = [sys.executable, "-m", "mtcli", "data", *line]
-        return subprocess.run(whole, cwd=tmp_path, capture_output=True, text=True)
+    mtcli = partial(run, "data", cwd=tmp_path)
 
     write(tmp_path / "p.tsv", [*GOOD, GOOD[1], ("x\udce9", "y")])
     checked = mtcli("check", "p.tsv@2", "--src", "en", "--tgt", "de", "--json")
-    assert (checked.returncode, checked.stderr) == (0, "")
-    facts = json.loads(checked.stdout)
+    assert (checked.code, checked.err) == (0, "")
+    facts = json.loads(checked.out)
     assert facts["pairs"] == 22
     assert {x["name"]: x["pairs"] for x in facts["findings"]} == {"invalid UTF-8": 1, "duplicate pair": 1}
     assert facts["src"]["language"] == "en"
     cleaned = mtcli("clean", "p.tsv", "--tgt", "de", "-o", "o.tsv", "--rejected", "r.jsonl")
-    assert cleaned.returncode == 0
-    assert "20 kept" in cleaned.stdout
-    assert "nothing to clean" in mtcli("check", "o.tsv", "--tgt", "de").stdout
+    assert cleaned.code == 0
+    assert "20 kept" in cleaned.out
+    assert "nothing to clean" in mtcli("check", "o.tsv", "--tgt", "de").out
     (tmp_path / "t.en").write_text("a\n")
     (tmp_path / "t.de").touch()
-    assert mtcli("check", "t", "--tgt", "de").returncode == 3
-    assert mtcli("check", "o.tsv", "--src", "de", "--tgt", "de").returncode == 2
+    assert mtcli("check", "t", "--tgt", "de").code == 3
+    assert mtcli("check", "o.tsv", "--src", "de", "--tgt", "de").code == 2
 
 
 # real text

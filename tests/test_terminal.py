@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import HANGS
+from faults.harness import run
 from toy import save_toy, toy
 
 from mtcli.config.schema import DecodeConfig
@@ -63,10 +63,9 @@ def test_metadata_of_a_model_controls_no_terminal(hostile: Path, tmp_path: Path)
     about["model"] = hostile_info().model_dump(mode="json")
     (exported / "mtcli.json").write_text(json.dumps(about))
     for words in (["info", hostile], ["info", exported], ["translate", "--model", exported, "one"]):
-        command = [sys.executable, "-m", "mtcli", *words]
-        done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=HANGS)
-        assert "owned" in done.stdout + done.stderr
-        is_harmless(done.stdout + done.stderr)
+        done = run(*words)
+        assert "owned" in done.out + done.err
+        is_harmless(done.out + done.err)
 
 
 def test_the_address_of_a_server_controls_no_terminal(hostile: Path) -> None:

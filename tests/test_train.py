@@ -8,7 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -357,10 +359,24 @@ def test_counts_are_in_the_metrics(train_toy: Train, tmp_path: Path) -> None:
     assert data["train"] + data["valid"] + data["test"] + 4 == 104  # type: ignore[operator]
 
 
-def test_time_budget_ends_in_time(train_toy: Train, tmp_path: Path) -> None:
-    run = train_toy(tmp_path / "run", "train.time=4")
+def test_time_budget_ends_in_time(train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock on which a step takes a tenth of a second."""
+    now, real_step = [1000.0], Trainer._step
+
+    def look() -> float:
+        now[0] += 0.001
+        return now[0]
+
+    def step(trainer: Trainer, *arguments: Any) -> Any:
+        now[0] += 0.1
+        return real_step(trainer, *arguments)
+
+    monkeypatch.setattr(Trainer, "_step", step)
+    monkeypatch.setattr("mtcli.train.Trainer", partial(Trainer, clock=look))
+    run = train_toy(tmp_path / "run", "train.time=4", started=look())
     end = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
-    assert 3 <= end["seconds"] <= 5
+    assert 3.5 <= end["seconds"] <= 4.2
+    assert 30 <= end["step"] <= 42
 
 
 def test_no_time_at_all_is_one_step_and_a_model(

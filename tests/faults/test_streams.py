@@ -20,10 +20,16 @@ from faults.inputs import PAIRS, TSV, Count, failed, train, write
 MODEL = ("-b", "1", "--max-length", "2")
 
 
+def write_scored(folder: Path) -> None:
+    """Translations whose BLEU has no remark: neither close to 0 nor to 100."""
+    (folder / "few").write_text("the red tree stands near the old house.\n" * 3)
+    (folder / "ref").write_text("the red tree stands by the old house.\n" * 3)
+
+
 def test_61_pipe_head(case: Case, job: Job, tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("red tree.\n" * 9000)
-    (tmp_path / "few").write_text("red tree.\n" * 3)
-    scored = ("eval", "--hyp-file", tmp_path / "few", "--ref-file", tmp_path / "few")
+    write_scored(tmp_path)
+    scored = ("eval", "--hyp-file", tmp_path / "few", "--ref-file", tmp_path / "ref")
     for command in (("translate", "--model", job.clean, *MODEL, "-i", tmp_path / "lines"), scored):
         pipe = tmp_path / f"pipe-{command[0]}"
         os.mkfifo(pipe)
@@ -37,9 +43,10 @@ def test_61_pipe_head(case: Case, job: Job, tmp_path: Path) -> None:
 
 
 def test_61_pipe_head_of_a_shell(case: Case, job: Job, tmp_path: Path) -> None:
-    (tmp_path / "few").write_text("red tree.\n" * 3)
-    translate = f"translate --model {shlex.quote(str(job.clean))} {' '.join(MODEL)} -i few -o /dev/stdout"
-    for command in ("eval --hyp-file few --ref-file few", translate, "--help"):
+    write_scored(tmp_path)
+    (tmp_path / "short").write_text("red tree.\n")
+    translate = f"translate --model {shlex.quote(str(job.clean))} {' '.join(MODEL)} -i short -o /dev/stdout"
+    for command in ("eval --hyp-file few --ref-file ref", translate, "--help"):
         with case.fault():
             done = shell(f"{command} 2>err | true; echo ${{PIPESTATUS[0]}}", tmp_path)
             assert (done.stdout, (tmp_path / "err").read_text()) == ("141\n", "")
@@ -99,10 +106,10 @@ def test_63_full_device(case: Case, job: Job, tmp_path: Path) -> None:
         refused(run(*to_file), 5, "No space left on device")
 
 
-@pytest.mark.parametrize("command", ["eval --hyp-file few --ref-file few", "--help"])
+@pytest.mark.parametrize("command", ["eval --hyp-file few --ref-file ref", "--help"])
 def test_63_full_device_of_a_shell(case: Case, tmp_path: Path, command: str) -> None:
     """In an interpreter of its own, which flushes its streams once more at its end."""
-    (tmp_path / "few").write_text("red tree.\n" * 3)
+    write_scored(tmp_path)
     with case.fault():
         done = shell(f"{command} >/dev/full", tmp_path)
         assert (done.returncode, done.stderr) == (5, "mtcli: standard output: No space left on device\n")
