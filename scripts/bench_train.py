@@ -2,17 +2,20 @@
 """Training speed: our trainer against a plain PyTorch loop, run alternately.
 
     python scripts/bench_train.py --train PREFIX --src en --tgt de [--baseline SCRIPT] [--runs 5] [--steps 30]
-        [--precision fp32]
+        [--precision fp32|bf16]
 
-Both train the preset `tiny` with a joint vocabulary of 10,000 pieces, from the same weights, on the same batches, each
-in a process of its own; ours is `mtcli.training.run.train` itself, from loading the batch to clipping and the
-optimizer. The plain loop is `torch.nn.Transformer` and `torch.nn.CrossEntropyLoss`. `--baseline "SCRIPT [OPTIONS]"`
-takes another script in its place: it is run with `--json --steps N` and prints `{"target_tokens_per_s": …}` as its last
-line. `--precision fp32` keeps ours to float32, as the loop is; else it takes bf16 products where the CPU has them.
+Both train the preset `tiny` with a joint vocabulary of 10,000 tokens, from the same weights, on the same batches, each
+in a process of its own; ours is `mtcli.training.run.train` itself, from loading the batch to clipping and the optimizer.
+The plain loop is `torch.nn.Transformer` and `torch.nn.CrossEntropyLoss`, in float32 or under `torch.autocast` to bf16.
+Three pairs are compared: both in float32; ours in bf16 with the loop in float32; and both in bf16. `--precision` keeps
+the pairs with ours in that precision, and a CPU without instructions for bf16 has the first pair only.
+`--baseline "SCRIPT [OPTIONS]"` takes another script in place of the float32 loop: it is run with `--json --steps N` and
+prints `{"target_tokens_per_s": …}` as its last line.
 
-Prints a table and, as the last line, JSON. `ratio` is the median of the ratios of neighbouring runs, ours to the
-baseline's in target tokens a second (`</s>` included, padding not); the loss is the mean over the last five steps,
-label-smoothed, nats a piece; memory is the largest resident size of the process.
+Prints two tables and, as the last line, JSON: `pairs`, and the figures of the first pair. `ratio` is the median of the
+ratios of neighbouring runs, ours to the baseline's in target tokens per second (`</s>` included, padding not); the loss
+is the mean over the last five steps, label-smoothed, in nats per token; memory is the largest resident size of the
+process.
 """
 
 import argparse
@@ -34,41 +37,83 @@ WARMUP_STEPS = 5
 Figures = dict[str, float]
 
 
+Side = tuple[str, str]
+"""`ours` or `plain`, and the precision of its matrix products."""
+
+PAIRS: list[tuple[Side, Side]] = [
+    (("ours", "fp32"), ("plain", "fp32")),
+    (("ours", "bf16"), ("plain", "fp32")),
+    (("ours", "bf16"), ("plain", "bf16")),
+]
+SPEED, MEMORY, LOSS = "target_tokens_per_s", "peak_memory_mb", "loss_nats_per_token"
+
+
 def main() -> None:
+    args = arguments()
+    if args.side:
+        measure = ours if args.side == "ours" else plain
+        print(json.dumps(measure(config_of(args), args.folder, args.steps)))
+        return
+    pairs = pairs_of(args)
+    sides = list(dict.fromkeys(side for pair in pairs for side in pair))
+    with tempfile.TemporaryDirectory() as folder:
+        prepare_both(args, Path(folder))
+        commands = {side: command_of(side, args, folder) for side in sides}
+        found: dict[Side, list[Figures]] = {side: [] for side in sides}
+        for run in range(args.runs):
+            for side in sides if run % 2 == 0 else reversed(sides):
+                found[side].append(in_a_process([*commands[side], "--steps", str(args.steps)]))
+            last = ", ".join(f"{ratios(found, pair)[-1]:.2f}" for pair in pairs)
+            print(f"run {run + 1} of {args.runs}: {last}", file=sys.stderr)
+    report(found, pairs, args)
+
+
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--train", required=True, help="training pairs, as for `mtcli train`")
     parser.add_argument("--src", required=True)
     parser.add_argument("--tgt", required=True)
-    parser.add_argument("--baseline", help="another script in the plain loop's place")
+    parser.add_argument("--baseline", help="another script in place of the float32 loop")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--steps", type=int, default=30, help=f"measured, after {WARMUP_STEPS}; a multiple of it")
-    parser.add_argument("--precision", choices=["auto", "fp32", "bf16"], default="auto", help="of our matrix products")
+    parser.add_argument("--precision", choices=["fp32", "bf16"], help="of our matrix products; both unless given")
     parser.add_argument("--side", choices=["ours", "plain"], help=argparse.SUPPRESS)  # one run, in its own process
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.steps < WARMUP_STEPS or args.steps % WARMUP_STEPS:
         parser.error(f"--steps {args.steps}: take a multiple of {WARMUP_STEPS}, since a loss is logged as often")
-    if args.side:
-        print(json.dumps((ours if args.side == "ours" else plain)(config_of(args), args.folder, args.steps)))
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        prepare_both(args, Path(folder))
-        given = ["--train", args.train, "--src", args.src, "--tgt", args.tgt, "--folder", folder]
-        given += ["--precision", args.precision]
-        commands = {side: [__file__, *given, "--side", side] for side in ("ours", "plain")}
-        if args.baseline:
-            commands["plain"] = [*shlex.split(args.baseline), "--json"]
-        found: dict[str, list[Figures]] = {"ours": [], "plain": []}
-        for run in range(args.runs):
-            for side in ("ours", "plain") if run % 2 == 0 else ("plain", "ours"):
-                found[side].append(in_a_process([*commands[side], "--steps", str(args.steps)]))
-            print(f"run {run + 1} of {args.runs}: ratio {ratios(found)[-1]:.2f}", file=sys.stderr)
-    report(found, args)
+    return args
 
 
-def ratios(found: dict[str, list[Figures]]) -> list[float]:
-    key = "target_tokens_per_s"
-    return [a[key] / b[key] for a, b in zip(found["ours"], found["plain"], strict=True)]
+def pairs_of(args: argparse.Namespace) -> list[tuple[Side, Side]]:
+    """The pairs to compare on this CPU."""
+    import torch
+
+    from mtcli.config.schema import TrainConfig
+    from mtcli.nn.precision import uses_bf16
+
+    pairs = PAIRS
+    if not uses_bf16(TrainConfig(precision="auto"), torch.device("cpu")):
+        print("this CPU has no instructions for bf16: float32 only", file=sys.stderr)
+        pairs = PAIRS[:1]
+    chosen = [pair for pair in pairs if args.precision in (None, pair[0][1])]
+    if not chosen:
+        raise SystemExit(f"--precision {args.precision}: not on this CPU")
+    return chosen
+
+
+def command_of(side: Side, args: argparse.Namespace, folder: str) -> list[str]:
+    """The command line of one run, without the number of steps."""
+    name, precision = side
+    if side == ("plain", "fp32") and args.baseline:
+        return [*shlex.split(args.baseline), "--json"]
+    given = ["--train", args.train, "--src", args.src, "--tgt", args.tgt, "--folder", folder]
+    return [__file__, *given, "--side", name, "--precision", precision]
+
+
+def ratios(found: dict[Side, list[Figures]], pair: tuple[Side, Side]) -> list[float]:
+    a, b = pair
+    return [ours[SPEED] / theirs[SPEED] for ours, theirs in zip(found[a], found[b], strict=True)]
 
 
 def in_a_process(command: list[str]) -> Figures:
@@ -81,35 +126,47 @@ def in_a_process(command: list[str]) -> Figures:
     if process.returncode:
         raise SystemExit(f"{shlex.join(command)}: ended with {process.returncode}")
     unit = 2**20 if sys.platform == "darwin" else 2**10
-    return {**json.loads(output.splitlines()[-1]), "peak_memory_mb": usage.ru_maxrss / unit}
+    return {**json.loads(output.splitlines()[-1]), MEMORY: usage.ru_maxrss / unit}
 
 
-def report(found: dict[str, list[Figures]], args: argparse.Namespace) -> None:
-    names = {"ours": "mtcli", "plain": Path(shlex.split(args.baseline)[0]).name if args.baseline else "plain loop"}
-    line = "{:<16} {:>16} {:>16} {:>14}"
+def report(found: dict[Side, list[Figures]], pairs: list[tuple[Side, Side]], args: argparse.Namespace) -> None:
+    """Print the medians of each side, the ratios of each pair, and both as JSON."""
+
+    def middle(side: Side, key: str) -> float:
+        return median(run.get(key, math.nan) for run in found[side])
+
+    def name_of(side: Side) -> str:
+        who, precision = side
+        if who == "ours":
+            return f"mtcli, {precision}"
+        if precision == "fp32" and args.baseline:
+            return Path(shlex.split(args.baseline)[0]).name
+        return f"plain loop, {precision}"
+
+    line = "{:<20} {:>16} {:>16} {:>14}"
     print(line.format("", "target tokens/s", "peak memory, MB", "loss"))
-    result: dict[str, Any] = {"ratio": round(median(ratios(found)), 3)}
-    for side, key in (("ours", "mtcli"), ("plain", "baseline")):
-        speed, memory, loss = (
-            median(run.get(name, math.nan) for run in found[side])
-            for name in ("target_tokens_per_s", "peak_memory_mb", "loss_nats_per_token")
-        )
-        print(line.format(names[side], f"{speed:,.0f}", f"{memory:,.0f}", f"{loss:.3f}"))
-        result[f"{key}_target_tokens_per_s"] = round(speed, 1)
-        result[f"{key}_peak_memory_mb"] = round(memory)
-        if not math.isnan(loss):
-            result[f"{key}_loss_nats_per_token"] = round(loss, 4)
-    print(f"ratios {', '.join(f'{r:.2f}' for r in ratios(found))}: median {result['ratio']:.2f}")
-    memory_ratio = round(result["mtcli_peak_memory_mb"] / result["baseline_peak_memory_mb"], 3)
-    result |= {"memory_ratio": memory_ratio, "runs": args.runs, "steps": args.steps}
-    import torch
-
-    from mtcli.nn.precision import uses_bf16
-
-    precision = "bf16" if uses_bf16(config_of(args).train, torch.device("cpu")) else "fp32"
-    print(f"matrix products of mtcli in {precision}")
-    result["mtcli_precision"] = precision
-    print(json.dumps({**result, "threads": int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1))}))
+    for side in found:
+        figures = middle(side, SPEED), middle(side, MEMORY), middle(side, LOSS)
+        print(line.format(name_of(side), *(f"{x:,.{digits}f}" for x, digits in zip(figures, (0, 0, 3), strict=True))))
+    compared = []
+    for pair in pairs:
+        a, b = pair
+        each = ratios(found, pair)
+        memory_ratio = middle(a, MEMORY) / middle(b, MEMORY)
+        entry: dict[str, Any] = {"mtcli_precision": a[1], "baseline_precision": b[1], "ratio": round(median(each), 3)}
+        for key, side in (("mtcli", a), ("baseline", b)):
+            entry[f"{key}_{SPEED}"] = round(middle(side, SPEED), 1)
+            entry[f"{key}_{MEMORY}"] = round(middle(side, MEMORY))
+            if not math.isnan(middle(side, LOSS)):
+                entry[f"{key}_{LOSS}"] = round(middle(side, LOSS), 4)
+        entry["memory_ratio"] = round(memory_ratio, 3)
+        compared.append(entry)
+        shown = ", ".join(f"{ratio:.2f}" for ratio in each)
+        medians = f"median {median(each):.2f}, memory {memory_ratio:.2f}"
+        print(f"{name_of(a)} : {name_of(b)}: {shown}: {medians}")
+    threads = int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1))
+    result = {**compared[0], "pairs": compared, "runs": args.runs, "steps": args.steps, "threads": threads}
+    print(json.dumps(result))
 
 
 def config_of(args: argparse.Namespace) -> Any:
@@ -127,7 +184,7 @@ def config_of(args: argparse.Namespace) -> Any:
         "model.dropout": 0.3,
         "train.batch_tokens": 4096,
         "train.lr": 1e-3,
-        "train.precision": args.precision,
+        "train.precision": args.precision or "fp32",
         "train.valid_every": 10**9,  # which is no part of a step, nor is saving
         "train.save_every": 10**9,
         "train.max_steps": WARMUP_STEPS + args.steps,
@@ -226,15 +283,16 @@ def plain(config: Any, folder: Path, steps: int) -> Figures:
         tgt, out = pad([[BOS, *y.tolist()] for _, y in pairs]), pad([[*y.tolist(), EOS] for _, y in pairs])
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(settings, c.d_model, number, (number - 1) / settings.max_steps)
-        hidden = model(
-            embed(src),
-            embed(tgt),
-            tgt_mask=nn.Transformer.generate_square_subsequent_mask(tgt.size(1), dtype=torch.bool),
-            src_key_padding_mask=src == PAD,
-            memory_key_padding_mask=src == PAD,
-            tgt_is_causal=True,
-        )
-        loss = criterion((hidden @ embedding.weight.t()).flatten(0, 1), out.flatten())
+        with torch.autocast("cpu", torch.bfloat16, enabled=settings.precision == "bf16"):
+            hidden = model(
+                embed(src),
+                embed(tgt),
+                tgt_mask=nn.Transformer.generate_square_subsequent_mask(tgt.size(1), dtype=torch.bool),
+                src_key_padding_mask=src == PAD,
+                memory_key_padding_mask=src == PAD,
+                tgt_is_causal=True,
+            )
+            loss = criterion((hidden @ embedding.weight.t()).flatten(0, 1), out.flatten())
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, settings.clip_norm)

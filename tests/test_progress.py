@@ -140,7 +140,7 @@ def test_a_training_run_logs_its_own_figures(
     train_toy(tmp_path / "run", "train.max_steps=3")
     lines = [line for line in logged.messages if line.startswith("training: ")]
     assert len(lines) == 3
-    form = r"training: step \d of 3, loss \d\.\d{3}, [\d,]+ tokens/s, 0:\d\d elapsed"
+    form = r"training: step \d of 3, loss \d\.\d{3}, [\d,]+ tokens/s, [\d:]+ elapsed(, about [\d:]+ left)?"
     assert all(re.fullmatch(form, line) for line in lines)
 
 
