@@ -4,14 +4,19 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import toy_pairs
 from faults.harness import run
 from processes import HANGS
 from test_readme import parse
+from typer.main import get_command
+
+from mtcli.cli import app
 
 LONG = " ".join(["stone", "bird"] * 500)
 
@@ -278,3 +283,22 @@ def test_two_systems_are_compared(toy_run: Path, tmp_path: Path) -> None:
     found = json.loads(mtcli(*files, cwd=tmp_path).stdout)
     assert found["differences"][0]["b"]["score"] == pytest.approx(100.0)
     assert found["better"] == len(pairs)
+
+
+def options_of(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Every option and argument of a command and its sub-commands, with the command's name."""
+    for inner in getattr(command, "commands", {}).items():
+        yield from options_of(inner[1], f"{name} {inner[0]}")
+    yield from ((name, parameter) for parameter in command.params if parameter.name != "help")
+
+
+def test_every_option_is_explained_and_a_flag_takes_no_value() -> None:
+    found = list(options_of(get_command(app), "mtcli"))
+    assert {"mtcli train", "mtcli translate", "mtcli data clean"} <= {name for name, _ in found}
+    for name, parameter in found:
+        if "completion" in parameter.name:
+            continue
+        where = f"{name}: {parameter.name}"
+        assert re.fullmatch(r"[A-Z].*[.]", parameter.help, flags=re.DOTALL), where
+        if getattr(parameter, "is_flag", False) and not parameter.secondary_opts:
+            assert parameter.metavar == "", where

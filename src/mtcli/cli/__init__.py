@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from mtcli.cli import models, process, scoring, serving, text, training, translating
+from mtcli.cli.options import flag
 from mtcli.errors import MtcliError, UsageError
 
 app = typer.Typer(
@@ -93,7 +94,12 @@ def _root(
     context: typer.Context,
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Of mtcli, Python, PyTorch; and the device."),
+        flag(
+            "--version",
+            callback=_version,
+            is_eager=True,
+            help="Show the versions of mtcli, Python and PyTorch, and the device.",
+        ),
     ] = False,
 ) -> None:
     from mtcli.runtime import torchrun

@@ -16,19 +16,30 @@ def export(
         typer.Argument(
             metavar="[MODEL]",
             envvar="MTCLI_MODEL",
-            help="A run folder or one of its checkpoints; the last one trained.",
+            help="A run folder or one of its checkpoints. The default is the run trained last.",
         ),
     ] = LATEST,
-    to: Annotated[str, typer.Option("--to", metavar="ctranslate2|huggingface", help="Which form.")] = "ctranslate2",
+    to: Annotated[
+        str, typer.Option("--to", metavar="ctranslate2|huggingface", help="The library to export to.")
+    ] = "ctranslate2",
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="The folder; MODEL-ctranslate2 or the like.")
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="DIR",
+            help="The folder to write.",
+            show_default="MODEL-ctranslate2 or MODEL-huggingface",
+        ),
     ] = None,
     quantization: Annotated[
         str | None,
-        typer.Option(metavar="int8|float16|…", help="Smaller weights, for ctranslate2; float32 unless given."),
+        typer.Option(
+            metavar="int8|float16|…", help="Store smaller weights; only with --to ctranslate2.", show_default="float32"
+        ),
     ] = None,
 ) -> None:
-    """Write a model in the form that other programs run, and compare its translations with ours."""
+    """Export a model to CTranslate2 or Hugging Face transformers, and compare its translations with the original's."""
     from mtcli.export import export
     from mtcli.runtime.outputs import check_folder
 
@@ -52,11 +63,11 @@ def info(
         typer.Argument(
             metavar="[DIR]",
             envvar="MTCLI_MODEL",
-            help="A run, a checkpoint or an exported model; the last run trained.",
+            help="A run, a checkpoint, an averaged or an exported model. The default is the run trained last.",
         ),
     ] = LATEST,
 ) -> None:
-    """Sum up a run or a model: languages, shape, data, progress, best score, checkpoints. Changes nothing."""
+    """Summarize a run or a model: languages, shape, data, progress, best score, checkpoints, and what to do next."""
     from mtcli.report.info import summary
     from mtcli.report.plan import table
 

@@ -24,6 +24,16 @@ def bounded(*names: str, within: limits.Range, **how: Any) -> Any:
     return typer.Option(*names, min=within.min, max=within.max, callback=_refuse_nan, **how)
 
 
+def flag(*names: str, **how: Any) -> Any:
+    """An option without a value; its help does not show the `<bool>` that typer would.
+
+    Args:
+        names: As `typer.Option` takes them.
+        how: What else `typer.Option` takes.
+    """
+    return typer.Option(*names, metavar="", **how)
+
+
 def _refuse_nan(value: float | None) -> float | None:
     """Refuse the one number that click finds within all bounds."""
     if value is not None and math.isnan(value):
@@ -35,17 +45,51 @@ LATEST = Path("runs/latest")
 """Leads to the run trained last."""
 
 ModelOption = Annotated[
-    Path, typer.Option("--model", envvar="MTCLI_MODEL", metavar="DIR", help="A run folder; the last one trained.")
+    Path,
+    typer.Option(
+        "--model",
+        envvar="MTCLI_MODEL",
+        metavar="DIR",
+        help="The run, checkpoint or exported model to use. The default is the run trained last.",
+    ),
 ]
-DeviceOption = Annotated[str, typer.Option("--device", metavar="auto|cpu|cuda|mps", help="Where to compute.")]
+DeviceOption = Annotated[
+    str,
+    typer.Option(
+        "--device", metavar="auto|cpu|cuda|mps", help="The device to compute on; auto takes a GPU if there is one."
+    ),
+]
 EngineOption = Annotated[
     str | None,
-    typer.Option("--engine", metavar="torch|ctranslate2", help="What computes; what the folder is for, unless given."),
+    typer.Option(
+        "--engine",
+        metavar="torch|ctranslate2",
+        help="The library that computes.",
+        show_default="ctranslate2 for an export made for it, otherwise torch",
+    ),
 ]
-ReplaceOption = Annotated[bool, typer.Option("--replace", help="Read invalid UTF-8 as U+FFFD, and count it.")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace an output that exists.")]
-BeamOption = Annotated[int | None, bounded("-b", "--beam-size", within=limits.BEAM_SIZE, help="1: greedy.")]
-LengthPenaltyOption = Annotated[float | None, bounded(within=limits.LENGTH_PENALTY, help="α of ((5 + n) / 6)^α.")]
+ReplaceOption = Annotated[
+    bool, flag("--replace", help="Read invalid UTF-8 as U+FFFD and report how many bytes, instead of stopping.")
+]
+ForceOption = Annotated[bool, flag("--force", help="Overwrite an output that exists.")]
+BeamOption = Annotated[
+    int | None,
+    bounded(
+        "-b",
+        "--beam-size",
+        within=limits.BEAM_SIZE,
+        help="Hypotheses kept in beam search; 1 is greedy search.",
+        show_default="the model's, usually 4",
+    ),
+]
+LengthPenaltyOption = Annotated[
+    float | None,
+    bounded(
+        within=limits.LENGTH_PENALTY,
+        help="Exponent α of the length penalty ((5 + n) / 6)^α; higher prefers longer translations.",
+        show_default="the model's, usually 0.6",
+    ),
+]
 
 
 def must_exist(*names: str | None) -> None:

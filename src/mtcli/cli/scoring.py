@@ -17,6 +17,7 @@ from mtcli.cli.options import (
     LengthPenaltyOption,
     ModelOption,
     ReplaceOption,
+    flag,
     must_exist,
 )
 from mtcli.errors import DataError, UsageError
@@ -26,38 +27,52 @@ log = logging.getLogger(__name__)
 
 def evaluate(
     model: ModelOption = LATEST,
-    bleu: Annotated[bool, typer.Option("--bleu", help="BLEU (the default).")] = False,
-    chrf: Annotated[bool, typer.Option("--chrf", help="chrF.")] = False,
-    ter: Annotated[bool, typer.Option("--ter", help="TER.")] = False,
-    split: Annotated[str, typer.Option(metavar="test|valid", help="Of the model's own data.")] = "test",
-    src_file: Annotated[str | None, typer.Option(metavar="FILE", help="Sources to translate; - is stdin.")] = None,
-    ref_file: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="References; may be given several times.")
+    bleu: Annotated[bool, flag("--bleu", help="Compute BLEU; this is what is computed if no metric is named.")] = False,
+    chrf: Annotated[bool, flag("--chrf", help="Compute chrF.")] = False,
+    ter: Annotated[bool, flag("--ter", help="Compute TER.")] = False,
+    split: Annotated[str, typer.Option(metavar="test|valid", help="The pairs of the run to score on.")] = "test",
+    src_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Source sentences to translate and score, one per line; - is standard input."
+        ),
     ] = None,
-    hyp_file: Annotated[str | None, typer.Option(metavar="FILE", help="Score these translations instead.")] = None,
+    ref_file: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="Reference translations, one per line; repeat it for several references."),
+    ] = None,
+    hyp_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Score these finished translations; no model is used.")
+    ] = None,
     against: Annotated[
         str | None,
         typer.Option(
-            "--compare", metavar="DIR|FILE", help="Another model, or its translations: is the difference significant?"
+            "--compare",
+            metavar="DIR|FILE",
+            help="Another model, or a file of its translations, to test for a significant difference.",
         ),
     ] = None,
     beam_size: BeamOption = None,
     length_penalty: LengthPenaltyOption = None,
-    by_length: Annotated[bool, typer.Option("--by-length", help="BLEU of short and long sources too.")] = False,
-    confidence: Annotated[bool, typer.Option("--confidence", help="95% intervals by bootstrap.")] = False,
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
+    by_length: Annotated[bool, flag("--by-length", help="Also compute BLEU by length of the source.")] = False,
+    confidence: Annotated[
+        bool, flag("--confidence", help="Add 95% confidence intervals by bootstrap resampling.")
+    ] = False,
+    lowercase: Annotated[bool, flag("--lowercase", help="Ignore upper and lower case.")] = False,
     tokenize: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="sacrebleu's tokenizer for BLEU; by the target language unless given."),
+        typer.Option(
+            metavar="NAME",
+            help="The tokenizer that sacrebleu uses for BLEU.",
+            show_default="by target language, usually 13a",
+        ),
     ] = None,
-    json_: Annotated[
-        bool, typer.Option("--json", help="For programs: sacrebleu's own form, without --compare.")
-    ] = False,
+    json_: Annotated[bool, flag("--json", help="Print JSON; without --compare it is sacrebleu's own format.")] = False,
     replace: ReplaceOption = False,
     engine: EngineOption = None,
     device: DeviceOption = "auto",
 ) -> None:
-    """Score a model on its test split, on two files, or score finished translations. sacrebleu, with signatures."""
+    """Score a model on its test pairs or on files, or score finished translations. Scores are sacrebleu's."""
     from mtcli.evaluation import metrics
     from mtcli.runtime.outputs import check_outputs
 
@@ -239,13 +254,13 @@ def _warn_of_spaces(references: list[str], chosen: list[str], tokenizer: str) ->
 
 
 def score(
-    src_file: Annotated[Path, typer.Option(metavar="FILE", help="Sources.")],
-    tgt_file: Annotated[Path, typer.Option(metavar="FILE", help="The translation of each.")],
+    src_file: Annotated[Path, typer.Option(metavar="FILE", help="Source sentences, one per line.")],
+    tgt_file: Annotated[Path, typer.Option(metavar="FILE", help="Their translations, one per line.")],
     model: ModelOption = LATEST,
     replace: ReplaceOption = False,
     device: DeviceOption = "auto",
 ) -> None:
-    """How likely the model finds given translations: log P(y | x) in nats, a tab, and its mean a piece. Line by line.
+    """Score given translations with the model: log P(y | x) in nats, a tab, and its mean per token, for each line.
 
     A pair with a blank side gives a blank line.
     """

@@ -18,36 +18,45 @@ KEY_VARIABLE = "MTCLI_API_KEY"
 def serve(
     model: ModelOption = LATEST,
     host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0: on every network.")
+        str, typer.Option(metavar="ADDRESS", help="The address to listen on; 0.0.0.0 is every network interface.")
     ] = "127.0.0.1",
-    port: Annotated[int, bounded(within=limits.PORT, help="0: any that is free.")] = 5000,
+    port: Annotated[int, bounded(within=limits.PORT, help="The port; 0 takes a free one.")] = 5000,
     api_key: Annotated[
-        str | None, typer.Option(envvar=KEY_VARIABLE, metavar="KEY", help="Without it, nothing is translated.")
+        str | None,
+        typer.Option(
+            envvar=KEY_VARIABLE, metavar="KEY", help="A key that every request must carry.", show_default="no key"
+        ),
     ] = None,
     max_body: Annotated[
-        int, bounded(within=limits.BODY, metavar="BYTES", help="Of a request.", rich_help_panel=LIMITS)
+        int, bounded(within=limits.BODY, metavar="BYTES", help="Largest request.", rich_help_panel=LIMITS)
     ] = 1_000_000,
     max_lines: Annotated[
-        int, bounded(within=limits.LINES, metavar="N", help="Of a request.", rich_help_panel=LIMITS)
+        int, bounded(within=limits.LINES, metavar="N", help="Most lines of a request.", rich_help_panel=LIMITS)
     ] = 500,
     max_pieces: Annotated[
-        int, bounded(within=limits.LENGTH, metavar="N", help="Of a line.", rich_help_panel=LIMITS)
+        int, bounded(within=limits.LENGTH, metavar="N", help="Most tokens of a line.", rich_help_panel=LIMITS)
     ] = 512,
     max_waiting: Annotated[
-        int, bounded(within=limits.LINES, metavar="N", help="Lines that wait for the model.", rich_help_panel=LIMITS)
+        int,
+        bounded(
+            within=limits.LINES,
+            metavar="N",
+            help="Most lines that wait for the model; beyond, requests get 503.",
+            rich_help_panel=LIMITS,
+        ),
     ] = 2_000,
     timeout: Annotated[
         float,
         bounded(
             within=limits.TIMEOUT,
             metavar="SECONDS",
-            help="For a request to arrive, then to be answered.",
+            help="Time for a request to arrive, and again for it to be answered.",
             rich_help_panel=LIMITS,
         ),
     ] = 60.0,
     device: DeviceOption = "auto",
 ) -> None:
-    """Translate over HTTP: a page to type in, and the LibreTranslate API for programs. Needs the extra `serve`."""
+    """Serve a translation page and the LibreTranslate API over HTTP. Needs the extra `serve`."""
     _check_key(api_key)
     if not host.strip():
         raise UsageError(

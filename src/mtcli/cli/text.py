@@ -8,40 +8,55 @@ from typing import Annotated, Any
 import typer
 
 from mtcli import limits
-from mtcli.cli.options import LATEST, ForceOption, ModelOption, ReplaceOption, bounded, must_exist
+from mtcli.cli.options import LATEST, ForceOption, ModelOption, ReplaceOption, bounded, flag, must_exist
 from mtcli.errors import DataError, UsageError
 
-tokenizer_app = typer.Typer(no_args_is_help=True, help="Train a tokenizer, or look at what one does.")
-data_app = typer.Typer(no_args_is_help=True, help="Find what is wrong with sentence pairs, and take it out.")
+tokenizer_app = typer.Typer(no_args_is_help=True, help="Train a tokenizer, or encode and decode text with one.")
+data_app = typer.Typer(no_args_is_help=True, help="Check sentence pairs for problems, and remove those that have some.")
 
 PATH_HELP = "Pairs, in any form that `mtcli train --train` takes."
 SrcOption = Annotated[
-    str | None, typer.Option(help="Source language, as files and columns name it; from their names if they tell.")
+    str | None,
+    typer.Option(
+        metavar="CODE",
+        help="Source language code, as in file and column names.",
+        show_default="from the names of files and columns",
+    ),
 ]
-TgtOption = Annotated[str | None, typer.Option(help="Target language.")]
-SwapOption = Annotated[bool, typer.Option("--swap", help="Turn the two sides round.")]
+TgtOption = Annotated[
+    str | None,
+    typer.Option(metavar="CODE", help="Target language code.", show_default="from the names of files and columns"),
+]
+SwapOption = Annotated[bool, flag("--swap", help="Swap source and target.")]
 ValidOption = Annotated[
-    str | None, typer.Option(metavar="PATH", help="Validation pairs, whose sources must not be here.")
+    str | None, typer.Option(metavar="PATH", help="Validation pairs; report their sources that are here too.")
 ]
-TestOption = Annotated[str | None, typer.Option(metavar="PATH", help="Test pairs, likewise.")]
+TestOption = Annotated[
+    str | None, typer.Option(metavar="PATH", help="Test pairs; report their sources that are here too.")
+]
 LengthOption = Annotated[
-    int, bounded(within=limits.CHARACTERS, help="Characters of a side; a Chinese one counts as three.")
+    int, bounded(within=limits.CHARACTERS, help="Most characters of a side; a Chinese character counts as three.")
 ]
-RatioOption = Annotated[float, bounded(within=limits.RATIO, help="Longer side to shorter, past 25 characters.")]
+RatioOption = Annotated[
+    float, bounded(within=limits.RATIO, help="Largest ratio of the longer side to the shorter, beyond 25 characters.")
+]
 
 
 @tokenizer_app.command("train")
 def tokenizer_train(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Text, one sentence a line.")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="tokenizer.json")],
-    type_: Annotated[str, typer.Option("--type", metavar="bpe|word|char", help="What a piece is.")] = "bpe",
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Text, one sentence per line.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The tokenizer.json to write.")],
+    type_: Annotated[
+        str, typer.Option("--type", metavar="bpe|word|char", help="The kind of token: subword, word or character.")
+    ] = "bpe",
     vocab_size: Annotated[
-        int | None, bounded(within=limits.VOCABULARY, help="Pieces; from the size of the text.")
+        int | None,
+        bounded(within=limits.VOCABULARY, help="Tokens in the vocabulary.", show_default="by the size of the text"),
     ] = None,
     replace: ReplaceOption = False,
     force: ForceOption = False,
 ) -> None:
-    """Learn one vocabulary from all the files. An existing output is kept unless --force is given."""
+    """Train one tokenizer on all the files. An existing output is kept unless --force is given."""
     from mtcli.data import tokenizer
     from mtcli.data.lines import read_lines
     from mtcli.runtime.outputs import check_outputs
@@ -61,12 +76,14 @@ def tokenizer_train(
 @tokenizer_app.command("encode")
 def tokenizer_encode(
     model: ModelOption = LATEST,
-    input_: Annotated[str, typer.Option("-i", "--input", metavar="FILE|-", help="Text.")] = "-",
-    ids: Annotated[bool, typer.Option("--ids", help="Numbers instead of pieces.")] = False,
-    tgt: Annotated[bool, typer.Option("--tgt", help="With the target vocabulary.")] = False,
+    input_: Annotated[
+        str, typer.Option("-i", "--input", metavar="FILE|-", help="Text, one sentence per line; - is standard input.")
+    ] = "-",
+    ids: Annotated[bool, flag("--ids", help="Print token ids instead of tokens.")] = False,
+    tgt: Annotated[bool, flag("--tgt", help="Use the target vocabulary, where there are two.")] = False,
     replace: ReplaceOption = False,
 ) -> None:
-    """Lines to pieces, with a space between them; a piece's own space is written ▁."""
+    """Encode lines as tokens, separated by spaces; a space inside a token is written ▁."""
     from mtcli.inference.streams import lines_of
     from mtcli.runtime.outputs import check_outputs
 
@@ -81,9 +98,17 @@ def tokenizer_encode(
 @tokenizer_app.command("decode")
 def tokenizer_decode(
     model: ModelOption = LATEST,
-    input_: Annotated[str, typer.Option("-i", "--input", metavar="FILE|-", help="Lines of ids.")] = "-",
+    input_: Annotated[
+        str,
+        typer.Option(
+            "-i",
+            "--input",
+            metavar="FILE|-",
+            help="Token ids, separated by spaces, one sentence per line; - is standard input.",
+        ),
+    ] = "-",
 ) -> None:
-    """Lines of target ids (as `encode --ids --tgt` prints them) back to text."""
+    """Decode lines of target token ids (as `encode --ids --tgt` prints them) to text."""
     from mtcli.inference.streams import lines_of
     from mtcli.runtime.outputs import check_outputs
 
@@ -114,13 +139,13 @@ def data_check(
     valid: ValidOption = None,
     test: TestOption = None,
     model: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="A run, to see how its tokenizer takes the pairs.")
+        Path | None, typer.Option(metavar="DIR", help="A run, to report how its tokenizer encodes the pairs.")
     ] = None,
     max_length: LengthOption = 1000,
     max_ratio: RatioOption = 3.0,
-    json_: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    json_: Annotated[bool, flag("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what is wrong with sentence pairs: counts, examples with their lines, and what to do. Changes nothing."""
+    """Report problems in sentence pairs: counts, examples with line numbers, and what to do. Changes nothing."""
     from mtcli.data.quality import report
     from mtcli.runtime.outputs import check_outputs
 
@@ -135,7 +160,12 @@ def data_clean(
     path: Annotated[str, typer.Argument(metavar="PATH", help=PATH_HELP)],
     output: Annotated[
         Path,
-        typer.Option("-o", "--output", metavar="PATH", help="x.tsv, x.csv, x.jsonl or a prefix; .gz packs."),
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="PATH",
+            help="The file to write: x.tsv, x.csv, x.jsonl or a prefix for two files; with .gz, compressed.",
+        ),
     ],
     src: SrcOption = None,
     tgt: TgtOption = None,
@@ -145,11 +175,11 @@ def data_clean(
     max_length: LengthOption = 1000,
     max_ratio: RatioOption = 3.0,
     rejected: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What is left out, with reasons: JSON lines.")
+        Path | None, typer.Option(metavar="FILE", help="Write the removed pairs with the reasons, as JSON lines.")
     ] = None,
     force: ForceOption = False,
 ) -> None:
-    """Write the pairs that `check` has no error or warning for, in their order; say what was left out and why.
+    """Write the pairs without errors or warnings, in their order, and report what was removed and why.
 
     Existing outputs are kept unless --force is given.
     """

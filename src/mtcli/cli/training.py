@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from mtcli import limits
-from mtcli.cli.options import LATEST, DeviceOption, ReplaceOption, bounded
+from mtcli.cli.options import LATEST, DeviceOption, ReplaceOption, bounded, flag
 from mtcli.errors import DataError, LockedError, ModelError, UsageError
 
 log = logging.getLogger(__name__)
@@ -21,44 +21,83 @@ def train(
     what: Annotated[
         str | None,
         typer.Argument(
-            metavar="[CONFIG.toml|PAIRS]", help="A configuration, or training pairs, as a first --train names them."
+            metavar="[CONFIG.toml|PAIRS]",
+            help="A configuration file, or training pairs; without either, the built-in demo is trained.",
         ),
     ] = None,
     train: Annotated[
         list[str] | None,
         typer.Option(
-            "--train", metavar="PATH[@WEIGHT]", help="Training pairs; may be given several times, after PAIRS."
+            "--train",
+            metavar="PATH[@WEIGHT]",
+            help="Training pairs, with an optional sampling weight; repeat it for several corpora.",
         ),
     ] = None,
-    valid: Annotated[str | None, typer.Option(metavar="PATH", help="Validation pairs.")] = None,
-    test: Annotated[str | None, typer.Option(metavar="PATH", help="Test pairs.")] = None,
+    valid: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Validation pairs.", show_default="held out of the training pairs"),
+    ] = None,
+    test: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Test pairs.", show_default="held out of the training pairs")
+    ] = None,
     src: Annotated[
-        str | None, typer.Option(help="Source language, as files and columns name it; from their names if they tell.")
+        str | None,
+        typer.Option(
+            metavar="CODE",
+            help="Source language code, as in file and column names.",
+            show_default="from the names of files and columns",
+        ),
     ] = None,
-    tgt: Annotated[str | None, typer.Option(help="Target language.")] = None,
-    swap: Annotated[bool | None, typer.Option("--swap", help="Turn the two sides round.")] = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run folder.")] = None,
+    tgt: Annotated[
+        str | None,
+        typer.Option(metavar="CODE", help="Target language code.", show_default="from the names of files and columns"),
+    ] = None,
+    swap: Annotated[bool | None, flag("--swap", help="Swap source and target.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="The run folder to write, or to resume.", show_default="runs/demo or runs/NAME-SRC-TGT"
+        ),
+    ] = None,
     init: Annotated[
-        Path | None, typer.Option(metavar="MODEL", help="Start from this model's weights and tokenizer.")
+        Path | None, typer.Option(metavar="MODEL", help="Fine-tune: start from the weights and tokenizer of this run.")
     ] = None,
-    preset: Annotated[str | None, typer.Option(metavar="tiny|small|base|big", help="Size of the model.")] = None,
-    time: Annotated[str | None, typer.Option(metavar="30m", help="End in this time.")] = None,
-    max_steps: Annotated[int | None, typer.Option(metavar="N", help="End after this many steps.")] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            metavar="tiny|small|base|big", help="Size of the model.", show_default="by number of pairs and budget"
+        ),
+    ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(metavar="30m", help="Time budget for everything, scoring included, such as 45s, 30m or 2h30m."),
+    ] = None,
+    max_steps: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Budget of steps.", show_default="by number of pairs, unless --time is given"),
+    ] = None,
     tokenize: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="sacrebleu's tokenizer for BLEU; by the target language unless given."),
+        typer.Option(
+            metavar="NAME",
+            help="The tokenizer that sacrebleu uses for BLEU.",
+            show_default="by target language, usually 13a",
+        ),
     ] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="section.key=value", help="Any setting of config.toml.")
+        list[str] | None,
+        typer.Option("--set", metavar="section.key=value", help="Any setting of config.toml; repeat it for several."),
     ] = None,
     replace: ReplaceOption = False,
     device: DeviceOption = "auto",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start afresh in the run folder.")] = False,
+    overwrite: Annotated[
+        bool, flag("--overwrite", help="Delete the run in the folder and start from scratch.")
+    ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the plan: sizes, memory, speed, likely end. Nothing is kept.")
+        bool, flag("--dry-run", help="Print the plan (sizes, memory, speed, expected end) without training.")
     ] = False,
 ) -> None:
-    """Train a model; the same command again goes on where it stopped. With nothing named: the built-in demo."""
+    """Train a model, or resume if it was interrupted. Without arguments, train the built-in demo."""
     from time import monotonic
 
     started = monotonic()  # before PyTorch is loaded, which a budget of time counts too
@@ -180,20 +219,28 @@ def _warn_of_latest(run: Path, reason: str) -> None:
 
 def average(
     run: Annotated[
-        Path, typer.Argument(metavar="[RUN]", envvar="MTCLI_MODEL", help="A run folder; the last one trained.")
+        Path,
+        typer.Argument(
+            metavar="[RUN]", envvar="MTCLI_MODEL", help="A run folder. The default is the run trained last."
+        ),
     ] = LATEST,
     n: Annotated[
         int | None,
         bounded("-n", within=limits.CHECKPOINTS, help="How many checkpoints.", show_default="5, or all if fewer"),
     ] = None,
     best: Annotated[
-        bool, typer.Option("--best/--last", help="Those with the highest validation score; the newest.")
+        bool,
+        typer.Option("--best/--last", help="Take the checkpoints with the highest validation scores, or the newest."),
     ] = False,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="The model folder to write; RUN-average.")
+        Path | None,
+        typer.Option("-o", "--output", metavar="DIR", help="The model folder to write.", show_default="RUN-average"),
     ] = None,
 ) -> None:
-    """Average checkpoints of a run (§6.1) into a model of its own. Training does so at its end where it helps."""
+    """Average the weights of checkpoints of a run into a new model (§6.1 of the paper).
+
+    Training does this at its end, and keeps the average if it is better.
+    """
     from mtcli.report.messages import command
     from mtcli.runtime.outputs import check_folder
     from mtcli.training.averaging import average_run

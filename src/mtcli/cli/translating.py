@@ -19,6 +19,7 @@ from mtcli.cli.options import (
     ModelOption,
     ReplaceOption,
     bounded,
+    flag,
     must_exist,
 )
 from mtcli.errors import UsageError
@@ -30,44 +31,77 @@ N_BEST_HELP = (
 
 
 def translate(
-    text: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="Sentences to translate.")] = None,
-    input_: Annotated[str | None, typer.Option("-i", "--input", metavar="FILE|-", help="A file; - is stdin.")] = None,
-    output: Annotated[str, typer.Option("-o", "--output", metavar="FILE|-", help="Where to write.")] = "-",
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TEXT]...", help="Sentences to translate; without any, standard input is read."),
+    ] = None,
+    input_: Annotated[
+        str | None,
+        typer.Option(
+            "-i", "--input", metavar="FILE|-", help="A file to translate, one sentence per line; - is standard input."
+        ),
+    ] = None,
+    output: Annotated[
+        str, typer.Option("-o", "--output", metavar="FILE|-", help="The file to write; - is standard output.")
+    ] = "-",
     model: ModelOption = LATEST,
     beam_size: BeamOption = None,
     length_penalty: LengthPenaltyOption = None,
     n_best: Annotated[int, bounded(within=limits.BEAM_SIZE, metavar="N", help=N_BEST_HELP)] = 1,
-    max_length: Annotated[int | None, bounded(within=limits.LENGTH, help="Most pieces of a translation.")] = None,
+    max_length: Annotated[
+        int | None,
+        bounded(
+            within=limits.LENGTH, help="Most tokens of a translation.", show_default="those of the source and 50 more"
+        ),
+    ] = None,
     no_repeat_ngram: Annotated[
         int | None,
-        bounded(within=limits.LENGTH, metavar="N", help="Let no N pieces in a row come twice in a translation."),
+        bounded(
+            within=limits.LENGTH,
+            metavar="N",
+            help="Never repeat a sequence of N tokens within a translation.",
+            show_default="repetition is allowed",
+        ),
     ] = None,
-    sample: Annotated[bool, typer.Option("--sample", help="Draw pieces at random.")] = False,
+    sample: Annotated[bool, flag("--sample", help="Sample tokens at random instead of searching.")] = False,
     temperature: Annotated[
-        float | None, bounded(within=limits.TEMPERATURE, help="With --sample; below 1 is safer. 1 unless given.")
+        float | None,
+        bounded(
+            within=limits.TEMPERATURE, help="With --sample: values below 1 favour likely tokens.", show_default="1"
+        ),
     ] = None,
     top_k: Annotated[
-        int | None, bounded(within=limits.TOP_K, help="With --sample: among the K likeliest pieces.")
+        int | None,
+        bounded(
+            within=limits.TOP_K, help="With --sample: draw from the K most likely tokens.", show_default="all tokens"
+        ),
     ] = None,
-    seed: Annotated[int | None, bounded(within=limits.SEED, help="With --sample; 1 unless given.")] = None,
-    prefix: Annotated[str, typer.Option(metavar="TEXT", help="Begin every translation with this.")] = "",
-    format_: Annotated[str, typer.Option("--format", metavar="text|json|nbest", help="Of the output.")] = "text",
+    seed: Annotated[
+        int | None, bounded(within=limits.SEED, help="With --sample: the seed of the random numbers.", show_default="1")
+    ] = None,
+    prefix: Annotated[str, typer.Option(metavar="TEXT", help="Text that every translation must begin with.")] = "",
+    format_: Annotated[
+        str,
+        typer.Option(
+            "--format", metavar="text|json|nbest", help="Output format; nbest is Moses' id ||| text ||| scores."
+        ),
+    ] = "text",
     scores: Annotated[
         bool,
-        typer.Option("--scores", help="The score of each translation, and a tab, first; a blank line stays blank."),
+        flag("--scores", help="Begin each line with the score and a tab; a blank line stays blank."),
     ] = False,
     alignments: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--alignments",
-            help="A tab, and which source word each word comes from (0-0 1-2), last; a blank line stays blank.",
+            help="End each line with a tab and the word alignment (0-0 1-2); a blank line stays blank.",
         ),
     ] = False,
     replace: ReplaceOption = False,
     engine: EngineOption = None,
     device: DeviceOption = "auto",
 ) -> None:
-    """Translate arguments, a file, standard input, or line by line at a terminal. One line in, one line out."""
+    """Translate sentences, a file or standard input, one line in, one line out; at a terminal, what you type."""
     if format_ not in ("text", "json", "nbest"):
         raise UsageError(f"--format {format_}: choose from text, json, nbest")
     if text and input_:
@@ -122,23 +156,37 @@ def translate(
 
 
 def explain(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="One sentence.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The sentence to translate.")],
     model: ModelOption = LATEST,
     layer: Annotated[
         int | None,
-        bounded(within=limits.LAYERS, metavar="N", help="Encoder and decoder layer; the sharpest cross-attention."),
+        bounded(
+            within=limits.LAYERS,
+            metavar="N",
+            help="The encoder and decoder layer to show.",
+            show_default="that of the sharpest cross-attention",
+        ),
     ] = None,
     head: Annotated[
-        int | None, bounded(within=limits.HEADS, metavar="N", help="Attention head; the mean of all heads.")
+        int | None,
+        bounded(
+            within=limits.HEADS,
+            metavar="N",
+            help="The attention head to show.",
+            show_default="the mean of all heads",
+        ),
     ] = None,
     step: Annotated[
-        int | None, bounded(within=limits.LENGTH, metavar="N", help="Only this decoder step, in detail.")
+        int | None,
+        bounded(
+            within=limits.LENGTH, metavar="N", help="Show only this decoder step, in detail.", show_default="all steps"
+        ),
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Every matrix and every step.")] = False,
-    neighbours: Annotated[bool, typer.Option("--neighbours", help="The nearest embeddings of each token.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Every number as JSON.")] = False,
+    full: Annotated[bool, flag("--full", help="Show every matrix and every step.")] = False,
+    neighbours: Annotated[bool, flag("--neighbours", help="Show the nearest embeddings of each token.")] = False,
+    json_: Annotated[bool, flag("--json", help="Print every number as JSON.")] = False,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="A page with every layer and head.")
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page with every layer and head.")
     ] = None,
     beam_size: BeamOption = None,
     device: DeviceOption = "auto",
