@@ -5,8 +5,8 @@
         [--precision fp32|bf16]
 
 Both train the preset `tiny` with a joint vocabulary of 10,000 tokens, from the same weights, on the same batches, each
-in a process of its own; ours is `mtcli.training.run.train` itself, from loading the batch to clipping and the optimizer.
-The plain loop is `torch.nn.Transformer` and `torch.nn.CrossEntropyLoss`, in float32 or under `torch.autocast` to bf16.
+in a process of its own; ours is `mtcli.training.run.train` itself, from loading the batch to the optimizer step. The
+plain loop is `torch.nn.Transformer` and `torch.nn.CrossEntropyLoss`, in float32 or under `torch.autocast` to bf16.
 Three pairs are compared: both in float32; ours in bf16 with the loop in float32; and both in bf16. `--precision` keeps
 the pairs with ours in that precision, and a CPU without instructions for bf16 has the first pair only.
 `--baseline "SCRIPT [OPTIONS]"` takes another script in place of the float32 loop: it is run with `--json --steps N` and
