@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from mtcli.data import corpus, rows
+from mtcli.data import corpus, rows, tables
 from mtcli.data.corpus import (
     Counts,
     Source,
@@ -521,6 +521,12 @@ def fails_with(tmp_path, content: bytes | str, *words: str, name="p.csv"):
 )
 def test_csv_that_is_not_pairs(tmp_path, content, words):
     fails_with(tmp_path, content, *words)
+
+
+def test_a_row_of_many_fields_is_bounded_as_a_line_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "LINE_BYTES", 1000)
+    fails_with(tmp_path, "a,b\n" + '"x\n",' * 400, "p.csv:2: the row is longer than")
+    assert table(tmp_path, "a,b\n" + "c,d\n" * 400)[0][1] == ("c", "d")
 
 
 def test_a_field_longer_than_the_csv_module_allows(tmp_path):
