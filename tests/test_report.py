@@ -15,7 +15,10 @@ from mtcli.inference.pytorch_backend import Options, Translator
 from mtcli.report import run_report
 from mtcli.report.chart import Series, chart, thinned, ticks
 from mtcli.report.info import summary
-from mtcli.report.run_report import Facts, read, scores, speeds, to_card, to_html, write_report
+from mtcli.report.model_card import to_card
+from mtcli.report.run_page import differences_marked, to_html
+from mtcli.report.run_record import RunRecord, read_run, score_rows, speeds
+from mtcli.report.run_report import write_report
 from mtcli.storage import model_file
 
 Train = Callable[..., Path]
@@ -63,7 +66,7 @@ def test_the_page_is_whole_and_needs_nothing_else(finished: Path) -> None:
     page = (finished / "report.html").read_text(encoding="utf-8")
     found = Page(page)
     assert found.open == []
-    assert found.tags.count("svg") == 4
+    assert found.tags.count("figure") == 5
     assert found.tags.count("polyline") == 6
     assert found.addresses == ["data:,"]
     assert "script" not in found.tags
@@ -137,10 +140,10 @@ def test_what_is_told_is_of_the_model_that_is_there(finished: Path, tmp_path: Pa
         (tmp_path / name).write_bytes((finished / name).read_bytes())
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write(json.dumps(events(finished, "train")[0] | {"step": 150}) + "\n")
-    found = read(tmp_path, "cpu")
+    found = read_run(tmp_path, "cpu")
     assert (found.test, found.end) == (None, None)
-    assert run_report.standing(found).startswith("in training: ")
-    assert not any("test" in name for name, _, _ in scores(found))
+    assert found.status.startswith("in training: ")
+    assert {row.split for row in score_rows(found)} == {"validation"}
     assert "scored once, at the end" in to_html(found)
 
 
@@ -152,7 +155,7 @@ def test_the_best_model_is_an_earlier_end_s_mean_until_it_is_beaten(finished: Pa
     for lines, best in (([kept], kept), ([kept, *later], kept), ([kept, *later, last | {"bleu": 99.5}], 99.5)):
         content = (finished / "metrics.jsonl").read_bytes() + b'{"event": "val\n'  # and a line that a disk has damaged
         (tmp_path / "metrics.jsonl").write_bytes(content + "".join(f"{json.dumps(e)}\n" for e in lines).encode())
-        found = read(tmp_path, "cpu").best
+        found = read_run(tmp_path, "cpu").best
         assert found == best or (found and found["bleu"] == best)
         assert dict(summary(tmp_path))["best"].startswith(f"BLEU {found and found['bleu']}")
 
@@ -164,7 +167,7 @@ def test_text_of_the_data_stays_text(finished: Path, tmp_path: Path) -> None:
     event = events(finished, "valid")[0] | {"step": 130, "samples": [{"src": nasty, "ref": nasty, "hyp": nasty}] * 3}
     with (tmp_path / "metrics.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps(event, ensure_ascii=False) + "\n")
-    page = Page(to_html(read(tmp_path, "<b>cpu</b>")))
+    page = Page(to_html(read_run(tmp_path, "<b>cpu</b>")))
     assert "script" not in page.tags
     assert "<b>cpu</b>" in page.texts
     assert any(nasty in text for text in page.texts)
@@ -177,7 +180,7 @@ def test_a_run_that_has_only_begun_has_a_report(finished: Path, tmp_path: Path) 
         (tmp_path / "metrics.jsonl").write_text("".join(lines[:n]))
         write_report(tmp_path, "cpu")
         assert Page((tmp_path / "report.html").read_text()).open == []
-    found: Facts = read(tmp_path, "cpu")
+    found: RunRecord = read_run(tmp_path, "cpu")
     assert "None yet." in to_card(found)
 
 
@@ -219,9 +222,79 @@ def test_a_long_line_is_thinned_and_ends_where_it_ended() -> None:
 
 
 def test_a_chart_draws_what_is_finite() -> None:
-    found = Page(
-        chart("Loss", "nats", [Series("a", [(1, 2.0), (2, float("inf")), (3, 1.0)]), Series("b", [])], from_zero=False)
-    )
+    lines = [Series("a", [(1, 2.0), (2, float("inf")), (3, 1.0)]), Series("b", [])]
+    found = Page(chart("Loss", "nats", lines, unit="nats"))
     assert found.open == []
     assert found.tags.count("polyline") == 1
-    assert "Nothing measured yet." in chart("Loss", "nats", [Series("a", [])], from_zero=True)
+    assert "Nothing measured yet." in chart("Loss", "nats", [Series("a", [])], unit="nats", from_zero=True)
+
+
+def numbers_of_the_y_axis(figure: str) -> list[float]:
+    return [float(text) for text in re.findall(r'text-anchor="end">([0-9.]+)</text>', figure) if float(text) < 100]
+
+
+def test_the_axis_shows_late_changes() -> None:
+    falling = [(float(step), 9.0 if step < 300 else 2.0 - step / 10_000) for step in range(100, 1000, 100)]
+    rising = [(300.0, 2.0), (600.0, 1.9), (900.0, 2.1)]
+    figure = chart("Loss", "", [Series("training", falling), Series("validation", rising, marks=True)], unit="nats")
+    found = numbers_of_the_y_axis(figure)
+    assert 1.8 <= min(found) <= 1.9
+    assert 2.1 <= max(found) <= 2.2
+    assert "The first values are outside of the axis." in figure
+    assert figure.count("<circle") == 3
+
+
+def test_the_axis_does_not_magnify_noise() -> None:
+    line = Series("BLEU", [(100.0, 34.0), (200.0, 34.1)], marks=True)
+    found = numbers_of_the_y_axis(chart("BLEU", "", [line], unit="BLEU", min_span=2.0))
+    assert max(found) - min(found) >= 2
+    nothing_right = Series("BLEU", [(100.0, 0.0)], marks=True)
+    assert min(numbers_of_the_y_axis(chart("BLEU", "", [nothing_right], unit="BLEU", min_span=2.0))) == 0
+
+
+def test_a_chart_has_the_exact_values_of_the_last_step_and_of_each_validation() -> None:
+    training = Series("training", [(float(step), step / 7) for step in range(50, 10_001, 50)])
+    validation = Series("validation", [(5000.0, 1.25), (10_000.0, 1.125)], marks=True)
+    figure = chart("Loss", "", [training, validation], unit="nats")
+    assert ">step 10,000: training 1,429, validation 1.125</text>" in figure
+    assert "validation 1.25<" in figure
+    assert figure.count('class="reading"') <= 42
+
+
+@pytest.mark.parametrize(
+    ("text", "reference", "marked"),
+    [
+        ("El perro ve al gato.", "El perro ve al gato.", "El perro ve al gato."),
+        ("El perro ve un gato.", "El perro ve al gato.", "El perro ve <mark>un</mark> gato."),
+        ("El ve al gato.", "El perro ve al gato.", "El <del>perro</del> ve al gato."),
+        ("El perro <b>", "El perro", "El perro <mark>&lt;b&gt;</mark>"),
+        ("我喜欢猫", "我喜欢狗", "我喜欢<mark>猫</mark>"),
+    ],
+)
+def test_differences_to_the_reference_are_marked(text: str, reference: str, marked: str) -> None:
+    assert differences_marked(text, reference) == marked
+
+
+def test_the_page_names_the_next_commands_once_there_is_a_model(finished: Path, tmp_path: Path) -> None:
+    page = (finished / "report.html").read_text(encoding="utf-8")
+    for name in ("translate", "eval", "serve", "explain"):
+        assert f"mtcli {name} --model {finished}" in page
+    for name in ("config.toml", "metrics.jsonl"):
+        (tmp_path / name).write_bytes((finished / name).read_bytes())
+    lines = (finished / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "metrics.jsonl").write_text("".join(lines[:2]))
+    assert "Available after the first validation" in to_html(read_run(tmp_path, "cpu"))
+
+
+def test_the_test_score_is_the_headline(finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_bytes((finished / "config.toml").read_bytes())
+    lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    (test,) = (line for line in lines if line["event"] == "test")
+    score = test["scores"][0]
+    score["confidence"] = [score["score"], 1.25]  # six pairs are too few for sacrebleu to compute one
+    (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    page = to_html(read_run(tmp_path, "cpu"))
+    headline = page.split('<p class="headline">')[1].split("</p>")[0]
+    assert f"<b>{score['score']:.1f}</b>" in headline
+    assert "± 1.2" in headline
+    assert f'<p class="signature">{score["signature"]}</p>' in page

@@ -1,0 +1,95 @@
+"""The model card of a run: Markdown with the head that the Hugging Face Hub reads."""
+
+import json
+
+from mtcli.report.plan import counted
+from mtcli.report.run_record import RunRecord, score_rows
+
+CARD = """\
+---
+language:
+- {src_quoted}
+- {tgt_quoted}
+library_name: mtcli
+pipeline_tag: translation
+# license: to be filled in; it depends on the licence of the training data
+---
+
+# {name}: {src} → {tgt}
+
+A Transformer that translates sentences from {src} to {tgt}; {status}.
+
+## Use
+
+```sh
+mtcli translate --model . "A sentence."
+mtcli eval --model . --bleu --chrf --confidence
+```
+
+Translating needs only `model.safetensors` and `tokenizer.json`.
+
+## Scores
+
+{scores}
+
+## Data
+
+{data}
+- licence of the data: to be filled in
+
+## Model and training
+
+{training}
+
+## Limits
+
+- It translates one sentence at a time and ignores the context.
+- Expect poor translations of sentences whose topic, style, script or length differs from the training pairs. Some are
+  fluent but wrong: have a person check what matters.
+- It reproduces the errors and prejudices of its training pairs; nothing was filtered out.
+"""
+
+
+def to_card(record: RunRecord) -> str:
+    """Return the model card."""
+    data = record.config.data
+    return CARD.format(
+        src=data.src,
+        tgt=data.tgt,
+        src_quoted=json.dumps(data.src, ensure_ascii=False),  # YAML reads an unquoted `no` as false
+        tgt_quoted=json.dumps(data.tgt, ensure_ascii=False),
+        name=record.name,
+        status=record.status,
+        scores=_scores(record),
+        data=_data(record),
+        training=_training(record),
+    )
+
+
+def _scores(record: RunRecord) -> str:
+    rows = score_rows(record)
+    if not rows:
+        return "None yet."
+    lines = ["| metric | score | how |", "|---|---|---|"]
+    for row in rows:
+        value = f"{row.value} {row.margin}".strip()
+        how = f"{row.measured}; {row.signature}" if row.signature else row.measured
+        how = how.replace("|", "\\|")
+        lines.append(f"| {row.metric}, {row.split} | {value} | {how} |")
+    return "\n".join(lines)
+
+
+def _data(record: RunRecord) -> str:
+    lines = [f"- `{source}`" for source in record.config.data.train] or ["- the built-in demo corpus of mtcli"]
+    if record.counts:
+        lines.append(f"- {counted(record.counts)}")
+    return "\n".join(lines)
+
+
+def _training(record: RunRecord) -> str:
+    rows = record.plan.rows(record.config) if record.plan else []
+    lines = [f"- {name}: {text}" for name, text in rows if name not in ("memory", "disk")]
+    lines.append(f"- device: {record.device}")
+    lines.append(f"- command: `{record.command}`")
+    lines.append(f"- versions: {', '.join(record.versions)}")
+    return "\n".join(lines)

@@ -1,0 +1,248 @@
+"""The report of a run as one HTML page that needs no other file, no network and no script."""
+
+import re
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from html import escape
+from importlib import resources
+from string import Template
+
+from mtcli.config.schema import to_toml
+from mtcli.config.writing_systems import DEFAULT, METRIC_NAMES, unspaced
+from mtcli.report.chart import Series, chart
+from mtcli.report.messages import command, first_remark
+from mtcli.report.plan import counted
+from mtcli.report.run_record import Event, RunRecord, ScoreRow, score_rows
+from mtcli.runtime.progress import clock
+
+MAX_VALIDATIONS = 8
+"""Validations whose translation of a sample is shown."""
+
+MAX_CHARACTERS = 240
+"""Characters of a translation that are shown: a model that has not learned to end writes long ones."""
+
+MIN_LOSS_SPAN = 0.05
+"""Nats per token."""
+
+MIN_SCORE_SPAN = 2.0
+"""Points of BLEU or chrF: smaller differences are mostly noise."""
+
+
+def to_html(record: RunRecord) -> str:
+    """Return the page."""
+    config = record.config
+    plan = record.plan.rows(config) if record.plan else []
+    made = [
+        ("command", record.command),
+        ("device", record.device),
+        ("versions", ", ".join(record.versions)),
+    ]
+    page = Template((resources.files("mtcli.report") / "page.html").read_text(encoding="utf-8"))
+    return page.substitute(
+        title=escape(f"{record.name}: {config.data.src} → {config.data.tgt}"),
+        status=escape(record.status),
+        scores=_scores(record),
+        commands=_commands(record),
+        charts="".join(_charts(record)),
+        samples=_samples(record),
+        validations=_validations(record),
+        plan=_definitions(plan),
+        data=_definitions(_data(record)),
+        made=_definitions(made),
+        config=escape(to_toml(config)),
+    )
+
+
+def _scores(record: RunRecord) -> str:
+    rows = score_rows(record)
+    if not rows:
+        return '<p class="soft">None yet: the first comes with the first validation.</p>'
+    headline, *others = rows
+    parts = [_headline(headline)]
+    if record.test is None and record.end is None:
+        parts.append('<p class="soft">The test pairs are scored once, at the end.</p>')
+    elif record.test is None:
+        parts.append('<p class="soft">No test pairs were scored; <code>mtcli eval</code> scores any.</p>')
+    elif record.config.data.train:  # the built-in demo is known to be easy
+        remark = first_remark((score["name"], score["score"]) for score in record.test["scores"])
+        if remark:
+            parts.append(f"<p>{escape(remark)}.</p>")
+    cells = "".join(_score_cells(row) for row in others)
+    parts.append(f'<table class="scores">{cells}</table>')
+    return "".join(parts)
+
+
+def _headline(row: ScoreRow) -> str:
+    margin = f' <span class="margin">{escape(row.margin)}</span>' if row.margin else ""
+    interval = "; ± is half of the 95% bootstrap interval" if row.margin else ""
+    return (
+        f'<p class="headline"><b>{escape(row.value)}</b>{margin} <span class="metric">{escape(row.metric)}, '
+        f'{row.split}</span></p><p class="soft">{escape(row.measured)}{interval}</p>{_signature(row)}'
+    )
+
+
+def _score_cells(row: ScoreRow) -> str:
+    value = f"{row.value} {row.margin}".strip()
+    return (
+        f'<tr><th scope="row">{escape(row.metric)}, {row.split}</th><td class="num">{escape(value)}</td>'
+        f"<td>{escape(row.measured)}{_signature(row)}</td></tr>"
+    )
+
+
+def _signature(row: ScoreRow) -> str:
+    return f'<p class="signature">{escape(row.signature)}</p>' if row.signature else ""
+
+
+def _commands(record: RunRecord) -> str:
+    if record.best is None and record.end is None:
+        return '<p class="soft">Available after the first validation, which writes the first model.</p>'
+    rows = [("translate", command("translate", record.folder, '"…"'))]
+    if record.counts and record.counts["test"]:
+        rows.append(("score on the test pairs", command("eval", record.folder)))
+    rows.append(("open in the browser", command("serve", record.folder)))
+    rows.append(("look inside", command("explain", record.folder, '"…"')))
+    items = (f"<dt>{escape(name)}</dt><dd><code>{escape(text)}</code></dd>" for name, text in rows)
+    return f'<dl class="commands">{"".join(items)}</dl>'
+
+
+def _charts(record: RunRecord) -> Iterator[str]:
+    """Yield the charts. BLEU and chrF have one each, or their late changes would be too small to see."""
+    last = record.valid[-1] if record.valid else {}
+    tokenizer = last.get("tokenize", DEFAULT)
+    yield chart(
+        "Loss",
+        "Negative log-likelihood per target token; training with dropout.",
+        [_series("training", record.train, "nll"), _series("validation", record.valid, "loss", marks=True)],
+        unit="nats per token",
+        min_span=MIN_LOSS_SPAN,
+    )
+    for key, name in METRIC_NAMES.items():
+        note = "Greedy decoding of the validation pairs"
+        if key == "bleu":
+            note += f", tokenizer {tokenizer}"
+        if key == record.selection_metric:
+            note += "; selects the best model"
+        yield chart(
+            f"Validation {name}",
+            f"{note}.",
+            [_series(name, record.valid, key, marks=True)],
+            unit=f"{name}, 0 to 100",
+            min_span=MIN_SCORE_SPAN,
+        )
+    yield chart(
+        "Learning rate",
+        "At each step.",
+        [_series("learning rate", record.train, "lr")],
+        unit="learning rate",
+        from_zero=True,
+    )
+    yield chart(
+        "Speed",
+        "Target tokens, without the time of validations.",
+        [Series("tokens per second", record.speeds)],
+        unit="tokens per second",
+        from_zero=True,
+    )
+
+
+def _series(name: str, events: Sequence[Event], key: str, *, marks: bool = False) -> Series:
+    return Series(name, [(event["step"], event[key]) for event in events], marks)
+
+
+def _samples(record: RunRecord) -> str:
+    if not record.valid:
+        return '<p class="soft">None yet.</p>'
+    shown = _spread(record.valid)
+    parts = [
+        '<p class="soft"><mark>Marked</mark>: differs from the reference. <del>Struck out</del>: in the reference, '
+        "missing in the translation. ✓: equal to the reference.</p>"
+    ]
+    for number, sample in enumerate(record.valid[-1]["samples"]):
+        reference = sample["ref"]
+        rows = [
+            f"<dt>step {event['step']:,}</dt>"
+            f'<dd dir="auto">{_translation(event["samples"][number]["hyp"], reference)}</dd>'
+            for event in shown
+        ]
+        parts.append(
+            f'<h3 dir="auto">{escape(sample["src"])}</h3><dl>{"".join(rows)}'
+            f'<dt class="ref">reference</dt><dd class="ref" dir="auto">{escape(reference)}</dd></dl>'
+        )
+    return "".join(parts)
+
+
+def _spread(validations: Sequence[Event]) -> list[Event]:
+    """Return at most `MAX_VALIDATIONS` of them, evenly spread, the first and the last included."""
+    last = len(validations) - 1
+    indices = {round(number * last / (MAX_VALIDATIONS - 1)) for number in range(MAX_VALIDATIONS)}
+    return [validations[index] for index in sorted(indices)]
+
+
+def _translation(text: str, reference: str) -> str:
+    """Return a translation as HTML, with its differences to the reference marked."""
+    if not text:
+        return "(nothing)"
+    if text == reference:
+        return f'{escape(text)} <span class="equal" title="equal to the reference">✓</span>'
+    cut = text[:MAX_CHARACTERS]
+    marked = differences_marked(cut, reference)
+    return marked if cut == text else f"{marked} …"
+
+
+def differences_marked(text: str, reference: str) -> str:
+    """Return a text as HTML, with `<mark>` around what differs from the reference and `<del>` around what is missing.
+
+    Words are compared, or characters in languages that are written without spaces.
+    """
+    by_character = unspaced([reference])
+    separator = "" if by_character else " "
+    found = _units(text, by_character=by_character)
+    wanted = _units(reference, by_character=by_character)
+    parts = []
+    for kind, i, j, k, m in SequenceMatcher(None, found, wanted, autojunk=False).get_opcodes():
+        if kind == "delete" or kind == "replace":
+            parts.append(f"<mark>{escape(separator.join(found[i:j]))}</mark>")
+        elif kind == "insert":
+            parts.append(f"<del>{escape(separator.join(wanted[k:m]))}</del>")
+        else:
+            parts.append(escape(separator.join(found[i:j])))
+    return separator.join(parts)
+
+
+def _units(text: str, *, by_character: bool) -> list[str]:
+    return list(text) if by_character else re.split(r"\s+", text.strip())
+
+
+def _validations(record: RunRecord) -> str:
+    """Return a table that can be opened, or nothing before the first validation."""
+    if not record.valid:
+        return ""
+    headings = "".join(f'<th scope="col">{name}</th>' for name in ("step", "time", "loss", "BLEU", "chrF"))
+    rows = "".join(
+        f'<tr><th scope="row">{event["step"]:,}</th><td>{clock(event["seconds"])}</td><td>{event["loss"]:.3f}</td>'
+        f"<td>{event['bleu']:.1f}</td><td>{event['chrf']:.1f}</td></tr>"
+        for event in record.valid
+    )
+    return (
+        '<details><summary>Every validation</summary><div class="scroll"><table class="num">'
+        f"<thead><tr>{headings}</tr></thead><tbody>{rows}</tbody></table></div></details>"
+    )
+
+
+def _data(record: RunRecord) -> Iterator[tuple[str, str]]:
+    data = record.config.data
+    if record.counts:
+        yield "pairs", counted(record.counts)
+    for source in data.train or ["the built-in demo"]:
+        yield "training", source
+    if data.valid:
+        yield "validation", data.valid
+    if data.test:
+        yield "test", data.test
+    for name, file in record.inputs.items():
+        yield "SHA-256", f"{file['sha256']}  {name}, {file['size']:,} bytes"
+
+
+def _definitions(rows: Sequence[tuple[str, str]] | Iterator[tuple[str, str]]) -> str:
+    items = (f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in rows)
+    return f"<dl>{''.join(items)}</dl>"

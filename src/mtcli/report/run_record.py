@@ -1,0 +1,192 @@
+"""What a run folder says about its run: the source of the report and of the model card."""
+
+import platform
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from mtcli.config.schema import Config, load
+from mtcli.config.writing_systems import DEFAULT, METRIC_NAMES
+from mtcli.data.info import read_data_info
+from mtcli.report.plan import Plan
+from mtcli.runtime.progress import Pace, clock
+from mtcli.storage.run_folder import Metrics, best_of, metric_of
+
+Event = dict[str, Any]
+"""One line of `metrics.jsonl`."""
+
+LIBRARIES = ("mtcli", "torch", "tokenizers", "datasets", "sacrebleu", "safetensors", "numpy", "pyarrow")
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """The facts about a run."""
+
+    folder: Path
+    config: Config
+    counts: Event | None
+    """Pairs read, used and skipped."""
+    inputs: dict[str, Any]
+    """Size and SHA-256 of each data file, by its name."""
+    plan: Plan | None
+    train: list[Event]
+    valid: list[Event]
+    best: Event | None
+    """The validation of the run's model."""
+    test: Event | None
+    """The test scores of the run's model; None until the run has ended."""
+    end: Event | None
+    """None while the run is in training."""
+    speeds: list[tuple[float, float]]
+    """Pairs of a step and the target tokens per second before it."""
+    device: str
+    command: str
+    versions: list[str]
+
+    @property
+    def name(self) -> str:
+        """The name of the run folder."""
+        return self.folder.resolve().name
+
+    @property
+    def status(self) -> str:
+        """A sentence that says how far the training is."""
+        if self.end:
+            return f"finished {_step_and_time(self.end)} ({self.end['reason']})"
+        measured = self.valid or self.train
+        return f"in training: {_step_and_time(measured[-1])}" if measured else "training has begun"
+
+    @property
+    def selection_metric(self) -> str:
+        """The metric that selects the run's model, `bleu` or `chrf`."""
+        return metric_of(self.valid[-1]) if self.valid else "bleu"
+
+
+@dataclass(frozen=True)
+class ScoreRow:
+    """One score in words."""
+
+    metric: str
+    split: str
+    """`test` or `validation`."""
+    value: str
+    margin: str
+    """Half of the 95% interval, with its sign; empty where it was not computed."""
+    measured: str
+    """On which pairs, and how."""
+    signature: str = ""
+    """sacrebleu's signature of a test score."""
+
+
+def read_run(folder: Path, device: str) -> RunRecord:
+    """Read a run folder.
+
+    Args:
+        folder: The run folder.
+        device: The device that trains, in words.
+
+    Raises:
+        OSError, LookupError, ValueError, TypeError, ModelError: It is not a run folder, or it is damaged.
+    """
+    events, _ = Metrics(folder).read()
+    plan = _last(events, "plan")
+    end = _last(events, "end")
+    if end is not events[-1]:
+        end = None  # the run was continued after that end
+    test = _last(events, "test")
+    if end is None or test is None or test["steps"] != (end["averaged"] or [end["best_step"]]):
+        test = None  # not of the run's model
+    info = folder / "data" / "info.json"
+    return RunRecord(
+        folder=folder,
+        config=load(folder / "config.toml"),
+        counts=_last(events, "data"),
+        inputs=read_data_info(info)["inputs"] if info.exists() else {},
+        plan=_plan(plan) if plan else None,
+        train=_all(events, "train"),
+        valid=_all(events, "valid"),
+        best=best_of(events),
+        test=test,
+        end=end,
+        speeds=speeds(events),
+        device=device,
+        command=shlex.join(["mtcli", *sys.argv[1:]]),
+        versions=_versions(),
+    )
+
+
+def _all(events: Sequence[Event], kind: str) -> list[Event]:
+    return [event for event in events if event["event"] == kind]
+
+
+def _last(events: Sequence[Event], kind: str) -> Event | None:
+    found = _all(events, kind)
+    return found[-1] if found else None
+
+
+def _plan(event: Event) -> Plan:
+    return Plan(**{name: value for name, value in event.items() if name in Plan.__dataclass_fields__})
+
+
+def _versions() -> list[str]:
+    libraries = [f"{name} {version(name)}" for name in LIBRARIES]
+    return [*libraries, f"Python {platform.python_version()}", platform.platform()]
+
+
+def _step_and_time(event: Event) -> str:
+    return f"at step {event['step']:,} after {clock(event['seconds'])}"
+
+
+def speeds(events: Sequence[Event]) -> list[tuple[float, float]]:
+    """Return the step and the tokens per second of each event of `metrics.jsonl` that shows a speed."""
+    pace = Pace()
+    found = []
+    for event in events:
+        speed = pace.after(event)
+        if speed is not None:
+            found.append((float(event["step"]), speed))
+    return found
+
+
+def score_rows(record: RunRecord) -> list[ScoreRow]:
+    """Return all scores of the run's model, the most important one first."""
+    return [*_test_rows(record), *_validation_rows(record)]
+
+
+def _test_rows(record: RunRecord) -> list[ScoreRow]:
+    if record.test is None:
+        return []
+    measured = f"{record.test['pairs']:,} test pairs, beam {record.test['beam_size']}"
+    rows = []
+    for score in record.test["scores"]:
+        interval = score["confidence"]
+        margin = f"± {interval[1]:.1f}" if interval else ""
+        rows.append(ScoreRow(score["name"], "test", f"{score['score']:.1f}", margin, measured, score["signature"]))
+    return _selecting_first(record, rows)
+
+
+def _validation_rows(record: RunRecord) -> list[ScoreRow]:
+    best = record.best
+    if best is None:
+        return []
+    model = f"mean of {len(best['steps'])} checkpoints" if "steps" in best else f"step {best['step']:,}"
+    rows = []
+    for key, name in METRIC_NAMES.items():
+        measured = f"validation pairs, greedy, {model}"
+        if key == "bleu":
+            measured += f"; tokenizer {best.get('tokenize', DEFAULT)}"
+        if key == metric_of(best):
+            measured += "; selects the best model"
+        rows.append(ScoreRow(name, "validation", f"{best[key]:.1f}", "", measured))
+    loss = ScoreRow("loss", "validation", f"{best['loss']:.3f}", "", f"validation pairs, nats per token, {model}")
+    return [*_selecting_first(record, rows), loss]
+
+
+def _selecting_first(record: RunRecord, rows: list[ScoreRow]) -> list[ScoreRow]:
+    """Sort the metric that selects the model before the others."""
+    name = METRIC_NAMES[record.selection_metric]
+    return sorted(rows, key=lambda row: not row.metric.startswith(name))
