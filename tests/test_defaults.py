@@ -44,8 +44,8 @@ BUDGETS = st.fixed_dictionaries(
 )
 
 
-def facts(pairs: int, length: float = 15.0, device: str = "cpu", workers: int = 1) -> Facts:
-    return Facts(pairs, math.ceil(pairs * length), device, workers)
+def facts(pairs: int, length: float = 15.0, device: str = "cpu", ranks: int = 1) -> Facts:
+    return Facts(pairs, math.ceil(pairs * length), device, ranks)
 
 
 def asked(*sets: str, **options: object) -> Config:
@@ -99,9 +99,9 @@ def test_more_time_never_gives_a_smaller_preset(pairs: int, device: str, some: f
 @given(PAIRS, DEVICES, st.sampled_from(["4m", "30m", "3h", "48h", None]), st.integers(1, 8))
 @settings(max_examples=40, deadline=None)
 def test_a_run_looks_at_itself_several_times_and_not_thousands(
-    pairs: int, device: str, time: str | None, workers: int
+    pairs: int, device: str, time: str | None, ranks: int
 ) -> None:
-    config = settle(asked(**{"train.time": time}), facts(pairs, device=device, workers=workers)).train
+    config = settle(asked(**{"train.time": time}), facts(pairs, device=device, ranks=ranks)).train
     assert config.valid_every % config.save_every == 0
     if config.max_steps:
         assert 7 <= config.max_steps / config.valid_every <= 60

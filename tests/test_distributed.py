@@ -1,7 +1,8 @@
-"""Several workers do what one does: the same batches, the same gradient, the same file."""
+"""Several ranks do what one process does: the same batches, the same gradient, the same file."""
 
 import json
 import signal
+import socket
 import subprocess
 from collections.abc import Callable
 from functools import partial
@@ -14,10 +15,10 @@ from conftest import TOY_SETTINGS
 from faults import harness, points
 from faults.harness import outcome, until
 from processes import HANGS
-from workers import LAUNCH, LAUNCHED, list_rows, run_workers, start_workers
+from ranks import LAUNCH, LAUNCHED, list_rows, run_ranks, set_timeouts, start_ranks
 
-from mtcli.errors import DataError, UsageError, WorkerError
-from mtcli.runtime import distributed, torchrun
+from mtcli.errors import DataError, UsageError
+from mtcli.runtime import torchrun
 from mtcli.runtime.distributed import Group, join, pick_device
 from mtcli.storage import checkpoint
 
@@ -39,15 +40,15 @@ def command(toy_tsv: Path) -> Callable[..., list[str]]:
 
 @pytest.fixture(scope="session")
 def two(command: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What two workers under torchrun itself have trained."""
+    """A run folder, trained by two ranks under torchrun itself."""
     run = tmp_path_factory.mktemp("two") / "run"
     launch = [*LAUNCH, "--nproc-per-node", "2", "-m", "mtcli", *command(run)]
     done = subprocess.run(launch, capture_output=True, text=True, timeout=HANGS, cwd=run.parent)
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
     for said in ("device: ", "training the tokenizer", "step 20, ", "finished at step 24 "):
-        assert done.stderr.count(said) == 1, done.stderr  # one speaks for all
-    assert "for each of 2 workers" in done.stderr
+        assert done.stderr.count(said) == 1, done.stderr  # only rank 0 logs
+    assert "for each of 2 ranks" in done.stderr
     assert "Warning: " not in done.stderr
     return run
 
@@ -61,7 +62,7 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
     return checkpoint.latest(run / "checkpoints").model  # type: ignore[union-attr]
 
 
-def test_two_workers_do_what_one_does_that_accumulates_two_batches(two: Path, train_toy: Train, tmp_path: Path) -> None:
+def test_two_ranks_do_what_one_does_that_accumulates_two_batches(two: Path, train_toy: Train, tmp_path: Path) -> None:
     one = train_toy(tmp_path / "one", f"train.max_steps={STEPS}", "train.accumulate=2")
     ours, theirs = weights(two), weights(one)
     for name, tensor in ours.items():  # times two and halved is exact, and a sum of two has one order
@@ -79,7 +80,7 @@ def test_two_that_accumulate_two_do_what_one_does_that_accumulates_four(
     command: Callable[..., list[str]], train_toy: Train, tmp_path: Path
 ) -> None:
     one = train_toy(tmp_path / "one", "train.max_steps=6", "train.accumulate=4")
-    results = run_workers(2, *command(tmp_path / "two", "train.accumulate=2", steps=6))
+    results = run_ranks(2, *command(tmp_path / "two", "train.accumulate=2", steps=6))
     assert [result.code for result in results] == [0, 0], results
     theirs = weights(one)
     for name, tensor in weights(tmp_path / "two").items():  # (a + c) + (b + d) for a + b + c + d: float32's last bits
@@ -87,28 +88,28 @@ def test_two_that_accumulate_two_do_what_one_does_that_accumulates_four(
             torch.testing.assert_close(tensor, theirs[name], rtol=1e-3, atol=1e-5)
 
 
-def test_stopped_and_resumed_two_workers_end_with_the_same_bits(
+def test_stopped_and_resumed_two_ranks_end_with_the_same_bits(
     two: Path, command: Callable[..., list[str]], tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    first, second = children = start_workers(2, *command(run))
+    first, second = children = start_ranks(2, *command(run))
     until(lambda: (run / "checkpoints" / "step-00000005").exists(), first)
-    second.send(signal.SIGTERM)  # any worker may get it
+    second.send(signal.SIGTERM)  # any rank may get it
     results = [child.wait() for child in children]
     assert [result.code for result in results] == [143, 143], results
     step = json.loads((checkpoint.steps(run / "checkpoints")[-1] / "state.json").read_bytes())["step"]
-    assert sum(f"stopped by SIGTERM at step {step};" in result.err for result in results) == 1
-    assert [result.code for result in run_workers(2, *command(run))] == [0, 0]
+    assert sum(f"stopped by SIGTERM at step {step};" in result.err for result in results) == 2
+    assert [result.code for result in run_ranks(2, *command(run))] == [0, 0]
     ended, wanted = outcome(run), outcome(two)
     assert {name for name in ended if ended[name] != wanted.get(name)} <= {"config.toml"}
     assert ended.keys() == wanted.keys()
 
 
-def test_no_worker_reads_what_another_does(command: Callable[..., list[str]], tmp_path: Path) -> None:
+def test_no_rank_reads_what_another_does(command: Callable[..., list[str]], tmp_path: Path) -> None:
     logs = [tmp_path / str(rank) for rank in range(2)]
     within = {rank: [partial(list_rows, log)] for rank, log in enumerate(logs)}
     words = command(tmp_path / "run", "train.accumulate=2", steps=4)  # of sixteen batches: an epoch
-    results = run_workers(2, *words, within=within)
+    results = run_ranks(2, *words, within=within)
     assert [result.code for result in results] == [0, 0], results
     read = [log.read_text().split()[1:] for log in logs]  # the first one warms up
     pairs = training_pairs(tmp_path / "run")
@@ -122,46 +123,39 @@ def training_pairs(run: Path) -> int:
     return found
 
 
-def test_another_number_of_workers_is_refused(two: Path, train_toy: Train) -> None:
+def test_another_number_of_ranks_is_refused(two: Path, train_toy: Train) -> None:
     before = outcome(two)
-    with pytest.raises(UsageError, match=r"began with 2 workers, and this command has 1; start 2 \(torchrun"):
+    with pytest.raises(UsageError, match=r"began with 2 ranks, and this command has 1; start 2 \(torchrun"):
         train_toy(two, f"train.max_steps={STEPS}")
     assert outcome(two) == before
 
 
-def test_a_killed_worker_ends_the_other_with_a_line(command: Callable[..., list[str]], tmp_path: Path) -> None:
+def test_a_killed_rank_ends_the_other_with_a_line(command: Callable[..., list[str]], tmp_path: Path) -> None:
     kill = {1: [partial(points.strike_in, "torch:Tensor.backward", 5)]}
-    first, second = run_workers(2, *command(tmp_path / "run"), within=kill)
+    first, second = run_ranks(2, *command(tmp_path / "run"), within=kill)
     assert (first.code, second.code) == (8, -signal.SIGKILL), first.err
     assert first.last == (
-        "mtcli: worker 0 lost its connection to another, which has ended; run the same command again to go on"
+        "mtcli: rank 0: the connection to another rank was closed; run the same command again to resume"
     )
 
 
 @pytest.mark.parametrize(
-    ("more", "code", "said"),
-    [(("train.lr=1e30",), 6, "the loss is "), (("data.max_length=1",), 3, "no pair to train on")],
+    ("more", "codes", "said"),
+    [(("train.lr=1e30",), [6, 6], "the loss is "), (("data.max_length=1",), [3, 8], "no pair to train on")],
 )
-def test_what_ends_one_ends_all_with_the_same_code(
-    command: Callable[..., list[str]], tmp_path: Path, more: tuple[str, ...], code: int, said: str
+def test_a_failure_of_rank_0_ends_all(
+    command: Callable[..., list[str]], tmp_path: Path, more: tuple[str, ...], codes: list[int], said: str
 ) -> None:
-    results = run_workers(2, *command(tmp_path / "run", *more))
-    assert [result.code for result in results] == [code, code], results
-    assert sum(result.err.count("mtcli: ") for result in results) == 1
-    assert sum(said in result.last for result in results) == 1
+    results = run_ranks(2, *command(tmp_path / "run", *more))
+    assert [result.code for result in results] == codes, results
+    assert [result.err.count("mtcli: ") for result in results] == [1, 1]
+    assert said in results[0].last
 
 
-def test_the_first_worker_waits_until_the_others_have_heard_of_a_failure(
-    command: Callable[..., list[str]], tmp_path: Path
-) -> None:
-    within = {1: [partial(fail_in_backward, 5)], 2: [partial(beat_slowly, 2.0)]}
-    results = run_workers(3, *command(tmp_path / "run"), within=within)
-    assert [result.code for result in results] == [3, 3, 3], results
-    assert "".join(result.err for result in results).count("mtcli: broken") == 1
-
-
-def beat_slowly(seconds: float) -> None:
-    distributed.BEAT = seconds  # and listen as seldom
+def test_a_failure_of_one_rank_ends_all(command: Callable[..., list[str]], tmp_path: Path) -> None:
+    results = run_ranks(3, *command(tmp_path / "run"), within={1: [partial(fail_in_backward, 5)]})
+    assert [result.code for result in results] == [8, 3, 8], results
+    assert results[1].last == "mtcli: broken"
 
 
 def fail_in_backward(nth: int) -> None:
@@ -179,23 +173,23 @@ def fail_in_backward(nth: int) -> None:
 def test_a_folder_in_use_ends_all(command: Callable[..., list[str]], tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     with checkpoint.lock(tmp_path / "run"):
-        results = run_workers(2, *command(tmp_path / "run"))
-    assert [result.code for result in results] == [7, 7], results
+        results = run_ranks(2, *command(tmp_path / "run"))
+    assert [result.code for result in results] == [7, 8], results
 
 
 @pytest.mark.slow
-def test_three_workers_resumed_add_in_the_same_order(command: Callable[..., list[str]], tmp_path: Path) -> None:
+def test_three_ranks_resumed_add_in_the_same_order(command: Callable[..., list[str]], tmp_path: Path) -> None:
     """The sum of two numbers does not depend on their order; that of three does, and on DDP's buckets."""
     sizes = ("model.d_model=256", "model.d_ff=512")  # 1.5 million parameters: several buckets
     sizes += ('train.schedule="paper"',)  # which does not depend on the budget
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     for steps, run in ((12, whole), (7, parts), (12, parts)):
-        assert [result.code for result in run_workers(3, *command(run, *sizes, steps=steps))] == [0] * 3
+        assert [result.code for result in run_ranks(3, *command(run, *sizes, steps=steps))] == [0] * 3
     for name, tensor in weights(whole).items():
         assert torch.equal(tensor, weights(parts)[name])
 
 
-def test_two_workers_translate_a_file_as_one_does(two: Path, tmp_path: Path) -> None:
+def test_two_ranks_translate_a_file_as_one_does(two: Path, tmp_path: Path) -> None:
     lines = [f"red {'tree ' * (i % 5)}{i}" if i % 7 else "" for i in range(200)]
     (tmp_path / "in").write_text("\n".join(lines))
     words = ("translate", "--model", two, "-i", "in", "--max-length", "3", "--device", "cpu")
@@ -205,7 +199,7 @@ def test_two_workers_translate_a_file_as_one_does(two: Path, tmp_path: Path) -> 
             (tmp_path / f".{out}.parts").mkdir(exist_ok=True)
             (tmp_path / f".{out}.parts" / "99").write_text("left by one that was killed")
             each = {rank: [small] for rank in range(n)}
-            results = run_workers(n, *words, "-o", out, *options, cwd=tmp_path, within=each)
+            results = run_ranks(n, *words, "-o", out, *options, cwd=tmp_path, within=each)
             assert [result.code for result in results] == [0] * n, results
         assert (tmp_path / "both").read_bytes() == (tmp_path / "one").read_bytes()
     assert not (tmp_path / ".both.parts").exists()
@@ -221,9 +215,9 @@ def test_a_failure_in_translating_ends_all_and_leaves_the_old_file(two: Path, tm
     (tmp_path / "in").write_bytes(b"red tree\n" * 40 + b"\xff\n")
     (tmp_path / "out").write_text("old")
     each = {rank: [partial(shrink_windows, 16)] for rank in range(2)}
-    results = run_workers(2, "translate", "--model", two, "-i", "in", "-o", "out", cwd=tmp_path, within=each)
+    results = run_ranks(2, "translate", "--model", two, "-i", "in", "-o", "out", cwd=tmp_path, within=each)
     assert [result.code for result in results] == [3, 3]
-    assert sum("in:41" in result.err for result in results) == 1
+    assert all("in:41" in result.last for result in results)  # every rank reads the file
     assert (tmp_path / "out").read_text() == "old"
     assert (tmp_path / "out.partial").read_text().count("\n") in (16, 32)
     assert f"lines of the output are in {tmp_path / 'out.partial'}" in results[0].err
@@ -233,10 +227,10 @@ def test_a_failure_in_translating_ends_all_and_leaves_the_old_file(two: Path, tm
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "share files, not standard input"),
-        (("-i", "in"), "share files, not standard input or output"),
-        (("-o", "out"), "share files, not standard input"),
-        (("-o", "out", "Hello"), "share files, not standard input"),
+        ((), "translate files, not standard input"),
+        (("-i", "in"), "translate files, not standard input or output"),
+        (("-o", "out"), "translate files, not standard input"),
+        (("-o", "out", "Hello"), "translate files, not standard input"),
     ],
 )
 def test_streams_cannot_be_shared(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str) -> None:
@@ -298,13 +292,14 @@ def test_alone_nothing_is_shared() -> None:
     assert (torchrun.size(), torchrun.rank()) == (1, 0)
     with join(torch.device("cpu")) as group:
         assert type(group) is Group
-        assert group.leads
-        assert group.tell({"a": [1]}) == {"a": [1]}
-        assert group.sum([1.5]) == group.most([1.5]) == [1.5]
+        assert group.is_main
+        assert group.broadcast({"a": [1]}) == {"a": [1]}
+        assert group.all_reduce_sum([1.5]) == group.all_reduce_max([1.5]) == [1.5]
+        group.barrier()
     assert not torch.distributed.is_initialized()
 
 
-def test_workers_of_a_machine_take_a_gpu_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_of_a_machine_use_a_gpu_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     for name, value in (LAUNCHED | {"WORLD_SIZE": "8", "RANK": "6", "LOCAL_RANK": "2"}).items():
@@ -318,20 +313,26 @@ def test_workers_of_a_machine_take_a_gpu_each(monkeypatch: pytest.MonkeyPatch) -
         pick_device()
 
 
-def test_workers_that_do_not_come_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    torchruns = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    meet = distributed._Workers._meet
+def test_a_rank_that_does_not_start_ends_the_others(command: Callable[..., list[str]], tmp_path: Path) -> None:
+    """The timeout counts for each rank from its own start."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    environment = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    result = harness.run(*command(tmp_path / "run"), env=environment, within=[partial(set_timeouts, 1.0, 1.0)])
+    assert result.code == 8
+    assert "rank 0 cannot connect to the other 1 (" in result.last
+    assert not (tmp_path / "run").exists()
 
-    def meet_soon(workers: distributed._Workers, store: torch.distributed.Store) -> torch.distributed.Store:
-        monkeypatch.setattr(distributed, "JOINING", 0.5)  # only now: to reach the store may take longer
-        return meet(workers, store)
 
-    monkeypatch.setattr(distributed._Workers, "_meet", meet_soon)
-    environment = {"WORLD_SIZE": "3", "RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(torchruns.port)}
-    for name, value in (environment | {"TORCHELASTIC_USE_AGENT_STORE": "True"}).items():
-        monkeypatch.setenv(name, value)
-    try:
-        with pytest.raises(WorkerError, match=r"worker 0, 2 did not come within"), join(torch.device("cpu")):
-            pass
-    finally:
-        signal.alarm(0)
+def test_the_run_of_an_earlier_version_resumes(train_toy: Train, tmp_path: Path) -> None:
+    """Before, the number of ranks had another name."""
+    run = train_toy(tmp_path / "run", "train.max_steps=5")
+    newest = checkpoint.latest(run / "checkpoints")
+    assert newest
+    newest.state["workers"] = newest.state.pop("ranks")
+    model = (newest.path / "model.safetensors").read_bytes()
+    checkpoint.write(run / "checkpoints", 5, model, newest.optimizer, newest.state)
+    train_toy(run, "train.max_steps=7")
+    state = checkpoint.latest(run / "checkpoints").state  # type: ignore[union-attr]
+    assert (state["step"], state["ranks"]) == (7, 1)

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import TOY_SETTINGS
+from ranks import LAUNCHED
 from typer.testing import CliRunner
-from workers import LAUNCHED
 
 from mtcli.cli import app
 from mtcli.config.schema import Config, ModelConfig, build
@@ -73,7 +73,7 @@ def test_the_plan_counts_what_training_will_have(toy_run: Path, toy_tsv: Path) -
     data = prepare.prepared(config, toy_run)
     assert data
     batches = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
-    plan = Plan.of(config, data, batches, CPU, workers=3)
+    plan = Plan.of(config, data, batches, CPU, ranks=3)
     model, info, _ = model_file.load_model(toy_run)
     assert (plan.parameters, plan.src_vocab) == (sum(p.numel() for p in model.parameters()), info.src_vocab)
     assert (plan.pairs, plan.batches) == (len(data.train), len(batches.block(0, 0).batches))

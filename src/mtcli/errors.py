@@ -47,8 +47,8 @@ class LockedError(MtcliError):
     exit_code = 7
 
 
-class WorkerError(MtcliError):
-    """Another worker of a distributed run failed or went silent."""
+class RankError(MtcliError):
+    """Another rank of a distributed run ended, hung or did not start."""
 
     exit_code = 8
 

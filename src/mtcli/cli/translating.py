@@ -120,9 +120,9 @@ def translate(
     from mtcli.runtime.progress import on_terminal
 
     if torchrun.size() > 1 and "-" in (input_ or "-", output):
-        raise UsageError("several workers share files, not standard input or output; give --input FILE --output FILE")
+        raise UsageError("several ranks translate files, not standard input or output; give --input FILE --output FILE")
     if torchrun.size() > 1 and is_special(Path(output)):
-        raise UsageError(f"--output {output}: several workers write a regular file; give another")
+        raise UsageError(f"--output {output}: several ranks write a regular file; give another")
     check_outputs([output], [] if text else [input_ or "-"], models=[model])
     must_exist(input_)
     translator, options, _ = load(model, device, engine)

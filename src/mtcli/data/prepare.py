@@ -145,7 +145,7 @@ def _note(config: Config) -> Iterator[None]:
 
 
 def reopen(run: Path) -> Prepared:
-    """What another worker has just prepared, and checked.
+    """Open the data that rank 0 has just prepared and checked.
 
     Raises:
         StorageError: It is not there.

@@ -1,4 +1,4 @@
-"""A file translated by several workers: they take its windows in turn, write each aside, and the first joins them."""
+"""A file translated by several ranks: they take its windows in turn, write a file each, and rank 0 joins these."""
 
 import logging
 import shutil
@@ -28,40 +28,41 @@ def translate_file(
     *,
     replace: bool,
 ) -> None:
-    """Translate a file as one worker would: the same windows, so with as many threads the same batches.
+    """Translate a file as one process does: the same windows, and so the same batches with the same number of threads.
 
     Args:
-        translator: This worker's.
-        source: The file to read; every worker reads it, to find its own lines.
+        translator: The translator of this rank.
+        source: The file to read; every rank reads it, to find its own lines.
         target: The file to write; it appears when all is done, and what there is of it beside it otherwise.
         options: How to search.
         render: Output lines of the translation of the line with this number.
         replace: Read invalid UTF-8 as U+FFFD.
 
     Raises:
-        WorkerError: Another worker is gone.
+        RankError: Another rank has ended or hangs.
         DataError: The text cannot be read.
         StorageError: It cannot be written.
         StoppedError: A signal came.
     """
     parts, counts = target.with_name(f".{target.name}.parts"), Counts()
     with join(torch.device("cpu")) as group, storage_errors(target):
-        if group.leads:
+        if group.is_main:
             shutil.rmtree(parts, ignore_errors=True)  # of a run that was killed
             parts.mkdir()
-        group.tell(None)
+        group.barrier()
         try:
             with stopped_by_signals():
                 lines = enumerate(lines_of(source, replace=replace, counts=counts))
                 own = (line for number, line in lines if number // WINDOW % group.size == group.rank)
                 found = translator.translate(own, options, share=(group.rank, group.size))
                 written = _write_windows(found, parts, render, group.rank, group.size)
-                (windows,) = group.sum([written])
+                group.barrier()  # some ranks may need much longer than others
+                (windows,) = group.all_reduce_sum([written])
         except BaseException:
-            if group.leads:
+            if group.is_main:
                 _keep_windows(parts, target)
             raise
-        if group.leads:
+        if group.is_main:
             with partial_file(target) as output:
                 if _join(parts, output) < windows:
                     raise StorageError(f"{parts}: what another machine wrote is missing; give a shared file system")

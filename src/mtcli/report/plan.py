@@ -52,12 +52,12 @@ class Plan:
     """Of an epoch, `</s>` included."""
     largest: tuple[int, int, int]
     """Rows, widest source and widest target, `</s>` included, of the batch that takes most memory."""
-    workers: int
+    ranks: int
     bf16: bool
     on_cpu: bool
 
     @classmethod
-    def of(cls, config: Config, data: Prepared, batches: BatchPlan, device: torch.device, workers: int) -> "Plan":
+    def of(cls, config: Config, data: Prepared, batches: BatchPlan, device: torch.device, ranks: int) -> "Plan":
         """Count."""
         pieces, first = data.tokenizer, batches.block(0, 0)
         bf16, on_cpu = uses_bf16(config.train, device), device.type == "cpu"
@@ -76,7 +76,7 @@ class Plan:
             batches=len(first.batches) * batches.blocks,
             target_pieces=sum(map(first.tokens, first.batches)) * batches.blocks,
             largest=max(map(shape, first.batches), key=need),
-            workers=workers,
+            ranks=ranks,
             bf16=bf16,
             on_cpu=on_cpu,
         )
@@ -88,7 +88,7 @@ class Plan:
         )
 
     def memory(self, model: ModelConfig) -> Memory:
-        """The estimate for one worker."""
+        """Return the estimate for one rank."""
         weights = 4 * self.parameters
         copies = weights // 2 if self.bf16 else 0  # autocast keeps the weights in bf16 for the length of a pass
         kept = activations(model, self.largest, self.tgt_vocab, bf16=self.bf16, on_cpu=self.on_cpu)
@@ -106,7 +106,7 @@ class Plan:
 
     def steps(self, accumulate: int) -> float:
         """Optimiser steps of an epoch."""
-        return self.batches / (accumulate * self.workers)
+        return self.batches / (accumulate * self.ranks)
 
     def rows(self, config: Config) -> list[tuple[str, str]]:
         """A name and a sentence for each thing to know; what comes of the data alone is not among them."""
@@ -114,7 +114,7 @@ class Plan:
         epoch, kept = self.steps(train.accumulate), max(train.keep, train.average) + 1
         sizes = f"{self.src_vocab:,}" if config.tokenizer.joint else f"{self.src_vocab:,} and {self.tgt_vocab:,}"
         batch = f"{train.batch_tokens:,} pieces" + (f" × {train.accumulate}" if train.accumulate > 1 else "")
-        batch += f" × {self.workers} workers" if self.workers > 1 else ""
+        batch += f" × {self.ranks} ranks" if self.ranks > 1 else ""
         file = 4 * self.parameters
         parts = f"parameters {size(memory.parameters)}, gradients {size(memory.gradients)}, Adam's two moments "
         parts += f"{size(memory.moments)}, activations of the largest batch {size(memory.activations)}"

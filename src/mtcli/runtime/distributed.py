@@ -1,318 +1,184 @@
-"""Where a process computes, and with whom: torchrun starts several workers for one job, each with a rank from 0.
+"""The processes of one job: torchrun starts them, and each has a rank, from 0.
 
-Alone, nothing here communicates. Together, gradients and sums go through `torch.distributed`; whatever one worker does
-for all (the first: it prepares, validates, writes) is told through torchrun's key-value store, since it may last hours
-and a collective would have to be given as long to notice that a worker is dead. That is noticed by heartbeats instead:
-each worker counts in the store and watches the count of the one before it, and whoever fails leaves its exit code
-there, which ends the others with the same.
+A single process communicates with no other. Several exchange gradients and sums with `torch.distributed`. When one
+ends with an error or is killed, torchrun stops the others. Without torchrun (a scheduler may set its variables), the
+others end too: their next collective finds the connection closed or reaches its timeout.
+
+There are two process groups, because there are two kinds of waiting:
+
+- Ranks take a step together. One that is not there within `STEP_TIMEOUT` is hung, and the job ends.
+- Rank 0 prepares, validates and writes for all ranks, and ranks translate different parts of a file. Others wait for
+  hours, which is no failure, so this waiting has a Gloo group of its own with `WORK_TIMEOUT`. A rank that is killed
+  ends this waiting at once; only one that hangs during such work is noticed as late as that.
 """
 
 import ctypes
-import json
 import os
 import re
-import signal
-import sys
-import threading
-import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
-from uuid import uuid4
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.distributed_c10d import PrefixStore, Store
-from torch.distributed.rendezvous import rendezvous
 
-from mtcli.errors import UsageError, WorkerError
+from mtcli.errors import RankError, UsageError
 from mtcli.runtime import torchrun
 
 T = TypeVar("T")
 
-BEAT = 1.0
-"""Seconds between two heartbeats."""
+STEP_TIMEOUT = timedelta(minutes=10)
+"""The longest time a collective of a training step may take. All ranks must have started within it, too."""
 
-SILENCE = 60
-"""Beats of its own after which a worker gives up one that it has not heard: counted, not timed, so that a machine that
-slept with all its workers finds them well."""
-
-JOINING = 300.0
-"""Seconds within which all workers must have come."""
-
-GOODBYE = 5.0
-"""Seconds that a failing worker waits for the others to hear of it: torchrun stops them as soon as it ends."""
-
-FOREVER = timedelta(days=20)
-"""For collectives: less than 2³¹ milliseconds."""
+WORK_TIMEOUT = timedelta(hours=24)
+"""The longest time that ranks wait for the work of another, such as rank 0's preparation of the data."""
 
 
 class Group:
-    """The workers of one job, as one of them sees them; this one is alone."""
+    """The ranks of one job. This base class is the group of a single process, which communicates with no other."""
 
     rank = 0
     size = 1
 
     @property
-    def leads(self) -> bool:
-        """Whether this is the first worker, the one that writes."""
+    def is_main(self) -> bool:
+        """True on rank 0, the only one that writes."""
         return self.rank == 0
 
-    def tell(self, value: T) -> T:
-        """What the first worker calls this with, on every worker; the others wait for it, however long it takes.
+    def broadcast(self, value: T) -> T:
+        """Return rank 0's value on all ranks. The others wait for it up to `WORK_TIMEOUT`.
 
         Args:
-            value: As JSON can hold it; counts on the first worker only.
+            value: Anything that can be pickled. The argument of the other ranks is ignored.
         """
         return value
 
-    def sum(self, values: Sequence[float]) -> list[float]:
-        """The sum over all workers of each of these numbers; all must call it, with as many."""
+    def barrier(self) -> None:
+        """Wait up to `WORK_TIMEOUT` until all ranks call this."""
+
+    def all_reduce_sum(self, values: Sequence[float]) -> list[float]:
+        """Return the sum over all ranks of each number. All ranks must call this, with equally many numbers."""
         return list(values)
 
-    def most(self, values: Sequence[float]) -> list[float]:
-        """The largest of all workers of each of these numbers; all must call it, with as many."""
+    def all_reduce_max(self, values: Sequence[float]) -> list[float]:
+        """Return the maximum over all ranks of each number. All ranks must call this, with equally many numbers."""
         return list(values)
 
     def parallel(self, module: nn.Module) -> nn.Module:
-        """The module whose backward pass leaves the mean over all workers in each gradient."""
+        """Return the module wrapped so that its backward pass averages each gradient over all ranks."""
         return module
 
-    def accumulating(self, module: nn.Module) -> AbstractContextManager[Any]:
-        """While it lasts, passes through a `parallel` module add to this worker's gradients and exchange nothing."""
+    def no_sync(self, module: nn.Module) -> AbstractContextManager[Any]:
+        """Return a context in which a `parallel` module accumulates this rank's gradients without exchanging them."""
         return nullcontext()
 
 
-class _Workers(Group):
-    """Several of them."""
+class _DistributedGroup(Group):
+    """The group of several processes.
+
+    Args:
+        device: The device of the gradients. On CUDA they are exchanged with NCCL, otherwise with Gloo.
+
+    Raises:
+        RankError: Not all ranks started within `STEP_TIMEOUT`.
+    """
 
     def __init__(self, device: torch.device):
-        self.device = device
-        self.rank, self.size = torchrun.rank(), torchrun.size()
-        self._told = 0
-        self._ended = threading.Event()
-        self._listener: threading.Thread | None = None
-        self._unanswered = 0
+        self.rank = torchrun.rank()
+        self.size = torchrun.size()
+        self._device = device
+        backend = "gloo"
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+            backend = "cpu:gloo,cuda:nccl"
+        try:
+            dist.init_process_group(backend, timeout=STEP_TIMEOUT)
+            self._work_group = dist.new_group(backend="gloo", timeout=WORK_TIMEOUT)
+        except (ValueError, RuntimeError) as error:
+            reason = str(error).partition("\n")[0]
+            raise RankError(
+                f"rank {self.rank} cannot connect to the other {self.size - 1} ({reason}); start all with torchrun"
+            ) from error
 
-    def connect(self) -> None:
-        """Find the others.
+    def broadcast(self, value: T) -> T:
+        values = [value]
+        dist.broadcast_object_list(values, src=0, group=self._work_group)
+        return values[0]
 
-        Raises:
-            WorkerError: Not all came.
-        """
-        try:  # of torchrun, or of the first worker where another launcher sets the environment
-            store, *_ = next(rendezvous("env://", timeout=timedelta(seconds=JOINING)))
-        except (ValueError, dist.DistError) as error:
-            raise WorkerError(f"worker {self.rank} finds no other ({error}); start all with torchrun") from None
-        store.set_timeout(timedelta(seconds=BEAT * SILENCE))
-        self.store = self._meet(PrefixStore("mtcli", store))
-        # With a store of its own: a client is locked while it waits for an answer.
-        clone = self.store.clone()  # type: ignore[attr-defined]
-        self._listener = threading.Thread(target=self._listen, args=(clone,), daemon=True)
-        self._listener.start()
-        threading.Thread(target=self._watch, daemon=True).start()
-        cuda = self.device.type == "cuda"
-        if cuda:
-            torch.cuda.set_device(self.device)
-        dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if cuda else "gloo",
-            store=PrefixStore("torch", self.store),
-            rank=self.rank,
-            world_size=self.size,
-            timeout=FOREVER,
-        )
+    def barrier(self) -> None:
+        dist.monitored_barrier(self._work_group, timeout=WORK_TIMEOUT)
 
-    def _meet(self, store: Store) -> Store:
-        """The part of the store that belongs to the workers that are here now.
+    def all_reduce_sum(self, values: Sequence[float]) -> list[float]:
+        return self._all_reduce(values, dist.ReduceOp.SUM)
 
-        torchrun has one store for all its restarts, and each machine counts those by itself. So each worker leaves a
-        name of its own, the first worker lists the names it finds, and who reads its name there has come to that list.
+    def all_reduce_max(self, values: Sequence[float]) -> list[float]:
+        return self._all_reduce(values, dist.ReduceOp.MAX)
 
-        Raises:
-            WorkerError: Not all came.
-        """
-        name, end = uuid4().hex, time.monotonic() + JOINING
-        places = [f"here/{rank}" for rank in range(self.size)]
-        store.set(places[self.rank], name)
-        while time.monotonic() < end:
-            if self.leads and store.check(places):
-                store.set("list", " ".join(found.decode() for found in store.multi_get(places)))
-            if store.check(["list"]) and name in (names := store.get("list").decode().split()):
-                part = PrefixStore(names[0], store)
-                part.set(_beat(self.rank), "0")
-                if part.check([_beat(rank) for rank in range(self.size)]):
-                    return part
-            time.sleep(BEAT / 10)
-        missing = ", ".join(str(rank) for rank, place in enumerate(places) if not store.check([place]))
-        raise WorkerError(f"worker {missing or 'of this start'} did not come within {JOINING:.0f} s; start all again")
-
-    def tell(self, value: T) -> T:
-        key, self._told = f"told/{self._told}", self._told + 1
-        if self.leads:
-            self.store.set(key, json.dumps(value))
-            return value
-        while not self.store.check([key]):  # rather than wait(), which would let no signal through
-            time.sleep(BEAT / 10)
-        found: T = json.loads(self.store.get(key))
-        return found
-
-    def sum(self, values: Sequence[float]) -> list[float]:
-        return self._reduce(values, dist.ReduceOp.SUM)
-
-    def most(self, values: Sequence[float]) -> list[float]:
-        return self._reduce(values, dist.ReduceOp.MAX)
-
-    def _reduce(self, values: Sequence[float], operation: Any) -> list[float]:
+    def _all_reduce(self, values: Sequence[float], operation: Any) -> list[float]:
         tensor = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(tensor, operation)
         return tensor.tolist()
 
     def parallel(self, module: nn.Module) -> nn.Module:
-        ids = [self.device] if self.device.type == "cuda" else None
-        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # 2.13 has another name for it
+        ids = [self._device] if self._device.type == "cuda" else None
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # PyTorch 2.13 renames an argument
             return nn.parallel.DistributedDataParallel(
                 module, device_ids=ids, broadcast_buffers=False, gradient_as_bucket_view=True
             )
 
-    def accumulating(self, module: nn.Module) -> AbstractContextManager[Any]:
+    def no_sync(self, module: nn.Module) -> AbstractContextManager[Any]:
         assert isinstance(module, nn.parallel.DistributedDataParallel)
         return module.no_sync()
-
-    def leave(self) -> None:
-        """End well; the store's host last."""
-        self._fall_silent()
-        dist.destroy_process_group()
-        self.store.set(_beat(self.rank), _LEFT)
-        if self.leads:
-            self._see_off(self.store)
-
-    def fail(self, error: BaseException) -> None:
-        """Let the others end as this worker does; or end as the one does that failed before it, which has said why.
-
-        Raises:
-            SystemExit: Another failed before.
-        """
-        self._fall_silent()
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(int(4 * GOODBYE))  # should the connections, once broken, not be torn down either
-        code = 130 if isinstance(error, KeyboardInterrupt) else getattr(error, "exit_code", WorkerError.exit_code)
-        try:
-            first, said = self._post(self.store, code)
-            if first != self.rank:
-                self._depart(self.store, said)
-                raise SystemExit(said)
-            if not isinstance(error, WorkerError):
-                self._see_off(self.store)
-            self.store.set(_beat(self.rank), _LEFT)
-        except (dist.DistError, RuntimeError, AttributeError):  # no store any more, or none yet
-            return
-
-    def _fall_silent(self) -> None:
-        """No beat any more: one that came behind the mark of leaving would leave the others waiting for the next."""
-        self._ended.set()
-        if self._listener:
-            self._listener.join(GOODBYE)
-
-    def _post(self, store: Store, code: int) -> tuple[int, int]:
-        """Leave an exit code for the others; the rank and the code of the worker that came first."""
-        rank, first = store.compare_set(_FAILED, "", f"{self.rank} {code}").split()
-        return int(rank), int(first)
-
-    def _depart(self, store: Store, code: int) -> None:
-        """Leave after another's failure: the store's host last, so that all others still find the code there."""
-        store.set(_beat(self.rank), _LEFT)
-        if self.leads and code != WorkerError.exit_code:  # without a store they end with that anyway
-            self._see_off(store)
-
-    def _see_off(self, store: Store) -> None:
-        """Wait for the others to leave, though not for ever."""
-        end = time.monotonic() + GOODBYE
-        others = [_beat(rank) for rank in range(self.size) if rank != self.rank]
-        while any(store.get(beat) != _LEFT.encode() for beat in others) and time.monotonic() < end:
-            time.sleep(BEAT / 10)
-
-    def _listen(self, store: Store) -> None:
-        """A thread: beat, listen to the worker before this one, and end the process if one has failed."""
-        before, heard, silent, beats = (self.rank - 1) % self.size, b"", 0, 0
-        while not self._ended.wait(BEAT):
-            try:
-                beats += 1
-                store.set(_beat(self.rank), str(beats))
-                if store.check([_FAILED]):
-                    _, code = self._post(store, 0)
-                    self._depart(store, code)
-                    self._leave_at_once(code)
-                now = store.get(_beat(before))
-                silent = 0 if now != heard or now == _LEFT.encode() else silent + 1
-                heard = now
-                if silent >= SILENCE:
-                    first, code = self._post(store, WorkerError.exit_code)
-                    said = f"worker {before} has been silent for {SILENCE * BEAT:.0f} s; {_REMEDY}"
-                    self._leave_at_once(code, said if first == self.rank else "")
-            except (dist.DistError, RuntimeError):
-                self._leave_at_once(WorkerError.exit_code, f"worker {self.rank}: {_STORE_GONE}")
-            self._unanswered = 0
-
-    def _watch(self) -> None:
-        """The other thread: see that the listener gets its answers, for a call of the store has no sure end."""
-        while not self._ended.wait(BEAT):
-            self._unanswered += 1
-            if self._unanswered > SILENCE:
-                self._leave_at_once(WorkerError.exit_code, f"worker {self.rank}: {_STORE_GONE}")
-
-    def _leave_at_once(self, code: int, message: str = "") -> None:
-        """End the process from beside its main thread, which may wait for a worker that is no more."""
-        if self._ended.is_set():
-            return
-        if message:
-            print(f"mtcli: {message}", file=sys.stderr, flush=True)
-        os._exit(code)
-
-
-_FAILED, _LEFT = "failed", "left"
-_REMEDY = "run the same command again to go on"
-_STORE_GONE = f"torchrun, or the first worker, is gone or silent; {_REMEDY}"
-_LOST = r"gloo|NCCL|[Cc]onnection (closed|reset|refused)|[Bb]roken pipe"
-
-
-def _beat(rank: int) -> str:
-    return f"beat/{rank}"
 
 
 @contextmanager
 def join(device: torch.device) -> Iterator[Group]:
-    """The workers that torchrun started this process with, until the work is done or one of them fails.
+    """Join the ranks that were started together, for as long as the context lasts.
+
+    A rank that fails does not wait for the others. Its process ends with its own exit code and closes its connections,
+    which ends the others with `RankError`, unless torchrun has stopped them before.
 
     Args:
-        device: Where gradients will be: on CUDA they go through NCCL, else through Gloo.
+        device: See `_DistributedGroup`.
 
     Raises:
-        WorkerError: One of them did not come, or was lost.
-        SystemExit: Another worker failed first, and has said why; with its exit code.
+        RankError: A rank did not start, has ended, or did not answer in time.
     """
     if torchrun.size() == 1:
         yield Group()
         return
-    workers = _Workers(device)
     try:
-        workers.connect()
-        yield workers
-    except BaseException as error:
-        lost = isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and re.search(_LOST, str(error)))
-        told = f"worker {workers.rank} lost its connection to another, which has ended; {_REMEDY}"
-        failure = WorkerError(told) if lost else error
-        workers.fail(failure)
-        if failure is not error:
-            raise failure from error
+        yield _DistributedGroup(device)
+    except Exception as error:
+        if _is_lost_connection(error):
+            raise RankError(_lost_connection(error)) from error
         raise
-    workers.leave()
+    dist.destroy_process_group()
+
+
+_CONNECTION_ERRORS = r"gloo|NCCL|monitoredBarrier|[Cc]onnection (closed|reset|refused)|[Bb]roken pipe"
+"""Gloo raises `RuntimeError` for all its failures, so only the text distinguishes them from others."""
+
+
+def _is_lost_connection(error: Exception) -> bool:
+    if isinstance(error, dist.DistError):
+        return True
+    return isinstance(error, RuntimeError) and re.search(_CONNECTION_ERRORS, str(error)) is not None
+
+
+def _lost_connection(error: Exception) -> str:
+    timed_out = re.search(r"[Tt]imed? ?out", str(error)) is not None
+    reason = "another rank did not answer in time" if timed_out else "the connection to another rank was closed"
+    return f"rank {torchrun.rank()}: {reason}; run the same command again to resume"
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """The device of this name; auto: CUDA, then Apple's MPS, then the CPU. Workers of one machine take a GPU each.
+    """Return the device of this name; `auto` is CUDA, then Apple's MPS, then the CPU.
+
+    Each rank of one machine uses a GPU of its own.
 
     Raises:
         UsageError: There is no such device here.
@@ -330,11 +196,11 @@ def pick_device(name: str = "auto") -> torch.device:
         raise UsageError(f"--device {name}: this PyTorch ({torch.__version__}) finds no such device; use --device auto")
     if name.startswith("cuda") and torchrun.size() > 1:
         if name != "cuda":
-            raise UsageError(f"--device {name}: several workers take a GPU each; write --device cuda")
+            raise UsageError(f"--device {name}: each rank uses a GPU of its own; write --device cuda")
         name = f"cuda:{torchrun.local_rank()}"
         if torch.device(name).index >= torch.cuda.device_count():
             raise UsageError(
-                f"worker {name.partition(':')[2]} of this machine finds no GPU of its own; "
+                f"local rank {name.partition(':')[2]} has no GPU of its own; "
                 f"there are {torch.cuda.device_count()}: give torchrun --nproc-per-node {torch.cuda.device_count()}"
             )
     try:

@@ -269,8 +269,8 @@ class _Handler(logging.Handler):
 
 
 def show_log() -> None:
-    """Send the package's log to stderr: messages as they are, warnings marked as such; of several workers, one's."""
-    if torchrun.size() > 1:  # PyTorch says of a lost worker what we say, in a stack trace of C++
+    """Send the package's log to stderr, with warnings marked. Of several ranks, only rank 0 sends messages."""
+    if torchrun.size() > 1:  # PyTorch logs a lost connection, which we report, with a C++ stack trace
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # a failed request ends in one message of ours
     logging.getLogger("httpx").setLevel(logging.WARNING)

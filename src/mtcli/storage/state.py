@@ -28,10 +28,10 @@ COMPARABLE_PAIRS = 100
 
 @dataclass
 class State:
-    """Sums and positions; equal on all workers, but for what only the first one uses."""
+    """Sums and positions; equal on all ranks, except for values that only rank 0 uses."""
 
-    workers: Count = 1
-    """Processes that train together."""
+    ranks: Count = 1
+    """Number of processes that train together."""
     step: Count = 0
     epoch: Count = 0
     block: Count = 0
@@ -131,10 +131,12 @@ class State:
 
 
 def _known(found: dict[str, Any]) -> dict[str, Any]:
-    """The values of a state among others; older states lack some.
+    """Return the fields of a state among other keys; older states lack some fields, and one had another name.
 
     Raises:
         KeyError, TypeError: One is missing.
     """
     found = {name: getattr(State(), name) for name in LATER} | found
+    if "ranks" not in found:
+        found["ranks"] = found["workers"]  # the name until version 0.1
     return {each.name: found[each.name] for each in fields(State)}

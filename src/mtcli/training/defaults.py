@@ -84,17 +84,17 @@ class Facts:
     """Of an epoch: the longer side of each pair, `</s>` included, as batches count."""
     device: str
     """`cpu`, `cuda` or `mps`."""
-    workers: int = 1
+    ranks: int = 1
     valid: int = 0
     """Validation pairs."""
 
     @classmethod
-    def of(cls, data: Prepared, device: str, workers: int) -> "Facts":
+    def of(cls, data: Prepared, device: str, ranks: int) -> "Facts":
         """Count."""
         pairs = data.train
         lengths = (pairs.lengths([chunk])[1:] for chunk in range(pairs.chunks))
         longer = sum(int(np.maximum(src, tgt).sum()) for src, tgt in lengths)
-        return cls(len(pairs), longer + len(pairs), device, workers, len(data.valid))
+        return cls(len(pairs), longer + len(pairs), device, ranks, len(data.valid))
 
     @property
     def band(self) -> Band:
@@ -220,7 +220,7 @@ def _warmup(config: Config, usual: int, steps: float) -> int:
 
 def _per_step(config: Config, facts: Facts) -> int:
     """Pieces of a step."""
-    return config.train.batch_tokens * config.train.accumulate * facts.workers
+    return config.train.batch_tokens * config.train.accumulate * facts.ranks
 
 
 def _steps(config: Config, facts: Facts) -> float:

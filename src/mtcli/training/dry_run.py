@@ -64,18 +64,18 @@ def dry_run(
         overwrite: Whether the run that is there would be deleted; its data is then not used.
 
     Raises:
-        UsageError: Several workers were started for it, or the run that is there was configured otherwise.
+        UsageError: Several ranks were started for it, or the run that is there was configured otherwise.
         DataError: The pairs cannot be used.
         ModelError: `init` is no model, or the run's state is of another version, or its tokenizer is not the one
             it began with.
     """
     if torchrun.size() > 1:
-        raise UsageError("--dry-run: for one worker; start it without torchrun, and divide the steps by the workers")
+        raise UsageError("--dry-run: for one process; start it without torchrun, and divide the steps by the ranks")
     check_inputs(config)
     began = None if overwrite else standing(config, run)
     config = with_split_of(config, began)
     with _data(config, run, init, overwrite) as data:
-        facts = Facts.of(data, device.type, workers=1)
+        facts = Facts.of(data, device.type, ranks=1)
         config = settle(config, facts, began)
         state = State() if overwrite else _state(run)
         budget = Budget.of(config, len(data.valid), len(data.test))
@@ -85,7 +85,7 @@ def dry_run(
         yield "data", counted(data.counts)
         yield "settings", in_words(config, facts, began=began is not None)
         batches = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
-        plan = Plan.of(config, data, batches, device, workers=1)
+        plan = Plan.of(config, data, batches, device, ranks=1)
         yield from plan.rows(config)
         speed = _speed(config, data, device, plan)
         per_step = plan.target_pieces / plan.steps(config.train.accumulate)

@@ -12,7 +12,7 @@ from mtcli.nn.transformer import Transformer
 
 
 class Objective(nn.Module):
-    """The loss as a module, so that several workers can share its gradients."""
+    """The loss as a module, so that several ranks can average its gradients."""
 
     def __init__(self, model: Transformer, smoothing: float, bf16: bool):
         super().__init__()

@@ -31,7 +31,7 @@ def train(
     overwrite: bool = False,
     started: float | None = None,
 ) -> None:
-    """Train in a run folder, or go on where it stands; with other workers, where torchrun started several.
+    """Train in a run folder, or resume the run in it; on all ranks, if torchrun started several.
 
     Args:
         config: What to train.
@@ -49,16 +49,16 @@ def train(
         DivergedError: The loss is no longer finite.
         LockedError: Another process trains here.
         InterruptedTrainingError: A signal came; a checkpoint was written first.
-        WorkerError: Another worker is gone.
+        RankError: Another rank has ended or hangs.
     """
     started = time.monotonic() if started is None else started
     keep_memory_in_hand()
     with join(device) as group, ExitStack() as held:
-        each = f" for each of {group.size} workers" if group.size > 1 else ""
+        each = f" for each of {group.size} ranks" if group.size > 1 else ""
         log.info("device: %s%s, PyTorch %s", describe(device), each, torch.__version__)
         initial = model_file.load_model(init) if init else None
         start = (initial[2], model_file.checksum(model_file.parameters(initial[0]), None)) if initial else None
-        if group.leads:
+        if group.is_main:
             if overwrite and torchrun.restarted():
                 log.warning("started again after a failure: goes on where it stopped, --overwrite is not repeated")
             began = held.enter_context(_claimed(config, run, overwrite and not torchrun.restarted()))
@@ -68,8 +68,8 @@ def train(
             log.info("%s", in_words(config, facts, began=began is not None))
             if (toml := to_toml(config).encode()) != (run / "config.toml").read_bytes():
                 files.replace_file(run / "config.toml", toml)  # before there is anything that goes on with it
-        config = Config.model_validate(group.tell(config.model_dump(mode="json")))  # one choice, for every worker
-        if not group.leads:
+        config = group.broadcast(config)  # all ranks use the options that rank 0 chose
+        if not group.is_main:
             data = reopen(run)
         trainer = Trainer(config, run, device, data, started, group)
         if not trainer.resume() and data.init:

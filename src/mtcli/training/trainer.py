@@ -84,14 +84,14 @@ class Trainer:
         self.model: Transformer = model_file.build_model(self.info).to(device)
         self.optimizer = build_optimizer(config.train, self.model.parameters())
         self.plan = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
-        self.state = State(workers=group.size, metric=selection_metric(config.data.tgt))
+        self.state = State(ranks=group.size, metric=selection_metric(config.data.tgt))
         self.budget = Budget.of(config, len(data.valid), len(data.test), group.size)
         self.metrics = Metrics(run)
         self.objective = Objective(self.model, config.train.label_smoothing, uses_bf16(config.train, device))
         self.parallel = group.parallel(self.objective)
         if group.size > 1:
-            # DDP arranges the gradients anew after its first pass, and the sum of more than two of them depends on the
-            # arrangement: let that pass be over, so that a resumed run adds in the order of one that was not stopped.
+            # DDP rebuilds its buckets after the first backward pass, and a sum of more than two floats depends on them.
+            # One pass here lets a resumed run add in the same order as an uninterrupted one.
             self.parallel(collate(data.train, np.arange(1)).to(device))[0].backward()
             self.optimizer.zero_grad()
 
@@ -100,10 +100,10 @@ class Trainer:
 
         Raises:
             ModelError: There are checkpoints, and none can be used.
-            UsageError: It was written by another number of workers, whose run would not go on the same.
+            UsageError: It was written by another number of ranks, whose run would continue differently.
         """
-        found = checkpoint.latest(self.run / "checkpoints") if self.group.leads else None
-        name = self.group.tell(found.path.name if found else None)
+        found = checkpoint.latest(self.run / "checkpoints") if self.group.is_main else None
+        name = self.group.broadcast(found.path.name if found else None)
         if name is None:
             self._cut_metrics()
             return False
@@ -111,20 +111,22 @@ class Trainer:
         model_file.set_parameters(self.model, found.model, found.path)
         set_state_tensors(self.optimizer, self.model, found.optimizer)
         self.state = State.of(found.path)
-        if (before := self.state.workers) != self.group.size:
+        before = self.state.ranks
+        if before != self.group.size:
+            ranks = "rank" if before == 1 else "ranks"
             raise UsageError(
-                f"{self.run}: began with {before} worker{'s' * (before > 1)}, and this command has {self.group.size}; "
+                f"{self.run}: began with {before} {ranks}, and this command has {self.group.size}; "
                 f"start {before} (torchrun --nproc-per-node), or start afresh with --overwrite"
             )
         self._cut_metrics()
-        if self.state.best_steps and self.group.leads:  # killed between a checkpoint and its publication
+        if self.state.best_steps and self.group.is_main:  # killed between a checkpoint and its publication
             publish(self.run, self.state.best_steps, self.info)
         log.info("resuming at step %s", f"{self.state.step:,}")
-        self.group.sum([0.0])  # nobody goes on, and writes this very step anew, while another still reads it
+        self.group.barrier()  # rank 0 must not write a checkpoint of this step again while another rank still reads it
         return True
 
     def _cut_metrics(self) -> None:
-        if not self.group.leads:
+        if not self.group.is_main:
             return
         self.state.metrics_bytes = self.metrics.cut(self.state.metrics_bytes)
         if self.config.train.tensorboard:
@@ -145,8 +147,8 @@ class Trainer:
         log.info("starting from the weights of %s", where)
 
     def save(self) -> None:
-        """Write a checkpoint of this step, then delete those no longer needed; the first worker's business."""
-        if not self.group.leads:
+        """Write a checkpoint of this step, then delete those no longer needed. Only rank 0 does this."""
+        if not self.group.is_main:
             return
         info = self.info.model_copy(update={"step": self.state.step})
         weights, moments = model_file.parameters(self.model), state_tensors(self.optimizer, self.model)
@@ -167,7 +169,7 @@ class Trainer:
 
     def save_everywhere(self) -> None:
         """`save`, and every rank takes over how long it took."""
-        self._by_the_first(self.save)
+        self._on_main_rank(self.save)
 
     def _diverged(self, step: int, what: str) -> NoReturn:
         remedy = "the last checkpoint is untouched; start afresh with --overwrite and a lower --set train.lr"
@@ -180,7 +182,7 @@ class Trainer:
         return [s for s in found if settings.time or s % settings.save_every == 0 or s % settings.valid_every == 0]
 
     def _record(self, event: str, **values: Any) -> None:
-        if self.group.leads:
+        if self.group.is_main:
             self.state.metrics_bytes += self.metrics.append(event, self.state.step, values)
 
     def run_until_done(self, received: list[int]) -> None:
@@ -208,7 +210,7 @@ class Trainer:
                 self._agree(received)
                 self._time_step(before)
                 if self.budget.validation_is_due(state, self.forecast.step_seconds):
-                    self._by_the_first(self._validate, self.save, report)
+                    self._on_main_rank(self._validate, self.save, report)
                     self._count_time()
                     progress.pause(state.seconds, state.share)
                 elif before is not None and self.budget.save_is_due(state, self.forecast.step_seconds):
@@ -222,7 +224,7 @@ class Trainer:
                 self._count_time()
                 progress.update(state.seconds, tokens=tokens, nll=nll)
         # The save comes last: a finished run has its report.
-        self._by_the_first(partial(self._conclude, reason), report, self._finish)
+        self._on_main_rank(partial(self._conclude, reason), report, self._finish)
 
     def _conclude(self, reason: str) -> None:
         """Validate, average and score for the last time."""
@@ -249,18 +251,18 @@ class Trainer:
         log.info("finished %s; the best model, %s, is in %s", when, best, self.run)
         log_next(self.run, test=bool(self.data.test))
 
-    def _by_the_first(self, *work: Callable[[], None]) -> None:
-        """Have this done by the first worker; the others wait, and take over the state that it comes to."""
-        if self.group.leads:
+    def _on_main_rank(self, *work: Callable[[], None]) -> None:
+        """Do this work on rank 0. The other ranks wait, and take over its state."""
+        if self.group.is_main:
             for part in work:
                 part()
-        self.state.take(self.group.tell(self.state.values()))
+        self.state.take(self.group.broadcast(self.state.values()))
 
     def _agree(self, received: list[int]) -> int:
-        """The signal that any worker has received, or 0; and the first one's clock is the time used, on all."""
+        """Return the signal that any rank has received, or 0; and set the time used to that of rank 0, on all ranks."""
         self._count_time()
-        used = self.state.seconds if self.group.leads else 0.0
-        number, self.state.seconds = self.group.most([received[0] if received else 0, used])
+        used = self.state.seconds if self.group.is_main else 0.0
+        number, self.state.seconds = self.group.all_reduce_max([received[0] if received else 0, used])
         return int(number)
 
     def _stop(self, number: int) -> None:
@@ -286,9 +288,10 @@ class Trainer:
         return learning_rate(self.config.train, self.config.model.d_model, state.step + 1, progress, warmup)
 
     def _step(self, batches: Iterator[PlannedBatch]) -> tuple[int, float]:
-        """One optimiser step over `accumulate` batches a worker, normalised by all their target tokens together.
+        """One optimiser step over `accumulate` batches of each rank, normalised by all their target tokens together.
 
-        The workers take the step's batches in turn: together they draw what one draws that accumulates as many.
+        The ranks take the step's batches in turn: together they draw the batches that a single process with as many
+        accumulated batches draws.
 
         Returns:
             The target tokens of all batches, and their summed negative log-likelihood in nats.
@@ -305,13 +308,13 @@ class Trainer:
         for micro in own:
             torch.manual_seed(_key(settings.seed, "dropout", state.step, micro))
             batch = collate(self.data.train, drawn[micro].rows).to(self.device)
-            with nullcontext() if micro == own[-1] else group.accumulating(self.parallel):
+            with nullcontext() if micro == own[-1] else group.no_sync(self.parallel):
                 loss, nll = self.parallel(batch)
-                (loss * group.size / tokens).backward()  # the mean over the workers makes it a sum again
+                (loss * group.size / tokens).backward()  # DDP averages over the ranks: this makes it a sum again
             loss_sum, nll_sum = loss_sum + loss.detach(), nll_sum + nll
         limit = settings.clip_norm or math.inf
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
-        loss_value, nll_value = group.sum([float(loss_sum), float(nll_sum)])
+        loss_value, nll_value = group.all_reduce_sum([float(loss_sum), float(nll_sum)])
         if not (math.isfinite(loss_value) and math.isfinite(float(norm))):
             self._diverged(
                 state.step + 1,

@@ -1,4 +1,4 @@
-"""Several workers: whichever is killed, stopped or fails, all end, with a code that says why, and the run goes on."""
+"""Several ranks: if one is killed, stopped or fails, all end, and the same command resumes the run."""
 
 import os
 import random
@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from processes import HANGS
-from workers import LAUNCH, run_workers, start_workers
+from ranks import LAUNCH, run_ranks, start_ranks
 
 from faults import points
 from faults.conftest import Case
@@ -26,19 +26,34 @@ Fault = Callable[[], None]
 
 CHAIN = 10
 
+GROUP = "mtcli.runtime.distributed:_DistributedGroup"
+
+SOON = 15.0
+"""Seconds: a timeout that a busy machine does not reach unless a rank is stopped."""
+
+IMPATIENT = f"""
+from datetime import timedelta
+
+from mtcli.runtime import distributed
+from mtcli.cli import main
+
+distributed.STEP_TIMEOUT = distributed.WORK_TIMEOUT = timedelta(seconds={SOON})
+main()
+"""
+
 
 @pytest.fixture(scope="module")
 def pair(job: Job, tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """The same training by two workers, and its clean end."""
+    """The same training by two ranks, and the run folder of one without faults."""
     clean = tmp_path_factory.mktemp("pair") / "clean"
-    results = run_workers(2, *job.command(clean))
+    results = run_ranks(2, *job.command(clean))
     assert [result.code for result in results] == [0, 0], results
     return Job(job.folder, clean)
 
 
 def is_done(pair: Job, out: Path, resumed_at: int | None = None) -> None:
-    """Assert that two workers end as two did that nothing happened to."""
-    results = run_workers(2, *pair.command(out))
+    """Assert that two ranks end with the same files as a run without faults."""
+    results = run_ranks(2, *pair.command(out))
     assert [result.code for result in results] == [0, 0], results
     if resumed_at:
         assert f"resuming at step {resumed_at}\n" in results[0].err
@@ -48,7 +63,7 @@ def is_done(pair: Job, out: Path, resumed_at: int | None = None) -> None:
 
 
 def moments(out: Path, rng: random.Random, number: int) -> dict[str, tuple[int, Fault]]:
-    """Who is sent a signal, and where: in each part of the work, one who does it and one who waits."""
+    """The rank that gets a signal, and where: in each part of the work, a rank that does it or one that waits."""
     inside = partial(points.strike_in)
     return {
         "training": (rng.randint(0, 1), partial(inside, "torch:Tensor.backward", rng.randint(3, 100), number)),
@@ -56,11 +71,11 @@ def moments(out: Path, rng: random.Random, number: int) -> dict[str, tuple[int, 
             0,
             partial(inside, "mtcli.inference.pytorch_backend:Translator.translate", rng.randint(1, 3), number),
         ),
-        "waiting for it": (1, partial(inside, "mtcli.runtime.distributed:_Workers.tell", rng.randint(3, 5), number)),
+        "waiting for rank 0": (1, partial(inside, f"{GROUP}.broadcast", rng.randint(3, 5), number)),
         "saving": (0, partial(points.strike, out, "tear checkpoints/.tmp-step-N/model.safetensors", 2, number)),
-        "going on meanwhile": (
+        "agreeing on the next step": (
             1,
-            partial(inside, "mtcli.runtime.distributed:_Workers.most", 4 * rng.randint(1, 8), number),
+            partial(inside, f"{GROUP}.all_reduce_max", 4 * rng.randint(1, 8), number),
         ),
         "preparing": (0, partial(points.strike, out, "tear data/.train.arrow.tmp", 1, number)),
         "opening": (1, partial(inside, "mtcli.training.run:reopen", 1, number)),
@@ -69,7 +84,7 @@ def moments(out: Path, rng: random.Random, number: int) -> dict[str, tuple[int, 
 
 
 def ended(results: list[Result], victim: int) -> None:
-    """Assert that one was killed, and the other says so in a line."""
+    """Assert that one rank was killed, and the other ends with one line about it."""
     assert results[victim].code == -signal.SIGKILL
     assert results[1 - victim].code == 8, results
     lines = results[1 - victim].err.splitlines()
@@ -78,8 +93,8 @@ def ended(results: list[Result], victim: int) -> None:
 
 
 def kill_one(pair: Job, out: Path, victim: int, fault: Fault) -> bool:
-    """Whether one of two workers was killed before they were done."""
-    results = run_workers(2, *pair.command(out), within={victim: [fault]})
+    """Return True if one of two ranks was killed before they were done."""
+    results = run_ranks(2, *pair.command(out), within={victim: [fault]})
     if [result.code for result in results] == [0, 0]:
         return False
     ended(results, victim)
@@ -87,7 +102,7 @@ def kill_one(pair: Job, out: Path, victim: int, fault: Fault) -> bool:
 
 
 @pytest.mark.slow
-def test_58_worker_kill9(case: Case, pair: Job, tmp_path: Path, rng: random.Random, count: Count) -> None:
+def test_58_rank_kill9(case: Case, pair: Job, tmp_path: Path, rng: random.Random, count: Count) -> None:
     chosen = sorted(moments(tmp_path, rng, signal.SIGKILL))
     rng.shuffle(chosen)
     for i in range(count(10, 2)):
@@ -99,7 +114,7 @@ def test_58_worker_kill9(case: Case, pair: Job, tmp_path: Path, rng: random.Rand
 
 
 @pytest.mark.slow
-def test_58_worker_kill9_in_chains(case: Case, pair: Job, tmp_path: Path, rng: random.Random, count: Count) -> None:
+def test_58_rank_kill9_in_chains(case: Case, pair: Job, tmp_path: Path, rng: random.Random, count: Count) -> None:
     left, out = count(30, 3), tmp_path / "run"
     while left:
         newest = injected = 0
@@ -108,7 +123,7 @@ def test_58_worker_kill9_in_chains(case: Case, pair: Job, tmp_path: Path, rng: r
             if rng.random() < 0.5:  # anywhere
                 victim, fault = 0, partial(points.strike, out, None, rng.randint(1, 60))
             if not kill_one(pair, out, victim, fault):
-                continue  # a place that this run does not come to any more
+                continue  # a place that this run does not reach again
             injected += 1
             assert max(whole(out), default=0) >= newest, "a checkpoint was lost"
             newest = max(whole(out), default=0)
@@ -119,13 +134,14 @@ def test_58_worker_kill9_in_chains(case: Case, pair: Job, tmp_path: Path, rng: r
 
 
 @pytest.mark.slow
-def test_59_worker_sigstop(case: Case, pair: Job, tmp_path: Path, rng: random.Random, count: Count) -> None:
+def test_59_rank_sigstop(case: Case, pair: Job, tmp_path: Path, rng: random.Random, count: Count) -> None:
     for i in range(count(5, 1)):
         out = tmp_path / str(i)
-        names = ("training", "waiting for it", "validating", "going on meanwhile", "saving")
+        names = ("training", "waiting for rank 0", "validating", "agreeing on the next step", "saving")
         victim, fault = moments(out, rng, signal.SIGSTOP)[names[i % len(names)]]
         with case.fault():
-            children = start_workers(2, *pair.command(out), within={victim: [fault]}, silence=50)
+            within = {victim: [fault]}
+            children = start_ranks(2, *pair.command(out), within=within, step_timeout=SOON, work_timeout=SOON)
             try:
                 results = {1 - victim: children[1 - victim].wait()}
             finally:
@@ -136,10 +152,10 @@ def test_59_worker_sigstop(case: Case, pair: Job, tmp_path: Path, rng: random.Ra
 
 
 @pytest.mark.slow
-def test_59_a_long_validation_is_no_silence(case: Case, pair: Job, tmp_path: Path, count: Count) -> None:
+def test_59_a_validation_longer_than_the_timeout_of_a_step(case: Case, pair: Job, tmp_path: Path, count: Count) -> None:
     with case.fault():
         out = tmp_path / "run"
-        results = run_workers(2, *pair.command(out), within={0: [partial(slow_validation, 10.0)]}, silence=50)
+        results = run_ranks(2, *pair.command(out), within={0: [partial(slow_validation, 2 * SOON)]}, step_timeout=SOON)
         assert [result.code for result in results] == [0, 0], results
         assert outcome(out) == outcome(pair.clean)
 
@@ -167,9 +183,10 @@ def test_60_rank0_disk_full(case: Case, pair: Job, tmp_path: Path, rng: random.R
         with case.fault():
             most = rng.randint(2000, 40000)
             full = {0: [partial(limit, resource.RLIMIT_FSIZE, most)]}
-            first, second = run_workers(2, *pair.command(out), within=full)
+            first, second = run_ranks(2, *pair.command(out), within=full)
             refused(first, 5, "File too large", "ulimit -f")
-            assert (second.code, second.err) == (5, "")
+            assert second.code == 8
+            assert "run the same command again" in second.last
             unharmed(out, before)
             is_done(pair, out, max(whole(out), default=None))
 
@@ -181,18 +198,20 @@ def test_33_world_size_changed(case: Case, pair: Job, tmp_path: Path, count: Cou
     before = contents(out)
     for n in (1, 3):
         with case.fault():
-            results = run_workers(n, *pair.command(out))
+            results = run_ranks(n, *pair.command(out))
             assert [result.code for result in results] == [2] * n
             said = [line for result in results for line in result.err.splitlines() if line.startswith("mtcli: ")]
-            assert len(said) == 1
-            assert f"began with 2 workers, and this command has {n}; start 2" in said[0]
+            assert len(said) == n
+            assert f"began with 2 ranks, and this command has {n}; start 2" in said[0]
             assert contents(out) == before
 
 
 @contextmanager
-def launched(words: list[str], *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Two workers under torchrun itself."""
-    command = [*LAUNCH, "--nproc-per-node", "2", *options, "-m", "mtcli", *words]
+def launched(
+    words: list[str], *options: str, program: Sequence[str] = ("-m", "mtcli")
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start two ranks under torchrun itself."""
+    command = [*LAUNCH, "--nproc-per-node", "2", *options, *program, *words]
     place = {"cwd": Path(words[words.index("--out") + 1]).parent, "env": {**os.environ, "OMP_NUM_THREADS": "1"}}
     with subprocess.Popen(command, stderr=subprocess.PIPE, **place) as process:
         try:
@@ -201,7 +220,7 @@ def launched(words: list[str], *options: str) -> Iterator[subprocess.Popen[bytes
             process.terminate()
 
 
-def workers_of(launcher: subprocess.Popen[bytes]) -> list[int]:
+def ranks_of(launcher: subprocess.Popen[bytes]) -> list[int]:
     found = Path(f"/proc/{launcher.pid}/task").glob("*/children")
     return [int(pid) for path in found for pid in path.read_text().split()]
 
@@ -218,13 +237,13 @@ def wait_for_step(out: Path, launcher: subprocess.Popen[bytes], step: int) -> No
 def test_58_torchrun_restarts_the_killed(
     case: Case, pair: Job, tmp_path: Path, rng: random.Random, count: Count
 ) -> None:
-    """Unaided: torchrun starts all again, and they go on."""
+    """torchrun starts all ranks again, and they resume."""
     for i in range(count(3, 1)):
         out = tmp_path / str(i)
         with case.fault(2), launched(pair.command(out, "--overwrite"), "--max-restarts", "3") as launcher:
             for step in (8, 20):
                 wait_for_step(out, launcher, step)
-                os.kill(rng.choice(workers_of(launcher)), signal.SIGKILL)
+                os.kill(rng.choice(ranks_of(launcher)), signal.SIGKILL)
             _, err = launcher.communicate(timeout=HANGS)
             assert launcher.returncode == 0, err.decode()
             assert b"resuming at step" in err
@@ -232,16 +251,18 @@ def test_58_torchrun_restarts_the_killed(
 
 
 @pytest.mark.slow
-def test_59_worker_sigstop_under_torchrun(
+def test_59_rank_sigstop_under_torchrun(
     case: Case, pair: Job, tmp_path: Path, rng: random.Random, count: Count
 ) -> None:
-    """With the beats as they are: the one that is left notices, and torchrun kills the other."""
+    """The other rank notices, and torchrun kills the stopped one."""
+    program = tmp_path / "impatient.py"
+    program.write_text(IMPATIENT)
     for i in range(count(2, 1)):
         out = tmp_path / str(i)
-        with case.fault(), launched(pair.command(out)) as launcher:
+        with case.fault(), launched(pair.command(out), program=[str(program)]) as launcher:
             wait_for_step(out, launcher, 4)
-            os.kill(rng.choice(workers_of(launcher)), signal.SIGSTOP)
+            os.kill(rng.choice(ranks_of(launcher)), signal.SIGSTOP)
             _, err = launcher.communicate(timeout=HANGS)
             assert launcher.returncode != 0
-            assert b"has been silent for 60 s" in err
+            assert b"another rank did not answer in time" in err
             is_done(pair, out)

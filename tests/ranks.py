@@ -1,9 +1,10 @@
-"""Several workers of one job, in processes that start at once: the environment says to them what torchrun would."""
+"""Start the ranks of one job without torchrun: each is a process with the environment variables torchrun sets."""
 
 import os
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,20 +20,22 @@ LAUNCHED = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_
 """The environment of rank 0 of two, for what needs no other rank."""
 
 
-def start_workers(
+def start_ranks(
     n: int,
     *arguments: str | Path,
     within: Mapping[int, Sequence[Callable[[], Any]]] | None = None,
-    silence: int = 10 * HANGS,
+    step_timeout: float = 10 * HANGS,
+    work_timeout: float = 10 * HANGS,
     **place: Any,
 ) -> list[Child]:
-    """Start n of them with the same `mtcli ARGUMENTS`.
+    """Start n ranks with the same `mtcli ARGUMENTS`.
 
     Args:
-        n: How many.
+        n: The number of ranks.
         arguments: Of the command line.
-        within: By rank, what a worker calls before it begins.
-        silence: Beats of a tenth of a second after which a worker is given up.
+        within: By rank, functions that its process calls before it begins.
+        step_timeout: Seconds after which a collective of a training step fails.
+        work_timeout: Seconds after which the wait for the work of another rank fails.
         place: As of `start`.
     """
     with socket.socket() as free:
@@ -41,24 +44,25 @@ def start_workers(
     children = []
     for rank in range(n):
         env = {"WORLD_SIZE": str(n), "RANK": str(rank), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        calls = [partial(beat_quickly, silence), *(within or {}).get(rank, ())]
+        calls = [partial(set_timeouts, step_timeout, work_timeout), *(within or {}).get(rank, ())]
         children.append(start(*arguments, within=calls, env=env | {"LOCAL_RANK": str(rank)}, **place))
     return children
 
 
-def run_workers(n: int, *arguments: str | Path, seconds: float = HANGS, **options: Any) -> list[Result]:
-    """Run them to their end."""
-    return [child.wait(seconds) for child in start_workers(n, *arguments, **options)]
+def run_ranks(n: int, *arguments: str | Path, seconds: float = HANGS, **options: Any) -> list[Result]:
+    """Run n ranks to their end."""
+    return [child.wait(seconds) for child in start_ranks(n, *arguments, **options)]
 
 
-def beat_quickly(silence: int) -> None:
+def set_timeouts(step: float, work: float) -> None:
     from mtcli.runtime import distributed
 
-    distributed.BEAT, distributed.SILENCE = 0.1, silence
+    distributed.STEP_TIMEOUT = timedelta(seconds=step)
+    distributed.WORK_TIMEOUT = timedelta(seconds=work)
 
 
 def list_rows(log: Path) -> None:
-    """Have this process write down which training pairs it reads, a line each."""
+    """Have this process write down which training pairs it reads, one a line."""
     from mtcli.data.batching import EncodedPairs
 
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
