@@ -216,8 +216,10 @@ def test_a_failure_in_translating_ends_all_and_leaves_the_old_file(two: Path, tm
     (tmp_path / "out").write_text("old")
     each = {rank: [partial(shrink_windows, 16)] for rank in range(2)}
     results = run_ranks(2, "translate", "--model", two, "-i", "in", "-o", "out", cwd=tmp_path, within=each)
-    assert [result.code for result in results] == [3, 3]
-    assert all("in:41" in result.last for result in results)  # every rank reads the file
+    assert results[0].code == 3
+    assert "in:41" in results[0].last
+    assert results[1].code in (3, 8)  # it reads the same line, or finds that rank 0 has ended
+    assert results[1].err.count("mtcli: ") == 1
     assert (tmp_path / "out").read_text() == "old"
     assert (tmp_path / "out.partial").read_text().count("\n") in (16, 32)
     assert f"lines of the output are in {tmp_path / 'out.partial'}" in results[0].err

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from mtcli.data.lines import Counts
-from mtcli.errors import StorageError
+from mtcli.errors import RankError, StorageError
 from mtcli.inference.line_translator import WINDOW, LineTranslator, Options, Translation
 from mtcli.inference.streams import lines_of, say
 from mtcli.runtime.distributed import join
@@ -73,7 +73,11 @@ def translate_file(
 def _write_windows(
     found: Iterator[Translation], parts: Path, render: Callable[[Translation, int], Iterable[str]], rank: int, size: int
 ) -> int:
-    """Write the windows of this rank, each to a file that is named after its number once it is whole."""
+    """Write the windows of this rank, each to a file that is named after its number once it is whole.
+
+    Raises:
+        RankError: Rank 0 has failed and removed the folder.
+    """
     written = 0
     for window in count(rank, size):
         batch = list(islice(found, WINDOW))
@@ -81,9 +85,14 @@ def _write_windows(
             return written
         numbered = enumerate(batch, window * WINDOW)
         unfinished = parts / f"{window}.tmp"
-        with unfinished.open("w", encoding="utf-8", newline="\n") as part:
-            part.writelines(f"{text}\n" for number, line in numbered for text in render(line, number))
-        unfinished.replace(parts / str(window))
+        try:
+            with unfinished.open("w", encoding="utf-8", newline="\n") as part:
+                part.writelines(f"{text}\n" for number, line in numbered for text in render(line, number))
+            unfinished.replace(parts / str(window))
+        except FileNotFoundError:
+            if parts.exists():
+                raise
+            raise RankError(f"rank {rank}: rank 0 has failed, and kept the finished part of the output") from None
         written += 1
     return written
 
