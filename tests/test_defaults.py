@@ -174,7 +174,7 @@ def test_the_pace_of_a_named_preset_fits_a_given_budget() -> None:
     assert paper.train.warmup_steps == 4000  # a shorter one would raise its peak
     timed = settle(asked(preset="small", **{"train.time": "3m"}), facts(29_000))
     assert timed.train.warmup_steps == 2000  # at most: the budget measures what it can afford
-    assert "at most 2,000 steps of warm-up, validated and saved as the time allows" in in_words(
+    assert "at most 2,000 warm-up steps, validated and saved as the time allows" in in_words(
         timed, facts(29_000), began=False
     )
 
@@ -281,7 +281,7 @@ def test_training_settles_says_and_keeps(toy_tsv: Path, tmp_path: Path, caplog: 
     wanted = config(**{"train.max_steps": 2})
     told = next(text for name, text in dry_run(wanted, run, CPU) if name == "settings")  # before any step is timed
     assert told.startswith(
-        "288 pairs, 2 steps, CPU, about 1.2 epochs: preset tiny, dropout 0.1, batches of 2,048 pieces"
+        "288 pairs, 2 steps, CPU, about 1.2 epochs: preset tiny, dropout 0.1, batches of 2,048 tokens"
     )
     train(wanted, run, CPU)
     assert told in caplog.messages

@@ -144,9 +144,9 @@ def in_words(config: Config, facts: Facts, *, began: bool) -> str:
     found = {
         "preset": preset,
         "model.dropout": f"dropout {config.model.dropout:g}",
-        "train.batch_tokens": f"batches of {train.batch_tokens:,} pieces",
-        "train.lr": f"peak rate {train.lr:g}",
-        "train.warmup_steps": f"{_at_most(train)}{train.warmup_steps:,} steps of warm-up",
+        "train.batch_tokens": f"batches of {train.batch_tokens:,} tokens",
+        "train.lr": f"peak learning rate {train.lr:g}",
+        "train.warmup_steps": f"{_at_most(train)}{train.warmup_steps:,} warm-up steps",
         BUDGET: f"{train.max_steps or 0:,} steps",
         "train.valid_every": f"validated every {train.valid_every:,} steps",
         "train.save_every": f"saved every {train.save_every:,}",

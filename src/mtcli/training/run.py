@@ -60,7 +60,7 @@ def train(
         start = (initial[2], model_file.checksum(model_file.parameters(initial[0]), None)) if initial else None
         if group.is_main:
             if overwrite and torchrun.restarted():
-                log.warning("started again after a failure: goes on where it stopped, --overwrite is not repeated")
+                log.warning("restarted after a failure: resuming the run, --overwrite is ignored")
             began = held.enter_context(_claimed(config, run, overwrite and not torchrun.restarted()))
             config = with_split_of(config, began)
             data = prepare(config, run, init=start)

@@ -360,7 +360,7 @@ class Trainer:
         log_validation(state, found)
         if self.budget.cool_down_early(state):
             told = f"no better {state.metric_name} in {state.stale} validations"
-            log.info("%s: the rate falls to zero from here, to end sooner", told)
+            log.info("%s: the learning rate falls to zero from here, and training ends early", told)
 
     def _measure(self, pairs: int, seconds: float | None) -> Validation:
         """How well the model translates as it is: this many pairs, or as many as these seconds allow."""
@@ -392,7 +392,7 @@ class Trainer:
             return
         pairs, seconds = state.best_pairs or len(self.valid), self.budget.may_take("average", state)
         if seconds is not None and pairs * state.pair_seconds > seconds:
-            log.info("no time is left to try the mean of the last checkpoints; `mtcli average` makes it")
+            log.info("no time is left to average the last checkpoints; `mtcli average` does")
             return
         with weights_of(self.model, [checkpoint.path_of(folder, step) for step in steps]):
             found = self._measure(pairs, seconds)
