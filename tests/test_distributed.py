@@ -19,7 +19,8 @@ from ranks import LAUNCH, LAUNCHED, list_rows, run_ranks, set_timeouts, start_ra
 
 from mtcli.errors import DataError, UsageError
 from mtcli.runtime import torchrun
-from mtcli.runtime.distributed import Group, join, pick_device
+from mtcli.runtime.device import pick_device
+from mtcli.runtime.distributed import Group, join
 from mtcli.storage import checkpoint
 
 Train = Callable[..., Path]

@@ -218,12 +218,12 @@ def test_a_cpu_takes_bf16_where_it_has_instructions_for_it(
 
 GROWTH = """
 import torch
-from mtcli.runtime.distributed import keep_memory_in_hand
+from mtcli.runtime.memory import keep_freed_memory
 
 def resident():
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmRSS")).split()[1]) / 1024
 
-keep_memory_in_hand()
+keep_freed_memory()
 weight = torch.randn(256, 256, requires_grad=True)
 for rows in range(1, 301):
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -80,10 +80,8 @@ def _version(wanted: bool) -> None:
         from mtcli.runtime import torchrun
 
         torchrun.leave()
-        from mtcli.runtime.distributed import (  # takes a second, which the lines above need not wait for
-            describe,
-            pick_device,
-        )
+        # The import takes a second, so it comes after the lines that do not need it.
+        from mtcli.runtime.device import describe, pick_device
 
         print(f"device {describe(pick_device())}")
         raise typer.Exit

@@ -269,7 +269,7 @@ def score(
     from mtcli.inference.pytorch_backend import Translator
     from mtcli.inference.scoring import likelihoods
     from mtcli.inference.streams import say
-    from mtcli.runtime.distributed import pick_device
+    from mtcli.runtime.device import pick_device
     from mtcli.runtime.outputs import check_outputs
     from mtcli.runtime.progress import on_terminal
 

@@ -103,7 +103,7 @@ def train(
     started = monotonic()  # before PyTorch is loaded, which a budget of time counts too
     from mtcli.config.schema import build
     from mtcli.runtime import torchrun
-    from mtcli.runtime.distributed import pick_device
+    from mtcli.runtime.device import pick_device
     from mtcli.runtime.outputs import check_folder
     from mtcli.training.run import train as run_training
 

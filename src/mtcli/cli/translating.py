@@ -200,7 +200,7 @@ def explain(
     from mtcli.explain.text import to_text
     from mtcli.inference.pytorch_backend import Translator
     from mtcli.inference.streams import arguments
-    from mtcli.runtime.distributed import pick_device
+    from mtcli.runtime.device import pick_device
     from mtcli.runtime.outputs import check_outputs, write_whole
 
     check_outputs([html, "-"], models=[model])

@@ -270,7 +270,7 @@ def load(
     if exported:
         raise ModelError(f"{folder}: an exported model, not for --engine torch; {INSTEAD}")
     from mtcli.inference.pytorch_backend import Translator
-    from mtcli.runtime.distributed import pick_device
+    from mtcli.runtime.device import pick_device
 
     return Translator.load(folder, pick_device(device))
 

@@ -13,7 +13,7 @@ from mtcli.inference.alignment import align
 from mtcli.inference.line_translator import Candidate, Draft, LineTranslator, Links, Options, R, Translation
 from mtcli.inference.search import Expansion, Hypothesis, Limits, beam_search, greedy_search, sampler
 from mtcli.nn.transformer import Transformer
-from mtcli.runtime.distributed import give_back_memory, keep_memory_in_hand
+from mtcli.runtime.memory import keep_freed_memory, release_freed_memory
 from mtcli.storage.model_file import load_model
 
 __all__ = ["BATCH_TOKENS", "Candidate", "Options", "Translation", "Translator"]
@@ -38,7 +38,7 @@ class Translator(LineTranslator):
         Raises:
             ModelError: There is no usable model.
         """
-        keep_memory_in_hand()
+        keep_freed_memory()
         model, info, tokenizer = load_model(folder)
         return cls(model.to(device), tokenizer, info.longest_src), Options.of(info.decode), (info.src, info.tgt)
 
@@ -54,7 +54,7 @@ class Translator(LineTranslator):
         if workers == 1 or len(batches) == 1:
             yield from map(search, batches)
             return
-        give_back_memory()  # else what each window leaves in pieces adds up
+        release_freed_memory()  # otherwise the fragments that each window leaves add up
         threads = torch.get_num_threads()
 
         def alone(rows: list[int]) -> R:

@@ -10,14 +10,15 @@ There are two process groups, because there are two kinds of waiting:
 - Rank 0 prepares, validates and writes for all ranks, and ranks translate different parts of a file. Others wait for
   hours, which is no failure, so this waiting has a Gloo group of its own with `WORK_TIMEOUT`. A rank that is killed
   ends this waiting at once; only one that hangs during such work is noticed as late as that.
+
+On CUDA, a collective of NCCL that reaches its timeout ends the process with SIGABRT instead of an error: PyTorch's
+watchdog does that, because the call itself cannot return.
 """
 
-import ctypes
-import os
 import re
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -25,7 +26,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from mtcli.errors import RankError, UsageError
+from mtcli.errors import RankError
 from mtcli.runtime import torchrun
 
 T = TypeVar("T")
@@ -173,68 +174,3 @@ def _lost_connection(error: Exception) -> str:
     timed_out = re.search(r"[Tt]imed? ?out", str(error)) is not None
     reason = "another rank did not answer in time" if timed_out else "the connection to another rank was closed"
     return f"rank {torchrun.rank()}: {reason}; run the same command again to resume"
-
-
-def pick_device(name: str = "auto") -> torch.device:
-    """Return the device of this name; `auto` is CUDA, then Apple's MPS, then the CPU.
-
-    Each rank of one machine uses a GPU of its own.
-
-    Raises:
-        UsageError: There is no such device here.
-    """
-    available = {
-        "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available() and torchrun.size() == 1,
-        "cpu": True,
-    }
-    if name == "auto":
-        name = next(n for n, there in available.items() if there)
-    if name.partition(":")[0] not in available:
-        raise UsageError(f"--device {name}: choose from auto, {', '.join(available)}")
-    if not available[name.partition(":")[0]]:
-        raise UsageError(f"--device {name}: this PyTorch ({torch.__version__}) finds no such device; use --device auto")
-    if name.startswith("cuda") and torchrun.size() > 1:
-        if name != "cuda":
-            raise UsageError(f"--device {name}: each rank uses a GPU of its own; write --device cuda")
-        name = f"cuda:{torchrun.local_rank()}"
-        if torch.device(name).index >= torch.cuda.device_count():
-            raise UsageError(
-                f"local rank {name.partition(':')[2]} has no GPU of its own; "
-                f"there are {torch.cuda.device_count()}: give torchrun --nproc-per-node {torch.cuda.device_count()}"
-            )
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise UsageError(f"--device {name}: write a number after the colon, as in cuda:0") from None
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UsageError(f"--device {name}: there are {torch.cuda.device_count()}, counted from 0")
-    return device
-
-
-def keep_memory_in_hand() -> None:
-    """Let this process keep what one step frees for the next, and nothing that the next does not need.
-
-    glibc gives large blocks back at once; to be given them anew, page by page, took a twentieth of the time on a CPU.
-    PyTorch and oneDNN keep a kernel for each of the last 1,024 shapes of a bf16 product on a CPU: batches have more
-    shapes than that, so few come again in time, and the kernels grew by 8 MB a step.
-    """
-    for name in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):  # both are read at the first such product
-        os.environ.setdefault(name, "64")
-    with suppress(AttributeError, OSError):  # another C library
-        library = ctypes.CDLL(None)
-        library.mallopt(-3, 2**25)  # M_MMAP_THRESHOLD, at the largest value that every version takes
-        library.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
-
-
-def give_back_memory() -> None:
-    """Let the system have what is kept in hand, where a process is about to ask for blocks of other sizes."""
-    with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-def describe(device: torch.device) -> str:
-    """The device in words, for the first line of the log."""
-    if device.type == "cuda":
-        return f"{device} ({torch.cuda.get_device_name(device)})"
-    return f"{device} ({torch.get_num_threads()} threads)" if device.type == "cpu" else str(device)

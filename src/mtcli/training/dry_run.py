@@ -18,7 +18,8 @@ from mtcli.data.prepare import Prepared, check_inputs, prepare, prepared
 from mtcli.errors import UsageError
 from mtcli.report.plan import Plan, counted
 from mtcli.runtime import files, torchrun
-from mtcli.runtime.distributed import Group, describe
+from mtcli.runtime.device import describe
+from mtcli.runtime.distributed import Group
 from mtcli.runtime.progress import clock
 from mtcli.storage import checkpoint, model_file
 from mtcli.storage.run_folder import standing, with_split_of

@@ -12,7 +12,9 @@ from mtcli.config.schema import Config, to_toml
 from mtcli.data.prepare import check_inputs, prepare, reopen
 from mtcli.errors import UsageError
 from mtcli.runtime import files, torchrun
-from mtcli.runtime.distributed import describe, join, keep_memory_in_hand
+from mtcli.runtime.device import describe
+from mtcli.runtime.distributed import join
+from mtcli.runtime.memory import keep_freed_memory
 from mtcli.runtime.signals import noted_signals
 from mtcli.storage import checkpoint, model_file
 from mtcli.storage.run_folder import claim, with_split_of
@@ -52,7 +54,7 @@ def train(
         RankError: Another rank has ended or hangs.
     """
     started = time.monotonic() if started is None else started
-    keep_memory_in_hand()
+    keep_freed_memory()
     with join(device) as group, ExitStack() as held:
         each = f" for each of {group.size} ranks" if group.size > 1 else ""
         log.info("device: %s%s, PyTorch %s", describe(device), each, torch.__version__)

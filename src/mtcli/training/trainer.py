@@ -30,7 +30,8 @@ from mtcli.nn.transformer import Transformer
 from mtcli.report.plan import Plan, check_model_memory
 from mtcli.report.run_report import write_report
 from mtcli.runtime import files
-from mtcli.runtime.distributed import Group, describe
+from mtcli.runtime.device import describe
+from mtcli.runtime.distributed import Group
 from mtcli.runtime.progress import TrainingProgress, clock
 from mtcli.storage import checkpoint, model_file
 from mtcli.storage.model_file import ModelInfo

@@ -1,0 +1,60 @@
+"""The device that a process computes on."""
+
+import torch
+
+from mtcli.errors import UsageError
+from mtcli.runtime import torchrun
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """Return the device of this name.
+
+    Args:
+        name: `cpu`, `cuda`, `cuda:1`, `mps`, or `auto`: CUDA where there is a GPU, then Apple's MPS, then the CPU.
+            Of several ranks, each uses the GPU of its local rank.
+
+    Raises:
+        UsageError: There is no such device on this machine, or no GPU for this rank.
+    """
+    available = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available() and torchrun.size() == 1,
+        "cpu": True,
+    }
+    if name == "auto":
+        name = next(kind for kind, is_available in available.items() if is_available)
+    kind = name.partition(":")[0]
+    if kind not in available:
+        raise UsageError(f"--device {name}: choose from auto, {', '.join(available)}")
+    if not available[kind]:
+        raise UsageError(f"--device {name}: this PyTorch ({torch.__version__}) finds no such device; use --device auto")
+    if kind == "cuda" and torchrun.size() > 1:
+        return _gpu_of_this_rank(name)
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UsageError(f"--device {name}: write a number after the colon, as in cuda:0") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UsageError(f"--device {name}: there are {torch.cuda.device_count()}, counted from 0")
+    return device
+
+
+def _gpu_of_this_rank(name: str) -> torch.device:
+    if name != "cuda":
+        raise UsageError(f"--device {name}: each rank uses a GPU of its own; write --device cuda")
+    rank = torchrun.local_rank()
+    gpus = torch.cuda.device_count()
+    if rank >= gpus:
+        raise UsageError(
+            f"local rank {rank} has no GPU of its own; there are {gpus}: give torchrun --nproc-per-node {gpus}"
+        )
+    return torch.device("cuda", rank)
+
+
+def describe(device: torch.device) -> str:
+    """Return the device in words, such as `cpu (2 threads)`, for the log."""
+    if device.type == "cuda":
+        return f"{device} ({torch.cuda.get_device_name(device)})"
+    if device.type == "cpu":
+        return f"{device} ({torch.get_num_threads()} threads)"
+    return str(device)
