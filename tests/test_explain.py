@@ -221,10 +221,13 @@ def test_the_summary_is_one_screen_of_plain_text(translator: Translator) -> None
 
 
 def test_a_long_sentence_has_a_summary_of_one_screen() -> None:
-    found = explain(toy(), "big cat sees one red dog. " * 4, Options(beam_size=2, max_length=40))
-    lines = to_text(found).splitlines()
-    assert len(lines) <= 45
-    assert max(map(len, lines)) <= 100
+    found = explain(toy(), "big cat sees one red dog. " * 9, Options(beam_size=8, max_length=40))
+    text = to_text(found)
+    assert len(text.splitlines()) <= 45
+    assert max(map(len, text.splitlines())) <= 100
+    assert f"… {len(found.src_ids) - 60} more" in text
+    assert "… 3 more hypotheses; --full shows all" in text
+    assert "more hypotheses" not in to_text(found, full=True)
 
 
 def test_the_full_text_has_every_stage_and_step(translator: Translator) -> None:

@@ -1,8 +1,7 @@
 """One translation with all its intermediate results: tokens, attention, probabilities, beam search.
 
 `explain` searches for the translation as `translate` does and observes the beam. It then runs the same model once over
-source and translation and records the forward pass. The recording has the attention weights, and the matrices that
-`explain_stages` names.
+source and translation and records the forward pass: the attention weights, and the matrices that `stages.py` names.
 
 Shapes: S source tokens and T target tokens, both with `</s>`; D d_model, H heads, K head size, V vocabulary size.
 """

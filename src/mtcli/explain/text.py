@@ -22,6 +22,10 @@ UNLIMITED_WIDTH = 100_000
 NUMBER_WIDTH = 8
 MAX_STEPS = 20
 """Decoder steps in the summary."""
+MAX_SOURCE_TOKENS = 60
+"""Source tokens in the summary."""
+MAX_HYPOTHESES = 5
+"""Hypotheses in the summary."""
 MAX_HEAT_COLUMNS = 15
 """Source tokens up to which the summary draws the attention weights: three columns each."""
 NUM_ATTENDED = 3
@@ -103,7 +107,7 @@ def _summary(found: Explanation, layer: int | None, head: int | None, colour: bo
     yield Text(printable(found.source))
     yield Text(printable(found.texts[0]), style="bold")
     yield _heading("Source tokens")
-    yield Text("  ".join(f"{number} {_shown(token)}" for number, token in enumerate(found.src_tokens, 1)))
+    yield _numbered(found.src_tokens)
     if layer is None and head is None:
         layer = found.sharpest_layer()
         weights = found.weights(CROSS)[layer].mean(dim=0)
@@ -116,15 +120,26 @@ def _summary(found: Explanation, layer: int | None, head: int | None, colour: bo
     yield _heading("Translation, step by step")
     yield Text(f"Each row: one token, its probability, and the {which}.", style="dim")
     yield _steps_table(found, weights.float().cpu())
-    hidden = len(found.steps) - MAX_STEPS
-    if hidden > 0:
-        yield Text(f"… {hidden} more steps; --full shows all", style="dim")
+    if len(found.steps) > MAX_STEPS:
+        yield _more(len(found.steps) - MAX_STEPS, "steps")
     if colour:
         yield _confidence_legend()
     yield _heading("Beam search")
-    yield from _hypotheses_table(found)
+    yield from _hypotheses_table(found, MAX_HYPOTHESES)
     yield _heading("More: add one of these to the command")
     yield _next_options()
+
+
+def _numbered(tokens: Sequence[str]) -> Text:
+    """The tokens with their numbers, from 1."""
+    shown = [f"{number}:{_shown(token)}" for number, token in enumerate(tokens[:MAX_SOURCE_TOKENS], 1)]
+    if len(tokens) > MAX_SOURCE_TOKENS:
+        shown.append(f"… {len(tokens) - MAX_SOURCE_TOKENS} more")
+    return Text("  ".join(shown))
+
+
+def _more(count: int, what: str) -> Text:
+    return Text(f"… {count} more {what}; --full shows all", style="dim")
 
 
 def _steps_table(found: Explanation, weights: Tensor) -> Table:
@@ -165,7 +180,8 @@ def _confidence_legend() -> Text:
     return legend
 
 
-def _hypotheses_table(found: Explanation) -> Iterator[RenderableType]:
+def _hypotheses_table(found: Explanation, most: int | None = None) -> Iterator[RenderableType]:
+    """The finished hypotheses, best first; at most `most` of them."""
     options = found.options
     if options.beam_size == 1:
         yield Text("beam size 1: greedy search, which keeps one hypothesis", style="dim")
@@ -173,9 +189,12 @@ def _hypotheses_table(found: Explanation) -> Iterator[RenderableType]:
         formula = f"score = log P(y | x) / ((5 + n) / 6)^{options.length_penalty:g}, n tokens (§6.1)"
         yield Text(f"beam size {options.beam_size}; {formula}", style="dim")
     table = _table("rank", "score", "log P", "translation", right=("rank", "score", "log P"))
-    for rank, (text, hypothesis) in enumerate(zip(found.texts, found.hypotheses, strict=True), 1):
+    ranked = list(zip(found.texts, found.hypotheses, strict=True))
+    for rank, (text, hypothesis) in enumerate(ranked[:most], 1):
         table.add_row(str(rank), f"{hypothesis.score:.4f}", f"{hypothesis.log_prob:.4f}", printable(text) or "(empty)")
     yield table
+    if most is not None and len(ranked) > most:
+        yield _more(len(ranked) - most, "hypotheses")
 
 
 def _next_options() -> Table:
@@ -193,42 +212,55 @@ def _next_options() -> Table:
 
 def _details(found: Explanation, layer: int, head: int, step: int | None, width: int) -> Iterator[RenderableType]:
     model = found.translator.model
-    encoder_layer = min(layer, len(model.encoder) - 1)
-    decoder_layer = min(layer, len(model.decoder) - 1)
     yield Text(printable(found.source))
     yield Text(
         f"{len(model.encoder)} encoder and {len(model.decoder)} decoder layers, {model.config.num_heads} heads, "
         f"d_model {model.config.d_model}. Sections (§) are those of “Attention Is All You Need”.",
         style="dim",
     )
-    decoder = [
-        *embedding_stages(found, "tgt"),
-        *decoder_stages(found, decoder_layer, head),
-        output_stages(found)[0],
-    ]
     if step is None:
-        yield _heading("Source tokens and ids (§5.1)")
-        yield _ids_table(found.src_tokens, found.src_ids)
-        yield from _matrices(embedding_stages(found, "src"), head, width)
-        yield _heading(f"Encoder layer {encoder_layer + 1}, head {head + 1}")
-        yield from _matrices(encoder_stages(found, encoder_layer, head), head, width)
-        yield from _matrices([memory_stage(found)], head, width)
-        yield _heading(f"Decoder layer {decoder_layer + 1}, head {head + 1}, all steps")
-        yield from _matrices(decoder, head, width)
-        for position in range(len(found.steps)):
-            yield _step_heading(found, position)
-            yield from _step_details(found, position, decoder_layer, head)
-        if found.neighbours:
-            yield _heading("Nearest learned embeddings, by cosine similarity (§3.4)")
-            yield _neighbours_table(found)
+        yield from _all_stages(found, layer, head, width)
     else:
-        yield _step_heading(found, step)
-        yield from _matrices([_at_step(stage, step) for stage in decoder], head, width)
-        yield from _step_details(found, step, decoder_layer, head)
+        yield from _one_step(found, step, layer, head, width)
     yield _heading("Translations, best first")
     yield from _hypotheses_table(found)
     yield Text()
     yield Text(printable(found.texts[0]), style="bold")
+
+
+def _all_stages(found: Explanation, layer: int, head: int, width: int) -> Iterator[RenderableType]:
+    """Every stage of one layer and head in the order of computation, then every step."""
+    model = found.translator.model
+    encoder_layer = min(layer, len(model.encoder) - 1)
+    decoder_layer = min(layer, len(model.decoder) - 1)
+    yield _heading("Source tokens and ids (§5.1)")
+    yield _ids_table(found.src_tokens, found.src_ids)
+    yield from _matrices(embedding_stages(found, "src"), head, width)
+    yield _heading(f"Encoder layer {encoder_layer + 1}, head {head + 1}")
+    yield from _matrices(encoder_stages(found, encoder_layer, head), head, width)
+    yield from _matrices([memory_stage(found)], head, width)
+    yield _heading(f"Decoder layer {decoder_layer + 1}, head {head + 1}, all steps")
+    yield from _matrices(_target_stages(found, decoder_layer, head), head, width)
+    for position in range(len(found.steps)):
+        yield _step_heading(found, position)
+        yield from _step_details(found, position, decoder_layer, head)
+    if found.neighbours:
+        yield _heading("Nearest learned embeddings, by cosine similarity (§3.4)")
+        yield _neighbours_table(found)
+
+
+def _one_step(found: Explanation, step: int, layer: int, head: int, width: int) -> Iterator[RenderableType]:
+    """The decoder stages that one step computes, and its probabilities."""
+    decoder_layer = min(layer, len(found.translator.model.decoder) - 1)
+    yield _step_heading(found, step)
+    stages = [_at_step(stage, step) for stage in _target_stages(found, decoder_layer, head)]
+    yield from _matrices(stages, head, width)
+    yield from _step_details(found, step, decoder_layer, head)
+
+
+def _target_stages(found: Explanation, layer: int, head: int) -> list[Stage]:
+    """The stages of the target, without the logits: their most probable tokens are among the steps."""
+    return [*embedding_stages(found, "tgt"), *decoder_stages(found, layer, head), output_stages(found)[0]]
 
 
 def _ids_table(tokens: Sequence[str], ids: Sequence[int]) -> Table:
