@@ -59,7 +59,8 @@ _PRELOADED = [
     "typer",
     "hypothesis",
 ]
-_PRELOADED += [f"mtcli.{name}" for name in ("cli", "train", "evaluate", "translate", "explain_page")]
+_COMMANDS = ("cli", "training.run", "inference.pytorch_backend", "evaluation.metrics", "explain.page")
+_PRELOADED += [f"mtcli.{name}" for name in _COMMANDS]
 
 forks = multiprocessing.get_context("forkserver")
 forks.set_forkserver_preload(_PRELOADED)
