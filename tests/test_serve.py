@@ -38,6 +38,7 @@ from mtcli.serve.app import RequestLimits, create_app, load_app
 from mtcli.serve.batcher import ROUND, Batcher, FullError
 from mtcli.serve.connection import UNAVAILABLE, Capacity, Connection, Connections
 from mtcli.serve.guard import is_loopback
+from mtcli.serve.page import PageData, page_data, render
 from mtcli.serve.server import listen, server
 
 OPTIONS = Options()
@@ -544,7 +545,7 @@ def test_the_page_needs_nothing_but_this_server(site: Site) -> None:
     status, html, headers = site.send("/")
     assert status == 200
     assert headers["content-type"].startswith("text/html")
-    assert 'const data = {"src": "en", "tgt": "es", "aligns": true};' in html
+    assert 'const data = {"src": "en", "tgt": "es", "aligns": true, ' in html
     policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
     assert policy["default-src"] == "'none'"
     for tag in ("script", "style"):
@@ -553,6 +554,48 @@ def test_the_page_needs_nothing_but_this_server(site: Site) -> None:
         assert policy[f"{tag}-src"] == f"'sha256-{b64encode(sha256(inside[0].encode()).digest()).decode()}'"
     assert not re.search(r"https?:|\bsrc=|@import|url\(|style=|\son\w+=", html)
     assert re.findall(r'href="([^"]*)"', html) == ["data:,"]
+
+
+def run_folder(folder: Path, src: str, tgt: str) -> Path:
+    """A run with a test score and test pairs, as far as the page reads it."""
+    (folder / "data").mkdir(parents=True)
+    (folder / "config.toml").write_text(f'preset = "tiny"\n[data]\nsrc = "{src}"\ntgt = "{tgt}"\n')
+    score = {"name": "BLEU", "score": 31.234, "confidence": [31.2, 1.04], "signature": "nrefs:1"}
+    events = [
+        {"event": "test", "step": 5, "steps": [5], "pairs": 9, "beam_size": 4, "scores": [score]},
+        {"event": "end", "step": 5, "reason": "budget used", "best_step": 5, "averaged": [], "seconds": 1.0},
+    ]
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    sources = ["Guten Tag!", "Guten Tag!", "Sehr lang " * 9, "Wie geht es dir?", "</script>", "Noch einer."]
+    rows = [json.dumps({"translation": {src: source, tgt: "x"}}) for source in sources]
+    (folder / "data" / "test.jsonl").write_text("\n".join(rows) + "\n")
+    return folder
+
+
+def test_the_page_names_the_model_its_score_and_three_examples(tmp_path: Path) -> None:
+    found = page_data(run_folder(tmp_path / "run", "de", "fr"), ("de", "fr"), aligns=True, public=True)
+    assert found.name == "run"
+    assert found.score == "BLEU 31.2 ± 1.0 (test)"
+    assert found.examples == ("Guten Tag!", "Wie geht es dir?", "</script>")
+    html, _ = render(found)
+    assert html.count("</script>") == 1
+
+
+def test_the_page_shows_no_test_pairs_where_a_key_is_needed(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "run", "de", "fr")
+    assert page_data(run, ("de", "fr"), aligns=True, public=False).examples == ()
+    assert "The old king reads a book." in page_data(run, ("en", "es"), aligns=True, public=False).examples
+
+
+def test_the_page_does_without_what_a_folder_lacks_or_holds_damaged(tmp_path: Path) -> None:
+    assert page_data(save_toy(tmp_path), ("de", "fr"), aligns=True, public=True) == PageData(
+        "de", "fr", aligns=True, name=tmp_path.name
+    )
+    run = run_folder(tmp_path / "run", "de", "fr")
+    (run / "config.toml").write_text("{")
+    (run / "data" / "test.jsonl").write_text("{")
+    found = page_data(run, ("de", "fr"), aligns=True, public=True)
+    assert (found.score, found.examples) == ("", ())
 
 
 # ---- the command ----

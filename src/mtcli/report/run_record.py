@@ -128,8 +128,12 @@ def _last(events: Sequence[Event], kind: str) -> Event | None:
     return found[-1] if found else None
 
 
-def _plan(event: Event) -> Plan:
-    return Plan(**{name: value for name, value in event.items() if name in Plan.__dataclass_fields__})
+def _plan(event: Event) -> Plan | None:
+    """Return the recorded plan, or None if an earlier version of mtcli recorded it under other names."""
+    names = Plan.__dataclass_fields__.keys()
+    if not names <= event.keys():
+        return None
+    return Plan(**{name: event[name] for name in names})
 
 
 def _versions() -> list[str]:

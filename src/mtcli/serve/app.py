@@ -3,14 +3,10 @@
 import asyncio
 import hmac
 import logging
-from base64 import b64encode
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from hashlib import sha256
-from importlib.resources import files
-from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import parse_qs
@@ -26,6 +22,7 @@ from mtcli.inference.ctranslate2_backend import Engine, load
 from mtcli.inference.line_translator import LineTranslator, Options, Translation
 from mtcli.serve.batcher import Batcher, FullError
 from mtcli.serve.guard import Guard
+from mtcli.serve.page import PageData, page_data, render
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +83,7 @@ def create_app(
     limits: RequestLimits | None = None,
     api_key: str | None = None,
     *,
-    aligns: bool = True,
+    page_data: PageData | None = None,
     host: str | None = None,
 ) -> FastAPI:
     """The application.
@@ -97,11 +94,12 @@ def create_app(
         languages: Codes of source and target.
         limits: What a request may ask for.
         api_key: Without it, nothing is translated; None: it is not asked for.
-        aligns: Whether the translator can tell which words belong together.
+        page_data: What the page shows; None: the languages only.
         host: Answer only under this name and those of the loopback interface; None: under any. See `guard.Guard`.
     """
     src, tgt = languages
     limits = limits or RequestLimits()
+    shown = page_data or PageData(src, tgt, aligns=True)
     batcher = Batcher(translator, limits.waiting)
 
     @asynccontextmanager
@@ -164,7 +162,7 @@ def create_app(
 
     @app.post("/api/translate")
     async def translate_in_full(request: Request, ask: Asked) -> dict[str, Any]:
-        return {"lines": [_record(line) for line in await translated(request, ask, alignments=aligns)]}
+        return {"lines": [_record(line) for line in await translated(request, ask, alignments=shown.aligns)]}
 
     @app.get("/languages")
     async def pairs() -> list[dict[str, Any]]:
@@ -182,7 +180,7 @@ def create_app(
             raise HTTPException(500, "the translating thread has ended; restart the server")
         return {"status": "ok", "waiting": batcher.waiting}
 
-    html, policy = _page({"src": src, "tgt": tgt, "aligns": aligns})
+    html, policy = render(shown)
 
     @app.get("/")
     async def page() -> HTMLResponse:
@@ -202,7 +200,8 @@ def load_app(
     """
     translator, options, languages = load(folder, device)
     aligns = not isinstance(translator, Engine)
-    return create_app(translator, options, languages, limits, api_key, aligns=aligns, host=host), languages
+    shown = page_data(folder, languages, aligns=aligns, public=api_key is None)
+    return create_app(translator, options, languages, limits, api_key, page_data=shown, host=host), languages
 
 
 async def _body(request: Request, limits: RequestLimits) -> bytes:
@@ -290,18 +289,3 @@ def _record(line: Translation) -> dict[str, Any]:
         {"text": c.text, "log_prob": c.log_prob, "score": c.score, "alignment": c.alignment} for c in line.candidates
     ]
     return {"source": line.source, "candidates": candidates}
-
-
-def _page(about: dict[str, Any]) -> tuple[str, str]:
-    """The page, and the policy that lets it run its own script and style, ask this server, and nothing else."""
-    data = dumps(about).replace("<", "\\u003c")
-    html = files("mtcli").joinpath("serve/page.html").read_text(encoding="utf-8").replace("/*DATA*/null", data, 1)
-
-    def digest(tag: str) -> str:
-        inside = html.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]
-        return f"'sha256-{b64encode(sha256(inside.encode()).digest()).decode()}'"
-
-    return html, (
-        f"default-src 'none'; script-src {digest('script')}; style-src {digest('style')}; connect-src 'self'; "
-        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )

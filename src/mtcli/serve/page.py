@@ -1,0 +1,124 @@
+"""The page of `mtcli serve`: what it says about the model, and the policy that a browser applies to it."""
+
+import logging
+from base64 import b64encode
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from importlib import resources
+from json import dumps
+from pathlib import Path
+
+from mtcli.errors import MtcliError
+from mtcli.inference.ctranslate2_backend import provenance
+
+log = logging.getLogger(__name__)
+
+NUM_EXAMPLES = 3
+
+MAX_EXAMPLE_CHARACTERS = 60
+
+KNOWN_EXAMPLES: dict[tuple[str, str], tuple[str, ...]] = {
+    ("en", "es"): ("Hello World", "How are you?", "The old king reads a book."),
+}
+"""Sentences of the documentation, by source and target language."""
+
+
+@dataclass(frozen=True)
+class PageData:
+    """What the page shows about the model."""
+
+    src: str
+    tgt: str
+    aligns: bool
+    """The model reports which words belong together."""
+    name: str = ""
+    """The name of the run."""
+    score: str = ""
+    """The score of the model in words; empty if it is not known."""
+    examples: tuple[str, ...] = ()
+    """Sentences to try."""
+
+
+def page_data(folder: Path, languages: tuple[str, str], *, aligns: bool, public: bool) -> PageData:
+    """Collect what the page shows about a model.
+
+    Args:
+        folder: A run, or an exported model.
+        languages: Codes of source and target.
+        aligns: The model reports which words belong together.
+        public: Sentences of the run's test pairs may be shown. Anyone who reaches the server sees the page, even
+            where translating needs a key.
+    """
+    src, tgt = languages
+    examples = KNOWN_EXAMPLES.get(languages, ())
+    if not examples and public:
+        examples = _test_sources(folder)
+    return PageData(src, tgt, aligns, _name(folder), _score(folder), examples)
+
+
+def _name(folder: Path) -> str:
+    """Return the name of the run, which an exported model records."""
+    exported = provenance(folder) or {}
+    run = exported.get("run")
+    return run if isinstance(run, str) else folder.resolve().name
+
+
+def _score(folder: Path) -> str:
+    """Return the score of a run in words: of the test pairs, or else of the validation pairs."""
+    if not (folder / "metrics.jsonl").exists() or not (folder / "config.toml").exists():
+        return ""
+    from mtcli.report.run_record import read_run, score_rows
+
+    try:
+        rows = score_rows(read_run(folder, ""))
+    except Exception as error:
+        log.warning("the page shows no score: %s", error)
+        return ""
+    if not rows:
+        return ""
+    best = rows[0]
+    value = f"{best.value} {best.margin}".strip()
+    return f"{best.metric} {value} ({best.split})"
+
+
+def _test_sources(folder: Path) -> tuple[str, ...]:
+    """Return short source sentences of the run's test pairs; none for a folder without them."""
+    if not (folder / "data" / "test.jsonl").exists():
+        return ()
+    from mtcli.data.prepare import read_split
+
+    try:
+        pairs = read_split(folder, "test", missing_ok=True)
+    except MtcliError as error:
+        log.warning("the page shows no examples: %s", error)
+        return ()
+    return _short(source for source, _ in pairs)
+
+
+def _short(sources: Iterable[str]) -> tuple[str, ...]:
+    """Return the first different sentences that are short."""
+    short = (source for source in sources if 0 < len(source.strip()) <= MAX_EXAMPLE_CHARACTERS)
+    return tuple(dict.fromkeys(short))[:NUM_EXAMPLES]
+
+
+def render(data: PageData) -> tuple[str, str]:
+    """Return the page and its Content-Security-Policy.
+
+    The policy allows the page's own script and style, and requests to this server; nothing else.
+    """
+    template = resources.files("mtcli.serve").joinpath("page.html").read_text(encoding="utf-8")
+    json = dumps(asdict(data)).replace("<", "\\u003c")
+    html = template.replace("/*DATA*/null", json, 1)
+    policy = (
+        f"default-src 'none'; script-src {_hash(html, 'script')}; style-src {_hash(html, 'style')}; "
+        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return html, policy
+
+
+def _hash(html: str, tag: str) -> str:
+    """Return the policy's source expression for the content of the page's only element of this name."""
+    _, _, rest = html.partition(f"<{tag}>")
+    content, _, _ = rest.partition(f"</{tag}>")
+    return f"'sha256-{b64encode(sha256(content.encode()).digest()).decode()}'"
