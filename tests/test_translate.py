@@ -17,10 +17,12 @@ from toy import toy
 from mtcli.config.schema import ModelConfig
 from mtcli.data import tokenizer
 from mtcli.data.tokenizer import BOS, PAD
+from mtcli.errors import StorageError
 from mtcli.inference import line_translator, pytorch_backend
 from mtcli.inference.line_translator import Draft, LineTranslator, loop_in
 from mtcli.inference.pytorch_backend import Options, Translation, Translator
 from mtcli.nn.transformer import Transformer
+from mtcli.runtime import memory
 
 PAIRS = toy_pairs(60)
 LINES = [source for source, _ in PAIRS[:17]]
@@ -478,3 +480,13 @@ def test_a_repetition_that_the_line_has_too_is_no_fault(
     monkeypatch.setattr(translator.tokenizer, "encode_src", lambda lines: [[3]] * len(lines))
     list(translator.translate(["blablablabla"], GREEDY))
     assert "repeats itself" not in caplog.text
+
+
+def test_a_beam_that_cannot_fit_is_refused_before_it_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = Options(beam_size=60, max_length=100)
+    (found,) = toy().translate(["red dog."], wide)
+    assert found.text
+    monkeypatch.setattr(memory, "available", lambda: 1_000_000)
+    with pytest.raises(StorageError, match=r"a beam of 60 needs about .* GB of memory"):
+        list(toy().translate(["red dog."], wide))
+    assert list(toy().translate(["red dog."], Options(beam_size=4, max_length=100)))

@@ -13,13 +13,17 @@ from mtcli.inference.alignment import align
 from mtcli.inference.line_translator import Candidate, Draft, LineTranslator, Links, Options, R, Translation
 from mtcli.inference.search import Expansion, Hypothesis, Limits, beam_search, greedy_search, sampler
 from mtcli.nn.transformer import Transformer
-from mtcli.runtime.memory import keep_freed_memory, release_freed_memory
+from mtcli.runtime.memory import keep_freed_memory, release_freed_memory, require
 from mtcli.storage.model_file import load_model
 
 __all__ = ["BATCH_TOKENS", "Candidate", "Options", "Translation", "Translator"]
 
 BATCH_TOKENS = {"cpu": 20_000, "cuda": 200_000, "mps": 20_000}
 """Rows × width × beam of one search, see `_batches`; on a CPU several run at once, see `Translator.workers`."""
+
+
+WIDE = 50
+"""Beam from which its memory is checked beforehand."""
 
 
 class Translator(LineTranslator):
@@ -69,6 +73,22 @@ class Translator(LineTranslator):
     def _budget(self, options: Options) -> int:
         return BATCH_TOKENS[self.device.type] // (1 if options.sample else options.beam_size)
 
+    def _check_memory(self, limits: Limits, beam_size: int) -> None:
+        """Refuse a wide beam that could take more memory than there is; the batches of narrow ones are small anyhow.
+
+        Raises:
+            StorageError: There is too little for translations as long as they may get.
+        """
+        if beam_size < WIDE or self.device.type != "cpu":
+            return
+        shape, vocabulary = self.model.config, self.model.output.out_features
+        share = shape.d_model // shape.num_heads
+        heads = shape.num_heads * ((shape.d_k or share) + (shape.d_v or share))
+        longest = max(limits.max_length) + 1
+        cache = 2 * shape.num_decoder_layers * heads * longest  # the old one and the one that replaces it
+        needed = 4 * len(limits.max_length) * beam_size * (cache + 3 * vocabulary)
+        require(needed, f"a beam of {beam_size}", "give a smaller --beam-size or --max-length")
+
     def search(
         self,
         ids: Sequence[Sequence[int]],
@@ -102,6 +122,7 @@ class Translator(LineTranslator):
             return [list(drawn) for drawn in zip(*draws, strict=True)]
         if options.beam_size == 1:
             return [[hypothesis] for hypothesis in greedy_search(self.model, src, limits)]
+        self._check_memory(limits, options.beam_size)
         found = beam_search(
             self.model, src, limits, beam_size=options.beam_size, alpha=options.length_penalty, observe=observe
         )
