@@ -37,6 +37,13 @@ Attempt = Callable[[Path], Command]
 OUTPUTS = {"--out", "--output", "--html", "--rejected"}
 """Options whose values are written, and so stay inside the working folder."""
 
+FOUND: list[tuple[tuple[str, ...], str]] = [
+    (("tokenizer", "train"), f"--output={schema.CONTROL}"),
+    (("eval",), f"--hyp-file={'x' * 100_000}"),
+    (("translate",), "--length-penalty=nan"),
+]
+"""Options that once ended badly."""
+
 SPOILERS: dict[str, tuple[Callable[[Path, random.Random], None], tuple[str, ...]]] = {
     "model.safetensors": (schema.spoil_model, ("translate", "info", "export", "eval", "train-from")),
     "tokenizer.json": (schema.spoil_json, ("translate", "encode", "train")),
@@ -101,6 +108,8 @@ def of_settings(job: Job, rng: random.Random) -> Iterator[Attempt]:
 def of_options(job: Job, rng: random.Random) -> Iterator[Attempt]:
     """Options and arguments of every command."""
     every = bases(job, job.clean)
+    for command, word in FOUND:
+        yield lambda _, command=command, word=word: [*every[command], word]
     cases = []
     for option in schema.options():
         values = [*schema.around(option.low, option.high), *schema.NUMBERS, *schema.TEXTS]

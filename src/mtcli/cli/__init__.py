@@ -40,7 +40,8 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except OSError as error:
-        _fail(f"{error.filename or 'output'}: {error.strerror or error}", 5, error)
+        code = 2 if error.errno == errno.ENAMETOOLONG else 5
+        _fail(f"{error.filename or 'output'}: {error.strerror or error}", code, error)
     except SystemExit:
         raise
     except BaseException as error:  # a panic of a native library is no Exception
@@ -55,6 +56,9 @@ def main() -> None:
 # The last two are said where a thread found no room for its stack.
 _OUT_OF_MEMORY = "out of memory|can't allocate memory|Resource temporarily unavailable|can't start new thread"
 
+_LONGEST = 4000
+"""Characters of a message."""
+
 _NO_DESCRIPTOR = os.strerror(errno.EMFILE)
 
 
@@ -63,6 +67,8 @@ def _fail(message: str, code: int, error: BaseException) -> None:
         raise error
     if _NO_DESCRIPTOR in message and "ulimit" not in message:  # every reader of files may meet it
         message, code = f"{message}; raise the limit of open files (ulimit -n) and run the same command again", 5
+    if len(message) > _LONGEST:  # as with a name of a hundred thousand characters
+        message = f"{message[: _LONGEST // 2]} … {message[-_LONGEST // 2 :]}"
     from mtcli.runtime.terminal import printable
 
     print(f"mtcli: {printable(message)}", file=sys.stderr)

@@ -1,13 +1,12 @@
 """`mtcli export` and `mtcli info`."""
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mtcli.cli.options import LATEST
+from mtcli.cli.options import LATEST, note
 
 
 def export(
@@ -47,14 +46,15 @@ def export(
     out = output or real.with_name(f"{real.name}-{to}")
     check_folder(out)
     found = export(model, to, out, quantization)
-    print(f"wrote {out}" + (f"; run it: mtcli translate --model {out}" if to == "ctranslate2" else ""), file=sys.stderr)
+    note(f"wrote {out}" + (f"; run it: mtcli translate --model {out}" if to == "ctranslate2" else ""))
     if found is not None:
         print(found)
         for shown in found.differences[:3]:
-            print(f"  {shown.source}\n    ours      {shown.our_score:.4f} {shown.ours}", file=sys.stderr)
-            print(f"    exported  {shown.exported_score:.4f} {shown.exported}", file=sys.stderr)
+            note(f"  {shown.source}")
+            note(f"    ours      {shown.our_score:.4f} {shown.ours}")
+            note(f"    exported  {shown.exported_score:.4f} {shown.exported}")
         if found.differences:
-            print(f"more on the differences is in {out / 'parity.json'}", file=sys.stderr)
+            note(f"more on the differences is in {out / 'parity.json'}")
 
 
 def info(

@@ -4,6 +4,7 @@ import errno
 import math
 import os
 import stat
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -90,6 +91,13 @@ LengthPenaltyOption = Annotated[
         show_default="the model's, usually 0.6",
     ),
 ]
+
+
+def note(text: str) -> None:
+    """Print a line for people, on stderr; the names in it cannot control the terminal."""
+    from mtcli.runtime.terminal import printable
+
+    print(printable(text), file=sys.stderr)
 
 
 def must_exist(*names: str | None) -> None:

@@ -19,6 +19,7 @@ from mtcli.cli.options import (
     ReplaceOption,
     flag,
     must_exist,
+    note,
 )
 from mtcli.errors import DataError, UsageError
 
@@ -113,7 +114,7 @@ def evaluate(
     if against:
         systems.append(_translations(other_translator, sources, against, replace))
         compared = metrics.compare(hypotheses, systems[1], references, sources, metrics=chosen, **how)
-        print(f"A is {hyp_file or model}, B is {against}", file=sys.stderr)
+        note(f"A is {hyp_file or model}, B is {against}")
         print(compared.to_json() if json_ else compared.to_text())
     else:
         scores = metrics.score(hypotheses, references, metrics=chosen, confidence=confidence, **how)

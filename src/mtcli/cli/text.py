@@ -1,6 +1,5 @@
 """`mtcli tokenizer` and `mtcli data`: the commands that look at text without a model."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from mtcli import limits
-from mtcli.cli.options import LATEST, ForceOption, ModelOption, ReplaceOption, bounded, flag, must_exist
+from mtcli.cli.options import LATEST, ForceOption, ModelOption, ReplaceOption, bounded, flag, must_exist, note
 from mtcli.errors import DataError, UsageError
 
 tokenizer_app = typer.Typer(no_args_is_help=True, help="Train a tokenizer, or encode and decode text with one.")
@@ -70,7 +69,7 @@ def tokenizer_train(
 
     learnt = tokenizer.train(lines(), [], kind=type_, vocab_size=vocab_size)
     learnt.save(output)
-    print(f"{learnt.src_size} pieces in {output}", file=sys.stderr)
+    note(f"{learnt.src_size} pieces in {output}")
 
 
 @tokenizer_app.command("encode")

@@ -3,7 +3,6 @@
 import logging
 import os
 import shlex
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from mtcli import limits
-from mtcli.cli.options import LATEST, DeviceOption, ReplaceOption, bounded, flag
+from mtcli.cli.options import LATEST, DeviceOption, ReplaceOption, bounded, flag, note
 from mtcli.errors import DataError, LockedError, ModelError, UsageError
 
 log = logging.getLogger(__name__)
@@ -251,5 +250,5 @@ def average(
     steps = average_run(run, out, n, best=best)
     found = ", ".join(f"{step:,}" for step in steps)
     plural = "s" * (len(steps) > 1)
-    print(f"averaged {len(steps)} checkpoint{plural} (step{plural} {found}) into {out}", file=sys.stderr)
-    print(f"compare: {command('eval', run, '--compare', shlex.quote(str(out)))}", file=sys.stderr)
+    note(f"averaged {len(steps)} checkpoint{plural} (step{plural} {found}) into {out}")
+    note(f"compare: {command('eval', run, '--compare', shlex.quote(str(out)))}")

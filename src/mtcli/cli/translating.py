@@ -21,6 +21,7 @@ from mtcli.cli.options import (
     bounded,
     flag,
     must_exist,
+    note,
 )
 from mtcli.errors import UsageError
 
@@ -221,7 +222,7 @@ def explain(
         raise UsageError(f"--step {step}: this translation has {len(found.steps)} steps")
     if html is not None:
         write_whole(html, to_html(found, layer_index, head_index).encode())
-        print(f"wrote {html}", file=sys.stderr)
+        note(f"wrote {html}")
     if json_:
         import json
 
