@@ -191,7 +191,9 @@ def _hypotheses_table(found: Explanation, most: int | None = None) -> Iterator[R
     table = _table("rank", "score", "log P", "translation", right=("rank", "score", "log P"))
     ranked = list(zip(found.texts, found.hypotheses, strict=True))
     for rank, (text, hypothesis) in enumerate(ranked[:most], 1):
-        table.add_row(str(rank), f"{hypothesis.score:.4f}", f"{hypothesis.log_prob:.4f}", printable(text) or "(empty)")
+        is_repeated = text in found.texts[: rank - 1]
+        shown = (printable(text) or "(empty)") + ("  (same text, other tokens)" if is_repeated else "")
+        table.add_row(str(rank), f"{hypothesis.score:.4f}", f"{hypothesis.log_prob:.4f}", shown)
     yield table
     if most is not None and len(ranked) > most:
         yield _more(len(ranked) - most, "hypotheses")
