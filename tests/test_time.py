@@ -2,6 +2,8 @@
 
 import dataclasses
 import logging
+import math
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,6 +16,7 @@ from conftest import TOY_SETTINGS, toy_pairs, write_tsv
 
 from mtcli.config.schema import Config, build
 from mtcli.data.prepare import Prepared, prepare
+from mtcli.errors import InterruptedTrainingError
 from mtcli.evaluation import metrics
 from mtcli.runtime.distributed import Group
 from mtcli.storage import checkpoint
@@ -49,6 +52,8 @@ class World:
     published: list[int] = dataclasses.field(default_factory=list)
     longest_step: float = 0.0
     scored: int = 0
+    stop_at: float = math.inf
+    signals: list[int] = dataclasses.field(default_factory=list)
 
     def work(self, seconds: float) -> float:
         """Let so much work pass, and return how long it took."""
@@ -93,14 +98,18 @@ def simulate(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """Run `Trainer`'s own loop in a world; steps, translating and files only take simulated time."""
     begun: list[tuple[Trainer, World]] = []
 
-    def run(world: World, *sets: str, **options: object) -> Trainer:
+    def run(world: World, *sets: str, stopped: Trainer | None = None, **options: object) -> Trainer:
         config = settle(asked("x.tsv", *sets, **options), Facts(10**6, 10**7, "cpu", valid=PAIRS))
         folder = tmp_path / str(len(begun))
         folder.mkdir()
         trainer = Trainer(config, folder, torch.device("cpu"), data, 0.0, Group(), world.clock)
         begun.append((trainer, world))
-        world.work(world.preparing)
-        trainer.run_until_done([])
+        if stopped is None:
+            world.work(world.preparing)
+        else:
+            trainer.counted = world.now
+            trainer.state.take(stopped.state.values())
+        trainer.run_until_done(world.signals)
         return trainer
 
     def step(self: Trainer, batches: object) -> tuple[int, float]:
@@ -108,6 +117,8 @@ def simulate(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         world.rates.append(self._next_rate())
         world.longest_step = max(world.longest_step, world.work(world.step + (0 if self.state.step else world.first)))
         self.state.step += 1
+        if world.now >= world.stop_at:
+            world.signals.append(signal.SIGTERM)
         return 1000, 2000.0
 
     def write(folder: Path, step: int, *_: object) -> None:
@@ -265,3 +276,33 @@ def test_few_pairs_say_too_little_to_prefer_an_earlier_model(simulate: Callable[
     assert {e["pairs"] for e in events(trainer, "valid")[:-1]} <= {16, 32}
     assert trainer.state.stale == 0
     assert trainer.state.best_step == trainer.state.step
+
+
+def test_a_stopped_run_resumes_with_the_rest_of_its_time(
+    simulate: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Trainer] = []
+    beginning = Trainer.run_until_done
+
+    def keep(self: Trainer, received: list[int]) -> None:
+        made.append(self)
+        beginning(self, received)
+
+    monkeypatch.setattr(Trainer, "run_until_done", keep)
+    world = World(step=0.5, validation=2.0, stop_at=70)
+    with pytest.raises(InterruptedTrainingError):
+        simulate(world, **{"train.time": 150})
+    (stopped,) = made
+    assert 70 <= stopped.state.seconds == world.now <= 72
+    steps, paused = stopped.state.step, 10_000
+    world.now, world.stop_at = world.now + paused, math.inf
+    world.signals.clear()
+    trainer = simulate(world, stopped=stopped, **{"train.time": 150})
+    assert trainer.state.seconds == pytest.approx(world.now - paused)
+    assert 0.97 * 150 <= trainer.state.seconds <= 150
+    assert trainer.state.step > 1.5 * steps
+    assert world.rates[steps] == pytest.approx(world.rates[steps - 1], rel=0.05)  # the schedule continues
+    assert world.rates[-1] < 0.05 * max(world.rates)
+    longer = World(step=0.5, validation=2.0, now=world.now)
+    extended = simulate(longer, stopped=trainer, **{"train.time": 300})
+    assert 0.97 * 300 <= extended.state.seconds <= 300

@@ -372,11 +372,27 @@ def test_time_budget_ends_in_time(train_toy: Train, tmp_path: Path, monkeypatch:
         return real_step(trainer, *arguments)
 
     monkeypatch.setattr(Trainer, "_step", step)
-    monkeypatch.setattr("mtcli.train.Trainer", partial(Trainer, clock=look))
+    monkeypatch.setattr("mtcli.training.run.Trainer", partial(Trainer, clock=look))
     run = train_toy(tmp_path / "run", "train.time=4", started=look())
     end = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     assert 3.5 <= end["seconds"] <= 4.2
     assert 30 <= end["step"] <= 42
+    found = metrics(run)
+    assert {"valid", "end"} <= {event["event"] for event in found}
+    assert found[-1]["reason"] == "budget used"
+    assert all(0 < int(str(e["pairs"])) <= int(str(e["of"])) for e in found if e["event"] in ("valid", "test"))
+    state = checkpoint.latest(run / "checkpoints").state  # type: ignore[union-attr]
+    assert 0 < state["prepared"] < state["seconds"]
+    assert state["pair_seconds"] > 0
+    assert model_file.load_model(run)[1].step > 0
+
+
+def test_a_run_bounded_by_steps_decides_by_nothing_that_is_measured(train_toy: Train, tmp_path: Path) -> None:
+    by_steps = train_toy(tmp_path / "by steps", "train.max_steps=4")
+    state = checkpoint.latest(by_steps / "checkpoints").state  # type: ignore[union-attr]
+    measured = ("prepared", "pair_seconds", "validation_seconds", "validated_at", "save_seconds", "saved_at")
+    assert {state[name] for name in measured} == {0.0}
+    assert state["valid_pairs"] is None
 
 
 def test_no_time_at_all_is_one_step_and_a_model(

@@ -150,7 +150,9 @@ class Plan:
         if train.time:
             limits.append(f"{clock(train.time)}, validation and scoring included")
         early = f"; is cut short after {train.patience} validations without a better score" if train.patience else ""
-        return " or ".join(limits) + f", validated every {train.valid_every:,} steps{early}"
+        by_time = train.time and "train.valid_every" in config.chosen
+        often = "as often as the time allows" if by_time else f"every {train.valid_every:,} steps"
+        return " or ".join(limits) + f", validated {often}{early}"
 
 
 def count_parameters(model: ModelConfig, src_vocab: int, tgt_vocab: int, *, joint: bool) -> int:

@@ -148,7 +148,7 @@ class Budget:
 
         The speed so far says how many steps a fifth of the time is worth, whatever the load was until now.
         """
-        adapts = self.train.time and "train.warmup_steps" in self.chosen and self.train.schedule != "paper"
+        adapts = self.adapts("train.warmup_steps") and self.train.schedule != "paper"
         used = self.used(state)
         if not adapts or not state.step or used <= 0:
             return self.train.warmup_steps
@@ -169,17 +169,23 @@ class Budget:
             afterwards = UNMEASURED * whole
         return max(whole - min(afterwards, AFTERWARDS * whole), 1e-9)
 
+    @property
+    def needed_steps(self) -> int:
+        """Steps that a usable translator needs at least, or all that were asked for."""
+        needed = ENOUGH_STEPS if self.adapts("train.warmup_steps") else max(ENOUGH_STEPS, 2 * self.train.warmup_steps)
+        return min(needed, self.train.max_steps or needed)
+
+    def adapts(self, name: str) -> bool:
+        """Return True if a setting follows the speed that is measured, since the user gave a time and not this."""
+        return bool(self.train.time) and name in self.chosen
+
     def report(self, state: State, step_seconds: float) -> None:
         """Log how many steps the time is worth at this speed, and warn where they are too few."""
         assert self.train.time
         left = self.training_time(state) - (state.seconds - state.prepared)
         steps = max(state.step + int(left / max(step_seconds, 1e-9)), 1)
         log.info("%.2g seconds a step: about %s steps in %s", step_seconds, f"{steps:,}", clock(self.train.time))
-        needed = ENOUGH_STEPS
-        if "train.warmup_steps" not in self.chosen:
-            needed = max(needed, 2 * self.train.warmup_steps)
-        if self.train.max_steps:
-            needed = min(needed, self.train.max_steps)
+        needed = self.needed_steps
         if steps >= needed:
             return
         enough = (state.prepared + needed * step_seconds) / (1 - AFTERWARDS)
@@ -202,7 +208,7 @@ class Budget:
         """
         if state.validated_step == state.step:
             return False
-        if not self.train.time or "train.valid_every" not in self.chosen:
+        if not self.adapts("train.valid_every"):
             late = self.train.time and not state.validated_step and self.used(state) >= 0.5
             return bool(late or state.step % self.train.valid_every == 0)
         since = state.seconds - (state.validated_at or state.prepared)
@@ -211,7 +217,7 @@ class Budget:
 
     def save_is_due(self, state: State, step_seconds: float) -> bool:
         """Return True if it is time for a checkpoint."""
-        if not self.train.time or "train.save_every" not in self.chosen:
+        if not self.adapts("train.save_every"):
             return state.step % self.train.save_every == 0
         since = state.seconds - (state.saved_at or state.prepared)
         expected = min(self._expected(state, step_seconds) / SAVES, SAVE_SECONDS)

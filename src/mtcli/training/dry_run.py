@@ -95,7 +95,7 @@ def dry_run(
             f"{speed.rate:.3g} steps a second, {speed.rate * per_step:,.0f} target pieces a second: {speed.how}",
         )
         epoch = plan.steps(config.train.accumulate)
-        yield "finish", f"it is finished; {LARGER}" if used else _finish(config, speed.rate, epoch, state)
+        yield "finish", f"it is finished; {LARGER}" if used else _finish(budget, speed.rate, epoch, state)
 
 
 @dataclass(frozen=True)
@@ -187,19 +187,25 @@ def _wait_for(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _finish(config: Config, rate: float, epoch: float, start: State) -> str:
+def _finish(budget: Budget, rate: float, epoch: float, start: State) -> str:
     """When it ends, and how far it comes by then."""
-    train = config.train
+    train = budget.train
     by_steps = (train.max_steps * start.share - start.step) / rate if train.max_steps else math.inf
     seconds = max(0.0, min(by_steps, train.time * start.share - start.seconds if train.time else math.inf))
-    steps = start.step + round(seconds * rate)
+    training = min(seconds, budget.training_time(start) * start.share - (start.seconds - start.prepared))
+    steps = start.step + max(1, round(training * rate))
     at = datetime.now() + timedelta(seconds=min(seconds, FAR))
     when = f"in {clock(seconds)}, about {at:%H:%M}" + (f" of {at:%d %B}" if seconds > 12 * 3600 else "")
     if seconds > FAR:
         when = f"in more than {FAR / YEAR:.0f} years"
     reach = f"about {steps:,} steps{' in all' * bool(start.step)}, {steps / epoch:,.1f} epochs"
-    apart = f"with {steps // train.valid_every - start.step // train.valid_every} validations "
+    validations = steps // train.valid_every - start.step // train.valid_every
+    if budget.adapts("train.valid_every"):
+        validations = round(budget.validations(start))
+    apart = f"with {validations} validations "
     apart += "besides" if by_steps <= seconds else "within the time, so rather fewer steps"
-    if steps < 2 * train.warmup_steps:
+    if train.time and steps < budget.needed_steps:
+        apart += f"; a usable translator needs {budget.needed_steps:,} steps or more: give it more time"
+    elif steps < 2 * train.warmup_steps and not budget.adapts("train.warmup_steps"):
         apart += f"; the warm-up alone is {train.warmup_steps:,} steps: lower train.warmup_steps, or give it more time"
     return f"{when}: {reach}, {apart}"
