@@ -1,4 +1,4 @@
-"""What the README shows is so: its commands run on a small file of pairs, and its tables name what is there."""
+"""What the README and docs/ show is so: their commands run on a small file of pairs, their tables name what exists."""
 
 import http.client
 import io
@@ -22,6 +22,8 @@ from mtcli.cli import app
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}
+DOCUMENTATION = "\n".join([README, *PAGES.values()])
 
 
 def commands(text: str) -> list[str]:
@@ -43,7 +45,7 @@ def examples(command: typer.core.TyperCommand | typer.core.TyperGroup, name: str
     yield from shown
 
 
-SHOWN = commands(README)
+SHOWN = commands(DOCUMENTATION)
 IN_CONFIGS = [
     line
     for path in sorted((ROOT / "configs").glob("*.toml"))
@@ -61,6 +63,16 @@ def parse(line: str) -> None:
             return
         command = command.commands[arguments.pop(0)]
     command.make_context("mtcli", [a for a in arguments if a != "…"])
+
+
+def test_the_links_lead_somewhere() -> None:
+    for name in re.findall(r"\]\((docs/[^)#]+)", README):
+        assert (ROOT / name).exists(), name
+    assert {f"docs/{name}" for name in PAGES} <= set(re.findall(r"\]\((docs/[^)#]+)", README))
+
+
+def test_the_front_page_is_two_pages() -> None:
+    assert len(README.splitlines()) <= 200
 
 
 def test_there_are_commands_to_check() -> None:
@@ -83,11 +95,13 @@ def test_a_wrong_command_would_be_seen(line: str) -> None:
         parse(line)
 
 
-def test_the_files_the_readme_names_exist() -> None:
-    for name in re.findall(r"`((?:configs|tests|scripts)/[\w./-]+)`", README):
+def test_the_files_that_are_named_exist() -> None:
+    for name in re.findall(r"`((?:configs|tests|scripts)/[\w./-]+)`", DOCUMENTATION):
         assert (ROOT / name).exists(), name
-    modules = {p.name for p in (ROOT / "src" / "mtcli").rglob("*.py")}
-    assert set(re.findall(r"`(\w+\.py)`", README)) <= modules
+    package = ROOT / "src" / "mtcli"
+    modules = {path.relative_to(package).as_posix() for path in package.rglob("*.py")}
+    named = set(re.findall(r"`((?:\w+/)*\w+\.py)`", DOCUMENTATION))
+    assert {name for name in named if not name.startswith(("tests/", "scripts/"))} <= modules
 
 
 # ---- from a TSV to a served translator ----
@@ -230,7 +244,7 @@ def test_a_variable_names_the_model_where_nothing_else_does(
 
 
 def test_the_table_of_events_names_every_key(folder: Path) -> None:
-    table = re.findall(r"^\| ?(`\w+`|every|) ?\| (`.*?) \| .* \|$", README.partition("### Watching")[2], re.MULTILINE)
+    table = re.findall(r"^\| ?(`\w+`|every|) ?\| (`.*?) \| .* \|$", PAGES["files.md"], re.MULTILINE)
     told: dict[str, set[str]] = {}
     event = ""
     for name, keys in table:
