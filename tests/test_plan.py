@@ -78,7 +78,7 @@ def test_the_plan_counts_what_training_will_have(toy_run: Path, toy_tsv: Path) -
     assert (plan.parameters, plan.src_vocab) == (sum(p.numel() for p in model.parameters()), info.src_vocab)
     assert (plan.pairs, plan.batches) == (len(data.train), len(batches.block(0, 0).batches))
     assert plan.steps(config.train.accumulate) == plan.batches / 6
-    assert plan.target_pieces == sum(data.train.lengths()[2] + 1)
+    assert plan.target_tokens == sum(data.train.lengths()[2] + 1)
     B, S, T = plan.largest
     assert B * max(S, T) <= config.train.batch_tokens
     assert plan.memory(config.model).moments == 8 * plan.parameters

@@ -53,10 +53,10 @@ def _run(run: Path) -> Iterator[Row]:
     newest = next((path for path in reversed(problems) if not problems[path]), None)
     state = State.of(newest) if newest else State()  # where the run would go on
     measured = max((event["step"] for event in events), default=0)
-    standing = f"finished at step {state.step:,} ({state.finished})" if state.finished else f"at step {state.step:,}"
+    status = f"finished at step {state.step:,} ({state.finished})" if state.finished else f"at step {state.step:,}"
     if not state.finished:
-        standing += ", unfinished" + (f" (figures up to step {measured:,})" if measured > state.step else "")
-    yield "run", f"{run}: {standing}"
+        status += ", unfinished" + (f" (figures up to step {measured:,})" if measured > state.step else "")
+    yield "run", f"{run}: {status}"
     model = run / "model.safetensors"
     if model.exists() or model.is_symlink():
         yield from _shape(model)
@@ -102,7 +102,7 @@ def _exported(folder: Path, about: Json) -> Iterator[Row]:
     origin = f", from {about['run']}" if isinstance(about.get("run"), str) else ""
     author = f", by mtcli {about['mtcli']}" if isinstance(about.get("mtcli"), str) else ""
     yield "exported", f"{folder}: to {target} in {precision}{origin}{author}"
-    yield from _facts(about.get("model"), folder)
+    yield from _model_rows(about.get("model"), folder)
     try:
         parity = json.loads(read_regular(folder / "parity.json"))
         yield "parity", f"{int(parity['equal'])} of {int(parity['sentences'])} translations equal to those of the run"
@@ -128,10 +128,10 @@ def _shape(path: Path) -> Iterator[Row]:
             shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118 - no mapping
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(f"{path}: not a model of mtcli, or damaged ({error}); use a checkpoint instead") from None
-    yield from _facts(about, path, sum(map(math.prod, shapes)))
+    yield from _model_rows(about, path, sum(map(math.prod, shapes)))
 
 
-def _facts(about: Any, where: Path, parameters: int | None = None) -> Iterator[Row]:
+def _model_rows(about: Any, where: Path, parameters: int | None = None) -> Iterator[Row]:
     try:
         info = model_file.ModelInfo.model_validate(about)
     except ValueError:

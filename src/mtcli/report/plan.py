@@ -1,4 +1,4 @@
-"""What a run will train, counted before it does: pairs, batches, parameters, memory, disk, and where it can go."""
+"""The plan of a run, computed before it starts: batches, parameters, memory, disk, and possible exports."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mtcli.config.schema import Config, ModelConfig
+from mtcli.config.schema import Config, ModelConfig, TrainConfig
 from mtcli.data.batching import BatchPlan
 from mtcli.data.prepare import Prepared
 from mtcli.export import TARGETS, obstacles
@@ -23,18 +23,18 @@ from mtcli.storage.model_file import ModelInfo
 
 @dataclass(frozen=True)
 class Memory:
-    """What training holds at its fullest, in bytes; PyTorch's own some hundred megabytes come on top."""
+    """Peak memory of a training, in bytes. PyTorch itself needs some hundred megabytes more."""
 
     parameters: int
     gradients: int
     moments: int
-    """Adam's two, in float32."""
+    """Adam's two moments, in float32."""
     activations: int
-    """Of the largest batch, kept from the forward pass for the backward pass, and the loss's blocks of logits."""
+    """What the forward pass of the largest batch keeps for the backward pass, and the loss's blocks of logits."""
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """The sum of all parts."""
         return self.parameters + self.gradients + self.moments + self.activations
 
 
@@ -47,9 +47,9 @@ class Plan:
     tgt_vocab: int
     parameters: int
     batches: int
-    """Of an epoch; where that is planned in blocks, this and what follows is judged by the first of them."""
-    target_pieces: int
-    """Of an epoch, `</s>` included."""
+    """Batches per epoch. An epoch of several blocks is estimated from its first one, here and below."""
+    target_tokens: int
+    """Target tokens per epoch, `</s>` included."""
     largest: tuple[int, int, int]
     """Rows, widest source and widest target, `</s>` included, of the batch that takes most memory."""
     ranks: int
@@ -58,33 +58,44 @@ class Plan:
 
     @classmethod
     def of(cls, config: Config, data: Prepared, batches: BatchPlan, device: torch.device, ranks: int) -> "Plan":
-        """Count."""
-        pieces, first = data.tokenizer, batches.block(0, 0)
-        bf16, on_cpu = uses_bf16(config.train, device), device.type == "cpu"
+        """Count.
+
+        Args:
+            config: The configuration of the run.
+            data: Its data.
+            batches: Its batches.
+            device: The device of one rank.
+            ranks: Number of processes that train together.
+        """
+        tokenizer = data.tokenizer
+        bf16 = uses_bf16(config.train, device)
+        on_cpu = device.type == "cpu"
+        block = batches.block(0, 0)
 
         def shape(rows: Any) -> tuple[int, int, int]:
-            return len(rows), int(first.src_lengths[rows].max()) + 1, int(first.tgt_lengths[rows].max()) + 1
+            return len(rows), int(block.src_lengths[rows].max()) + 1, int(block.tgt_lengths[rows].max()) + 1
 
-        def need(batch: tuple[int, int, int]) -> int:
-            return activations(config.model, batch, pieces.tgt_size, bf16=bf16, on_cpu=on_cpu)
+        def bytes_kept(batch: tuple[int, int, int]) -> int:
+            return activations(config.model, batch, tokenizer.tgt_size, bf16=bf16, on_cpu=on_cpu)
 
         return cls(
             pairs=len(data.train),
-            src_vocab=pieces.src_size,
-            tgt_vocab=pieces.tgt_size,
-            parameters=count_parameters(config.model, pieces.src_size, pieces.tgt_size, joint=pieces.joint),
-            batches=len(first.batches) * batches.blocks,
-            target_pieces=sum(map(first.tokens, first.batches)) * batches.blocks,
-            largest=max(map(shape, first.batches), key=need),
+            src_vocab=tokenizer.src_size,
+            tgt_vocab=tokenizer.tgt_size,
+            parameters=count_parameters(config.model, tokenizer.src_size, tokenizer.tgt_size, joint=tokenizer.joint),
+            batches=len(block.batches) * batches.blocks,
+            target_tokens=sum(map(block.tokens, block.batches)) * batches.blocks,
+            largest=max(map(shape, block.batches), key=bytes_kept),
             ranks=ranks,
             bf16=bf16,
             on_cpu=on_cpu,
         )
 
     def __str__(self) -> str:
+        precision = ", matrix products in bf16" if self.bf16 else ""
         return (
-            f"{self.parameters:,} parameters, {self.tgt_vocab:,} pieces, "
-            f"{self.pairs:,} pairs in {self.batches:,} batches an epoch{', products in bf16' if self.bf16 else ''}"
+            f"{self.parameters:,} parameters, {self.tgt_vocab:,} tokens in the target vocabulary, "
+            f"{self.pairs:,} pairs in {self.batches:,} batches per epoch{precision}"
         )
 
     def memory(self, model: ModelConfig) -> Memory:
@@ -95,68 +106,91 @@ class Plan:
         return Memory(weights, weights, 2 * weights, kept + copies)
 
     def check_memory(self, model: ModelConfig) -> None:
-        """Refuse, before it is allocated, what is certain not to fit: the estimate is exact to some ten percent.
+        """Refuse to start a training that cannot fit into the memory of a CPU.
+
+        The estimate is exact to about 10%. The check leaves a wide margin: it fails only if two thirds of the estimate
+        are more than the free memory.
 
         Raises:
-            StorageError: Training needs half as much again as there is.
+            StorageError: The training does not fit.
         """
         if self.on_cpu:
             remedy = "give a smaller --set train.batch_tokens or a smaller model"
             require(self.memory(model).total / 1.5, "training with these batches", remedy)
 
     def steps(self, accumulate: int) -> float:
-        """Optimiser steps of an epoch."""
+        """Return the optimizer steps per epoch."""
         return self.batches / (accumulate * self.ranks)
 
     def rows(self, config: Config) -> list[tuple[str, str]]:
-        """A name and a sentence for each thing to know; what comes of the data alone is not among them."""
-        model, train, memory = config.model, config.train, self.memory(config.model)
-        epoch, kept = self.steps(train.accumulate), max(train.keep, train.average) + 1
-        sizes = f"{self.src_vocab:,}" if config.tokenizer.joint else f"{self.src_vocab:,} and {self.tgt_vocab:,}"
-        batch = f"{train.batch_tokens:,} pieces" + (f" × {train.accumulate}" if train.accumulate > 1 else "")
-        batch += f" × {self.ranks} ranks" if self.ranks > 1 else ""
-        file = 4 * self.parameters
-        parts = f"parameters {size(memory.parameters)}, gradients {size(memory.gradients)}, Adam's two moments "
-        parts += f"{size(memory.moments)}, activations of the largest batch {size(memory.activations)}"
+        """Return a name and a text for each fact about the run, except the counts of its data."""
         return [
-            (
-                "model",
-                f"{config.preset}: {self.parameters:,} parameters; {model.num_encoder_layers} encoder and "
-                f"{model.num_decoder_layers} decoder layers, d_model {model.d_model}, d_ff {model.d_ff}, "
-                f"{model.num_heads} heads, dropout {model.dropout:g}, {model.norm}-norm",
-            ),
-            (
-                "vocabulary",
-                f"{sizes} pieces ({config.tokenizer.type}, {'joint' if config.tokenizer.joint else 'separate'})",
-            ),
-            (
-                "batches",
-                f"{batch}; an epoch is {epoch:,.0f} steps, {self.pairs:,} pairs, {self.target_pieces:,} target pieces",
-            ),
-            ("memory", f"about {size(memory.total)}, PyTorch itself apart: {parts}"),
-            (
-                "disk",
-                f"model {size(file)}; a checkpoint {size(3 * file)}, at most {kept} of them {size(3 * file * kept)}",
-            ),
-            ("schedule", f"Adam, {train.schedule}, peak rate {train.lr:g} after {train.warmup_steps:,} steps"),
-            ("budget", self._budget(config, epoch)),
+            ("model", self._model(config)),
+            ("vocabulary", self._vocabulary(config)),
+            ("batches", self._batches(config.train)),
+            ("memory", self._memory_in_words(config.model)),
+            ("disk", self._disk(config.train)),
+            ("schedule", _schedule(config.train)),
+            ("budget", self._budget(config)),
             ("can go to", _exports(config)),
         ]
 
-    def _budget(self, config: Config, epoch: float) -> str:
-        train, limits = config.train, []
+    def _model(self, config: Config) -> str:
+        model = config.model
+        return (
+            f"{config.preset}: {self.parameters:,} parameters; {model.num_encoder_layers} encoder and "
+            f"{model.num_decoder_layers} decoder layers, d_model {model.d_model}, d_ff {model.d_ff}, "
+            f"{model.num_heads} heads, dropout {model.dropout:g}, {model.norm}-norm"
+        )
+
+    def _vocabulary(self, config: Config) -> str:
+        kind = config.tokenizer.type
+        if config.tokenizer.joint:
+            return f"{self.src_vocab:,} tokens ({kind}, joint)"
+        return f"{self.src_vocab:,} and {self.tgt_vocab:,} tokens ({kind}, separate)"
+
+    def _batches(self, train: TrainConfig) -> str:
+        batch = f"{train.batch_tokens:,} tokens"
+        if train.accumulate > 1:
+            batch += f" × {train.accumulate}"
+        if self.ranks > 1:
+            batch += f" × {self.ranks} ranks"
+        steps = self.steps(train.accumulate)
+        return f"{batch}; an epoch is {steps:,.0f} steps, {self.pairs:,} pairs, {self.target_tokens:,} target tokens"
+
+    def _memory_in_words(self, model: ModelConfig) -> str:
+        memory = self.memory(model)
+        return (
+            f"about {size(memory.total)}, not counting PyTorch itself: parameters {size(memory.parameters)}, "
+            f"gradients {size(memory.gradients)}, Adam's two moments {size(memory.moments)}, "
+            f"activations of the largest batch {size(memory.activations)}"
+        )
+
+    def _disk(self, train: TrainConfig) -> str:
+        model = 4 * self.parameters
+        checkpoint = 3 * model  # with Adam's two moments
+        kept = max(train.keep, train.average) + 1
+        return f"model {size(model)}; a checkpoint {size(checkpoint)}, at most {kept} of them {size(checkpoint * kept)}"
+
+    def _budget(self, config: Config) -> str:
+        train = config.train
+        limits = []
         if train.max_steps:
-            limits.append(f"{train.max_steps:,} steps ({train.max_steps / epoch:,.1f} epochs)")
+            epochs = train.max_steps / self.steps(train.accumulate)
+            limits.append(f"{train.max_steps:,} steps ({epochs:,.1f} epochs)")
         if train.time:
             limits.append(f"{clock(train.time)}, validation and scoring included")
-        early = f"; is cut short after {train.patience} validations without a better score" if train.patience else ""
-        by_time = train.time and "train.valid_every" in config.chosen
-        often = "as often as the time allows" if by_time else f"every {train.valid_every:,} steps"
-        return " or ".join(limits) + f", validated {often}{early}"
+        validated = f"every {train.valid_every:,} steps"
+        if train.time and "train.valid_every" in config.chosen:
+            validated = "as often as the time allows"
+        text = f"{' or '.join(limits)}, validated {validated}"
+        if train.patience:
+            text += f"; ends early after {train.patience} validations without a better score"
+        return text
 
 
 def count_parameters(model: ModelConfig, src_vocab: int, tgt_vocab: int, *, joint: bool) -> int:
-    """The parameters of a model of this shape; quickly, however many layers it has, since they are all alike.
+    """Return the number of parameters of a model of this shape, from one layer of each kind: all are alike.
 
     Args:
         model: The shape.
@@ -165,14 +199,15 @@ def count_parameters(model: ModelConfig, src_vocab: int, tgt_vocab: int, *, join
         joint: Both are one vocabulary.
     """
 
-    def size(module: nn.Module) -> int:
+    def count(module: nn.Module) -> int:
         return sum(parameter.numel() for parameter in module.parameters())
 
     shallow = model.model_copy(update={"num_encoder_layers": 1, "num_decoder_layers": 1})
     with torch.device("meta"):  # shapes without memory
         built = Transformer(shallow, src_vocab, tgt_vocab, joint=joint)
-    more = (model.num_encoder_layers - 1) * size(built.encoder) + (model.num_decoder_layers - 1) * size(built.decoder)
-    return size(built) + more
+    more_encoder_layers = (model.num_encoder_layers - 1) * count(built.encoder)
+    more_decoder_layers = (model.num_decoder_layers - 1) * count(built.decoder)
+    return count(built) + more_encoder_layers + more_decoder_layers
 
 
 def check_model_memory(info: ModelInfo, device: torch.device) -> None:
@@ -237,8 +272,12 @@ def size(n: float) -> str:
 
 
 def table(rows: Sequence[tuple[str, str]]) -> str:
-    """Two columns for a terminal."""
+    """Format rows as two columns for a terminal."""
     return "\n".join(f"{name:<12}{printable(text)}" for name, text in rows)
+
+
+def _schedule(train: TrainConfig) -> str:
+    return f"Adam, {train.schedule}, peak learning rate {train.lr:g} after {train.warmup_steps:,} steps"
 
 
 def _exports(config: Config) -> str:

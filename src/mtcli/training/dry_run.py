@@ -89,7 +89,7 @@ def dry_run(
         plan = Plan.of(config, data, batches, device, ranks=1)
         yield from plan.rows(config)
         speed = _speed(config, data, device, plan)
-        per_step = plan.target_pieces / plan.steps(config.train.accumulate)
+        per_step = plan.target_tokens / plan.steps(config.train.accumulate)
         yield (
             "speed",
             f"{speed.rate:.3g} steps a second, {speed.rate * per_step:,.0f} target pieces a second: {speed.how}",
