@@ -1,6 +1,6 @@
-"""What a folder holds, in a few lines: a run, one of its checkpoints, an averaged model or an exported one.
+"""Describe a folder for `mtcli info`: a run, a checkpoint, an averaged model or an exported one.
 
-Nothing is computed and no weight is loaded; a checkpoint is whole if it agrees with its manifest.
+No weights are loaded. A checkpoint is whole if its files agree with its manifest.
 """
 
 import json
@@ -29,10 +29,10 @@ MEAN = "the mean of the checkpoints"
 
 
 def summary(folder: Path) -> list[Row]:
-    """What there is to say of a folder, or of the one that a link leads to, as pairs of a heading and a text.
+    """Return headings and texts about a folder, or about the one that a link leads to.
 
     Raises:
-        ModelError: It holds nothing of mtcli's, or its model file or `config.toml` is damaged.
+        ModelError: It holds no run and no model of mtcli, or its model file or `config.toml` is damaged.
     """
     if folder.is_symlink():  # runs/latest leads elsewhere after the next training
         folder = Path(os.path.normpath(folder.parent / folder.readlink()))
@@ -51,7 +51,7 @@ def _run(run: Path) -> Iterator[Row]:
     last = {event["event"]: event for event in events}  # of each kind
     problems = {path: checkpoint.verify(path) for path in checkpoint.steps(run / "checkpoints")}
     newest = next((path for path in reversed(problems) if not problems[path]), None)
-    state = State.of(newest) if newest else State()  # where the run would go on
+    state = State.of(newest) if newest else State()  # where the run would resume
     measured = max((event["step"] for event in events), default=0)
     status = f"finished at step {state.step:,} ({state.finished})" if state.finished else f"at step {state.step:,}"
     if not state.finished:
@@ -73,7 +73,8 @@ def _run(run: Path) -> Iterator[Row]:
         yield "best", f"{figures} (validation, greedy), {selected}"
     yield from _checkpoints(problems)
     if damaged:
-        yield "damaged", f"{damaged} line{'s' * (damaged > 1)} of metrics.jsonl"
+        lines = "1 line" if damaged == 1 else f"{damaged} lines"
+        yield "damaged", f"{lines} of metrics.jsonl"
     if (run / "report.html").exists():
         yield "report", f"{run / 'report.html'}"
     yield "on disk", _size_of(run)
@@ -113,8 +114,11 @@ def _exported(folder: Path, about: Json) -> Iterator[Row]:
         yield from _uses(folder)
         yield "serve", command("serve", folder)
     else:
-        yield "use", f"transformers.AutoModelForSeq2SeqLM.from_pretrained({str(folder)!r}), AutoTokenizer likewise"
-    yield "explain", "an export has no numbers to look at: explain and score take the run it was made from"
+        yield (
+            "use",
+            f"transformers.AutoModelForSeq2SeqLM.from_pretrained({str(folder)!r}), and AutoTokenizer in the same way",
+        )
+    yield "explain", "explain and score need the run that this model was exported from"
 
 
 def _shape(path: Path) -> Iterator[Row]:
@@ -163,7 +167,7 @@ def _size_of(folder: Path) -> str:
 
 
 def _uses(folder: Path) -> Iterator[Row]:
-    """The commands that use a model, as far as there is something to use them on."""
+    """The commands that use a model; `eval` only if there are test pairs."""
     yield "translate", command("translate", folder, '"…"')
     if (folder / "data" / "test.jsonl").exists():
         yield "score", command("eval", folder)
