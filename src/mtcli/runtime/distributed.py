@@ -25,6 +25,8 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from mtcli.errors import RankError
 from mtcli.runtime import torchrun
@@ -96,7 +98,10 @@ class _DistributedGroup(Group):
             torch.cuda.set_device(device)
             backend = "cpu:gloo,cuda:nccl"
         try:
-            dist.init_process_group(backend, timeout=STEP_TIMEOUT)
+            store, _, _ = next(rendezvous("env://", timeout=STEP_TIMEOUT))
+            # torchrun has one store for all its restarts: without a prefix, Gloo finds the addresses of ended ranks.
+            store = PrefixStore(f"restart-{torchrun.restarts_of_store()}", store)
+            dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.size, timeout=STEP_TIMEOUT)
             self._work_group = dist.new_group(backend="gloo", timeout=WORK_TIMEOUT)
         except (ValueError, RuntimeError) as error:
             reason = str(error).partition("\n")[0]

@@ -43,6 +43,17 @@ def restarted() -> bool:
     return _number("TORCHELASTIC_RESTART_COUNT", 0) > 0
 
 
+def restarts_of_store() -> int:
+    """Return how often the ranks were started again with the same store, 0 if each start has a store of its own.
+
+    By default torchrun has one store, and counts its restarts. On several machines, which count separately, set
+    `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` for torchrun to have a new store at each restart.
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return 0
+    return _number("TORCHELASTIC_RESTART_COUNT", 0)
+
+
 def missing() -> list[str]:
     """Return the variables that a launcher would have set and the environment does not have."""
     return [name for name in VARIABLES if not os.environ.get(name)]
