@@ -171,7 +171,7 @@ def test_95_no_regular_file(
         path.unlink()
         what(path)
         with case.fault():
-            done = run(*commands(folder, job, tmp_path)[reader], seconds=60)
+            done = run(*commands(folder, job, tmp_path)[reader])
             assert "unexpected" not in done.err
             allowed = (0, 4, 5) if name in NEVER or reader == "train" else (4,)
             assert done.code in allowed, (name, what, reader, done)
@@ -186,7 +186,7 @@ def test_95_no_regular_file(
         (folder / name).unlink()
         what(folder / name)
         with case.fault():
-            refused(run("translate", "--model", folder, *TEXT, seconds=60), 4, name)
+            refused(run("translate", "--model", folder, *TEXT), 4, name)
         shutil.rmtree(folder)
 
 
