@@ -38,6 +38,7 @@ FOUND: list[tuple[tuple[str, ...], str]] = [
     (("tokenizer", "train"), f"--output={schema.CONTROL}"),
     (("eval",), f"--hyp-file={'x' * 100_000}"),
     (("translate",), "--length-penalty=nan"),
+    (("serve",), "--host=\ufeff"),
 ]
 """Options that once ended badly."""
 
@@ -177,7 +178,7 @@ def ends_well(done: Result) -> None:
     told = f"{done.code}: {done.err[-1000:]!r}"
     assert done.code in CODES, told
     assert not re.search(r"Traceback|panicked|\bunexpected [A-Z]\w+:|\x1b", done.err), told
-    assert len(done.err) < 20_000, told
+    assert len(done.err) < 20_000 or done.err.startswith("Usage: "), told  # Typer repeats what it does not know
     assert done.err.strip() or not done.code
 
 

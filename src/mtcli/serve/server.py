@@ -30,7 +30,7 @@ def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=QUEUE)
-    except (OSError, UnicodeError) as error:
+    except (OSError, TypeError, UnicodeError) as error:
         reason = (getattr(error, "strerror", None) or str(error)).partition(" (")[0]  # Python adds the address again
         raise UsageError(f"--host {host} --port {port}: {reason}; choose another") from None
 
