@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from conftest import PLAIN
@@ -67,3 +68,13 @@ def test_a_plain_environment_has_no_developer_variables() -> None:
 
 def test_the_tests_have_a_plain_environment() -> None:
     assert not [name for name in os.environ if name.startswith(("PYTHON", "OMP_", "GOMP_", "MTCLI_"))]
+
+
+def test_a_current_folder_that_was_deleted_is_refused_in_one_line(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = (sys.executable, "-m", "mtcli", "translate", "Hello")
+    script = ("sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh", *command)
+    done = subprocess.run(script, capture_output=True, text=True, cwd=gone, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "mtcli: the current folder was deleted; change to another (cd) and run the command again\n"

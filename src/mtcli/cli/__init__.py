@@ -32,6 +32,7 @@ def main() -> None:
         process.limit_spinning()
         try:
             show_log()
+            process.check_current_folder()
             app()
         finally:
             sys.stdout.flush()  # here, where a full disk still has its line and its exit code

@@ -6,6 +6,8 @@ import sys
 from io import BufferedWriter, FileIO, TextIOWrapper, UnsupportedOperation
 from typing import Any, TextIO
 
+from mtcli.errors import UsageError
+
 SPIN_COUNT = "1000"
 """How often a waiting thread of GNU's OpenMP looks again before it sleeps; of itself 300,000 times, milliseconds.
 
@@ -22,6 +24,18 @@ def limit_spinning() -> None:
     """
     if not any(name in os.environ for name in WAITING):
         os.environ["GOMP_SPINCOUNT"] = SPIN_COUNT
+
+
+def check_current_folder() -> None:
+    """Refuse to work in a folder that was deleted: PyTorch's libraries end the process there, with a message of theirs.
+
+    Raises:
+        UsageError: The current folder is gone.
+    """
+    try:
+        os.getcwd()  # noqa: PTH109 - pathlib would be imported for it
+    except FileNotFoundError:
+        raise UsageError("the current folder was deleted; change to another (cd) and run the command again") from None
 
 
 def open_streams() -> None:
