@@ -284,6 +284,18 @@ def test_one_sentence_at_a_time(text: str) -> None:
         explain(toy(), text, options())
 
 
+def test_a_sentence_too_long_for_its_matrices_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"tokens; explain takes 2000 at most"):
+        explain(toy(), "é" * 2001, options())
+
+
+def test_the_page_is_not_written_to_a_file_named_dash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(cli.app, ["explain", "Hello", "--html", "-"])
+    assert "--html -: the page is written to a file; name one" in str(done.exception)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_command(tmp_path: Path) -> None:
     call = CliRunner().invoke
     base = ["explain", "one red dog.", "--model", str(save_toy(tmp_path)), "--device", "cpu"]

@@ -204,6 +204,8 @@ def explain(
     from mtcli.runtime.device import pick_device
     from mtcli.runtime.outputs import check_outputs, write_whole
 
+    if str(html) == "-":
+        raise UsageError("--html -: the page is written to a file; name one")
     check_outputs([html, "-"], models=[model])
     (text,) = arguments([text.replace("\n", " ")])
     translator, options, _ = Translator.load(model, pick_device(device))

@@ -18,6 +18,7 @@ from torch import Tensor
 from mtcli.data.batching import pad
 from mtcli.data.tokenizer import BOS, EOS, RESERVED
 from mtcli.errors import UsageError
+from mtcli.inference.line_translator import LONGEST
 from mtcli.inference.pytorch_backend import Options, Translator
 from mtcli.inference.search import Expansion, Hypothesis, length_penalty
 from mtcli.nn.hooks import Recording, record_forward
@@ -163,13 +164,15 @@ def explain(translator: Translator, text: str, options: Options, *, neighbours: 
         neighbours: Also find the nearest embeddings of each token.
 
     Raises:
-        UsageError: The line is blank or contains a line break.
+        UsageError: The line is blank, contains a line break, or has more than `LONGEST` tokens.
     """
     if not text.strip() or "\n" in text:
         raise UsageError("explain takes one sentence, on one line")
     model = translator.model
     tokenizer = translator.tokenizer
     ids = tokenizer.encode_src([text])[0]
+    if len(ids) > LONGEST:
+        raise UsageError(f"the sentence has {len(ids)} tokens; explain takes {LONGEST} at most")
     expansions: list[Expansion] = []
     options = replace(options, n_best=options.beam_size)
     hypotheses = translator.search([ids], options, observe=expansions.append)[0]

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from mtcli.config.schema import DecodeConfig
 from mtcli.data.tokenizer import RESERVED, SPECIALS, Tokenizer
+from mtcli.errors import UsageError
 from mtcli.limits import BEAM_SIZE
 from mtcli.runtime.progress import Progress
 
@@ -163,7 +164,11 @@ class LineTranslator(ABC):
             quiet: Without a progress bar.
             ready: Whether the next line is there; where it is not, those before it are not kept waiting.
             share: (n, of): these lines are window n of a file, and every window that comes a multiple of `of` later.
+
+        Raises:
+            UsageError: The prefix has more than `LONGEST` tokens.
         """
+        self._check_prefix(options.prefix)
         lines, first = iter(lines), share[0] * WINDOW
         with Progress("translating", total=total, unit="lines", quiet=quiet) as bar:
             while window := _window(lines, ready):
@@ -191,6 +196,12 @@ class LineTranslator(ABC):
                     _warn_of_loops(whole, first, options)
                 yield from whole
                 first += len(window) if share == (0, 1) else share[1] * WINDOW
+
+    def _check_prefix(self, prefix: str) -> None:
+        """Refuse a prefix for which the search would take hours: every token of it is a step of the decoder."""
+        tokens = len(self.tokenizer.encode_tgt([prefix])[0])
+        if tokens > LONGEST:
+            raise UsageError(f"the prefix has {tokens} tokens; a translation takes {LONGEST} of them at most")
 
     def _warn_of(self, window: Sequence[str], ids: Sequence[Sequence[int]], first: int) -> None:
         """Warn of the lines of a window that are cut, longer than any in training, or mostly bytes."""
