@@ -118,6 +118,12 @@ def test_evaluation_of_a_model_its_files_and_finished_translations_agrees(toy_ru
     [
         (("translate", "--model", "nowhere", "x"), 4, "nowhere: no model here"),
         (("eval", "--model", "nowhere"), 4, "nowhere: no model here"),
+        (("translate", "--model", "{run}/model.safetensors", "x"), 4, "is a file; name the folder of a run or model"),
+        (("translate", "--model", "{run}", "--prefix", "é" * 4001, "x"), 2, "a translation takes 2000 of them at most"),
+        (("translate", "--model", "{run}", "-i", ""), 3, "the name of a file to read is empty"),
+        (("translate", "--model", "{run}", "-o", "four/", "x"), 2, "four/: names a folder; name a file"),
+        (("export", "{run}", "--to", "../x"), 2, "--to ../x: choose from ctranslate2, huggingface"),
+        (("data", "check", "/dev/null", "--src", "en", "--tgt", "es"), 3, "a pipe or device"),
         (("translate", "--model", "{run}", "--top-k", "3", "x"), 2, "--top-k: only with --sample"),
         (("translate", "--model", "{run}", "--seed", "1", "x"), 2, "--seed: only with --sample"),
         (("translate", "--model", "{run}", "--format", "xml", "x"), 2, "text, json, nbest"),

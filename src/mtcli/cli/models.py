@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from mtcli.cli.options import LATEST, note
+from mtcli.errors import UsageError
 
 
 def export(
@@ -39,6 +40,8 @@ def export(
     ] = None,
 ) -> None:
     """Export a model to CTranslate2 or Hugging Face transformers, and compare its translations with the original's."""
+    if to not in ("ctranslate2", "huggingface"):
+        raise UsageError(f"--to {to}: choose from ctranslate2, huggingface")
     from mtcli.export import export
     from mtcli.runtime.outputs import check_folder
 

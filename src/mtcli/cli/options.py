@@ -109,6 +109,8 @@ def must_exist(*names: str | None) -> None:
     for name in names:
         if name is None or name == "-":
             continue
+        if not name:
+            raise DataError("the name of a file to read is empty; give one")
         try:
             is_folder = stat.S_ISDIR(Path(name).stat().st_mode)
             reason = errno.EISDIR if is_folder else 0 if os.access(name, os.R_OK) else errno.EACCES

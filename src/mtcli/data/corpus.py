@@ -135,7 +135,9 @@ def _halves(spec: str) -> list[list[Path]]:
 
 
 def _formless(path: Path) -> str:
-    """What to do with a file whose name has no form."""
+    """What to do with a file whose name has no form, or that is none that can be read twice."""
+    if path.exists() and not path.is_file():
+        return "a pipe or device; copy its content to a file and give that"
     if _suffix(path) in (".xlsx", ".xls", ".ods", ".numbers"):
         return "a spreadsheet; save it there as CSV (in Excel: CSV UTF-8) and give that file"
     if path.suffix.lower() == ".toml":

@@ -240,6 +240,8 @@ def provenance(folder: Path) -> dict[str, Any] | None:
         found = json.loads(read_regular(path))
     except FileNotFoundError:
         return None
+    except NotADirectoryError:
+        raise ModelError(f"{folder}: is a file; name the folder of a run or model") from None
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path}: cannot be read ({error}); export the model again") from None
     if not isinstance(found, dict) or found.get("format") != FORMAT:

@@ -75,6 +75,8 @@ def check_outputs(
         if same_file and same_file in files:
             raise UsageError(f"{name}: is read by this command, and would be overwritten; choose another output")
         if place != "-":
+            if str(place).endswith(os.sep):  # `Path` drops it
+                raise UsageError(f"{place}: names a folder; name a file")
             path = Path(place)
             _check_file(path, force)
             _check_outside(path, folders, model_folders)
