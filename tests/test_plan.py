@@ -104,7 +104,7 @@ def test_what_a_model_cannot_be_exported_to_and_that_its_run_is_finished_is_said
     )
     rows = dict(dry_run(settings_of(toy_tsv), toy_run, CPU))
     larger = "a larger --time or --max-steps continues training"
-    assert f"finished at step 20 (budget used): {larger}, --overwrite starts afresh" in rows["run folder"]
+    assert f"finished at step 20 (budget used): {larger}, --overwrite starts over" in rows["run folder"]
     assert rows["finish"] == f"it is finished; {larger}"
     afresh = dry_run(settings_of(toy_tsv), toy_run, CPU, overwrite=True)
     assert next(afresh)[1] == f"{toy_run} (holds a run, which --overwrite deletes)"
@@ -131,7 +131,7 @@ def test_a_dry_run_in_a_run_s_folder_reads_its_data_and_changes_nothing(
     config = settings_of(toy_tsv, "train.time=1h", "train.warmup_steps=50")
     rows = dict(dry_run(config, run, CPU))
     assert {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in tmp_path.rglob("*")} == before
-    assert "finished at step 5 (budget used): the same command goes on with it" in rows["run folder"]
+    assert "finished at step 5 (budget used): the same command resumes it" in rows["run folder"]
     assert "about 20 steps in all" in rows["finish"]
     assert "with 2 validations" in rows["finish"]
     assert "the warm-up alone is 50 steps" in rows["finish"]  # of 20

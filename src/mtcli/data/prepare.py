@@ -75,7 +75,7 @@ def prepare(config: Config, run: Path, *, init: tuple[Tokenizer, str] | None = N
                 same = tokenizer is None or tokenizer.digest() == ready.tokenizer.digest()
                 if not same or (weights and weights != ready.init):
                     began = "with other weights" if same else "with another tokenizer"
-                    remedy = "leave --init out to go on, or start afresh with --overwrite"
+                    remedy = "omit --init to resume, or start over with --overwrite"
                     raise UsageError(f"--init: {run} began {began} than this model's; {remedy}")
                 return ready
             tokenizer = ready or tokenizer
@@ -306,7 +306,7 @@ def _reuse(config: Config, run: Path, info_path: Path) -> Prepared | Tokenizer |
             hashes = [files.get(name, absent)["sha256"] for files in (inputs, now)]
             raise DataError(
                 f"{name}: changed since this run began (SHA-256 then {hashes[0][:12]}, now {hashes[1][:12]}); "
-                "put the old file back, or start afresh with --overwrite"
+                "put the old file back, or start over with --overwrite"
             )
     for name in _MADE:
         if _is_regular(run / name) and _facts(run / name)["sha256"] == made[name]["sha256"]:

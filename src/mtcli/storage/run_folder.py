@@ -72,7 +72,7 @@ def standing(config: Config, run: Path) -> Config | None:
     if found := differences(began, with_split_of(config, began)):
         raise UsageError(
             f"{run}: holds a run of another configuration ({'; '.join(found)}); "
-            "use these values again, choose another --out, or start afresh with --overwrite"
+            "use these values again, choose another --out, or start over with --overwrite"
         )
     return began
 

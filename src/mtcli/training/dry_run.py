@@ -92,7 +92,7 @@ def dry_run(
         per_step = plan.target_tokens / plan.steps(config.train.accumulate)
         yield (
             "speed",
-            f"{speed.rate:.3g} steps a second, {speed.rate * per_step:,.0f} target pieces a second: {speed.how}",
+            f"{speed.rate:.3g} steps a second, {speed.rate * per_step:,.0f} target tokens a second: {speed.how}",
         )
         epoch = plan.steps(config.train.accumulate)
         yield "finish", f"it is finished; {LARGER}" if used else _finish(budget, speed.rate, epoch, state)
@@ -117,7 +117,7 @@ def _data(config: Config, run: Path, init: Path | None, overwrite: bool) -> Iter
         with files.storage_errors(Path(folder)):
             start = (model_file.load_model(init)[2], "") if init else None
             data = prepare(config, Path(folder), init=start)
-        log.info("the data took %s to prepare, as it will in training", clock(time.monotonic() - started))
+        log.info("preparing the data took %s; training prepares it again", clock(time.monotonic() - started))
         yield data
 
 
@@ -135,7 +135,7 @@ def _standing(run: Path, state: State, *, used: bool, overwrite: bool) -> str:
     at = f"at step {state.step:,}" if state.step else "without a checkpoint"
     if state.finished:
         at = f"finished {at} ({state.finished})"
-    return f"holds a run, {at}: {LARGER if used else 'the same command goes on with it'}, --overwrite starts afresh"
+    return f"holds a run, {at}: {LARGER if used else 'the same command resumes it'}, --overwrite starts over"
 
 
 def _speed(config: Config, data: Prepared, device: torch.device, plan: Plan) -> Speed:

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 def log_validation(state: State, found: Validation) -> None:
     """Log a validation of this step, and its samples."""
-    best = f", the best {state.metric_name} yet" if state.best_step == state.step else ""
+    best = ", now the best model" if state.best_step == state.step else ""
     log.info("step %s, epoch %d, %s: %s%s", f"{state.step:,}", state.epoch + 1, clock(state.seconds), found, best)
     log_samples(found.samples)
 

@@ -117,7 +117,7 @@ class Trainer:
             ranks = "rank" if before == 1 else "ranks"
             raise UsageError(
                 f"{self.run}: began with {before} {ranks}, and this command has {self.group.size}; "
-                f"start {before} (torchrun --nproc-per-node), or start afresh with --overwrite"
+                f"start {before} (torchrun --nproc-per-node), or start over with --overwrite"
             )
         self._cut_metrics()
         if self.state.best_steps and self.group.is_main:  # killed between a checkpoint and its publication
@@ -173,7 +173,7 @@ class Trainer:
         self._on_main_rank(self.save)
 
     def _diverged(self, step: int, what: str) -> NoReturn:
-        remedy = "the last checkpoint is untouched; start afresh with --overwrite and a lower --set train.lr"
+        remedy = "the last checkpoint is untouched; start over with --overwrite and a lower --set train.lr"
         raise DivergedError(f"step {step:,}: {what}; {remedy}")
 
     def _scheduled(self) -> list[int]:
