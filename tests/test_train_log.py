@@ -26,7 +26,7 @@ def test_a_sample_is_one_line_that_fits(logged: pytest.LogCaptureFixture, monkey
 
 
 def scores(bleu: float) -> validation.TestScores:
-    return validation.TestScores(100, 4, [{"name": "BLEU", "score": bleu, "confidence": None, "signature": ""}])
+    return validation.TestScores(100, 100, 4, [{"name": "BLEU", "score": bleu, "confidence": None, "signature": ""}])
 
 
 def test_a_score_out_of_the_ordinary_is_explained(logged: pytest.LogCaptureFixture) -> None:
