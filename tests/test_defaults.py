@@ -184,7 +184,7 @@ def test_the_pace_of_a_named_preset_fits_a_given_budget() -> None:
 def test_a_budget_of_steps_fits_its_warm_up_and_validations(steps: int, pairs: int, valid: int) -> None:
     known = Facts(pairs, 15 * pairs, "cpu", valid=valid)
     train = settle(asked(**{"train.max_steps": steps}), known).train
-    assert train.warmup_steps <= max(1, 0.34 * steps)
+    assert train.warmup_steps <= math.ceil(0.34 * steps)
     assert train.warmup_steps >= min(100, steps // 4)
     validations = steps // train.valid_every
     cost = validations * valid * TOKENS_PER_PAIR

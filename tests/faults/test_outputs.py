@@ -125,7 +125,7 @@ def test_81_output_is_one_of_the_pairs(case: Case, job: Job, tmp_path: Path) -> 
         keeps(case, file, "data", "clean", spec, "--tgt", "de", "-o", place, "--force")
         keeps(case, file, "data", "clean", spec, "--tgt", "de", "-o", tmp_path / "o.tsv", "--rejected", file, "--force")
         other = str(write(tmp_path / f"{form}-other", TSV, PAIRS[:9]))
-        keeps(case, file, "data", "clean", other, "--valid", spec, "--tgt", "de", "-o", place, "--force")
+        keeps(case, file, "data", "clean", other, "--valid", spec, "--src", "en", "--tgt", "de", "-o", place, "--force")
     keeps(
         case, next((tmp_path / FOLDER).iterdir()), "data", "clean", forms[FOLDER], "-o", tmp_path / FOLDER / "new.tsv"
     )

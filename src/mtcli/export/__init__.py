@@ -22,7 +22,8 @@ from mtcli.inference.ctranslate2_backend import FORMAT, Engine, sha256
 from mtcli.inference.line_translator import LineTranslator, Options
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.runtime.files import storage_errors
-from mtcli.storage.model_file import PROVENANCE, load_model
+from mtcli.storage.model_file import load_model
+from mtcli.storage.names import PROVENANCE
 
 log = logging.getLogger(__name__)
 

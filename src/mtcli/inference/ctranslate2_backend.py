@@ -29,7 +29,7 @@ from mtcli.data.tokenizer import EOS, Tokenizer
 from mtcli.errors import ModelError, UsageError
 from mtcli.inference.line_translator import Draft, LineTranslator, Options, Translation
 from mtcli.runtime.regular_file import open_regular, read_regular
-from mtcli.storage.model_file import PROVENANCE
+from mtcli.storage.names import PROVENANCE
 
 INSTEAD = "name the run itself with --model, without --engine"
 """What does all that an exported model does not."""

@@ -15,9 +15,7 @@ from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import ModelError
 from mtcli.nn.transformer import Transformer
 from mtcli.storage.checkpoint import FORMAT, Tensors, read_tensors, to_bytes
-
-PROVENANCE = "mtcli.json"
-"""The file of an exported folder that says what it is and which model it was made from."""
+from mtcli.storage.names import PROVENANCE
 
 
 def parameters(model: torch.nn.Module) -> Tensors:
