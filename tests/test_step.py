@@ -13,6 +13,7 @@ from torch import Tensor
 from mtcli.config.schema import TrainConfig, build
 from mtcli.data.batching import Position
 from mtcli.data.prepare import prepare
+from mtcli.errors import DivergedError
 from mtcli.runtime.distributed import Group
 from mtcli.storage.run_folder import Metrics
 from mtcli.training.trainer import Trainer
@@ -107,6 +108,17 @@ def test_a_gradient_is_clipped_to_norm_1_unless_told_otherwise(start: Start) -> 
         assert norm(clipped) == pytest.approx(limit, rel=1e-4)
         for name, gradient in free.items():  # of the whole, so the direction stays
             torch.testing.assert_close(clipped[name], gradient * (limit / norm(free)), rtol=1e-4, atol=1e-9)
+
+
+def test_a_gradient_that_is_not_finite_changes_no_weight(start: Start) -> None:
+    """The loss is finite, so that only the norm of the gradient shows it."""
+    trainer = start()
+    before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
+    trainer.model.output.weight.register_hook(lambda gradient: gradient * math.inf)
+    with pytest.raises(DivergedError, match=r"step 1: the loss is [0-9.]+ and the gradient's norm (nan|inf)"):
+        gradients(trainer)
+    for name, p in trainer.model.named_parameters():
+        torch.testing.assert_close(p.detach(), before[name], rtol=0, atol=0)
 
 
 def test_the_line_of_a_step_says_what_the_step_did(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,8 @@ class World:
     published: list[int] = dataclasses.field(default_factory=list)
     longest_step: float = 0.0
     scored: int = 0
+    scores: dict[int, float] = dataclasses.field(default_factory=dict)
+    """What the validation of a step finds, where it is not the usual."""
     stop_at: float = math.inf
     signals: list[int] = dataclasses.field(default_factory=list)
 
@@ -128,7 +130,8 @@ def simulate(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     def score(hypotheses: list[str], *_: object, **__: object) -> list[Any]:
         step = begun[-1][0].state.step
-        one = SimpleNamespace(name="BLEU", value=20 + step / 1000, confidence=None, signature="")
+        value = begun[-1][1].scores.get(step, 20 + step / 1000)
+        one = SimpleNamespace(name="BLEU", value=value, confidence=None, signature="")
         return [one, one]
 
     monkeypatch.setattr(Trainer, "_step", step)
@@ -306,3 +309,13 @@ def test_a_stopped_run_resumes_with_the_rest_of_its_time(
     longer = World(step=0.5, validation=2.0, now=world.now)
     extended = simulate(longer, stopped=trainer, **{"train.time": 300})
     assert 0.97 * 300 <= extended.state.seconds <= 300
+
+
+def test_patience_counts_the_validations_since_the_best_one(simulate: Callable[..., Trainer]) -> None:
+    scores = {10: 20.0, 20: 19.0, 30: 21.0, 40: 20.0, 50: 20.5, 60: 20.0, 70: 30.0}
+    world = World(step=0.1, validation=1.0, scores=scores)
+    sets = ("train.valid_every=10", "train.patience=3", "train.average=1", "train.cooldown=0")
+    trainer = simulate(world, *sets, **{"train.max_steps": 100})
+    assert trainer.state.finished == "nothing improved"
+    assert trainer.state.step == 60  # three after the one of step 30, whatever step 20 was
+    assert trainer.state.best_step == 30
