@@ -6,10 +6,12 @@ from mtcli.config.schema import TrainConfig
 from mtcli.storage.state import State
 from mtcli.training.budget import (
     AFTERWARDS,
+    SAVES,
     SCORED_AT_LEAST,
     SPARE,
     TOKENS_PER_PAIR,
     UNMEASURED,
+    VALIDATING,
     WARM_UP,
     Budget,
     Forecast,
@@ -171,3 +173,50 @@ def test_the_speed_is_reported_once_and_soon() -> None:
     slow = Forecast()
     slow.add(100.0)
     assert slow.is_new(used=0.4)
+
+
+def test_validations_take_their_part_of_the_time_and_no_more() -> None:
+    b = dataclasses.replace(budget(time="1000s"), chosen=frozenset({"train.valid_every"}))
+    state = State(step=50, seconds=400, validated_step=10, validated_at=300, validation_seconds=5)
+    wait = b.training_time(state) / b.validations(state)
+    assert not b.validation_is_due(dataclasses.replace(state, seconds=300 + wait - 1), 1.0)
+    assert b.validation_is_due(dataclasses.replace(state, seconds=300 + wait + 1), 1.0)
+    slow = dataclasses.replace(state, validation_seconds=50)
+    wait = 50 * (1 / VALIDATING - 1)
+    assert not b.validation_is_due(dataclasses.replace(slow, seconds=300 + wait - 1), 1.0)
+    assert b.validation_is_due(dataclasses.replace(slow, seconds=300 + wait + 1), 1.0)
+    assert not b.validation_is_due(dataclasses.replace(slow, seconds=900, validated_step=50), 1.0)
+
+
+def test_a_slow_checkpoint_is_written_less_often() -> None:
+    b = dataclasses.replace(budget(time="1000s"), chosen=frozenset({"train.save_every"}))
+    state = State(step=50, seconds=400, saved_at=300, save_seconds=0.1)
+    wait = b.training_time(state) / SAVES
+    assert not b.save_is_due(dataclasses.replace(state, seconds=300 + wait - 1), 1.0)
+    assert b.save_is_due(dataclasses.replace(state, seconds=300 + wait + 1), 1.0)
+    assert not b.save_is_due(dataclasses.replace(state, seconds=300 + wait + 1, save_seconds=30), 1.0)
+    assert b.save_is_due(dataclasses.replace(state, seconds=300 + 601, save_seconds=30), 1.0)
+    long = dataclasses.replace(b, train=b.train.model_copy(update={"time": 1e6}))
+    assert long.save_is_due(dataclasses.replace(state, seconds=300 + 601), 1.0)  # every ten minutes at least
+
+
+def test_a_validation_takes_as_many_pairs_as_the_last_one_managed() -> None:
+    b = budget(time="1000s")  # 100 validation pairs
+    allowed = b.validation_may_take(State())
+    assert allowed
+    state = State(validation_seconds=allowed)
+    b.fit_validation(state, wanted=100, done=32)
+    assert state.valid_pairs == 32
+    b.fit_validation(state, wanted=32, done=32)
+    assert state.valid_pairs == 32  # comparable with the one before
+    state.validation_seconds = allowed / 5
+    b.fit_validation(state, wanted=32, done=32)
+    assert state.valid_pairs == 64
+    b.fit_validation(state, wanted=64, done=64)
+    assert state.valid_pairs == 100
+    whole = State(validation_seconds=allowed)
+    b.fit_validation(whole, wanted=100, done=100)
+    assert whole.valid_pairs is None
+    by_steps = State(validation_seconds=1e6)
+    budget(max_steps=9).fit_validation(by_steps, wanted=100, done=50)
+    assert by_steps.valid_pairs is None

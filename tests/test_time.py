@@ -317,5 +317,20 @@ def test_patience_counts_the_validations_since_the_best_one(simulate: Callable[.
     sets = ("train.valid_every=10", "train.patience=3", "train.average=1", "train.cooldown=0")
     trainer = simulate(world, *sets, **{"train.max_steps": 100})
     assert trainer.state.finished == "nothing improved"
+    assert {10, 20, 30, 40, 50, 60} <= {*world.saved}
+    assert 0 not in world.saved
     assert trainer.state.step == 60  # three after the one of step 30, whatever step 20 was
     assert trainer.state.best_step == 30
+
+
+def test_a_validation_of_few_pairs_takes_a_sample_of_all(data: Prepared, tmp_path: Path) -> None:
+    pairs = [(f"source {i}", f"target {i}") for i in range(500)]
+    data = dataclasses.replace(data, valid=pairs)
+
+    def valid(**budget: object) -> list[Any]:
+        return Trainer(asked(**budget), tmp_path, torch.device("cpu"), data, 0.0, Group()).valid
+
+    assert valid(**{"train.max_steps": 5}) == pairs
+    sample = valid(**{"train.time": 5})
+    assert sorted(sample) == sorted(pairs)
+    assert 100 < sum(pairs.index(pair) for pair in sample[:FIRST_PART]) / FIRST_PART < 400
