@@ -316,7 +316,7 @@ def test_fine_tuning_from_another_model_than_the_run_began_with_is_refused(
     other = train_toy(tmp_path / "other", "train.max_steps=1", init=toy_run)  # the same tokenizer
     run = train_toy(tmp_path / "run", "train.max_steps=4", init=toy_run)
     before = digest(run)
-    with pytest.raises(UsageError, match=r"--init: .* began with other weights than this model's; leave --init out"):
+    with pytest.raises(UsageError, match=r"--init: .* began with other weights than this model's; omit --init"):
         train_toy(run, "train.max_steps=6", init=other)
     assert digest(run) == before
     train_toy(run, "train.max_steps=6", init=toy_run)

@@ -220,6 +220,17 @@ def test_a_run_is_selected_by_one_score_only() -> None:
     assert steps_taken("chrf") == [True, False, True, True]  # of equal scores, the lower loss
 
 
+def test_the_best_validation_is_the_one_that_training_chose() -> None:
+    def valid(step: int, bleu: float, pairs: int) -> dict[str, object]:
+        return {"event": "valid", "step": step, "metric": "bleu", "bleu": bleu, "loss": 1.0, "pairs": pairs, "of": 500}
+
+    first, second, third = valid(10, 9.0, 200), valid(20, 7.0, 500), valid(30, 6.0, 500)
+    assert best_of([first, second, third]) == second  # the first had other pairs, so its score is not comparable
+    mean = {**third, "event": "average", "bleu": 8.0, "kept": True}
+    assert best_of([first, second, mean]) == mean
+    assert best_of([first, second, {**mean, "kept": False}]) == second
+
+
 def test_a_state_of_version_0_1_goes_on_with_bleu() -> None:
     values = State(metric="chrf", best=(3.0, -1.0)).values()
     del values["metric"]

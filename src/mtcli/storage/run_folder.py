@@ -21,6 +21,7 @@ from mtcli.storage import checkpoint
 from mtcli.storage.averaging import averaged_bytes, mean
 from mtcli.storage.events import read_events
 from mtcli.storage.model_file import ModelInfo
+from mtcli.storage.state import State
 
 log = logging.getLogger(__name__)
 
@@ -135,9 +136,18 @@ def _present(path: Path) -> bool:
 
 
 def best_of(events: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
-    """Of the events of `metrics.jsonl`, the validation of the run's model: of a step, or of a mean that was kept."""
-    validated = [e for e in events if e["event"] == "valid" or (e["event"] == "average" and e.get("kept"))]
-    return max(validated, key=lambda event: (event[metric_of(event)], -event["loss"]), default=None)
+    """Of the events of `metrics.jsonl`, the validation of the run's model: of a step, or of a mean that was kept.
+
+    It is chosen as training chooses it (`State.improves`).
+    """
+    best: dict[str, Any] | None = None
+    state: State | None = None
+    for event in events:
+        if event["event"] == "valid" or (event["event"] == "average" and event.get("kept")):
+            state = state or State(metric="chrf" if metric_of(event) == "chrf" else "bleu")
+            if state.improves({"pairs": 1, "of": 1} | event):  # early runs did not count the pairs
+                best = event
+    return best
 
 
 def metric_of(event: dict[str, Any]) -> str:
