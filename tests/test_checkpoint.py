@@ -611,3 +611,10 @@ def test_another_tokenizer_of_the_same_size_is_refused(run_folder: Path, tmp_pat
     other.save(tmp_path / "run" / "tokenizer.json")
     with pytest.raises(ModelError, match="not the one this model was trained with"):
         load_model(tmp_path / "run")
+
+
+def test_a_run_folder_that_was_deleted_is_not_made_again(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with pytest.raises(StorageError, match="run"):
+        checkpoint.write(run / "checkpoints", 1, b"m", {"a": torch.ones(2)}, {})
+    assert not run.exists()

@@ -231,6 +231,13 @@ def test_the_best_validation_is_the_one_that_training_chose() -> None:
     assert best_of([first, second, {**mean, "kept": False}]) == second
 
 
+@pytest.mark.parametrize(("pairs", "of", "kept"), [(32, 40, True), (19, 40, False), (100, 900, True), (99, 900, False)])
+def test_an_earlier_model_is_kept_if_enough_pairs_prefer_it(pairs: int, of: int, kept: bool) -> None:
+    state = State(metric="bleu")
+    assert state.improves({"bleu": 9.0, "loss": 1.0, "pairs": pairs, "of": of})
+    assert state.improves({"bleu": 5.0, "loss": 1.0, "pairs": pairs, "of": of}) is not kept
+
+
 def test_a_state_of_version_0_1_goes_on_with_bleu() -> None:
     values = State(metric="chrf", best=(3.0, -1.0)).values()
     del values["metric"]

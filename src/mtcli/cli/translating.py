@@ -180,7 +180,10 @@ def explain(
     step: Annotated[
         int | None,
         bounded(
-            within=limits.LENGTH, metavar="N", help="Show only this decoder step, in detail.", show_default="all steps"
+            within=limits.LENGTH,
+            metavar="N",
+            help="Show only this decoder step, in detail.",
+            show_default="every step, with --full",
         ),
     ] = None,
     full: Annotated[bool, flag("--full", help="Show every matrix and every step.")] = False,

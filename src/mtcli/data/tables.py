@@ -187,7 +187,7 @@ def _unnamed(first: Sequence[str], header: Columns | None) -> str:
 
 
 class _Feed:
-    """Lines for `csv.reader`, counted, and bounded for each row: the reader goes on to the end of a quoted field."""
+    """Lines for `csv.reader`, counted, and bounded for each row: the reader continues to the end of a quoted field."""
 
     def __init__(self, lines: Iterable[str]):
         self.lines = iter(lines)

@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any, BinaryIO
 
 from mtcli.errors import MtcliError, StoppedError, StorageError, UsageError
+from mtcli.runtime.files import sync_folder
 from mtcli.runtime.signals import end_by_closed_pipe
 
 log = logging.getLogger(__name__)
@@ -189,14 +190,6 @@ def _create_beside(target: Path, names: Iterable[str]) -> tuple[Path, int]:
     raise AssertionError("names never end")
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _storage_error(place: str | Path, error: OSError) -> StorageError:
     return StorageError(f"{place}: cannot be written ({error.strerror or error})")
 
@@ -227,7 +220,7 @@ def whole_files(paths: Sequence[Path]) -> Iterator[list[BinaryIO]]:
                 os.fsync(file.fileno())
             for _, aside, target in staged:
                 aside.replace(target)
-                _sync_folder(target.parent)
+                sync_folder(target.parent)
     except OSError as error:
         raise _storage_error(" and ".join(map(str, paths)), error) from None
     finally:
@@ -285,7 +278,7 @@ class PartialFile:
         os.fsync(self._descriptor)
         self.path.replace(self.target)
         self._finished = True
-        _sync_folder(self.target.parent)
+        sync_folder(self.target.parent)
         os.close(self._descriptor)
 
     def keep(self) -> str:

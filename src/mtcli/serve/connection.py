@@ -139,7 +139,7 @@ class Connection(asyncio.Protocol):
     """One connection: a protocol that speaks HTTP, and the times that its client may take.
 
     `Connections.seconds` is the limit of each of these: the time from the beginning, or from an answer, to the head of
-    the next request; the time in which an answer is read; the time that a client goes on sending a request that was
+    the next request; the time in which an answer is read; the time that a client keeps sending a request that was
     answered before its end (too large, say). The application limits the time of a request's body.
     """
 

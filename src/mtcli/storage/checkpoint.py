@@ -109,7 +109,7 @@ def write(folder: Path, step: int, model: bytes, optimizer: Tensors, state: dict
     aside = folder / f".tmp-{final.name}"
     with storage_errors(folder):
         if not folder.exists():
-            folder.mkdir(parents=True)
+            folder.mkdir()  # not its parents: a run folder that was deleted is a failure, not a new run
             sync_folder(folder.parent)
         if aside.exists():
             shutil.rmtree(aside)

@@ -23,7 +23,7 @@ LATER = (
 """Fields that older checkpoints do not have; the defaults are right for them."""
 
 COMPARABLE_PAIRS = 100
-"""Validation pairs that say enough to prefer an earlier model, unless there are fewer."""
+"""Validation pairs that say enough to prefer an earlier model; of fewer than twice as many, half of them do."""
 
 
 @dataclass
@@ -109,7 +109,7 @@ class State:
         figures = (float(validation[self.metric]), -float(validation["loss"]))
         pairs = validation["pairs"]
         comparable = self.best_pairs in (0, pairs)  # 0: an older checkpoint, whose validations had all pairs
-        few = pairs < min(COMPARABLE_PAIRS, validation["of"])
+        few = pairs < min(COMPARABLE_PAIRS, validation["of"] // 2)
         if self.best is not None and comparable and not few and figures <= self.best:
             return False
         self.best, self.best_pairs = figures, pairs

@@ -69,7 +69,7 @@ def train(
             config = settle(config, facts := Facts.of(data, device.type, group.size), began)
             log.info("%s", in_words(config, facts, began=began is not None))
             if (toml := to_toml(config).encode()) != (run / "config.toml").read_bytes():
-                files.replace_file(run / "config.toml", toml)  # before there is anything that goes on with it
+                files.replace_file(run / "config.toml", toml)  # before anything can resume with it
         config = group.broadcast(config)  # all ranks use the options that rank 0 chose
         if not group.is_main:
             data = reopen(run)
@@ -85,10 +85,10 @@ def train(
 
 @contextmanager
 def _claimed(config: Config, run: Path, overwrite: bool) -> Iterator[Config | None]:
-    """The run folder, held for this process, and the configuration of the run in it that goes on, if one does."""
+    """The run folder, held for this process, and the configuration of the run in it that is resumed, if one is."""
     if run.exists() and not run.is_dir():
         raise UsageError(f"{run}: is a file; choose another --out")
-    check_inputs(config)  # before anything is made: a misspelt name shall leave no folder
+    check_inputs(config)  # before anything is made: a misspelt name must leave no folder
     with files.storage_errors(run):
         run.mkdir(parents=True, exist_ok=True)
     with checkpoint.lock(run):
