@@ -275,7 +275,7 @@ def measure_steps(folder: Path, steps: int) -> dict[str, Any]:
     """Step time, from `metrics.jsonl`, of the first and the last fifth of a run, and the memory it gained since."""
     import torch
 
-    from mtcli.config.schema import build
+    from mtcli.config.build import build
     from mtcli.training.run import train
 
     logging.disable()

@@ -170,7 +170,7 @@ def report(found: dict[Side, list[Figures]], pairs: list[tuple[Side, Side]], arg
 
 
 def config_of(args: argparse.Namespace) -> Any:
-    from mtcli.config.schema import build
+    from mtcli.config.build import build
 
     options = {
         "data.train": [args.train],
@@ -196,7 +196,7 @@ def prepare_both(args: argparse.Namespace, folder: Path) -> None:
     """Encode the pairs and draw the weights that both start from."""
     import torch
 
-    from mtcli.config.schema import to_toml
+    from mtcli.config.toml_file import to_toml
     from mtcli.data.prepare import prepare
     from mtcli.nn.transformer import Transformer
     from mtcli.storage import model_file

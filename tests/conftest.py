@@ -77,7 +77,7 @@ def train_toy(toy_tsv: Path) -> Callable[..., Path]:
     """Train in a folder, with `--set` strings on top of the toy's."""
     import torch
 
-    from mtcli.config.schema import build
+    from mtcli.config.build import build
     from mtcli.training.run import train
 
     def run(out: Path, *sets: str, spec: str | Path | None = None, **options: object) -> Path:

@@ -5,8 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mtcli.config.build import build
+from mtcli.config.differences import differences
 from mtcli.config.fields import parse_duration
-from mtcli.config.schema import NAMES, DataConfig, build, differences, load, to_toml
+from mtcli.config.schema import NAMES, DataConfig
+from mtcli.config.toml_file import load, to_toml
 from mtcli.errors import ModelError, UsageError
 
 

@@ -12,7 +12,9 @@ from conftest import toy_pairs, write_tsv
 from typer.testing import CliRunner
 
 from mtcli.cli import app
-from mtcli.config.schema import build, left_open, load, to_toml
+from mtcli.config.build import build
+from mtcli.config.schema import left_open
+from mtcli.config.toml_file import load, to_toml
 from mtcli.data import demo
 from mtcli.errors import UsageError
 from mtcli.training import dry_run

@@ -7,20 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtcli.config.schema import (
-    BUDGET,
-    OPEN,
-    PRESETS,
-    SHAPE,
-    Config,
-    Preset,
-    build,
-    differences,
-    left_open,
-    load,
-    to_toml,
-    value_of,
-)
+from mtcli.config.build import build
+from mtcli.config.differences import differences
+from mtcli.config.presets import PRESETS, Preset
+from mtcli.config.schema import BUDGET, OPEN, SHAPE, Config, left_open, value_of
+from mtcli.config.toml_file import load, to_toml
 from mtcli.errors import UsageError
 from mtcli.nn.transformer import Transformer
 from mtcli.training.budget import SAVES, TOKENS_PER_PAIR

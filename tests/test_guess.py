@@ -9,8 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from mtcli.config.build import build
 from mtcli.config.languages import known
-from mtcli.config.schema import DataConfig, build, to_toml
+from mtcli.config.schema import DataConfig
+from mtcli.config.toml_file import to_toml
 from mtcli.data.language_guess import guess_languages
 from mtcli.errors import DataError, UsageError
 from mtcli.storage.run_name import default_run, run_name

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mtcli.config.schema import Config, ModelConfig, build
+from mtcli.config.build import build
+from mtcli.config.schema import Config, ModelConfig
 from mtcli.nn.attention import attention_weights, reference_attention
 from mtcli.nn.transformer import MultiHeadAttention, Residual, Transformer, sinusoids
 from mtcli.training.optimizer import build_optimizer, learning_rate

@@ -9,7 +9,8 @@ from ranks import LAUNCHED
 from typer.testing import CliRunner
 
 from mtcli.cli import app
-from mtcli.config.schema import Config, ModelConfig, build
+from mtcli.config.build import build
+from mtcli.config.schema import Config, ModelConfig
 from mtcli.data import prepare
 from mtcli.data.batching import BatchPlan
 from mtcli.errors import DataError, StorageError, UsageError

@@ -11,7 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import toy_pairs, write_tsv
 
-from mtcli.config.schema import Config, build, load
+from mtcli.config.build import build
+from mtcli.config.schema import Config
+from mtcli.config.toml_file import load
 from mtcli.data import prepare as module
 from mtcli.data import tokenizer
 from mtcli.data.corpus import source_key

@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 
 from mtcli.config import writing_systems
-from mtcli.config.schema import build
+from mtcli.config.build import build
 from mtcli.evaluation import metrics
 from mtcli.evaluation.metrics import by_source_length, lengths_to_text, looks_tokenised, score
 

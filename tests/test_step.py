@@ -10,7 +10,8 @@ import torch
 from conftest import TOY_SETTINGS, toy_pairs, write_tsv
 from torch import Tensor
 
-from mtcli.config.schema import TrainConfig, build
+from mtcli.config.build import build
+from mtcli.config.schema import TrainConfig
 from mtcli.data.batching import Position
 from mtcli.data.prepare import prepare
 from mtcli.errors import DivergedError

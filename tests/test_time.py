@@ -14,7 +14,8 @@ import pytest
 import torch
 from conftest import TOY_SETTINGS, toy_pairs, write_tsv
 
-from mtcli.config.schema import Config, build
+from mtcli.config.build import build
+from mtcli.config.schema import Config
 from mtcli.data.prepare import Prepared, prepare
 from mtcli.errors import InterruptedTrainingError
 from mtcli.evaluation import metrics

@@ -17,7 +17,7 @@ import torch
 from conftest import TOY_SETTINGS, toy_pairs
 from processes import HANGS, heed_signals
 
-from mtcli.config.schema import build
+from mtcli.config.build import build
 from mtcli.data import batching
 from mtcli.errors import (
     DataError,

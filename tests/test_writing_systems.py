@@ -7,7 +7,7 @@ import pytest
 import torch
 from conftest import write_tsv
 
-from mtcli.config.schema import build
+from mtcli.config.build import build
 from mtcli.data.prepare import prepare, read_split
 from mtcli.inference.pytorch_backend import Options, Translator
 from mtcli.report.info import summary

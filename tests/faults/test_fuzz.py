@@ -15,7 +15,9 @@ from processes import no_hang
 from faults.conftest import Case
 from faults.harness import Job
 from faults.inputs import FORMS, PACKED, PAIRS, PREFIX, TWO, Count, aligned, raw, read, write
-from mtcli.config import schema
+from mtcli.config.build import build
+from mtcli.config.schema import Config
+from mtcli.config.toml_file import load, to_toml
 from mtcli.data.corpus import read_lines
 from mtcli.errors import DataError, ModelError, MtcliError, UsageError
 from mtcli.inference.pytorch_backend import Options, Translator
@@ -126,12 +128,12 @@ def test_73_fuzzed_lines(case: Case, job: Job, tmp_path: Path, count: Count) -> 
 
 
 def test_74_fuzzed_configurations(case: Case, tmp_path: Path, rng: random.Random, count: Count) -> None:
-    good = schema.to_toml(schema.build(None, {"data.train": ["a.tsv"]})).encode()
+    good = to_toml(build(None, {"data.train": ["a.tsv"]})).encode()
     path = tmp_path / "config.toml"
     for _ in range(count(800, 40)):
         path.write_bytes(mutated(good, rng))
         with case.fault():
-            builds(lambda: schema.build(path), tmp_path)
+            builds(lambda: build(path), tmp_path)
 
     keys = st.sampled_from([*sorted(re.findall(r"^(\w+) =", good.decode(), re.M)), "x", "", "."])
     sections = st.sampled_from(["train", "model", "data", "tokenizer", "decode", "preset", "x", ""])
@@ -143,17 +145,17 @@ def test_74_fuzzed_configurations(case: Case, tmp_path: Path, rng: random.Random
     @given(sections, keys, values)
     def sets(section: str, key: str, value: str) -> None:
         with case.fault():
-            builds(lambda: schema.build(None, None, [f"{section}.{key}={value}"]), tmp_path)
+            builds(lambda: build(None, None, [f"{section}.{key}={value}"]), tmp_path)
 
     sets()
 
 
-def builds(build: Callable[[], schema.Config], folder: Path) -> None:
+def builds(make: Callable[[], Config], folder: Path) -> None:
     """A configuration comes out that survives being written, or one line."""
-    made, message = attempt(build, UsageError)
+    made, message = attempt(make, UsageError)
     if not message:
-        folder.joinpath("again.toml").write_text(schema.to_toml(made), encoding="utf-8")
-        assert schema.load(folder / "again.toml") == made
+        folder.joinpath("again.toml").write_text(to_toml(made), encoding="utf-8")
+        assert load(folder / "again.toml") == made
 
 
 def test_75_fuzzed_model_folders(case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count) -> None:

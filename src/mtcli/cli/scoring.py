@@ -222,7 +222,7 @@ def _translator(
 
 def _is_demo(model: Path) -> bool:
     """Return True for a run of the built-in demo, which is known to be easy."""
-    from mtcli.config.schema import load
+    from mtcli.config.toml_file import load
 
     path = model / "config.toml"
     return path.is_file() and not load(path).data.train
@@ -233,7 +233,7 @@ def _tokenizer(model: Path, *translators: _Translator | None) -> str:
 
     Translations in a file have the language of the model that `--model` names, if it is a run.
     """
-    from mtcli.config.schema import load
+    from mtcli.config.toml_file import load
     from mtcli.config.writing_systems import DEFAULT, bleu_tokenizer, tokenizer_of
 
     named = translators[0] is not None or model != LATEST

@@ -100,7 +100,7 @@ def train(
     from time import monotonic
 
     started = monotonic()  # before PyTorch is loaded, which a budget of time counts too
-    from mtcli.config.schema import build
+    from mtcli.config.build import build
     from mtcli.runtime import torchrun
     from mtcli.runtime.device import pick_device
     from mtcli.runtime.outputs import check_folder

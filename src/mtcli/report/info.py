@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mtcli.config.schema import load as load_config
+from mtcli.config.toml_file import load as load_config
 from mtcli.config.writing_systems import METRIC_NAMES
 from mtcli.errors import ModelError
 from mtcli.inference.ctranslate2_backend import provenance

@@ -7,7 +7,7 @@ from html import escape
 from importlib import resources
 from string import Template
 
-from mtcli.config.schema import to_toml
+from mtcli.config.toml_file import to_toml
 from mtcli.config.writing_systems import DEFAULT, METRIC_NAMES, unspaced
 from mtcli.report.chart import Series, chart
 from mtcli.report.messages import command, first_remark

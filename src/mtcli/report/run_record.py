@@ -9,7 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from mtcli.config.schema import Config, load
+from mtcli.config.schema import Config
+from mtcli.config.toml_file import load
 from mtcli.config.writing_systems import DEFAULT, METRIC_NAMES
 from mtcli.data.info import read_data_info
 from mtcli.report.plan import Plan

@@ -12,8 +12,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from mtcli.config.schema import Config, differences, to_toml
-from mtcli.config.schema import load as load_config
+from mtcli.config.differences import differences
+from mtcli.config.schema import Config
+from mtcli.config.toml_file import load as load_config
+from mtcli.config.toml_file import to_toml
 from mtcli.errors import ModelError, UsageError
 from mtcli.runtime import files
 from mtcli.runtime.regular_file import check_regular, open_regular

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 from mtcli.config.languages import known
-from mtcli.config.schema import DataConfig, load
+from mtcli.config.schema import DataConfig
+from mtcli.config.toml_file import load
 from mtcli.data.corpus import parse_source
 from mtcli.errors import MtcliError
 

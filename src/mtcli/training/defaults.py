@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
+from mtcli.config.build import filled
 from mtcli.config.presets import PRESETS, Preset
-from mtcli.config.schema import BUDGET, OPEN, SHAPE, Config, TrainConfig, filled, left_open, value_of
+from mtcli.config.schema import BUDGET, OPEN, SHAPE, Config, TrainConfig, left_open, value_of
 from mtcli.data.prepare import Prepared
 from mtcli.runtime.progress import clock
 from mtcli.training.budget import SAVE_SECONDS, SAVES, TOKENS_PER_PAIR, VALIDATIONS, WARM_UP

@@ -12,7 +12,8 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from mtcli.config.schema import Config, filled
+from mtcli.config.build import filled
+from mtcli.config.schema import Config
 from mtcli.data.batching import BatchPlan, Position
 from mtcli.data.prepare import Prepared, check_inputs, prepare, prepared
 from mtcli.errors import UsageError

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import torch
 
-from mtcli.config.schema import Config, to_toml
+from mtcli.config.schema import Config
+from mtcli.config.toml_file import to_toml
 from mtcli.data.prepare import check_inputs, prepare, reopen
 from mtcli.errors import UsageError
 from mtcli.runtime import files, torchrun

@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from mtcli.config import schema
+from mtcli.config.schema import Config
+from mtcli.config.toml_file import load
 from mtcli.data import corpus, rows, tables
 from mtcli.data.corpus import Pair
 from mtcli.data.lines import Counts, read_lines
@@ -132,7 +133,7 @@ class _Encoder:
         is_file = model.suffix == ".json"
         tokenizer = Tokenizer.load(model if is_file else model / "tokenizer.json")
         settings = model / "config.toml"
-        self.max_length = (schema.load(settings) if settings.is_file() else schema.Config()).data.max_length
+        self.max_length = (load(settings) if settings.is_file() else Config()).data.max_length
         self.encode = tokenizer.encode_src, tokenizer.encode_tgt
         self.sides = Pieces(), Pieces()
 

@@ -1,0 +1,158 @@
+"""Build a configuration from a preset, a file, options and `--set`.
+
+A value comes from the first of these that has it: `--set section.key=value`, the options of the command, the
+configuration file, the model that training starts from, a preset that one of these names, the defaults in `schema.py`.
+Training then chooses the settings that are still unset (`training/defaults.py`).
+"""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, get_args
+
+from mtcli.config.fields import shown
+from mtcli.config.presets import DEMO, PRESETS, Preset, Values
+from mtcli.config.schema import SECTIONS, SHAPE, Config
+from mtcli.config.toml_file import read_given
+from mtcli.config.validation import validate
+from mtcli.errors import UsageError
+
+PACE = ("warmup_steps", "valid_every", "save_every")
+"""Settings of `train` that suit only the budget of the preset or of the demo that has them."""
+
+
+def build(
+    file: Path | None = None,
+    options: Mapping[str, Any] | None = None,
+    sets: Sequence[str] = (),
+    *,
+    initial: Mapping[str, Any] | None = None,
+) -> Config:
+    """Merge preset < initial model < file < options < `--set` into one validated configuration.
+
+    Without a preset, a given width takes the shape and learning rate of the narrowest preset that is at least as wide.
+    Without either, training chooses the preset; until then, the defaults are those of `tiny`.
+
+    Args:
+        file: A TOML file.
+        options: Values of the command line by dotted name, `{"train.time": "30m"}`; None means unset.
+        sets: `section.key=value` strings. The value is read as TOML, or as plain text if it is not TOML.
+        initial: Values, by dotted name, of the model that training starts from.
+
+    Raises:
+        UsageError: Unreadable TOML, an unknown key (the message suggests the nearest valid one) or a value out of
+            bounds.
+    """
+    from_file = read_given(file) if file else {}
+    where = f"{file}: " if file else ""
+    _check_sections(from_file, where)
+    on_command_line = [_nested({name: value for name, value in (options or {}).items() if value is not None})]
+    on_command_line += [_parse_set(text) for text in sets]
+    for values in on_command_line:
+        _check_sections(values, "")
+    if any("train" in values.get("data", {}) for values in on_command_line):
+        from_file = _without_other_splits(from_file)
+    given = _nested(initial or {})
+    for values in (from_file, *on_command_line):
+        given = _merge(given, values)
+    return validate(_merge(_defaults_for(given), given), where)
+
+
+def filled(config: Config, values: Mapping[str, Any]) -> Config:
+    """Return the configuration with other values, by dotted name. All its settings then count as set.
+
+    Raises:
+        UsageError: The values contradict each other.
+    """
+    return validate(_merge(config.model_dump(), _nested(values)))
+
+
+def _check_sections(values: Values, where: str) -> None:
+    for name in SECTIONS:
+        section = values.get(name, {})
+        if not isinstance(section, dict):
+            raise UsageError(f"{where}{name} = {shown(section)}: it is a section; write {name}.key=value")
+
+
+def _without_other_splits(from_file: Values) -> Values:
+    """Drop the validation and test pairs of a file whose training pairs are replaced: they belong to its corpus."""
+    data = {key: value for key, value in from_file.get("data", {}).items() if key not in ("valid", "test", "note")}
+    return {**from_file, "data": data}
+
+
+def _defaults_for(given: Values) -> Values:
+    """Return the values of the preset, and of the demo if that is what is trained."""
+    is_demo = not given.get("data", {}).get("train")
+    defaults = _preset(given, "tiny" if is_demo else None)
+    if is_demo:
+        defaults = _merge(defaults, DEMO)
+    return _without_pace(defaults, given)
+
+
+def _preset(given: Values, otherwise: Preset | None) -> Values:
+    """Return the values of the given preset, or of the one that a given width stands for."""
+    preset = given.get("preset", otherwise)
+    width = given.get("model", {}).get("d_model")
+    if preset is None and isinstance(width, int):
+        return _preset_of_width(width)
+    if preset is None:
+        return {}
+    if not isinstance(preset, str) or preset not in PRESETS:
+        raise UsageError(f"preset = {shown(preset)}: choose from {', '.join(get_args(Preset))}")
+    return {"preset": preset, **PRESETS[preset]}
+
+
+def _preset_of_width(width: int) -> Values:
+    """Return shape, learning rate and warm-up of the narrowest preset that is at least so wide, or of `big`."""
+    preset = next((name for name, values in PRESETS.items() if values["model"]["d_model"] >= width), "big")
+    flat = {f"{section}.{key}": value for section, values in PRESETS[preset].items() for key, value in values.items()}
+    names = (*SHAPE, "train.lr", "train.warmup_steps")
+    return _nested({"preset": preset, **{name: flat[name] for name in names}})
+
+
+def _without_pace(defaults: Values, given: Values) -> Values:
+    """Drop the settings in `PACE` if the user gives a budget, unless the schedule is the paper's.
+
+    The peak of the paper's schedule depends on its warm-up.
+    """
+    train = given.get("train", {})
+    has_budget = "max_steps" in train or "time" in train
+    if not has_budget or train.get("schedule") == "paper":
+        return defaults
+    kept = {key: value for key, value in defaults.get("train", {}).items() if key not in PACE}
+    return {**defaults, "train": kept}
+
+
+def _parse_set(text: str) -> Values:
+    """Return the value of a `--set section.key=value`."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"--set {shown(text)}: write it as section.key=value")
+    parsed: Any = value
+    with suppress(ValueError, RecursionError):
+        table = tomllib.loads(f"value = {value}")
+        if len(table) == 1:  # a line break in the value could add other keys
+            parsed = table["value"]
+    return _nested({name.strip(): parsed})
+
+
+def _nested(flat: Mapping[str, Any]) -> Values:
+    """Return values by dotted name as nested sections."""
+    nested: Values = {}
+    for name, value in flat.items():
+        *sections, key = name.split(".")
+        inner = nested
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        inner[key] = value
+    return nested
+
+
+def _merge(low: Values, high: Values) -> Values:
+    """Return both, section by section; where both have a value, it is that of `high`."""
+    merged = dict(low)
+    for key, value in high.items():
+        is_section = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merge(merged[key], value) if is_section else value
+    return merged

@@ -1,0 +1,36 @@
+"""Compare the configuration of a run with a new one, to see whether the run can resume with it."""
+
+import json
+from typing import Any
+
+from mtcli.config.schema import NAMES, Config, left_open, value_of
+
+MAY_DIFFER = frozenset({"train.max_steps", "train.time", "train.tensorboard", "data.note"})
+"""The budget, which may grow, and settings that change no result."""
+
+
+def differences(old: Config, new: Config) -> list[str]:
+    """Return `section.key: old → new` for every value that differs.
+
+    Settings in `MAY_DIFFER` are skipped, and so are settings that training chose for the old run and that are unset in
+    the new configuration.
+    """
+    skipped = MAY_DIFFER | (left_open(new) & {*old.chosen})
+    found = []
+    for name in NAMES:
+        before = value_of(old, name)
+        after = value_of(new, name)
+        if name not in skipped and before != after:
+            found.append(f"{name}: {_readable(before)} → {_readable(after)}")
+    return found
+
+
+def _readable(value: Any) -> str:
+    """Return a value for a message: plain text without quotation marks, and "not set" for none."""
+    if value is None or value == ():
+        return "not set"
+    if isinstance(value, tuple):
+        return ", ".join(map(_readable, value))
+    if isinstance(value, str) and value.isprintable() and value == value.strip() != "":
+        return value
+    return json.dumps(value)

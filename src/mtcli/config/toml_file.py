@@ -1,0 +1,74 @@
+"""Read and write configurations as TOML: the file that a user gives, and the complete `config.toml` of a run."""
+
+import json
+import tomllib
+from pathlib import Path
+
+from mtcli import limits
+from mtcli.config.presets import Values
+from mtcli.config.schema import SECTIONS, Config
+from mtcli.config.validation import validate
+from mtcli.errors import ModelError, UsageError
+from mtcli.runtime.regular_file import read_regular
+
+
+def read_given(path: Path) -> Values:
+    """Read the file that a user names, which may be a pipe.
+
+    Raises:
+        UsageError: It is missing, too large or not TOML.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(limits.CONFIGURATION + 1)
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such configuration file") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: not a readable TOML file: {error}") from None
+    if len(content) > limits.CONFIGURATION:
+        raise UsageError(f"{path}: larger than {limits.CONFIGURATION:,} bytes, which no configuration is")
+    return _parse(content, path)
+
+
+def load(path: Path) -> Config:
+    """Read the complete `config.toml` of a run.
+
+    Raises:
+        ModelError: It is missing, no regular file, damaged, or holds an unknown key.
+    """
+    try:
+        content = read_regular(path, most=limits.CONFIGURATION)
+    except OSError as error:
+        raise ModelError(f"{path}: cannot read it ({error.strerror}); put the file of the run back") from None
+    try:
+        return validate(_with_split_seed(_parse(content, path)), f"{path}: ")
+    except UsageError as error:  # the user did not write this file
+        raise ModelError(f"{error}; the run is damaged, or of another version") from None
+
+
+def to_toml(config: Config) -> str:
+    """Return the whole configuration as TOML. Unset values are omitted, since TOML has no null."""
+    lines = [f"preset = {json.dumps(config.preset)}"]
+    if config.chosen:
+        lines.append(f"chosen = {json.dumps(config.chosen)} # unset, so chosen from the corpus and the budget")
+    for name, section in config.model_dump(mode="json", include={*SECTIONS}, exclude_none=True).items():
+        lines += ["", f"[{name}]"]
+        lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in section.items()]
+    # JSON strings are valid TOML, except for one control character.
+    return "\n".join(lines).replace("\x7f", "\\u007f") + "\n"
+
+
+def _parse(content: bytes, path: Path) -> Values:
+    try:
+        return tomllib.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: not a readable TOML file: {error}") from None
+
+
+def _with_split_seed(values: Values) -> Values:
+    """Add the seed that chose the held-out pairs in version 0.1, where it was `train.seed`."""
+    data = values.get("data")
+    train = values.get("train")
+    if isinstance(data, dict) and isinstance(train, dict) and "seed" in train:
+        data.setdefault("split_seed", train["seed"])
+    return values

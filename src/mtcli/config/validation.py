@@ -1,0 +1,62 @@
+"""Check values against the schema, and explain in one line what is wrong."""
+
+import difflib
+from typing import Any
+
+from pydantic import ValidationError
+
+from mtcli.config.fields import LONGEST, shown
+from mtcli.config.presets import Values
+from mtcli.config.schema import NAMES, SECTIONS, Config
+from mtcli.errors import UsageError
+
+
+def validate(values: Values, where: str = "") -> Config:
+    """Return the configuration with these values.
+
+    Unknown keys are refused: a misspelt key that is silently ignored costs a night of training.
+
+    Args:
+        values: Values by section and key.
+        where: The beginning of every message, such as `c.toml: `.
+
+    Raises:
+        UsageError: An unknown key (the message suggests the nearest valid one), a value out of bounds, or values that
+            contradict each other.
+    """
+    try:
+        config = Config.model_validate(values)
+    except ValidationError as error:
+        explained = "; ".join(_explain(each) for each in error.errors())
+        raise UsageError(f"{where}{explained}") from None
+    model = config.model
+    data = config.data
+    if data.src == data.tgt:
+        raise UsageError(f"{where}data.src and data.tgt are both {data.src!r}; give the sides different names")
+    if model.d_model % model.num_heads and (model.d_k is None or model.d_v is None):
+        raise UsageError(
+            f"{where}model.d_model = {model.d_model} is no multiple of model.num_heads = {model.num_heads}; "
+            "change one of them, or give model.d_k and model.d_v"
+        )
+    return config
+
+
+def _explain(error: Any) -> str:
+    """Return one of pydantic's errors as a short text."""
+    name = ".".join(str(part) for part in error["loc"])
+    if len(name) > LONGEST:
+        name = f"{name[:LONGEST]}…"
+    if error["type"] != "extra_forbidden":
+        reason = error["msg"].removeprefix("Value error, ")
+        return f"{name} = {shown(error['input'])}: {reason}"
+    nearest = _nearest(name)
+    return f"{name}: no such key; did you mean {nearest}?" if nearest else f"{name}: no such key"
+
+
+def _nearest(name: str) -> str | None:
+    """Return the most similar setting or section, or a setting with the same key in another section."""
+    similar = difflib.get_close_matches(name, [*NAMES, *SECTIONS], n=1, cutoff=0.5)
+    if similar:
+        return similar[0]
+    key = name.rpartition(".")[2]
+    return next((known for known in NAMES if known.rpartition(".")[2] == key), None)
