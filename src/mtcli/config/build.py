@@ -105,7 +105,7 @@ def _preset(given: Values, otherwise: Preset | None) -> Values:
 
 def _preset_of_width(width: int) -> Values:
     """Return shape, learning rate and warm-up of the narrowest preset that is at least so wide, or of `big`."""
-    preset = next((name for name, values in PRESETS.items() if values["model"]["d_model"] >= width), "big")
+    preset: Preset = next((name for name, values in PRESETS.items() if values["model"]["d_model"] >= width), "big")
     flat = {f"{section}.{key}": value for section, values in PRESETS[preset].items() for key, value in values.items()}
     names = (*SHAPE, "train.lr", "train.warmup_steps")
     return _nested({"preset": preset, **{name: flat[name] for name in names}})
