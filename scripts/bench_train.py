@@ -264,7 +264,7 @@ def plain(config: Any, folder: Path, steps: int) -> Figures:
     )
     copy_weights(start, model)
     embedding = nn.Embedding(info.tgt_vocab, c.d_model)
-    embedding.load_state_dict(start.tgt_embedding.pieces.state_dict())
+    embedding.load_state_dict(start.tgt_embedding.tokens.state_dict())
     positions, dropout = start.tgt_embedding.table, nn.Dropout(c.dropout)
     criterion = nn.CrossEntropyLoss(ignore_index=PAD, label_smoothing=settings.label_smoothing)
     parameters = [*model.parameters(), *embedding.parameters()]

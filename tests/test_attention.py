@@ -22,7 +22,7 @@ def draw(*, T: int = T, S: int = S, d_k: int = 8, d_v: int = 8) -> tuple[Tensor,
 @pytest.fixture(autouse=True)
 def _kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes as small as these would not reach the kernel."""
-    monkeypatch.setattr("mtcli.nn.attention.SHORT", 0)
+    monkeypatch.setattr("mtcli.nn.attention.MAX_UNFUSED_SIZE", 0)
 
 
 def padding(S: int) -> Tensor:
@@ -74,7 +74,7 @@ def test_weights_are_a_distribution_over_what_may_be_seen() -> None:
 @pytest.mark.parametrize("S", [1, 7, 15, 16, 17])
 def test_sentences_too_short_for_the_kernel(S: int, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """With rows filled up to what a CPU is fast with, and without."""
-    monkeypatch.setattr("mtcli.nn.attention.SHORT", S * S)
+    monkeypatch.setattr("mtcli.nn.attention.MAX_UNFUSED_SIZE", S * S)
     q, k, v = draw(T=S, S=S)
     mask = torch.rand(B, 1, S, S) < 0.5
     mask |= torch.eye(S, dtype=torch.bool)

@@ -158,7 +158,7 @@ def test_the_tree_leads_to_the_translations(translator: Translator, beam: int) -
 
 def test_neighbours_are_nearest_by_cosine() -> None:
     found = explain(toy(), SENTENCES[0], options(), neighbours=True)
-    table = toy().model.src_embedding.pieces.weight.detach()
+    table = toy().model.src_embedding.tokens.weight.detach()
     first = found.neighbours["src"][0]
     cosines = torch.cosine_similarity(table, table[found.src_ids[0]], dim=-1)[259:]
     assert first.near[0][1] == pytest.approx(float(cosines.sort().values[-2]), abs=1e-5)

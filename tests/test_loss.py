@@ -48,7 +48,7 @@ def test_reference_is_the_formula_and_pytorchs_own(smoothing: float) -> None:
 @pytest.mark.parametrize("chunk", [1, 4, N, 512])
 @pytest.mark.parametrize("smoothing", SMOOTHING)
 def test_projected_equals_reference(monkeypatch: pytest.MonkeyPatch, smoothing: float, chunk: int) -> None:
-    monkeypatch.setattr(loss_module, "CHUNK", chunk)
+    monkeypatch.setattr(loss_module, "CPU_CHUNK", chunk)
     hidden, weight, target = draw()
     expected, expected_nll = reference_loss(hidden @ weight.t(), target, smoothing)
     loss, nll = projected_loss(hidden, weight, target, smoothing)
@@ -65,7 +65,7 @@ def test_projected_equals_reference(monkeypatch: pytest.MonkeyPatch, smoothing: 
 
 
 def test_gradient_equals_finite_differences(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loss_module, "CHUNK", 4)
+    monkeypatch.setattr(loss_module, "CPU_CHUNK", 4)
     hidden, weight, target = draw()
     assert torch.autograd.gradcheck(lambda h, w: projected_loss(h, w, target, 0.1)[0], (hidden, weight))
 
@@ -140,7 +140,7 @@ def test_no_gradient_is_computed_where_none_is_asked_for(monkeypatch: pytest.Mon
 
 
 def curve(dtype: torch.dtype, *, fast: bool, bf16: bool = False) -> Tensor:
-    """Nats a piece of 200 steps of learning to turn words round, with dropout, by the fast or the reference paths."""
+    """Nats per token of 200 steps of learning to reverse words, with dropout, by the fast or the reference paths."""
     torch.manual_seed(1)
     shape = ModelConfig(
         d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1, dropout=0.1,
@@ -177,7 +177,7 @@ def test_the_fast_and_the_reference_path_learn_alike(
 
     Here they differ by 5e-16 and 4e-7; other processors add up in other orders again.
     """
-    monkeypatch.setattr("mtcli.nn.attention.SHORT", 0)  # for the kernel, which sentences so short would not reach
+    monkeypatch.setattr("mtcli.nn.attention.MAX_UNFUSED_SIZE", 0)  # to use the kernel for short sentences
     fast, reference = curve(dtype, fast=True), curve(dtype, fast=False)
     torch.testing.assert_close(fast, reference, rtol=tolerance, atol=0)
     assert fast[-20:].mean() < fast[:20].mean() - 0.3  # they learn

@@ -14,7 +14,7 @@ from mtcli.config.schema import Config, ModelConfig
 from mtcli.data import prepare
 from mtcli.data.batching import BatchPlan
 from mtcli.errors import DataError, StorageError, UsageError
-from mtcli.nn.loss import CHUNK, projected_loss
+from mtcli.nn.loss import CPU_CHUNK, projected_loss
 from mtcli.nn.transformer import Transformer
 from mtcli.report.plan import Plan, activations, count_parameters, counted, size
 from mtcli.storage import checkpoint, model_file
@@ -59,7 +59,7 @@ def test_the_formula_for_activations_agrees_with_what_autograd_keeps(
     settings: dict[str, float], batch: tuple[int, int, int]
 ) -> None:
     config = ModelConfig.model_validate(settings)
-    blocks = 8 * 500 * min(batch[0] * batch[2], CHUNK)  # of logits, which are gone by then
+    blocks = 8 * 500 * min(batch[0] * batch[2], CPU_CHUNK)  # of logits, which are gone by then
     estimate = activations(config, batch, 500, bf16=False, on_cpu=True) - blocks
     assert estimate == pytest.approx(kept_for_backward(config, batch, 500), rel=0.03)
 

@@ -274,7 +274,7 @@ def _path(nodes: Sequence[BeamNode], node: BeamNode) -> list[BeamNode]:
 
 def _neighbours(embedding: Embedding, ids: Sequence[int], show: ShowTokens) -> list[Neighbours]:
     """The nearest embeddings of each distinct token. Special tokens and bytes are skipped: they are rarely trained."""
-    table = F.normalize(embedding.pieces.weight.float(), dim=-1)
+    table = F.normalize(embedding.tokens.weight.float(), dim=-1)
     num_candidates = max(1, len(table) - len(RESERVED) - 1)
     found = []
     for token_id in dict.fromkeys(ids):

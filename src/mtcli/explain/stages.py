@@ -59,7 +59,7 @@ def stages(found: Explanation, layer: int, head: int) -> list[Stage]:
 def embedding_stages(found: Explanation, side: str) -> list[Stage]:
     """From token ids to the input of the first layer; `side` is `src` or `tgt`."""
     embedding = cast(Embedding, getattr(found.translator.model, f"{side}_embedding"))
-    calls = found.recording.calls[embedding.pieces]
+    calls = found.recording.calls[embedding.tokens]
     if side == "src":
         rows = found.src_tokens
         looked_up = calls[0].output[0]  # a table shared with the target is called for the source first

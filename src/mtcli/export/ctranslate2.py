@@ -107,5 +107,5 @@ def _feed_forward(to: Any, layer: EncoderLayer | DecoderLayer) -> None:
 
 
 def _embedding(stack: Any, to: Any, embedding: Embedding) -> None:
-    to.weight = _numbers(embedding.pieces.weight)
+    to.weight = _numbers(embedding.tokens.weight)
     stack.position_encodings.encodings = _numbers(embedding.positions(0, MAX_POSITIONS))

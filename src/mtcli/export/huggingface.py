@@ -119,7 +119,7 @@ def _tensors(model: Transformer) -> Tensors:
     d_model = model.config.d_model
     order = torch.cat((torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)))
     found = {
-        "model.shared.weight": model.tgt_embedding.pieces.weight[:, order],
+        "model.shared.weight": model.tgt_embedding.tokens.weight[:, order],
         "final_logits_bias": torch.zeros(1, model.output.out_features),
     }
 

@@ -18,7 +18,7 @@ from mtcli.data.tokenizer import PAD
 from mtcli.errors import DataError
 from mtcli.inference.line_translator import LONGEST, WINDOW
 from mtcli.inference.pytorch_backend import BATCH_TOKENS, Translator
-from mtcli.nn.loss import CHUNK
+from mtcli.nn.loss import CPU_CHUNK as CHUNK
 from mtcli.runtime.progress import Progress
 
 

@@ -1,4 +1,4 @@
-"""The paper: attention, Transformer, loss; and hooks that record what a pass computes.
+"""The paper's model: attention, Transformer and loss; and hooks that record a forward pass.
 
 May import data and what it may import.
 """

@@ -1,7 +1,7 @@
-"""Scaled dot-product attention (§3.2.1), twice: the equation as written, and PyTorch's fused kernel.
+"""Scaled dot-product attention (§3.2.1): equation 1 as written, and a faster function with the same result.
 
-Shapes: B batch, H heads, T queries, S keys, K size of a head (d_k for queries and keys, d_v for values).
-A mask is boolean and True means *may attend*, as in `torch.nn.functional.scaled_dot_product_attention`.
+Shapes: B batch, H heads, T queries, S keys, K size of a head (d_k for queries and keys, d_v for values), D d_model.
+A mask is boolean and True where a query may attend, as in `torch.nn.functional.scaled_dot_product_attention`.
 """
 
 import math
@@ -12,18 +12,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mtcli.nn.cpu_kernels import MIN_SOFTMAX_WIDTH, narrow_softmax
+
 Attention = Callable[[Tensor, Tensor, Tensor, Tensor | None, bool], Tensor]
-"""(q_BHTK, k_BHSK, v_BHSK, mask, causal) → (B, H, T, d_v)."""
+"""A function of `q` (B, H, T, d_k), `k` (B, H, S, d_k), `v` (B, H, S, d_v), `mask` and `causal` to (B, H, T, d_v).
+
+See `attention_scores` for the mask and `causal`.
+"""
 
 
 def attention_scores(q: Tensor, k: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-    """QKᵀ / √d_k, −∞ where a query may not attend.
+    """The scores QKᵀ / √d_k of equation 1 (§3.2.1), −∞ where a query may not attend.
 
     Args:
-        q: Queries (B, H, T, d_k).
-        k: Keys (B, H, S, d_k).
-        mask: Boolean, broadcastable to (B, H, T, S); True: may attend. No row is wholly False.
-        causal: Query t attends to keys 0…t only (§3.2.3), so that a prediction depends on earlier pieces alone.
+        q: Queries, (B, H, T, d_k).
+        k: Keys, (B, H, S, d_k).
+        mask: Boolean, broadcastable to (B, H, T, S), True where a query may attend. Each query may attend to some key.
+        causal: True if query t may attend to keys 0 … t only (§3.2.3), so that a prediction depends on earlier tokens.
 
     Returns:
         (B, H, T, S).
@@ -37,38 +42,49 @@ def attention_scores(q: Tensor, k: Tensor, mask: Tensor | None = None, causal: b
 
 
 def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-    """softmax(QKᵀ / √d_k): how much each query attends to each key, each row summing to 1. As `attention_scores`."""
+    """The weights softmax(QKᵀ / √d_k) of equation 1 (§3.2.1): (B, H, T, S), each row sums to 1.
+
+    Arguments are those of `attention_scores`.
+    """
     return attention_scores(q, k, mask, causal).softmax(dim=-1)
 
 
 def reference_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-    """Equation 1: Attention(Q, K, V) = softmax(QKᵀ / √d_k) V. Shapes as in `Attention`."""
+    """Equation 1 (§3.2.1) as written: Attention(Q, K, V) = softmax(QKᵀ / √d_k) V. See `Attention` for shapes."""
     return attention_weights(q, k, mask, causal) @ v
 
 
-SHORT = 128**2
-"""Queries × keys up to which a CPU is faster by the equation than in PyTorch's kernel, with gradients twice as fast."""
+MAX_UNFUSED_SIZE = 128**2
+"""Queries × keys up to which equation 1 as written is faster than PyTorch's fused kernel on a CPU.
 
-NARROW = 16
-"""Keys below which PyTorch's softmax on a CPU makes no use of vector instructions, and takes ten times as long."""
+With gradients it is twice as fast.
+"""
 
 
 def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-    """Equation 1 in one kernel, which never stores the (T, S) weights, where that pays. Shapes as in `Attention`."""
-    S = k.size(-2)
-    masked = mask is not None or causal  # else, as in a step of a search, it pays for keys enough
-    if q.device.type == "cpu" and q.size(-2) * S <= SHORT and (masked or S >= NARROW):
-        scores = attention_scores(q, k, mask, causal)
-        if S < NARROW:
-            scores = F.pad(scores, (0, NARROW - S), value=-torch.inf)
-        return scores.softmax(dim=-1)[..., :S] @ v
-    if mask is not None and causal:  # the kernel takes one or the other
-        mask, causal = mask & causal_mask(q.size(-2), k.size(-2), q.device), False
+    """Equation 1 (§3.2.1) with PyTorch's fused kernel, or as written where that is faster. See `Attention` for shapes.
+
+    The kernel does not store the (B, H, T, S) weights. Its twin is `reference_attention`.
+    """
+    if _unfused_is_faster(q, k, masked=mask is not None or causal):
+        return narrow_softmax(attention_scores(q, k, mask, causal)) @ v
+    if mask is not None and causal:  # the kernel takes either a mask or `is_causal`
+        mask = mask & causal_mask(q.size(-2), k.size(-2), q.device)
+        causal = False
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
 
 
+def _unfused_is_faster(q: Tensor, k: Tensor, *, masked: bool) -> bool:
+    T = q.size(-2)
+    S = k.size(-2)
+    if q.device.type != "cpu" or T * S > MAX_UNFUSED_SIZE:
+        return False
+    # Without a mask, as in self-attention during a search, the kernel is faster for few keys.
+    return masked or S >= MIN_SOFTMAX_WIDTH
+
+
 def causal_mask(T: int, S: int, device: torch.device | None = None) -> Tensor:
-    """(T, S), True on and below the diagonal."""
+    """The mask of the decoder's self-attention (§3.2.3): (T, S), True on and below the diagonal."""
     return torch.ones(T, S, dtype=torch.bool, device=device).tril()
 
 
@@ -78,44 +94,53 @@ KeysValues = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Cache:
-    """What the decoder remembers between two steps: a value, owned by the search and never by the model.
+    """Keys and values that the decoder reuses in the next step of a search. The search owns it, not the model.
 
-    N hypotheses are B sentences × W beams, sentence by sentence. The keys and values of the source belong to the
-    sentence, not to the hypothesis: they are computed once and shared by its beams.
+    N hypotheses are B sentences × W beams, grouped by sentence. The keys and values of the source belong to the
+    sentence: they are computed once and shared by its hypotheses.
     """
 
     own: tuple[KeysValues, ...]
-    """For each layer, keys and values of the pieces so far: (N, H, T, K)."""
+    """Keys and values of the tokens so far, for each layer: (N, H, T, K). Empty before the first step."""
     memory: tuple[KeysValues, ...]
-    """For each layer, keys and values of the source: (B, H, S, K)."""
+    """Keys and values of the source, for each layer: (B, H, S, K)."""
     mask: Tensor
-    """(B, 1, 1, S), True where the source has a piece."""
+    """(B, 1, 1, S), False at padding of the source."""
 
     @property
     def length(self) -> int:
-        """Pieces decoded so far."""
+        """The number of tokens decoded so far, T."""
         return self.own[0][0].size(2) if self.own else 0
 
     @classmethod
     def joined(cls, parts: "Sequence[Cache]") -> "Cache":
-        """The caches of some sentences and of others as one, before the first step.
+        """Concatenate the caches of several groups of sentences before the first step.
 
-        As wide as the widest, and at least `NARROW`: a source has no piece at what is added.
+        Sources are padded to the widest part, and to at least `MIN_SOFTMAX_WIDTH`.
         """
-        S = max(NARROW, *(part.mask.size(-1) for part in parts))
-
-        def together(layer: int, side: int) -> Tensor:
-            kept = [part.memory[layer][side] for part in parts]
-            return torch.cat([F.pad(t, (0, 0, 0, S - t.size(2))) for t in kept])
-
-        memory = tuple((together(layer, 0), together(layer, 1)) for layer in range(len(parts[0].memory)))
+        S = max(MIN_SOFTMAX_WIDTH, *(part.mask.size(-1) for part in parts))
+        memory = []
+        for layer in range(len(parts[0].memory)):
+            keys = torch.cat([_padded_to(S, part.memory[layer][0]) for part in parts])
+            values = torch.cat([_padded_to(S, part.memory[layer][1]) for part in parts])
+            memory.append((keys, values))
         mask = torch.cat([F.pad(part.mask, (0, S - part.mask.size(-1))) for part in parts])
-        return cls((), memory, mask)
+        return cls((), tuple(memory), mask)
 
     def select(self, hypotheses: Tensor, sentences: Tensor | None = None) -> "Cache":
-        """The cache of these hypotheses (N′,) and, where given, of these sentences only (B′,)."""
+        """The cache of some hypotheses, in the given order.
+
+        Args:
+            hypotheses: Indices into N, (N′,).
+            sentences: Indices into B, (B′,); the hypotheses are theirs. None: all sentences.
+        """
         own = tuple((k.index_select(0, hypotheses), v.index_select(0, hypotheses)) for k, v in self.own)
         if sentences is None:
             return Cache(own, self.memory, self.mask)
         memory = tuple((k.index_select(0, sentences), v.index_select(0, sentences)) for k, v in self.memory)
         return Cache(own, memory, self.mask.index_select(0, sentences))
+
+
+def _padded_to(S: int, x: Tensor) -> Tensor:
+    """Keys or values (B, H, s, K) padded with zeros to (B, H, S, K)."""
+    return F.pad(x, (0, 0, 0, S - x.size(2)))

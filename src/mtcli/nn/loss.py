@@ -1,7 +1,9 @@
-"""Label-smoothed cross-entropy (§5.4), twice: as the formula, and joined to the output projection.
+"""Label-smoothed cross-entropy (§5.4): the formula, and a faster function that includes the output projection.
 
-The smoothed target puts 1 − ε on the reference piece and ε/V on every piece of the vocabulary (Szegedy et al.
-2015), as `torch.nn.CrossEntropyLoss(label_smoothing=ε)` does.
+The smoothed target distribution is 1 − ε on the reference token plus ε/V on every token of the vocabulary (Szegedy et
+al. 2015), as in `torch.nn.CrossEntropyLoss(label_smoothing=ε)`.
+
+Shapes: N target positions, D d_model, V vocabulary, C positions of one chunk.
 """
 
 from typing import Any
@@ -9,99 +11,128 @@ from typing import Any
 import torch
 from torch import Tensor
 
-CHUNK = 512
-"""Rows of logits that exist at one time; 512 × 10,000 pieces are 20 MB, which a CPU's caches serve best. A GPU, to
-which memory matters less than being called seldom, takes eight times as many."""
+CPU_CHUNK = 512
+"""Positions whose logits are in memory at a time on a CPU. 512 × 10,000 logits take 20 MB, which suits its caches."""
+
+GPU_CHUNK = 8 * CPU_CHUNK
+"""The same on a GPU, where the cost of launching many small kernels outweighs memory."""
 
 
 def reference_loss(logits: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """Sums over N positions of the smoothed cross-entropy and of the plain negative log-likelihood, in nats.
+    """Smoothed cross-entropy (§5.4) and plain negative log-likelihood, summed over N positions, in nats.
 
     Args:
         logits: (N, V).
-        target: (N,), reference pieces; no padding.
+        target: Reference tokens without padding, (N,).
         smoothing: ε.
     """
     log_p = logits.log_softmax(dim=-1)
     nll = -log_p.gather(1, target[:, None]).squeeze(1)
-    return ((1 - smoothing) * nll - smoothing * log_p.mean(dim=-1)).sum(), nll.sum()
+    smoothed = (1 - smoothing) * nll - smoothing * log_p.mean(dim=-1)
+    return smoothed.sum(), nll.sum()
+
+
+def projected_loss(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    """`reference_loss(hidden @ weight.T, target, smoothing)` without storing the (N, V) logits.
+
+    Args:
+        hidden: Decoder states at target positions that are not padding, (N, D).
+        weight: Output projection, (V, D).
+        target: Reference tokens without padding, (N,).
+        smoothing: ε.
+
+    Returns:
+        The smoothed cross-entropy, which has a gradient, and the plain negative log-likelihood, which has none. Both
+        are sums over the N positions in nats.
+    """
+    device = hidden.device.type
+    if torch.is_autocast_enabled(device):  # autocast does not apply inside an autograd function
+        dtype = torch.get_autocast_dtype(device)
+        hidden = hidden.to(dtype)
+        weight = weight.to(dtype)
+    needs_grad = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
+    loss, nll = _ProjectedLoss.apply(hidden, weight, target, smoothing, needs_grad)  # type: ignore[no-untyped-call]
+    return loss, nll
 
 
 class _ProjectedLoss(torch.autograd.Function):
-    """The gradient of softmax cross-entropy is known with the loss itself: softmax − target.
+    """The loss and both gradients, computed together, one chunk of C positions at a time.
 
-    So each chunk of logits is made, used for the loss and both gradients, and dropped; the (N, V) logits never
-    stand in memory, nor does autograd revisit them. The smoothing's share, ε/V for every piece, is the same in each
-    row: it is taken once, from the mean row of the weight and the sum of the hidden states, and never per logit.
+    With p = softmax(logits), the gradient of the loss with respect to a position's logits is
+
+        p − (1 − ε) · onehot(target) − ε/V,
+
+    which is known as soon as the logits are. So the logits of a chunk are computed, used and overwritten by those of
+    the next chunk. The backward pass only scales the gradients.
+
+    The term ε/V is the same for all tokens, so it is added without looking at single logits. With the mean row of the
+    weight, a position's mean logit is hidden · mean_row, and the loss is
+
+        Σ nll + ε · (Σ logit of the target − Σ hidden · mean_row).
     """
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, needed: bool
+        ctx: Any, hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, needs_grad: bool
     ) -> tuple[Tensor, Tensor]:
-        N, V = hidden.size(0), weight.size(0)
-        exact = torch.promote_types(hidden.dtype, torch.float32)
-        mean_row, hidden_sum = weight.mean(dim=0, dtype=exact), hidden.sum(dim=0, dtype=exact)
-        total_nll, gold_sum = hidden.new_zeros((), dtype=exact), hidden.new_zeros((), dtype=exact)
-        grad_hidden = torch.empty_like(hidden) if needed else None
-        grad_weight = (hidden_sum * (-smoothing / V)).repeat(V, 1) if needed else None
-        rows = CHUNK if hidden.device.type == "cpu" else 8 * CHUNK
-        # Written again by each chunk: memory fresh from the system would cost a CPU as much as the softmax.
-        logits_block = hidden.new_empty(min(rows, N), V)
-        p_block = torch.empty_like(logits_block, dtype=exact)
-        for first in range(0, N, rows):
-            h, t = hidden[first : first + rows], target[first : first + rows, None]
-            logits = torch.mm(h, weight.t(), out=logits_block[: len(h)])
-            p = torch.softmax(logits, dim=-1, dtype=exact, out=p_block[: len(h)])
-            log_z = logits.amax(dim=-1).to(exact) - p.amax(dim=-1).log()  # of the likeliest: no p of 0 has a logarithm
-            gold = logits.gather(1, t).sum(dtype=exact)
-            total_nll += log_z.sum() - gold
-            gold_sum += gold
-            if grad_hidden is None or grad_weight is None:
-                continue
-            error = p.scatter_add_(1, t, torch.full_like(t, -(1 - smoothing), dtype=exact))
-            if exact != hidden.dtype:
-                error = logits.copy_(error)  # in memory that is at hand
-            torch.addmm(
-                mean_row.to(hidden.dtype), error, weight, beta=-smoothing, out=grad_hidden[first : first + rows]
-            )
-            grad_weight += error.t() @ h
-        loss = total_nll + smoothing * (gold_sum - hidden_sum @ mean_row)
-        if needed:
+        N = hidden.size(0)
+        V = weight.size(0)
+        dtype = torch.promote_types(hidden.dtype, torch.float32)  # of all sums
+        mean_row = weight.mean(dim=0, dtype=dtype)
+        hidden_sum = hidden.sum(dim=0, dtype=dtype)
+        nll_sum = hidden.new_zeros((), dtype=dtype)
+        target_logit_sum = hidden.new_zeros((), dtype=dtype)
+        grad_hidden = torch.empty_like(hidden) if needs_grad else None
+        grad_weight = (hidden_sum * (-smoothing / V)).repeat(V, 1) if needs_grad else None
+        chunk = CPU_CHUNK if hidden.device.type == "cpu" else GPU_CHUNK
+        # Each chunk overwrites these. On a CPU, allocating new memory would take as long as the softmax.
+        logits_buffer = hidden.new_empty(min(chunk, N), V)
+        p_buffer = torch.empty_like(logits_buffer, dtype=dtype)
+        for first in range(0, N, chunk):
+            h = hidden[first : first + chunk]  # (C, D)
+            t = target[first : first + chunk, None]  # (C, 1)
+            logits = torch.mm(h, weight.t(), out=logits_buffer[: len(h)])
+            p = torch.softmax(logits, dim=-1, dtype=dtype, out=p_buffer[: len(h)])
+            target_logits = logits.gather(1, t).sum(dtype=dtype)
+            nll_sum += _log_normaliser(logits, p).sum() - target_logits
+            target_logit_sum += target_logits
+            if grad_hidden is not None and grad_weight is not None:
+                error = _logit_gradient(logits, p, t, smoothing)
+                out = grad_hidden[first : first + chunk]
+                torch.addmm(mean_row.to(hidden.dtype), error, weight, beta=-smoothing, out=out)
+                grad_weight += error.t() @ h
+        loss = nll_sum + smoothing * (target_logit_sum - hidden_sum @ mean_row)
+        if needs_grad:
             ctx.save_for_backward(grad_hidden, grad_weight)
             ctx.weight_dtype = weight.dtype
-        ctx.mark_non_differentiable(total_nll)
-        return loss, total_nll
+        ctx.mark_non_differentiable(nll_sum)
+        return loss, nll_sum
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         grad_hidden, grad_weight = ctx.saved_tensors
-        scale = grads[0]
-        return (
-            grad_hidden * scale.to(grad_hidden.dtype),
-            (grad_weight * scale).to(ctx.weight_dtype),
-            None,
-            None,
-            None,
-        )
+        grad_loss = grads[0]
+        scaled_hidden = grad_hidden * grad_loss.to(grad_hidden.dtype)
+        scaled_weight = (grad_weight * grad_loss).to(ctx.weight_dtype)
+        return scaled_hidden, scaled_weight, None, None, None
 
 
-def projected_loss(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """`reference_loss(hidden @ weight.T, target, smoothing)` without the (N, V) logits in memory.
+def _log_normaliser(logits: Tensor, p: Tensor) -> Tensor:
+    """logsumexp(logits), (C,), from `logits` (C, V) and `p`, their softmax.
+
+    For every token it is its logit − log p. The most likely token is used, whose p cannot underflow to 0.
+    """
+    return logits.amax(dim=-1).to(p.dtype) - p.amax(dim=-1).log()
+
+
+def _logit_gradient(logits: Tensor, p: Tensor, target: Tensor, smoothing: float) -> Tensor:
+    """p − (1 − ε) · onehot(target), (C, V), in the type of `logits`. Overwrites `p`, and `logits` if the types differ.
 
     Args:
-        hidden: (N, D) decoder states at real target positions.
-        weight: (V, D) output projection.
-        target: (N,) reference pieces; no padding.
+        logits: (C, V).
+        p: Their softmax, (C, V), in float32 or float64.
+        target: (C, 1).
         smoothing: ε.
-
-    Returns:
-        Two sums over the N positions in nats: the smoothed cross-entropy, which has a gradient, and the plain
-        negative log-likelihood, which has none.
     """
-    if torch.is_autocast_enabled(hidden.device.type):  # autocast does not reach inside an autograd function
-        dtype = torch.get_autocast_dtype(hidden.device.type)
-        hidden, weight = hidden.to(dtype), weight.to(dtype)
-    needed = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
-    loss, nll = _ProjectedLoss.apply(hidden, weight, target, smoothing, needed)  # type: ignore[no-untyped-call]
-    return loss, nll
+    error = p.scatter_add_(1, target, torch.full_like(target, -(1 - smoothing), dtype=p.dtype))
+    return error if p.dtype == logits.dtype else logits.copy_(error)

@@ -11,8 +11,8 @@ from mtcli.config.schema import Config, ModelConfig, TrainConfig
 from mtcli.data.batching import BatchPlan
 from mtcli.data.prepare import Prepared
 from mtcli.export import TARGETS, obstacles
-from mtcli.nn.attention import SHORT
-from mtcli.nn.loss import CHUNK
+from mtcli.nn.attention import MAX_UNFUSED_SIZE
+from mtcli.nn.loss import CPU_CHUNK, GPU_CHUNK
 from mtcli.nn.precision import uses_bf16
 from mtcli.nn.transformer import Transformer
 from mtcli.runtime.memory import require
@@ -247,11 +247,11 @@ def activations(model: ModelConfig, batch: tuple[int, int, int], tgt_vocab: int,
     target = model.num_decoder_layers * (own + cross + ffn) + m * D + 2 * a * D
 
     def weights(queries: int, keys: int) -> int:
-        written = model.attention == "reference" or (on_cpu and queries * keys <= SHORT)
+        written = model.attention == "reference" or (on_cpu and queries * keys <= MAX_UNFUSED_SIZE)
         return H * queries * keys * a if written else 0
 
     attention = model.num_encoder_layers * weights(S, S) + model.num_decoder_layers * (weights(T, T) + weights(T, S))
-    block = min(B * T, CHUNK if on_cpu else 8 * CHUNK)
+    block = min(B * T, CPU_CHUNK if on_cpu else GPU_CHUNK)
     return B * (S * source + T * target + attention) + a * tgt_vocab * D + (a + 4) * block * tgt_vocab
 
 

@@ -1,0 +1,156 @@
+"""Operations that PyTorch computes slowly on a CPU, and the tricks that make them faster.
+
+Each function stands beside its reference twin: the same operation as PyTorch or plain arithmetic has it.
+`tests/test_cpu_kernels.py` compares the two.
+
+Shapes: B sentences, W beams, N = B × W hypotheses, V vocabulary.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+# Dropout: 16 random bits for each element.
+
+
+def dropout(x: Tensor, p: float) -> Tensor:
+    """Dropout (§5.4) several times as fast as PyTorch's, with the same distribution.
+
+    PyTorch draws one random number for each element. Here one draw of 64 random bits decides four elements.
+
+    Args:
+        x: On the CPU, of any shape and floating-point type.
+        p: Probability of zeroing an element, rounded to a multiple of 2^−16.
+    """
+    num_draws = math.ceil(x.numel() / 4)
+    draws = torch.empty(num_draws, dtype=torch.int64).random_(-(2**63), None)
+    bits = draws.view(torch.int16)[: x.numel()].view(x.shape)  # uniform over −2^15 … 2^15 − 1
+    threshold = round(p * 2**16) - 2**15
+    # The comparison writes 0 or 1 as floating-point numbers, which saves the conversion of a boolean mask.
+    mask = torch.empty(x.shape, dtype=torch.promote_types(x.dtype, torch.float32))
+    torch.ge(bits, threshold, out=mask)
+    return x * mask.mul_(1 / (1 - p))
+
+
+def reference_dropout(x: Tensor, p: float) -> Tensor:
+    """Dropout as PyTorch has it: zero with probability `p`, and scale the other elements by 1 / (1 − p)."""
+    return F.dropout(x, p)
+
+
+# Softmax over few columns: padded to the width of vector instructions.
+
+MIN_SOFTMAX_WIDTH = 16
+"""Columns below which PyTorch's softmax uses no vector instructions on a CPU, and takes ten times as long."""
+
+
+def narrow_softmax(scores: Tensor) -> Tensor:
+    """Softmax over the last dimension, padded with −∞ to at least `MIN_SOFTMAX_WIDTH` columns.
+
+    Args:
+        scores: (…, S).
+
+    Returns:
+        (…, S).
+    """
+    S = scores.size(-1)
+    if S < MIN_SOFTMAX_WIDTH:
+        scores = F.pad(scores, (0, MIN_SOFTMAX_WIDTH - S), value=-torch.inf)
+    return scores.softmax(dim=-1)[..., :S]
+
+
+def reference_softmax(scores: Tensor) -> Tensor:
+    """Softmax over the last dimension as PyTorch has it."""
+    return scores.softmax(dim=-1)
+
+
+# Log-softmax: in place.
+
+
+def log_softmax_(logits: Tensor) -> Tensor:
+    """Log-softmax over the last dimension, in the memory of `logits`.
+
+    A new tensor of (N, V) in each step of a search takes longer to allocate than its numbers take to compute.
+    """
+    return torch.log_softmax(logits, dim=-1, out=logits)
+
+
+def reference_log_softmax(logits: Tensor) -> Tensor:
+    """Log-softmax over the last dimension as PyTorch has it, in new memory."""
+    return torch.log_softmax(logits, dim=-1)
+
+
+# Argmax and top-k over the vocabulary: maxima of blocks first.
+
+
+def argmax(log_p: Tensor) -> Tensor:
+    """The index of the largest value of each row: (N, V) → (N,).
+
+    PyTorch finds a maximum (`amax`) many times as fast as its index (`argmax`). So the maxima of about √V blocks are
+    found first, then the index of the best block, then the index within that block.
+    """
+    V = log_p.size(1)
+    size = math.isqrt(V)  # of a block
+    maxima = log_p[:, : V - V % size].view(len(log_p), V // size, size).amax(dim=2)
+    if V % size:  # one more block, which overlaps the one before
+        maxima = torch.cat((maxima, log_p[:, V - size :].amax(dim=1, keepdim=True)), dim=1)
+    best_block = maxima.argmax(dim=1, keepdim=True)
+    first = (best_block * size).clamp(max=V - size)
+    within = log_p.gather(1, first + torch.arange(size, device=log_p.device)).argmax(dim=1, keepdim=True)
+    return (first + within).squeeze(1)
+
+
+def reference_argmax(log_p: Tensor) -> Tensor:
+    """The index of the largest value of each row as PyTorch has it: (N, V) → (N,)."""
+    return log_p.argmax(dim=1)
+
+
+def top_continuations(scores: Tensor, log_p: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The k most likely continuations of each sentence's hypotheses, best first.
+
+    They are the top k of a sentence's W · V sums of `scores` and `log_p`. Ranking all the sums is slow. The vocabulary
+    is divided into about √V blocks: the top k are within the k blocks with the largest maxima, and only those are
+    ranked.
+
+    Args:
+        scores: Log-probability of each hypothesis, (B, W).
+        log_p: Log-probability of each next token, (N, V).
+        k: At most W · V.
+
+    Returns:
+        Three tensors of (B, k): the log-probability of each continuation, its parent (which of the W hypotheses it
+        continues), and its token.
+    """
+    B, W = scores.shape
+    V = log_p.size(1)
+    num_blocks = math.isqrt(V)
+    # With fewer blocks than k, no block can be excluded.
+    size = V // num_blocks if k <= W * num_blocks else 0
+    parent, token = _outside_blocks(B, W, torch.arange(num_blocks * size, V, device=scores.device))
+    if size:
+        maxima = log_p[:, : num_blocks * size].view(B, W, num_blocks, size).amax(dim=3) + scores.unsqueeze(2)
+        best_blocks = maxima.flatten(1).topk(k, dim=1, sorted=False).indices  # (B, k) of W · num_blocks
+        first_token = best_blocks % num_blocks * size
+        block_tokens = first_token.unsqueeze(2) + torch.arange(size, device=scores.device)
+        block_parents = (best_blocks // num_blocks).repeat_interleave(size, dim=1)
+        parent = torch.cat((block_parents, parent), dim=1)
+        token = torch.cat((block_tokens.flatten(1), token), dim=1)
+    total = log_p.view(B, W * V).gather(1, parent * V + token) + scores.gather(1, parent)
+    best, index = total.topk(k, dim=1)
+    return best, parent.gather(1, index), token.gather(1, index)
+
+
+def _outside_blocks(B: int, W: int, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Parent and token, (B, W · len(tokens)) each, of the continuations by `tokens`, which are in no block."""
+    parent = torch.arange(W, device=tokens.device).repeat_interleave(len(tokens))
+    return parent.expand(B, -1), tokens.repeat(W).expand(B, -1)
+
+
+def reference_continuations(scores: Tensor, log_p: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """`top_continuations` by ranking all W · V sums of each sentence."""
+    B, W = scores.shape
+    V = log_p.size(1)
+    total = scores.unsqueeze(2) + log_p.view(B, W, V)
+    best, index = total.flatten(1).topk(k, dim=1)
+    return best, index // V, index % V
