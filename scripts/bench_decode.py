@@ -99,7 +99,7 @@ def translator(args: argparse.Namespace) -> Callable[[Sequence[str]], list[str]]
     """What `mtcli translate` does with the folder."""
     from dataclasses import replace
 
-    from mtcli.inference.ctranslate2_backend import load
+    from mtcli.inference.loading import load
 
     if args.side == "ours":
         import torch

@@ -28,7 +28,7 @@ import torch
 
 from mtcli.data.corpus import read_lines
 from mtcli.data.tokenizer import BOS, EOS, PAD, Tokenizer
-from mtcli.inference.ctranslate2_backend import load
+from mtcli.inference.loading import load
 from mtcli.nn.transformer import Transformer, sinusoids
 from mtcli.storage.model_file import load_model
 

@@ -15,10 +15,8 @@ from mtcli.inference.search import (
     Hypothesis,
     Limits,
     beam_search,
-    continuations,
     greedy_search,
     length_penalty,
-    most_likely,
     sampler,
 )
 from mtcli.nn.transformer import Transformer
@@ -188,7 +186,7 @@ def test_length_penalty_is_the_formula() -> None:
 @pytest.mark.parametrize("part", [64, 2])
 def test_company_order_and_padding_change_nothing(monkeypatch: pytest.MonkeyPatch, part: int) -> None:
     """float64 inside the model: the same ids alone, in a batch, in another order, with more padding, and in parts."""
-    monkeypatch.setattr("mtcli.inference.search.PART", part)
+    monkeypatch.setattr("mtcli.inference.search.ENCODE_ROWS", part)
     model, sources = build(6, V=12), draw_sources(6, V=12, lengths=(4, 1, 9, 2, 3, 7))
     most = [len(x) + 3 for x in sources]
 
@@ -342,28 +340,6 @@ def test_sampling_follows_the_distribution(temperature: float, top_k: int) -> No
     assert shares[expected == 0].sum() == 0
     # a share's standard error is at most 0.5 / √n; five of them
     torch.testing.assert_close(shares, expected, rtol=0, atol=2.5 / math.sqrt(n))
-
-
-def test_most_likely_is_the_largest() -> None:
-    assert most_likely(torch.tensor([[-3.0, -1.0, -2.0], [-torch.inf, -9.0, -8.0]])).tolist() == [1, 2]
-    for V in (1, 2, 100, 119):  # √V goes into all of them, or leaves some over
-        assert most_likely(torch.eye(V)).tolist() == list(range(V))
-
-
-@pytest.mark.parametrize("vocabulary", [3, 10, 997, 2500])
-@pytest.mark.parametrize(("beams", "k"), [(1, 1), (1, 2), (4, 8), (4, 12)])
-def test_continuations_are_the_top_of_all_sums(vocabulary: int, beams: int, k: int) -> None:
-    k = min(k, beams * vocabulary)
-    generator = torch.Generator().manual_seed(vocabulary)
-    scores = -torch.rand(5, beams, generator=generator)
-    log_p = torch.randn(5 * beams, vocabulary, generator=generator).log_softmax(dim=-1)
-    log_p[torch.rand(log_p.shape, generator=generator) < 0.2] = -torch.inf
-    log_p[0] = -torch.inf
-    best, parent, piece = continuations(scores, log_p, k)
-    every = (scores[:, :, None] + log_p.view(5, beams, vocabulary)).flatten(1)
-    assert torch.equal(best, every.topk(k, dim=1).values)
-    assert torch.equal(every.gather(1, parent * vocabulary + piece), best)
-    assert all(len(set(row)) == k for row in (parent * vocabulary + piece).tolist())
 
 
 def repeats(ids: Sequence[int], n: int, since: int = 0) -> bool:

@@ -36,8 +36,8 @@ def test_it_is_the_loss_of_training() -> None:
         _, nll = reference_loss(toy().model(batch.src, batch.tgt_in)[real], batch.tgt_out[real], smoothing=0.1)
     found = [one for one in likelihoods(toy(), pairs) if one]
     assert -sum(one.log_prob for one in found) == pytest.approx(float(nll), rel=1e-5)
-    assert sum(one.pieces for one in found) == batch.tokens
-    assert found[0].mean == found[0].log_prob / found[0].pieces
+    assert sum(one.tokens for one in found) == batch.tokens
+    assert found[0].mean == found[0].log_prob / found[0].tokens
 
 
 def test_company_windows_and_batches_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +46,7 @@ def test_company_windows_and_batches_change_nothing(monkeypatch: pytest.MonkeyPa
     assert [one is None for one in together] == [not (a.strip() and b.strip()) for a, b in pairs]
     monkeypatch.setattr(scoring, "WINDOW", 4)
     monkeypatch.setattr(scoring, "BATCH_TOKENS", {"cpu": 20})
-    monkeypatch.setattr(scoring, "CHUNK", 3)
+    monkeypatch.setattr(scoring, "LOGITS_CHUNK", 3)
     for one, again in zip(together, likelihoods(toy(), pairs), strict=True):
         assert (one is None) == (again is None)
         assert not one or not again or one.log_prob == pytest.approx(again.log_prob, abs=1e-4)
@@ -55,7 +55,7 @@ def test_company_windows_and_batches_change_nothing(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_side_that_is_far_too_long_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring, "LONGEST", 10)
+    monkeypatch.setattr(scoring, "MAX_LINE_TOKENS", 10)
     with pytest.raises(DataError, match="pair 2 has a side of"):
         list(likelihoods(toy(), [("one", "uno"), ("one", "uno rojo " * 20)]))
 

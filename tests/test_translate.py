@@ -18,9 +18,10 @@ from mtcli.config.schema import ModelConfig
 from mtcli.data import tokenizer
 from mtcli.data.tokenizer import BOS, PAD
 from mtcli.errors import StorageError
-from mtcli.inference import line_translator, pytorch_backend
-from mtcli.inference.line_translator import Draft, LineTranslator, loop_in
+from mtcli.inference import line_translator, pytorch_backend, repetitions
+from mtcli.inference.line_translator import Draft, LineTranslator, Window
 from mtcli.inference.pytorch_backend import Options, Translation, Translator
+from mtcli.inference.repetitions import repetition_in
 from mtcli.nn.transformer import Transformer
 from mtcli.runtime import memory
 
@@ -42,7 +43,7 @@ def translator() -> Translator:
         d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1, tie_embeddings=False
     )
     model = Transformer(config, toy.src_size, toy.tgt_size, joint=True).double().eval()
-    torch.nn.init.normal_(model.output.weight, std=0.7)  # opinions: as initialised, all pieces are about as likely
+    torch.nn.init.normal_(model.output.weight, std=0.7)  # as initialised, all tokens are about equally likely
     return Translator(model, toy, longest_src=40)
 
 
@@ -123,7 +124,7 @@ def test_lines_are_read_as_they_are_needed(translator: Translator, monkeypatch: 
 def test_batches_hold_like_lengths_within_the_budget(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(pytorch_backend.BATCH_TOKENS, "cpu", 240)
     ids = translator.tokenizer.encode_src(LINES)
-    batches = list(translator._batches(LINES, ids, BEAM))
+    batches = list(translator._batches(Window(0, LINES, ids), BEAM))
     assert sorted(row for rows in batches for row in rows) == list(range(17))
     lengths = [len(ids[row]) for rows in batches for row in rows]
     assert lengths == sorted(lengths, reverse=True)
@@ -131,13 +132,13 @@ def test_batches_hold_like_lengths_within_the_budget(translator: Translator, mon
     assert len(batches) < 17
 
 
-def test_workers_have_as_much_to_do(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the budget allows, one batch each, of as many pieces to within two rows."""
-    monkeypatch.setattr(translator, "workers", lambda options: 3)
+def test_threads_have_equal_batches(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the budget allows, each thread has one batch. They have equally many tokens, give or take two rows."""
+    monkeypatch.setattr(translator, "num_threads", lambda options: 3)
     ids = translator.tokenizer.encode_src(LINES)
-    pieces = [sum(len(ids[row]) + 1 for row in rows) for rows in translator._batches(LINES, ids, BEAM)]
-    assert len(pieces) == 3
-    assert max(pieces) - min(pieces) <= 2 * (max(map(len, ids)) + 1)
+    tokens = [sum(len(ids[row]) + 1 for row in rows) for rows in translator._batches(Window(0, LINES, ids), BEAM)]
+    assert len(tokens) == 3
+    assert max(tokens) - min(tokens) <= 2 * (max(map(len, ids)) + 1)
 
 
 def test_n_best_begins_with_the_best(translator: Translator) -> None:
@@ -157,7 +158,7 @@ class Scripted(LineTranslator):
     def _budget(self, options: Options) -> int:
         return 1000
 
-    def _drafts(self, window: Sequence[str], ids: object, rows: Sequence[int], options: Options, first: int) -> Any:
+    def _drafts(self, window: Window, rows: Sequence[int], options: Options) -> Any:
         self.beams.append(options.beam_size)
         return [self.drafts[: options.n_best if options.sample else options.beam_size]] * len(rows)
 
@@ -261,13 +262,13 @@ def test_a_long_line_is_warned_about_and_read_whole(
     monkeypatch.setattr(Transformer, "encode", lambda self, src: (seen.append(src.size(1)), encode(self, src))[1])
     with caplog.at_level(logging.WARNING, "mtcli"):
         found = list(translator.translate([LINES[0], "", LINES[1], long], replace(GREEDY, max_length=3)))
-    pieces = len(translator.tokenizer.encode_src([long])[0])
-    assert pieces > 300
-    assert max(seen) == pieces + 1  # </s>
+    tokens = len(translator.tokenizer.encode_src([long])[0])
+    assert tokens > 300
+    assert max(seen) == tokens + 1  # </s>
     assert len(found) == 4
     assert found[3].source == long
     longest = translator.longest_src
-    told = f"line 4: more pieces than any source in training ({longest}): the translation may be poor"
+    told = f"line 4: more tokens than any source in training ({longest}): the translation may be poor"
     assert [r.getMessage() for r in caplog.records] == [told]
     caplog.clear()
     list(translator.translate([long], GREEDY, warn=False))
@@ -278,40 +279,40 @@ def test_of_many_long_lines_the_first_are_named_and_the_others_counted(
     translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(line_translator, "WINDOW", 7)
-    monkeypatch.setattr(line_translator, "SHOWN", 5)
+    monkeypatch.setattr(line_translator, "MAX_LINES_NAMED", 5)
     monkeypatch.setattr(translator, "longest_src", 1)
     with caplog.at_level(logging.WARNING, "mtcli"):
         list(translator.translate(["moon red house"] * 9, replace(GREEDY, max_length=1)))
-    found = [m.partition(":")[0] for m in caplog.messages if "pieces than any" in m]
+    found = [m.partition(":")[0] for m in caplog.messages if "tokens than any" in m]
     assert found == ["lines 1, 2, 3, 4, 5 and 2 more", "lines 8, 9"]
 
 
 def test_every_line_that_is_cut_is_named(
     translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(line_translator, "SHOWN", 1)
-    monkeypatch.setattr(line_translator, "LONGEST", 20)
+    monkeypatch.setattr(line_translator, "MAX_LINES_NAMED", 1)
+    monkeypatch.setattr(line_translator, "MAX_LINE_TOKENS", 20)
     monkeypatch.setattr(translator, "longest_src", 2)
     long = "moon red house " * 10
     with caplog.at_level(logging.WARNING, "mtcli"):
         list(
             translator.translate(["moon red house", long, "moon red house", long, long], replace(GREEDY, max_length=1))
         )
-    assert any(m.startswith("lines 2, 4, 5: only the first 20 pieces are read") for m in caplog.messages)
+    assert "lines 2, 4, 5: too long; only the first 20 tokens are translated" in caplog.messages
 
 
 def test_of_a_line_beyond_any_sentence_the_beginning_is_read(
     translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(line_translator, "LONGEST", 20)
+    monkeypatch.setattr(line_translator, "MAX_LINE_TOKENS", 20)
     lines = [LINES[0], "moon red house" * 100, "\u3042" * 1000]
     with caplog.at_level(logging.WARNING, "mtcli"):
         found = list(translator.translate(lines, GREEDY))
     assert [one.source for one in found] == lines
-    assert "lines 2, 3: only the first 20 pieces are read" in caplog.text
+    assert "lines 2, 3: too long; only the first 20 tokens are translated" in caplog.text
     for line, one in zip(lines, found, strict=True):
         (ids,) = translator.tokenizer.encode_src([line])
-        beginning, rows = translator._beginning(line, ids)
+        beginning, rows = translator._shortened_line(line, ids)
         assert line.startswith(beginning)
         assert [rows] == translator.tokenizer.encode_src([beginning])
         assert len(ids) <= 20 or 15 <= len(rows) <= 20
@@ -358,7 +359,7 @@ def test_sampling_depends_on_the_line_and_its_number_only(translator: Translator
     assert len({tuple(draws) for draws in same}) > 4
 
 
-def test_the_likeliest_piece_alone_is_greedy(translator: Translator) -> None:
+def test_sampling_from_the_most_likely_token_is_greedy(translator: Translator) -> None:
     alone = replace(SAMPLE, top_k=1, n_best=2)
     found = run(translator, LINES, alone)
     assert texts(found) == texts(run(translator, LINES, GREEDY))
@@ -407,13 +408,13 @@ def test_threads_change_neither_translations_nor_their_order(alignments: bool) -
     ],
 )
 def test_what_a_loop_is(text: str, loop: str) -> None:
-    assert loop_in(text) == loop
+    assert repetition_in(text) == loop
 
 
 def loop_by_definition(text: str) -> str:
     """Without any bound, in quadratic time."""
     for found in re.finditer(r"(.+?)\1{2,}", f" {text}"):
-        if len(found[0]) >= line_translator.LOOP_LENGTH and any(map(str.isalpha, found[1])):
+        if len(found[0]) >= repetitions.MIN_LENGTH and any(map(str.isalpha, found[1])):
             return found[0].strip()
     return ""
 
@@ -423,12 +424,12 @@ SYLLABLES = st.sampled_from(["a", "b", "ab", "1", ".", " ", "der mann, ", "ein "
 
 @given(st.lists(SYLLABLES, max_size=30).map("".join) | st.text("ab .", max_size=40))
 def test_a_loop_in_a_short_text_is_found_as_without_bounds(text: str) -> None:
-    for short in (text[: line_translator.LOOP_UNIT], 3 * text[: line_translator.LOOP_UNIT // 3]):
-        assert loop_in(short) == loop_by_definition(short)
+    for short in (text[: repetitions.MAX_UNIT], 3 * text[: repetitions.MAX_UNIT // 3]):
+        assert repetition_in(short) == loop_by_definition(short)
 
 
 def test_the_search_for_a_loop_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long a text is, the expression reads `LOOP_WINDOW` characters and tries units of `LOOP_UNIT`."""
+    """However long a text is, the expression reads `MAX_SEARCHED` characters and tries units of `MAX_UNIT`."""
     searched: list[str] = []
 
     class Spy:
@@ -436,22 +437,22 @@ def test_the_search_for_a_loop_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
             searched.append(text)
             return expression.finditer(text)
 
-    expression = line_translator.LOOP
-    monkeypatch.setattr(line_translator, "LOOP", Spy())
+    expression = repetitions.REPETITION
+    monkeypatch.setattr(repetitions, "REPETITION", Spy())
     cube_free = "".join("ab"[n.bit_count() % 2] for n in range(100_000))  # Thue and Morse: nothing three times in a row
-    assert loop_in(cube_free) == ""
-    assert loop_in("one two. " * 30_000).startswith("one two. one two.")
-    assert [len(text) for text in searched] == 2 * [line_translator.LOOP_WINDOW + 1]
+    assert repetition_in(cube_free) == ""
+    assert repetition_in("one two. " * 30_000).startswith("one two. one two.")
+    assert [len(text) for text in searched] == 2 * [repetitions.MAX_SEARCHED + 1]
     words = random.Random(5).sample(range(10**6, 10**7), 9)
     unit = " ".join(map(str, words)).replace("1", "x")
-    assert len(unit) < line_translator.LOOP_UNIT
-    assert loop_in(3 * f"{unit} ") == (3 * f"{unit} ").strip()
-    assert loop_in(3 * (2 * f"{unit} " + ".")) == ""  # its unit is longer than any that is looked for
+    assert len(unit) < repetitions.MAX_UNIT
+    assert repetition_in(3 * f"{unit} ") == (3 * f"{unit} ").strip()
+    assert repetition_in(3 * (2 * f"{unit} " + ".")) == ""  # its unit is longer than any that is looked for
 
 
 def test_most_lines_are_not_searched_for_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_translator, "LOOP", None)
-    assert loop_in("Ein Mann in einem blauen Hemd steht auf einer Leiter und putzt ein Fenster.") == ""
+    monkeypatch.setattr(repetitions, "REPETITION", None)
+    assert repetition_in("Ein Mann in einem blauen Hemd steht auf einer Leiter und putzt ein Fenster.") == ""
 
 
 def test_a_translation_that_repeats_itself_is_warned_of_and_can_be_forbidden(
@@ -459,13 +460,13 @@ def test_a_translation_that_repeats_itself_is_warned_of_and_can_be_forbidden(
 ) -> None:
     monkeypatch.setattr(logging.getLogger("mtcli"), "propagate", True)
     found = list(translator.translate(LINES, GREEDY))
-    looping = [n for n, one in enumerate(found, 1) if loop_in(one.text)]
+    looping = [n for n, one in enumerate(found, 1) if repetition_in(one.text)]
     assert 1 < len(looping) < len(LINES)  # else this model shows nothing
     (message,) = {m for m in caplog.messages if "repeats itself" in m}
     assert message.startswith(f"lines {', '.join(map(str, looping[:10]))}")
-    assert message.endswith("--no-repeat-ngram 3 forbids that")
+    assert message.endswith("--no-repeat-ngram 3 prevents that")
     caplog.clear()
-    assert not any(loop_in(one.text) for one in translator.translate(LINES, replace(GREEDY, no_repeat_ngram=2)))
+    assert not any(repetition_in(one.text) for one in translator.translate(LINES, replace(GREEDY, no_repeat_ngram=2)))
     assert "repeats itself" not in caplog.text
 
 
@@ -473,7 +474,7 @@ def test_a_repetition_that_the_line_has_too_is_no_fault(
     translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(logging.getLogger("mtcli"), "propagate", True)
-    line = next(one.source for one in run(translator, LINES, GREEDY) if loop_in(one.text))
+    line = next(one.source for one in run(translator, LINES, GREEDY) if repetition_in(one.text))
     list(translator.translate([line], GREEDY))
     assert "line 1: the translation repeats itself" in caplog.text
     caplog.clear()

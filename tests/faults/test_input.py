@@ -355,7 +355,7 @@ def test_48_line_of_1_mb(case: Case, job: Job, tmp_path: Path) -> None:
         done, memory = peak(*line, stdin=tmp_path / "long")
         assert (done.code, done.out.count("\n")) == (0, 3), done.err
         assert done.out.splitlines()[2].split("\t")[0] == plain[0].out.splitlines()[0]
-        assert "line 2: only the first 2000 pieces are read" in done.err
+        assert "line 2: too long; only the first 2000 tokens are translated" in done.err
         assert memory < plain[1] + 400
 
 
@@ -377,7 +377,7 @@ def test_51_all_unknown(case: Case, job: Job, tmp_path: Path) -> None:
     with case.fault(4):
         done = translate(job, "\n".join(lines).encode(), tmp_path)
         assert (done.code, done.out.count("\n")) == (0, 5), done.err
-        assert "lines 2, 3, 4, 5: mostly in characters that training never saw" in done.err
+        assert "lines 2, 3, 4, 5: most characters did not occur in training" in done.err
         assert len(done.err.splitlines()) == 1  # said once
 
 

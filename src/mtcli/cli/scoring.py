@@ -206,7 +206,7 @@ def _translator(
     """Load a model; this comes first, since without a model nothing else matters."""
     from dataclasses import replace as with_changes
 
-    from mtcli.inference.ctranslate2_backend import load
+    from mtcli.inference.loading import load
 
     translator, options, (_, tgt) = load(model, device, engine)
     if beam_size is not None:
@@ -269,7 +269,7 @@ def score(
     from mtcli.data.lines import Counts
     from mtcli.inference.pytorch_backend import Translator
     from mtcli.inference.scoring import likelihoods
-    from mtcli.inference.streams import say
+    from mtcli.inference.streams import report_counts
     from mtcli.runtime.device import pick_device
     from mtcli.runtime.outputs import check_outputs
     from mtcli.runtime.progress import on_terminal
@@ -281,4 +281,4 @@ def score(
     pairs = two_files(src_file, tgt_file, replace, counts)
     for found in likelihoods(translator, pairs, quiet=on_terminal(sys.stdout)):
         print(f"{found.log_prob:.4f}\t{found.mean:.4f}" if found else "")
-    say(counts)
+    report_counts(counts)

@@ -114,7 +114,7 @@ def translate(
     from dataclasses import replace as with_changes
     from functools import partial
 
-    from mtcli.inference.ctranslate2_backend import load
+    from mtcli.inference.loading import load
     from mtcli.inference.streams import formatted, translations
     from mtcli.runtime import torchrun
     from mtcli.runtime.outputs import check_outputs, is_special, open_output

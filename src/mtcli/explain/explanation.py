@@ -18,7 +18,7 @@ from torch import Tensor
 from mtcli.data.batching import pad
 from mtcli.data.tokenizer import BOS, EOS, RESERVED
 from mtcli.errors import UsageError
-from mtcli.inference.line_translator import LONGEST
+from mtcli.inference.line_translator import MAX_LINE_TOKENS
 from mtcli.inference.pytorch_backend import Options, Translator
 from mtcli.inference.search import Expansion, Hypothesis, length_penalty
 from mtcli.nn.hooks import Recording, record_forward
@@ -164,15 +164,15 @@ def explain(translator: Translator, text: str, options: Options, *, neighbours: 
         neighbours: Also find the nearest embeddings of each token.
 
     Raises:
-        UsageError: The line is blank, contains a line break, or has more than `LONGEST` tokens.
+        UsageError: The line is blank, contains a line break, or has more than `MAX_LINE_TOKENS` tokens.
     """
     if not text.strip() or "\n" in text:
         raise UsageError("explain takes one sentence, on one line")
     model = translator.model
     tokenizer = translator.tokenizer
     ids = tokenizer.encode_src([text])[0]
-    if len(ids) > LONGEST:
-        raise UsageError(f"the sentence has {len(ids)} tokens; explain takes {LONGEST} at most")
+    if len(ids) > MAX_LINE_TOKENS:
+        raise UsageError(f"the sentence has {len(ids)} tokens; explain takes {MAX_LINE_TOKENS} at most")
     expansions: list[Expansion] = []
     options = replace(options, n_best=options.beam_size)
     hypotheses = translator.search([ids], options, observe=expansions.append)[0]
@@ -235,7 +235,7 @@ def _beam_tree(
             if log_prob == -math.inf:
                 continue
             state = "finished" if place in finished else "kept" if place in kept else "dropped"
-            token_id = int(expansion.piece[0, place])
+            token_id = int(expansion.token[0, place])
             parent = live[int(expansion.parent[0, place])]
             node_of_place[place] = len(nodes)
             nodes.append(BeamNode(parent, step, token_id, show([token_id])[0], log_prob, state))

@@ -18,7 +18,8 @@ from mtcli.data.prepare import read_split
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError, UsageError
 from mtcli.export import ctranslate2, huggingface
-from mtcli.inference.ctranslate2_backend import FORMAT, Engine, sha256
+from mtcli.inference.ctranslate2_backend import Engine
+from mtcli.inference.exported import FORMAT, sha256
 from mtcli.inference.line_translator import LineTranslator, Options
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.runtime.files import storage_errors

@@ -1,12 +1,11 @@
-"""Lines of text through a search, whatever computes it: windows, batches by length, and the order kept.
+"""Translate lines of text, with any library that searches: windows, batches of similar length, n-best lists, warnings.
 
-Needs no PyTorch, so that an exported model starts at once. `translate.Translator` searches with PyTorch,
-`engine.Engine` with CTranslate2.
+`pytorch_backend.Translator` searches with PyTorch, `ctranslate2_backend.Engine` with CTranslate2. This module does not
+import PyTorch, so that an exported model loads quickly.
 """
 
 import logging
 import math
-import re
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +16,7 @@ from typing import TypeVar
 from mtcli.config.schema import DecodeConfig
 from mtcli.data.tokenizer import RESERVED, SPECIALS, Tokenizer
 from mtcli.errors import UsageError
+from mtcli.inference.repetitions import repetition_in
 from mtcli.limits import BEAM_SIZE
 from mtcli.runtime.progress import Progress
 
@@ -24,108 +24,95 @@ log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-
 WINDOW = 4096
-"""Lines that are held, sorted and translated together, so that a file of any size fits in memory."""
+"""Lines that are read, sorted by length and translated together. A file of any size fits in memory."""
 
-LONGEST = 2000
-"""Pieces of a line that are read, several times those of any sentence; time and memory grow with their square."""
+MAX_LINE_TOKENS = 2000
+"""Tokens of a line that are translated, several times those of any sentence. Time and memory grow with their square."""
 
-LOGITS = 24
-"""Pieces that take as much memory in a search as what a row takes whatever its length."""
+ROW_OVERHEAD = 24
+"""Tokens that take as much memory in a search as a row takes in addition to its tokens, mostly its logits."""
 
-LOOP_UNIT = 100
-"""Characters of a repetition's unit, at most: longer ones would make the search for them slower than translating."""
+WIDER_FACTORS = (2, 4)
+"""Factors of the beam size, or of the number of draws, of further searches where the first finds too few texts."""
 
-LOOP_WINDOW = 10_000
-"""Characters of a text that are searched for a repetition."""
-
-LOOP_GRAM = 6
-"""A stretch of `LOOP_LENGTH` characters that repeats a unit three times has some n-gram of this length twice."""
-
-LOOP = re.compile(rf"(.{{1,{LOOP_UNIT}}}?)\1{{2,}}")
-"""Something three times in a row or more."""
-
-LOOP_LENGTH = 8
-"""Characters of a loop worth a warning, letters among them. Of 229,000 human translations (Multi30K, Tatoeba) none has
-such a loop, but 20 in a thousand of a weak model's."""
-
-WIDER = (2, 4)
-"""Further searches where a search finds too few different texts: as many times its beam, or its draws."""
-
-SHOWN = 10
+MAX_LINES_NAMED = 10
 """Line numbers that one warning names."""
 
 Links = tuple[tuple[int, int], ...]
-"""Source word and target word, in the order of the source; see `align`."""
+"""Word alignment: indices of a source word and a target word, sorted. See `alignment.align`."""
 
 
 def pharaoh(links: Links) -> str:
-    """`0-0 1-2`: source word and target word of each link."""
+    """Links in the Pharaoh format, `0-0 1-2`: source word and target word."""
     return " ".join(f"{src}-{tgt}" for src, tgt in links)
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to search."""
+    """Options of a search."""
 
     beam_size: int = 4
     length_penalty: float = 0.6
     n_best: int = 1
-    """Different translations of each line; see `LineTranslator._candidates`."""
+    """Number of different translations of each line. See `LineTranslator._candidates`."""
     max_length: int | None = None
-    """Most pieces of a translation; none: those of the source and `max_extra` more."""
+    """Most tokens of a translation; None: those of the source plus `max_extra`."""
     max_extra: int = 50
     prefix: str = ""
     """Text that every translation begins with."""
     no_repeat_ngram: int = 0
-    """No translation has the same run of so many pieces twice, but for what `prefix` gives it; 0: it may."""
+    """Block n-grams of this many tokens from repeating, except inside `prefix`; 0 disables."""
     sample: bool = False
-    """Draw each piece at random instead of searching."""
+    """Draw tokens at random instead of searching."""
     temperature: float = 1.0
     top_k: int = 0
-    """Draw among so many of the likeliest pieces; 0: all."""
+    """Draw from this many most likely tokens; 0: from all."""
     seed: int = 1
     alignments: bool = False
-    """Say which source words each word of a translation comes from."""
+    """Align the words of each translation with those of its source."""
 
     @classmethod
     def of(cls, decode: DecodeConfig) -> "Options":
-        """The defaults of a model."""
+        """The default options of a model."""
         return cls(decode.beam_size, decode.length_penalty, max_extra=decode.max_extra)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One translation of a line: its text, log P(text | line) in nats, and its score (higher is better).
+    """One translation of a line.
 
-    Several sequences of tokens may spell one text. Its probability is the sum over those that the search found; its
-    score is that log-probability divided by the length penalty of the most likely of them.
+    Several sequences of tokens may decode to one text. The probability of a text is the sum over the sequences that
+    the search found. Its score is the logarithm of this sum, divided by the length penalty of the most likely sequence.
     """
 
     text: str
     log_prob: float
+    """log P(text | line) in nats."""
     score: float
+    """By which translations are ranked, best first."""
     alignment: Links = ()
-    """Source word and target word, where the options ask for it; see `align`."""
+    """Filled if the options ask for it."""
     draws: int = 1
-    """How often sampling drew it."""
+    """How often sampling drew this text."""
 
 
 @dataclass(frozen=True)
 class Draft:
-    """One hypothesis of a search: text, target token ids, log-probability in nats and score."""
+    """One hypothesis of a search."""
 
     text: str
     ids: tuple[int, ...]
+    """Target ids without `</s>`."""
     log_prob: float
+    """In nats."""
     score: float
     draws: int = 1
 
 
 @dataclass(frozen=True)
 class Translation:
-    """One line and its translations, the best first; a blank line has one, which is blank."""
+    """A line and its translations, best first. A blank line has one translation, an empty text."""
 
     source: str
     candidates: tuple[Candidate, ...]
@@ -136,12 +123,32 @@ class Translation:
         return self.candidates[0].text
 
 
+@dataclass(frozen=True)
+class Window:
+    """Lines that are translated together, shortened to `MAX_LINE_TOKENS`."""
+
+    first: int
+    """The number of the first line in the input, from 0."""
+    lines: Sequence[str]
+    ids: Sequence[Sequence[int]]
+    """Source ids of each line without `</s>`."""
+
+
+_BLANK: tuple[Candidate, ...] = (Candidate("", 0.0, 0.0),)
+
+
 class LineTranslator(ABC):
-    """A tokenizer, and a search that a subclass adds."""
+    """A tokenizer, and the search that a subclass implements."""
 
     def __init__(self, tokenizer: Tokenizer, longest_src: int):
-        """Take the tokenizer; `longest_src` is the longest source in training, in pieces."""
-        self.tokenizer, self.longest_src = tokenizer, longest_src
+        """Initialise it.
+
+        Args:
+            tokenizer: The model's.
+            longest_src: Tokens of the longest source in training; longer lines cause a warning.
+        """
+        self.tokenizer = tokenizer
+        self.longest_src = longest_src
 
     def translate(
         self,
@@ -152,164 +159,188 @@ class LineTranslator(ABC):
         warn: bool = True,
         quiet: bool = False,
         ready: Callable[[], bool] = lambda: True,
-        share: tuple[int, int] = (0, 1),
+        rank: int = 0,
+        num_ranks: int = 1,
     ) -> Iterator[Translation]:
-        """One translation for each line, in their order; a blank line gives a blank one without asking the model.
+        """Translate lines, in their order. A blank line has an empty translation.
 
         Args:
-            lines: Source text; read in windows, so an endless stream does.
-            options: How to search.
+            lines: Source text. They are read in windows, so there may be any number of them.
+            options: Options of the search.
             total: Number of lines, for the progress bar.
-            warn: Say so of lines unlike those of training.
-            quiet: Without a progress bar.
-            ready: Whether the next line is there; where it is not, those before it are not kept waiting.
-            share: (n, of): these lines are window n of a file, and every window that comes a multiple of `of` later.
+            warn: Warn about lines unlike those of training, and about translations that repeat themselves.
+            quiet: Show no progress bar.
+            ready: Returns True if the next line is available. If not, the lines so far are translated without it.
+            rank: `lines` are the windows `rank`, `rank + num_ranks`, `rank + 2 · num_ranks`, … of a file. The numbers
+                of the lines depend on it, which warnings name and sampling uses.
+            num_ranks: See `rank`.
 
         Raises:
-            UsageError: The prefix has more than `LONGEST` tokens.
+            UsageError: The prefix has more than `MAX_LINE_TOKENS` tokens.
         """
         self._check_prefix(options.prefix)
-        lines, first = iter(lines), share[0] * WINDOW
+        remaining = iter(lines)
+        first = rank * WINDOW
         with Progress("translating", total=total, unit="lines", quiet=quiet) as bar:
-            while window := _window(lines, ready):
-                ids = self.tokenizer.encode_src(window)
-                if warn:
-                    self._warn_of(window, ids, first)
-                beginnings = list(map(self._beginning, window, ids))
-                read, ids = [line for line, _ in beginnings], [row for _, row in beginnings]
-                found: list[Translation | None] = [None] * len(window)
+            while window := _next_lines(remaining, ready):
+                yield from self._translate_window(window, first, options, warn=warn, bar=bar)
+                first += len(window) if num_ranks == 1 else num_ranks * WINDOW
 
-                def search(
-                    rows: list[int], read: list[str] = read, ids: list[list[int]] = ids, first: int = first
-                ) -> list[tuple[Candidate, ...]]:
-                    return self._candidates(read, ids, rows, options, first)
+    def _translate_window(
+        self, lines: Sequence[str], first: int, options: Options, *, warn: bool, bar: Progress
+    ) -> list[Translation]:
+        """Translate the lines of one window; `first` is the number of the first, from 0."""
+        ids = self.tokenizer.encode_src(lines)
+        if warn:
+            self._warn_about_lines(lines, ids, first)
+        window = self._shortened(Window(first, lines, ids))
 
-                batches = list(self._batches(read, ids, options))
-                for rows, several in zip(batches, self._map(search, batches, self.workers(options)), strict=True):
-                    for row, best in zip(rows, several, strict=True):
-                        found[row] = Translation(window[row], best)
-                        bar.update()
-                whole = [
-                    t or Translation(line, (Candidate("", 0.0, 0.0),)) for line, t in zip(window, found, strict=True)
-                ]
-                if warn:
-                    _warn_of_loops(whole, first, options)
-                yield from whole
-                first += len(window) if share == (0, 1) else share[1] * WINDOW
+        def search(rows: list[int]) -> list[tuple[Candidate, ...]]:
+            return self._candidates(window, rows, options)
+
+        candidates = [_BLANK] * len(lines)
+        batches = list(self._batches(window, options))
+        for rows, found in zip(batches, self._map(search, batches, options), strict=True):
+            for row, candidates_of_row in zip(rows, found, strict=True):
+                candidates[row] = candidates_of_row
+                bar.update()
+        translations = [Translation(*pair) for pair in zip(lines, candidates, strict=True)]
+        if warn:
+            _warn_about_repetitions(translations, first, options)
+        return translations
 
     def _check_prefix(self, prefix: str) -> None:
-        """Refuse a prefix for which the search would take hours: every token of it is a step of the decoder."""
+        """Refuse a prefix that would take hours: every token of it is a step of the decoder."""
         tokens = len(self.tokenizer.encode_tgt([prefix])[0])
-        if tokens > LONGEST:
-            raise UsageError(f"the prefix has {tokens} tokens; a translation takes {LONGEST} of them at most")
+        if tokens > MAX_LINE_TOKENS:
+            raise UsageError(f"the prefix has {tokens} tokens; a prefix may have {MAX_LINE_TOKENS} tokens at most")
 
-    def _warn_of(self, window: Sequence[str], ids: Sequence[Sequence[int]], first: int) -> None:
-        """Warn of the lines of a window that are cut, longer than any in training, or mostly bytes."""
-        numbered = list(enumerate(zip(window, ids, strict=True), first + 1))
-        cut = [n for n, (_, row) in numbered if len(row) > LONGEST]
-        if cut:
-            log.warning("%s: only the first %d pieces are read of so long a line", _named(cut, len(cut)), LONGEST)
-        longest = self.longest_src
-        if long := [n for n, (_, row) in numbered if longest < len(row) <= LONGEST]:
-            more = "more pieces than any source in training (%d): the translation may be poor"
-            log.warning(f"%s: {more}", _named(long), longest)
-        if strange := [n for n, (line, row) in numbered if line.strip() and 2 * sum(map(_is_byte, row)) > len(row)]:
-            log.warning("%s: mostly in characters that training never saw: expect little", _named(strange))
+    def _warn_about_lines(self, lines: Sequence[str], ids: Sequence[Sequence[int]], first: int) -> None:
+        """Warn about lines that are shortened, longer than any in training, or mostly byte tokens."""
+        shortened = []
+        long = []
+        unknown = []
+        for number, (line, row) in enumerate(zip(lines, ids, strict=True), first + 1):
+            if len(row) > MAX_LINE_TOKENS:
+                shortened.append(number)
+            elif len(row) > self.longest_src:
+                long.append(number)
+            num_bytes = sum(_is_byte(token) for token in row)
+            if line.strip() and 2 * num_bytes > len(row):
+                unknown.append(number)
+        if shortened:
+            numbers = _line_numbers(shortened, max_named=len(shortened))
+            log.warning("%s: too long; only the first %d tokens are translated", numbers, MAX_LINE_TOKENS)
+        if long:
+            told = "%s: more tokens than any source in training (%d): the translation may be poor"
+            log.warning(told, _line_numbers(long), self.longest_src)
+        if unknown:
+            told = "%s: most characters did not occur in training: the translation will be poor"
+            log.warning(told, _line_numbers(unknown))
 
-    def _beginning(self, line: str, ids: list[int]) -> tuple[str, list[int]]:
-        """As much of a line as is read, and its pieces."""
-        while len(ids) > LONGEST:
-            line = line[: len(line) * LONGEST // len(ids)]
+    def _shortened(self, window: Window) -> Window:
+        """Shorten each line to a beginning of at most `MAX_LINE_TOKENS` tokens."""
+        shortened = [self._shortened_line(*pair) for pair in zip(window.lines, window.ids, strict=True)]
+        return Window(window.first, [line for line, _ in shortened], [ids for _, ids in shortened])
+
+    def _shortened_line(self, line: str, ids: Sequence[int]) -> tuple[str, Sequence[int]]:
+        while len(ids) > MAX_LINE_TOKENS:
+            line = line[: len(line) * MAX_LINE_TOKENS // len(ids)]
             (ids,) = self.tokenizer.encode_src([line])
         return line, ids
 
-    def _batches(self, window: Sequence[str], ids: Sequence[Sequence[int]], options: Options) -> Iterator[list[int]]:
-        """Rows of like length, longest first, so that too large a batch fails at once; blank lines in none.
+    def _batches(self, window: Window, options: Options) -> Iterator[list[int]]:
+        """Divide the rows of a window, without blank lines, into batches of similar length.
 
-        As few batches as the budget allows, since the last steps of each, with few rows left, cost nearly as much as
-        the first; and of as many pieces each, so that no worker waits for long.
+        The longest come first, so that a batch that is too large fails at once. There are as few batches as the budget
+        allows, because the last steps of a batch, with few rows left, cost nearly as much as its first. They have
+        equally many tokens, so that no thread waits long for another.
         """
-        rows = sorted((r for r, line in enumerate(window) if line.strip()), key=lambda r: -len(ids[r]))
-        pieces = list(accumulate((len(ids[r]) + 1 for r in rows), initial=0))
-        budget, workers, first = max(1, self._budget(options)), self.workers(options), 0
-        share = pieces[-1] / (workers * max(1, math.ceil(pieces[-1] / (workers * budget))))
+        lengths = [len(ids) + 1 for ids in window.ids]  # with </s>
+        rows = [row for row, line in enumerate(window.lines) if line.strip()]
+        rows.sort(key=lambda row: -lengths[row])
+        budget = max(1, self._budget(options))
+        tokens_before = list(accumulate((lengths[row] for row in rows), initial=0))
+        total = tokens_before[-1]
+        num_threads = self.num_threads(options)
+        num_batches = num_threads * max(1, math.ceil(total / (num_threads * budget)))
+        first = 0
         while first < len(rows):
-            size = max(1, budget // (len(ids[rows[first]]) + 1 + LOGITS))
-            end = min(first + size, bisect_left(pieces, pieces[first] + share))
+            most_rows = max(1, budget // (lengths[rows[first]] + ROW_OVERHEAD))
+            end_of_share = bisect_left(tokens_before, tokens_before[first] + total / num_batches)
+            end = min(first + most_rows, end_of_share)
             yield rows[first:end]
             first = end
 
-    def workers(self, options: Options) -> int:
-        """Batches that are searched at a time."""
+    def num_threads(self, options: Options) -> int:
+        """The number of batches that `_map` searches at the same time."""
         return 1
 
-    def _map(self, search: Callable[[list[int]], R], batches: list[list[int]], workers: int) -> Iterator[R]:
-        """What the search finds for each batch, in their order."""
+    def _map(self, search: Callable[[list[int]], R], batches: Sequence[list[int]], options: Options) -> Iterator[R]:
+        """The result of `search` for each batch, in order."""
         return map(search, batches)
 
     @abstractmethod
     def _budget(self, options: Options) -> int:
-        """Rows × width of one batch; see `_batches`."""
+        """The most rows × tokens of one batch."""
 
-    def _candidates(
-        self, window: Sequence[str], ids: Sequence[Sequence[int]], rows: Sequence[int], options: Options, first: int
-    ) -> list[tuple[Candidate, ...]]:
-        """The translations of these rows of a window, of which `first` is the number of the first line.
+    def _candidates(self, window: Window, rows: Sequence[int], options: Options) -> list[tuple[Candidate, ...]]:
+        """Search the `n_best` translations of some rows of a window.
 
-        The first translation is the best that the search finds with the beam of the options, whatever `n_best` is.
-        Where that search finds fewer than `n_best` different texts, wider ones add to them; their texts may score
-        higher than the first. The others are in the order of their scores, samples in that of their first draw.
+        The first translation is the best that the beam of the options finds, whatever `n_best` is. If this beam finds
+        fewer than `n_best` different texts, wider searches add to them. Their texts come after the first, even if they
+        have a higher score. The other translations are sorted by score, those of sampling by their first draw.
         """
-        found = [_distinct(drafts, options) for drafts in self._drafts(window, ids, rows, options, first)]
-        for wider in _wider(options):
-            short = [at for at, drafts in enumerate(found) if len(drafts) < options.n_best]
-            size = max(1, len(rows) * options.beam_size // wider.beam_size)  # as much memory as the first search
-            for start in range(0, len(short), size):
-                part = short[start : start + size]
-                more = self._drafts(window, ids, [rows[at] for at in part], wider, first)
-                for at, drafts in zip(part, more, strict=True):
-                    found[at] = _added(found[at], _distinct(drafts, options), options)
+        found = [_distinct(drafts, options) for drafts in self._drafts(window, rows, options)]
+        for wider in _wider_options(options):
+            self._search_again(window, rows, options, wider, found)
         best = [drafts[: options.n_best] for drafts in found]
         links: list[list[Links]] = [[()] * len(drafts) for drafts in best]
         if options.alignments:
-            links = self._links(window, ids, rows, best)
-        return [
-            tuple(
-                Candidate(draft.text, draft.log_prob, draft.score, link, draft.draws)
-                for draft, link in zip(drafts, linked, strict=True)
-            )
-            for drafts, linked in zip(best, links, strict=True)
-        ]
+            links = self._links(window, rows, best)
+        candidates = []
+        for drafts, links_of_drafts in zip(best, links, strict=True):
+            pairs = zip(drafts, links_of_drafts, strict=True)
+            candidates.append(tuple(Candidate(d.text, d.log_prob, d.score, link, d.draws) for d, link in pairs))
+        return candidates
+
+    def _search_again(
+        self, window: Window, rows: Sequence[int], options: Options, wider: Options, found: list[list[Draft]]
+    ) -> None:
+        """Search again with wider options where fewer than `n_best` texts are found, and add to `found` in place."""
+        lacking = [i for i, drafts in enumerate(found) if len(drafts) < options.n_best]
+        size = max(1, len(rows) * options.beam_size // wider.beam_size)  # takes as much memory as the first search
+        for start in range(0, len(lacking), size):
+            part = lacking[start : start + size]
+            more = self._drafts(window, [rows[i] for i in part], wider)
+            for i, drafts in zip(part, more, strict=True):
+                found[i] = _combined(found[i], _distinct(drafts, options), options)
 
     @abstractmethod
-    def _drafts(
-        self, window: Sequence[str], ids: Sequence[Sequence[int]], rows: Sequence[int], options: Options, first: int
-    ) -> list[list[Draft]]:
-        """Every hypothesis that one search finds for each of these rows, best first, or `n_best` samples."""
+    def _drafts(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Draft]]:
+        """All hypotheses that one search finds for each of these rows, best first, or `n_best` samples."""
 
-    def _links(
-        self, window: Sequence[str], ids: Sequence[Sequence[int]], rows: Sequence[int], best: Sequence[Sequence[Draft]]
-    ) -> list[list[Links]]:
+    def _links(self, window: Window, rows: Sequence[int], best: Sequence[Sequence[Draft]]) -> list[list[Links]]:
         """The word alignment of each of these translations."""
         raise NotImplementedError
 
 
 def _distinct(drafts: Sequence[Draft], options: Options) -> list[Draft]:
-    """One draft for each text, with the probabilities of its token sequences added up; the first text stays first."""
+    """Merge the drafts of each text. The first text stays first; the others are sorted by score unless sampled."""
     by_text: dict[str, list[Draft]] = {}
     for draft in drafts:
         by_text.setdefault(draft.text, []).append(draft)
-    best, *others = (_merged(same) for same in by_text.values())
-    return [best, *(others if options.sample else _by_score(others))]
+    first, *others = (_merged(same) for same in by_text.values())
+    return [first, *(others if options.sample else _by_score(others))]
 
 
 def _merged(same: Sequence[Draft]) -> Draft:
-    """One draft of those of one text; a token sequence that was drawn several times has its probability once."""
-    different = {draft.ids: draft for draft in same}
-    if len(different) == 1:
+    """Merge drafts of one text: add up the probabilities of their token sequences, each counted once."""
+    by_ids = {draft.ids: draft for draft in same}
+    if len(by_ids) == 1:
         return replace(same[0], draws=len(same))
-    best = max(different.values(), key=lambda draft: draft.log_prob)
-    ratio = math.fsum(math.exp(draft.log_prob - best.log_prob) for draft in different.values())
+    best = max(by_ids.values(), key=lambda draft: draft.log_prob)
+    ratio = math.fsum(math.exp(draft.log_prob - best.log_prob) for draft in by_ids.values())
     log_prob = min(0.0, best.log_prob + math.log(ratio))  # rounding may take the sum above 1
     penalty = best.log_prob / best.score if best.score else 1.0
     return replace(best, log_prob=log_prob, score=log_prob / penalty, draws=len(same))
@@ -319,11 +350,11 @@ def _by_score(drafts: Iterable[Draft]) -> list[Draft]:
     return sorted(drafts, key=lambda draft: -draft.score)
 
 
-def _wider(options: Options) -> Iterator[Options]:
-    """Options of the searches that follow while a search finds too few different texts."""
+def _wider_options(options: Options) -> Iterator[Options]:
+    """The options of the searches that follow where a search finds too few different texts."""
     if options.n_best == 1:
         return
-    for factor in WIDER:
+    for factor in WIDER_FACTORS:
         if options.sample:
             yield replace(options, n_best=factor * options.n_best)
         else:
@@ -331,55 +362,48 @@ def _wider(options: Options) -> Iterator[Options]:
             yield replace(options, beam_size=beam_size)
 
 
-def _added(found: Sequence[Draft], more: Sequence[Draft], options: Options) -> list[Draft]:
-    """The texts of both searches; draws begin with those of the first search, so the second has all of them."""
+def _combined(found: Sequence[Draft], more: Sequence[Draft], options: Options) -> list[Draft]:
+    """The texts of two searches, the first text of `found` first. More samples include those of `found`."""
     if options.sample:
         return list(more)
     texts = {draft.text for draft in found}
-    return [found[0], *_by_score([*found[1:], *(draft for draft in more if draft.text not in texts)])]
+    new = [draft for draft in more if draft.text not in texts]
+    return [found[0], *_by_score([*found[1:], *new])]
 
 
-def loop_in(text: str) -> str:
-    """The first stretch of a text that says the same three times in a row or more; empty: there is none.
-
-    Only the first `LOOP_WINDOW` characters are searched, for units of at most `LOOP_UNIT` characters.
-    """
-    text = f" {text[:LOOP_WINDOW]}"  # so that the first word repeats itself like any other
-    starts = range(len(text) - LOOP_GRAM + 1)
-    if len({text[at : at + LOOP_GRAM] for at in starts}) == len(starts):
-        return ""  # as in most lines, at a tenth of the time that the expression takes
-    for found in LOOP.finditer(text):
-        if len(found[0]) >= LOOP_LENGTH and any(map(str.isalpha, found[1])):
-            return found[0].strip()
-    return ""
+def _is_byte(token: int) -> bool:
+    return len(SPECIALS) <= token < len(RESERVED)
 
 
-def _is_byte(piece: int) -> bool:
-    return len(SPECIALS) <= piece < len(RESERVED)
+def _line_numbers(numbers: Sequence[int], max_named: int | None = None) -> str:
+    """Line numbers for a message: `line 7`, or `lines 7, 8 and 12 more`."""
+    max_named = max_named or MAX_LINES_NAMED
+    noun = "line" if len(numbers) == 1 else "lines"
+    named = ", ".join(str(number) for number in numbers[:max_named])
+    others = f" and {len(numbers) - max_named} more" if len(numbers) > max_named else ""
+    return f"{noun} {named}{others}"
 
 
-def _named(numbers: Sequence[int], shown: int | None = None) -> str:
-    """`line 7`, or `lines 7, 8 and 12 more`."""
-    shown = shown or SHOWN
-    others = f" and {len(numbers) - shown} more" if len(numbers) > shown else ""
-    return f"line{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers[:shown]))}{others}"
-
-
-def _warn_of_loops(translations: Sequence[Translation], first: int, options: Options) -> None:
-    """Warn of lines whose translation repeats itself, where the line does not."""
-    found = [(n, loop) for n, t in enumerate(translations, first + 1) if (loop := loop_in(t.text))]
-    numbers = [n for n, _ in found if not loop_in(translations[n - first - 1].source)]
+def _warn_about_repetitions(translations: Sequence[Translation], first: int, options: Options) -> None:
+    """Warn about translations that repeat themselves although their source does not."""
+    numbers = []
+    examples = []
+    for number, translation in enumerate(translations, first + 1):
+        repetition = repetition_in(translation.text)
+        if repetition and not repetition_in(translation.source):
+            numbers.append(number)
+            examples.append(repetition)
     if numbers:
         log.warning(
-            "%s: the translation repeats itself (%.40s); --no-repeat-ngram %d forbids that",
-            _named(numbers),
-            dict(found)[numbers[0]],
+            "%s: the translation repeats itself (%.40s); --no-repeat-ngram %d prevents that",
+            _line_numbers(numbers),
+            examples[0],
             max(1, (options.no_repeat_ngram or 4) - 1),
         )
 
 
-def _window(lines: Iterator[str], ready: Callable[[], bool]) -> list[str]:
-    """The next lines, WINDOW at most; fewer where the next is not ready yet."""
+def _next_lines(lines: Iterator[str], ready: Callable[[], bool]) -> list[str]:
+    """The next lines: `WINDOW`, or fewer if the next line is not ready."""
     window: list[str] = []
     for line in lines:
         window.append(line)

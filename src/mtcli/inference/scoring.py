@@ -1,7 +1,7 @@
-"""How likely a model finds given translations: log P(y | x) of pairs, by teacher forcing as in training.
+"""Score given translations: log P(y | x) of pairs under a model, by teacher forcing as in training.
 
-The pieces of a translation are those that the tokenizer makes of its text. The decoder could have come to the same
-text by others, with a probability of their own; it seldom does.
+The tokens of a translation are those that the tokenizer makes of its text. The text may also be the decoding of other
+tokens with a probability of their own, which is not counted and usually small.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,69 +16,84 @@ from mtcli.data.batching import Batch, plan_epoch
 from mtcli.data.corpus import Pair
 from mtcli.data.tokenizer import PAD
 from mtcli.errors import DataError
-from mtcli.inference.line_translator import LONGEST, WINDOW
+from mtcli.inference.line_translator import MAX_LINE_TOKENS, WINDOW
 from mtcli.inference.pytorch_backend import BATCH_TOKENS, Translator
-from mtcli.nn.loss import CPU_CHUNK as CHUNK
 from mtcli.runtime.progress import Progress
+
+LOGITS_CHUNK = 512
+"""Target positions whose logits are in memory at a time."""
 
 
 @dataclass(frozen=True)
 class Likelihood:
-    """Of one pair."""
+    """The likelihood of one translation given its source."""
 
     log_prob: float
     """log P(y | x) in nats."""
-    pieces: int
-    """Of the translation, with `</s>`."""
+    tokens: int
+    """Tokens of the translation, with `</s>`."""
 
     @property
     def mean(self) -> float:
-        """A piece, in nats."""
-        return self.log_prob / self.pieces
+        """log P(y | x) per token, in nats."""
+        return self.log_prob / self.tokens
 
 
 def likelihoods(translator: Translator, pairs: Iterable[Pair], *, quiet: bool = False) -> Iterator[Likelihood | None]:
-    """One for each pair, in their order; None for a pair with a blank side, of which the model is not asked.
+    """Score pairs, in their order. A pair with a blank side is not scored: its result is None.
 
     Args:
-        translator: The model, with its tokenizer and device.
-        pairs: Source and translation as raw text; read in windows, so any number will do.
-        quiet: Without a progress bar.
+        translator: The model with its tokenizer and device.
+        pairs: Source and translation as text. They are read in windows, so there may be any number of them.
+        quiet: Show no progress bar.
 
     Raises:
-        DataError: A side has more than `LONGEST` pieces.
+        DataError: A side has more than `MAX_LINE_TOKENS` tokens.
     """
-    encode_src, encode_tgt = translator.tokenizer.encode_src, translator.tokenizer.encode_tgt
-    pairs = iter(pairs)
+    remaining = iter(pairs)
     with Progress("scoring", unit="pairs", quiet=quiet) as bar:
-        for first in count(1, WINDOW):
-            if not (window := list(islice(pairs, WINDOW))):
+        for first in count(0, WINDOW):
+            window = list(islice(remaining, WINDOW))
+            if not window:
                 return
-            kept = [i for i, sides in enumerate(window) if all(side.strip() for side in sides)]
-            src, tgt = encode_src([window[i][0] for i in kept]), encode_tgt([window[i][1] for i in kept])
-            for i, *both in zip(kept, src, tgt, strict=True):
-                if (longest := max(map(len, both))) > LONGEST:
-                    raise DataError(
-                        f"pair {first + i} has a side of {longest:,} pieces, and {LONGEST:,} is the most; "
-                        "leave it out, or split it"
-                    )
-            found: list[Likelihood | None] = [None] * len(window)
-            lengths = (np.array([len(row) for row in side], dtype=np.int32) for side in (src, tgt))
-            for rows in plan_epoch(*lengths, batch_tokens=BATCH_TOKENS[translator.device.type], key=None):
-                scored = _batch(translator, [src[r] for r in rows], [tgt[r] for r in rows])
-                for r, log_prob in zip(rows, scored, strict=True):
-                    found[kept[r]] = Likelihood(log_prob, len(tgt[r]) + 1)
-                bar.update(len(rows))
-            yield from found
+            yield from _score_window(translator, window, first, bar)
+
+
+def _score_window(translator: Translator, window: Sequence[Pair], first: int, bar: Progress) -> list[Likelihood | None]:
+    """Score the pairs of one window; `first` is the number of the first, from 0."""
+    kept = [i for i, (src, tgt) in enumerate(window) if src.strip() and tgt.strip()]
+    src_ids = translator.tokenizer.encode_src([window[i][0] for i in kept])
+    tgt_ids = translator.tokenizer.encode_tgt([window[i][1] for i in kept])
+    for i, src, tgt in zip(kept, src_ids, tgt_ids, strict=True):
+        longest = max(len(src), len(tgt))
+        if longest > MAX_LINE_TOKENS:
+            raise DataError(
+                f"pair {first + i + 1} has a side of {longest:,} tokens; the limit is {MAX_LINE_TOKENS:,}; "
+                "remove the pair or split it"
+            )
+    found: list[Likelihood | None] = [None] * len(window)
+    src_lengths = np.array([len(ids) for ids in src_ids], dtype=np.int32)
+    tgt_lengths = np.array([len(ids) for ids in tgt_ids], dtype=np.int32)
+    batch_tokens = BATCH_TOKENS[translator.device.type]
+    for rows in plan_epoch(src_lengths, tgt_lengths, batch_tokens=batch_tokens, key=None):
+        log_probs = _score_batch(translator, [src_ids[row] for row in rows], [tgt_ids[row] for row in rows])
+        for row, log_prob in zip(rows, log_probs, strict=True):
+            found[kept[row]] = Likelihood(log_prob, len(tgt_ids[row]) + 1)
+        bar.update(len(rows))
+    return found
 
 
 @torch.inference_mode()
-def _batch(translator: Translator, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> list[float]:
-    """log P(y | x) of each of these B pairs of ids, which are without `</s>`."""
-    model, batch = translator.model, Batch.of(src, tgt).to(translator.device)
-    real = batch.tgt_out != PAD
-    hidden, target = model.decode(batch.tgt_in, *model.encode(batch.src))[real], batch.tgt_out[real]
-    parts = zip(torch.split(hidden, CHUNK), torch.split(target, CHUNK), strict=True)  # all logits may fill the memory
-    nll = torch.cat([F.cross_entropy(model.output(h), t, reduction="none") for h, t in parts]).cpu().double()
-    total: list[float] = nll.new_zeros(len(tgt)).index_add_(0, real.nonzero()[:, 0].cpu(), -nll).tolist()
-    return total
+def _score_batch(translator: Translator, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> list[float]:
+    """log P(y | x) of each of B pairs of ids without `</s>`."""
+    model = translator.model
+    batch = Batch.of(src, tgt).to(translator.device)
+    real = batch.tgt_out != PAD  # (B, T)
+    hidden = model.decode(batch.tgt_in, *model.encode(batch.src))[real]  # (N, D)
+    target = batch.tgt_out[real]  # (N,)
+    chunks = zip(torch.split(hidden, LOGITS_CHUNK), torch.split(target, LOGITS_CHUNK), strict=True)
+    nll = torch.cat([F.cross_entropy(model.output(h), t, reduction="none") for h, t in chunks])
+    pair_of_position = real.nonzero()[:, 0].cpu()
+    log_probs = torch.zeros(len(tgt), dtype=torch.float64).index_add_(0, pair_of_position, -nll.cpu().double())
+    result: list[float] = log_probs.tolist()
+    return result

@@ -1,12 +1,10 @@
-"""From source ids to target ids: greedy search, sampling and beam search over one step function of the model.
+"""From source ids to target ids: greedy search, sampling and beam search, by repeated steps of the model.
 
-Shapes: B sentences, W beams, N = B × W hypotheses, V pieces. Nothing here knows text.
+Shapes: B sentences, W beams, N hypotheses (at most B × W, grouped by sentence), V target vocabulary, t tokens so far.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -14,231 +12,281 @@ from torch import Tensor
 from mtcli.data.batching import pad
 from mtcli.data.tokenizer import BOS, EOS, PAD
 from mtcli.nn.attention import Cache
+from mtcli.nn.cpu_kernels import argmax, log_softmax_, top_continuations
 from mtcli.nn.transformer import Transformer
 
-KEPT = 7 / 8
-"""Of a batch, what still grows when the finished are dropped: copying the caches costs more than a few idle rows."""
+COMPACT_AT = 7 / 8
+"""Greedy search removes finished rows from the batch once at most this share of its rows is unfinished.
 
-PART = 64
+Copying the caches more often would take longer than computing a few finished rows.
+"""
+
+ENCODE_ROWS = 64
 """Sources that a CPU encodes together."""
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A finished translation: its pieces without `<s>` and `</s>`, log P(y | x) in nats, and the score it ranks by."""
+    """A finished translation."""
 
     ids: list[int]
+    """Its tokens, without `<s>` and `</s>`."""
     log_prob: float
+    """log P(y | x) in nats."""
     score: float
+    """By which hypotheses are ranked: `log_prob` divided by the length penalty."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a search must keep to, for each of B sentences."""
+    """Constraints on the translations of B sentences."""
 
     max_length: Sequence[int]
-    """Most pieces, `</s>` not counted."""
+    """Most tokens of each translation, without `</s>`, (B,)."""
     forbidden: Sequence[int] = ()
-    """Pieces that are never chosen."""
+    """Tokens that are never chosen."""
     prefix: Sequence[Sequence[int]] | None = None
-    """Pieces that each translation must begin with."""
+    """Tokens that each translation must begin with, (B,)."""
     no_repeat_ngram: int = 0
-    """No piece is chosen that makes the last so many pieces a run that the translation has already; 0: any is."""
+    """Block n-grams of this size from repeating, except inside the prefix; 0 disables."""
 
 
 def length_penalty(n: int | Tensor, alpha: float) -> float | Tensor:
-    """Wu et al. 2016, equation 14, as §6.1 uses it: lp(Y) = ((5 + n) / 6)^α, n pieces with `</s>`."""
+    """The length penalty that §6.1 uses (Wu et al. 2016, equation 14): lp(Y) = ((5 + n) / 6)^α.
+
+    Args:
+        n: Tokens of the translation, with `</s>`.
+        alpha: α.
+    """
     return ((5 + n) / 6) ** alpha
 
 
 class _Constraints:
-    """Log-probabilities of the next piece (N, V) with the pieces that may not come set to −∞."""
+    """Applies `Limits` to the log-probabilities of the next token."""
 
     def __init__(self, limits: Limits, device: torch.device):
         self.limits = limits
-        self.free_until = 0 if limits.prefix else min(limits.max_length, default=0)  # the same for all sentences
         self.forbidden = torch.tensor(list(limits.forbidden), dtype=torch.long, device=device)
+        self.first_forced = 0 if limits.prefix else min(limits.max_length, default=0)
+        """The first position at which some sentence has only one choice."""
 
-    def __call__(self, log_p: Tensor, sentences: Sequence[int], t: int, history: Callable[[], Tensor]) -> Tensor:
-        """Position `t` of the translations of these sentences; rows of `log_p` are in their order, W each.
+    def apply(self, log_p: Tensor, sentences: Sequence[int], t: int, history: Callable[[], Tensor]) -> None:
+        """Set the log-probabilities of tokens that may not come next to −∞, in place.
 
-        `history` gives the t pieces that each row has so far, (N, t), where they are needed.
+        Args:
+            log_p: Log-probabilities of the token at position `t`, (N, V).
+            sentences: The sentences that the rows of `log_p` belong to, in order, each with equally many rows.
+            t: The position, from 0.
+            history: Returns the t tokens of each row so far, (N, t). Called only where they are needed.
         """
-        V, W = log_p.size(-1), log_p.size(0) // len(sentences)
         log_p.index_fill_(1, self.forbidden, -torch.inf)
-        only: dict[int, int] = {}
-        for i, sentence in enumerate(sentences if t >= self.free_until else ()):
+        forced = self._forced_tokens(sentences, t)
+        by_sentence = log_p.view(len(sentences), -1, log_p.size(1))
+        forced_log_p = {i: by_sentence[i, :, token].clone() for i, token in forced.items()}
+        n = self.limits.no_repeat_ngram
+        if 0 < n <= t:
+            _block_repeated_ngrams(log_p, history(), n)
+        for i, token in forced.items():  # last: a forced token may repeat an n-gram
+            by_sentence[i] = -torch.inf
+            by_sentence[i, :, token] = forced_log_p[i]
+
+    def _forced_tokens(self, sentences: Sequence[int], t: int) -> dict[int, int]:
+        """The only token that may come at position `t`, by index into `sentences`, where there is only one.
+
+        It is the next token of the prefix, or `</s>` at the maximum length.
+        """
+        if t < self.first_forced:
+            return {}
+        forced = {}
+        for i, sentence in enumerate(sentences):
             prefix = self.limits.prefix[sentence] if self.limits.prefix else ()
             if t < len(prefix):
-                only[i] = prefix[t]
+                forced[i] = prefix[t]
             elif t >= self.limits.max_length[sentence]:
-                only[i] = EOS
-        rows = log_p.view(-1, W, V)
-        kept = {i: rows[i, :, piece].clone() for i, piece in only.items()}
-        if 0 < self.limits.no_repeat_ngram <= t:
-            _forbid_repeats(log_p, history(), self.limits.no_repeat_ngram)
-        for i, piece in only.items():  # whatever it repeats
-            rows[i] = -torch.inf
-            rows[i, :, piece] = kept[i]
-        return log_p
+                forced[i] = EOS
+        return forced
 
 
-def _forbid_repeats(log_p: Tensor, history: Tensor, n: int) -> None:
-    """Set the pieces of `log_p` (N, V) to −∞ that would end an n-gram which its row of `history` (N, t) has already."""
+def _block_repeated_ngrams(log_p: Tensor, history: Tensor, n: int) -> None:
+    """Set the log-probability of each token that would complete a repeated n-gram to −∞, in place.
+
+    Args:
+        log_p: (N, V).
+        history: Tokens so far, (N, t), where t ≥ n.
+        n: Tokens of an n-gram.
+    """
     ngrams = history.unfold(1, n, 1)  # (N, t − n + 1, n)
-    last = history[:, None, history.size(1) - n + 1 :]  # the n − 1 pieces that the next one comes after
-    row, place = (ngrams[:, :, :-1] == last).all(dim=2).nonzero(as_tuple=True)
+    last = history[:, None, history.size(1) - n + 1 :]  # (N, 1, n − 1), to which the next token will be appended
+    begins_alike = (ngrams[:, :, :-1] == last).all(dim=2)
+    row, place = begins_alike.nonzero(as_tuple=True)
     log_p[row, ngrams[row, place, -1]] = -torch.inf
 
 
-def _log_softmax(logits: Tensor) -> Tensor:
-    """Log-probabilities in the memory of the logits (N, V): as much again at each step costs more than arithmetic."""
-    return torch.log_softmax(logits, dim=-1, out=logits)
+def _encode(model: Transformer, src: Tensor) -> Cache:
+    """Encode `src` (B, S), and return the cache before the first step.
+
+    A CPU encodes a few rows at a time, each part as wide as its longest row. Neighbours have similar lengths, so there
+    is less padding to compute, and the activations of a part stay in a core's own cache.
+    """
+    if src.device.type != "cpu" or len(src) == 0:
+        return model.start(*model.encode(src))
+    caches = []
+    for part in torch.split(src, ENCODE_ROWS):
+        width = int((part != PAD).sum(dim=1).max())
+        caches.append(model.start(*model.encode(part[:, :width])))
+    return Cache.joined(caches)
 
 
 Choice = Callable[[Tensor, Sequence[int]], Tensor]
-"""Log-probabilities (B, V), and the number of the sentence in each row → the chosen pieces (B,)."""
+"""Chooses the next tokens (B,) from log-probabilities (B, V) and the sentence of each row (B,)."""
 
 
 def most_likely(log_p: Tensor, sentences: Sequence[int] = ()) -> Tensor:
-    """The likeliest piece of each row."""
-    V = log_p.size(1)
-    R = math.isqrt(V)  # a maximum without its place is found many times as fast, so first in which R pieces it is
-    blocks = log_p[:, : V - V % R].view(len(log_p), V // R, R).amax(dim=2)
-    if V % R:
-        blocks = torch.cat((blocks, log_p[:, V - R :].amax(dim=1, keepdim=True)), dim=1)
-    first = (blocks.argmax(dim=1, keepdim=True) * R).clamp(max=V - R)
-    inside = log_p.gather(1, first + torch.arange(R, device=log_p.device)).argmax(dim=1, keepdim=True)
-    return (first + inside).squeeze(1)
-
-
-def continuations(scores: Tensor, log_p: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The k likeliest continuations of each sentence's hypotheses, best first.
-
-    They are the top k of the W·V sums `scores + log_p` of a sentence, found without ranking all of them: with the
-    pieces in about √V blocks of as many neighbours, the k best are within the k blocks that have the largest maxima.
-
-    Args:
-        scores: Log-probability of each hypothesis, (B, W).
-        log_p: Log-probability of each next piece, (N, V).
-        k: At most W·V.
-
-    Returns:
-        Log-probability, the hypothesis (a place among the W) and the piece, (B, k) each.
-    """
-    (B, W), V, device = scores.shape, log_p.size(1), scores.device
-    G = math.isqrt(V)
-    R = V // G if k <= W * G else 0  # block g holds the R pieces from g·R on; those from R·G on are in none
-    rest = torch.arange(R * G, V, device=device)
-    parent = torch.arange(W, device=device).repeat_interleave(len(rest)).expand(B, -1)
-    piece = rest.repeat(W).expand(B, -1)
-    if R:
-        maxima = log_p[:, : R * G].view(B, W, G, R).amax(dim=3) + scores.unsqueeze(2)
-        block = maxima.flatten(1).topk(k, dim=1, sorted=False).indices
-        inside = (block % G * R).unsqueeze(2) + torch.arange(R, device=device)
-        parent = torch.cat(((block // G).repeat_interleave(R, dim=1), parent), dim=1)
-        piece = torch.cat((inside.flatten(1), piece), dim=1)
-    total = log_p.view(B, W * V).gather(1, parent * V + piece) + scores.gather(1, parent)
-    best, index = total.topk(k, dim=1)
-    return best, parent.gather(1, index), piece.gather(1, index)
+    """A `Choice`: the most likely token of each row."""
+    return argmax(log_p)
 
 
 def sampler(temperature: float, top_k: int, generator: torch.Generator | Sequence[torch.Generator]) -> Choice:
-    """Draw from softmax(log_p / temperature), among the `top_k` likeliest pieces (0: all).
+    """A `Choice` that draws from softmax(log_p / temperature).
 
-    With a generator for each sentence, what is drawn for one does not depend on which others are in the batch.
+    Args:
+        temperature: Above 0; below 1 it favours likely tokens.
+        top_k: Draw from this many most likely tokens; 0: from all.
+        generator: One for all sentences, or one for each. With one for each, what is drawn for a sentence does not
+            depend on the other sentences of the batch.
     """
 
     def choose(log_p: Tensor, sentences: Sequence[int] = ()) -> Tensor:
-        if top_k and top_k < log_p.size(-1):
-            least = log_p.topk(top_k, dim=-1).values[:, -1:]
-            log_p = log_p.masked_fill(log_p < least, -torch.inf)
+        if 0 < top_k < log_p.size(-1):
+            threshold = log_p.topk(top_k, dim=-1).values[:, -1:]
+            log_p = log_p.masked_fill(log_p < threshold, -torch.inf)
         p = (log_p / temperature).softmax(dim=-1).cpu()
         if isinstance(generator, torch.Generator):
             drawn = torch.multinomial(p, 1, generator=generator).squeeze(1)
         else:
             rows = zip(p, sentences, strict=True)
-            drawn = torch.cat([torch.multinomial(row, 1, generator=generator[s]) for row, s in rows])
+            drawn = torch.cat([torch.multinomial(row, 1, generator=generator[sentence]) for row, sentence in rows])
         return drawn.to(log_p.device)
 
     return choose
 
 
-def _begin(model: Transformer, src: Tensor) -> Cache:
-    """The cache before the first step, for sources (B, S) of which neighbours are of like length.
-
-    A CPU encodes them in parts, each as wide as its longest: less padding is computed, and the activations of a part
-    stay in a core's own cache.
-    """
-    if src.device.type != "cpu" or not len(src):
-        return model.start(*model.encode(src))
-    parts = [src[first : first + PART] for first in range(0, len(src), PART)]
-    widths = [int((part != PAD).sum(dim=1).max()) for part in parts]
-    encoded = (model.encode(part[:, :width]) for part, width in zip(parts, widths, strict=True))
-    return Cache.joined([model.start(*memory) for memory in encoded])
-
-
 @torch.inference_mode()
 def greedy_search(model: Transformer, src: Tensor, limits: Limits, choose: Choice = most_likely) -> list[Hypothesis]:
-    """One translation of each sentence, choosing piece after piece.
+    """Translate each sentence token by token, without going back.
 
     Args:
         model: In evaluation mode.
-        src: (B, S) ids ending in `</s>`, padded.
-        limits: For each of the B sentences.
-        choose: Picks the next piece; `most_likely` or a `sampler`.
+        src: Source ids that end in `</s>`, padded, (B, S).
+        limits: Constraints for the B sentences.
+        choose: `most_likely` or a `sampler`.
+
+    Returns:
+        One translation of each sentence. Its score is its log-probability.
     """
-    constrain = _Constraints(limits, src.device)
-    cache = _begin(model, src)
-    sentences = list(range(len(src)))  # those that still grow, in the order of the rows below
-    last = torch.full((len(src),), BOS, device=src.device)
-    ids: list[list[int]] = [[] for _ in sentences]
-    log_probs = [0.0] * len(src)
-    done: set[int] = set()
+    device = src.device
+    constraints = _Constraints(limits, device)
+    cache = _encode(model, src)
+    ids: list[list[int]] = [[] for _ in range(len(src))]
+    log_probs = [0.0 for _ in range(len(src))]
+    finished: set[int] = set()
+    sentences = list(range(len(src)))  # of the rows of the batch
+    last = torch.full((len(src),), BOS, device=device)
 
     def history() -> Tensor:
-        return pad([ids[sentence] for sentence in sentences]).to(src.device)
+        return pad([ids[sentence] for sentence in sentences]).to(device)
 
     t = 0
     while sentences:
         logits, cache = model.step(last, cache)
-        log_p = constrain(_log_softmax(logits), sentences, t, history)
+        log_p = log_softmax_(logits)
+        constraints.apply(log_p, sentences, t, history)
         last = choose(log_p, sentences)
-        pieces, gains = last.tolist(), log_p.gather(1, last[:, None]).squeeze(1).tolist()
-        del logits, log_p
-        going = []
-        for row, (sentence, piece, gain) in enumerate(zip(sentences, pieces, gains, strict=True)):
-            if sentence in done:
+        gains = log_p.gather(1, last[:, None]).squeeze(1).tolist()
+        del logits, log_p  # to free their memory before the next step
+        unfinished = []  # rows
+        for row, (sentence, token, gain) in enumerate(zip(sentences, last.tolist(), gains, strict=True)):
+            if sentence in finished:
                 continue
             log_probs[sentence] += gain
-            if piece == EOS:
-                done.add(sentence)
+            if token == EOS:
+                finished.add(sentence)
             else:
-                ids[sentence].append(piece)
-                going.append(row)
-        if len(going) <= KEPT * len(sentences):
-            rows = torch.tensor(going, dtype=torch.long, device=src.device)
-            sentences, last, cache = [sentences[row] for row in going], last[rows], cache.select(rows, rows)
+                ids[sentence].append(token)
+                unfinished.append(row)
+        if len(unfinished) <= COMPACT_AT * len(sentences):
+            rows = torch.tensor(unfinished, dtype=torch.long, device=device)
+            sentences = [sentences[row] for row in unfinished]
+            last = last[rows]
+            cache = cache.select(rows, rows)
         t += 1
-    return [Hypothesis(y, log_p, log_p) for y, log_p in zip(ids, log_probs, strict=True)]
+    return [Hypothesis(y, log_prob, log_prob) for y, log_prob in zip(ids, log_probs, strict=True)]
 
 
 @dataclass(frozen=True)
 class Expansion:
-    """What one step of a beam search found for the B sentences still searched: C ≤ 2W continuations each."""
+    """One step of a beam search over B sentences: C ≤ 2W continuations of each, best first."""
 
     sentences: Sequence[int]
-    """Which sentences, (B,)."""
+    """The sentences that are still searched, (B,)."""
     log_prob: Tensor
-    """Of each continuation, best first, (B, C); −∞: none."""
+    """Log-probability of each continuation, (B, C); −∞: there are fewer than C."""
     parent: Tensor
-    """The hypothesis that each continues, (B, C): a place in the `kept` of the step before."""
-    piece: Tensor
-    """What each adds, (B, C)."""
+    """The hypothesis that each continues, (B, C), as an index into the previous step's `kept`."""
+    token: Tensor
+    """The token that each appends, (B, C)."""
     kept: Tensor
-    """The places, among the C, of those that go on, (B, ≤ W)."""
+    """The continuations that stay in the beam, as indices into C, (B, ≤ W)."""
     finished: Sequence[tuple[int, int]]
-    """Row and place of those that are translations now."""
+    """Row and index into C of each continuation that is a finished translation."""
+
+
+@dataclass(frozen=True)
+class _Beams:
+    """The unfinished hypotheses of B sentences: L ≤ W of each. At the start there is one."""
+
+    sentences: list[int]
+    """The sentences that are still searched, (B,)."""
+    log_prob: Tensor
+    """Log-probability of each hypothesis, best first, (B, L); −∞: there are fewer than L."""
+    tokens: Tensor
+    """`<s>` and the t tokens so far, (B, L, 1 + t)."""
+
+    @classmethod
+    def initial(cls, num_sentences: int, device: torch.device) -> "_Beams":
+        log_prob = torch.zeros(num_sentences, 1, device=device)
+        tokens = torch.full((num_sentences, 1, 1), BOS, device=device)
+        return cls(list(range(num_sentences)), log_prob, tokens)
+
+    @property
+    def length(self) -> int:
+        """t."""
+        return self.tokens.size(2) - 1
+
+    @property
+    def last(self) -> Tensor:
+        """The last token of each hypothesis, (N,)."""
+        return self.tokens[:, :, -1].flatten()
+
+    def history(self) -> Tensor:
+        """The tokens so far without `<s>`, (N, t)."""
+        return self.tokens[:, :, 1:].flatten(0, 1)
+
+    def extended(self, expansion: Expansion) -> tuple["_Beams", Tensor]:
+        """The beams after one step, and for each hypothesis the one that it continues, as an index into N, (B, ≤ W)."""
+        B, L = self.log_prob.shape
+        parent = expansion.parent.gather(1, expansion.kept)
+        token = expansion.token.gather(1, expansion.kept)
+        # Continuations that end are kept only where there are too few others, and are never continued.
+        log_prob = expansion.log_prob.gather(1, expansion.kept).masked_fill(token == EOS, -torch.inf)
+        before = self.tokens.gather(1, parent.unsqueeze(2).expand(-1, -1, self.tokens.size(2)))
+        tokens = torch.cat((before, token.unsqueeze(2)), dim=2)
+        first_hypothesis = L * torch.arange(B, device=parent.device)[:, None]
+        return _Beams(self.sentences, log_prob, tokens), first_hypothesis + parent
+
+    def select(self, rows: Sequence[int], index: Tensor) -> "_Beams":
+        """The beams of some sentences: `rows` are indices into B, and `index` is a tensor of the same, (B′,)."""
+        return _Beams([self.sentences[row] for row in rows], self.log_prob[index], self.tokens[index])
 
 
 @torch.inference_mode()
@@ -251,60 +299,81 @@ def beam_search(
     alpha: float,
     observe: Callable[[Expansion], None] | None = None,
 ) -> list[list[Hypothesis]]:
-    """The best translations of each sentence found with `beam_size` hypotheses a step, best first.
+    """Translate each sentence by beam search (§6.1).
 
-    A hypothesis that ends among the best `beam_size` continuations of a step is finished and leaves its place to
-    the next one; a sentence is done, and leaves the batch, with `beam_size` finished hypotheses. They rank by
-    log P(y | x) / lp(y). One at the length limit ends there, with the probability of doing so.
+    In each step, a continuation that ends in `</s>` and is among the best W of its sentence is finished. The beam
+    then consists of the best W continuations that do not end. The search of a sentence stops as soon as W hypotheses
+    are finished, or none can be continued. They are ranked by log P(y | x) / lp(y). A hypothesis of maximum length
+    must end there, with the probability that the model gives to ending.
 
     Args:
         model: In evaluation mode.
-        src: (B, S) ids ending in `</s>`, padded.
-        limits: For each of the B sentences.
+        src: Source ids that end in `</s>`, padded, (B, S).
+        limits: Constraints for the B sentences.
         beam_size: W.
         alpha: α of the length penalty; 0: none.
-        observe: Is shown every step.
+        observe: Called with every step.
+
+    Returns:
+        Up to W translations of each sentence, best first.
     """
-    W, V, device = beam_size, model.output.out_features, src.device
-    constrain = _Constraints(limits, device)
-    cache = _begin(model, src)
-    sentences = list(range(len(src)))
-    finished: list[list[Hypothesis]] = [[] for _ in sentences]
-    last = torch.full((len(src),), BOS, device=device)
-    scores = torch.zeros(len(src), 1, device=device)  # log-probability of each live hypothesis; at first one each
-    history = torch.empty(len(src), 1, 0, dtype=torch.long, device=device)
-    t = 0
-    while sentences:
-        logits, cache = model.step(last, cache)
-        log_p = constrain(_log_softmax(logits), sentences, t, partial(history.flatten, 0, 1))
-        B, live = scores.shape
-        # 2W candidates hold at least W that do not end, since each hypothesis can end in one way only.
-        best, parent, piece = continuations(scores, log_p, min(2 * W, live * V))
-        del logits, log_p
-        ends = piece == EOS
-        penalty = length_penalty(t + 1, alpha)
-        ended = []
-        for row, at in (ends[:, :W] & best[:, :W].isfinite()).nonzero().tolist():
-            if len(finished[sentences[row]]) < W:
-                log_prob = float(best[row, at])
-                ids = history[row, parent[row, at]].tolist()
-                finished[sentences[row]].append(Hypothesis(ids, log_prob, log_prob / float(penalty)))
-                ended.append((row, at))
-        # The W best that go on; where fewer do, the rest has probability 0 and is never finished.
-        scores, order = best.masked_fill(ends, -torch.inf).topk(min(W, best.size(1)), dim=1)
+    constraints = _Constraints(limits, src.device)
+    cache = _encode(model, src)
+    beams = _Beams.initial(len(src), src.device)
+    finished: list[list[Hypothesis]] = [[] for _ in range(len(src))]
+    while beams.sentences:
+        logits, cache = model.step(beams.last, cache)
+        log_p = log_softmax_(logits)
+        constraints.apply(log_p, beams.sentences, beams.length, beams.history)
+        expansion = _expand(beams, log_p, beam_size, [len(finished[sentence]) for sentence in beams.sentences])
+        del logits, log_p  # to free their memory before the caches are copied
+        for row, place in expansion.finished:
+            finished[beams.sentences[row]].append(_finished_hypothesis(beams, expansion, row, place, alpha))
         if observe is not None:
-            observe(Expansion(sentences, best, parent, piece, order, ended))
-        parent, last = parent.gather(1, order), piece.gather(1, order)
-        history = torch.cat((history.gather(1, parent.unsqueeze(2).expand(-1, -1, t)), last.unsqueeze(2)), dim=2)
-        alive = scores[:, 0].isfinite().tolist()
-        done = [row for row, s in enumerate(sentences) if len(finished[s]) >= W or not alive[row]]
-        hypotheses = torch.arange(B, device=device)[:, None] * live + parent
-        kept = None
-        if done:
-            going = sorted(set(range(B)) - set(done))
-            sentences = [sentences[row] for row in going]
-            kept = torch.tensor(going, dtype=torch.long, device=device)
-            scores, history, last, hypotheses = scores[kept], history[kept], last[kept], hypotheses[kept]
-        cache, last = cache.select(hypotheses.flatten(), kept), last.flatten()
-        t += 1
-    return [sorted(found, key=lambda h: -h.score) for found in finished]
+            observe(expansion)
+        beams, parents = beams.extended(expansion)
+        can_continue = beams.log_prob[:, 0].isfinite().tolist()
+        rows = [
+            row
+            for row, sentence in enumerate(beams.sentences)
+            if can_continue[row] and len(finished[sentence]) < beam_size
+        ]
+        if len(rows) == len(beams.sentences):
+            cache = cache.select(parents.flatten())
+        else:
+            index = torch.tensor(rows, dtype=torch.long, device=src.device)
+            beams = beams.select(rows, index)
+            cache = cache.select(parents[index].flatten(), index)
+    return [sorted(hypotheses, key=lambda hypothesis: -hypothesis.score) for hypotheses in finished]
+
+
+def _expand(beams: _Beams, log_p: Tensor, beam_size: int, num_finished: Sequence[int]) -> Expansion:
+    """One step of every beam.
+
+    Args:
+        beams: The beams before the step.
+        log_p: Log-probabilities of the next token, (N, V).
+        beam_size: W.
+        num_finished: Finished hypotheses of each sentence before the step, (B,).
+    """
+    L = beams.log_prob.size(1)
+    V = log_p.size(1)
+    # A hypothesis ends in one way only, so at least W of 2W continuations do not end.
+    log_prob, parent, token = top_continuations(beams.log_prob, log_p, min(2 * beam_size, L * V))
+    ends = token == EOS
+    kept = log_prob.masked_fill(ends, -torch.inf).topk(min(beam_size, log_prob.size(1)), dim=1).indices
+    finished = []
+    num_free = [beam_size - n for n in num_finished]
+    may_finish = ends[:, :beam_size] & log_prob[:, :beam_size].isfinite()
+    for row, place in may_finish.nonzero().tolist():
+        if num_free[row] > 0:
+            num_free[row] -= 1
+            finished.append((row, place))
+    return Expansion(beams.sentences, log_prob, parent, token, kept, finished)
+
+
+def _finished_hypothesis(beams: _Beams, expansion: Expansion, row: int, place: int, alpha: float) -> Hypothesis:
+    """The hypothesis that a continuation finishes: `row` is an index into B, `place` one into C."""
+    ids = beams.tokens[row, expansion.parent[row, place], 1:].tolist()
+    log_prob = float(expansion.log_prob[row, place])
+    return Hypothesis(ids, log_prob, log_prob / float(length_penalty(len(ids) + 1, alpha)))

@@ -1,4 +1,4 @@
-"""A file translated by several ranks: they take its windows in turn, write a file each, and rank 0 joins these."""
+"""Translate one file with several ranks. They take its windows in turn and write a file each; rank 0 joins these."""
 
 import logging
 import shutil
@@ -11,12 +11,15 @@ import torch
 from mtcli.data.lines import Counts
 from mtcli.errors import RankError, StorageError
 from mtcli.inference.line_translator import WINDOW, LineTranslator, Options, Translation
-from mtcli.inference.streams import lines_of, say
-from mtcli.runtime.distributed import join
+from mtcli.inference.streams import lines_of, report_counts
+from mtcli.runtime.distributed import Group, join
 from mtcli.runtime.files import storage_errors
 from mtcli.runtime.outputs import PartialFile, partial_file, stopped_by_signals
 
 log = logging.getLogger(__name__)
+
+Render = Callable[[Translation, int], Iterable[str]]
+"""The output lines of the translation of the line with this number, from 0."""
 
 
 def translate_file(
@@ -24,97 +27,106 @@ def translate_file(
     source: str,
     target: Path,
     options: Options,
-    render: Callable[[Translation, int], Iterable[str]],
+    render: Render,
     *,
     replace: bool,
 ) -> None:
-    """Translate a file as one process does: the same windows, and so the same batches with the same number of threads.
+    """Translate a file with all ranks.
+
+    The windows are those of a single process. So are their batches, if each rank has as many threads as that process.
 
     Args:
         translator: The translator of this rank.
-        source: The file to read; every rank reads it, to find its own lines.
-        target: The file to write; it appears when all is done, and what there is of it beside it otherwise.
-        options: How to search.
-        render: Output lines of the translation of the line with this number.
+        source: The file to read. Every rank reads all of it and keeps its own lines.
+        target: The file to write. It appears when it is complete; after an error, the finished part is kept beside it.
+        options: Options of the search.
+        render: Formats a translation.
         replace: Read invalid UTF-8 as U+FFFD.
 
     Raises:
-        RankError: Another rank has ended or hangs.
+        RankError: Another rank has ended or does not answer.
         DataError: The text cannot be read.
-        StorageError: It cannot be written.
+        StorageError: The output cannot be written.
         StoppedError: A signal came.
     """
-    parts, counts = target.with_name(f".{target.name}.parts"), Counts()
+    parts = target.with_name(f".{target.name}.parts")
+    counts = Counts()
     with join(torch.device("cpu")) as group, storage_errors(target):
         if group.is_main:
-            shutil.rmtree(parts, ignore_errors=True)  # of a run that was killed
+            shutil.rmtree(parts, ignore_errors=True)  # left by a job that was killed
             parts.mkdir()
         group.barrier()
         try:
             with stopped_by_signals():
-                lines = enumerate(lines_of(source, replace=replace, counts=counts))
-                own = (line for number, line in lines if number // WINDOW % group.size == group.rank)
-                found = translator.translate(own, options, share=(group.rank, group.size))
-                written = _write_windows(found, parts, render, group.rank, group.size)
-                group.barrier()  # some ranks may need much longer than others
-                (windows,) = group.all_reduce_sum([written])
+                lines = _own_lines(lines_of(source, replace=replace, counts=counts), group)
+                found = translator.translate(lines, options, rank=group.rank, num_ranks=group.size)
+                num_written = _write_windows(found, parts, render, group)
+                group.barrier()  # waits for hours, as `all_reduce_sum` does not: some ranks may take much longer
+                (num_windows,) = group.all_reduce_sum([num_written])
         except BaseException:
             if group.is_main:
                 _keep_windows(parts, target)
             raise
         if group.is_main:
             with partial_file(target) as output:
-                if _join(parts, output) < windows:
-                    raise StorageError(f"{parts}: what another machine wrote is missing; give a shared file system")
+                if _join_windows(parts, output) < num_windows:
+                    raise StorageError(f"{parts}: windows of another machine are missing; use a shared file system")
             shutil.rmtree(parts)
-            say(counts)
+            report_counts(counts)
 
 
-def _write_windows(
-    found: Iterator[Translation], parts: Path, render: Callable[[Translation, int], Iterable[str]], rank: int, size: int
-) -> int:
-    """Write the windows of this rank, each to a file that is named after its number once it is whole.
+def _own_lines(lines: Iterable[str], group: Group) -> Iterator[str]:
+    """The lines of this rank's windows."""
+    for number, line in enumerate(lines):
+        if number // WINDOW % group.size == group.rank:
+            yield line
+
+
+def _write_windows(found: Iterator[Translation], parts: Path, render: Render, group: Group) -> int:
+    """Write each window of this rank to a file with the window's number as its name, and return how many there are.
 
     Raises:
-        RankError: Rank 0 has failed and removed the folder.
+        RankError: Rank 0 has failed and deleted the folder.
     """
-    written = 0
-    for window in count(rank, size):
-        batch = list(islice(found, WINDOW))
-        if not batch:
-            return written
-        numbered = enumerate(batch, window * WINDOW)
+    num_written = 0
+    for window in count(group.rank, group.size):
+        translations = list(islice(found, WINDOW))
+        if not translations:
+            break
         unfinished = parts / f"{window}.tmp"
         try:
-            with unfinished.open("w", encoding="utf-8", newline="\n") as part:
-                part.writelines(f"{text}\n" for number, line in numbered for text in render(line, number))
+            with unfinished.open("w", encoding="utf-8", newline="\n") as file:
+                for number, translation in enumerate(translations, window * WINDOW):
+                    file.writelines(f"{line}\n" for line in render(translation, number))
             unfinished.replace(parts / str(window))
         except FileNotFoundError:
             if parts.exists():
                 raise
-            raise RankError(f"rank {rank}: rank 0 has failed, and kept the finished part of the output") from None
-        written += 1
-    return written
+            raise RankError(f"rank {group.rank}: rank 0 has failed and kept the finished part of the output") from None
+        num_written += 1
+    return num_written
 
 
 def _keep_windows(parts: Path, target: Path) -> None:
-    """Join what there is beside the output, and say so: the line of the error may be another rank's."""
+    """Join the finished windows beside the output, and warn where they are.
+
+    It is a warning of its own because the error that ends the job may be reported by another rank.
+    """
     try:
         output = PartialFile(target)
-        _join(parts, output)
-    except (OSError, StorageError):  # no room for a copy
-        log.warning("what is finished of the output is in %s, %d lines a file", parts, WINDOW)
+        _join_windows(parts, output)
+    except (OSError, StorageError):  # no space for a copy
+        log.warning("the finished parts of the output are in %s, %d lines per file", parts, WINDOW)
         return
     log.warning("%s", output.keep())
     shutil.rmtree(parts, ignore_errors=True)
 
 
-def _join(parts: Path, output: PartialFile) -> int:
-    """Copy the windows, from the first to the last before one that is missing, and return how many these are."""
-    window = 0
-    while True:
+def _join_windows(parts: Path, output: PartialFile) -> int:
+    """Copy the windows up to the first that is missing, and return how many these are."""
+    for window in count():
         part = parts / str(window)
         if not part.exists():
-            return window
+            break
         output.write_bytes(part.read_bytes())
-        window += 1
+    return window

@@ -1,4 +1,4 @@
-"""Lines in, lines out: sentences from arguments, files, standard input or a terminal; translations in three formats."""
+"""Read lines from arguments, files, standard input or a terminal, and format translations."""
 
 import json
 import os
@@ -13,8 +13,11 @@ from mtcli.data.lines import LINE_BYTES, Counts, read_lines
 from mtcli.errors import DataError, UsageError
 from mtcli.inference.line_translator import LineTranslator, Options, Translation, pharaoh
 
+READ_BYTES = 1 << 16
+"""Bytes that are read from standard input at a time, at most."""
+
 PAUSE = 0.1
-"""Seconds without input after which the lines that came are translated; any that a program writes on end is quicker."""
+"""Seconds without input after which the lines so far are translated. Programs that write steadily pause for less."""
 
 
 def lines_of(path: str, *, replace: bool = False, counts: Counts | None = None) -> Iterator[str]:
@@ -24,8 +27,9 @@ def lines_of(path: str, *, replace: bool = False, counts: Counts | None = None) 
         UsageError: Standard input is closed.
         DataError: The text cannot be read.
     """
-    source = Path(path) if path != "-" else _stdin()
-    return read_lines(source, replace=replace, name="standard input" if path == "-" else path, counts=counts)
+    if path == "-":
+        return read_lines(_stdin(), replace=replace, name="standard input", counts=counts)
+    return read_lines(Path(path), replace=replace, name=path, counts=counts)
 
 
 def _stdin() -> BinaryIO:
@@ -34,14 +38,17 @@ def _stdin() -> BinaryIO:
     return sys.stdin.buffer
 
 
-class _Arriving:
-    """The lines of a descriptor, as bytes. Unlike a buffered stream it can tell whether another one has come."""
+class _ArrivingLines:
+    """Lines of a file descriptor, as bytes. Unlike a buffered stream, it can tell whether the next line has arrived."""
 
     def __init__(self, descriptor: int):
-        self.descriptor, self.ended = descriptor, False
+        self.descriptor = descriptor
+        self.ended = False
         self.lines: deque[bytes] = deque()
-        self.part: list[bytes] = []  # of a line that has no end yet
-        self.size = 0  # of that part
+        self.parts: list[bytes] = []
+        """Parts of the last line, whose end has not arrived."""
+        self.size = 0
+        """Bytes in `parts`."""
 
     def __iter__(self) -> Iterator[bytes]:
         while self.lines or not self.ended:
@@ -51,25 +58,33 @@ class _Arriving:
                 self._read()
 
     def ready(self) -> bool:
-        """Whether the next line, or the end, is there now or after at most a PAUSE."""
-        while not (self.lines or self.ended) and select.select([self.descriptor], [], [], PAUSE)[0]:
+        """Return True if the next line, or the end, has arrived or arrives within `PAUSE`."""
+        while not (self.lines or self.ended) and self._has_input():
             self._read()
         return bool(self.lines) or self.ended
 
+    def _has_input(self) -> bool:
+        readable, _, _ = select.select([self.descriptor], [], [], PAUSE)
+        return bool(readable)
+
     def _read(self) -> None:
-        data = os.read(self.descriptor, 1 << 16)
+        data = os.read(self.descriptor, READ_BYTES)
+        self.parts.append(data)
         self.size += len(data)
-        self.ended = not data or self.size > LINE_BYTES + (1 << 16)  # too long a line, which `read_lines` refuses
-        self.part.append(data)
-        if self.ended or b"\n" in data:
-            *whole, rest = b"".join(self.part).split(b"\n")
-            self.lines += [line + b"\n" for line in whole] + ([rest] if self.ended and rest else [])
-            self.part = [rest]
-            self.size = len(rest)
+        is_too_long = self.size > LINE_BYTES + READ_BYTES  # `read_lines` will refuse the line
+        self.ended = not data or is_too_long
+        if not self.ended and b"\n" not in data:
+            return
+        *lines, rest = b"".join(self.parts).split(b"\n")
+        self.lines.extend(line + b"\n" for line in lines)
+        if self.ended and rest:
+            self.lines.append(rest)
+        self.parts = [rest]
+        self.size = len(rest)
 
 
 def arguments(texts: Iterable[str]) -> list[str]:
-    """Sentences given as arguments, one a line, whatever the locale.
+    """The lines of sentences given as arguments, decoded as UTF-8 whatever the locale is.
 
     Raises:
         DataError: An argument is not UTF-8.
@@ -92,15 +107,15 @@ def translations(
     replace: bool,
     quiet: bool = False,
 ) -> Iterator[Translation]:
-    """Translations of arguments, of a file or standard input, or of what is typed at a terminal.
+    """Translate arguments, a file, standard input, or the lines typed at a terminal.
 
     Args:
         translator: The model.
-        texts: Sentences given as arguments.
-        path: A file, or `-` for standard input; None: standard input, or a dialogue where that is a terminal.
-        options: How to search.
+        texts: Sentences given as arguments; if there are any, nothing is read.
+        path: A file, or `-` for standard input. None: standard input, with a prompt if that is a terminal.
+        options: Options of the search.
         replace: Read invalid UTF-8 as U+FFFD.
-        quiet: Without a progress bar, which would get between the translations where both go to one terminal.
+        quiet: Show no progress bar. On a terminal it would get between the translations.
     """
     if texts:
         lines = arguments(texts)
@@ -108,19 +123,20 @@ def translations(
     elif path is None and sys.stdin is not None and sys.stdin.isatty():
         for line in _typed():
             yield from translator.translate([line], options, quiet=True)
+    elif not path or path == "-":
+        counts = Counts()
+        arriving = _ArrivingLines(_stdin().fileno())
+        stdin = read_lines(arriving, replace=replace, name="standard input", counts=counts)
+        yield from translator.translate(stdin, options, ready=arriving.ready, quiet=quiet)
+        report_counts(counts)
     else:
         counts = Counts()
-        if path and path != "-":
-            yield from translator.translate(lines_of(path, replace=replace, counts=counts), options, quiet=quiet)
-        else:
-            stdin = _Arriving(_stdin().fileno())
-            arriving = read_lines(stdin, replace=replace, name="standard input", counts=counts)
-            yield from translator.translate(arriving, options, ready=stdin.ready, quiet=quiet)
-        say(counts)
+        yield from translator.translate(lines_of(path, replace=replace, counts=counts), options, quiet=quiet)
+        report_counts(counts)
 
 
-def say(counts: Counts) -> None:
-    """What there was to notice in reading."""
+def report_counts(counts: Counts) -> None:
+    """Print the notices of reading on stderr, and the number of invalid bytes if they were replaced."""
     for notice in counts.notices:
         print(notice, file=sys.stderr)
     if counts.replaced:
@@ -128,10 +144,12 @@ def say(counts: Counts) -> None:
 
 
 def _typed() -> Iterator[str]:
+    """The lines typed at a terminal."""
     import readline  # noqa: F401 - line editing for input()
 
     print("Type a sentence and press Enter; Ctrl-D ends.", file=sys.stderr)
-    prompt = "> " if sys.stdout is not None and sys.stdout.isatty() else ""  # input() would write it among the results
+    shows_results = sys.stdout is not None and sys.stdout.isatty()
+    prompt = "> " if shows_results else ""  # input() writes it to standard output, which may be a file
     while True:
         try:
             yield input(prompt)
@@ -142,32 +160,54 @@ def _typed() -> Iterator[str]:
 def formatted(
     found: Translation, number: int, format_: str, *, scores: bool, alignments: bool, draws: bool = False
 ) -> Iterator[str]:
-    """The output lines of one translation, in the format `text`, `json` or `nbest` (Moses' `id ||| text ||| score`)."""
-    best = found.candidates[0]
+    """The output lines of one translation.
+
+    Args:
+        found: The translation.
+        number: Of its line, from 0.
+        format_: `text`, `json`, or `nbest` (Moses: `id ||| text ||| scores`).
+        scores: Begin lines of text with the score.
+        alignments: Add the word alignment.
+        draws: Add to JSON how often each translation was drawn.
+    """
     if format_ == "json":
-        record: dict[str, Any] = {
-            "sentence_id": number,
-            "source": found.source,
-            "translation": best.text,
-            "score": best.score,
-            "log_prob": best.log_prob,
-        }
-        if len(found.candidates) > 1:
-            record["translations"] = [c.text for c in found.candidates]
-            record["scores"] = [c.score for c in found.candidates]
-        if draws:
-            record["draws"] = [c.draws for c in found.candidates]
-        if alignments:
-            links = [pharaoh(c.alignment) for c in found.candidates]
-            record["alignment"] = links[0]
-            if len(links) > 1:
-                record["alignments"] = links
-        yield json.dumps(record, ensure_ascii=False)
+        yield json.dumps(_record(found, number, alignments=alignments, draws=draws), ensure_ascii=False)
         return
-    for c in found.candidates:
+    for candidate in found.candidates:
+        alignment = pharaoh(candidate.alignment)
         if format_ == "nbest":
-            line = f"{number} ||| {c.text} ||| logprob={c.log_prob:.4f} ||| {c.score:.4f}"
-            yield f"{line} ||| {pharaoh(c.alignment)}" if alignments else line
+            columns = [str(number), candidate.text, f"logprob={candidate.log_prob:.4f}", f"{candidate.score:.4f}"]
+            if alignments:
+                columns.append(alignment)
+            yield " ||| ".join(columns)
+        elif not found.source.strip():
+            yield ""
         else:
-            columns = [f"{c.score:.4f}"] * scores + [c.text] + [pharaoh(c.alignment)] * alignments
-            yield "\t".join(columns) if found.source.strip() else ""
+            columns = [candidate.text]
+            if scores:
+                columns.insert(0, f"{candidate.score:.4f}")
+            if alignments:
+                columns.append(alignment)
+            yield "\t".join(columns)
+
+
+def _record(found: Translation, number: int, *, alignments: bool, draws: bool) -> dict[str, Any]:
+    """One translation as a JSON object. The lists of several translations begin with the best."""
+    best = found.candidates[0]
+    record: dict[str, Any] = {
+        "sentence_id": number,
+        "source": found.source,
+        "translation": best.text,
+        "score": best.score,
+        "log_prob": best.log_prob,
+    }
+    if len(found.candidates) > 1:
+        record["translations"] = [candidate.text for candidate in found.candidates]
+        record["scores"] = [candidate.score for candidate in found.candidates]
+    if draws:
+        record["draws"] = [candidate.draws for candidate in found.candidates]
+    if alignments:
+        record["alignment"] = pharaoh(best.alignment)
+        if len(found.candidates) > 1:
+            record["alignments"] = [pharaoh(candidate.alignment) for candidate in found.candidates]
+    return record

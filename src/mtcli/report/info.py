@@ -13,7 +13,7 @@ from typing import Any
 from mtcli.config.toml_file import load as load_config
 from mtcli.config.writing_systems import METRIC_NAMES
 from mtcli.errors import ModelError
-from mtcli.inference.ctranslate2_backend import provenance
+from mtcli.inference.exported import provenance
 from mtcli.report.messages import command
 from mtcli.report.plan import counted, size
 from mtcli.runtime.progress import clock

@@ -18,8 +18,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from mtcli.errors import MtcliError
-from mtcli.inference.ctranslate2_backend import Engine, load
+from mtcli.inference.ctranslate2_backend import Engine
 from mtcli.inference.line_translator import LineTranslator, Options, Translation
+from mtcli.inference.loading import load
 from mtcli.serve.batcher import Batcher, FullError
 from mtcli.serve.guard import Guard
 from mtcli.serve.page import PageData, page_data, render

@@ -10,7 +10,7 @@ from json import dumps
 from pathlib import Path
 
 from mtcli.errors import MtcliError
-from mtcli.inference.ctranslate2_backend import provenance
+from mtcli.inference.exported import provenance
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,107 @@
+"""The folder of an exported model: what its `mtcli.json` says, and a check of its files."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ValidationError
+
+from mtcli import limits
+from mtcli.config.fields import Within
+from mtcli.config.schema import DecodeConfig
+from mtcli.errors import ModelError
+from mtcli.runtime.regular_file import open_regular, read_regular
+from mtcli.storage.names import PROVENANCE
+
+FORMAT = 2
+"""Version of the exported folder. Other versions are refused."""
+
+REQUIRED = ("config.json", "model.bin", "tokenizer.json")
+"""Files of every folder for CTranslate2, besides vocabularies."""
+
+
+class ExportedModel(BaseModel):
+    """The part of a model's information that is needed for translating."""
+
+    decode: DecodeConfig
+    src: str
+    tgt: str
+    longest_src: Annotated[int, Within(limits.COUNT)]
+
+
+class Export(BaseModel):
+    """The part of `mtcli.json` that is needed for translating."""
+
+    max_positions: Annotated[int, Within(limits.EXPORTED_POSITIONS)]
+    model: ExportedModel
+    files: dict[str, str]
+    """SHA-256 of each file, in hexadecimal digits."""
+
+
+def provenance(folder: Path) -> dict[str, Any] | None:
+    """Read `mtcli.json` of an exported model. None: the folder is not an exported model.
+
+    Raises:
+        ModelError: The file cannot be read, or has another format.
+    """
+    path = folder / PROVENANCE
+    try:
+        found = json.loads(read_regular(path))
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError:
+        raise ModelError(f"{folder}: is a file; give the folder of a run or model") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(f"{path}: cannot be read ({error}); export the model again") from None
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise ModelError(f"{path}: has a format that this version of mtcli does not read; export the model again")
+    return found
+
+
+def read_export(folder: Path, about: dict[str, Any]) -> Export:
+    """Check an exported folder.
+
+    Args:
+        folder: The folder.
+        about: Its `provenance`.
+
+    Raises:
+        ModelError: `mtcli.json` or another file is damaged.
+    """
+    try:
+        export = Export.model_validate(about)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(str(part) for part in problem["loc"])[:100]
+        raise ModelError(
+            f"{folder / PROVENANCE}: damaged ({where}: {problem['msg']}); export the model again"
+        ) from None
+    _verify_files(folder, export.files)
+    return export
+
+
+def sha256(path: Path, inside: Path | None = None) -> str:
+    """The SHA-256 of a file, in hexadecimal digits. See `open_regular` for `inside`."""
+    with open_regular(path, inside) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _verify_files(folder: Path, files: dict[str, str]) -> None:
+    """Check that a folder holds the files that were exported, and no other file that CTranslate2 would read.
+
+    Raises:
+        ModelError: A file is missing, damaged, not listed, or not a regular file of the folder.
+    """
+    optional = {path.name for path in folder.iterdir() if "vocabulary" in path.name or path.name == "vmap.txt"}
+    for name in sorted({*REQUIRED, *optional} - files.keys()):
+        raise ModelError(f"{folder / PROVENANCE}: has no checksum of {name}; export the model again")
+    for name, digest in files.items():
+        if Path(name).name != name:
+            raise ModelError(f"{folder / PROVENANCE}: {name!r} is not the name of a file; export the model again")
+        try:
+            found = sha256(folder / name, folder)
+        except (OSError, ValueError) as error:
+            raise ModelError(f"{folder / name}: cannot be read ({error}); export the model again") from None
+        if found != digest:
+            raise ModelError(f"{folder / name}: damaged (its checksum has changed); export the model again")

@@ -1,0 +1,40 @@
+"""Load a model for translating, with the library that it is for."""
+
+from pathlib import Path
+
+from mtcli.errors import ModelError, UsageError
+from mtcli.inference.ctranslate2_backend import GIVE_THE_RUN, Engine
+from mtcli.inference.exported import provenance
+from mtcli.inference.line_translator import LineTranslator, Options
+
+
+def load(
+    folder: Path, device: str = "auto", engine: str | None = None
+) -> tuple[LineTranslator, Options, tuple[str, str]]:
+    """Load the model in a folder.
+
+    Args:
+        folder: A run, a checkpoint or an exported model.
+        device: `auto`, `cpu`, `cuda` or `mps`.
+        engine: `torch` or `ctranslate2`; None: `ctranslate2` for an exported model, otherwise `torch`.
+
+    Returns:
+        The translator, the model's default options, and its source and target language.
+
+    Raises:
+        ModelError: The folder has no usable model.
+        UsageError: The engine or device does not exist.
+    """
+    if engine not in (None, "torch", "ctranslate2"):
+        raise UsageError(f"--engine {engine}: choose from torch, ctranslate2")
+    is_exported = provenance(folder) is not None
+    if engine == "ctranslate2" or (engine is None and is_exported):
+        translator = Engine(folder, device)
+        return translator, translator.defaults, translator.languages
+    if is_exported:
+        raise ModelError(f"{folder}: an exported model, not for --engine torch; {GIVE_THE_RUN}")
+    # PyTorch takes seconds to import, and an exported model does not need it.
+    from mtcli.inference.pytorch_backend import Translator
+    from mtcli.runtime.device import pick_device
+
+    return Translator.load(folder, pick_device(device))
