@@ -11,8 +11,10 @@ from mtcli.cli import main
 from mtcli.config.schema import Config, ModelConfig, TokenizerConfig
 from mtcli.errors import ModelError, UsageError
 from mtcli.export import TARGETS, export, obstacles
-from mtcli.inference.ctranslate2_backend import INSTEAD, Engine, load
+from mtcli.export.comparison import compare
+from mtcli.inference.ctranslate2_backend import GIVE_THE_RUN, Engine
 from mtcli.inference.line_translator import Options
+from mtcli.inference.loading import load
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.search import length_penalty
 
@@ -105,11 +107,9 @@ def test_scores_are_the_papers(exported: Path) -> None:
 
 
 def test_parity_counts_what_differs(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from mtcli.export import parity
-
-    other = Translator(toy("pre").model, toy().tokenizer, 64)  # another model with the same pieces
+    other = Translator(toy("pre").model, toy().tokenizer, 64)  # another model with the same tokenizer
     lines = ["one", "one red", *LINES[:20]]
-    found = parity(toy(), other, lines, Options(max_length=6))
+    found = compare(toy(), other, lines, Options(max_length=6))
     texts = [[t.text for t in x.translate(lines, Options(max_length=6))] for x in (toy(), other)]
     differ = [i for i, (a, b) in enumerate(zip(*texts, strict=True)) if a != b]
     assert differ
@@ -121,10 +121,10 @@ def test_parity_counts_what_differs(run: Path, tmp_path: Path, capsys: pytest.Ca
 def test_an_export_that_differs_much_is_judged(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr("mtcli.export.log.warning", lambda text, *values: said.append(text % values))
-    monkeypatch.setattr("mtcli.export.SENTENCES", 10)
+    monkeypatch.setattr("mtcli.export.MAX_SENTENCES", 10)
     export(run, "ctranslate2", tmp_path / "same")
     assert not said
-    other = Translator(toy("pre").model, toy().tokenizer, 64)  # another model with the same pieces
+    other = Translator(toy("pre").model, toy().tokenizer, 64)  # another model with the same tokenizer
     monkeypatch.setattr("mtcli.export.Engine", lambda *_: other)
     found = export(run, "ctranslate2", tmp_path / "other")
     assert found is not None
@@ -187,7 +187,7 @@ def test_sentences_beyond_the_targets_positions_are_not_compared(target: str, tm
         pytest.importorskip("transformers")
     run = save_run(tmp_path / "run", toy())
     test = run / "data" / "test.jsonl"
-    lines = [json.dumps({"translation": {"en": "日" * n, "es": "x"}}) for n in (160, 400)]  # three pieces a character
+    lines = [json.dumps({"translation": {"en": "日" * n, "es": "x"}}) for n in (160, 400)]  # three tokens per character
     test.write_text("\n".join([*test.read_text().splitlines(), *lines]) + "\n")
     found = export(run, target, tmp_path / "out")
     assert found is not None
@@ -228,7 +228,7 @@ def test_what_the_engine_cannot_do_is_refused_by_name(run: Path, exported: Path)
         (Options(top_k=3), "--top-k"),
     ):
         for line in ("one", ""):
-            with pytest.raises(UsageError, match=f"{name}: .*; {INSTEAD}"):
+            with pytest.raises(UsageError, match=f"{name}: .*; {GIVE_THE_RUN}"):
                 list(engine.translate([line], options))
     for device in ("mps", "gpu", "cuda:0", "cuda"):
         if device != "cuda" or not ctranslate2.get_cuda_device_count():
@@ -238,7 +238,7 @@ def test_what_the_engine_cannot_do_is_refused_by_name(run: Path, exported: Path)
         load(exported, "cpu", "marian")
     with pytest.raises(ModelError, match="mtcli export"):
         load(run, "cpu", "ctranslate2")
-    with pytest.raises(ModelError, match=INSTEAD):
+    with pytest.raises(ModelError, match=GIVE_THE_RUN):
         load(exported, "cpu", "torch")
     assert isinstance(load(run, "cpu")[0], Translator)
 

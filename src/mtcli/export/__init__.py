@@ -1,14 +1,16 @@
-"""A trained model in the form that other programs run: a folder for CTranslate2 or for Hugging Face `transformers`.
+"""Export a model for other libraries: CTranslate2, or Hugging Face `transformers`.
 
-The folder is complete in itself: weights, tokenizer, search defaults and where it comes from (`mtcli.json`). What was
-written is then asked to translate real sentences beside our decoder, and `parity.json` holds the outcome.
+The folder has all that the library needs: weights, tokenizer, default options of the search, and the origin of the
+model (`mtcli.json`). After it is written, its translations of real sentences are compared with ours (`parity.json`).
+
+May import inference and what it may import.
 """
 
 import json
 import logging
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,48 +18,53 @@ from mtcli import __version__
 from mtcli.config.schema import Config, TokenizerConfig
 from mtcli.data.prepare import read_split
 from mtcli.data.tokenizer import Tokenizer
-from mtcli.errors import DataError, UsageError
+from mtcli.errors import DataError, ModelError, UsageError
 from mtcli.export import ctranslate2, huggingface
+from mtcli.export.comparison import Parity, compare
 from mtcli.inference.ctranslate2_backend import Engine
 from mtcli.inference.exported import FORMAT, sha256
 from mtcli.inference.line_translator import LineTranslator, Options
 from mtcli.inference.pytorch_backend import Translator
+from mtcli.nn.transformer import Transformer
 from mtcli.runtime.files import storage_errors
-from mtcli.storage.model_file import load_model
+from mtcli.storage.model_file import ModelInfo, load_model
 from mtcli.storage.names import PROVENANCE
 
 log = logging.getLogger(__name__)
 
 TARGETS = ("ctranslate2", "huggingface")
+"""The libraries to export to."""
 
-SENTENCES = 500
-"""Of the run's test (or validation) split that are translated twice, to compare."""
+MAX_POSITIONS = {"ctranslate2": ctranslate2.MAX_POSITIONS, "huggingface": huggingface.MAX_POSITIONS}
+"""Positions of the exported model."""
 
-PIECES = 500
-"""Longest of them, where the target has positions for as many."""
+MAX_SENTENCES = 500
+"""Sentences of the run's test (or validation) split that are compared."""
 
-ENOUGH = 0.95
-"""Share of equal translations below which a warning says so."""
+MAX_TOKENS = 500
+"""Tokens of the longest sentence that is compared, if the exported model has positions for its translation."""
 
-SHOWN = 20
-"""Differences that `parity.json` lists."""
+ENOUGH_EQUAL = 0.95
+"""Share of equal translations below which a warning is printed."""
 
-WRITTEN = {PROVENANCE, "parity.json", *ctranslate2.FILES, *huggingface.FILES}
-"""What an exported folder can hold, and all that an export in its place may delete."""
+EXPORTED_FILES = {PROVENANCE, "parity.json", *ctranslate2.FILES, *huggingface.FILES}
+"""All files that an exported folder may have. An export that replaces a folder deletes no others."""
 
 
 def obstacles(config: Config, target: str) -> list[str]:
-    """The settings that keep a model of this configuration from being exported, each with the reason; none: it can be.
+    """The settings that prevent exporting a model of this configuration, each with the reason.
 
     Args:
-        config: Of a run, trained or not.
+        config: The configuration of a run, trained or not.
         target: One of `TARGETS`.
     """
-    model, found = config.model, []
-    share = model.d_model // model.num_heads
+    model = config.model
+    found = []
+    d_head = model.d_model // model.num_heads
     for name in ("d_k", "d_v"):
-        if (size := getattr(model, name)) not in (None, share):
-            found.append(f"model.{name} = {size}: {target} knows only heads of d_model / num_heads = {share}")
+        size = getattr(model, name)
+        if size not in (None, d_head):
+            found.append(f"model.{name} = {size}: {target} knows only heads of d_model / num_heads = {d_head}")
     if target == "huggingface":
         if model.norm == "pre":
             found.append("model.norm = pre: the Marian architecture is post-norm")
@@ -70,174 +77,164 @@ def obstacles(config: Config, target: str) -> list[str]:
     return found
 
 
-@dataclass(frozen=True)
-class Difference:
-    """A sentence that two decoders translate differently, and the score each gives its own translation."""
-
-    source: str
-    ours: str
-    exported: str
-    our_score: float
-    exported_score: float
-
-
-@dataclass(frozen=True)
-class Parity:
-    """How far an exported model and our decoder agree on the same sentences."""
-
-    sentences: int
-    equal: int
-    beam_size: int
-    length_penalty: float
-    max_score_difference: float
-    """Largest, over the equal translations."""
-    differences: tuple[Difference, ...]
-    score: str = "log P(y | x) / ((5 + n) / 6)^length_penalty, n pieces with </s>; greedy: log P(y | x)"
-
-    def __str__(self) -> str:
-        """One line."""
-        how = f"beam {self.beam_size}" if self.beam_size > 1 else "greedy"
-        return (
-            f"{self.equal} of {self.sentences} translations equal ours ({how}); "
-            f"their scores differ by at most {self.max_score_difference:.1e}"
-        )
-
-
-def parity(ours: LineTranslator, exported: LineTranslator, sources: Sequence[str], options: Options) -> Parity:
-    """Translate the same lines with both."""
-    first = list(ours.translate(sources, options, total=len(sources), warn=False))
-    second = list(exported.translate(sources, options, total=len(sources), warn=False))
-    differences, largest = [], 0.0
-    for a, b in zip(first, second, strict=True):
-        score, other = a.candidates[0].score, b.candidates[0].score
-        if a.text == b.text:
-            largest = max(largest, abs(score - other))
-        else:
-            differences.append(Difference(a.source, a.text, b.text, score, other))
-    return Parity(
-        sentences=len(first),
-        equal=len(first) - len(differences),
-        beam_size=options.beam_size,
-        length_penalty=options.length_penalty,
-        max_score_difference=largest,
-        differences=tuple(differences[:SHOWN]),
-    )
-
-
 def export(model: Path, target: str, out: Path, quantization: str | None = None) -> Parity | None:
     """Export the model of a run folder or a checkpoint.
 
     Args:
-        model: The folder.
+        model: The folder of the run or checkpoint.
         target: One of `TARGETS`.
-        out: The folder to write; an earlier export in its place is replaced.
-        quantization: For ctranslate2: `int8` and others; None: float32.
+        out: The folder to write. An earlier export there is replaced.
+        quantization: One of `ctranslate2.QUANTIZATIONS`, for ctranslate2 only; None: float32.
 
     Returns:
-        How far it agrees with our decoder; None: there was nothing to compare with, as a warning says.
+        How far its translations agree with ours. None: they were not compared, for the reason in a warning.
 
     Raises:
-        UsageError: The target cannot hold this model, or `out` holds something else.
-        ModelError: There is no usable model.
-        StorageError: It cannot be written.
+        UsageError: The target does not support this model, or `out` contains something else.
+        ModelError: The folder has no usable model.
+        StorageError: `out` cannot be written.
     """
-    if target not in TARGETS:
-        raise UsageError(f"--to {target}: choose from {', '.join(TARGETS)}")
-    if quantization is not None and (target != "ctranslate2" or quantization not in ctranslate2.QUANTIZATIONS):
-        raise UsageError(
-            f"--quantization {quantization}: choose from {', '.join(ctranslate2.QUANTIZATIONS)}, with --to ctranslate2"
-        )
+    _check_options(target, quantization)
     _check_replaceable(out)
+    _check_source(model)
     weights, info, tokenizer = load_model(model)
-    config = Config(model=info.model, tokenizer=TokenizerConfig(joint=info.joint))
-    if found := obstacles(config, target):
-        raise UsageError(f"{model}: cannot be exported to {target}: {'; '.join(found)}")
+    problems = obstacles(Config(model=info.model, tokenizer=TokenizerConfig(joint=info.joint)), target)
+    if problems:
+        raise UsageError(f"{model}: cannot be exported to {target}: {'; '.join(problems)}")
     about: dict[str, Any] = {
         "format": FORMAT,
         "mtcli": __version__,
         "run": _run_of(model).name,
         "to": target,
         "quantization": quantization,
-        "max_positions": (ctranslate2 if target == "ctranslate2" else huggingface).MAX_POSITIONS,
+        "max_positions": MAX_POSITIONS[target],
         "model": info.model_dump(mode="json"),
     }
-    aside = out.with_name(f".{out.name}.tmp")  # not as checkpoints are named aside, beside which it may lie
-    compared = None
-    shutil.rmtree(aside, ignore_errors=True)
+    temporary = out.with_name(f".{out.name}.tmp")  # checkpoints, which may be beside it, have other temporary names
+    shutil.rmtree(temporary, ignore_errors=True)
     try:
         with storage_errors(out):
-            aside.mkdir(parents=True)
-            if target == "ctranslate2":
-                ctranslate2.convert(weights, tokenizer, aside, quantization)
-                tokenizer.save(aside / "tokenizer.json")
-            else:
-                huggingface.convert(weights, info, tokenizer, aside)
-            about["files"] = {path.name: sha256(path) for path in sorted(aside.iterdir())}
-            _write(aside / PROVENANCE, about)
-            ours, options = Translator(weights, tokenizer, info.longest_src), Options.of(info.decode)
-            most = min(
-                PIECES, about["max_positions"] - 2 - max(0, options.max_extra)
-            )  # of a translation: <s>, </s> too
-            if not (sources := _sentences(model, tokenizer, most)):
-                log.warning(
-                    "not compared with our decoder: no test or valid sentence of at most %d pieces beside %s",
-                    most,
-                    model,
-                )
-            elif target == "ctranslate2":
-                compared = parity(ours, Engine(aside, "cpu"), sources, options)
-            else:
-                try:
-                    exported = huggingface.Exported(aside, tokenizer, info.longest_src)
-                    compared = parity(ours, exported, sources, replace(options, beam_size=1))
-                except ImportError:
-                    log.warning("not compared with our decoder: transformers is not installed")
-            if compared is not None:
-                _write(aside / "parity.json", asdict(compared))
+            temporary.mkdir(parents=True)
+            _write_model(weights, info, tokenizer, temporary, about)
+            parity = _compare_with_original(weights, info, tokenizer, temporary, target, model)
+            if parity is not None:
+                _write_json(temporary / "parity.json", asdict(parity))
             if out.exists():
                 shutil.rmtree(out)
-            aside.rename(out)
-        if compared is not None and compared.equal < ENOUGH * compared.sentences:
-            log.warning(
-                "only %d of %d translations equal ours: an undertrained model whose scores are near-ties%s, "
-                "or an export not to be used; differences are in %s",
-                compared.equal,
-                compared.sentences,
-                f", the rounding to {quantization}" if quantization not in (None, "float32") else "",
-                out / "parity.json",
-            )
+            temporary.rename(out)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
-    return compared
+        shutil.rmtree(temporary, ignore_errors=True)
+    if parity is not None and parity.equal < ENOUGH_EQUAL * parity.sentences:
+        _warn_about_differences(parity, quantization, out)
+    return parity
+
+
+def _check_options(target: str, quantization: str | None) -> None:
+    if target not in TARGETS:
+        raise UsageError(f"--to {target}: choose from {', '.join(TARGETS)}")
+    if quantization is None:
+        return
+    if target != "ctranslate2" or quantization not in ctranslate2.QUANTIZATIONS:
+        choices = ", ".join(ctranslate2.QUANTIZATIONS)
+        raise UsageError(f"--quantization {quantization}: choose from {choices}, with --to ctranslate2")
+
+
+def _check_replaceable(out: Path) -> None:
+    """Refuse to replace anything but an earlier export, complete or damaged."""
+    if not out.exists():
+        return
+    names = {path.name for path in out.iterdir()} if out.is_dir() else {out.name}
+    if names and PROVENANCE not in names:
+        raise UsageError(f"{out}: exists and holds no exported model; choose another --output")
+    others = sorted(names - EXPORTED_FILES)
+    if others:
+        raise UsageError(f"{out}: holds {others[0]}, which is not part of an exported model; choose another --output")
+
+
+def _check_source(model: Path) -> None:
+    """Refuse a path that is not the folder of a run, a checkpoint or a model. `load_model` checks the model itself."""
+    remedy = "give the folder of a run or of one of its checkpoints, or train a model with `mtcli train`"
+    if not model.exists():
+        raise ModelError(f"{model}: no such folder; {remedy}")
+    if not model.is_dir():
+        raise ModelError(f"{model}: is a file; {remedy}")
+    names = ("model.safetensors", "config.toml", PROVENANCE)
+    if not any((model / name).exists() for name in names):
+        raise ModelError(f"{model}: no model here; {remedy}")
 
 
 def _run_of(model: Path) -> Path:
     """The folder of the run that a model belongs to: its own, or that of its checkpoint."""
     folder = model.resolve()
-    return folder.parent.parent if (folder / "manifest.json").exists() else folder
+    is_checkpoint = (folder / "manifest.json").exists()
+    return folder.parent.parent if is_checkpoint else folder
 
 
-def _check_replaceable(out: Path) -> None:
-    """Refuse to replace anything but an earlier export, whole or damaged."""
-    found = {p.name for p in out.iterdir()} if out.is_dir() else {out.name} if out.exists() else set()
-    if found and PROVENANCE not in found:
-        raise UsageError(f"{out}: is there already and holds no exported model; choose another --output")
-    if stranger := min(found - WRITTEN, default=None):
-        raise UsageError(f"{out}: holds {stranger}, which is no part of an exported model; choose another --output")
+def _write_model(
+    weights: Transformer, info: ModelInfo, tokenizer: Tokenizer, folder: Path, about: dict[str, Any]
+) -> None:
+    """Write the files of the target, and `mtcli.json` with `about` and their checksums."""
+    if about["to"] == "ctranslate2":
+        ctranslate2.convert(weights, tokenizer, folder, about["quantization"])
+        tokenizer.save(folder / "tokenizer.json")
+    else:
+        huggingface.convert(weights, info, tokenizer, folder)
+    checksums = {path.name: sha256(path) for path in sorted(folder.iterdir())}
+    _write_json(folder / PROVENANCE, about | {"files": checksums})
 
 
-def _sentences(model: Path, tokenizer: Tokenizer, most: int) -> list[str]:
-    """Real sentences of at most so many pieces to compare on: those beside a run or one of its checkpoints."""
-    for run in (model, model.parent.parent):
+def _compare_with_original(
+    weights: Transformer, info: ModelInfo, tokenizer: Tokenizer, folder: Path, target: str, model: Path
+) -> Parity | None:
+    """Compare the exported model in `folder` with the original. None: not possible, for the reason in a warning."""
+    options = Options.of(info.decode)
+    max_target_tokens = MAX_POSITIONS[target] - 2  # without <s> and </s>
+    max_tokens = min(MAX_TOKENS, max_target_tokens - max(0, options.max_extra))
+    sources = _sentences(model, tokenizer, max_tokens)
+    if not sources:
+        told = "not compared with our decoder: no test or valid sentence of at most %d tokens beside %s"
+        log.warning(told, max_tokens, model)
+        return None
+    exported: LineTranslator
+    if target == "ctranslate2":
+        exported = Engine(folder, "cpu")
+    else:
+        options = replace(options, beam_size=1)
+        try:
+            exported = huggingface.Exported(folder, tokenizer, info.longest_src)
+        except ImportError:
+            log.warning("not compared with our decoder: transformers is not installed")
+            return None
+    ours = Translator(weights, tokenizer, info.longest_src)
+    return compare(ours, exported, sources, options)
+
+
+def _sentences(model: Path, tokenizer: Tokenizer, max_tokens: int) -> Sequence[str]:
+    """Sentences to compare on, of at most `max_tokens` tokens: those of the model's run."""
+    for run in (model, model.parent.parent):  # the second is the run of a checkpoint
         for split in ("test", "valid"):
             try:
                 sources = [src for src, _ in read_split(run, split)]
             except DataError:
                 continue
-            lengths = map(len, tokenizer.encode_src(sources))
-            return [src for src, n in zip(sources, lengths, strict=True) if n <= most][:SENTENCES]
+            lengths = [len(ids) for ids in tokenizer.encode_src(sources)]
+            short = [src for src, length in zip(sources, lengths, strict=True) if length <= max_tokens]
+            return short[:MAX_SENTENCES]
     return []
 
 
-def _write(path: Path, content: dict[str, Any]) -> None:
+def _warn_about_differences(parity: Parity, quantization: str | None, out: Path) -> None:
+    reasons = "an undertrained model whose best translations have nearly equal scores"
+    if quantization not in (None, "float32"):
+        reasons += f", the rounding to {quantization}"
+    log.warning(
+        "only %d of %d translations equal ours: possible reasons are %s, or a faulty export; see the differences in %s",
+        parity.equal,
+        parity.sentences,
+        reasons,
+        out / "parity.json",
+    )
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Our weights in CTranslate2's own model specification."""
+"""Write a model in the format of CTranslate2, by filling its model specification with our weights."""
 
 from pathlib import Path
 from typing import Any
@@ -18,20 +18,23 @@ FILES = (
     "config.json", "model.bin", "shared_vocabulary.json", "source_vocabulary.json", "target_vocabulary.json",
     "tokenizer.json",
 )  # fmt: skip
-"""What a folder for it can hold."""
+"""All files that a folder for CTranslate2 may have."""
 
 MAX_POSITIONS = 2048
-"""Positions written out, for source and target each, since CTranslate2 itself knows another order of sinusoids only.
-They suffice for `translation.LONGEST` pieces and some more."""
+"""Positions that are written, for source and target each.
+
+CTranslate2 computes sinusoids in another order, so ours are written out. There are enough for `MAX_LINE_TOKENS` source
+tokens.
+"""
 
 
 def convert(model: Transformer, tokenizer: Tokenizer, folder: Path, quantization: str | None) -> None:
     """Write `model.bin`, `config.json` and the vocabularies into a folder.
 
     Args:
-        model: Without `export.obstacles`.
+        model: A model without `export.obstacles`.
         tokenizer: The model's.
-        folder: Exists.
+        folder: An existing folder.
         quantization: One of `QUANTIZATIONS`; None: float32.
 
     Raises:
@@ -40,72 +43,90 @@ def convert(model: Transformer, tokenizer: Tokenizer, folder: Path, quantization
     try:
         from ctranslate2.specs import TransformerSpec
     except ImportError:
-        raise UsageError("ctranslate2 is not installed; `pip install ctranslate2` installs it") from None
+        raise UsageError("ctranslate2 is not installed; install it with `pip install ctranslate2`") from None
     shape = model.config
-    spec = TransformerSpec.from_config(
-        (shape.num_encoder_layers, shape.num_decoder_layers), shape.num_heads, pre_norm=shape.norm == "pre"
-    )
-    _embedding(spec.encoder, spec.encoder.embeddings[0], model.src_embedding)
-    _embedding(spec.decoder, spec.decoder.embeddings, model.tgt_embedding)
-    for to, layer in zip(spec.encoder.layer, model.encoder, strict=True):
-        assert isinstance(layer, EncoderLayer)
-        _self_attention(to.self_attention, layer)
-        _feed_forward(to.ffn, layer)
-    for to, layer in zip(spec.decoder.layer, model.decoder, strict=True):
-        assert isinstance(layer, DecoderLayer)
-        _self_attention(to.self_attention, layer)
-        cross = layer.cross_attention
-        _linear(to.attention.linear[0], cross.w_q)
-        _linear(to.attention.linear[1], cross.w_k, cross.w_v)
-        _linear(to.attention.linear[2], cross.w_o)
-        _norm(to.attention.layer_norm, layer.cross_residual.norm)
-        _feed_forward(to.ffn, layer)
-    if shape.norm == "pre":
-        _norm(spec.encoder.layer_norm, model.encoder_norm)
-        _norm(spec.decoder.layer_norm, model.decoder_norm)
-    spec.decoder.projection.weight = _numbers(model.output.weight)
-
-    spec.register_source_vocabulary(tokenizer.src_vocabulary)
-    spec.register_target_vocabulary(tokenizer.tgt_vocabulary)
-    names = tokenizer.tgt_vocabulary
-    spec.config.bos_token = spec.config.decoder_start_token = names[BOS]
-    spec.config.eos_token = names[EOS]
-    spec.config.unk_token = names[PAD]  # our pieces leave nothing unknown, and one that is missing would be added
-    spec.config.add_source_eos = True
+    num_layers = (shape.num_encoder_layers, shape.num_decoder_layers)
+    spec = TransformerSpec.from_config(num_layers, shape.num_heads, pre_norm=shape.norm == "pre")
+    _fill_encoder(spec.encoder, model)
+    _fill_decoder(spec.decoder, model)
+    _set_vocabularies(spec, tokenizer)
     spec.validate()
     spec.optimize(quantization=quantization)
     spec.save(str(folder))
 
 
-def _numbers(tensor: Tensor) -> npt.NDArray[np.float32]:
-    """A copy, since quantisation works in place."""
-    return tensor.detach().float().cpu().numpy().copy()
+def _fill_encoder(spec: Any, model: Transformer) -> None:
+    _fill_embedding(spec, spec.embeddings[0], model.src_embedding)
+    for layer_spec, layer in zip(spec.layer, model.encoder, strict=True):
+        assert isinstance(layer, EncoderLayer)
+        _fill_self_attention(layer_spec.self_attention, layer)
+        _fill_feed_forward(layer_spec.ffn, layer)
+    if model.config.norm == "pre":
+        _fill_norm(spec.layer_norm, model.encoder_norm)
 
 
-def _linear(to: Any, *layers: nn.Linear) -> None:
-    """One projection, or several side by side."""
-    to.weight = _numbers(torch.cat([layer.weight for layer in layers]))
-    to.bias = _numbers(torch.cat([layer.bias for layer in layers]))
+def _fill_decoder(spec: Any, model: Transformer) -> None:
+    _fill_embedding(spec, spec.embeddings, model.tgt_embedding)
+    for layer_spec, layer in zip(spec.layer, model.decoder, strict=True):
+        assert isinstance(layer, DecoderLayer)
+        _fill_self_attention(layer_spec.self_attention, layer)
+        _fill_cross_attention(layer_spec.attention, layer)
+        _fill_feed_forward(layer_spec.ffn, layer)
+    if model.config.norm == "pre":
+        _fill_norm(spec.layer_norm, model.decoder_norm)
+    spec.projection.weight = _to_numpy(model.output.weight)
 
 
-def _norm(to: Any, layer: nn.Module) -> None:
-    assert isinstance(layer, nn.LayerNorm)
-    to.gamma, to.beta = _numbers(layer.weight), _numbers(layer.bias)
+def _set_vocabularies(spec: Any, tokenizer: Tokenizer) -> None:
+    spec.register_source_vocabulary(tokenizer.src_vocabulary)
+    spec.register_target_vocabulary(tokenizer.tgt_vocabulary)
+    names = tokenizer.tgt_vocabulary
+    spec.config.bos_token = names[BOS]
+    spec.config.decoder_start_token = names[BOS]
+    spec.config.eos_token = names[EOS]
+    # Our tokenizer has no unknown token, because it falls back to bytes. CTranslate2 would add one if none was named.
+    spec.config.unk_token = names[PAD]
+    spec.config.add_source_eos = True
 
 
-def _self_attention(to: Any, layer: EncoderLayer | DecoderLayer) -> None:
+def _fill_embedding(stack: Any, spec: Any, embedding: Embedding) -> None:
+    spec.weight = _to_numpy(embedding.tokens.weight)
+    stack.position_encodings.encodings = _to_numpy(embedding.positions(0, MAX_POSITIONS))
+
+
+def _fill_self_attention(spec: Any, layer: EncoderLayer | DecoderLayer) -> None:
     attention: MultiHeadAttention = layer.self_attention
-    _linear(to.linear[0], attention.w_q, attention.w_k, attention.w_v)
-    _linear(to.linear[1], attention.w_o)
-    _norm(to.layer_norm, layer.self_residual.norm)
+    _fill_linear(spec.linear[0], attention.w_q, attention.w_k, attention.w_v)
+    _fill_linear(spec.linear[1], attention.w_o)
+    _fill_norm(spec.layer_norm, layer.self_residual.norm)
 
 
-def _feed_forward(to: Any, layer: EncoderLayer | DecoderLayer) -> None:
-    _linear(to.linear_0, layer.feed_forward.w_1)
-    _linear(to.linear_1, layer.feed_forward.w_2)
-    _norm(to.layer_norm, layer.ffn_residual.norm)
+def _fill_cross_attention(spec: Any, layer: DecoderLayer) -> None:
+    attention = layer.cross_attention
+    _fill_linear(spec.linear[0], attention.w_q)
+    _fill_linear(spec.linear[1], attention.w_k, attention.w_v)
+    _fill_linear(spec.linear[2], attention.w_o)
+    _fill_norm(spec.layer_norm, layer.cross_residual.norm)
 
 
-def _embedding(stack: Any, to: Any, embedding: Embedding) -> None:
-    to.weight = _numbers(embedding.tokens.weight)
-    stack.position_encodings.encodings = _numbers(embedding.positions(0, MAX_POSITIONS))
+def _fill_feed_forward(spec: Any, layer: EncoderLayer | DecoderLayer) -> None:
+    _fill_linear(spec.linear_0, layer.feed_forward.w_1)
+    _fill_linear(spec.linear_1, layer.feed_forward.w_2)
+    _fill_norm(spec.layer_norm, layer.ffn_residual.norm)
+
+
+def _fill_linear(spec: Any, *layers: nn.Linear) -> None:
+    """Fill in one projection, or several concatenated."""
+    spec.weight = _to_numpy(torch.cat([layer.weight for layer in layers]))
+    spec.bias = _to_numpy(torch.cat([layer.bias for layer in layers]))
+
+
+def _fill_norm(spec: Any, layer: nn.Module) -> None:
+    assert isinstance(layer, nn.LayerNorm)
+    spec.gamma = _to_numpy(layer.weight)
+    spec.beta = _to_numpy(layer.bias)
+
+
+def _to_numpy(tensor: Tensor) -> npt.NDArray[np.float32]:
+    """Copy a tensor, because CTranslate2 quantises in place."""
+    return tensor.detach().float().cpu().numpy().copy()

@@ -1,7 +1,7 @@
-"""Our weights as a Marian model, an encoder-decoder that `transformers` has: its layers are ours under other names.
+"""Write a model as a Marian model, an encoder-decoder of Hugging Face `transformers` with the same layers.
 
-Marian does not store its sinusoids; it computes all sines, then all cosines, where the paper alternates them. So the
-model's dimensions are put in that order throughout: in every weight that reads or writes the residual stream.
+Marian does not store sinusoids. It computes all sines, then all cosines, where the paper alternates them (§3.5). So the
+D dimensions of the residual stream are written in Marian's order, in every weight that reads or writes them.
 """
 
 import json
@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mtcli.data.tokenizer import BOS, EOS, PAD, SPECIALS, Tokenizer
-from mtcli.inference.line_translator import Draft, LineTranslator, Options
+from mtcli.inference.line_translator import Draft, LineTranslator, Options, Window
 from mtcli.nn.transformer import MultiHeadAttention, Residual, Transformer
 from mtcli.storage.checkpoint import Tensors, to_bytes
 from mtcli.storage.model_file import ModelInfo
@@ -22,48 +22,33 @@ from mtcli.storage.model_file import ModelInfo
 FILES = (
     "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
 )  # fmt: skip
-"""What a folder for it holds."""
+"""All files of a folder for `transformers`."""
 
 MAX_POSITIONS = 1024
+"""Positions of source and target each."""
 
 
 def convert(model: Transformer, info: ModelInfo, tokenizer: Tokenizer, folder: Path) -> None:
     """Write `model.safetensors`, `config.json`, `generation_config.json` and the tokenizer's files into a folder.
 
     Args:
-        model: Without `export.obstacles`.
-        info: What it says of itself.
+        model: A model without `export.obstacles`.
+        info: The model's information.
         tokenizer: The model's.
-        folder: Exists.
+        folder: An existing folder.
     """
-    files: dict[str, Any] = {
+    files = {
         "config.json": _config(model, info),
-        "generation_config.json": {
-            **_ids(),
-            "max_length": MAX_POSITIONS // 2,
-            "num_beams": info.decode.beam_size,
-            "length_penalty": info.decode.length_penalty,
-            "early_stopping": True,  # with as many translations as beams, as ours does
-            "suppress_tokens": tokenizer.forbidden,
-        },
+        "generation_config.json": _generation_config(info, tokenizer),
         "tokenizer.json": _tokenizer(tokenizer),
-        "tokenizer_config.json": {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "pad_token": SPECIALS[PAD],
-            "bos_token": SPECIALS[BOS],
-            "eos_token": SPECIALS[EOS],
-            "split_special_tokens": True,  # a `</s>` in a sentence is text
-            "clean_up_tokenization_spaces": False,
-            "model_input_names": ["input_ids", "attention_mask"],
-            "model_max_length": MAX_POSITIONS,
-        },
+        "tokenizer_config.json": _tokenizer_config(),
     }
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    (folder / "model.safetensors").write_bytes(to_bytes(_tensors(model), {"format": "pt"}))
+    (folder / "model.safetensors").write_bytes(to_bytes(_MarianTensors(model).tensors, {"format": "pt"}))
 
 
-def _ids() -> dict[str, int]:
+def _special_ids() -> dict[str, int]:
     return {
         "pad_token_id": PAD,
         "bos_token_id": BOS,
@@ -75,16 +60,18 @@ def _ids() -> dict[str, int]:
 
 def _config(model: Transformer, info: ModelInfo) -> dict[str, Any]:
     shape = model.config
-    sides = (("encoder", shape.num_encoder_layers), ("decoder", shape.num_decoder_layers))
     return {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
         "is_encoder_decoder": True,
         "vocab_size": info.tgt_vocab,
         "d_model": shape.d_model,
-        **{f"{side}_layers": layers for side, layers in sides},
-        **{f"{side}_attention_heads": shape.num_heads for side, _ in sides},
-        **{f"{side}_ffn_dim": shape.d_ff for side, _ in sides},
+        "encoder_layers": shape.num_encoder_layers,
+        "decoder_layers": shape.num_decoder_layers,
+        "encoder_attention_heads": shape.num_heads,
+        "decoder_attention_heads": shape.num_heads,
+        "encoder_ffn_dim": shape.d_ff,
+        "decoder_ffn_dim": shape.d_ff,
         "activation_function": "relu",
         "dropout": shape.dropout,
         "scale_embedding": True,
@@ -93,16 +80,41 @@ def _config(model: Transformer, info: ModelInfo) -> dict[str, Any]:
         "share_encoder_decoder_embeddings": True,
         "tie_word_embeddings": True,
         "dtype": "float32",
-        **_ids(),
+        **_special_ids(),
+    }
+
+
+def _generation_config(info: ModelInfo, tokenizer: Tokenizer) -> dict[str, Any]:
+    return {
+        **_special_ids(),
+        "max_length": MAX_POSITIONS // 2,
+        "num_beams": info.decode.beam_size,
+        "length_penalty": info.decode.length_penalty,
+        "early_stopping": True,  # stop as soon as there are as many translations as beams, as our search does
+        "suppress_tokens": tokenizer.forbidden,
+    }
+
+
+def _tokenizer_config() -> dict[str, Any]:
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "pad_token": SPECIALS[PAD],
+        "bos_token": SPECIALS[BOS],
+        "eos_token": SPECIALS[EOS],
+        "split_special_tokens": True,  # `</s>` in a sentence is ordinary text
+        "clean_up_tokenization_spaces": False,
+        "model_input_names": ["input_ids", "attention_mask"],
+        "model_max_length": MAX_POSITIONS,
     }
 
 
 def _tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Our file, with `</s>` put behind every line and the three special pieces marked as such."""
+    """Our tokenizer file, which also appends `</s>` to every line and marks the three special tokens."""
     spec: dict[str, Any] = json.loads(tokenizer.to_json())
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    first = {"Sequence": {"id": "A", "type_id": 0}}
+    second = {"Sequence": {"id": "B", "type_id": 0}}
     end = {"SpecialToken": {"id": SPECIALS[EOS], "type_id": 0}}
-    first, second = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
     return spec | {
         "added_tokens": [{"id": i, "content": content, **flags} for i, content in enumerate(SPECIALS)],
         "post_processor": {
@@ -114,48 +126,60 @@ def _tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
     }
 
 
-def _tensors(model: Transformer) -> Tensors:
-    """Our parameters under Marian's names, their dimensions in Marian's order."""
-    d_model = model.config.d_model
-    order = torch.cat((torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)))
-    found = {
-        "model.shared.weight": model.tgt_embedding.tokens.weight[:, order],
-        "final_logits_bias": torch.zeros(1, model.output.out_features),
-    }
+class _MarianTensors:
+    """Our parameters under Marian's names, with the dimensions of the residual stream in Marian's order."""
 
-    def linear(name: str, layer: nn.Linear, *, reads: bool = False, writes: bool = False) -> None:
-        """A projection that reads the residual stream, or writes it."""
-        weight, bias = layer.weight, layer.bias
-        found[f"{name}.weight"] = weight[:, order] if reads else weight[order] if writes else weight
-        found[f"{name}.bias"] = bias[order] if writes else bias
+    def __init__(self, model: Transformer):
+        d_model = model.config.d_model
+        even = torch.arange(0, d_model, 2)
+        self.order = torch.cat((even, even + 1))
+        self.tensors: Tensors = {
+            "model.shared.weight": model.tgt_embedding.tokens.weight[:, self.order],
+            "final_logits_bias": torch.zeros(1, model.output.out_features),
+        }
+        for side in ("encoder", "decoder"):
+            layers: Any = getattr(model, side)
+            for i, layer in enumerate(layers):
+                prefix = f"model.{side}.layers.{i}"
+                self._add_attention(f"{prefix}.self_attn", layer.self_attention, layer.self_residual)
+                if side == "decoder":
+                    self._add_attention(f"{prefix}.encoder_attn", layer.cross_attention, layer.cross_residual)
+                self._add_reader(f"{prefix}.fc1", layer.feed_forward.w_1)
+                self._add_writer(f"{prefix}.fc2", layer.feed_forward.w_2)
+                self._add_norm(f"{prefix}.final_layer_norm", layer.ffn_residual)
 
-    def attention(name: str, module: MultiHeadAttention, residual: Residual) -> None:
-        for theirs, ours in (("q_proj", module.w_q), ("k_proj", module.w_k), ("v_proj", module.w_v)):
-            linear(f"{name}.{theirs}", ours, reads=True)
-        linear(f"{name}.out_proj", module.w_o, writes=True)
-        norm(f"{name}_layer_norm", residual)
+    def _add_attention(self, name: str, module: MultiHeadAttention, residual: Residual) -> None:
+        self._add_reader(f"{name}.q_proj", module.w_q)
+        self._add_reader(f"{name}.k_proj", module.w_k)
+        self._add_reader(f"{name}.v_proj", module.w_v)
+        self._add_writer(f"{name}.out_proj", module.w_o)
+        self._add_norm(f"{name}_layer_norm", residual)
 
-    def norm(name: str, residual: Residual) -> None:
-        found[f"{name}.weight"], found[f"{name}.bias"] = residual.norm.weight[order], residual.norm.bias[order]
+    def _add_reader(self, name: str, layer: nn.Linear) -> None:
+        """Add a projection whose input is the residual stream."""
+        self.tensors[f"{name}.weight"] = layer.weight[:, self.order]
+        self.tensors[f"{name}.bias"] = layer.bias
 
-    for side in ("encoder", "decoder"):
-        layers: Any = getattr(model, side)
-        for i, layer in enumerate(layers):
-            prefix = f"model.{side}.layers.{i}"
-            attention(f"{prefix}.self_attn", layer.self_attention, layer.self_residual)
-            if side == "decoder":
-                attention(f"{prefix}.encoder_attn", layer.cross_attention, layer.cross_residual)
-            linear(f"{prefix}.fc1", layer.feed_forward.w_1, reads=True)
-            linear(f"{prefix}.fc2", layer.feed_forward.w_2, writes=True)
-            norm(f"{prefix}.final_layer_norm", layer.ffn_residual)
-    return found
+    def _add_writer(self, name: str, layer: nn.Linear) -> None:
+        """Add a projection whose output is added to the residual stream."""
+        self.tensors[f"{name}.weight"] = layer.weight[self.order]
+        self.tensors[f"{name}.bias"] = layer.bias[self.order]
+
+    def _add_norm(self, name: str, residual: Residual) -> None:
+        self.tensors[f"{name}.weight"] = residual.norm.weight[self.order]
+        self.tensors[f"{name}.bias"] = residual.norm.bias[self.order]
 
 
 class Exported(LineTranslator):
-    """The folder that `convert` wrote, as `transformers` reads it: its tokenizer and its greedy search."""
+    """An exported folder as `transformers` reads it: its tokenizer, and its greedy search."""
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, longest_src: int):
         """Load it.
+
+        Args:
+            folder: A folder that `convert` wrote.
+            tokenizer: Our tokenizer of the model.
+            longest_src: Tokens of the longest source in training.
 
         Raises:
             ImportError: transformers is not installed.
@@ -165,28 +189,29 @@ class Exported(LineTranslator):
 
         logging.disable_progress_bar()
         super().__init__(tokenizer, longest_src)
-        self.theirs: Any = AutoTokenizer.from_pretrained(folder)
-        self.model: Any = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+        self.exported_tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+        self.exported_model: Any = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
 
     def _budget(self, options: Options) -> int:
         return 2000
 
-    def _batches(self, window: Sequence[str], ids: Sequence[Sequence[int]], options: Options) -> Iterator[list[int]]:
-        """Rows of one length, since `generate` has one limit for all rows."""
-        for rows in super()._batches(window, ids, options):
-            for _, same in groupby(rows, key=lambda row: len(ids[row])):
-                yield list(same)
+    def _batches(self, window: Window, options: Options) -> Iterator[list[int]]:
+        """Divide the rows into batches of equal length, because `generate` has one maximum length for a batch."""
+        for rows in super()._batches(window, options):
+            for _, same_length in groupby(rows, key=lambda row: len(window.ids[row])):
+                yield list(same_length)
 
     @torch.inference_mode()
-    def _drafts(
-        self, window: Sequence[str], ids: Sequence[Sequence[int]], rows: Sequence[int], options: Options, first: int
-    ) -> list[list[Draft]]:
-        inputs = self.theirs([window[row] for row in rows], padding=True, return_tensors="pt")
-        limit = options.max_length or len(ids[rows[0]]) + options.max_extra
-        found = self.model.generate(**inputs, num_beams=1, max_length=limit + 2)  # with <s> and </s>
-        logits = self.model(**inputs, decoder_input_ids=found[:, :-1]).logits
-        log_p = logits.log_softmax(dim=-1).gather(2, found[:, 1:, None]).squeeze(2)
-        log_probs = log_p.masked_fill(found[:, 1:] == PAD, 0.0).sum(dim=1).tolist()
-        texts = self.theirs.batch_decode(found, skip_special_tokens=True)
-        rows_found = zip(texts, found.tolist(), log_probs, strict=True)
-        return [[Draft(text, tuple(tokens), log_prob, log_prob)] for text, tokens, log_prob in rows_found]
+    def _drafts(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Draft]]:
+        lines = [window.lines[row] for row in rows]
+        inputs = self.exported_tokenizer(lines, padding=True, return_tensors="pt")
+        max_length = options.max_length or len(window.ids[rows[0]]) + options.max_extra
+        ids: Tensor = self.exported_model.generate(**inputs, num_beams=1, max_length=max_length + 2)  # <s> and </s>
+        logits = self.exported_model(**inputs, decoder_input_ids=ids[:, :-1]).logits
+        log_p = logits.log_softmax(dim=-1).gather(2, ids[:, 1:, None]).squeeze(2)  # (B, T)
+        log_probs = log_p.masked_fill(ids[:, 1:] == PAD, 0.0).sum(dim=1).tolist()
+        texts = self.exported_tokenizer.batch_decode(ids, skip_special_tokens=True)
+        drafts = []
+        for text, row_ids, log_prob in zip(texts, ids.tolist(), log_probs, strict=True):
+            drafts.append([Draft(text, tuple(row_ids), log_prob, log_prob)])
+        return drafts
