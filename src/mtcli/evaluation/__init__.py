@@ -1,4 +1,4 @@
-"""Scores of translations and comparisons of systems, all of them sacrebleu's.
+"""Scores of translations and comparisons of systems, computed by sacrebleu.
 
 May import config and what it may import.
 """

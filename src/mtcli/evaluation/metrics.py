@@ -1,8 +1,8 @@
-"""How good translations are: sacrebleu's scores with their signatures, comparison, and BLEU by length.
+"""Score translations with sacrebleu, compare two systems, and compute BLEU by length of the source.
 
-Everything here takes lists of raw sentences and leaves every number to sacrebleu, so that a score can be
-compared with any paper that names the same signature. BLEU and chrF run from 0 to 100 and higher is better;
-TER starts at 0, may pass 100, and lower is better.
+All functions take raw sentences and leave the computation to sacrebleu, so a score is comparable with any other that
+has the same signature. BLEU and chrF are between 0 and 100, and higher is better. TER starts at 0, may exceed 100, and
+lower is better.
 """
 
 import json
@@ -17,22 +17,30 @@ from mtcli.errors import DataError, UsageError
 
 Metric = Literal["bleu", "chrf", "ter"]
 Texts = Sequence[str]
-RESAMPLES = 1000  # sacrebleu's own number for confidence intervals and the paired bootstrap
+
+RESAMPLES = 1000
+"""Resamples of confidence intervals and of the paired bootstrap: sacrebleu's default."""
+
 LENGTH_EDGES = {"words": (5, 10, 20, 30, 50), "characters": (10, 20, 40, 60, 100)}
-"""Lengths of the source for by_source_length; characters where it is written without spaces."""
+"""The longest source of each bucket of `by_source_length` except the last, by unit."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """One metric over a whole test set; `confidence` is the bootstrap's (mean, half of the 95% interval)."""
+    """The score of a whole test set in one metric."""
 
     name: str
     value: float
     signature: str
+    """sacrebleu's signature, which names all settings."""
     verbose: str
+    """sacrebleu's details, such as the n-gram precisions of BLEU."""
     nrefs: int
+    """Number of reference sets."""
     confidence: tuple[float, float] | None
-    json: str = field(repr=False, compare=False)  # as `sacrebleu --format json` prints it
+    """Mean and half width of the 95% interval by bootstrap resampling."""
+    json: str = field(repr=False, compare=False)
+    """What `sacrebleu --format json` prints."""
 
     def __str__(self) -> str:
         return f"{self.name} = {_number(self.value, self.confidence)}"
@@ -40,17 +48,19 @@ class Score:
 
 @dataclass(frozen=True)
 class Estimate:
-    """One system's score in a paired bootstrap; the fields are those of sacrebleu's JSON."""
+    """The score of one system in a paired bootstrap. The fields are those of sacrebleu's JSON."""
 
     score: float
-    p_value: float | None  # of the difference from system A; None for A itself
+    p_value: float | None
+    """p-value of the difference from system A; None for A itself."""
     mean: float
     ci: float
+    """Half width of the 95% interval."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """System B against system A in one metric."""
+    """Systems A and B in one metric."""
 
     name: str
     signature: str
@@ -64,9 +74,10 @@ class Difference:
 
 @dataclass(frozen=True)
 class Change:
-    """One sentence that two systems translate differently, with the chrF of each translation."""
+    """A sentence that two systems translate differently, with the chrF of each translation."""
 
-    line: int  # counted from 1
+    line: int
+    """From 1."""
     source: str | None
     references: tuple[str, ...]
     a: str
@@ -75,41 +86,51 @@ class Change:
     chrf_b: float
 
     def __str__(self) -> str:
-        rows = [("source", self.source), *(("reference", r) for r in self.references)]
-        rows += [("A", self.a), ("B", self.b)]
+        texts = [("reference", reference) for reference in self.references]
+        texts += [("A", self.a), ("B", self.b)]
+        if self.source is not None:
+            texts.insert(0, ("source", self.source))
         head = f"line {self.line}: {self.chrf_a:.1f} → {self.chrf_b:.1f} ({self.chrf_b - self.chrf_a:+.1f})"
-        return "\n".join([head, *(f"  {name:<9}  {text}" for name, text in rows if text is not None)])
+        return "\n".join([head, *(f"  {name:<9}  {text}" for name, text in texts)])
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two systems on one test set: the scores, how many sentences moved, and those that moved most."""
+    """Two systems on one test set."""
 
     differences: tuple[Difference, ...]
-    better: int  # sentences whose chrF is higher in B than in A
+    """One for each metric."""
+    better: int
+    """Sentences whose chrF is higher in B than in A."""
     worse: int
+    """Sentences whose chrF is lower in B than in A."""
     same: int
     changes: tuple[Change, ...]
+    """The sentences whose chrF differs most, the largest difference first."""
 
     def to_text(self) -> str:
-        """A line and a signature for each metric, then the sentences that changed most."""
-        lines = [line for d in self.differences for line in (str(d), d.signature)]
+        """A line and a signature for each metric, then the sentences that differ most."""
+        lines = []
+        for difference in self.differences:
+            lines += [str(difference), difference.signature]
         lines.append(f"Sentences: {self.better} better in B by chrF, {self.worse} worse, {self.same} the same")
         return "\n".join(lines + [str(change) for change in self.changes])
 
     def to_json(self) -> str:
-        """The fields of this class and of those it holds, as one object."""
+        """All fields, nested as in this class."""
         return json.dumps(asdict(self), indent=1, ensure_ascii=False)
 
 
 @dataclass(frozen=True)
 class LengthBucket:
-    """BLEU over the sentences whose source is of one length: `0–5`, `6–10`, … `>50`."""
+    """BLEU of the sentences whose source has a length within a range."""
 
     label: str
+    """The range: `0–5`, `6–10`, …, `>50`."""
     unit: str
-    """`words`, or `characters` where the sources are written without spaces."""
+    """`words`, or `characters` if the sources are written without spaces."""
     sentences: int
+    """Number of sentences."""
     score: Score
 
 
@@ -122,51 +143,70 @@ def score(
     tokenize: str | None = None,
     confidence: bool = False,
 ) -> list[Score]:
-    """Score translations against one or more reference sets, each metric once and in sacrebleu's order.
+    """Score translations against one or more reference sets.
 
-    `lowercase` is for BLEU and chrF (TER ignores case by definition), `tokenize` for BLEU alone (None: 13a).
+    Args:
+        hypotheses: The translations.
+        references: Reference sets, each with one reference for each translation.
+        metrics: The metrics.
+        lowercase: Ignore case in BLEU and chrF. TER ignores it by definition.
+        tokenize: sacrebleu's tokenizer for BLEU; None: 13a.
+        confidence: Also compute confidence intervals.
+
+    Returns:
+        A score for each metric, in sacrebleu's order.
 
     Raises:
-        DataError: there is nothing to score, or a reference set is of another length.
-        UsageError: an unknown tokenizer, or one that cannot be used here.
+        DataError: There is nothing to score, or a reference set has another length.
+        UsageError: The tokenizer is unknown or cannot be used here.
     """
     _check_lengths(hypotheses, references, {})
     scores = []
     for metric in _metrics(metrics, lowercase, tokenize):
         try:
             result = metric.corpus_score(hypotheses, references, n_bootstrap=RESAMPLES if confidence else 1)
-        except TypeError:  # sacrebleu 2.6 cannot take the mean of chrF where some resamples score 0: it has no interval
+        except TypeError:  # sacrebleu 2.6 cannot take the mean of chrF if some resamples score 0
             result = metric.corpus_score(hypotheses, references)
         signature = metric.get_signature().format()
-        mean, half = float(result._mean), float(result._ci)
-        interval = (mean, half) if mean > 0 else None  # sacrebleu shows none around zero
-        native = result.format(width=1, signature=signature, is_json=True)
-        value, verbose = float(result.score), result._verbose
-        scores.append(Score(result.name, value, signature, verbose, len(references), interval, native))
+        interval = None
+        if result._mean > 0:  # sacrebleu prints no interval around 0
+            interval = (float(result._mean), float(result._ci))
+        scores.append(
+            Score(
+                name=result.name,
+                value=float(result.score),
+                signature=signature,
+                verbose=result._verbose,
+                nrefs=len(references),
+                confidence=interval,
+                json=result.format(width=1, signature=signature, is_json=True),
+            )
+        )
     return scores
 
 
 def check_tokenizer(name: str) -> None:
-    """See that BLEU can be computed with this tokenizer.
+    """Check that BLEU can be computed with this tokenizer.
 
     Raises:
-        UsageError: It is unknown, or cannot be used here.
+        UsageError: It is unknown or cannot be used here.
     """
     _metrics(("bleu",), False, name)
 
 
 def looks_tokenised(sentences: Sequence[str]) -> bool:
-    """Return True if a tenth of them end with a full stop set apart, as raw text hardly ever does."""
-    return 10 * sum(sentence.endswith((" .", " 。")) for sentence in sentences) > len(sentences)
+    """Return True if more than a tenth of the sentences end with a space and a full stop, which is rare in raw text."""
+    num_tokenised = sum(sentence.endswith((" .", " 。")) for sentence in sentences)
+    return 10 * num_tokenised > len(sentences)
 
 
 def to_text(scores: Sequence[Score]) -> str:
-    """A line for each metric, `BLEU = 36.9`, and its signature on the next."""
-    return "\n".join(line for one in scores for line in (str(one), one.signature))
+    """Two lines for each metric: the score, as in `BLEU = 36.9`, and its signature."""
+    return "\n".join(f"{one}\n{one.signature}" for one in scores)
 
 
 def to_json(scores: Sequence[Score]) -> str:
-    """What `sacrebleu --format json` prints: an object for one metric, a list for several."""
+    """The output of `sacrebleu --format json`: an object for one metric, a list for several."""
     objects = ",\n".join(one.json for one in scores)
     return objects if len(scores) == 1 else f"[\n{objects}\n]"
 
@@ -182,38 +222,65 @@ def compare(
     tokenize: str | None = None,
     top: int = 10,
 ) -> Comparison:
-    """Compare system B with A by sacrebleu's paired bootstrap, and find the `top` changes in sentence chrF.
+    """Compare systems A and B by sacrebleu's paired bootstrap and by the chrF of each sentence.
 
-    Equal scores have p = 1: sacrebleu's own formula would call two identical systems significantly different.
+    Args:
+        hyp_a: The translations of system A.
+        hyp_b: The translations of system B.
+        references: Reference sets, each with one reference for each translation.
+        sources: The sources, to show them with the changes.
+        metrics: The metrics of the bootstrap.
+        lowercase: Ignore case in BLEU and chrF.
+        tokenize: sacrebleu's tokenizer for BLEU; None: 13a.
+        top: Most changes to return.
 
     Raises:
-        DataError: there is nothing to score, or the texts are not of one length.
-        UsageError: an unknown tokenizer, or one that cannot be used here.
+        DataError: There is nothing to score, or the texts have different lengths.
+        UsageError: The tokenizer is unknown or cannot be used here.
     """
     _check_lengths(hyp_a, references, {"system B": hyp_b, "the source": sources})
+    differences = _paired_bootstrap(hyp_a, hyp_b, references, _metrics(metrics, lowercase, tokenize))
+    changes = _changes(hyp_a, hyp_b, references, sources, lowercase)
+    better = sum(change.chrf_b > change.chrf_a for change in changes)
+    worse = sum(change.chrf_b < change.chrf_a for change in changes)
+    same = len(hyp_a) - better - worse
+    changes.sort(key=lambda change: -abs(change.chrf_b - change.chrf_a))
+    shown = changes[: min(top, better + worse)]  # without those of equal chrF, which are last
+    return Comparison(tuple(differences), better, worse, same, tuple(shown))
+
+
+def _paired_bootstrap(
+    hyp_a: Texts, hyp_b: Texts, references: Sequence[Texts], metrics: Sequence[Any]
+) -> list[Difference]:
     from sacrebleu.significance import PairedTest
 
-    tested = {type(metric).__name__: metric for metric in _metrics(metrics, lowercase, tokenize)}
-    test = PairedTest([("A", hyp_a), ("B", hyp_b)], tested, references, test_type="bs", n_samples=RESAMPLES)
+    by_name = {type(metric).__name__: metric for metric in metrics}
+    test = PairedTest([("A", hyp_a), ("B", hyp_b)], by_name, references, test_type="bs", n_samples=RESAMPLES)
     signatures, results = test()
     differences = []
     for name, signature in signatures.items():
         a, b = (Estimate(float(r.score), r.p_value, float(r.mean), float(r.ci)) for r in results[name])
-        b = replace(b, p_value=1.0) if a.score == b.score else b
+        if a.score == b.score:
+            b = replace(b, p_value=1.0)  # sacrebleu's formula would call two identical systems significantly different
         differences.append(Difference(name, signature.format(), a, b))
+    return differences
 
+
+def _changes(
+    hyp_a: Texts, hyp_b: Texts, references: Sequence[Texts], sources: Texts | None, lowercase: bool
+) -> list[Change]:
+    """The sentences that the systems translate differently, in order."""
     (chrf,) = _metrics(("chrf",), lowercase, None)
     changes = []
     for i, (text_a, text_b) in enumerate(zip(hyp_a, hyp_b, strict=True)):
-        if text_a != text_b:
-            refs = tuple(one[i] for one in references)
-            chrf_a, chrf_b = (float(chrf.sentence_score(text, refs).score) for text in (text_a, text_b))
-            source = sources[i] if sources else None
-            changes.append(Change(i + 1, source, refs, text_a, text_b, chrf_a, chrf_b))
-    changes.sort(key=lambda change: -abs(change.chrf_b - change.chrf_a))
-    better, worse = (sum(sign * (c.chrf_b - c.chrf_a) > 0 for c in changes) for sign in (1, -1))
-    same = len(hyp_a) - better - worse
-    return Comparison(tuple(differences), better, worse, same, tuple(changes[: min(top, better + worse)]))
+        if text_a == text_b:
+            continue
+        references_of_sentence = tuple(one[i] for one in references)
+        chrf_a = float(chrf.sentence_score(text_a, references_of_sentence).score)
+        chrf_b = float(chrf.sentence_score(text_b, references_of_sentence).score)
+        source = sources[i] if sources else None
+        changes.append(Change(i + 1, source, references_of_sentence, text_a, text_b, chrf_a, chrf_b))
+    return changes
 
 
 def by_source_length(
@@ -224,43 +291,61 @@ def by_source_length(
     lowercase: bool = False,
     tokenize: str | None = None,
 ) -> list[LengthBucket]:
-    """BLEU for short, middling and long sources; empty buckets are omitted.
+    """BLEU by length of the source, without empty buckets.
 
-    Length is counted in words between spaces, or in characters where the sources are written without spaces.
+    The length is the number of words between spaces, or of characters if the sources are written without spaces.
 
     Raises:
-        DataError: there is nothing to score, or the texts are not of one length.
-        UsageError: an unknown tokenizer, or one that cannot be used here.
+        DataError: There is nothing to score, or the texts have different lengths.
+        UsageError: The tokenizer is unknown or cannot be used here.
     """
     _check_lengths(hypotheses, references, {"the source": sources})
-    unit = "characters" if unspaced(sources) else "words"
-    lengths = [len("".join(source.split()) if unit == "characters" else source.split()) for source in sources]
+    if unspaced(sources):
+        unit = "characters"
+        lengths = [len("".join(source.split())) for source in sources]
+    else:
+        unit = "words"
+        lengths = [len(source.split()) for source in sources]
     buckets = []
     for low, high in pairwise([-1, *LENGTH_EDGES[unit], inf]):
         rows = [i for i, length in enumerate(lengths) if low < length <= high]
-        if rows:
-            chosen = [hypotheses[i] for i in rows], [[one[i] for i in rows] for one in references]
-            (bleu,) = score(*chosen, lowercase=lowercase, tokenize=tokenize)
-            label = f">{low}" if high == inf else f"{low + 1}–{high}"
-            buckets.append(LengthBucket(label, unit, len(rows), bleu))
+        if not rows:
+            continue
+        hypotheses_of_bucket = [hypotheses[i] for i in rows]
+        references_of_bucket = [[one[i] for i in rows] for one in references]
+        (bleu,) = score(hypotheses_of_bucket, references_of_bucket, lowercase=lowercase, tokenize=tokenize)
+        label = f">{low}" if high == inf else f"{low + 1}–{high}"
+        buckets.append(LengthBucket(label, unit, len(rows), bleu))
     return buckets
 
 
 def lengths_to_text(systems: Sequence[Sequence[LengthBucket]]) -> str:
-    """A line for each length: BLEU of the one system, or of A and of B."""
-    lines = []
-    for same in zip(*systems, strict=True):
-        names = (f" in {name}" for name in "AB") if len(systems) > 1 else ("",)
-        values = ", ".join(f"{b.score.value:.1f}{name}" for b, name in zip(same, names, strict=True))
-        lines.append(f"{same[0].label} {same[0].unit}: {values}, {same[0].sentences} sources")
-    return "\n".join(["BLEU by length of the source", *lines])
+    """A line for each length: BLEU of one system, or of A and of B."""
+    suffixes = ("",) if len(systems) == 1 else (" in A", " in B")
+    lines = ["BLEU by length of the source"]
+    for buckets in zip(*systems, strict=True):
+        pairs = zip(buckets, suffixes, strict=True)
+        values = ", ".join(f"{bucket.score.value:.1f}{suffix}" for bucket, suffix in pairs)
+        first = buckets[0]
+        lines.append(f"{first.label} {first.unit}: {values}, {first.sentences} sources")
+    return "\n".join(lines)
 
 
 def _number(value: float, confidence: tuple[float, float] | None) -> str:
-    return f"{value:.1f}" + (f" (μ = {confidence[0]:.1f} ± {confidence[1]:.1f})" if confidence else "")
+    if confidence is None:
+        return f"{value:.1f}"
+    mean, half_width = confidence
+    return f"{value:.1f} (μ = {mean:.1f} ± {half_width:.1f})"
 
 
 def _check_lengths(hypotheses: Texts, references: Sequence[Texts], others: dict[str, Texts | None]) -> None:
+    """Check that there are translations and references, and that all texts have equally many lines.
+
+    Args:
+        hypotheses: The translations.
+        references: Reference sets.
+        others: Other texts, by their name in messages.
+    """
     if not hypotheses:
         raise DataError("nothing to score: there are no translations; give a test set that is not empty")
     if not references:
@@ -273,8 +358,8 @@ def _check_lengths(hypotheses: Texts, references: Sequence[Texts], others: dict[
 
 
 def _metrics(names: Sequence[Metric], lowercase: bool, tokenize: str | None) -> list[Any]:
-    """The sacrebleu metric objects, each once, in the order of sacrebleu's own output."""
-    from sacrebleu.metrics import BLEU, METRICS  # here, for the sake of start-up time
+    """The metric objects of sacrebleu, without repetitions, in the order of sacrebleu's own output."""
+    from sacrebleu.metrics import BLEU, METRICS  # imported here because it takes time
 
     if tokenize is not None and tokenize not in BLEU.TOKENIZERS:
         raise UsageError(f"unknown tokenizer {tokenize!r}; choose from {', '.join(sorted(BLEU.TOKENIZERS))}")
