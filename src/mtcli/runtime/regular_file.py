@@ -1,7 +1,7 @@
 """Open the files of a model or run folder, which may come from anywhere: regular files only.
 
-A pipe in place of a file would be waited for without end, a device such as /dev/zero read without end, and a socket
-or a folder fails at another place in each library. All of them are refused here, with an `OSError` that names them.
+Reading from a named pipe can block forever, reading a device such as /dev/zero never ends, and each library reports a
+socket or a folder in its own way. These functions refuse all of them with an `OSError` that names the file.
 """
 
 import errno
@@ -14,19 +14,19 @@ from mtcli import limits
 
 
 def open_regular(path: Path, inside: Path | None = None) -> BufferedReader:
-    """Open a file for reading, without ever waiting.
+    """Open a file for reading, without blocking.
 
     Args:
         path: The file, or a link to one.
-        inside: The folder that the file must lie in once all links are resolved; None: anywhere.
+        inside: The folder that must contain the file once all links are resolved; None: any folder.
 
     Raises:
-        OSError: There is no such file, it is not a regular one, or it lies outside the folder.
+        OSError: The file is missing, is not a regular file, or lies outside the folder.
     """
     check_regular(path, inside)
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        _refuse_special(path, os.fstat(descriptor).st_mode)  # it may have been replaced since
+        _refuse_special(path, os.fstat(descriptor).st_mode)  # it may have been replaced since the first check
         return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
@@ -34,28 +34,29 @@ def open_regular(path: Path, inside: Path | None = None) -> BufferedReader:
 
 
 def read_regular(path: Path, inside: Path | None = None, most: int = limits.METADATA) -> bytes:
-    """The content of a file of metadata.
+    """Read a small file whole. A file over the limit is refused before any of it is read.
 
     Args:
         path: The file, or a link to one.
         inside: See `open_regular`.
-        most: The largest size, in bytes.
+        most: The largest size in bytes.
 
     Raises:
-        OSError: As `open_regular`, or the file is larger.
+        OSError: See `open_regular`; also if the file is larger than `most`.
     """
     with open_regular(path, inside) as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise OSError(errno.EFBIG, f"larger than {most:,} bytes, which no such file is", str(path))
+        too_large = os.fstat(file.fileno()).st_size > most
+        content = b"" if too_large else file.read(most + 1)  # the file may have grown since
+    if too_large or len(content) > most:
+        raise OSError(errno.EFBIG, f"larger than {most:,} bytes, the limit for such a file", str(path))
     return content
 
 
 def check_regular(path: Path, inside: Path | None = None) -> None:
-    """Make sure that a library which opens files by name can be given this one.
+    """Check a file before a library opens it by name.
 
     Raises:
-        OSError: As `open_regular`.
+        OSError: See `open_regular`.
     """
     try:
         _refuse_special(path, path.stat().st_mode)
@@ -78,4 +79,4 @@ def _kind(mode: int) -> str:
         stat.S_IFCHR: "a device",
         stat.S_IFBLK: "a device",
     }
-    return names.get(stat.S_IFMT(mode), "something special")
+    return names.get(stat.S_IFMT(mode), "a special file")
