@@ -117,8 +117,8 @@ def sentences(n: int) -> list[tuple[str, str]]:
 
 def measure_encoding(folder: Path) -> dict[str, Any]:
     from mtcli.data import tokenizer
-    from mtcli.data.batching import EncodedPairs, encode_pairs
     from mtcli.data.corpus import Counts
+    from mtcli.data.encoded_pairs import EncodedPairs, encode_pairs
 
     pairs = sentences(ENCODED)
     pieces = tokenizer.train(pairs[:50_000], vocab_size=VOCAB)
@@ -161,17 +161,17 @@ def measure_encoding(folder: Path) -> dict[str, Any]:
 
 
 def write_cache(path: Path, size: int) -> None:
-    """Random ids in the form that `mtcli.data.batching.encode_pairs` writes."""
+    """Random ids in the form that `mtcli.data.encoded_pairs.encode_pairs` writes."""
     import pyarrow as pa
 
-    from mtcli.data.batching import CHUNK
+    from mtcli.data.encoded_pairs import CHUNK_ROWS
 
     random, ids = np.random.default_rng(2), pa.list_(pa.int32())
     schema = pa.schema([("src", ids), ("tgt", ids)])
     with path.open("wb") as file, pa.ipc.new_file(file, schema) as writer:
-        for first in range(0, size, CHUNK):
+        for first in range(0, size, CHUNK_ROWS):
             columns = []
-            for side in lengths(min(CHUNK, size - first), random):
+            for side in lengths(min(CHUNK_ROWS, size - first), random):
                 offsets = np.concatenate([[0], np.cumsum(side)]).astype(np.int32)
                 values = random.integers(259, VOCAB, offsets[-1], dtype=np.int32)
                 columns.append(pa.ListArray.from_arrays(pa.array(offsets), pa.array(values)))
@@ -201,7 +201,8 @@ def measure_corpus(cache: Path) -> dict[str, Any]:
     memory, started = Memory(), time.perf_counter()
 
     from mtcli.config.schema import ModelConfig, TrainConfig
-    from mtcli.data.batching import Batch, BatchPlan, EncodedPairs, Position, collate
+    from mtcli.data.batching import Batch, BatchPlan, Position, collate
+    from mtcli.data.encoded_pairs import EncodedPairs
     from mtcli.data.tokenizer import PAD
     from mtcli.nn.loss import projected_loss
     from mtcli.nn.transformer import Transformer

@@ -63,7 +63,7 @@ def set_timeouts(step: float, work: float) -> None:
 
 def list_rows(log: Path) -> None:
     """Have this process write down which training pairs it reads, one a line."""
-    from mtcli.data.batching import EncodedPairs
+    from mtcli.data.encoded_pairs import EncodedPairs
 
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     read = EncodedPairs.__getitem__

@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from processes import no_hang
 
-from mtcli.data import batching, tokenizer
-from mtcli.data.batching import Batch, BatchPlan, EncodedPairs, Position, ahead, collate, encode_pairs, plan_epoch
+from mtcli.data import batching, encoded_pairs, tokenizer
+from mtcli.data.batching import Batch, BatchPlan, Position, collate, plan_epoch
 from mtcli.data.corpus import Counts
+from mtcli.data.encoded_pairs import EncodedPairs, encode_pairs
 from mtcli.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from mtcli.errors import DataError
+from mtcli.runtime.prefetch import prefetch_map
 
 PAIRS = toy_pairs(100)
 
@@ -44,7 +46,7 @@ def write(
 def test_ids_come_back_exactly_from_any_number_of_chunks(
     toy: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:
-    monkeypatch.setattr(batching, "CHUNK", chunk)
+    monkeypatch.setattr(encoded_pairs, "CHUNK_ROWS", chunk)
     cache, counts = write(tmp_path / "c.arrow", toy, PAIRS)
     src, tgt = toy.encode_src([s for s, _ in PAIRS]), toy.encode_tgt([t for _, t in PAIRS])
     assert [(a.tolist(), b.tolist()) for a, b in (cache[i] for i in range(len(cache)))] == list(
@@ -64,20 +66,20 @@ def test_ids_come_back_exactly_from_any_number_of_chunks(
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 20_000])
-def test_too_long_a_side_is_skipped_and_counted_and_its_neighbours_stay(
+def test_a_pair_with_a_long_side_is_skipped_and_counted(
     toy: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:
-    monkeypatch.setattr(batching, "CHUNK", chunk)  # of 1: some chunks are empty
+    monkeypatch.setattr(encoded_pairs, "CHUNK_ROWS", chunk)  # of 1: some chunks are empty
     src, tgt = toy.encode_src([s for s, _ in PAIRS]), toy.encode_tgt([t for _, t in PAIRS])
     most = sorted(max(len(a), len(b)) for a, b in zip(src, tgt, strict=True))[50]
     kept = [(a, b) for a, b in zip(src, tgt, strict=True) if max(len(a), len(b)) <= most]
     cache, counts = write(tmp_path / "c.arrow", toy, PAIRS, most)
     assert 0 < len(kept) < 100
     assert [(a.tolist(), b.tolist()) for a, b in (cache[i] for i in range(len(cache)))] == kept
-    assert counts.skipped == {f"longer than {most} pieces": 100 - len(kept)}
+    assert counts.skipped == {f"longer than {most} tokens": 100 - len(kept)}
 
 
-def test_rows_are_counted_by_corpus(toy: Tokenizer, tmp_path: Path) -> None:
+def test_encoding_counts_rows_by_corpus(toy: Tokenizer, tmp_path: Path) -> None:
     long = ("red " * 300, "red")
     pairs = [(0, PAIRS[0]), (2, PAIRS[1]), (0, long), (2, PAIRS[2]), (1, long)]
     counts = Counts(read=5, used=5)
@@ -184,7 +186,7 @@ def test_epochs_and_seeds_differ_and_without_a_key_nothing_is_random() -> None:
     assert abs(np.corrcoef(random_widest, range(len(random_widest)))[0, 1]) < 0.3
 
 
-def test_little_of_a_batch_is_padding() -> None:
+def test_batches_have_little_padding() -> None:
     src, tgt = synthetic(20_000)
     batches = plan_epoch(src, tgt, batch_tokens=4096, key=(1, 0))
     real = int(src.sum() + tgt.sum()) + 2 * len(src)
@@ -204,7 +206,7 @@ def test_no_epoch_is_empty_however_small_the_weights() -> None:
     assert len(drawn) == 40
 
 
-def test_weights_are_how_often_a_row_comes_on_average() -> None:
+def test_a_weight_is_the_average_number_of_copies_of_a_row() -> None:
     src, tgt = synthetic(1000)
     weights = [(400, 1.0), (300, 2.5), (300, 0.25)]
     total = Counter[int]()
@@ -220,7 +222,7 @@ def test_weights_are_how_often_a_row_comes_on_average() -> None:
     assert sum(total[row] for row in range(700, 1000)) / 6000 == pytest.approx(0.25, abs=0.05)
 
 
-def test_a_million_pairs_are_planned() -> None:
+def test_planning_a_million_pairs() -> None:
     src, tgt = synthetic(1_000_000)
     with no_hang():
         batches = plan_epoch(src, tgt, batch_tokens=4096, key=(1, 0))
@@ -234,14 +236,14 @@ def test_a_million_pairs_are_planned() -> None:
 def cache(toy: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> EncodedPairs:
     """100 pairs in chunks of 7."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batching, "CHUNK", 7)
+        patch.setattr(encoded_pairs, "CHUNK_ROWS", 7)
         return write(tmp_path_factory.mktemp("cache") / "c.arrow", toy, PAIRS)[0]
 
 
-def plan_of(cache: EncodedPairs, batch_tokens: int, block: int = batching.BLOCK, weight: float = 1.0) -> BatchPlan:
+def plan_of(cache: EncodedPairs, batch_tokens: int, block: int = batching.BLOCK_ROWS, weight: float = 1.0) -> BatchPlan:
     """A plan in blocks of so many pairs, at most but for the size of a chunk."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batching, "BLOCK", block)
+        patch.setattr(batching, "BLOCK_ROWS", block)
         return BatchPlan(cache, batch_tokens, 5, [(40, 1.0), (len(cache) - 40, weight)])
 
 
@@ -250,13 +252,13 @@ def drawn(plan: BatchPlan, n: int, *position: int) -> list[tuple[list[int], int,
     return [(planned.rows.tolist(), planned.tokens, planned.after) for planned in batches]
 
 
-BLOCKS = st.sampled_from([20, 34, 50, 99, 100, batching.BLOCK])
+BLOCKS = st.sampled_from([20, 34, 50, 99, 100, batching.BLOCK_ROWS])
 WEIGHTS = st.sampled_from([1.0, 0.3, 1.7])
 
 
 @given(batch_tokens=st.integers(20, 2000), block=BLOCKS, weight=WEIGHTS, start=st.integers(0, 60))
 @settings(max_examples=40, deadline=None)
-def test_from_any_position_the_stream_is_the_tail_of_the_whole(
+def test_batches_from_any_position_are_the_tail_of_all_batches(
     cache: EncodedPairs, batch_tokens: int, block: int, weight: float, start: int
 ) -> None:
     def fresh() -> BatchPlan:
@@ -272,7 +274,7 @@ def test_from_any_position_the_stream_is_the_tail_of_the_whole(
 
 @given(batch_tokens=st.integers(20, 2000), block=BLOCKS, epoch=st.integers(0, 3))
 @settings(max_examples=30, deadline=None)
-def test_an_epoch_of_blocks_holds_every_pair_once_and_no_more_than_a_block_is_planned(
+def test_the_blocks_of_an_epoch_hold_every_pair_once_and_none_is_too_large(
     cache: EncodedPairs, batch_tokens: int, block: int, epoch: int
 ) -> None:
     plan = plan_of(cache, batch_tokens, block)
@@ -297,7 +299,7 @@ def test_a_corpus_of_one_block_is_planned_as_a_whole(cache: EncodedPairs) -> Non
             assert [rows for rows, *_ in drawn(plan, len(whole), epoch)] == listed(whole)
 
 
-def test_blocks_are_dealt_anew_in_every_epoch_and_ordered_at_random_in_each(cache: EncodedPairs) -> None:
+def test_every_epoch_has_other_blocks_in_random_order(cache: EncodedPairs) -> None:
     plan = plan_of(cache, 60, 50)
     blocks = [plan.block(epoch, number) for epoch in (0, 1) for number in (0, 1)]
     assert len({tuple(part.rows.tolist()) for part in blocks}) == 4
@@ -305,7 +307,7 @@ def test_blocks_are_dealt_anew_in_every_epoch_and_ordered_at_random_in_each(cach
     assert len({tuple(map(len, part.batches)) for part in blocks}) == 4
 
 
-@pytest.mark.parametrize("block", [30, batching.BLOCK])
+@pytest.mark.parametrize("block", [30, batching.BLOCK_ROWS])
 def test_each_corpus_has_its_share_of_the_epochs(cache: EncodedPairs, block: int) -> None:
     """The first 40 rows once; the other 60 so many times on average that theirs is rows × weight of the sum."""
     for weight in (2.5, 0.4):
@@ -325,7 +327,7 @@ def test_each_corpus_has_its_share_of_the_epochs(cache: EncodedPairs, block: int
 
 @given(st.lists(st.tuples(*[st.lists(st.integers(3, 90), min_size=1, max_size=9)] * 2), min_size=1, max_size=6))
 @settings(max_examples=60, deadline=None)
-def test_a_batch_by_hand(rows: list[tuple[list[int], list[int]]]) -> None:
+def test_the_tensors_of_a_batch(rows: list[tuple[list[int], list[int]]]) -> None:
     batch = Batch.of([src for src, _ in rows], [tgt for _, tgt in rows])
     longest_src, longest_tgt = (max(len(pair[i]) for pair in rows) for i in (0, 1))
     assert batch.src.shape == (len(rows), longest_src + 1)
@@ -339,7 +341,7 @@ def test_a_batch_by_hand(rows: list[tuple[list[int], list[int]]]) -> None:
     assert batch.to(torch.device("cpu")) is batch
 
 
-def test_collated_rows_are_the_cache_s_and_their_tokens_known_beforehand(cache: EncodedPairs) -> None:
+def test_collate_reads_the_cache_and_the_plan_knows_the_token_counts(cache: EncodedPairs) -> None:
     first = plan_of(cache, 300).block(0, 0)
     assert first.rows.tolist() == list(range(len(cache)))
     for rows in first.batches:
@@ -353,20 +355,20 @@ def test_collated_rows_are_the_cache_s_and_their_tokens_known_beforehand(cache: 
         assert batch.tgt_out.numel() <= 300 or len(rows) == 1
 
 
-# ---- work ahead ----
+# ---- prefetching ----
 
 
-def test_ahead_is_map_whatever_finishes_first() -> None:
+def test_prefetching_keeps_the_order_of_the_items() -> None:
     def slow_when_even(i: int) -> int:
         time.sleep(0.02 * (i % 2 == 0))
         return i * i
 
     for workers in (1, 2, 5):
-        assert list(ahead(slow_when_even, range(9), workers=workers)) == [i * i for i in range(9)]
-    assert list(ahead(slow_when_even, [])) == []
+        assert list(prefetch_map(slow_when_even, range(9), workers=workers)) == [i * i for i in range(9)]
+    assert list(prefetch_map(slow_when_even, [])) == []
 
 
-def test_ahead_draws_only_a_little_ahead_and_raises_in_its_place() -> None:
+def test_prefetching_takes_few_items_in_advance_and_raises_in_order() -> None:
     drawn = []
 
     def items():
@@ -374,7 +376,7 @@ def test_ahead_draws_only_a_little_ahead_and_raises_in_its_place() -> None:
             drawn.append(i)
             yield i
 
-    results = ahead(lambda i: 10 // (3 - i), items(), workers=2)
+    results = prefetch_map(lambda i: 10 // (3 - i), items(), workers=2)
     assert [next(results) for _ in range(3)] == [3, 5, 10]
     assert len(drawn) <= 6
     with pytest.raises(ZeroDivisionError):

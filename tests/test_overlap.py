@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from mtcli.data.batching import EncodedPairs, _schema
+from mtcli.data.encoded_pairs import EncodedPairs, _schema
 from mtcli.data.overlap import count_trained_on, warn_of_training_sources
 from mtcli.data.prepare import read_split
 from mtcli.data.tokenizer import Tokenizer

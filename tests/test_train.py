@@ -18,7 +18,7 @@ from conftest import TOY_SETTINGS, toy_pairs
 from processes import HANGS, heed_signals
 
 from mtcli.config.build import build
-from mtcli.data import batching
+from mtcli.data import batching, encoded_pairs
 from mtcli.errors import (
     DataError,
     DivergedError,
@@ -84,17 +84,17 @@ def test_the_same_pairs_in_every_form_train_alike_to_the_bit(train_toy: Train, t
 @pytest.mark.parametrize(
     ("extra", "block"),
     [
-        ([], batching.BLOCK),
+        ([], batching.BLOCK_ROWS),
         (["train.accumulate=3"], 90),  # an epoch is four blocks, and a step reaches from one into the next
-        (['train.schedule="cosine"', "train.valid_every=7"], batching.BLOCK),
-        (['train.precision="bf16"'], batching.BLOCK),
+        (['train.schedule="cosine"', "train.valid_every=7"], batching.BLOCK_ROWS),
+        (['train.precision="bf16"'], batching.BLOCK_ROWS),
     ],
 )
 def test_interrupted_and_resumed_equals_uninterrupted(
     train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: list[str], block: int
 ) -> None:
-    monkeypatch.setattr(batching, "BLOCK", block)
-    monkeypatch.setattr(batching, "CHUNK", 20)
+    monkeypatch.setattr(batching, "BLOCK_ROWS", block)
+    monkeypatch.setattr(encoded_pairs, "CHUNK_ROWS", 20)
     sets = ["train.max_steps=24", "train.keep=2", *extra]
     whole = train_toy(tmp_path / "whole", *sets)
     step = Trainer._step
@@ -355,7 +355,7 @@ def test_counts_are_in_the_metrics(train_toy: Train, tmp_path: Path) -> None:
     run = train_toy(tmp_path / "run", "train.max_steps=1", spec=path)
     data = metrics(run)[0]
     assert data["read"] == 104
-    assert data["skipped"] == {"one side empty": 2, "both sides empty": 1, "longer than 256 pieces": 1}
+    assert data["skipped"] == {"one side empty": 2, "both sides empty": 1, "longer than 256 tokens": 1}
     assert data["train"] + data["valid"] + data["test"] + 4 == 104  # type: ignore[operator]
 
 

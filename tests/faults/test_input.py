@@ -40,8 +40,8 @@ from faults.inputs import (
     with_at,
     write,
 )
-from mtcli.data.batching import EncodedPairs
 from mtcli.data.corpus import Counts, Pair, read_lines
+from mtcli.data.encoded_pairs import EncodedPairs
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.inference.pytorch_backend import Options, Translator
 from mtcli.inference.streams import translations
@@ -170,7 +170,7 @@ def test_38_single_example(case: Case, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_39_all_filtered(case: Case, tmp_path: Path, count: Count) -> None:
-    reasons = {"one side empty": [(b"", b"x")] * 30, "longer than 5 pieces": [(b"red " * 30, b"der")] * 30}
+    reasons = {"one side empty": [(b"", b"x")] * 30, "longer than 5 tokens": [(b"red " * 30, b"der")] * 30}
     for reason, pairs in reasons.items():
         for form in FORMS[: count(len(FORMS), 1)]:
             with case.fault(30):
@@ -347,7 +347,7 @@ def test_48_line_of_1_mb(case: Case, job: Job, tmp_path: Path) -> None:
         few = write(tmp_path / "few", TSV, PAIRS[:2])
         done = train(str(tmp_path / TSV / "t.tsv"), tmp_path / "run", "--valid", few, "--test", few)
         assert done.code == 0, done.err
-        assert "1 skipped: longer than 256 pieces" in done.err
+        assert "1 skipped: longer than 256 tokens" in done.err
     with case.fault():
         plain = peak("translate", "--model", job.clean, "--max-length", "4", "red tree.")
         (tmp_path / "long").write_bytes(b"sun.\n" + words + b"\nred tree.\n")

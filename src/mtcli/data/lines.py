@@ -1,7 +1,7 @@
-"""Bytes to lines of text: the only place that decodes text.
+"""Bytes to lines of text: the only module that decodes text.
 
-A line ends at `\\n` and nowhere else, text that is broken stops the reader with file, line and byte, and no line takes
-more memory than `LINE_BYTES`, whatever the file unpacks to.
+A line ends at `\\n` and nowhere else. Invalid text stops the reader with the file, the line and the byte. No line takes
+more memory than `LINE_BYTES`, whatever a compressed file expands to.
 """
 
 from __future__ import annotations
@@ -19,20 +19,29 @@ from typing import cast
 from mtcli.errors import DataError
 
 LINE_BYTES = 16 * 2**20
-"""Longest line that is read, without its end: thousands of times any sentence, and little memory."""
+"""Length limit of a line in bytes, without its end. No sentence comes near it."""
 
 LINE_LIMIT = f"longer than {LINE_BYTES >> 20} MiB, the limit"
 
 
 @dataclass
 class Counts:
-    """What became of the pairs read. At every moment `read == used + sum(skipped.values())`."""
+    """Statistics of a reader. At all times `read == used + sum(skipped.values())`."""
 
     read: int = 0
+    """Pairs read."""
     used: int = 0
-    skipped: dict[str, int] = field(default_factory=dict)  # reason → pairs
-    replaced: int = 0  # U+FFFD put in the place of invalid bytes
-    notices: list[str] = field(default_factory=list)  # one line each, for people
+    """Pairs that the reader returned."""
+    skipped: dict[str, int] = field(default_factory=dict)
+    """Pairs that were skipped, by reason."""
+    replaced: int = 0
+    """Invalid bytes that were replaced by U+FFFD."""
+    notices: list[str] = field(default_factory=list)
+    """Messages for the user, one line each."""
+
+    def skip(self, reason: str, number: int = 1) -> None:
+        """Count skipped pairs."""
+        self.skipped[reason] = self.skipped.get(reason, 0) + number
 
 
 def read_lines(
@@ -43,14 +52,22 @@ def read_lines(
     name: str | None = None,
     counts: Counts | None = None,
 ) -> Iterator[str]:
-    """The lines of a UTF-8 file, a `.gz` file or an open binary stream (or any bytes a line), without their ends.
+    """Read the lines of UTF-8 text, without their ends.
 
-    Only `\\n` ends a line (with one `\\r` before it, if any); a last line without it counts; a byte-order mark
-    at the start is dropped with a notice. `name` stands for the file in messages. `replace` puts U+FFFD in the
-    place of invalid bytes, counted in `counts.replaced`; `lenient` keeps them as lone surrogates, and NULs as they are.
+    Only `\\n` ends a line, together with one `\\r` before it. The last line may lack it. A byte-order mark at the start
+    is dropped with a notice.
 
-    Raises DataError: a file that is missing or unreadable; gzip data without the name `.gz`, or damaged;
-    a line of more than `LINE_BYTES`; UTF-16; invalid UTF-8 or a NUL (file, line, byte within the line, both from 1).
+    Args:
+        path: A file, compressed if its name ends in `.gz`; an open binary stream; or any iterable of lines as bytes.
+        replace: Replace invalid bytes by U+FFFD, counted in `counts.replaced`.
+        lenient: Keep invalid bytes as lone surrogates, and keep NUL characters.
+        name: The name of the file in messages.
+        counts: Receives notices and the number of replaced bytes.
+
+    Raises:
+        DataError: The file is missing, unreadable, or gzip data that is damaged or not named `.gz`; a line is longer
+            than `LINE_BYTES`; the text is UTF-16, is not valid UTF-8, or contains a NUL. The message gives the file
+            and, if it is known, the line and the byte within the line, both counted from 1.
     """
     counts = counts if counts is not None else Counts()
     name = name or str(path if isinstance(path, str | Path) else getattr(path, "name", "input"))
@@ -60,17 +77,16 @@ def read_lines(
             for number, raw in enumerate(_bounded(stream), 1):
                 if len(raw) > LINE_BYTES and len(raw.removesuffix(b"\n")) > LINE_BYTES:
                     raise DataError(f"{name}:{number}: {LINE_LIMIT}; split it, or check that lines end at \\n")
-                mark = _mark(raw, name, counts) if number == 1 else 0
+                mark = _check_start(raw, name, counts) if number == 1 else 0
                 if b"\0" in raw and not lenient:
-                    raise DataError(_nul(raw, f"{name}:{number}"))
+                    raise DataError(_nul_message(raw, f"{name}:{number}"))
                 try:
                     line = raw[mark:].decode()
                 except UnicodeDecodeError as error:
                     if not (replace or lenient):
-                        where = f"{name}:{number}: byte {mark + error.start + 1}"
-                        raise DataError(
-                            f"{where} is not UTF-8 ({error.reason}); convert it, or use --replace"
-                        ) from None
+                        place = f"{name}:{number}: byte {mark + error.start + 1}"
+                        remedy = "convert it, or use --replace"
+                        raise DataError(f"{place} is not UTF-8 ({error.reason}); {remedy}") from None
                     line = raw[mark:].decode(errors="surrogateescape" if lenient else "replace")
                     counts.replaced += line.count("\ufffd") - raw.count("\ufffd".encode())
                 yield line[:-2] if line.endswith("\r\n") else line.removesuffix("\n")
@@ -88,18 +104,22 @@ def _open(path: str | Path | Iterable[bytes]) -> AbstractContextManager[Iterable
         return path.open("rb")
     if path.is_file() and path.stat().st_size == 0:
         raise EOFError("the file is empty")
-    # The buffer takes the lines apart in C: twice as fast as GzipFile's own iteration.
+    # BufferedReader splits lines in C: twice as fast as iterating over GzipFile.
     return io.BufferedReader(cast(io.RawIOBase, gzip.open(path)), 1 << 17)
 
 
 def _bounded(stream: Iterable[bytes]) -> Iterable[bytes]:
-    """The lines of a stream, none of which is read further than one byte past the limit and its end."""
+    """Return the lines of a stream. A line over the limit is read only far enough to tell that it is."""
     readline = getattr(stream, "readline", None)
     return iter(partial(readline, LINE_BYTES + 1), b"") if readline else stream
 
 
-def _mark(raw: bytes, name: str, counts: Counts) -> int:
-    """Bytes of the UTF-8 byte-order mark that a file begins with; DataError if it begins like gzip or UTF-16."""
+def _check_start(raw: bytes, name: str, counts: Counts) -> int:
+    """Return the length of the UTF-8 byte-order mark at the start of a file, 0 if there is none.
+
+    Raises:
+        DataError: The file starts like gzip data or UTF-16.
+    """
     if raw.startswith(b"\x1f\x8b"):
         raise DataError(f"{name}: holds gzip data but is not named .gz; rename it to {Path(name).name}.gz")
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -111,7 +131,7 @@ def _mark(raw: bytes, name: str, counts: Counts) -> int:
     return 0
 
 
-def _nul(raw: bytes, where: str) -> str:
-    if raw.count(0) * 3 >= len(raw):  # every other byte of Latin text in UTF-16
-        return f"{where}: looks like UTF-16, not UTF-8 (every other byte is NUL); convert it (iconv -t UTF-8)"
-    return f"{where}: byte {raw.index(0) + 1} is NUL, which no text holds; remove it (tr -d '\\000')"
+def _nul_message(raw: bytes, place: str) -> str:
+    if raw.count(0) * 3 >= len(raw):  # Latin text in UTF-16 has a NUL in every other byte
+        return f"{place}: looks like UTF-16, not UTF-8 (every other byte is NUL); convert it (iconv -t UTF-8)"
+    return f"{place}: byte {raw.index(0) + 1} is NUL, which is not text; remove it (tr -d '\\000')"

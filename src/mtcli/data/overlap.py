@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from mtcli.data.batching import EncodedPairs
+from mtcli.data.encoded_pairs import EncodedPairs
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError, ModelError
 

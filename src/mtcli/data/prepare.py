@@ -20,8 +20,8 @@ from mtcli.config import writing_systems
 from mtcli.config.schema import Config
 from mtcli.data import corpus, demo
 from mtcli.data import tokenizer as tokenizers
-from mtcli.data.batching import EncodedPairs, encode_pairs
 from mtcli.data.corpus import HeldOut, Pair
+from mtcli.data.encoded_pairs import EncodedPairs, encode_pairs
 from mtcli.data.info import digest, read_data_info
 from mtcli.data.lines import Counts, read_lines
 from mtcli.data.overlap import count_trained_on

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import torch
 
-from mtcli.data.batching import ahead, pad
+from mtcli.data.batching import pad
 from mtcli.data.tokenizer import EOS, Tokenizer
 from mtcli.inference.alignment import align
 from mtcli.inference.line_translator import Candidate, Draft, LineTranslator, Links, Options, R, Translation, Window
 from mtcli.inference.search import Expansion, Hypothesis, Limits, beam_search, greedy_search, sampler
 from mtcli.nn.transformer import Transformer
 from mtcli.runtime.memory import keep_freed_memory, release_freed_memory, require
+from mtcli.runtime.prefetch import prefetch_map
 from mtcli.storage.model_file import load_model
 
 __all__ = ["BATCH_TOKENS", "Candidate", "Options", "Translation", "Translator"]
@@ -78,7 +79,7 @@ class Translator(LineTranslator):
             return search(rows)
 
         try:
-            yield from ahead(search_in_one_thread, batches, workers=num_threads)
+            yield from prefetch_map(search_in_one_thread, batches, workers=num_threads)
         finally:
             torch.set_num_threads(threads_before)
 

@@ -1,0 +1,175 @@
+"""The cache of encoded training pairs: one Arrow file, memory-mapped, so that its size is not limited by memory."""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mtcli.data.corpus import Pair
+from mtcli.data.lines import Counts
+from mtcli.data.tokenizer import Tokenizer
+from mtcli.errors import DataError
+from mtcli.runtime.prefetch import prefetch_map
+from mtcli.runtime.progress import Progress
+from mtcli.runtime.regular_file import check_regular
+
+Ints = npt.NDArray[np.integer[Any]]
+Ids = npt.NDArray[np.int32]
+Lengths = npt.NDArray[np.int32]
+NumberedPair = tuple[int, Pair]
+"""The number of a training corpus, from 0, and a pair of it."""
+
+CHUNK_ROWS = 20_000
+"""Pairs that are encoded at a time; they form one Arrow record batch."""
+
+
+class EncodedPairs:
+    """Pairs of token ids, memory-mapped. A row is one pair; a chunk is one record batch of the file."""
+
+    def __init__(self, path: Path):
+        """Open a cache.
+
+        Raises:
+            DataError: The file is missing or damaged.
+        """
+        self._chunks = []
+        for batch in _open_batches(path):
+            sides = []
+            for name in ("src", "tgt"):
+                column = batch.column(name)
+                sides.append((column.values.to_numpy(), column.offsets.to_numpy()))
+            self._chunks.append(sides)
+        self._starts = np.cumsum([0, *(len(sides[0][1]) - 1 for sides in self._chunks)])
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks."""
+        return len(self._chunks)
+
+    @property
+    def longest_src(self) -> int:
+        """Length of the longest source in tokens, without `</s>`."""
+        return max((int(np.diff(offsets).max(initial=0)) for (_, offsets), _ in self._chunks), default=0)
+
+    def sources(self) -> Iterator[tuple[Ids, Ids]]:
+        """Yield the sources of each chunk: the ids of all its rows in one array, and the offsets (rows + 1,)."""
+        for src, _ in self._chunks:
+            yield src
+
+    def lengths(self, chunks: Iterable[int] | None = None) -> tuple[Ints, Lengths, Lengths]:
+        """Return row numbers, source lengths and target lengths in tokens, without `</s>`.
+
+        Args:
+            chunks: The chunks to look at; None: all.
+        """
+        chosen = list(range(self.chunks) if chunks is None else chunks)
+        row_type = np.int32 if len(self) < 2**31 else np.int64
+        rows = [np.zeros(0, dtype=row_type)]
+        src_lengths = [np.zeros(0, dtype=np.int32)]
+        tgt_lengths = [np.zeros(0, dtype=np.int32)]
+        for chunk in chosen:
+            (_, src_offsets), (_, tgt_offsets) = self._chunks[chunk]
+            rows.append(np.arange(self._starts[chunk], self._starts[chunk + 1], dtype=row_type))
+            src_lengths.append(np.diff(src_offsets))
+            tgt_lengths.append(np.diff(tgt_offsets))
+        return np.concatenate(rows), np.concatenate(src_lengths), np.concatenate(tgt_lengths)
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def __getitem__(self, row: int) -> tuple[Ids, Ids]:
+        chunk = int(np.searchsorted(self._starts, row, side="right")) - 1
+        i = row - self._starts[chunk]
+        src, tgt = (values[offsets[i] : offsets[i + 1]] for values, offsets in self._chunks[chunk])
+        return src, tgt
+
+
+def _open_batches(path: Path) -> list[Any]:
+    """Return the record batches of a cache, checked and memory-mapped.
+
+    Raises:
+        DataError: The file is missing or damaged.
+    """
+    import pyarrow as pa
+
+    try:
+        check_regular(path)
+        reader = pa.ipc.open_file(pa.memory_map(os.fsencode(path)))
+        if reader.schema != _schema():
+            raise ValueError(f"its columns are {', '.join(reader.schema.names)}")
+        batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+        for batch in batches:
+            batch.validate(full=True)  # an offset out of bounds would read outside the file
+    except (OSError, ValueError) as error:  # Arrow's own errors are subclasses of these
+        raise DataError(f"{path}: not a readable cache of encoded pairs: {error}") from None
+    return batches
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    ids = pa.list_(pa.int32())
+    return pa.schema([("src", ids), ("tgt", ids)])
+
+
+def encode_pairs(
+    pairs: Iterable[NumberedPair], tokenizer: Tokenizer, path: Path, *, max_length: int, counts: Counts
+) -> Counter[int]:
+    """Encode pairs into a cache, in order. Pairs with a side over `max_length` tokens are skipped and counted.
+
+    Args:
+        pairs: The pairs as text, each with the number of its corpus. `counts.used` already counts them.
+        tokenizer: Encodes both sides.
+        path: The Arrow file to write. It appears under its name only when it is complete.
+        max_length: Limit of each side in tokens, without `</s>`.
+        counts: Each pair that is too long moves from `used` to `skipped`.
+
+    Returns:
+        The number of rows written for each corpus.
+    """
+    import pyarrow as pa
+
+    def encode(chunk: list[NumberedPair]) -> tuple[list[NumberedPair], list[list[int]], list[list[int]]]:
+        src = tokenizer.encode_src([pair[0] for _, pair in chunk])
+        tgt = tokenizer.encode_tgt([pair[1] for _, pair in chunk])
+        return chunk, src, tgt
+
+    schema = _schema()
+    rows: Counter[int] = Counter()
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.unlink(missing_ok=True)  # never write through a link
+    with temporary.open("xb") as file, Progress("encoding", unit="pairs") as bar:
+        with pa.ipc.new_file(file, schema) as writer:
+            # The library encodes on all cores but returns the ids on one: two chunks overlap these phases.
+            for chunk, src, tgt in prefetch_map(encode, _in_chunks(pairs), workers=2):
+                kept = [i for i in range(len(chunk)) if max(len(src[i]), len(tgt[i])) <= max_length]
+                _skip_long(counts, len(chunk) - len(kept), max_length)
+                rows.update(chunk[i][0] for i in kept)
+                columns = [pa.array([side[i] for i in kept], type=schema.types[0]) for side in (src, tgt)]
+                writer.write_batch(pa.record_batch(columns, schema=schema))
+                bar.update(len(chunk))
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    return rows
+
+
+def _in_chunks(pairs: Iterable[NumberedPair]) -> Iterator[list[NumberedPair]]:
+    iterator = iter(pairs)
+    while True:
+        chunk = list(islice(iterator, CHUNK_ROWS))
+        if not chunk:
+            return
+        yield chunk
+
+
+def _skip_long(counts: Counts, number: int, max_length: int) -> None:
+    """Count pairs as skipped that were counted as used."""
+    if number:
+        counts.used -= number
+        counts.skip(f"longer than {max_length} tokens", number)
