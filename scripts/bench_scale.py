@@ -116,12 +116,12 @@ def sentences(n: int) -> list[tuple[str, str]]:
 
 
 def measure_encoding(folder: Path) -> dict[str, Any]:
-    from mtcli.data import tokenizer
     from mtcli.data.corpus import Counts
     from mtcli.data.encoded_pairs import EncodedPairs, encode_pairs
+    from mtcli.data.tokenizer_training import train_tokenizer
 
     pairs = sentences(ENCODED)
-    pieces = tokenizer.train(pairs[:50_000], vocab_size=VOCAB)
+    pieces = train_tokenizer(pairs[:50_000], vocab_size=VOCAB)
     path = folder / "tokenizer.json"
     pieces.save(path)
     from tokenizers import Tokenizer

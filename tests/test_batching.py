@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from processes import no_hang
 
-from mtcli.data import batching, encoded_pairs, tokenizer
+from mtcli.data import batching, encoded_pairs
 from mtcli.data.batching import Batch, BatchPlan, Position, collate, plan_epoch
 from mtcli.data.corpus import Counts
 from mtcli.data.encoded_pairs import EncodedPairs, encode_pairs
 from mtcli.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import DataError
 from mtcli.runtime.prefetch import prefetch_map
 
@@ -25,7 +26,7 @@ PAIRS = toy_pairs(100)
 
 @pytest.fixture(scope="module")
 def toy() -> Tokenizer:
-    return tokenizer.train(PAIRS, vocab_size=300)
+    return train_tokenizer(PAIRS, vocab_size=300)
 
 
 def write(

@@ -20,7 +20,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from mtcli.config.schema import DecodeConfig, ModelConfig
-from mtcli.data import tokenizer
+from mtcli.data.tokenizer import Tokenizer
+from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import LockedError, ModelError, StorageError
 from mtcli.runtime import files
 from mtcli.storage import checkpoint, model_file
@@ -482,7 +483,7 @@ SMALL = ModelConfig(d_model=8, d_ff=8, num_heads=2, num_encoder_layers=1, num_de
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder with a small random model."""
     run = tmp_path_factory.mktemp("run")
-    toy = tokenizer.train([("a b a b", "b a b a")] * 3)
+    toy = train_tokenizer([("a b a b", "b a b a")] * 3)
     toy.save(run / "tokenizer.json")
     sizes = {"src_vocab": toy.src_size, "tgt_vocab": toy.tgt_size, "joint": True}
     info = ModelInfo(
@@ -606,8 +607,8 @@ def test_a_flipped_bit_in_a_published_model_is_found(run_folder: Path, tmp_path:
 
 def test_another_tokenizer_of_the_same_size_is_refused(run_folder: Path, tmp_path: Path) -> None:
     shutil.copytree(run_folder, tmp_path / "run")
-    other = tokenizer.train([("c d c d", "d c d c")] * 3)
-    assert other.src_size == tokenizer.Tokenizer.load(run_folder / "tokenizer.json").src_size
+    other = train_tokenizer([("c d c d", "d c d c")] * 3)
+    assert other.src_size == Tokenizer.load(run_folder / "tokenizer.json").src_size
     other.save(tmp_path / "run" / "tokenizer.json")
     with pytest.raises(ModelError, match="not the one this model was trained with"):
         load_model(tmp_path / "run")

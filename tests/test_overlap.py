@@ -25,7 +25,7 @@ def trained_on(run: Path) -> list[str]:
     return tokenizer.decode([pairs[row][0].tolist() for row in range(len(pairs))])
 
 
-def test_training_sources_are_found_and_no_others(toy_run: Path) -> None:
+def test_only_training_sources_are_counted(toy_run: Path) -> None:
     texts = trained_on(toy_run)
     held = [src for src, _ in read_split(toy_run, "test")]
     assert count_trained_on(*opened(toy_run), texts) == len(texts)
@@ -36,7 +36,7 @@ def test_training_sources_are_found_and_no_others(toy_run: Path) -> None:
     assert count_trained_on(*opened(toy_run), []) == 0
 
 
-def test_rows_that_share_a_key_are_told_apart(toy_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_with_the_same_key_are_compared_in_full(toy_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mtcli.data.overlap._FACTOR", 0)  # every row of a last token has the same key
     texts, held = trained_on(toy_run), [src for src, _ in read_split(toy_run, "test")]
     assert count_trained_on(*opened(toy_run), [*texts[:9], *held]) == 9
@@ -52,16 +52,18 @@ def test_a_warning_names_the_model_and_the_share(
     for model in (toy_run, newest):
         caplog.clear()
         warn_of_training_sources(model, [*held, *texts[:2]])
-        told = f"{model}: 2 of {len(held) + 2} test sources are in this model's training data: its score is too high"
-        assert told in caplog.text
+        expected = (
+            f"{model}: 2 of {len(held) + 2} test sources are in this model's training data: its score is too high"
+        )
+        assert expected in caplog.text
     caplog.clear()
     for name in ("model.safetensors", "tokenizer.json"):
         shutil.copyfile(toy_run / name, tmp_path / name)
-    warn_of_training_sources(tmp_path, texts)  # as an export, which knows nothing of it
+    warn_of_training_sources(tmp_path, texts)  # an export has no training pairs
     assert caplog.text == ""
 
 
-def test_damaged_training_pairs_do_not_keep_a_model_from_being_scored(
+def test_a_model_with_damaged_training_pairs_can_still_be_scored(
     toy_run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "data").mkdir()
@@ -69,10 +71,10 @@ def test_damaged_training_pairs_do_not_keep_a_model_from_being_scored(
     shutil.copyfile(toy_run / "tokenizer.json", tmp_path / "tokenizer.json")
     with caplog.at_level(logging.WARNING):
         warn_of_training_sources(tmp_path, ["red tree."])
-    assert "is not known" in caplog.text
+    assert "cannot tell if" in caplog.text
 
 
-def test_offsets_that_lead_outside_are_refused(tmp_path: Path) -> None:
+def test_offsets_outside_the_file_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "train.arrow"
     column = pa.array([[1, 2], [3, 4]], _schema().types[0])
     with path.open("wb") as file, pa.ipc.new_file(file, _schema()) as writer:

@@ -15,10 +15,10 @@ from mtcli.config.build import build
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import load
 from mtcli.data import prepare as module
-from mtcli.data import tokenizer
 from mtcli.data.corpus import source_key
 from mtcli.data.info import digest
 from mtcli.data.prepare import Prepared, prepare, read_split
+from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import DataError, ModelError, UsageError
 
 PAIRS = toy_pairs(200)
@@ -347,7 +347,7 @@ def test_deleted_notes_are_made_again(ready: Ready) -> None:
 @pytest.mark.usefixtures("no_encoding")
 def test_another_tokenizer_is_refused(ready: Ready) -> None:
     settings, run = ready
-    tokenizer.train(PAIRS, vocab_size=300).save(run / "tokenizer.json")
+    train_tokenizer(PAIRS, vocab_size=300).save(run / "tokenizer.json")
     before = made(run)
     with pytest.raises(ModelError, match=r"tokenizer\.json: not the tokenizer this run began with"):
         prepare(settings, run)
@@ -411,7 +411,7 @@ def test_a_run_of_version_0_1_is_resumed_with_its_own_split(
 
 
 def test_a_tokenizer_given_at_the_start_stays(tmp_path: Path, tsv: Path) -> None:
-    given = tokenizer.train([(a.upper(), b.upper()) for a, b in PAIRS], vocab_size=310)
+    given = train_tokenizer([(a.upper(), b.upper()) for a, b in PAIRS], vocab_size=310)
     run = tmp_path / "run"
     prepare(config(tsv), run, init=(given, "checksum"))
     before = made(run)
@@ -427,7 +427,7 @@ def test_a_tokenizer_given_at_the_start_stays(tmp_path: Path, tsv: Path) -> None
 
 
 def test_a_tokenizer_that_was_given_is_never_replaced_by_one_that_is_learnt(tmp_path: Path, tsv: Path) -> None:
-    given = tokenizer.train([(a.upper(), b.upper()) for a, b in PAIRS], vocab_size=310)
+    given = train_tokenizer([(a.upper(), b.upper()) for a, b in PAIRS], vocab_size=310)
     prepare(config(tsv), tmp_path, init=(given, "checksum"))
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(ModelError, match=r"tokenizer\.json: missing; copy that of the model which --init named"):

@@ -15,10 +15,12 @@ from processes import no_hang
 from tokenizers import Tokenizer as HFTokenizer
 
 from mtcli.data import tokenizer as module
-from mtcli.data.tokenizer import BOS, EOS, KINDS, PAD, RESERVED, Tokenizer, default_vocab_size, train
+from mtcli.data import tokenizer_training as training
+from mtcli.data.tokenizer import BOS, EOS, KINDS, PAD, RESERVED, Tokenizer, call_native
+from mtcli.data.tokenizer_training import default_vocab_size, train_tokenizer, train_tokenizer_on_lines
 from mtcli.errors import DataError, ModelError, StorageError, UsageError
 
-# Full of what could be taken for a special piece, in training as in use.
+# Full of what could be taken for a special token, in training as in use.
 PAIRS = [
     ("the cat sat on the mat. <s> </s> <pad> <0x0A>", "el gato se sentó en la alfombra. <s> <0x0A>"),
     ("the dog ate the cat's hat, 12 times", "el perro se comió el sombrero del gato, 12 veces"),
@@ -31,7 +33,7 @@ NEAR = st.text(st.sampled_from("the cat <s>/0xA▁Ġ \n\t\r\u2028ée\u0301\u200d
 
 @pytest.fixture(scope="module", params=KINDS)
 def tok(request: pytest.FixtureRequest) -> Tokenizer:
-    return train(PAIRS, kind=request.param)
+    return train_tokenizer(PAIRS, kind=request.param)
 
 
 def normal(text: str) -> str:
@@ -42,7 +44,7 @@ def normal(text: str) -> str:
 @given(st.one_of(ANY, NEAR))
 def test_round_trip(tok: Tokenizer, text: str) -> None:
     (ids,) = tok.encode_tgt([text])
-    assert all(EOS < i < tok.tgt_size for i in ids)  # nothing unknown, no special piece
+    assert all(EOS < i < tok.tgt_size for i in ids)  # nothing unknown, no special token
     assert not set(ids) & set(tok.forbidden)
     assert tok.decode([ids]) == [normal(text)]
     assert tok.encode_src([text]) == [ids]
@@ -76,7 +78,7 @@ def test_lossless(tok: Tokenizer, text: str) -> None:
     assert not set(ids) & {PAD, BOS, EOS, RESERVED.index("<0x0A>")}
 
 
-def test_declared_normalisation(tok: Tokenizer) -> None:
+def test_normalization(tok: Tokenizer) -> None:
     composed, decomposed = "él está aquí", unicodedata.normalize("NFD", "él está aquí")
     assert tok.encode_src([composed]) == tok.encode_src([decomposed])
     assert tok.decode(tok.encode_tgt(["a\nb\n"])) == ["a b "]
@@ -90,7 +92,7 @@ def test_layout_and_forbidden(tok: Tokenizer) -> None:
     assert not any("\n" in text for text in tok.decode([[i] for i in allowed] + [allowed]))
 
 
-def test_decode_whatever_a_model_says(tok: Tokenizer) -> None:
+def test_any_ids_are_decoded(tok: Tokenizer) -> None:
     byte = 3
     assert tok.decode([[], [PAD, BOS, EOS], [byte + 0xE3, byte + 0x81], [byte + 0xC3, byte + 0xA9]]) == [
         "",
@@ -103,28 +105,27 @@ def test_decode_whatever_a_model_says(tok: Tokenizer) -> None:
 
 
 def test_kinds() -> None:
-    bpe, word, char = (train(PAIRS, kind=kind) for kind in KINDS)
-    pieces = [t.src_tokens(t.encode_src(["the the catz"])[0]) for t in (bpe, word, char)]
-    assert pieces[0][:2] == ["▁the", "▁the"]
-    assert pieces[1] == ["▁the", "▁the", "▁", "c", "a", "t", "<0x7A>"]
-    assert pieces[2] == [*"▁the▁the▁cat", "<0x7A>"]
+    bpe, word, char = (train_tokenizer(PAIRS, kind=kind) for kind in KINDS)
+    tokens = [t.src_tokens(t.encode_src(["the the catz"])[0]) for t in (bpe, word, char)]
+    assert tokens[0][:2] == ["▁the", "▁the"]
+    assert tokens[1] == ["▁the", "▁the", "▁", "c", "a", "t", "<0x7A>"]
+    assert tokens[2] == [*"▁the▁the▁cat", "<0x7A>"]
     assert [t.kind for t in (bpe, word, char)] == list(KINDS)
     with pytest.raises(UsageError, match="bpe, word, char"):
-        train(PAIRS, kind="unigram")
+        train_tokenizer(PAIRS, kind="unigram")
 
 
-def test_two_iterables_are_the_pairs() -> None:
+def test_lines_and_pairs_give_the_same_vocabulary() -> None:
     src, tgt = zip(*PAIRS, strict=True)
-    expected = train(PAIRS).to_json()
-    assert train(src, tgt).to_json() == expected
-    assert train(iter(PAIRS)).to_json() == expected
-    assert train([*src, *tgt], []).to_json() == expected
+    expected = train_tokenizer(PAIRS).to_json()
+    assert train_tokenizer(iter(PAIRS)).to_json() == expected
+    assert train_tokenizer_on_lines([*src, *tgt]).to_json() == expected
 
 
 def test_same_in_every_process() -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); from test_tokenizer import *\n"
-        "for k in KINDS: print(train(PAIRS, kind=k, joint=k != 'bpe').to_json())"
+        "for k in KINDS: print(train_tokenizer(PAIRS, kind=k, joint=k != 'bpe').to_json())"
     )
     outputs = set()
     for seed, threads in (("1", "1"), ("2", "4"), ("3", "2")):
@@ -137,24 +138,24 @@ def test_same_in_every_process() -> None:
 
 
 def test_vocabulary_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    least = train(PAIRS, kind="char").src_size
-    exact = train(PAIRS, vocab_size=least + 7)
+    least = train_tokenizer(PAIRS, kind="char").src_size
+    exact = train_tokenizer(PAIRS, vocab_size=least + 7)
     assert exact.src_size == exact.tgt_size == least + 7
     with pytest.raises(UsageError, match=f"at least {least}"):
-        train(PAIRS, vocab_size=least - 1)
+        train_tokenizer(PAIRS, vocab_size=least - 1)
     for kind in KINDS:
-        most = train(PAIRS, kind=kind).src_size
+        most = train_tokenizer(PAIRS, kind=kind).src_size
         with pytest.raises(DataError, match=f"repeats enough for {most};"):
-            train(PAIRS, kind=kind, vocab_size=most + 1)
-        assert train(PAIRS, kind=kind, vocab_size=most).src_size == most
+            train_tokenizer(PAIRS, kind=kind, vocab_size=most + 1)
+        assert train_tokenizer(PAIRS, kind=kind, vocab_size=most).src_size == most
     with pytest.raises(DataError, match="no text"):
-        train([])
+        train_tokenizer([])
     with pytest.raises(DataError, match="target side"):
-        train([("a a", "")], joint=False)
-    monkeypatch.setattr(module, "MIN_ALPHABET", 8)  # as if the alphabet were as large as Chinese
-    small = train(PAIRS, vocab_size=259 + 40)
+        train_tokenizer([("a a", "")], joint=False)
+    monkeypatch.setattr(training, "MIN_ALPHABET", 8)  # as if the alphabet were as large as Chinese
+    small = train_tokenizer(PAIRS, vocab_size=259 + 40)
     assert small.src_size == 259 + 40
-    assert sum(len(piece) == 1 for piece in small.src_tokens(range(259, 299))) == 20
+    assert sum(len(token) == 1 for token in small.src_tokens(range(259, 299))) == 20
     assert small.decode(small.encode_tgt(["中文的猫"])) == ["中文的猫"]
 
 
@@ -168,20 +169,20 @@ def test_default_size_follows_the_corpus() -> None:
 
 
 def test_large_corpus_is_sampled_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_LINES", 10)
-    sample = module._Sample()
+    monkeypatch.setattr(training, "MAX_LINES", 10)
+    sample = training._Sample()
     for i in range(1000):
         sample.add(f"{i:06}")
     assert sample.lines == [f"{i:06}" for i in range(0, 1000, 128)]
     assert 900 < sample.words() < 1100
-    monkeypatch.setattr(module, "MAX_CHARS", 30)
+    monkeypatch.setattr(training, "MAX_CHARS", 30)
     for _ in range(128):
         sample.add("x" * 10**6)
     assert len(sample.lines) <= 5
 
 
 def test_separate_vocabularies(tmp_path: Path) -> None:
-    tok = train(PAIRS, joint=False)
+    tok = train_tokenizer(PAIRS, joint=False)
     assert not tok.joint
     assert tok.src_size != tok.tgt_size
     assert tok.src_tokens(tok.encode_src(["the cat"])[0]) == ["▁the", "▁cat"]
@@ -194,7 +195,7 @@ def test_separate_vocabularies(tmp_path: Path) -> None:
     assert again.encode_tgt(["la alfombra"]) == tok.encode_tgt(["la alfombra"])
 
 
-def test_saved_is_loaded_is_raw(tok: Tokenizer, tmp_path: Path) -> None:
+def test_saving_and_loading_change_nothing(tok: Tokenizer, tmp_path: Path) -> None:
     path = tmp_path / "odd name\n☃.json"
     tok.save(path)
     tok.save(path)  # over an older one
@@ -212,14 +213,14 @@ def test_saved_is_loaded_is_raw(tok: Tokenizer, tmp_path: Path) -> None:
 
 def hostile() -> dict[str, str]:
     def edit(*keys: str, value: object) -> str:
-        spec = json.loads(train(PAIRS).to_json())
+        spec = json.loads(train_tokenizer(PAIRS).to_json())
         place = spec
         for key in keys[:-1]:
             place = place[key]
         place[keys[-1]] = value
         return json.dumps(spec)
 
-    good = train(PAIRS).to_json()
+    good = train_tokenizer(PAIRS).to_json()
     vocab = json.loads(good)["model"]["vocab"]
     slow = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
     side = json.loads(good)
@@ -243,7 +244,7 @@ def hostile() -> dict[str, str]:
         "float id": edit("model", "vocab", value=vocab | {"zzz": float(len(vocab))}),
         "text id": edit("model", "vocab", value=vocab | {"zzz": "7"}),
         "surrogate": edit("model", "vocab", value=vocab | {"\ud800": len(vocab)}),
-        "empty piece": edit("model", "vocab", value=vocab | {"": len(vocab)}),
+        "empty token": edit("model", "vocab", value=vocab | {"": len(vocab)}),
         "no bytes": edit("model", "vocab", value={"a": 0}),
         "dropout": edit("model", "dropout", value=0.5),
         "added": edit("added_tokens", value=[{"id": 10**9, "content": "x", "special": True}]),
@@ -252,13 +253,13 @@ def hostile() -> dict[str, str]:
         "one side": json.dumps({"format": module.SEPARATE, "src": side}),
         "bad side": json.dumps({"format": module.SEPARATE, "src": side, "tgt": []}),
         "mixed": json.dumps(
-            {"format": module.SEPARATE, "src": side, "tgt": json.loads(train(PAIRS, kind="word").to_json())}
+            {"format": module.SEPARATE, "src": side, "tgt": json.loads(train_tokenizer(PAIRS, kind="word").to_json())}
         ),
     }
 
 
 @pytest.mark.parametrize("name", hostile())
-def test_hostile_files(name: str, tmp_path: Path) -> None:
+def test_files_of_another_form_are_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text(hostile()[name], encoding="utf-8")
     with pytest.raises(ModelError) as caught:
@@ -280,7 +281,7 @@ def test_files_that_are_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(ModelError, match="larger than"):
         Tokenizer.load(path)
     with pytest.raises(StorageError):
-        train(PAIRS).save(tmp_path / "absent" / "t.json")
+        train_tokenizer(PAIRS).save(tmp_path / "absent" / "t.json")
 
 
 def test_a_panic_is_an_error() -> None:
@@ -291,18 +292,18 @@ def test_a_panic_is_an_error() -> None:
         raise PanicException("index out of bounds")
 
     with pytest.raises(ModelError, match="index out of bounds"):
-        module._native(panic)
+        call_native(panic)
 
 
 def test_half_a_surrogate_pair_is_a_data_error(tok: Tokenizer) -> None:
     with pytest.raises(DataError):
         tok.encode_src(["fine", "\ud800"])
     with pytest.raises(DataError):
-        train([("fine fine", "bad \udc80")])
+        train_tokenizer([("fine fine", "bad \udc80")])
 
 
 def test_one_very_long_line(tok: Tokenizer) -> None:
     for text in ("x" * 10**6, "<!" * 500_000, " " * 10**6, "日" * 10**6, "x" + "\u0301" * 10**6):
         with no_hang():
             assert tok.decode(tok.encode_tgt([text])) == [text]
-    train([("y" * 10**6, "a a")] * 3)
+    train_tokenizer([("y" * 10**6, "a a")] * 3)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from toy import toy
 
 from mtcli.config.schema import ModelConfig
-from mtcli.data import tokenizer
-from mtcli.data.tokenizer import BOS, PAD
+from mtcli.data.tokenizer import BOS, PAD, RESERVED
+from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import StorageError
 from mtcli.inference import line_translator, pytorch_backend, repetitions
 from mtcli.inference.line_translator import Draft, LineTranslator, Window
@@ -36,8 +36,8 @@ SAMPLE = Options(sample=True, max_length=12, n_best=3, seed=4, temperature=0.7)
 @pytest.fixture(scope="module")
 def translator() -> Translator:
     """A random model in float64, in which batch mates move nothing, with a trained tokenizer."""
-    toy = tokenizer.train(PAIRS, vocab_size=330)
-    toy.forbidden = [PAD, BOS, *range(3, len(tokenizer.RESERVED))]  # a random model's bytes are no text
+    toy = train_tokenizer(PAIRS, vocab_size=330)
+    toy.forbidden = [PAD, BOS, *range(3, len(RESERVED))]  # a random model's bytes are no text
     torch.manual_seed(3)
     config = ModelConfig(
         d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1, tie_embeddings=False

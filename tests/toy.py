@@ -6,9 +6,9 @@ from pathlib import Path
 import torch
 
 from mtcli.config.schema import DecodeConfig, ModelConfig
-from mtcli.data import tokenizer
 from mtcli.data.batching import pad
 from mtcli.data.tokenizer import BOS, EOS
+from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.nn.transformer import Transformer
 from mtcli.storage.model_file import ModelInfo, model_bytes, parameters
@@ -24,7 +24,7 @@ def toy(norm: str = "post", joint: bool = True, positions: str = "sinusoidal") -
         d_model=32, d_ff=48, num_heads=2, num_encoder_layers=2, num_decoder_layers=2, dropout=0.0,
         norm=norm, positions=positions, max_positions=64,
     )  # fmt: skip
-    pieces = tokenizer.train(PAIRS, joint=joint)
+    pieces = train_tokenizer(PAIRS, joint=joint)
     generator_state = torch.get_rng_state()
     torch.manual_seed(3)
     model = Transformer(config, pieces.src_size, pieces.tgt_size, joint=joint)

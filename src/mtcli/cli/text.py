@@ -56,8 +56,8 @@ def tokenizer_train(
     force: ForceOption = False,
 ) -> None:
     """Train one tokenizer on all the files. An existing output is kept unless --force is given."""
-    from mtcli.data import tokenizer
     from mtcli.data.lines import read_lines
+    from mtcli.data.tokenizer_training import train_tokenizer_on_lines
     from mtcli.runtime.outputs import check_outputs
 
     check_outputs([output], files, force=force)
@@ -67,9 +67,9 @@ def tokenizer_train(
         for path in files:
             yield from read_lines(path, replace=replace)
 
-    learnt = tokenizer.train(lines(), [], kind=type_, vocab_size=vocab_size)
-    learnt.save(output)
-    note(f"{learnt.src_size} pieces in {output}")
+    learned = train_tokenizer_on_lines(lines(), kind=type_, vocab_size=vocab_size)
+    learned.save(output)
+    note(f"{learned.src_size} tokens in {output}")
 
 
 @tokenizer_app.command("encode")

@@ -1,4 +1,4 @@
-"""Which sentences a model was trained on, found in the encoded training pairs of its run folder."""
+"""Find sentences that a model was trained on, by the encoded training pairs in its run folder."""
 
 import logging
 from collections.abc import Sequence
@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from mtcli.data.encoded_pairs import EncodedPairs
+from mtcli.data.encoded_pairs import EncodedPairs, Ids
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError, ModelError
+from mtcli.runtime.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -18,13 +19,12 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 def warn_of_training_sources(model: Path, sources: Sequence[str]) -> None:
-    """Warn where sources to be scored are among those that a model was trained on.
-
-    A folder without the training pairs of its model, such as an export, is passed over.
+    """Warn if the model was trained on some of the sources that are about to be scored.
 
     Args:
-        model: A run folder or one of its checkpoints.
-        sources: Of the test set.
+        model: A run folder or one of its checkpoints. A folder without training pairs, such as an export, is not
+            checked.
+        sources: The sources of the test set.
     """
     run = next((folder for folder in (model, model.parent.parent) if _cache(folder).is_file()), None)
     if run is None:
@@ -32,21 +32,26 @@ def warn_of_training_sources(model: Path, sources: Sequence[str]) -> None:
     try:
         seen = count_trained_on(EncodedPairs(_cache(run)), Tokenizer.load(run / "tokenizer.json"), sources)
     except (DataError, ModelError) as error:
-        log.warning("whether %s was trained on these sources is not known: %s", model, error)
+        log.warning("cannot tell if %s was trained on these sources: %s", model, error)
         return
     if seen:
-        told = f"{seen:,} of {len(sources):,} test sources are in this model's training data"
-        log.warning("%s: %s: its score is too high", model, told)
+        share = share_of(seen, len(sources), "test source")
+        log.warning("%s: %s in this model's training data: its score is too high", model, share)
+
+
+def share_of(seen: int, of: int, noun: str) -> str:
+    """Return the start of a sentence: `1 of 9 test sources is`, `2 of 9 test sources are`."""
+    return f"{seen:,} of {counted(of, noun)} {'is' if seen == 1 else 'are'}"
 
 
 def count_trained_on(pairs: EncodedPairs, tokenizer: Tokenizer, sources: Sequence[str]) -> int:
-    """How many of these sentences are sources of training pairs, compared as the model reads them.
+    """Count the sentences that are also the source of a training pair, compared as token ids.
 
-    The encoded pairs are read once, in chunks. A row whose length and three of whose tokens are those of a sentence
-    is compared with it in full.
+    The encoded pairs are read once, chunk by chunk. Only the rows whose key (see `_keys`) is that of a sentence are
+    compared in full.
     """
-    stripped = [source.strip() for source in sources]
-    sentences = [np.array(ids, dtype=np.int32) for ids in tokenizer.encode_src([text for text in stripped if text])]
+    texts = [source.strip() for source in sources]
+    sentences = [np.array(ids, dtype=np.int32) for ids in tokenizer.encode_src([text for text in texts if text])]
     if not sentences:
         return 0
     wanted = {sentence.tobytes() for sentence in sentences}
@@ -54,15 +59,21 @@ def count_trained_on(pairs: EncodedPairs, tokenizer: Tokenizer, sources: Sequenc
     found = set[bytes]()
     for values, offsets in pairs.sources():
         for row in np.flatnonzero(np.isin(_keys(values, offsets), keys)):
-            text = values[offsets[row] : offsets[row + 1]].tobytes()
-            if text in wanted:
-                found.add(text)
+            ids = values[offsets[row] : offsets[row + 1]].tobytes()
+            if ids in wanted:
+                found.add(ids)
     return sum(sentence.tobytes() in found for sentence in sentences)
 
 
-def _keys(values: npt.NDArray[np.int32], offsets: npt.NDArray[np.int32]) -> Keys:
-    """A number for each row that equal rows share, from its length and its first, middle and last token."""
-    starts, ends = offsets[:-1], offsets[1:]
+def _keys(values: Ids, offsets: Ids) -> Keys:
+    """Return a key for each row, made of its length and its first, middle and last token. Equal rows have equal keys.
+
+    Args:
+        values: The ids of all rows.
+        offsets: (rows + 1,), where each row starts in `values`, and the end of the last one.
+    """
+    starts = offsets[:-1]
+    ends = offsets[1:]
     keys = (ends - starts).astype(np.uint64)
     if not len(values):
         return keys

@@ -19,13 +19,13 @@ from typing import Any
 from mtcli.config import writing_systems
 from mtcli.config.schema import Config
 from mtcli.data import corpus, demo
-from mtcli.data import tokenizer as tokenizers
 from mtcli.data.corpus import HeldOut, Pair
 from mtcli.data.encoded_pairs import EncodedPairs, encode_pairs
 from mtcli.data.info import digest, read_data_info
 from mtcli.data.lines import Counts, read_lines
 from mtcli.data.overlap import count_trained_on
 from mtcli.data.tokenizer import Tokenizer
+from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import DataError, ModelError, StorageError, UsageError
 from mtcli.evaluation import metrics
 from mtcli.runtime.files import replace_file, storage_errors
@@ -242,7 +242,7 @@ def _make(config: Config, run: Path, info_path: Path, init: Tokenizer | None, we
         log.info("training the tokenizer")
         wanted = config.tokenizer
         text = (pair for _, pair in training(Counts()))
-        learnt = tokenizers.train(text, kind=wanted.type, vocab_size=wanted.vocab_size, joint=wanted.joint)
+        learnt = train_tokenizer(text, kind=wanted.type, vocab_size=wanted.vocab_size, joint=wanted.joint)
     else:
         learnt = init
     replace_file(run / "tokenizer.json", learnt.to_json().encode())

@@ -1,41 +1,36 @@
-"""Text to ids and back: train, load, save, encode, decode (around Hugging Face `tokenizers`).
+"""Text to token ids and back, on top of Hugging Face `tokenizers`; `tokenizer_training` learns the vocabulary.
 
-All three kinds are one model, byte-pair encoding with a byte fallback, so no input is ever unknown:
+All three kinds are byte-pair encoding with byte fallback, so no input is ever unknown:
 
-- `bpe`: pieces learnt by merging frequent neighbours, the paper's choice (§5.1);
-- `word`: whole words; a word that is not in the vocabulary is spelt in characters;
+- `bpe`: subwords, learned by merging frequent neighbors, as in the paper (§5.1);
+- `word`: whole words; a word that is not in the vocabulary is encoded as characters;
 - `char`: characters only.
 
-A character that is not in the vocabulary is spelt in its UTF-8 bytes. Ids are laid out alike in every kind:
+A character that is not in the vocabulary is encoded as its UTF-8 bytes. The ids have the same layout in every kind:
 
-    0 <pad>   1 <s>   2 </s>   3…258 the bytes <0x00>…<0xFF>   then the alphabet, then the pieces
+    0 <pad>   1 <s>   2 </s>   3…258 the bytes <0x00>…<0xFF>   then the characters, then the longer tokens
 
-A piece carries the space before its word, and every line is given one in front, so a word is the same piece
-at the start of a line and inside it. Decoding takes that one space away again. What encoding changes is Unicode
-form (NFC) and a newline, which becomes a space; nothing else.
+A token includes the space before its word. Every line gets one space in front, so that a word is the same token at the
+start of a line and inside it; decoding removes that space again. Encoding changes the text in two ways only: it
+normalizes Unicode (NFC), and turns a newline into a space.
 
-The special names are entries of the vocabulary, never patterns looked for in text: a literal `</s>` or `<0x0A>`
-in a sentence is ordinary signs, letters and digits, which the word pattern never lets into one piece.
+The special tokens are entries of the vocabulary and are never matched in text. The word pattern splits a literal `</s>`
+or `<0x0A>` in a sentence into signs, letters and digits, so it can never become a special token.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer as HFTokenizer
-from tokenizers import models, trainers
 
-from mtcli.errors import DataError, ModelError, UsageError
+from mtcli.errors import DataError, ModelError
 from mtcli.runtime.outputs import write_whole
-from mtcli.runtime.regular_file import open_regular
-
-__all__ = ["BOS", "EOS", "KINDS", "PAD", "Tokenizer", "default_vocab_size", "train"]
+from mtcli.runtime.regular_file import read_regular
 
 PAD, BOS, EOS = 0, 1, 2
 KINDS = ("bpe", "word", "char")
@@ -43,11 +38,12 @@ KINDS = ("bpe", "word", "char")
 SPECIALS = ["<pad>", "<s>", "</s>"]
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 RESERVED = SPECIALS + BYTES
+"""The tokens that every vocabulary starts with."""
 
-# Letters with their marks, one digit, or a run of other signs, each with the space before it; then left-over
-# spaces. The bound of 128 keeps a line without spaces from becoming one enormous "word".
+# Letters with their marks, one digit, or a run of other signs, each with the space before it; then the remaining
+# spaces. The limit of 128 keeps a line without spaces from becoming one enormous "word".
 WORD = r" ?[\p{L}\p{M}]{1,128}| ?\p{N}| ?[^\s\p{L}\p{M}\p{N}]{1,128}|\s{1,128}(?!\S)|\s{1,128}"
-FRAME: dict[str, Any] = {  # a Hugging Face tokenizers file, all but its model
+FRAME: dict[str, Any] = {
     "version": "1.0",
     "truncation": None,
     "padding": None,
@@ -71,7 +67,8 @@ FRAME: dict[str, Any] = {  # a Hugging Face tokenizers file, all but its model
         ],
     },
 }
-MODEL: dict[str, Any] = {  # its model, all but ignore_merges, vocab and merges
+"""A Hugging Face tokenizer file without its model."""
+MODEL: dict[str, Any] = {
     "type": "BPE",
     "dropout": None,
     "unk_token": None,
@@ -80,83 +77,75 @@ MODEL: dict[str, Any] = {  # its model, all but ignore_merges, vocab and merges
     "fuse_unk": False,
     "byte_fallback": True,
 }
+"""The model in the file without `ignore_merges`, `vocab` and `merges`."""
 SEPARATE = "mtcli-separate-vocabularies"
+"""Format name of a file with two vocabularies."""
 
-MAX_FILE = 256 * 2**20  # bytes of tokenizer.json that are read
-CHUNK = 4096  # lines handed to the native library at once
-MAX_LINES = 1_000_000  # lines of each side that training looks at, evenly spread over the data
-MAX_CHARS = 200_000_000  # and characters
-MAX_LINE = 4096  # characters of one line that training looks at
-MIN_FREQUENCY = 2  # a character, word or pair of pieces seen once is not worth an embedding
-MIN_ALPHABET = 256  # an alphabet up to this size is kept whole; a larger one gets at most half of the pieces
-
-
-def default_vocab_size(words: int, kind: str = "bpe") -> int:
-    """The vocabulary size for a corpus of so many running words (both sides when they share one vocabulary).
-
-    For `bpe` 100 · ∛words, from 512 to the paper's 37,000: about 2,700 for 20 thousand words, 8,900 for the
-    700 thousand of Multi30K, 37,000 from 50 million. `word` and `char` take what the data repeats, up to 32,000
-    and 8,000 pieces. In every kind training may end with fewer.
-    """
-    if kind != "bpe":
-        return {"word": 32_000, "char": 8_000}[kind]
-    rule: float = 100 * max(words, 0) ** (1 / 3)
-    return max(512, min(37_000, 64 * round(rule / 64)))
+MAX_FILE = 256 * 2**20
+"""Size limit of `tokenizer.json` in bytes."""
+ENCODE_LINES = 4096
+"""Lines per call of the native library."""
 
 
 class Tokenizer:
-    """A source and a target vocabulary: two names for one table when `joint`."""
+    """A source and a target vocabulary; they are the same one if `joint`."""
 
     def __init__(self, src: dict[str, Any], tgt: dict[str, Any] | None = None) -> None:
-        """Take parsed `tokenizers` files; `tgt` None means both sides share `src`. See `train` and `load`."""
+        """Build a tokenizer from parsed Hugging Face files, one per side; `tgt` None: both sides share `src`.
+
+        Raises:
+            ModelError: A file is not one that this module wrote.
+        """
         self._src = _Side(src, "src")
         self._tgt = self._src if tgt is None else _Side(tgt, "tgt")
         self.joint: bool = tgt is None
-        # A side whose text was too short for merges looks like char.
+        # A bpe side with too little text for any merge looks like char.
         kinds = {self._src.kind, self._tgt.kind}
         if len(kinds) > 1 and "word" in kinds:
             raise ModelError("not a tokenizer of mtcli: its two sides are of different types")
         self.kind: str = min(kinds)
-        self.src_vocabulary, self.tgt_vocabulary = self._src.pieces, self._tgt.pieces
-        self.src_size: int = len(self._src.pieces)
-        self.tgt_size: int = len(self._tgt.pieces)
-        newline = RESERVED.index("<0x0A>")
-        self.forbidden: list[int] = [
-            i for i, piece in enumerate(self._tgt.pieces) if i in (PAD, BOS, newline) or "\n" in piece
-        ]
+        self.src_vocabulary: list[str] = self._src.tokens
+        self.tgt_vocabulary: list[str] = self._tgt.tokens
+        self.src_size: int = len(self.src_vocabulary)
+        self.tgt_size: int = len(self.tgt_vocabulary)
+        self.forbidden: list[int] = _never_generated(self.tgt_vocabulary)
 
     def encode_src(self, texts: Sequence[str]) -> list[list[int]]:
-        """Source lines to ids, without <s> and </s>, which the caller adds."""
+        """Return the token ids of source lines, without `<s>` and `</s>`."""
         return self._src.encode(texts)
 
     def encode_tgt(self, texts: Sequence[str]) -> list[list[int]]:
-        """Target lines to ids, without <s> and </s>, which the caller adds."""
+        """Return the token ids of target lines, without `<s>` and `</s>`."""
         return self._tgt.encode(texts)
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """Target ids to lines of text; <pad>, <s> and </s> are dropped, broken UTF-8 becomes U+FFFD."""
+        """Return the lines of target token ids; drops special tokens and replaces broken UTF-8 by U+FFFD."""
         return self._tgt.decode(ids)
 
     def src_tokens(self, ids: Sequence[int]) -> list[str]:
-        """Source ids as tokens to display; a space is written ▁."""
-        return [self._src.pieces[i].replace(" ", "▁") for i in ids]
+        """Return source tokens for display; a space is written ▁."""
+        return [self.src_vocabulary[i].replace(" ", "▁") for i in ids]
 
     def tgt_tokens(self, ids: Sequence[int]) -> list[str]:
-        """Target ids as tokens to display; a space is written ▁."""
-        return [self._tgt.pieces[i].replace(" ", "▁") for i in ids]
+        """Return target tokens for display; a space is written ▁."""
+        return [self.tgt_vocabulary[i].replace(" ", "▁") for i in ids]
 
     def to_json(self) -> str:
-        """The text of `tokenizer.json`: a Hugging Face file when joint, else two in a wrapper."""
+        """Return the text of `tokenizer.json`: a Hugging Face file if `joint`, otherwise two in one object."""
         both = {"format": SEPARATE, "src": self._src.spec, "tgt": self._tgt.spec}
         return json.dumps(self._src.spec if self.joint else both, ensure_ascii=False, indent=1) + "\n"
 
     def digest(self) -> str:
-        """SHA-256 of `to_json`, by which a model knows its tokenizer."""
+        """Return the SHA-256 of `to_json`, which identifies the tokenizer of a model."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     @classmethod
     def from_json(cls, text: str) -> Tokenizer:
-        """Read what `to_json` wrote; anything else is a ModelError."""
+        """Parse what `to_json` wrote.
+
+        Raises:
+            ModelError: The text is anything else.
+        """
         try:
             spec = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -170,19 +159,19 @@ class Tokenizer:
         return cls(spec["src"], spec["tgt"])
 
     def save(self, path: Path) -> None:
-        """Write `tokenizer.json` whole or not at all."""
+        """Write `tokenizer.json`, whole or not at all."""
         write_whole(Path(path), self.to_json().encode())
 
     @classmethod
     def load(cls, path: Path) -> Tokenizer:
-        """Read a `tokenizer.json`, checked before the native library sees it."""
+        """Read a `tokenizer.json`, and check it before the native library sees it.
+
+        Raises:
+            ModelError: The file is missing, unreadable, or not one that `save` wrote.
+        """
         path = Path(path)
         try:
-            with open_regular(path) as file:
-                data = file.read(MAX_FILE + 1)
-            if len(data) > MAX_FILE:
-                raise ModelError(f"larger than {MAX_FILE >> 20} MiB, which no tokenizer is")
-            return cls.from_json(data.decode("utf-8"))
+            return cls.from_json(read_regular(path, most=MAX_FILE).decode("utf-8"))
         except OSError as error:
             raise ModelError(f"cannot read the tokenizer {path}: {error.strerror or error}") from None
         except UnicodeDecodeError:
@@ -191,35 +180,53 @@ class Tokenizer:
             raise ModelError(f"cannot use the tokenizer {path}: {error}") from None
 
 
+def _never_generated(tokens: list[str]) -> list[int]:
+    """Return the ids that a translation must not contain: `<pad>`, `<s>`, and every token with a newline."""
+    newline = RESERVED.index("<0x0A>")
+    return [i for i, token in enumerate(tokens) if i in (PAD, BOS, newline) or "\n" in token]
+
+
 class _Side:
-    """One vocabulary: its checked file, its pieces by id, and the native tokenizer."""
+    """One vocabulary: its checked file, its tokens by id, and the native tokenizer."""
 
     def __init__(self, spec: dict[str, Any], name: str) -> None:
-        self.pieces = _check(spec, name)
+        self.tokens = _check_spec(spec, name)
         model = spec["model"]
-        self.spec = _spec(self.pieces[len(RESERVED) :], model["merges"], model["ignore_merges"])
-        self.kind = "bpe" if model["merges"] else "word" if model["ignore_merges"] else "char"
-        self.native = _native(lambda: HFTokenizer.from_str(json.dumps(self.spec, ensure_ascii=False)))
+        self.spec = build_spec(self.tokens[len(RESERVED) :], model["merges"], whole_words=model["ignore_merges"])
+        self.kind = _kind_of(model)
+        self.native = call_native(lambda: HFTokenizer.from_str(json.dumps(self.spec, ensure_ascii=False)))
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         rows: list[list[int]] = []
-        for start in range(0, len(texts), CHUNK):
-            rows += self._encode_chunk(list(texts[start : start + CHUNK]))
+        for start in range(0, len(texts), ENCODE_LINES):
+            rows += self._encode_chunk(list(texts[start : start + ENCODE_LINES]))
         return rows
 
     def _encode_chunk(self, chunk: list[str]) -> list[list[int]]:
         encode = self.native.encode_batch_fast
-        return [e.ids for e in _native(lambda: encode(chunk, add_special_tokens=False), chunk)]
+        return [encoding.ids for encoding in call_native(lambda: encode(chunk, add_special_tokens=False), chunk)]
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         kept = [[i for i in row if i > EOS] for row in rows]
-        return list(_native(lambda: self.native.decode_batch(kept, skip_special_tokens=False)))
+        return list(call_native(lambda: self.native.decode_batch(kept, skip_special_tokens=False)))
 
 
-def _native(call: Callable[[], Any], texts: Iterable[str] = ()) -> Any:
-    """Call the native library; its errors, and its panics (which are no Exception), become a ModelError.
+def _kind_of(model: dict[str, Any]) -> str:
+    if model["merges"]:
+        return "bpe"
+    return "word" if model["ignore_merges"] else "char"
 
-    If one of `texts` holds half a surrogate pair, which is no text, the fault is the data's: a DataError.
+
+def call_native(call: Callable[[], Any], texts: Iterable[str] = ()) -> Any:
+    """Call the native library, and turn its errors into a ModelError.
+
+    Args:
+        call: Calls the library. A panic in it raises a BaseException that is not an Exception.
+        texts: What the call encodes.
+
+    Raises:
+        DataError: The call failed, and one of `texts` contains a lone surrogate.
+        ModelError: The call failed for another reason.
     """
     try:
         return call()
@@ -232,153 +239,53 @@ def _native(call: Callable[[], Any], texts: Iterable[str] = ()) -> Any:
         raise ModelError(f"the tokenizers library refuses it ({error})") from None
 
 
-def _check(spec: Any, side: str) -> list[str]:
-    """The pieces by id, if the file is one we could have written.
+def build_spec(tokens: list[str], merges: list[list[str]], *, whole_words: bool) -> dict[str, Any]:
+    """Return the content of a Hugging Face tokenizer file.
 
-    The word pattern and the like must be ours too: a file from elsewhere may bring one that never ends.
+    Args:
+        tokens: The vocabulary after `RESERVED`, in the order of the ids.
+        merges: Pairs of tokens to merge, most frequent first.
+        whole_words: Look up whole words before merging; for the kind `word`.
+    """
+    vocab = {token: i for i, token in enumerate(RESERVED + tokens)}
+    return FRAME | {"model": MODEL | {"ignore_merges": whole_words, "vocab": vocab, "merges": merges}}
+
+
+def _check_spec(spec: Any, side: str) -> list[str]:
+    """Check that a file has the form that `build_spec` gives, and return its tokens by id.
+
+    Everything except vocabulary and merges must be exactly ours: a file from elsewhere could contain a word pattern
+    that takes exponential time.
+
+    Raises:
+        ModelError: It has another form.
     """
 
-    def need(condition: bool, what: str) -> None:
+    def require(condition: bool, otherwise: str) -> None:
         if not condition:
-            raise ModelError(f"not a tokenizer of mtcli: {what} ({side})")
+            raise ModelError(f"not a tokenizer of mtcli: {otherwise} ({side})")
 
     model: Any = spec.get("model") if isinstance(spec, dict) else None
-    need(isinstance(model, dict), "it has no model")
-    vocab, merges, whole = model.get("vocab"), model.get("merges"), model.get("ignore_merges")
-    need(isinstance(vocab, dict) and isinstance(merges, list) and isinstance(whole, bool), "wrong types")
-    frame = FRAME | {"model": MODEL | {"ignore_merges": whole, "vocab": vocab, "merges": merges}}
-    need(spec == frame, "its normalizer, word pattern, decoder or model settings are others")
-    need(all(type(i) is int for i in vocab.values()), "an id is no integer")
-    pieces = sorted(vocab, key=vocab.__getitem__)
-    need([vocab[p] for p in pieces] == list(range(len(pieces))), "its ids are not 0, 1, 2, …")
-    need(pieces[: len(RESERVED)] == RESERVED, "the first 259 pieces are not <pad>, <s>, </s> and the bytes")
-    need("" not in vocab, "a piece is empty")
-    need(not (whole and merges), "it has both whole words and merges")
-    for pair in merges:
-        two = isinstance(pair, list) and len(pair) == 2 and all(isinstance(p, str) for p in pair)
-        need(two and {*pair, "".join(pair)} <= vocab.keys(), "a merge names pieces that it lacks")
-    return pieces
+    require(isinstance(model, dict), "it has no model")
+    vocab = model.get("vocab")
+    merges = model.get("merges")
+    whole_words = model.get("ignore_merges")
+    right_types = isinstance(vocab, dict) and isinstance(merges, list) and isinstance(whole_words, bool)
+    require(right_types, "wrong types")
+    frame = FRAME | {"model": MODEL | {"ignore_merges": whole_words, "vocab": vocab, "merges": merges}}
+    require(spec == frame, "its normalizer, word pattern, decoder or model settings are different")
+    require(all(type(i) is int for i in vocab.values()), "an id is no integer")
+    tokens = sorted(vocab, key=vocab.__getitem__)
+    require([vocab[token] for token in tokens] == list(range(len(tokens))), "its ids are not 0, 1, 2, …")
+    require(tokens[: len(RESERVED)] == RESERVED, "the first 259 tokens are not <pad>, <s>, </s> and the bytes")
+    require("" not in vocab, "a token is empty")
+    require(not (whole_words and merges), "it has both whole words and merges")
+    require(all(_is_merge(pair, vocab) for pair in merges), "a merge names tokens that are not in the vocabulary")
+    return tokens
 
 
-class _Sample:
-    """At most MAX_LINES lines and MAX_CHARS characters, evenly spread over a stream of unknown length.
-
-    Every stride-th line is kept; when that is too much, every second one is let go and the stride doubles.
-    """
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.stride, self.seen, self.chars = 1, 0, 0
-
-    def add(self, text: str) -> None:
-        if self.seen % self.stride == 0:
-            self.lines.append(text[:MAX_LINE])
-            self.chars += len(self.lines[-1])
-            while len(self.lines) > 1 and (len(self.lines) > MAX_LINES or self.chars > MAX_CHARS):
-                del self.lines[1::2]
-                self.stride *= 2
-                self.chars = sum(map(len, self.lines))
-        self.seen += 1
-
-    def words(self) -> int:
-        """Running words of the whole stream, as six bytes each, which suits scripts without spaces too."""
-        size = sum(len(x) if x.isascii() else len(x.encode("utf-8", "replace")) for x in self.lines)
-        return size * self.stride // 6
-
-
-def train(
-    pairs: Iterable[tuple[str, str]] | Iterable[str],
-    tgt: Iterable[str] | None = None,
-    *,
-    kind: str = "bpe",
-    vocab_size: int | None = None,
-    joint: bool = True,
-) -> Tokenizer:
-    """Learn a vocabulary from pairs, or from source lines and target lines `tgt`, which need not be parallel.
-
-    `joint` learns one vocabulary from both sides, else each side gets its own of `vocab_size` pieces. Without a
-    `vocab_size` the corpus decides (`default_vocab_size`). The same text gives the same vocabulary, to the byte.
-    Of a large corpus a million lines of each side, evenly spread, are looked at.
-    """
-    if kind not in KINDS:
-        raise UsageError(f"tokenizer type {kind!r} does not exist; choose one of {', '.join(KINDS)}")
-    sides = _Sample(), _Sample()
-    if tgt is None:
-        for pair in pairs:
-            sides[0].add(pair[0])
-            sides[1].add(pair[1])
-    else:
-        for side, lines in zip(sides, (pairs, tgt), strict=True):
-            for line in lines:
-                side.add(line)  # type: ignore[arg-type]
-    if joint:
-        return Tokenizer(_train_side(sides, kind, vocab_size, "the text"))
-    src, tgt_spec = (
-        _train_side([side], kind, vocab_size, f"the {name} side")
-        for side, name in zip(sides, ("source", "target"), strict=True)
-    )
-    return Tokenizer(src, tgt_spec)
-
-
-def _train_side(samples: Sequence[_Sample], kind: str, vocab_size: int | None, name: str) -> dict[str, Any]:
-    """One vocabulary from these lines, as the text of its file."""
-    native = HFTokenizer.from_str(json.dumps(_spec([], [], False)))
-    alphabet = _alphabet(native, samples)
-    if not alphabet:
-        raise DataError(f"no text to train a tokenizer on: {name} is empty or repeats no character")
-    least = len(RESERVED) + min(len(alphabet), MIN_ALPHABET)
-    if vocab_size is None:
-        words = sum(sample.words() for sample in samples)
-        size = max(default_vocab_size(words, kind), least + MIN_ALPHABET)
-    else:
-        size = vocab_size
-    if size < least:
-        raise UsageError(
-            f"a vocabulary of {size} is too small: {name} needs at least {least} "
-            f"({len(RESERVED)} special and byte pieces, {least - len(RESERVED)} characters)"
-        )
-    room = size - len(RESERVED)
-    pieces = sorted(alphabet[: room if kind == "char" else max(MIN_ALPHABET, room // 2)])
-    merges: list[list[str]] = []
-    options: dict[str, Any] = {"vocab_size": room, "min_frequency": MIN_FREQUENCY, "show_progress": False}
-    if kind == "bpe" and room > len(pieces):
-        options |= {"initial_alphabet": pieces, "limit_alphabet": len(pieces)}
-        native.train_from_iterator(_lines(samples), trainers.BpeTrainer(**options))
-        model = json.loads(native.to_str())["model"]
-        pieces, merges = sorted(model["vocab"], key=model["vocab"].__getitem__), model["merges"]
-    elif kind == "word":
-        native.model = models.WordLevel(unk_token="")
-        native.train_from_iterator(_lines(samples), trainers.WordLevelTrainer(**options))
-        vocab = json.loads(native.to_str())["model"]["vocab"]
-        known = set(pieces)
-        pieces += [word for word in sorted(vocab, key=vocab.__getitem__) if word not in known]
-        pieces = pieces[:room]
-    found = len(RESERVED) + len(pieces)
-    if vocab_size is not None and found < vocab_size:
-        raise DataError(
-            f"a vocabulary of {vocab_size} is more than {name} can give: it repeats enough for {found}; "
-            f"ask for {found} or fewer, or leave the size out"
-        )
-    return _spec(pieces, merges, kind == "word")
-
-
-def _lines(samples: Sequence[_Sample]) -> Iterator[str]:
-    return chain.from_iterable(sample.lines for sample in samples)
-
-
-def _alphabet(native: HFTokenizer, samples: Sequence[_Sample]) -> list[str]:
-    """The characters seen twice or more, by falling frequency, then by code point: ties never fall by chance."""
-    counts: Counter[str] = Counter()
-
-    def count() -> None:
-        for line in _lines(samples):
-            counts.update(native.normalizer.normalize_str(line))
-
-    _native(count, _lines(samples))
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return [character for character, count in ordered if count >= MIN_FREQUENCY]
-
-
-def _spec(pieces: list[str], merges: list[list[str]], whole: bool) -> dict[str, Any]:
-    vocab = {piece: i for i, piece in enumerate(RESERVED + pieces)}
-    return FRAME | {"model": MODEL | {"ignore_merges": whole, "vocab": vocab, "merges": merges}}
+def _is_merge(pair: Any, vocab: dict[str, int]) -> bool:
+    """Return True if both halves of a merge and their concatenation are tokens."""
+    if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(half, str) for half in pair)):
+        return False
+    return {*pair, "".join(pair)} <= vocab.keys()
