@@ -79,7 +79,7 @@ def ratios(found: dict[str, list[Figures]]) -> list[float]:
 
 def one_run(args: argparse.Namespace) -> Figures:
     """Time one side on the whole input, then line by line."""
-    from mtcli.data.corpus import read_lines
+    from mtcli.data.lines import read_lines
 
     lines = list(read_lines(args.input))
     translate = library(args) if args.side == "ctranslate2" else translator(args)
@@ -151,7 +151,7 @@ def cold_starts(model: Path, exported: Path, runs: int) -> dict[str, float]:
 
 def peak_memory(args: argparse.Namespace, folder: Path, lines: int) -> float:
     """Largest resident size of a process that translates so many lines, in MB."""
-    from mtcli.data.corpus import read_lines
+    from mtcli.data.lines import read_lines
 
     source = folder / "lines.txt"
     source.write_text("".join(f"{line}\n" for line in islice(cycle(read_lines(args.input)), lines)), encoding="utf-8")
@@ -180,7 +180,7 @@ def report(
     args: argparse.Namespace, found: dict[str, list[Figures]], cold: dict[str, float], memory: list[list[float]]
 ) -> None:
     """The table, then the JSON line."""
-    from mtcli.data.corpus import read_lines
+    from mtcli.data.lines import read_lines
     from mtcli.evaluation.metrics import score
 
     references = list(read_lines(args.reference))

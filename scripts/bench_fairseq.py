@@ -26,7 +26,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from mtcli.data.corpus import read_lines
+from mtcli.data.lines import read_lines
 from mtcli.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from mtcli.inference.loading import load
 from mtcli.nn.transformer import Transformer, sinusoids

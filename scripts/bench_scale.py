@@ -116,8 +116,8 @@ def sentences(n: int) -> list[tuple[str, str]]:
 
 
 def measure_encoding(folder: Path) -> dict[str, Any]:
-    from mtcli.data.corpus import Counts
     from mtcli.data.encoded_pairs import EncodedPairs, encode_pairs
+    from mtcli.data.lines import Counts
     from mtcli.data.tokenizer_training import train_tokenizer
 
     pairs = sentences(ENCODED)

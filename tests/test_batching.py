@@ -14,8 +14,8 @@ from processes import no_hang
 
 from mtcli.data import batching, encoded_pairs
 from mtcli.data.batching import Batch, BatchPlan, Position, collate, plan_epoch
-from mtcli.data.corpus import Counts
 from mtcli.data.encoded_pairs import EncodedPairs, encode_pairs
+from mtcli.data.lines import Counts
 from mtcli.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import DataError

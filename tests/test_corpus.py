@@ -15,18 +15,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from mtcli.data import corpus, rows, tables
-from mtcli.data.corpus import (
-    Counts,
-    Source,
-    held_out,
-    held_out_size,
-    parse_source,
-    read_lines,
-    read_pairs,
-    source_files,
-    source_key,
-)
+from mtcli.data import held_out, rows, tables
+from mtcli.data.corpus import read_pairs
+from mtcli.data.held_out import choose_held_out, held_out_size, source_key
+from mtcli.data.lines import Counts, read_lines
+from mtcli.data.sources import Source, parse_source, source_files
 from mtcli.errors import DataError, UsageError
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -215,7 +208,7 @@ def test_a_hub_data_set_is_stored_where_its_size_is_known_and_there_is_room_and_
 
 
 def test_a_stream_is_read_as_far_as_it_is_drawn(hub, monkeypatch):
-    monkeypatch.setattr(rows, "BATCH", 3)
+    monkeypatch.setattr(rows, "BATCH_ROWS", 3)
     (hub / "de-en" / "train-00001-of-00002.parquet").write_bytes(b"PAR1 no more")
     pairs = read_pairs(f"{hub}:de-en", "en", "de")
     assert [next(pairs) for _ in range(3)] == pairs_in("train")[:3]
@@ -264,7 +257,7 @@ def test_real_data():
     counts = Counts()
     pairs = read(DATA / "tatoeba" / "en-es.tsv.gz", counts=counts)
     assert len(pairs) == counts.read == counts.used == 118_964
-    held = held_out(pairs, None, None, seed=1)
+    held = choose_held_out(pairs, None, None, seed=1)
     assert (held.n_pairs, held.n_valid, held.n_test) == (118_964, 1000, 1000)
     sides: dict[str, set[str]] = {"train": set(), "valid": set(), "test": set()}
     for src, _ in pairs:
@@ -414,7 +407,7 @@ def test_a_line_break_inside_a_field_is_a_space(tmp_path):
         counts = Counts()
         assert read(tmp_path / name, counts=counts) == [("a b", "c d\re"), ("x", "y")]
         assert len(counts.notices) == 1
-        assert "1 pairs hold a line break" in counts.notices[0]
+        assert "1 pair holds a line break" in counts.notices[0]
 
 
 def test_parquet_that_is_not_pairs(tmp_path):
@@ -481,7 +474,7 @@ def test_csv_quotes_line_breaks_and_separators(tmp_path):
     ]
     assert notices == [
         f"{tmp_path}/p.csv: 2 columns, separated by commas",
-        f"{tmp_path}/p.csv: 1 pairs hold a line break; read as a space",
+        f"{tmp_path}/p.csv: 1 pair holds a line break; read as a space",
     ]
 
 
@@ -506,7 +499,7 @@ def fails_with(tmp_path, content: bytes | str, *words: str, name="p.csv"):
     ("content", "words"),
     [
         ("a,b\nc,d,e\n", ["p.csv:2: 3 columns, and line 1 has 2", "quotation marks"]),
-        ("a,b\n\nc\n", ["p.csv:3: 1 columns"]),
+        ("a,b\n\nc\n", ["p.csv:3: 1 column,"]),
         ("a\nb\n", ["p.csv:1: one column", "comma"]),
         ('a,b\n"c,d\ne,f\n', ["p.csv:2: a quotation mark opens in this row and is never closed", "line 3"]),
         ('a,b\n"c" d,e\n', ["p.csv:2: not CSV", "double a quotation mark"]),
@@ -633,7 +626,7 @@ corpora = st.lists(st.tuples(st.one_of(words, st.text("abc ", max_size=6)), st.j
 @here
 @given(corpora, st.integers(0, 30), st.integers(0, 30), st.integers(-5, 2**70), st.randoms())
 def test_held_out_sets_by_source(pairs, valid, test, seed, shuffler):
-    held = held_out(iter(pairs), valid, test, seed)
+    held = choose_held_out(iter(pairs), valid, test, seed)
     splits = [held.split_of(src) for src, _ in pairs]
     assert held.n_pairs == len(pairs)
     assert splits.count("valid") == held.n_valid <= min(valid, len(pairs) // 10)
@@ -645,20 +638,20 @@ def test_held_out_sets_by_source(pairs, valid, test, seed, shuffler):
     assert all(len(split) == 1 for split in by_key.values())
     shuffled = pairs[:]
     shuffler.shuffle(shuffled)
-    assert held_out(shuffled, valid, test, seed) == held
+    assert choose_held_out(shuffled, valid, test, seed) == held
 
 
 def test_held_out_sizes_and_seeds():
     pairs = [(f"sentence {i}", "x") for i in range(5000)]
-    one, two = (held_out(pairs, None, 50, seed) for seed in (1, 2))
+    one, two = (choose_held_out(pairs, None, 50, seed) for seed in (1, 2))
     assert (one.n_valid, one.n_test) == (100, 50)
     assert one.test != two.test
     assert not one.test & one.valid
-    assert one.valid == held_out(pairs, None, 80, 1).valid  # one set's size does not move the other
-    assert held_out(pairs[:20], None, None, 1).n_valid == 1
-    assert held_out(pairs[:1], None, None, 1).split_of("sentence 0") == "train"
-    assert held_out([("same", "x")] * 500, None, None, 1).n_test == 0
-    rare = held_out([("same", "x")] * 19 + [("rare", "x")], None, None, 1)  # never in two sets
+    assert one.valid == choose_held_out(pairs, None, 80, 1).valid  # one set's size does not move the other
+    assert choose_held_out(pairs[:20], None, None, 1).n_valid == 1
+    assert choose_held_out(pairs[:1], None, None, 1).split_of("sentence 0") == "train"
+    assert choose_held_out([("same", "x")] * 500, None, None, 1).n_test == 0
+    rare = choose_held_out([("same", "x")] * 19 + [("rare", "x")], None, None, 1)  # never in two sets
     assert (rare.n_valid, rare.n_test) == (0, 1)
     assert [held_out_size(n) for n in (0, 19, 20, 100, 5000, 10**7)] == [0, 0, 1, 2, 100, 1000]
 
@@ -670,15 +663,15 @@ def test_held_out_sets_of_a_corpus_read_in_parts(numbers, shuffler):
     pairs = [(f"sentence {i}", "x") for i in numbers]
     shuffled = pairs[:]
     shuffler.shuffle(shuffled)
-    whole = held_out(pairs, 2, 2, 1)
+    whole = choose_held_out(pairs, 2, 2, 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(corpus, "CANDIDATES", 12)
-        held = held_out(pairs, 2, 2, 1)
-        assert held == held_out(shuffled, 2, 2, 1)
+        patch.setattr(held_out, "CANDIDATES", 12)
+        held = choose_held_out(pairs, 2, 2, 1)
+        assert held == choose_held_out(shuffled, 2, 2, 1)
     assert held.n_pairs == len(pairs)
     splits = [held.split_of(src) for src, _ in pairs]
     assert (splits.count("valid"), splits.count("test")) == (held.n_valid, held.n_test)
-    hashes = sorted({corpus._hash(src, 1) for src, _ in pairs})
+    hashes = sorted({held_out._hash(src, 1) for src, _ in pairs})
     if whole.test <= set(hashes[:12]) and whole.valid <= set(hashes[-12:]):  # nothing but candidates was needed
         assert held == whole
 

@@ -11,7 +11,8 @@ from faults.harness import run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mtcli.data.corpus import Counts, read_pairs
+from mtcli.data.corpus import read_pairs
+from mtcli.data.lines import Counts
 from mtcli.data.quality import report
 from mtcli.data.quality.clean import Cleaned, clean
 from mtcli.data.quality.report import Report, check

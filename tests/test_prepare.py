@@ -15,7 +15,7 @@ from mtcli.config.build import build
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import load
 from mtcli.data import prepare as module
-from mtcli.data.corpus import source_key
+from mtcli.data.held_out import source_key
 from mtcli.data.info import digest
 from mtcli.data.prepare import Prepared, prepare, read_split
 from mtcli.data.tokenizer_training import train_tokenizer
@@ -456,9 +456,9 @@ def test_a_file_that_came_or_went_is_a_change(
     """As in a folder of files."""
     settings, run = ready
     other = write_tsv(tmp_path / "other.tsv", PAIRS)
-    monkeypatch.setattr(module.corpus, "source_files", lambda *spec: [tsv, other])
+    monkeypatch.setattr(module.sources, "source_files", lambda *spec: [tsv, other])
     with pytest.raises(DataError, match=r"other\.tsv: changed since.* then not there, now [0-9a-f]{12}"):
         prepare(settings, run)
-    monkeypatch.setattr(module.corpus, "source_files", lambda *spec: [])
+    monkeypatch.setattr(module.sources, "source_files", lambda *spec: [])
     with pytest.raises(DataError, match=r"toy\.tsv: changed since.* then [0-9a-f]{12}, now not there"):
         prepare(settings, run)

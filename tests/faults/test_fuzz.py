@@ -18,7 +18,7 @@ from faults.inputs import FORMS, PACKED, PAIRS, PREFIX, TWO, Count, aligned, raw
 from mtcli.config.build import build
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import load, to_toml
-from mtcli.data.corpus import read_lines
+from mtcli.data.lines import read_lines
 from mtcli.errors import DataError, ModelError, MtcliError, UsageError
 from mtcli.inference.pytorch_backend import Options, Translator
 from mtcli.inference.streams import formatted, translations

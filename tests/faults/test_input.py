@@ -40,8 +40,9 @@ from faults.inputs import (
     with_at,
     write,
 )
-from mtcli.data.corpus import Counts, Pair, read_lines
+from mtcli.data.corpus import Pair
 from mtcli.data.encoded_pairs import EncodedPairs
+from mtcli.data.lines import Counts, read_lines
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.inference.pytorch_backend import Options, Translator
 from mtcli.inference.streams import translations

@@ -13,7 +13,7 @@ from faults.inputs import PAIRS, Count, failed, read, refused, train
 ROWS = [f"{a.decode()};{b.decode()}" for a, b in PAIRS]
 BROKEN = {
     "a separator too many": (lambda row: row + ";", "3 columns, and line 1 has 2"),
-    "a separator too few": (lambda row: row.replace(";", " "), "1 columns, and line 1 has 2"),
+    "a separator too few": (lambda row: row.replace(";", " "), "1 column, and line 1 has 2"),
     "an open quotation mark": (lambda row: '"' + row, "a quotation mark opens in this row and is never closed"),
     "one that is closed too early": (lambda row: '"' + row.replace(" ", '" ', 1), "not CSV"),
     "a lone carriage return": (lambda row: row.replace(" ", "\r", 1), "a carriage return outside of quotation marks"),

@@ -199,8 +199,8 @@ def _corpus(
     max_length: int,
     max_ratio: float,
 ) -> Any:
-    from mtcli.data.corpus import parse_source
     from mtcli.data.quality.survey import Corpus
+    from mtcli.data.sources import parse_source
 
     bare = [parse_source(path).path for path in paths]
     src, tgt = _languages(bare, src, tgt)
@@ -212,8 +212,8 @@ def _corpus(
 def _languages(paths: list[str], src: str | None, tgt: str | None) -> tuple[str, str]:
     """The languages of pairs; a table whose names do not tell them has the sides `src` and `tgt`."""
     from mtcli.config.languages import checked
-    from mtcli.data.corpus import file_form
     from mtcli.data.language_guess import guess_languages
+    from mtcli.data.sources import file_form
 
     for option, code in (("--src", src), ("--tgt", tgt)):
         try:

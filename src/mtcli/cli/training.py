@@ -170,8 +170,8 @@ def _inputs(settings: Any, init: Path | None) -> list[Path]:
 
 def _languages_of(data: Any) -> dict[str, str]:
     """The languages that nobody gave, by what the training pairs are called; the demo has its own."""
-    from mtcli.data.corpus import parse_source
     from mtcli.data.language_guess import guess_languages
+    from mtcli.data.sources import parse_source
     from mtcli.runtime import torchrun
 
     src, tgt = (getattr(data, side) if side in data.model_fields_set else None for side in ("src", "tgt"))

@@ -10,9 +10,9 @@ from glob import escape
 from pathlib import Path
 
 from mtcli.config.languages import base, known, same
-from mtcli.data.corpus import file_form, resolve, two_names
 from mtcli.data.lines import read_lines
 from mtcli.data.rows import dataset_keys, dataset_name, parquet_keys
+from mtcli.data.sources import file_form, resolve, two_names
 from mtcli.data.tables import first_row
 from mtcli.errors import UsageError
 

@@ -18,9 +18,10 @@ from typing import Any
 
 from mtcli.config import writing_systems
 from mtcli.config.schema import Config
-from mtcli.data import corpus, demo
-from mtcli.data.corpus import HeldOut, Pair
+from mtcli.data import demo, sources
+from mtcli.data.corpus import Pair, read_pairs
 from mtcli.data.encoded_pairs import EncodedPairs, encode_pairs
+from mtcli.data.held_out import HeldOut, choose_held_out
 from mtcli.data.info import digest, read_data_info
 from mtcli.data.lines import Counts, read_lines
 from mtcli.data.overlap import count_trained_on
@@ -188,7 +189,7 @@ def read_split(run: Path, name: str, *, missing_ok: bool = False) -> list[Pair]:
 
 def _make(config: Config, run: Path, info_path: Path, init: Tokenizer | None, weights: str | None) -> None:
     data, folder = config.data, info_path.parent
-    sources = [corpus.parse_source(spec) for spec in data.train]
+    corpora = [sources.parse_source(spec) for spec in data.train]
     # The files as they are now, so that changing one while it is read is noticed.
     inputs = _inputs(config)
     built_in = demo.load() if not data.train else None
@@ -197,9 +198,7 @@ def _make(config: Config, run: Path, info_path: Path, init: Tokenizer | None, we
     for name, spec in (("valid", data.valid), ("test", data.test)):
         if spec is not None:
             given = Counts()
-            held[name] = list(
-                corpus.read_pairs(spec, data.src, data.tgt, swap=data.swap, replace=data.replace, counts=given)
-            )
+            held[name] = list(read_pairs(spec, data.src, data.tgt, swap=data.swap, replace=data.replace, counts=given))
             _log_counts(f"{spec} ({name})", given)
             apart.read += given.read
             apart.skipped = dict(Counter(apart.skipped) + Counter(given.skipped))
@@ -212,15 +211,13 @@ def _make(config: Config, run: Path, info_path: Path, init: Tokenizer | None, we
             for pair in built_in.train:
                 into.read, into.used = into.read + 1, into.used + 1
                 yield 0, pair
-        for index, source in enumerate(sources):
-            pairs = corpus.read_pairs(
-                source.path, data.src, data.tgt, swap=data.swap, replace=data.replace, counts=into
-            )
+        for index, source in enumerate(corpora):
+            pairs = read_pairs(source.path, data.src, data.tgt, swap=data.swap, replace=data.replace, counts=into)
             yield from ((index, pair) for pair in pairs)
 
     split = HeldOut(data.split_seed)
     if not built_in and (data.valid is None or data.test is None):
-        split = corpus.held_out(
+        split = choose_held_out(
             (pair for _, pair in read(Counts())),
             None if data.valid is None else 0,
             None if data.test is None else 0,
@@ -255,7 +252,7 @@ def _make(config: Config, run: Path, info_path: Path, init: Tokenizer | None, we
             f"{', '.join(data.train)}: no pair to train on ({_in_words(counts)}); "
             "give shorter ones, or a larger --set data.max_length"
         )
-    shares = [source.weight for source in sources] or [1.0]
+    shares = [source.weight for source in corpora] or [1.0]
     if sum(rows[index] * weight for index, weight in enumerate(shares)) < 1:
         raise UsageError(f"{', '.join(data.train)}: an epoch has less than one pair by these weights; give larger ones")
     for name, held_pairs in held.items():
@@ -379,8 +376,8 @@ def input_files(config: Config) -> list[Path]:
         DataError: One is missing.
     """
     data = config.data
-    specs = [corpus.parse_source(spec).path for spec in data.train] + [s for s in (data.valid, data.test) if s]
-    return [path for spec in specs for path in corpus.source_files(spec, data.src, data.tgt)]
+    specs = [sources.parse_source(spec).path for spec in data.train] + [s for s in (data.valid, data.test) if s]
+    return [path for spec in specs for path in sources.source_files(spec, data.src, data.tgt)]
 
 
 def _is_regular(path: Path) -> bool:

@@ -1,7 +1,7 @@
-"""Rows that name their languages: JSON objects, Parquet files, and data sets in the form the Hugging Face Hub has.
+"""Rows with a key for each language: JSON objects, Parquet files, and data sets in the form of the Hugging Face Hub.
 
-A data set is a folder or a name on the Hub, with configurations and splits where it has any. Both are read through
-`datasets`, as a stream wherever they would have to be stored first, so neither takes memory that grows with it.
+A data set is a folder or a name on the Hub, with optional configurations and splits. Memory does not grow with its
+size: `datasets` reads it as a stream, or from its cache on disk.
 """
 
 from __future__ import annotations
@@ -21,19 +21,26 @@ from mtcli.errors import DataError
 
 log = logging.getLogger(__name__)
 
-BATCH = 8192
-"""Rows that are turned into Python objects at a time."""
+BATCH_ROWS = 8192
+"""Rows that are converted to Python objects at a time."""
 
 
 def sides_of(row: object, src: str, tgt: str) -> tuple[str, str]:
-    """From `{"translation": {src: …, tgt: …}}` or the inner dictionary alone; ValueError says what is wrong."""
+    """Return the source and the target of a row.
+
+    Args:
+        row: A dictionary or a line of JSON: `{"translation": {src: …, tgt: …}}`, or the inner dictionary alone. A blank
+            line is a pair of two empty sides.
+        src: Key of the source.
+        tgt: Key of the target.
+
+    Raises:
+        ValueError: It is neither, a key is missing, or a side is not valid text.
+    """
     if isinstance(row, str):
         if not row.strip():
             return "", ""
-        try:
-            row = json.loads(row)
-        except ValueError as error:
-            raise ValueError(f"not JSON ({error}); put one whole object on each line") from None
+        row = _parse(row)
     if isinstance(row, dict) and not (src in row and tgt in row):
         row = row.get("translation", row)
     if not isinstance(row, dict):
@@ -41,18 +48,29 @@ def sides_of(row: object, src: str, tgt: str) -> tuple[str, str]:
     if src not in row or tgt not in row:
         raise ValueError(_missing(src, tgt, row))
     for key in (src, tgt):
-        text = row[key]
-        if not isinstance(text, str):
-            raise ValueError(f"{key!r} is {type(text).__name__}, not a string; correct or remove the row")
-        if len(text) > LINE_BYTES:
-            raise ValueError(f"{key!r} is {LINE_LIMIT}; remove or split the row")
-        if "\0" in text:
-            raise ValueError(f"{key!r} holds a NUL character, which no text holds; remove it")
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise ValueError(f"{key!r} holds half a surrogate pair (\\ud800-\\udfff); remove it") from None
+        _check_text(key, row[key])
     return row[src], row[tgt]
+
+
+def _parse(line: str) -> object:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"not JSON ({error}); put one whole object on each line") from None
+
+
+def _check_text(key: str, text: object) -> None:
+    """Raise a ValueError if a value is not valid text of a sensible length."""
+    if not isinstance(text, str):
+        raise ValueError(f"{key!r} is {type(text).__name__}, not a string; correct or remove the row")
+    if len(text) > LINE_BYTES:
+        raise ValueError(f"{key!r} is {LINE_LIMIT}; remove or split the row")
+    if "\0" in text:
+        raise ValueError(f"{key!r} holds a NUL character, which is not text; remove it")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{key!r} holds half a surrogate pair (\\ud800-\\udfff); remove it") from None
 
 
 def _missing(src: str, tgt: str, found: Iterable[str]) -> str:
@@ -61,6 +79,11 @@ def _missing(src: str, tgt: str, found: Iterable[str]) -> str:
 
 
 def _columns(name: str, found: list[str], src: str, tgt: str) -> list[str]:
+    """Return the columns to read.
+
+    Raises:
+        DataError: A language has no column.
+    """
     if src in found and tgt in found:
         return [src, tgt]
     if "translation" in found:
@@ -69,36 +92,50 @@ def _columns(name: str, found: list[str], src: str, tgt: str) -> list[str]:
 
 
 def parquet_rows(path: Path, src: str, tgt: str) -> Iterator[object]:
-    """The rows of a Parquet file."""
-    import pyarrow as pa
+    """Read the rows of a Parquet file.
+
+    Raises:
+        DataError: It is damaged, or a language has no column.
+    """
     import pyarrow.parquet as pq
 
-    try:
-        with path.open("rb") as opened, pq.ParquetFile(opened) as file:  # Arrow opens no name that is not UTF-8
-            columns = _columns(str(path), file.schema_arrow.names, src, tgt)
-            for batch in file.iter_batches(batch_size=BATCH, columns=columns):
-                yield from batch.to_pylist()
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: not readable as Parquet ({_one_line(error)}); write it again") from None
+    # Arrow cannot open a name that is not UTF-8, so Python opens the file.
+    with _parquet_errors(path), path.open("rb") as opened, pq.ParquetFile(opened) as file:
+        columns = _columns(str(path), file.schema_arrow.names, src, tgt)
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=columns):
+            yield from batch.to_pylist()
 
 
 def parquet_keys(path: Path) -> list[str]:
-    """The columns of a Parquet file, or the languages of its `translation`."""
+    """Return the columns of a Parquet file, or the keys of its `translation`.
+
+    Raises:
+        DataError: It is damaged.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
-        with path.open("rb") as opened, pq.ParquetFile(opened) as file:
-            schema = file.schema_arrow
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: not readable as Parquet ({_one_line(error)}); write it again") from None
-    if "translation" in schema.names and pa.types.is_struct(inner := schema.field("translation").type):
-        return [field.name for field in inner]
+    with _parquet_errors(path), path.open("rb") as opened, pq.ParquetFile(opened) as file:
+        schema = file.schema_arrow
+    if "translation" in schema.names:
+        inner = schema.field("translation").type
+        if pa.types.is_struct(inner):
+            return [field.name for field in inner]
     return list(schema.names)
 
 
+@contextmanager
+def _parquet_errors(path: Path) -> Iterator[None]:
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: not readable as Parquet ({_one_line(error)}); write it again") from None
+
+
 def dataset_name(spec: str) -> tuple[str, str | None, str]:
-    """`NAME[:CONFIG][#SPLIT]` as (name, config, split); the split is `train` unless given."""
+    """Split `NAME[:CONFIG][#SPLIT]` into name, configuration and split; the default split is `train`."""
     if Path(spec).is_dir():
         return spec, None, "train"
     named, _, split = spec.partition("#")
@@ -107,52 +144,68 @@ def dataset_name(spec: str) -> tuple[str, str | None, str]:
 
 
 def dataset_rows(spec: str, local: bool, src: str, tgt: str) -> Iterator[object]:
-    """The rows of a folder or a Hub data set. Code in data sets is never run.
+    """Read the rows of a folder or a Hub data set. Code in data sets is never run.
 
-    A folder is read as it stands. A Hub data set is stored in the cache of `datasets` where its size is known and there
-    is room; else it is streamed: fetched anew each time it is read. A slice of a split (`#train[:1%]`) is stored.
+    A folder is read in place. A Hub data set is stored in the cache of `datasets` if its size is known and there is
+    room; otherwise it is streamed again on every pass. A slice of a split (`#train[:1%]`) is always stored.
+
+    Args:
+        spec: `NAME[:CONFIG][#SPLIT]`.
+        local: It is a folder.
+        src: Source language.
+        tgt: Target language.
+
+    Raises:
+        DataError: It cannot be found or read, or a language has no column.
     """
     name, _, split = dataset_name(spec)
     if not local:
         _announce(name)
     with _dataset_errors(spec, local, src):
-        builder, rows = _streamed(spec)
+        builder, rows = _stream(spec)
         columns = _columns(spec, rows.column_names or list(next(iter(rows), {})), src, tgt)
-        if "[" in split or not (local or _too_large(builder)):
+        stored = not (local or _too_large(builder))
+        if stored or "[" in split:
             builder.download_and_prepare()
             rows = builder.as_dataset(split=split)
-        for batch in rows.select_columns(columns).with_format("arrow").iter(batch_size=BATCH):
+        for batch in rows.select_columns(columns).with_format("arrow").iter(batch_size=BATCH_ROWS):
             yield from batch.to_pylist()
 
 
 def dataset_keys(spec: str, local: bool) -> list[str]:
-    """The columns of a folder or a Hub data set, or the languages of its `translation`, by its first row."""
+    """Return the columns of a folder or a Hub data set, or the keys of the `translation` in its first row.
+
+    Raises:
+        DataError: It cannot be found or read.
+    """
     with _dataset_errors(spec, local, "SRC"):
-        _, rows = _streamed(spec)
+        _, rows = _stream(spec)
         row: dict[str, Any] = next(iter(rows), {})
     inner = row.get("translation", row)
     return list(inner if isinstance(inner, dict) else row)
 
 
-def _streamed(spec: str) -> tuple[Any, Any]:
-    """The builder of a data set and its rows as a stream, from which the split and the columns are known to exist."""
+def _stream(spec: str) -> tuple[Any, Any]:
+    """Return the builder of a data set, and its rows as a stream."""
     import datasets
 
-    datasets.utils.logging.set_verbosity(datasets.utils.logging.CRITICAL)  # its errors are raised, too
+    datasets.utils.logging.set_verbosity(datasets.utils.logging.CRITICAL)  # it also raises what it logs
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     name, config, split = dataset_name(spec)
     builder = datasets.load_dataset_builder(name, config)
-    if builder.name == "csv":  # pandas reads NA as missing, a lone CR as a line end, and quotes in TSV as syntax
-        options = {"keep_default_na": False, "lineterminator": "\n"}
-        options |= {"quoting": 3} if builder.config.sep == "\t" else {}
+    if builder.name == "csv":
+        # By default pandas reads NA as missing, a lone CR as a line end, and quotation marks in TSV as syntax.
+        options: dict[str, Any] = {"keep_default_na": False, "lineterminator": "\n"}
+        if builder.config.sep == "\t":
+            options["quoting"] = 3
         builder = datasets.load_dataset_builder(name, config, **options)
     return builder, builder.as_streaming_dataset(split=split.partition("[")[0])
 
 
 @contextmanager
 def _dataset_errors(spec: str, local: bool, src: str) -> Iterator[None]:
-    """Turn what the Hub, the network and every loader raise in their own ways into a DataError."""
+    """Turn the many exceptions of the Hub, the network and the loaders into a DataError."""
     try:
         yield
     except DataError:
@@ -168,24 +221,27 @@ def _dataset_errors(spec: str, local: bool, src: str) -> Iterator[None]:
 
 @cache
 def _announce(name: str) -> None:
-    """Log once that a data set is read from the Hub, which may take a while."""
+    """Log, once for each data set, that it is read from the Hub, which may take a while."""
     log.info("%s: reading it from the Hugging Face Hub", name)
 
 
 def _too_large(builder: Any) -> bool:
-    """Whether a data set is not stored yet, and its size unknown or the disk too small for it and its encoded pairs."""
-    cache = Path(builder.cache_dir)
-    if cache.is_dir():
+    """Return True if a data set is not stored yet, and its size is unknown or more than half of the free space.
+
+    The encoded pairs of the run need space too.
+    """
+    folder = Path(builder.cache_dir)
+    if folder.is_dir():
         return False
     size = (builder.info.download_size or 0) + (builder.info.dataset_size or 0)
-    on_disk = next(folder for folder in cache.parents if folder.is_dir())
-    return not size or 2 * size > shutil.disk_usage(on_disk).free
+    existing = next(parent for parent in folder.parents if parent.is_dir())
+    return not size or 2 * size > shutil.disk_usage(existing).free
 
 
 def _remedy(error: Exception, name: str, local: bool) -> str:
     from datasets.exceptions import DatasetNotFoundError
 
-    if str(error).startswith(("Config name is missing", "BuilderConfig", "Bad split")):  # and lists what there is
+    if str(error).startswith(("Config name is missing", "BuilderConfig", "Bad split")):  # lists the existing ones
         return f"choose by {name}:CONFIG#SPLIT"
     if local:
         return "give a folder of .parquet, .jsonl, .tsv or .csv files that name their languages"

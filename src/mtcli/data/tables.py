@@ -1,7 +1,7 @@
 """Pairs in columns: tab-separated text and CSV, with or without a line that names the columns.
 
-A record is the number of its line and either a pair or what is wrong with that line, so that one caller can stop there
-and another can report every such line.
+A record is a line number with either a pair or the problem of that line. One caller stops at the first problem, another
+reports all of them.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from itertools import chain, islice
 from mtcli.config.languages import SOURCE_NAMES, TARGET_NAMES, base, known, same
 from mtcli.data.lines import LINE_BYTES, LINE_LIMIT
 from mtcli.errors import DataError
+from mtcli.runtime.wording import counted
 
 Pair = tuple[str, str]
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 SAMPLE_LINES = 100
+"""Lines at the start of a CSV file that decide what separates its columns."""
 SAMPLE_CHARACTERS = 1_000_000
-"""How much of the beginning of a CSV decides what separates its columns."""
+"""The same limit in characters."""
 
 
 @dataclass(frozen=True)
 class BadRow:
-    """A line that holds no pair."""
+    """A line that does not contain a pair."""
 
     problem: str
     remedy: str
@@ -37,20 +39,20 @@ Record = tuple[int, Pair | BadRow]
 
 @dataclass(frozen=True)
 class Columns:
-    """Where the two sides are, counted from 0."""
+    """The columns of the two sides, counted from 0."""
 
     src: int = 0
     tgt: int = 1
     named: bool = False
-    """Their languages are named, so that `--swap` has nothing to do."""
+    """The header names their languages, so `--swap` does not apply."""
 
     def swapped(self) -> Columns:
-        """The other way round, unless the columns name their languages."""
+        """Return the columns with source and target swapped, unless the header names their languages."""
         return self if self.named else Columns(self.tgt, self.src)
 
 
 def first_row(form: str, lines: Iterable[str]) -> list[str]:
-    """The cells of the first line of a `tsv` or `csv`, which may name the columns; none of an empty file."""
+    """Return the cells of the first line of a `tsv` or `csv`, which may be a header; empty for an empty file."""
     if form == "tsv":
         return next(iter(lines), "").split("\t")
     sample = _Feed(lines).peek()
@@ -61,20 +63,21 @@ def first_row(form: str, lines: Iterable[str]) -> list[str]:
 
 
 def find_columns(cells: Sequence[str], src: str, tgt: str) -> Columns | None:
-    """The columns of the two sides if these cells are a header, by language (`en`, `English`) or `source`, `target`.
+    """Return the columns of the two sides if these cells are a header; None: they are not.
+
+    A header names the columns by language (`en`, `English`), or as `source` and `target`.
 
     Raises:
-        ValueError: The cells name languages, and not these two.
+        ValueError: The cells name languages other than these two.
     """
-    by_language = [_column(cells, code) for code in (src, tgt)]
-    if by_language[0] is not None and by_language[1] is not None:
-        return Columns(by_language[0], by_language[1], named=True)
-    found = list(by_language)
-    for side, names in enumerate((SOURCE_NAMES, TARGET_NAMES)):
-        if found[side] is None:
-            found[side] = next((i for i, cell in enumerate(cells) if cell.strip().casefold() in names), None)
-    if found[0] is not None and found[1] is not None and found[0] != found[1]:
-        return Columns(found[0], found[1], named=by_language != [None, None])
+    src_language = _column(cells, src)
+    tgt_language = _column(cells, tgt)
+    src_column = _neutral_column(cells, SOURCE_NAMES) if src_language is None else src_language
+    tgt_column = _neutral_column(cells, TARGET_NAMES) if tgt_language is None else tgt_language
+    if src_language is not None and tgt_language is not None:
+        return Columns(src_language, tgt_language, named=True)
+    if src_column is not None and tgt_column is not None and src_column != tgt_column:
+        return Columns(src_column, tgt_column, named=src_language is not None or tgt_language is not None)
     others = list(dict.fromkeys(cell.strip() for cell in cells if known(cell)))
     if len({known(cell) for cell in others}) > 1:
         raise ValueError(
@@ -85,7 +88,7 @@ def find_columns(cells: Sequence[str], src: str, tgt: str) -> Columns | None:
 
 
 def _column(cells: Sequence[str], code: str) -> int | None:
-    """The column of a language: the one that bears its very code or name, or the only one without regard to script."""
+    """Return the column with this code or name of a language, or the only one with it in another script or region."""
     exact = [i for i, cell in enumerate(cells) if same(cell, code)]
     if exact:
         return exact[0]
@@ -93,7 +96,17 @@ def _column(cells: Sequence[str], code: str) -> int | None:
     return near[0] if len(near) == 1 else None
 
 
+def _neutral_column(cells: Sequence[str], names: frozenset[str]) -> int | None:
+    """Return the first column with one of these names, such as `source`."""
+    return next((i for i, cell in enumerate(cells) if cell.strip().casefold() in names), None)
+
+
 def _header(first: Sequence[str], name: str, src: str, tgt: str, notices: list[str]) -> Columns | None:
+    """Return the columns that the first row names, with a notice; None: it is not a header.
+
+    Raises:
+        DataError: It names other languages.
+    """
     try:
         columns = find_columns(first, src, tgt)
     except ValueError as error:
@@ -107,7 +120,15 @@ def _header(first: Sequence[str], name: str, src: str, tgt: str, notices: list[s
 def tsv_records(
     lines: Iterable[str], name: str, src: str, tgt: str, *, swap: bool, notices: list[str]
 ) -> Iterator[Record]:
-    """The records of tab-separated lines; quotation marks are text, and further columns are ignored.
+    """Read the records of tab-separated lines. Quotation marks are text, and further columns are ignored.
+
+    Args:
+        lines: The lines without their ends.
+        name: The name of the file in messages.
+        src: Source language.
+        tgt: Target language.
+        swap: Swap the sides, unless a header names their languages.
+        notices: Receives what the user should know.
 
     Raises:
         DataError: The first line names other languages.
@@ -121,7 +142,8 @@ def tsv_records(
     if swap:
         columns = columns.swapped()
     needed = max(columns.src, columns.tgt) + 1
-    for number, line in numbered if header else chain([first], numbered):
+    body = numbered if header else chain([first], numbered)
+    for number, line in body:
         cells = line.split("\t", needed)
         if len(cells) >= needed:
             yield number, (cells[columns.src], cells[columns.tgt])
@@ -130,15 +152,24 @@ def tsv_records(
         elif len(cells) == 1:
             yield number, BadRow("one column", "put a tab between the two sides", line)
         else:
-            yield number, BadRow(f"{len(cells)} columns, and line 1 names {needed}", "correct or remove the line", line)
+            problem = f"{counted(len(cells), 'column')}, and line 1 names {needed}"
+            yield number, BadRow(problem, "correct or remove the line", line)
 
 
 def csv_records(
     lines: Iterable[str], name: str, src: str, tgt: str, *, swap: bool, notices: list[str]
 ) -> Iterator[Record]:
-    """The records of comma-separated text: quoted where needed, separated by `,`, `;` or tabs, whichever fits.
+    """Read the records of CSV: quoted where needed, separated by `,`, `;` or tabs, whichever fits.
 
-    Without a header that names them, the first two columns are the pair. A line break inside a field becomes a space.
+    Without a header the first two columns are the pair. A line break inside a field becomes a space.
+
+    Args:
+        lines: The lines without their ends.
+        name: The name of the file in messages.
+        src: Source language.
+        tgt: Target language.
+        swap: Swap the sides, unless a header names their languages.
+        notices: Receives what the user should know.
 
     Raises:
         DataError: The first line names other languages, a quotation mark is not closed, or a row is too long.
@@ -150,53 +181,63 @@ def csv_records(
     first = next(rows, None)
     if first is None:
         return
-    width = len(first[1])
+    first_number, first_cells = first
+    width = len(first_cells)
     if width == 1:
-        raise DataError(f"{name}:{first[0]}: one column; put a comma or a semicolon between the two sides")
-    header = _header(first[1], name, src, tgt, notices)
+        raise DataError(f"{name}:{first_number}: one column; put a comma or a semicolon between the two sides")
+    header = _header(first_cells, name, src, tgt, notices)
     columns = header or Columns()
     if swap:
         columns = columns.swapped()
-    notices.append(f"{name}: {width} columns, separated by {DELIMITERS[delimiter]}{_unnamed(first[1], header)}")
-    broken = 0
+    unnamed = "" if header or width == 2 else _unnamed(first_cells)
+    notices.append(f"{name}: {width} columns, separated by {DELIMITERS[delimiter]}{unnamed}")
+    body = rows if header else chain([first], rows)
+    with_line_break = 0
     try:
-        for number, cells in rows if header else chain([first], rows):
-            if not cells:
+        for number, cells in body:
+            if not cells:  # a blank line is a pair of two empty sides
                 yield number, ("", "")
             elif len(cells) != width:
-                problem = f"{len(cells)} columns, and line {first[0]} has {width}"
-                remedy = "put a side that holds the separator in quotation marks"
+                problem = f"{counted(len(cells), 'column')}, and line {first_number} has {width}"
+                remedy = "put a side that contains the separator in quotation marks"
                 yield number, BadRow(problem, remedy, delimiter.join(cells))
             else:
-                pair = cells[columns.src], cells[columns.tgt]
-                if "\n" in pair[0] or "\n" in pair[1]:
-                    broken += 1
-                    pair = pair[0].replace("\n", " "), pair[1].replace("\n", " ")
-                yield number, pair
+                src_text, tgt_text = cells[columns.src], cells[columns.tgt]
+                if "\n" in src_text or "\n" in tgt_text:
+                    with_line_break += 1
+                yield number, (src_text.replace("\n", " "), tgt_text.replace("\n", " "))
     finally:
-        if broken:
-            notices.append(f"{name}: {broken:,} pairs hold a line break; read as a space")
+        if with_line_break:
+            notices.append(f"{name}: {line_break_notice(with_line_break)}")
 
 
-def _unnamed(first: Sequence[str], header: Columns | None) -> str:
-    """What to say where columns are chosen by position among more than two."""
-    if header or len(first) == 2:
-        return ""
+def line_break_notice(pairs: int) -> str:
+    """Return the notice that sides of some pairs contained a line break."""
+    return f"{counted(pairs, 'pair')} {'holds' if pairs == 1 else 'hold'} a line break; read as a space"
+
+
+def _unnamed(first: Sequence[str]) -> str:
+    """Return the notice that two of more than two columns are chosen by their position."""
     shown = ", ".join(cell.strip()[:20] for cell in first[:4])
     return f"; line 1 ({shown}) does not name its languages: the first two columns are read"
 
 
 class _Feed:
-    """Lines for `csv.reader`, counted, and bounded for each row: the reader continues to the end of a quoted field."""
+    """Lines for `csv.reader`, counted, with a size limit for each row.
+
+    The reader continues to the end of a quoted field, so a quotation mark that is never closed would read the whole
+    file into memory.
+    """
 
     def __init__(self, lines: Iterable[str]):
         self.lines = iter(lines)
         self.number = 0
+        """Lines read so far."""
         self.size = 0
-        """Characters of the row so far."""
+        """Characters of the current row so far."""
 
     def peek(self) -> list[str]:
-        """The first lines, which stay to be read."""
+        """Return the first lines without consuming them."""
         sample: list[str] = []
         size = 0
         for line in islice(self.lines, SAMPLE_LINES):
@@ -220,7 +261,7 @@ class _Feed:
 
 
 def _rows(feed: _Feed, name: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """The line on which each row begins, and its cells; blank lines at the beginning are left out."""
+    """Yield the first line number and the cells of each row. Blank lines at the start of the file are skipped."""
     reader = csv.reader(feed, delimiter=delimiter, strict=True)
     begun = False
     while True:
@@ -230,7 +271,7 @@ def _rows(feed: _Feed, name: str, delimiter: str) -> Iterator[tuple[int, list[st
             cells = next(reader, None)
         except csv.Error as error:
             noticed = f" (noticed in line {feed.number})" if feed.number > start else ""
-            raise DataError(f"{name}:{start}: {_explained(str(error))}{noticed}") from None
+            raise DataError(f"{name}:{start}: {_explain(str(error))}{noticed}") from None
         if cells is None:
             return
         begun = begun or bool(cells)
@@ -238,7 +279,8 @@ def _rows(feed: _Feed, name: str, delimiter: str) -> Iterator[tuple[int, list[st
             yield start, cells
 
 
-def _explained(error: str) -> str:
+def _explain(error: str) -> str:
+    """Return the message and the remedy for an error of the `csv` module."""
     if "unexpected end of data" in error:
         return "a quotation mark opens in this row and is never closed; close it, or double it where it is text"
     if LINE_LIMIT in error or "field limit" in error:
@@ -249,11 +291,12 @@ def _explained(error: str) -> str:
 
 
 def _delimiter(sample: Sequence[str], src: str, tgt: str) -> str:
-    """What separates columns: what makes a header of line 1, else the longest run of rows of one width, two at best."""
+    """Return the delimiter that fits best: see `_fit`."""
     return max(DELIMITERS, key=lambda delimiter: _fit(sample, delimiter, src, tgt))
 
 
 def _fit(sample: Sequence[str], delimiter: str, src: str, tgt: str) -> tuple[bool, int, bool]:
+    """Rate a delimiter: line 1 is a header; number of rows of equal width from the start; the width is two."""
     rows: list[list[str]] = []
     try:
         for row in csv.reader((line + "\n" for line in sample), delimiter=delimiter, strict=True):

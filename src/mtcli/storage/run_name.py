@@ -8,7 +8,7 @@ from pathlib import Path
 from mtcli.config.languages import known
 from mtcli.config.schema import DataConfig
 from mtcli.config.toml_file import load
-from mtcli.data.corpus import parse_source
+from mtcli.data.sources import parse_source
 from mtcli.errors import MtcliError
 
 RUNS = Path("runs")

@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import load
-from mtcli.data import corpus, rows, tables
-from mtcli.data.corpus import Pair
+from mtcli.data import rows, sources, tables
+from mtcli.data.corpus import Pair, table_records, two_files
+from mtcli.data.held_out import source_key
 from mtcli.data.lines import Counts, read_lines
 from mtcli.data.quality.rules import BIT, INVALID, MAX_LENGTH, MAX_RATIO, REMOVES, rules, script, tidy
 from mtcli.data.tokenizer import RESERVED, SPECIALS, Tokenizer
@@ -50,11 +51,9 @@ class Corpus:
 
         Raises DataError where there is no going on: files of unequal length, a damaged archive, UTF-16.
         """
-        form, files = corpus.resolve(path, self.src, self.tgt)
+        form, files = sources.resolve(path, self.src, self.tgt)
         if form in ("tsv", "csv"):
-            table = corpus.table_records(
-                form, files[0], self.src, self.tgt, swap=self.swap, counts=counts, lenient=True
-            )
+            table = table_records(form, files[0], self.src, self.tgt, swap=self.swap, counts=counts, lenient=True)
             for number, record in table:
                 if isinstance(record, tables.BadRow):
                     yield number, f"{record.problem}: {record.text}"
@@ -63,7 +62,7 @@ class Corpus:
             return
         records: Iterable[Pair | str]
         if form in ("prefix", "two"):
-            records = corpus.two_files(files[0], files[1], False, counts, lenient=True)
+            records = two_files(files[0], files[1], False, counts, lenient=True)
             if self.swap and form == "two":
                 records = (pair[::-1] for pair in records)
         elif form == "json":
@@ -80,11 +79,11 @@ class Corpus:
         Raises:
             DataError: One is missing.
         """
-        return [file for path in self._specs() for file in corpus.source_files(path, self.src, self.tgt)]
+        return [file for path in self._specs() for file in sources.source_files(path, self.src, self.tgt)]
 
     def folders(self) -> list[Path]:
         """Folders that are read whole."""
-        found = (corpus.resolve(path, self.src, self.tgt) for path in self._specs())
+        found = (sources.resolve(path, self.src, self.tgt) for path in self._specs())
         return [folder for form, files in found if form == "dataset" for folder in files]
 
     def _specs(self) -> list[str]:
@@ -113,7 +112,7 @@ class Corpus:
 
     def place(self, path: str, number: int) -> str:
         """`pairs.tsv:17`; of two files, whose lines have the same number, the first."""
-        form, files = corpus.resolve(path, self.src, self.tgt)
+        form, files = sources.resolve(path, self.src, self.tgt)
         return f"{path} row {number}" if form in ("parquet", "dataset") else f"{files[0]}:{number}"
 
 
@@ -236,7 +235,7 @@ def survey(pairs: Corpus, model: Path | None = None) -> Survey:
 
 def _key(src: str) -> int:
     """64 bits, equal for sources that count as the same; one collision among ten million is 3 in a million likely."""
-    return hash(corpus.source_key(src))
+    return hash(source_key(src))
 
 
 def _compare(

@@ -1,0 +1,136 @@
+"""Choose validation and test pairs by source sentence, so that no source is in two splits.
+
+The choice depends on the pairs and a seed, not on the order of the pairs: sources are ordered by a keyed hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from mtcli.data.corpus import Pair
+
+Split = Literal["train", "valid", "test"]
+Hashes = npt.NDArray[np.uint64]
+Sizes = npt.NDArray[np.int64]
+
+CANDIDATES = 1_000_000
+"""Sources at each end of the order that may be held out. The limit bounds memory."""
+FEWEST_PAIRS = 20
+"""A smaller corpus has no held-out pairs."""
+
+
+def source_key(src: str) -> str:
+    """Return a key that is equal for sources which count as the same: NFC, case-folded, single spaces."""
+    normalized = unicodedata.normalize("NFC", src).casefold()
+    return " ".join(unicodedata.normalize("NFC", normalized).split())
+
+
+def held_out_size(n_pairs: int) -> int:
+    """Return the default size of one held-out set: 2% of the pairs, at least 1 and at most 1,000; 0 below 20 pairs."""
+    return min(1000, max(1, n_pairs // 50)) if n_pairs >= FEWEST_PAIRS else 0
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The sources that are held out of training."""
+
+    seed: int
+    valid: frozenset[int] = frozenset()
+    """Hashes of the sources of the validation set."""
+    test: frozenset[int] = frozenset()
+    """Hashes of the sources of the test set."""
+    n_pairs: int = 0
+    """Pairs in the whole corpus."""
+    n_valid: int = 0
+    """Pairs in the validation set."""
+    n_test: int = 0
+    """Pairs in the test set."""
+
+    def split_of(self, src: str) -> Split:
+        """Return the split of all pairs with this source, in any case, spacing or Unicode form."""
+        if not (self.valid or self.test):
+            return "train"
+        key = _hash(src, self.seed)
+        if key in self.valid:
+            return "valid"
+        return "test" if key in self.test else "train"
+
+
+def choose_held_out(pairs: Iterable[Pair], valid: int | None, test: int | None, seed: int) -> HeldOut:
+    """Choose the sources to hold out. Read the pairs a second time and divide them with `HeldOut.split_of`.
+
+    Sources are ordered by a hash keyed with `seed`. The test set takes them from the start of the order and the
+    validation set from its end. A source is taken with all its pairs, and skipped if they no longer fit. Neither set
+    gets more than a tenth of the pairs. Only `CANDIDATES` sources at each end are considered.
+
+    Args:
+        pairs: The corpus, read once.
+        valid: Largest number of validation pairs; None: `held_out_size`, 0: no validation set.
+        test: The same for the test set.
+        seed: Key of the hash.
+    """
+    hashes: Hashes = np.zeros(0, dtype=np.uint64)
+    sizes: Sizes = np.zeros(0, dtype=np.int64)
+    n_pairs = 0
+    remaining = (_hash(src, seed) for src, _ in pairs)
+    while True:
+        more = np.fromiter(islice(remaining, CANDIDATES), dtype=np.uint64)
+        if not len(more):
+            break
+        n_pairs += len(more)
+        hashes, sizes = _add(hashes, sizes, more)
+
+    default = held_out_size(n_pairs)
+    limit = n_pairs // 10 if n_pairs >= FEWEST_PAIRS else 0
+    test_limit = min(default if test is None else test, limit)
+    valid_limit = min(default if valid is None else valid, limit)
+    test_set, n_test = _take(hashes, sizes, test_limit, frozenset())
+    valid_set, n_valid = _take(hashes[::-1], sizes[::-1], valid_limit, test_set)
+    return HeldOut(seed, valid_set, test_set, n_pairs, n_valid, n_test)
+
+
+def _take(hashes: Hashes, sizes: Sizes, limit: int, taken: frozenset[int]) -> tuple[frozenset[int], int]:
+    """Take sources in order while their pairs fit into `limit`; return their hashes and the number of pairs."""
+    chosen = set[int]()
+    total = 0
+    for value, size in zip(hashes, sizes, strict=True):
+        if total >= limit:
+            break
+        if total + size <= limit and int(value) not in taken:
+            chosen.add(int(value))
+            total += int(size)
+    return frozenset(chosen), total
+
+
+def _add(hashes: Hashes, sizes: Sizes, more: Hashes) -> tuple[Hashes, Sizes]:
+    """Count more hashes. Of more than 2 × `CANDIDATES` different ones, keep `CANDIDATES` at each end.
+
+    A dropped hash never has to return, because the kept ranges only shrink towards the ends. All pairs of a hash that
+    is kept have therefore been counted.
+
+    Args:
+        hashes: The different hashes so far, ascending.
+        sizes: The number of pairs of each.
+        more: Hashes of more pairs, in any order.
+    """
+    distinct, inverse = np.unique(np.concatenate([hashes, more]), return_inverse=True)
+    counts = np.concatenate([sizes, np.ones(len(more), dtype=np.int64)])
+    totals = np.bincount(inverse, counts).astype(np.int64)
+    if len(distinct) > 2 * CANDIDATES:
+        distinct = np.concatenate([distinct[:CANDIDATES], distinct[-CANDIDATES:]])
+        totals = np.concatenate([totals[:CANDIDATES], totals[-CANDIDATES:]])
+    return distinct, totals
+
+
+def _hash(src: str, seed: int) -> int:
+    """Return 64 bits of a keyed hash of a source."""
+    digest = hashlib.blake2b(source_key(src).encode(), digest_size=8, key=str(seed).encode()).digest()
+    return int.from_bytes(digest, "little")

@@ -1,0 +1,173 @@
+"""What a name of pairs on the command line stands for: its form, its files and its weight."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from glob import escape
+from pathlib import Path
+from typing import Literal
+
+from mtcli import limits
+from mtcli.config.languages import known
+from mtcli.data.rows import dataset_name
+from mtcli.errors import DataError, UsageError
+
+Form = Literal["tsv", "csv", "json", "parquet", "prefix", "two", "dataset"]
+"""`prefix`: PREFIX.SRC and PREFIX.TGT. `two`: two files joined by a comma. `dataset`: a folder or a Hub name."""
+
+FORMS = (
+    "a prefix (data/train for data/train.en and data/train.de), two files joined by a comma, "
+    "a .tsv, .csv, .jsonl or .parquet file, a folder, or a Hub name (owner/name:config#split)"
+)
+_FORM_OF: dict[str, Form] = {".tsv": "tsv", ".csv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
+_SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One `--train` argument."""
+
+    path: str
+    """The name without its weight."""
+    weight: float = 1.0
+    """How often an epoch draws each of its pairs, on average."""
+
+
+def parse_source(spec: str) -> Source:
+    """Split `data/train@2.5` into `data/train` and the weight 2.5. A file name that contains `@` has precedence.
+
+    Raises:
+        UsageError: The weight is out of bounds.
+    """
+    path, at, number = spec.rpartition("@")
+    whole = Path(spec)
+    if not at or not path or whole.exists() or any(whole.parent.glob(escape(whole.name) + ".*")):
+        return Source(spec)
+    try:
+        weight = float(number)
+    except ValueError:
+        return Source(spec)
+    if not limits.WEIGHT.min <= weight <= limits.WEIGHT.max:
+        largest = f"{limits.WEIGHT.max:,}"
+        raise UsageError(f"{spec}: the weight after @ is {number}; give a number above 0, at most {largest}")
+    return Source(path, weight)
+
+
+def source_files(spec: str, src: str, tgt: str) -> list[Path]:
+    """Return the local files that a name stands for; none for a Hub name. Hidden files of a folder are not included.
+
+    Raises:
+        DataError: See `resolve`.
+    """
+    form, files = resolve(spec, src, tgt)
+    if form != "dataset":
+        return files
+    found = []
+    for folder in files:
+        for path in sorted(folder.rglob("*")):
+            hidden = "/." in f"/{path.relative_to(folder).as_posix()}"
+            if path.is_file() and not hidden:
+                found.append(path)
+    return found
+
+
+def resolve(spec: str, src: str, tgt: str) -> tuple[Form, list[Path]]:
+    """Return the form of a name and its files: one or two, a folder, or none for a Hub name.
+
+    Raises:
+        DataError: There is no such file or folder, it has no form that can be read, or one side is missing.
+    """
+    path = Path(spec)
+    form = file_form(path)
+    if form:
+        return form, [path]
+    sides = _prefix_files(spec, src, tgt)
+    if sides:
+        return "prefix", sides
+    if path.is_dir():
+        return "dataset", [path]
+    if path.exists():
+        raise DataError(f"{spec}: {_remedy(path)}")
+    halves = two_names(spec)
+    if halves:
+        return "two", halves
+    name, config, _ = dataset_name(spec)
+    if Path(name).is_dir():
+        return "dataset", [Path(name)]
+    if _is_hub_name(name, config):
+        return "dataset", []
+    raise DataError(_not_found(spec, src, tgt))
+
+
+def file_form(path: Path) -> Form | None:
+    """Return the form of a file that contains both sides; None: there is no such file."""
+    return _FORM_OF.get(form_suffix(path)) if path.is_file() else None
+
+
+def two_names(spec: str) -> list[Path] | None:
+    """Return the two files that a name joins by a comma; None: they do not both exist."""
+    return next((half for half in _halves(spec) if all(file.is_file() for file in half)), None)
+
+
+def _prefix_files(spec: str, src: str, tgt: str) -> list[Path] | None:
+    """Return the files PREFIX.SRC and PREFIX.TGT, plain or `.gz`; None: there is neither.
+
+    Raises:
+        DataError: There is only one of them.
+    """
+    found = []
+    missing = []
+    for language in (src, tgt):
+        candidates = [Path(f"{spec}.{language}"), Path(f"{spec}.{language}.gz")]
+        file = next((candidate for candidate in candidates if candidate.is_file()), None)
+        if file:
+            found.append(file)
+        else:
+            missing = candidates
+    if found and missing:
+        names = " or ".join(map(str, missing))
+        raise DataError(f"{spec}: found {found[0]} but no {names}; add it, or set --src and --tgt")
+    return found or None
+
+
+def _halves(spec: str) -> list[list[Path]]:
+    """Return every way to read a name as two names joined by a comma."""
+    return [[Path(spec[: m.start()]), Path(spec[m.end() :])] for m in re.finditer(r"(?<=.),(?=.)", spec)]
+
+
+def _is_hub_name(name: str, config: str | None) -> bool:
+    """Return True if a name looks like a data set on the Hub and not like a missing file."""
+    if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", name) or form_suffix(Path(name)) in _FORM_OF:
+        return False
+    return config is not None or ("/" in name and not Path(name).parent.is_dir())
+
+
+def _not_found(spec: str, src: str, tgt: str) -> str:
+    path = Path(spec)
+    halves = _halves(spec)
+    if halves:
+        missing = [file for file in halves[0] if not file.is_file()]
+        return f"{' and '.join(map(str, missing))}: no such file; give {FORMS}"
+    if form_suffix(path) in _FORM_OF:
+        return f"{spec}: no such file; give {FORMS}"
+    return f"{spec}: no such file or folder, and no {spec}.{src} and {spec}.{tgt}; give {FORMS}"
+
+
+def _remedy(path: Path) -> str:
+    """Return what to do about an existing file that has none of the forms."""
+    if not path.is_file():
+        return "a pipe or device; copy its content to a file and give that"
+    if form_suffix(path) in _SPREADSHEETS:
+        return "a spreadsheet; save it there as CSV (in Excel: CSV UTF-8) and give that file"
+    if path.suffix.lower() == ".toml":
+        return "a configuration; give it as the argument, without --train"
+    prefix, _, suffix = re.sub(r"(?i)\.gz$", "", str(path)).rpartition(".")
+    if prefix and known(suffix):
+        return f"one side only; give both sides as {prefix}, or as two files joined by a comma"
+    return f"its name does not tell its form; rename it to .tsv, .csv or .jsonl, or give {FORMS}"
+
+
+def form_suffix(path: Path) -> str:
+    """Return the suffix that decides the form: `.tsv` of `pairs.TSV.gz`."""
+    return Path(path.name.lower().removesuffix(".gz")).suffix
