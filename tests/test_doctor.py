@@ -113,7 +113,7 @@ def test_words_are_not_counted_where_no_spaces_separate_them(tmp_path: Path) -> 
         tmp_path / "p.tsv", [*pairs, ("这个句子没有人翻译。", "这个句子没有人翻译。"), ("数字正在被大声朗读。", "@@")]
     )
     found = look(path)
-    english, chinese = report._facts(found)
+    english, chinese = report._statistics(found)
     assert (english["words"], chinese["words"], chinese["words_per_pair"]) == (4 * 9 + 2, None, None)
     (line,) = (line for line in report.to_text(found).splitlines() if line.startswith("words per pair"))
     assert line.endswith(" -")
@@ -190,7 +190,7 @@ def test_all_invalid_lines_are_reported_not_the_first(tmp_path: Path) -> None:
     text = report.to_text(look(tmp_path / "p.tsv"))
     assert f"{tmp_path}/p.tsv:2  x\\xe9  |  y" in text
     assert "\\x00  |  c" in text
-    assert "would leave out 6 pairs" in text
+    assert "would remove 6 pairs" in text
 
 
 def test_rows_that_are_no_pair(tmp_path: Path) -> None:
@@ -275,17 +275,17 @@ def test_a_models_tokenizer(toy_run: Path, tmp_path: Path) -> None:
     pairs = Corpus([str(path)], "en", "xx")
     found = check(pairs, toy_run)
     counts = {x.rule.name: x.pairs for x in found.findings}
-    assert counts["spelt in bytes"] == 1
-    assert found.survey.pieces is not None
-    assert found.survey.pieces[0].bytes == 3
-    assert found.survey.pieces[0].words == 153
+    assert counts["byte fallback"] == 1
+    assert found.survey.tokens is not None
+    assert found.survey.tokens[0].byte_tokens == 3
+    assert found.survey.tokens[0].words == 153
     (tmp_path / "run").mkdir()
     for name, old, new in (("tokenizer.json", "", ""), ("config.toml", "max_length = 256", "max_length = 20")):
         text = (toy_run / name).read_text()
         assert old in text
         (tmp_path / "run" / name).write_text(text.replace(old, new) if old else text)
-    assert {x.rule.name: x.pairs for x in check(pairs, tmp_path / "run").findings}["too many pieces"] == 1
-    assert "pieces per word" in report.to_text(found)
+    assert {x.rule.name: x.pairs for x in check(pairs, tmp_path / "run").findings}["too many tokens"] == 1
+    assert "tokens per word" in report.to_text(found)
     with pytest.raises(ModelError):
         survey(pairs, tmp_path)
 

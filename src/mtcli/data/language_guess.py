@@ -1,4 +1,4 @@
-"""The two languages of a corpus, where nobody gave them: from the names of its files and columns."""
+"""Guess the two languages of a corpus from the names of its files and columns."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from glob import escape
+from itertools import islice
 from pathlib import Path
 
 from mtcli.config.languages import base, known, same
@@ -20,35 +21,44 @@ _NAME = r"[A-Za-z]{2,3}(?:[-_](?:[A-Z]{2}|[A-Z][a-z]{3}))?"
 _PAIR = re.compile(rf"(?<![A-Za-z0-9])(?=({_NAME})(?:[-_]to[-_]|[-_2])({_NAME})(?![A-Za-z0-9]))")
 """`en-de`, `en_de`, `en2de`, `eng-deu`, `en-zh_CN`."""
 
+JSON_LINES = 1000
+"""Lines of a JSON file in which a first object is searched."""
+
 
 @dataclass(frozen=True)
 class Guess:
-    """Two languages, and what they were found in."""
+    """Source and target language."""
 
     src: str
     tgt: str
     where: str
+    """Where they were found, for messages: `from the name en-de`."""
 
 
 @dataclass(frozen=True)
 class _Found:
-    """Languages that a corpus names, in the order in which it names them."""
+    """The languages that a corpus names, in its order."""
 
     languages: tuple[str, ...]
     where: str
     ordered: bool = True
-    """The first is the source. Names of files have no order of their own."""
+    """The first language is the source. Files that only differ in their language have no order."""
 
 
 def guess_languages(specs: Sequence[str], src: str | None, tgt: str | None) -> Guess:
-    """What languages the corpora are in, and which is the source; `src` and `tgt` are those that were given.
+    """Guess the languages of all corpora, and which one is the source.
 
-    A pair of codes in a name, such as `en-de`, is source and target. Columns are taken in their order; of two files
-    that have only their language in their names, the English one is the source.
+    A pair of codes in a name, such as `en-de`, is source and target, and columns are source and target in their order.
+    Of two files whose names differ only in the language, the English one is the source.
+
+    Args:
+        specs: The corpora, in any form that `--train` takes.
+        src: The source language, if it was given.
+        tgt: The target language, if it was given.
 
     Raises:
         DataError: There is nothing at one of `specs`.
-        UsageError: They do not say, or not all the same.
+        UsageError: The names do not give two languages, or different corpora have different languages.
     """
     guesses = [guess for guess in (_guess(spec, src, tgt) for spec in specs) if guess]
     if not guesses:
@@ -68,79 +78,99 @@ def _ask(src: str | None, tgt: str | None) -> str:
 
 
 def _guess(spec: str, src: str | None, tgt: str | None) -> Guess | None:
-    found = _named(spec)
-    pair = _pair_in_name(spec)
-    if found is None or len(found.languages) < 2:
-        found = pair
-    elif pair and all(any(same(a, b) for b in found.languages) for a in pair.languages):
-        languages = tuple(next(b for b in found.languages if same(a, b)) for a in pair.languages)
-        found = _Found(languages, found.where)
+    """Return the languages of one corpus; None: its names do not give exactly two.
+
+    Raises:
+        UsageError: They give two, but not which one is the source.
+    """
+    found = _find(spec)
     if found is None:
         return None
-    languages = found.languages
-    if len(languages) > 2 and src is None and tgt is None:
-        return None
     if src is not None or tgt is not None:
-        return _beside(languages, src, tgt, found.where)
-    one, two = languages
-    if not found.ordered:
-        english = [name for name in languages if base(name) == "en"]
-        if len(english) != 1:
-            holds = f"{spec}: holds {one} and {two} ({found.where})"
-            ways = f"add --src {one} --tgt {two}, or --src {two} --tgt {one}"
-            raise UsageError(f"{holds}, and nothing says which is the source; {ways}")
-        if two in english:
-            one, two = two, one
-    return Guess(one, two, found.where)
-
-
-def _beside(languages: tuple[str, ...], src: str | None, tgt: str | None, where: str) -> Guess | None:
-    """The guess where one language was given: the other one of two."""
-    given = src if src is not None else tgt
-    others = [name for name in languages if not same(name, given or "")]
-    if len(others) != 1 or len(languages) != 2:
+        return _complete(found, src, tgt)
+    if len(found.languages) > 2:
         return None
-    return Guess(src if src is not None else others[0], tgt if tgt is not None else others[0], where)
+    first, second = found.languages
+    if found.ordered:
+        return Guess(first, second, found.where)
+    english = [name for name in found.languages if base(name) == "en"]
+    if len(english) != 1:
+        holds = f"{spec}: holds {first} and {second} ({found.where})"
+        remedy = f"add --src {first} --tgt {second}, or --src {second} --tgt {first}"
+        raise UsageError(f"{holds}, and nothing says which is the source; {remedy}")
+    return Guess(second, first, found.where) if second in english else Guess(first, second, found.where)
 
 
-def _pair_in_name(spec: str) -> _Found | None:
-    """The pair of codes in the name of a file, of its folder, or of a Hub data set's configuration."""
+def _find(spec: str) -> _Found | None:
+    """Return at least two languages that a corpus names; None: it names fewer.
+
+    A pair of codes in the name decides the order, and selects two of more than two columns.
+    """
+    named = _in_columns_or_suffixes(spec)
+    pair = _in_name(spec)
+    if named is None or len(named.languages) < 2:
+        return pair
+    if pair and all(_spelling(named, language) for language in pair.languages):
+        first, second = (_spelling(named, language) or language for language in pair.languages)
+        return _Found((first, second), named.where)
+    return named
+
+
+def _spelling(found: _Found, language: str) -> str | None:
+    """Return how a corpus writes a language; None: it does not name it."""
+    return next((name for name in found.languages if same(language, name)), None)
+
+
+def _complete(found: _Found, src: str | None, tgt: str | None) -> Guess | None:
+    """Return the guess if one language was given: the other one of two."""
+    given = src if src is not None else tgt
+    others = [name for name in found.languages if not same(name, given or "")]
+    if len(others) != 1 or len(found.languages) != 2:
+        return None
+    return Guess(src if src is not None else others[0], tgt if tgt is not None else others[0], found.where)
+
+
+def _in_name(spec: str) -> _Found | None:
+    """Return the pair of codes in the configuration of a data set, or in the name of a file or its folder."""
     name, config, _ = dataset_name(spec)
     path = Path(name.partition(",")[0])
     for text in (config or "", path.name, path.parent.name):
-        pairs = [(_spelt(m[1]), _spelt(m[2])) for m in _PAIR.finditer(text) if known(m[1]) and known(m[2])]
-        pairs = [(a, b) for a, b in pairs if not same(a, b)]
-        if len(set(pairs)) == 1:
-            return _Found(pairs[0], f"from the name {text}")
+        pairs = set()
+        for match in _PAIR.finditer(text):
+            if known(match[1]) and known(match[2]) and not same(_as_code(match[1]), _as_code(match[2])):
+                pairs.add((_as_code(match[1]), _as_code(match[2])))
+        if len(pairs) == 1:
+            return _Found(pairs.pop(), f"from the name {text}")
     return None
 
 
-def _named(spec: str) -> _Found | None:
-    """The languages that the files of a corpus have in their suffixes, or its columns as their names."""
+def _in_columns_or_suffixes(spec: str) -> _Found | None:
+    """Return the languages in the names of columns, or in the suffixes of files; None: no such names."""
     path = Path(spec)
     form = file_form(path)
     if form in ("tsv", "csv"):
         cells = first_row(form, read_lines(path, lenient=True))
-        return _Found(_distinct(_spelt(cell) for cell in cells), f"from the first line of {path}")
+        return _Found(_languages(_as_code(cell) for cell in cells), f"from the first line of {path}")
     if form == "json":
-        return _Found(_distinct(_json_keys(path)), f"from the keys of {path}")
+        return _Found(_languages(_json_keys(path)), f"from the keys of {path}")
     if form == "parquet":
-        return _Found(_distinct(parquet_keys(path)), f"from the columns of {path}")
-    sides = _sides(path)
+        return _Found(_languages(parquet_keys(path)), f"from the columns of {path}")
+    sides = _files_by_language(path)
     if len(sides) > 1:
-        return _Found(tuple(sides), f"from the names of {' and '.join(map(str, sides.values()))}", ordered=False)
+        names = " and ".join(map(str, sides.values()))
+        return _Found(tuple(sides), f"from the names of {names}", ordered=False)
     halves = two_names(spec)
     if halves:
-        return _Found(_distinct(_suffix(file.name) for file in halves), "from the names of the two files")
-    one = next(iter(sides), "SRC")
-    form, files = resolve(spec, one, "TGT")
-    if form == "dataset" and not _pair_in_name(spec):
-        return _Found(_distinct(dataset_keys(spec, bool(files))), f"from the columns of {spec}")
+        return _Found(_languages(_suffix(file.name) for file in halves), "from the names of the two files")
+    only = next(iter(sides), "SRC")
+    form, files = resolve(spec, only, "TGT")  # reports what is missing
+    if form == "dataset" and not _in_name(spec):
+        return _Found(_languages(dataset_keys(spec, bool(files))), f"from the columns of {spec}")
     return None
 
 
-def _sides(prefix: Path) -> dict[str, Path]:
-    """The files `PREFIX.LANGUAGE`, plain or `.gz`, by language."""
+def _files_by_language(prefix: Path) -> dict[str, Path]:
+    """Return the files `PREFIX.LANGUAGE`, plain or `.gz`, by language."""
     found: dict[str, Path] = {}
     for file in sorted(prefix.parent.glob(f"{escape(prefix.name)}.*")):
         language = re.sub(r"\.gz$", "", file.name[len(prefix.name) + 1 :])
@@ -153,14 +183,14 @@ def _suffix(name: str) -> str:
     return re.sub(r"\.gz$", "", name).rpartition(".")[2]
 
 
-def _distinct(names: Iterable[str]) -> tuple[str, ...]:
-    """The names that are known languages, each once; `id` is a number's column before it is Indonesian."""
+def _languages(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the known languages, each once. Among more than two, `id` is a column of numbers and not Indonesian."""
     found = list(dict.fromkeys(name for name in names if known(name)))
-    return tuple(found if len(found) < 3 else (name for name in found if name != "id"))
+    return tuple(name for name in found if len(found) < 3 or name != "id")
 
 
-def _spelt(name: str) -> str:
-    """How a configuration writes a language that a file calls `EN` or `English`."""
+def _as_code(name: str) -> str:
+    """Return a name as a configuration writes it: `en` for `EN` or `English`, `zh_CN` unchanged."""
     name = name.strip()
     if re.fullmatch(_NAME, name) and not name.isupper():
         return name
@@ -168,7 +198,8 @@ def _spelt(name: str) -> str:
 
 
 def _json_keys(path: Path) -> list[str]:
-    for line in read_lines(path, lenient=True):
+    """Return the keys of the first object in a JSON file, or of its `translation`; empty: there is none."""
+    for line in islice(read_lines(path, lenient=True), JSON_LINES):
         try:
             row = json.loads(line or "{}")
         except (ValueError, RecursionError):

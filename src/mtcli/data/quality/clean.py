@@ -1,4 +1,4 @@
-"""`mtcli data clean`: the pairs that no removing rule catches, written in their order, and what was left out."""
+"""`mtcli data clean`: write the pairs that break no removing rule, in order, and account for the others."""
 
 from __future__ import annotations
 
@@ -13,87 +13,137 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
+from mtcli.data.corpus import Pair
 from mtcli.data.quality.rules import BIT, REMOVES, rules, tidy
-from mtcli.data.quality.survey import Corpus, survey
+from mtcli.data.quality.survey import Bits, Corpus, survey
 from mtcli.errors import DataError, UsageError
 from mtcli.runtime.outputs import check_outputs, whole_files
+from mtcli.runtime.wording import counted
+
+_RULE_NAMES = [rule.name for rule in rules()]
 
 
 @dataclass
 class Cleaned:
-    """What `clean` did: `read` is `kept` and everything in `removed`."""
+    """The result of `clean`: `read` is the sum of `kept` and `removed`."""
 
     read: int = 0
     kept: int = 0
     tidied: int = 0
-    """Pairs among those kept whose white space was changed."""
+    """Kept pairs whose white space was changed."""
     removed: Counter[str] = field(default_factory=Counter)
+    """Pairs by the rule that removed them."""
 
 
 def clean(pairs: Corpus, output: Path, rejected: Path | None = None, *, force: bool = False) -> Cleaned:
-    """Write the pairs that no removing rule catches, in their order and with tidy white space.
+    """Write the pairs that break no removing rule, in order and with tidy white space.
+
+    The corpus is read twice: to find the problems, and to write the rest.
 
     Args:
-        pairs: What to read.
-        output: `x.tsv`, `x.csv`, `x.jsonl`, or a prefix for a file a language, each with `.gz` if wanted.
-        rejected: JSON lines: each pair that was left out, with its reason and line.
-        force: Replace files that are there already.
+        pairs: The corpus.
+        output: `x.tsv`, `x.csv`, `x.jsonl`, or a prefix for one file per language, each with an optional `.gz`.
+        rejected: A file for the removed pairs as JSON lines, with reason and place.
+        force: Replace existing files.
 
     Raises:
-        DataError: A reader cannot go on, or a file changed meanwhile.
-        UsageError: A name for the output that says no form, one of a file that is read, or, without `force`, one of a
-            file that is not empty.
+        DataError: The corpus cannot be read to its end, or changed while it was read.
+        UsageError: The name of the output has no known form or is that of an input, or a file that is not empty exists
+            and `force` is not set.
         StorageError: The output cannot be written.
     """
     files = _output_files(output, pairs.src, pairs.tgt)
     inputs = pairs.files()
     check_outputs([*files, rejected], [*inputs, *pairs.folders()], force=force)
     before = _states(inputs)
-    found, table, done = survey(pairs).found, rules(), Cleaned()
-    with _written([*files, *([rejected] if rejected else [])]) as streams:
-        outputs, aside = streams[: len(files)], streams[-1] if rejected else None
-        if output.name.removesuffix(".gz").endswith(".csv"):  # the header, by which any reader knows the sides
-            _write(outputs, files, {pairs.src: pairs.src, pairs.tgt: pairs.tgt})
-        for path, number, record in pairs.records("writing"):
-            if done.read == len(found):
-                raise DataError(f"{path}: grew while it was read; run the same command again")
-            bits = int(found[done.read]) & REMOVES
-            if isinstance(record, str) and not bits:
-                raise DataError(f"{pairs.place(path, number)}: changed while it was read; run the same command again")
-            done.read += 1
-            if not bits:
-                done.kept += 1
-                done.tidied += bool(found[done.read - 1] & BIT["white space"])
-                _write(outputs, files, {pairs.src: tidy(record[0]), pairs.tgt: tidy(record[1])})
-                continue
-            reason = table[(bits & -bits).bit_length() - 1].name
-            done.removed[reason] += 1
-            if aside:
-                sides = (record, "") if isinstance(record, str) else record
-                row = {"translation": dict(zip((pairs.src, pairs.tgt), sides, strict=True))}
-                aside.write(_json({"reason": reason, "where": pairs.place(path, number), **row}))
-        if done.read < len(found):
-            raise DataError(f"{', '.join(pairs.paths)}: shrank while it was read; run the same command again")
-        for file, state in _states(inputs).items():
-            if state != before[file]:
-                raise DataError(f"{file}: changed while it was read; run the same command again")
+    found = survey(pairs).found
+    paths = [*files, rejected] if rejected else files
+    with _text_files(paths) as streams:
+        outputs = _PairWriter(streams[: len(files)], files[0], pairs.src, pairs.tgt)
+        done = _copy(pairs, found, outputs, streams[-1] if rejected else None)
+        _check_unchanged(before, inputs)
     return done
 
 
+def _copy(pairs: Corpus, found: Bits, outputs: _PairWriter, rejected: TextIO | None) -> Cleaned:
+    """Read the corpus again, and write each pair to the output or to the rejected ones.
+
+    Args:
+        pairs: The corpus.
+        found: The bits of the rules that each pair breaks.
+        outputs: Receives the kept pairs.
+        rejected: Receives the others as JSON lines.
+
+    Raises:
+        DataError: The corpus does not have the same pairs as before.
+    """
+    done = Cleaned()
+    for path, number, record in pairs.records("writing"):
+        if done.read == len(found):
+            raise DataError(f"{path}: grew while it was read; run the same command again")
+        bits = int(found[done.read])
+        done.read += 1
+        removing = bits & REMOVES
+        if removing:
+            reason = _first_rule(removing)
+            done.removed[reason] += 1
+            if rejected:
+                rejected.write(_rejected_line(pairs, reason, pairs.place(path, number), record))
+        elif isinstance(record, str):
+            raise DataError(f"{pairs.place(path, number)}: changed while it was read; run the same command again")
+        else:
+            done.kept += 1
+            if bits & BIT["white space"]:
+                done.tidied += 1
+            outputs.write(tidy(record[0]), tidy(record[1]))
+    if done.read < len(found):
+        raise DataError(f"{', '.join(pairs.paths)}: shrank while it was read; run the same command again")
+    return done
+
+
+def _first_rule(bits: int) -> str:
+    """Return the name of the most serious rule in a set of bits: the lowest one."""
+    lowest = bits & -bits
+    return _RULE_NAMES[lowest.bit_length() - 1]
+
+
+def _rejected_line(pairs: Corpus, reason: str, place: str, record: Pair | str) -> str:
+    src, tgt = (record, "") if isinstance(record, str) else record
+    return _json({"reason": reason, "where": place, "translation": {pairs.src: src, pairs.tgt: tgt}})
+
+
 def to_text(done: Cleaned) -> str:
-    """Counts that add up: read = kept + removed."""
-    lines = [f"{done.read:,} pairs read", f"{done.kept:,} kept ({done.tidied:,} with white space tidied)"]
-    lines += [f"{done.removed.total():,} removed"]
+    """Return the counts, which add up: read = kept + removed."""
+    lines = [
+        f"{counted(done.read, 'pair')} read",
+        f"{done.kept:,} kept ({done.tidied:,} with white space tidied)",
+        f"{done.removed.total():,} removed",
+    ]
     return "\n".join(lines + [f"  {n:,} {reason}" for reason, n in done.removed.most_common()])
 
 
 def _states(files: Iterable[Path]) -> dict[Path, tuple[int, int] | None]:
-    """Size and time of change of each file; None: it is gone."""
-    found = {file: file.stat() if file.exists() else None for file in files}
-    return {file: stat and (stat.st_size, stat.st_mtime_ns) for file, stat in found.items()}
+    """Return size and modification time of each file; None: it does not exist."""
+    states: dict[Path, tuple[int, int] | None] = {}
+    for file in files:
+        status = file.stat() if file.exists() else None
+        states[file] = (status.st_size, status.st_mtime_ns) if status else None
+    return states
+
+
+def _check_unchanged(before: dict[Path, tuple[int, int] | None], files: Iterable[Path]) -> None:
+    """Raise a DataError if a file changed since `before`."""
+    for file, state in _states(files).items():
+        if state != before[file]:
+            raise DataError(f"{file}: changed while it was read; run the same command again")
 
 
 def _output_files(output: Path, src: str, tgt: str) -> list[Path]:
+    """Return the file to write, or the two files of a prefix.
+
+    Raises:
+        UsageError: The name has the ending of a form that cannot be written.
+    """
     bare = output.name.removesuffix(".gz")
     if bare.endswith((".tsv", ".csv", ".jsonl")):
         return [output]
@@ -101,19 +151,33 @@ def _output_files(output: Path, src: str, tgt: str) -> list[Path]:
         raise UsageError(
             f"{output}: name the output x.tsv, x.csv or x.jsonl (or .gz of these), or a prefix for two files"
         )
-    return [output.with_name(f"{bare}.{language}{output.name[len(bare) :]}") for language in (src, tgt)]
+    ending = output.name[len(bare) :]
+    return [output.with_name(f"{bare}.{language}{ending}") for language in (src, tgt)]
 
 
-def _write(outputs: list[TextIO], files: list[Path], pair: dict[str, str]) -> None:
-    if len(outputs) == 2:
-        for file, text in zip(outputs, pair.values(), strict=True):
-            file.write(f"{text}\n")
-    elif files[0].name.removesuffix(".gz").endswith(".tsv"):
-        outputs[0].write("\t".join(pair.values()) + "\n")
-    elif files[0].name.removesuffix(".gz").endswith(".csv"):
-        csv.writer(outputs[0], lineterminator="\n").writerow(pair.values())
-    else:
-        outputs[0].write(_json({"translation": pair}))
+class _PairWriter:
+    """Writes pairs in the form that the name of the output gives."""
+
+    def __init__(self, streams: list[TextIO], output: Path, src_language: str, tgt_language: str):
+        """Write to one stream, or to one for each side; `output` is the name of the first."""
+        self.streams = streams
+        self.suffix = Path(output.name.removesuffix(".gz")).suffix
+        self.src_language = src_language
+        self.tgt_language = tgt_language
+        if len(streams) == 1 and self.suffix == ".csv":
+            self.write(src_language, tgt_language)  # the header, by which any reader knows the sides
+
+    def write(self, src: str, tgt: str) -> None:
+        """Write a pair."""
+        if len(self.streams) == 2:
+            self.streams[0].write(f"{src}\n")
+            self.streams[1].write(f"{tgt}\n")
+        elif self.suffix == ".tsv":
+            self.streams[0].write(f"{src}\t{tgt}\n")
+        elif self.suffix == ".csv":
+            csv.writer(self.streams[0], lineterminator="\n").writerow((src, tgt))
+        else:
+            self.streams[0].write(_json({"translation": {self.src_language: src, self.tgt_language: tgt}}))
 
 
 def _json(row: object) -> str:
@@ -121,21 +185,21 @@ def _json(row: object) -> str:
 
 
 @contextmanager
-def _written(paths: Sequence[Path]) -> Iterator[list[TextIO]]:
-    """Text files that appear under their names when all are whole: none does if the block or a disk fails.
-
-    A byte that is no text becomes a JSON escape; only the file of rejected pairs has any.
-    """
+def _text_files(paths: Sequence[Path]) -> Iterator[list[TextIO]]:
+    """Open text files that appear under their names together at the end of the block, or not at all if it fails."""
     with whole_files(paths) as files, ExitStack() as stack:
-        yield [
-            stack.enter_context(_stream(file, gzipped=path.suffix == ".gz"))
-            for file, path in zip(files, paths, strict=True)
-        ]
+        streams = []
+        for file, path in zip(files, paths, strict=True):
+            streams.append(stack.enter_context(_text_stream(file, gzipped=path.suffix == ".gz")))
+        yield streams
 
 
 @contextmanager
-def _stream(file: BinaryIO, *, gzipped: bool) -> Iterator[TextIO]:
-    """Text on its way to a file, packed if wanted; all of it is handed over when the block ends."""
+def _text_stream(file: BinaryIO, *, gzipped: bool) -> Iterator[TextIO]:
+    """Write text to a binary file, compressed if wanted. An invalid byte becomes a JSON escape.
+
+    Only rejected pairs contain invalid bytes. The file stays open, with all text flushed to it.
+    """
     stream = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if gzipped else file
     text = TextIOWrapper(stream, "utf-8", "backslashreplace", newline="\n", write_through=False)
     yield text

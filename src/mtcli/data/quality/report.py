@@ -1,4 +1,4 @@
-"""`mtcli data check`: the findings of a survey, with examples and advice, for people and for programs."""
+"""`mtcli data check`: the findings of a survey, with examples and advice, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -10,17 +10,22 @@ from typing import Any
 import numpy as np
 
 from mtcli.data.quality.rules import BIT, ODD, REMOVES, Rule, rules
-from mtcli.data.quality.survey import Corpus, Survey, survey
+from mtcli.data.quality.survey import Corpus, Survey, TokenCounts, survey
+from mtcli.runtime.wording import counted
 
-EXAMPLES = 3  # of each finding
-WIDTH = 80  # characters of each side
+EXAMPLES = 3
+"""Examples of each finding."""
+WIDTH = 80
+"""Characters of each side of an example."""
 UNSPACED_SCRIPTS = {"Chinese or Japanese", "Thai", "Lao", "Khmer", "Myanmar", "Tibetan"}
-"""Scripts without spaces between words, as `rules.script` names them: words are not counted there."""
+"""Scripts without spaces between words, as `rules.script` names them. Words are not counted in them."""
+LABELS = {"pieces_per_word": "tokens per word", "share_of_byte_pieces": "share of byte tokens"}
+"""Names in the text of what JSON calls otherwise; other names only have their underscores replaced."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """A pair and where it is."""
+    """A pair and its place."""
 
     where: str
     src: str
@@ -38,32 +43,37 @@ class Finding:
 
 @dataclass
 class Report:
-    """What `mtcli data check` says."""
+    """The result of `mtcli data check`."""
 
     corpus: Corpus
     survey: Survey
     findings: list[Finding]
-    """Of the rules that any pair breaks, the gravest first."""
+    """The rules that any pair breaks, the most serious first."""
 
 
 def check(pairs: Corpus, model: Path | None = None) -> Report:
-    """Look at a corpus; nothing is changed. Raises what `survey` does."""
+    """Find the problems of a corpus, without changing anything.
+
+    Raises:
+        DataError, ModelError: See `survey`.
+    """
     seen = survey(pairs, model)
-    findings, wanted = [], {}
+    findings: list[Finding] = []
+    wanted: dict[str, list[int]] = {}
     for rule in rules(pairs.max_length, pairs.max_ratio):
         hits = np.flatnonzero(seen.found & BIT[rule.name])
         if len(hits):
             findings.append(Finding(rule, len(hits)))
-            spread = hits[np.linspace(0, len(hits) - 1, EXAMPLES).astype(int)]  # not three neighbours
+            spread = hits[np.linspace(0, len(hits) - 1, EXAMPLES).astype(int)]  # from all parts of the corpus
             wanted[rule.name] = list(dict.fromkeys(spread.tolist()))
-    examples = _look_up(pairs, set().union(*wanted.values()))
+    examples = _read_examples(pairs, set().union(*wanted.values()))
     for finding in findings:
         finding.examples = [examples[i] for i in wanted[finding.rule.name] if i in examples]
     return Report(pairs, seen, findings)
 
 
-def _look_up(pairs: Corpus, numbers: set[int]) -> dict[int, Example]:
-    """The pairs of these numbers, read again up to the last of them."""
+def _read_examples(pairs: Corpus, numbers: set[int]) -> dict[int, Example]:
+    """Return the pairs with these numbers. Reads the corpus again, up to the last of them."""
     found: dict[int, Example] = {}
     for index, (path, number, record) in enumerate(pairs.records("looking up examples")):
         if index in numbers:
@@ -75,82 +85,109 @@ def _look_up(pairs: Corpus, numbers: set[int]) -> dict[int, Example]:
 
 
 def to_json(report: Report) -> str:
-    """One object: `pairs`, `src` and `tgt` with their sizes, and `findings`."""
-    return json.dumps(
+    """Return one JSON object: `pairs`, the statistics of `src` and `tgt`, `notices` and `findings`."""
+    src, tgt = _statistics(report)
+    findings = [
         {
-            "pairs": len(report.survey.found),
-            **dict(zip(("src", "tgt"), _facts(report), strict=True)),
-            "notices": report.survey.notices,
-            "left_out_by_clean": _removed(report),
-            "findings": [
-                {
-                    "name": finding.rule.name,
-                    "level": finding.rule.level,
-                    "pairs": finding.pairs,
-                    "advice": finding.rule.advice,
-                    "examples": [vars(example) for example in finding.examples],
-                }
-                for finding in report.findings
-            ],
-        },
-        indent=1,
-    )
-
-
-def _facts(report: Report) -> list[dict[str, Any]]:
-    seen, n = report.survey, max(len(report.survey.found), 1)
-    facts: list[dict[str, Any]] = [
-        {
-            "language": language,
-            "script": seen.scripts[side] or None,
-            "words": None if seen.scripts[side] in UNSPACED_SCRIPTS else seen.words[side],
-            "words_per_pair": None if seen.scripts[side] in UNSPACED_SCRIPTS else round(seen.words[side] / n, 2),
-            "characters_per_pair": round(seen.characters[side] / n, 2),
+            "name": finding.rule.name,
+            "level": finding.rule.level,
+            "pairs": finding.pairs,
+            "advice": finding.rule.advice,
+            "examples": [vars(example) for example in finding.examples],
         }
-        for side, language in enumerate((report.corpus.src, report.corpus.tgt))
+        for finding in report.findings
     ]
-    for side, pieces in zip(facts, seen.pieces or (), strict=False):
-        side["pieces_per_word"] = None if side["words"] is None else round(pieces.pieces / max(pieces.words, 1), 3)
-        side["share_of_byte_pieces"] = round(pieces.bytes / max(pieces.pieces, 1), 6)
-    return facts
+    content = {
+        "pairs": len(report.survey.found),
+        "src": src,
+        "tgt": tgt,
+        "notices": report.survey.notices,
+        "left_out_by_clean": _removed(report),
+        "findings": findings,
+    }
+    return json.dumps(content, indent=1)
+
+
+def _statistics(report: Report) -> list[dict[str, Any]]:
+    """Return the statistics of each side."""
+    statistics = []
+    for side, language in enumerate((report.corpus.src, report.corpus.tgt)):
+        tokens = report.survey.tokens[side] if report.survey.tokens else None
+        statistics.append(_side_statistics(report.survey, side, language, tokens))
+    return statistics
+
+
+def _side_statistics(seen: Survey, side: int, language: str, tokens: TokenCounts | None) -> dict[str, Any]:
+    pairs = max(len(seen.found), 1)
+    spaced = seen.scripts[side] not in UNSPACED_SCRIPTS
+    found: dict[str, Any] = {
+        "language": language,
+        "script": seen.scripts[side] or None,
+        "words": seen.words[side] if spaced else None,
+        "words_per_pair": round(seen.words[side] / pairs, 2) if spaced else None,
+        "characters_per_pair": round(seen.characters[side] / pairs, 2),
+    }
+    if tokens:
+        found["pieces_per_word"] = round(tokens.tokens / max(tokens.words, 1), 3) if spaced else None
+        found["share_of_byte_pieces"] = round(tokens.byte_tokens / max(tokens.tokens, 1), 6)
+    return found
 
 
 def to_text(report: Report) -> str:
-    """A summary, then each finding with what to do about it and examples."""
-    n, facts = len(report.survey.found), _facts(report)
-    lines = [f"{', '.join(report.corpus.paths)}: {n:,} pairs", ""]
-    for name in facts[0]:
-        values = [f"{side[name]:,}" if isinstance(side[name], int | float) else side[name] or "-" for side in facts]
-        lines.append(f"{name.replace('_', ' '):22}{values[0]:>14}{values[1]:>14}")
+    """Return a summary, then each finding with advice and examples."""
+    pairs = len(report.survey.found)
+    lines = [f"{', '.join(report.corpus.paths)}: {counted(pairs, 'pair')}", ""]
+    src, tgt = _statistics(report)
+    for name in src:
+        label = LABELS.get(name, name.replace("_", " "))
+        lines.append(f"{label:22}{_cell(src[name]):>14}{_cell(tgt[name]):>14}")
     lines += [f"note: {notice}" for notice in report.survey.notices]
     for finding in report.findings:
-        lines += ["", f"{finding.rule.level}: {finding.rule.name}, {_pairs(finding.pairs, n)}"]
-        lines.append(f"    {finding.rule.advice}")
-        lines += [f"      {x.where}  {_shown(x.src)}" + f"  |  {_shown(x.tgt)}" * bool(x.tgt) for x in finding.examples]
+        lines += ["", *_finding_lines(finding, pairs)]
     removed = _removed(report)
-    lines += [
-        "",
-        f"mtcli data clean would leave out {_pairs(removed, n)}; its --rejected FILE lists them"
-        if removed
-        else "nothing to clean",
-    ]
+    lines.append("")
+    if removed:
+        lines.append(f"mtcli data clean would remove {_share(removed, pairs)}; its --rejected FILE lists them")
+    else:
+        lines.append("nothing to clean")
     return "\n".join(lines)
 
 
+def _cell(value: str | int | float | None) -> str:
+    return f"{value:,}" if isinstance(value, int | float) else value or "-"
+
+
+def _finding_lines(finding: Finding, pairs: int) -> list[str]:
+    lines = [f"{finding.rule.level}: {finding.rule.name}, {_share(finding.pairs, pairs)}", f"    {finding.rule.advice}"]
+    for example in finding.examples:
+        sides = [_excerpt(example.src)]
+        if example.tgt:
+            sides.append(_excerpt(example.tgt))
+        lines.append(f"      {example.where}  {'  |  '.join(sides)}")
+    return lines
+
+
 def _removed(report: Report) -> int:
+    """Return the number of pairs that `clean` would remove."""
     return int(np.count_nonzero(report.survey.found & REMOVES))
 
 
-def _pairs(pairs: int, of: int) -> str:
-    """`38 pairs (0.02%)`."""
+def _share(pairs: int, of: int) -> str:
+    """Return `38 pairs (0.02%)`."""
     share = f"{100 * pairs / of:.2f}%" if pairs >= of / 20_000 else "under 0.01%"
-    return f"{pairs:,} pair{'s' * (pairs != 1)} ({share})"
+    return f"{counted(pairs, 'pair')} ({share})"
 
 
-def _shown(text: str) -> str:
-    """The beginning of a text, with what cannot be seen written as an escape: the byte itself if it is not UTF-8."""
+def _excerpt(text: str) -> str:
+    """Return at most `WIDTH` characters of a text, with invisible characters and invalid bytes as escapes.
+
+    It starts at the beginning, unless the first odd part of the text lies further on.
+    """
     odd = ODD.search(text)
     start = max(0, odd.start() - WIDTH // 2) if odd and odd.end() > WIDTH else 0
-    text = "…" * (start > 0) + text[start : start + WIDTH] + "…" * (len(text) > start + WIDTH)
-    text = "".join(c if c.isprintable() or "\udc80" <= c <= "\udcff" else repr(c)[1:-1] for c in text)
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    end = start + WIDTH
+    before = "…" if start > 0 else ""
+    after = "…" if len(text) > end else ""
+    shown = before + text[start:end] + after
+    escaped = "".join(c if c.isprintable() or "\udc80" <= c <= "\udcff" else repr(c)[1:-1] for c in shown)
+    return escaped.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -1,6 +1,7 @@
-"""What is looked for in a pair of sentences, in one table: `rules`.
+"""The rules for sentence pairs, in one table: `rules`.
 
-A rule sees a pair after `tidy`, so what `clean` writes meets the same rules again, and cleaning twice is cleaning once.
+Rules test a pair after `tidy`. The output of `clean` therefore passes the same rules, and cleaning it again changes
+nothing.
 """
 
 from __future__ import annotations
@@ -15,16 +16,17 @@ from typing import Literal
 
 from mtcli.config.writing_systems import UNSPACED
 
-MAX_LENGTH = 1000  # characters; the 256 pieces that training takes by default hold about as many
+MAX_LENGTH = 1000
+"""Length limit of a side in characters; about 256 tokens, the default limit in training."""
 MAX_RATIO = 3.0
-RATIO_SLACK = 25  # characters: "Hi." may well be "Buenos días a todos."
-MIN_WORDS = 4  # below it, a side that reads the same in both languages, or in Latin script, may be a name
-
-# one pair
-
+"""Limit of the ratio of the longer side to the shorter one."""
+RATIO_SLACK = 25
+"""Characters added to that limit: "Hi." may be a translation of "Buenos días a todos."."""
+MIN_WORDS = 4
+"""A shorter side may be a name, which is the same in both languages, or in Latin script in any."""
 
 _INVISIBLE = re.compile("[\ufeff\u00ad\u2060]")  # byte-order mark, soft hyphen, word joiner
-_ODD_SPACE = re.compile(r"\s{2,}|[^\S \u00a0\u202f\u3000]")  # one no-break or ideographic space is typography
+_ODD_SPACE = re.compile(r"\s{2,}|[^\S \u00a0\u202f\u3000]")  # a single no-break or ideographic space is correct
 _WIDE = re.compile(
     "[\u1100-\u11ff\u2e80-\ua4cf\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff00-\uffdc\U00020000-\U0003ffff]"
 )
@@ -37,52 +39,54 @@ _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 ODD = re.compile(
     "|".join(p.pattern for p in (INVALID, _CONTROL, _MARKUP, _URL, _INVISIBLE, _ODD_SPACE)) + "|[\0\ufffd]"
 )
-"""What an excerpt of a text should show."""
+"""What the excerpt of a text should show if there is any."""
 
-# UTF-8 that was read as Windows-1252: a lead byte and its followers, each shown as a character of its own.
+# UTF-8 that was decoded as Windows-1252: a lead byte and its continuation bytes, each as one character.
 _BYTE_OF = {ord(c): c.encode("cp1252")[0] for c in "€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"}
 _TAIL = f"[\x80-\xbf{''.join(map(chr, _BYTE_OF))}]"
 _AS_LATIN = re.compile(f"[Â-ß]{_TAIL}|[à-ï]{_TAIL}{{2}}|[ð-ô]{_TAIL}{{3}}")
-_PUNCTUATION = frozenset("…–—”’“‘»«\u00a0")  # which may well follow an accented capital: "CAFÉ…"
+_PUNCTUATION = frozenset("…–—”’“‘»«\u00a0")  # may follow an accented capital: "CAFÉ…"
 _SYMBOLS = _PUNCTUATION | frozenset("®™©²³°½ºª¹§·¡¿")
 
 
 def tidy(text: str) -> str:
-    """Without white space at the ends, invisible characters, and with one plain space for each odd white space."""
+    """Strip white space, remove invisible characters, and turn every other white space into one plain space."""
     if text.isprintable() and "  " not in text:  # the only printable white space is the plain space
         return text.strip()
     return _ODD_SPACE.sub(" ", _INVISIBLE.sub("", text)).strip()
 
 
 def size(text: str) -> int:
-    """Length in characters, where a Chinese, Japanese or Korean one counts as three: so many letters say as much."""
+    """Return the length in characters. A Chinese, Japanese or Korean one counts as three: it says as much."""
     return len(text) if text.isascii() else len(text) + 2 * len(_WIDE.findall(text))
 
 
 def mojibake(text: str) -> bool:
-    """Whether the text holds UTF-8 that was read as Latin-1 or Windows-1252, such as `Ã©` for é."""
+    """Return True if the text contains UTF-8 decoded as Latin-1 or Windows-1252, such as `Ã©` for é."""
     if text.isascii():
         return False
     for found in _AS_LATIN.findall(text):
-        innocent = {"Â": frozenset(), "Ã": _PUNCTUATION}.get(found[0], _SYMBOLS)
+        plausible = {"Â": frozenset(), "Ã": _PUNCTUATION}.get(found[0], _SYMBOLS)
         try:
-            read_right = found.translate(_BYTE_OF).encode("latin-1").decode()
+            repaired = found.translate(_BYTE_OF).encode("latin-1").decode()
         except UnicodeError:
             continue
-        if not innocent.issuperset(found[1:]) and (read_right.isprintable() or read_right == "\u00a0"):
+        if not plausible.issuperset(found[1:]) and (repaired.isprintable() or repaired == "\u00a0"):
             return True
     return False
 
 
+_LETTERS = {"LETTER", "IDEOGRAPH", "SYLLABLE", "SYLLABICS", "LIGATURE"}
+"""Words in the Unicode names of letters."""
+
+
 @lru_cache(maxsize=1 << 16)
 def _script_of(letter: str) -> str:
-    """The script of one letter from its Unicode name; "" for what belongs to none, such as ª or µ."""
+    """Return the script of one letter by its Unicode name; empty for letters without one, such as ª or µ."""
     if not letter.isalpha():
         return ""
     words = unicodedata.name(letter, "").split()
-    if not {"LETTER", "IDEOGRAPH", "SYLLABLE", "SYLLABICS", "LIGATURE"}.intersection(
-        w.partition("-")[0] for w in words
-    ):
+    if not _LETTERS.intersection(word.partition("-")[0] for word in words):
         return ""
     if words[0] in ("FULLWIDTH", "HALFWIDTH"):
         del words[0]
@@ -95,88 +99,89 @@ _NOT_LATIN = re.compile("[^\\W\\d_A-Za-z\u00c0-\u024f\u1e00-\u1eff]")
 
 
 def script(text: str) -> str:
-    """The script of most letters, "" if there are none; `latin` is a few Latin words, which any language borrows."""
+    """Return the script of most letters; empty if there are none.
+
+    `latin` in lower case stands for fewer than `MIN_WORDS` Latin words, which can occur in any language.
+    """
     if text.isascii() or not _NOT_LATIN.search(text):
         words = _WORD.findall(text)
-        return "" if not words else "Latin" if len(words) >= MIN_WORDS else "latin"
+        if not words:
+            return ""
+        return "Latin" if len(words) >= MIN_WORDS else "latin"
     counts = Counter(map(_script_of, text))
     del counts[""]
     return max(counts, key=lambda name: (counts[name], name), default="")
 
 
-# the table
-
-
 @dataclass(frozen=True)
 class Rule:
-    """One thing that may be wrong with a pair."""
+    """A problem that a pair may have."""
 
     level: Literal["error", "warning", "note"]
-    """`clean` leaves out all but notes."""
+    """`clean` removes pairs with errors and warnings, and keeps those with notes."""
     name: str
     advice: str
     test: Callable[[str, str], object] | None = None
-    """Of the two sides; None where `survey` finds it by looking further than one pair."""
+    """True for a source and a target with the problem; None: `survey` needs more than the pair to find it."""
 
 
 def either(test: Callable[[str], object]) -> Callable[[str, str], object]:
-    """The test of a pair that either side may fail."""
+    """Return the test of a pair that is true if it is true for either side."""
     return lambda src, tgt: test(src) or test(tgt)
 
 
 def same(src: str, tgt: str) -> bool:
-    """Whether the sides are equal but for case, and too long for a name or an "OK!"."""
+    """Return True if the sides differ at most in case, and are too long to be a name or an "OK!"."""
     return src.casefold() == tgt.casefold() and _words(src) >= MIN_WORDS
 
 
 def wordless(src: str, tgt: str) -> bool:
-    """Whether one side has neither letters nor digits, and the other is more than an exclamation."""
+    """Return True if one side has neither letters nor digits, and the other is more than an exclamation."""
     if _LETTER_OR_DIGIT.search(src) and _LETTER_OR_DIGIT.search(tgt):
         return False
     return max(_words(src), _words(tgt)) >= MIN_WORDS
 
 
 def _words(text: str) -> int:
-    """How many words there are, about; two characters are one where no spaces separate words."""
+    """Return the approximate number of words; two characters are a word in languages without spaces."""
     return len(_WORD.findall(UNSPACED.sub("", text))) + len(UNSPACED.findall(text)) // 2
 
 
 def rules(max_length: int = MAX_LENGTH, max_ratio: float = MAX_RATIO) -> list[Rule]:
-    """Everything that is looked for, the gravest first. A pair is removed for the first such rule it breaks."""
+    """Return all rules, the most serious first. A pair is removed for the first removing rule that it breaks."""
 
     def unlike(src: str, tgt: str) -> bool:
         a, b = size(src), size(tgt)
         return max(a, b) > max_ratio * min(a, b) + RATIO_SLACK
 
     over = f"a side of over {max_length:,} characters; split it into sentences, or raise --max-length"
-    times = f"a side is longer than {max_ratio:g} times the other plus {RATIO_SLACK} characters: seldom a translation"
-    long = either(lambda text: size(text) > max_length)
-    nul = either(lambda text: "\0" in text)
-    lost = either(lambda text: "\ufffd" in text)
+    times = f"a side is longer than {max_ratio:g} times the other plus {RATIO_SLACK} characters: rarely a translation"
+    too_long = either(lambda text: size(text) > max_length)
+    has_nul = either(lambda text: "\0" in text)
+    has_lost = either(lambda text: "\ufffd" in text)
+    invalid = either(INVALID.search)
     return [
         Rule("error", "not a pair", "training stops here; correct the line or remove it"),
-        Rule(
-            "error", "invalid UTF-8", "training stops here; convert the text from its encoding", either(INVALID.search)
-        ),
-        Rule("error", "NUL character", "training stops here; if every second one is NUL, the file is UTF-16", nul),
-        Rule("error", "source is in test", "test scores would be too good; take these pairs out of training"),
-        Rule("error", "source is in valid", "validation would be too good; take these pairs out of training"),
-        Rule("warning", "empty side", "training skips these; many in a row mean that the sides have slipped"),
-        Rule("warning", "no words on one side", "only signs there; the translation is missing", wordless),
-        Rule("warning", "lost characters", "U+FFFD stands where text was lost; get it from where it was whole", lost),
-        Rule("warning", "mojibake", "UTF-8 read as another encoding, once; convert the text anew", either(mojibake)),
-        Rule("warning", "control characters", "another encoding or program left these behind", either(_CONTROL.search)),
-        Rule("warning", "wrong script", "not as most of that side is written: another language, or swapped sides"),
+        Rule("error", "invalid UTF-8", "training stops here; convert the text from its encoding", invalid),
+        Rule("error", "NUL character", "training stops here; if every second one is NUL, the file is UTF-16", has_nul),
+        Rule("error", "source is in test", "test scores would be too high; remove these pairs from training"),
+        Rule("error", "source is in valid", "validation scores would be too high; remove these pairs from training"),
+        Rule("warning", "empty side", "training skips these; many in a row mean that the sides are misaligned"),
+        Rule("warning", "no words on one side", "it has only signs; the translation is missing", wordless),
+        Rule("warning", "lost characters", "U+FFFD marks text that was lost; get it from the original", has_lost),
+        Rule("warning", "mojibake", "UTF-8 that was once read as another encoding; convert it again", either(mojibake)),
+        Rule("warning", "control characters", "left by another encoding or program", either(_CONTROL.search)),
+        Rule("warning", "wrong script", "differs from most of that side: another language, or swapped sides"),
         Rule("warning", "untranslated", f"both sides are the same {MIN_WORDS} words or more: teaches to copy", same),
-        Rule("warning", "too long", over, long),
+        Rule("warning", "too long", over, too_long),
         Rule("warning", "unlike lengths", times, unlike),
-        Rule("warning", "duplicate pair", "the same pair came before; training would see it more often than others"),
-        Rule("note", "too many pieces", "over data.max_length of the model's configuration; training skips these"),
+        Rule("warning", "duplicate pair", "repeats an earlier pair; training would see it more often than others"),
+        Rule("note", "too many tokens", "over data.max_length of the model's configuration; training skips these"),
         Rule("note", "markup", "HTML tags or entities, which the model learns to write", either(_MARKUP.search)),
         Rule("note", "URL", "web addresses, which the model learns to write", either(_URL.search)),
         Rule("note", "white space", "tabs, double spaces or invisible characters; clean writes one space"),
-        Rule("note", "several translations", "of one source; training holds out by source, so none leaks"),
-        Rule("note", "spelt in bytes", "holds characters that the model's tokenizer has no piece for"),
+        Rule("note", "several translations", "of one source; training holds out by source, so none is in two splits"),
+        Rule("note", "byte fallback", "holds characters that are not in the vocabulary of the model"),
     ]
 
 

@@ -1,13 +1,13 @@
-"""One reading of a corpus that finds, for each pair, the rules it breaks.
+"""One pass over a corpus that finds, for each pair, the rules that it breaks.
 
-Memory: 24 bytes a pair while reading and 70 for a moment at the end (700 MB for ten million); no text is kept.
+Memory: 24 bytes per pair while reading, and 70 briefly at the end (700 MB for ten million pairs). No text is kept.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -25,15 +25,17 @@ from mtcli.data.quality.rules import BIT, INVALID, MAX_LENGTH, MAX_RATIO, REMOVE
 from mtcli.data.tokenizer import RESERVED, SPECIALS, Tokenizer
 from mtcli.runtime.progress import Progress
 
-CHUNK = 4096  # pairs that a tokenizer is given at once
+BATCH_PAIRS = 4096
+"""Pairs that are looked at together, so that a tokenizer encodes many lines per call."""
 
 Bits = npt.NDArray[np.uint32]
 Hashes = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Which pairs are looked at, and what for."""
+    """The pairs to look at, and the limits that they must keep."""
 
     paths: Sequence[str]
     """In any form that `--train` takes."""
@@ -43,13 +45,15 @@ class Corpus:
     valid: str | None = None
     """Pairs whose sources must not be in `paths`."""
     test: str | None = None
+    """Pairs whose sources must not be in `paths`."""
     max_length: int = MAX_LENGTH
     max_ratio: float = MAX_RATIO
 
     def read(self, path: str, counts: Counts) -> Iterator[tuple[int, Pair | str]]:
-        """The pairs behind `path` as they are, with the numbers of their lines; a string says why a line is none.
+        """Read pairs, unchanged, with their line numbers. A string says why a line is not a pair.
 
-        Raises DataError where there is no going on: files of unequal length, a damaged archive, UTF-16.
+        Raises:
+            DataError: The rest cannot be read: files of unequal length, a damaged archive, UTF-16.
         """
         form, files = sources.resolve(path, self.src, self.tgt)
         if form in ("tsv", "csv"):
@@ -74,7 +78,7 @@ class Corpus:
         yield from enumerate(records, 1)
 
     def files(self) -> list[Path]:
-        """Every local file that is read.
+        """Return every local file that is read.
 
         Raises:
             DataError: One is missing.
@@ -82,7 +86,7 @@ class Corpus:
         return [file for path in self._specs() for file in sources.source_files(path, self.src, self.tgt)]
 
     def folders(self) -> list[Path]:
-        """Folders that are read whole."""
+        """Return the folders of which every file is read."""
         found = (sources.resolve(path, self.src, self.tgt) for path in self._specs())
         return [folder for form, files in found if form == "dataset" for folder in files]
 
@@ -98,7 +102,7 @@ class Corpus:
             return f"{error}: {row}"
 
     def records(self, description: str, counts: Counts | None = None) -> Iterator[tuple[str, int, Pair | str]]:
-        """(path, line, what `read` gives) of all paths in turn, behind a progress bar."""
+        """Read all paths in turn, with a progress bar: (path, line number, what `read` gives)."""
         counts = counts if counts is not None else Counts()
         with Progress(description, unit="pairs") as bar:
             for path in self.paths:
@@ -106,183 +110,256 @@ class Corpus:
                     yield path, number, record
                     bar.update()
 
-    def source_keys(self, path: str) -> set[int]:
-        """Of every source behind `path`, what `_key` gives."""
-        return {_key(tidy(pair[0])) for _, pair in self.read(path, Counts()) if not isinstance(pair, str)} - {_key("")}
+    def source_hashes(self, path: str) -> set[int]:
+        """Return the hashes of all sources of a path that are not empty."""
+        found = {_source_hash(tidy(pair[0])) for _, pair in self.read(path, Counts()) if not isinstance(pair, str)}
+        return found - {_source_hash("")}
 
     def place(self, path: str, number: int) -> str:
-        """`pairs.tsv:17`; of two files, whose lines have the same number, the first."""
+        """Return the place of a pair: `pairs.tsv:17`, or `train.parquet row 17`. Of two files it names the first."""
         form, files = sources.resolve(path, self.src, self.tgt)
         return f"{path} row {number}" if form in ("parquet", "dataset") else f"{files[0]}:{number}"
 
 
 @dataclass
-class Pieces:
-    """How a model's tokenizer takes one side."""
+class TokenCounts:
+    """Statistics of how a tokenizer encodes one side."""
 
     words: int = 0
-    pieces: int = 0
-    bytes: int = 0
-
-
-class _Encoder:
-    """A model's tokenizer, looking at the pairs."""
-
-    def __init__(self, model: Path) -> None:
-        is_file = model.suffix == ".json"
-        tokenizer = Tokenizer.load(model if is_file else model / "tokenizer.json")
-        settings = model / "config.toml"
-        self.max_length = (load(settings) if settings.is_file() else Config()).data.max_length
-        self.encode = tokenizer.encode_src, tokenizer.encode_tgt
-        self.sides = Pieces(), Pieces()
-
-    def look(self, texts: Sequence[Pair]) -> list[int]:
-        """The bits of each pair."""
-        bits = [0] * len(texts)
-        for side, (encode, seen) in enumerate(zip(self.encode, self.sides, strict=True)):
-            for i, row in enumerate(encode([pair[side] for pair in texts])):
-                in_bytes = sum(len(SPECIALS) <= piece < len(RESERVED) for piece in row)
-                bits[i] |= BIT["spelt in bytes"] * (in_bytes > 0) | BIT["too many pieces"] * (
-                    len(row) > self.max_length
-                )
-                seen.words += texts[i][side].count(" ") + 1
-                seen.pieces += len(row)
-                seen.bytes += in_bytes
-        return bits
+    tokens: int = 0
+    byte_tokens: int = 0
+    """Tokens that stand for one byte of a character outside the vocabulary."""
 
 
 @dataclass
 class Survey:
-    """What one reading of a corpus found."""
+    """The result of one pass over a corpus. A tuple has an entry for each side."""
 
     found: Bits
-    """Of each pair in order, the `BIT`s of the rules it breaks."""
+    """(pairs,), the `BIT`s of the rules that each pair breaks."""
     words: tuple[int, int]
     characters: tuple[int, int]
     scripts: tuple[str, str]
-    """Of most sentences of each side."""
-    pieces: tuple[Pieces, Pieces] | None
-    """Of each side, if there is a tokenizer."""
+    """The script of most sentences."""
+    tokens: tuple[TokenCounts, TokenCounts] | None
+    """None without a tokenizer."""
     notices: list[str]
 
 
 def survey(pairs: Corpus, model: Path | None = None) -> Survey:
-    """Read everything once and find what is wrong with each pair; with a `model`, how its tokenizer takes them.
+    """Read a corpus once and find the problems of each pair.
 
-    Raises DataError where a reader cannot go on, ModelError for a `model` without a usable tokenizer.
+    Args:
+        pairs: The corpus.
+        model: A run folder or a tokenizer file, to test how it encodes the pairs.
+
+    Raises:
+        DataError: The corpus cannot be read to its end.
+        ModelError: `model` has no usable tokenizer.
     """
-    tests = [(BIT[rule.name], rule.test) for rule in rules(pairs.max_length, pairs.max_ratio) if rule.test]
-    held = [
-        (BIT[f"source is in {name}"], pairs.source_keys(path))
-        for name, path in (("test", pairs.test), ("valid", pairs.valid))
-        if path is not None
-    ]
-    encoder, counts = _Encoder(model) if model else None, Counts()
-    found, same_pair, same_source, combination = array("I"), array("q"), array("q"), array("H")
-    combinations: dict[Pair, int] = {("", ""): 0}  # the scripts of the two sides
-    words, characters = [0, 0], [0, 0]
+    collector = _Collector(pairs, model)
+    counts = Counts()
     records = (record for _, _, record in pairs.records("reading", counts))
-    while chunk := list(islice(records, CHUNK)):
-        texts = [("", "") if isinstance(record, str) else (tidy(record[0]), tidy(record[1])) for record in chunk]
-        for record, (src, tgt) in zip(chunk, texts, strict=True):
-            bits = scripts = key = 0
-            if isinstance(record, str):
-                bits = BIT["not a pair"]
-            elif not (src and tgt):
-                bits = BIT["empty side"]
-            else:
-                for bit, test in tests:
-                    if test(src, tgt):
-                        bits |= bit
-                if (src, tgt) != (record[0].strip(), record[1].strip()):
-                    bits |= BIT["white space"]
-                key = _key(src)
-                for bit, keys in held:
-                    if key in keys:
-                        bits |= bit
-                scripts = combinations.setdefault((script(src), script(tgt)), len(combinations))
+    while True:
+        batch = list(islice(records, BATCH_PAIRS))
+        if not batch:
+            return collector.result(list(dict.fromkeys(counts.notices)))
+        collector.add(batch)
+
+
+class _Collector:
+    """Collects what a survey keeps of each pair."""
+
+    def __init__(self, pairs: Corpus, model: Path | None):
+        self.tests = [(BIT[rule.name], rule.test) for rule in rules(pairs.max_length, pairs.max_ratio) if rule.test]
+        self.held_out: list[tuple[int, set[int]]] = []
+        """The bit of a held-out set and the hashes of its sources."""
+        for name, path in (("test", pairs.test), ("valid", pairs.valid)):
+            if path is not None:
+                self.held_out.append((BIT[f"source is in {name}"], pairs.source_hashes(path)))
+        self.encoder = _Encoder(model) if model else None
+        self.found = array("I")
+        self.pair_hashes = array("q")
+        self.source_hashes = array("q")
+        self.script_pairs = array("H")
+        """For each pair, the number of its combination of scripts."""
+        self.script_numbers: dict[Pair, int] = {("", ""): 0}
+        self.words = [0, 0]
+        self.characters = [0, 0]
+
+    def add(self, records: list[Pair | str]) -> None:
+        """Add the next pairs; a string is a line that is not a pair."""
+        texts = [_tidy_pair(record) for record in records]
+        first = len(self.found)
+        for record, pair in zip(records, texts, strict=True):
+            self._add_pair(record, pair)
+        if self.encoder:
+            invalid = BIT["invalid UTF-8"]
+            usable = [i for i, pair in enumerate(texts) if all(pair) and not self.found[first + i] & invalid]
+            found = self.encoder.encode([texts[i] for i in usable])
+            for i, bits in zip(usable, found, strict=True):
+                self.found[first + i] |= bits
+
+    def _add_pair(self, record: Pair | str, pair: Pair) -> None:
+        src, tgt = pair
+        source_hash = 0
+        script_number = 0
+        if isinstance(record, str):
+            bits = BIT["not a pair"]
+        elif not (src and tgt):
+            bits = BIT["empty side"]
+        else:
+            source_hash = _source_hash(src)
+            bits = self._broken_rules(record, src, tgt, source_hash)
+            script_number = self.script_numbers.setdefault((script(src), script(tgt)), len(self.script_numbers))
+        self.found.append(bits)
+        self.pair_hashes.append(hash(pair))
+        self.source_hashes.append(source_hash)
+        self.script_pairs.append(script_number)
+        for side, text in enumerate(pair):
+            if text:
+                self.words[side] += text.count(" ") + 1
+            self.characters[side] += len(text)
+
+    def _broken_rules(self, record: Pair, src: str, tgt: str, source_hash: int) -> int:
+        """Return the bits of the rules that concern this pair alone, or the held-out sets."""
+        bits = 0
+        for bit, test in self.tests:
+            if test(src, tgt):
+                bits |= bit
+        if (src, tgt) != (record[0].strip(), record[1].strip()):
+            bits |= BIT["white space"]
+        for bit, hashes in self.held_out:
+            if source_hash in hashes:
+                bits |= bit
+        return bits
+
+    def result(self, notices: list[str]) -> Survey:
+        """Add the bits that depend on other pairs, and return everything."""
+        found = np.frombuffer(self.found, np.uint32)
+        scripts = _compare_pairs(
+            found,
+            np.frombuffer(self.pair_hashes, np.int64),
+            np.frombuffer(self.source_hashes, np.int64),
+            np.frombuffer(self.script_pairs, np.uint16),
+            list(self.script_numbers),
+        )
+        return Survey(
+            found=found,
+            words=(self.words[0], self.words[1]),
+            characters=(self.characters[0], self.characters[1]),
+            scripts=scripts,
+            tokens=self.encoder.sides if self.encoder else None,
+            notices=notices,
+        )
+
+
+def _tidy_pair(record: Pair | str) -> Pair:
+    return ("", "") if isinstance(record, str) else (tidy(record[0]), tidy(record[1]))
+
+
+class _Encoder:
+    """The tokenizer of a model, with statistics."""
+
+    def __init__(self, model: Path) -> None:
+        is_file = model.suffix == ".json"
+        self.tokenizer = Tokenizer.load(model if is_file else model / "tokenizer.json")
+        settings = model / "config.toml"
+        config = load(settings) if settings.is_file() else Config()
+        self.max_length = config.data.max_length
+        self.sides = TokenCounts(), TokenCounts()
+
+    def encode(self, pairs: Sequence[Pair]) -> list[int]:
+        """Return the bits of each pair."""
+        src_bits = self._encode_side(self.tokenizer.encode_src, [src for src, _ in pairs], self.sides[0])
+        tgt_bits = self._encode_side(self.tokenizer.encode_tgt, [tgt for _, tgt in pairs], self.sides[1])
+        return [src | tgt for src, tgt in zip(src_bits, tgt_bits, strict=True)]
+
+    def _encode_side(
+        self, encode: Callable[[Sequence[str]], list[list[int]]], texts: list[str], counts: TokenCounts
+    ) -> list[int]:
+        found = []
+        for text, ids in zip(texts, encode(texts), strict=True):
+            byte_tokens = sum(len(SPECIALS) <= token_id < len(RESERVED) for token_id in ids)
+            bits = 0
+            if byte_tokens:
+                bits |= BIT["byte fallback"]
+            if len(ids) > self.max_length:
+                bits |= BIT["too many tokens"]
             found.append(bits)
-            same_pair.append(hash((src, tgt)))
-            same_source.append(key)
-            combination.append(scripts)
-            for side, text in enumerate((src, tgt)):
-                words[side] += text.count(" ") + bool(text)
-                characters[side] += len(text)
-        if encoder:
-            start = len(found) - len(chunk)
-            usable = [
-                i for i, (src, tgt) in enumerate(texts) if src and tgt and not found[start + i] & BIT["invalid UTF-8"]
-            ]
-            for i, bits in zip(usable, encoder.look([texts[i] for i in usable]), strict=True):
-                found[start + i] |= bits
-    result = np.frombuffer(found, np.uint32)
-    scripts_found = _compare(
-        result,
-        np.frombuffer(same_pair, np.int64),
-        np.frombuffer(same_source, np.int64),
-        np.frombuffer(combination, np.uint16),
-        list(combinations),
-    )
-    return Survey(
-        result,
-        (words[0], words[1]),
-        (characters[0], characters[1]),
-        scripts_found,
-        encoder.sides if encoder else None,
-        list(dict.fromkeys(counts.notices)),
-    )
+            counts.words += text.count(" ") + 1
+            counts.tokens += len(ids)
+            counts.byte_tokens += byte_tokens
+        return found
 
 
-def _key(src: str) -> int:
-    """64 bits, equal for sources that count as the same; one collision among ten million is 3 in a million likely."""
+def _source_hash(src: str) -> int:
+    """Return 64 bits that are equal for sources which count as the same.
+
+    Among ten million sources, the probability of one collision is 3 in a million.
+    """
     return hash(source_key(src))
 
 
-def _compare(
-    found: Bits, same_pair: Hashes, same_source: Hashes, combination: npt.NDArray[np.uint16], scripts: list[Pair]
+def _compare_pairs(
+    found: Bits, pair_hashes: Hashes, source_hashes: Hashes, script_pairs: npt.NDArray[np.uint16], scripts: list[Pair]
 ) -> Pair:
-    """Add the bits that need other pairs to `found`; returns the scripts of both sides."""
-    alive = found & REMOVES == 0
-    before, _ = _twins(same_pair)  # equal pairs break the same rules, so the first of them stands for all
-    found[alive & before] |= BIT["duplicate pair"]
-    sizes = np.bincount(combination[alive & ~before], minlength=len(scripts))
+    """Add the bits that depend on other pairs to `found`, and return the usual script of each side.
+
+    Args:
+        found: (pairs,), changed in place.
+        pair_hashes: (pairs,).
+        source_hashes: (pairs,).
+        script_pairs: (pairs,), indices into `scripts`.
+        scripts: The combinations of source and target script.
+    """
+    kept = found & REMOVES == 0
+    repeated, _ = _repeats(pair_hashes)  # equal pairs break the same rules, so the first one stands for all
+    found[kept & repeated] |= BIT["duplicate pair"]
+    sizes = np.bincount(script_pairs[kept & ~repeated], minlength=len(scripts))
     usual, wrong = _usual_scripts(dict(zip(scripts, sizes.tolist(), strict=True)))
-    found[np.isin(combination, [scripts.index(pair) for pair in wrong])] |= BIT["wrong script"]
-    kept = np.flatnonzero(found & REMOVES == 0)
-    before, after = _twins(same_source[kept])
-    found[kept[before | after]] |= BIT["several translations"]
+    found[np.isin(script_pairs, [scripts.index(pair) for pair in wrong])] |= BIT["wrong script"]
+    remaining = np.flatnonzero(found & REMOVES == 0)
+    before, after = _repeats(source_hashes[remaining])
+    found[remaining[before | after]] |= BIT["several translations"]
     return usual
 
 
-def _twins(values: Hashes) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Of each value, whether it came before and whether it comes again."""
+def _repeats(values: Hashes) -> tuple[Flags, Flags]:
+    """Return for each value if it occurs before, and if it occurs again later."""
     order = np.argsort(values, kind="stable")
     same = values[order[1:]] == values[order[:-1]]
-    before, after = np.zeros((2, len(values)), bool)
+    before = np.zeros(len(values), bool)
+    after = np.zeros(len(values), bool)
     before[order[1:][same]] = True
     after[order[:-1][same]] = True
     return before, after
 
 
 def _usual_scripts(sizes: dict[Pair, int]) -> tuple[Pair, set[Pair]]:
-    """The script of most pairs on each side, and the combinations that are of another on either side.
+    """Return the script of most pairs on each side, and the combinations with another script on either side.
 
-    Counted anew without those until none is left, so that what is kept gives the same answer.
+    The count is repeated without those combinations until none is left, so that the pairs which are kept have the same
+    usual scripts.
     """
-    left = sizes
+    remaining = sizes
     while True:
-        usual = _usual(left, 0), _usual(left, 1)
-        kept = {
-            pair: n for pair, n in left.items() if all(s in ("", "latin", u) for s, u in zip(pair, usual, strict=True))
-        }
-        if len(kept) == len(left):
+        usual = _most_frequent(remaining, 0), _most_frequent(remaining, 1)
+        kept = {pair: n for pair, n in remaining.items() if _fits(pair, usual)}
+        if len(kept) == len(remaining):
             return usual, sizes.keys() - kept.keys()
-        left = kept
+        remaining = kept
 
 
-def _usual(sizes: dict[Pair, int], side: int) -> str:
+def _fits(scripts: Pair, usual: Pair) -> bool:
+    """Return True if both sides are in the usual script, in none, or a few Latin words."""
+    return all(found in ("", "latin", expected) for found, expected in zip(scripts, usual, strict=True))
+
+
+def _most_frequent(sizes: dict[Pair, int], side: int) -> str:
+    """Return the most frequent script of a side; a few Latin words count as Latin."""
     counts: Counter[str] = Counter()
     for pair, n in sizes.items():
-        counts[pair[side].capitalize() if pair[side] == "latin" else pair[side]] += n
+        counts["Latin" if pair[side] == "latin" else pair[side]] += n
     del counts[""]
     return max(counts, key=lambda name: (counts[name], name), default="")
