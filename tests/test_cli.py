@@ -39,7 +39,7 @@ def test_lines_in_are_lines_out_and_nothing_else(toy_run: Path, tmp_path: Path) 
     assert len(lines) == 7
     assert lines[-1] == ""
     assert [bool(line) for line in lines[:6]] == [True, False, False, True, True, True]
-    assert b"line 4: more pieces" in done.stderr
+    assert b"line 4: more tokens" in done.stderr
     (tmp_path / "in.txt").write_bytes(text)
     again = mtcli("translate", "--model", toy_run, "--max-length", "60", "-i", "in.txt", "-o", "out.txt", cwd=tmp_path)
     assert again.stdout == b""
@@ -118,8 +118,8 @@ def test_evaluation_of_a_model_its_files_and_finished_translations_agrees(toy_ru
     [
         (("translate", "--model", "nowhere", "x"), 4, "nowhere: no model here"),
         (("eval", "--model", "nowhere"), 4, "nowhere: no model here"),
-        (("translate", "--model", "{run}/model.safetensors", "x"), 4, "is a file; name the folder of a run or model"),
-        (("translate", "--model", "{run}", "--prefix", "é" * 4001, "x"), 2, "a translation takes 2000 of them at most"),
+        (("translate", "--model", "{run}/model.safetensors", "x"), 4, "is a file; give the folder of a run or model"),
+        (("translate", "--model", "{run}", "--prefix", "é" * 4001, "x"), 2, "a prefix may have 2000 tokens at most"),
         (("translate", "--model", "{run}", "-i", ""), 3, "the name of a file to read is empty"),
         (("translate", "--model", "{run}", "-o", "four/", "x"), 2, "four/: names a folder; name a file"),
         (("export", "{run}", "--to", "../x"), 2, "--to ../x: choose from ctranslate2, huggingface"),

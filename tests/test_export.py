@@ -276,6 +276,24 @@ def test_a_damaged_export_is_named(exported: Path, tmp_path: Path, file: str) ->
             Engine(tmp_path, "cpu")
 
 
+def test_an_unusable_model_is_refused_with_what_to_give_instead(exported: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").touch()
+    remedy = "give the folder of a run or of one of its checkpoints"
+    for model, message in (
+        (tmp_path / "missing", f"missing: no such folder; {remedy}"),
+        (tmp_path / "file", f"file: is a file; {remedy}"),
+        (tmp_path / "folder", f"folder: no model here; {remedy}"),
+        (tmp_path / "run", "run: this run has no model yet"),
+        (exported, "an exported model, .* the run that it was exported from"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            export(model, "ctranslate2", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_transformers_translates_as_we_do(run: Path, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     found = export(run, "huggingface", tmp_path / "out")
