@@ -43,7 +43,7 @@ def export(
     if to not in ("ctranslate2", "huggingface"):
         raise UsageError(f"--to {to}: choose from ctranslate2, huggingface")
     from mtcli.export import export
-    from mtcli.runtime.outputs import check_folder
+    from mtcli.runtime.output_checks import check_folder
 
     real = Path(os.path.realpath(model))
     out = output or real.with_name(f"{real.name}-{to}")

@@ -75,7 +75,7 @@ def evaluate(
 ) -> None:
     """Score a model on its test pairs or on files, or score finished translations. Scores are sacrebleu's."""
     from mtcli.evaluation import metrics
-    from mtcli.runtime.outputs import check_outputs
+    from mtcli.runtime.output_checks import check_outputs
 
     other = Path(against) if against and Path(against).is_dir() else None
     _check_use(split, src_file, ref_file, hyp_file, against, needs_sources=by_length or other is not None)
@@ -271,7 +271,7 @@ def score(
     from mtcli.inference.scoring import likelihoods
     from mtcli.inference.streams import report_counts
     from mtcli.runtime.device import pick_device
-    from mtcli.runtime.outputs import check_outputs
+    from mtcli.runtime.output_checks import check_outputs
     from mtcli.runtime.progress import on_terminal
 
     check_outputs(["-"], [src_file, tgt_file], models=[model])

@@ -58,7 +58,7 @@ def tokenizer_train(
     """Train one tokenizer on all the files. An existing output is kept unless --force is given."""
     from mtcli.data.lines import read_lines
     from mtcli.data.tokenizer_training import train_tokenizer_on_lines
-    from mtcli.runtime.outputs import check_outputs
+    from mtcli.runtime.output_checks import check_outputs
 
     check_outputs([output], files, force=force)
     must_exist(*map(str, files))
@@ -84,7 +84,7 @@ def tokenizer_encode(
 ) -> None:
     """Encode lines as tokens, separated by spaces; a space inside a token is written ▁."""
     from mtcli.inference.streams import lines_of
-    from mtcli.runtime.outputs import check_outputs
+    from mtcli.runtime.output_checks import check_outputs
 
     check_outputs(["-"], [input_], models=[model])
     found = _tokenizer(model)
@@ -109,7 +109,7 @@ def tokenizer_decode(
 ) -> None:
     """Decode lines of target token ids (as `encode --ids --tgt` prints them) to text."""
     from mtcli.inference.streams import lines_of
-    from mtcli.runtime.outputs import check_outputs
+    from mtcli.runtime.output_checks import check_outputs
 
     check_outputs(["-"], [input_], models=[model])
     found = _tokenizer(model)
@@ -146,7 +146,7 @@ def data_check(
 ) -> None:
     """Report problems in sentence pairs: counts, examples with line numbers, and what to do. Changes nothing."""
     from mtcli.data.quality import report
-    from mtcli.runtime.outputs import check_outputs
+    from mtcli.runtime.output_checks import check_outputs
 
     pairs = _corpus(paths, src, tgt, swap, valid, test, max_length, max_ratio)
     check_outputs(["-"], pairs.files(), models=[model])

@@ -103,7 +103,7 @@ def train(
     from mtcli.config.build import build
     from mtcli.runtime import torchrun
     from mtcli.runtime.device import pick_device
-    from mtcli.runtime.outputs import check_folder
+    from mtcli.runtime.output_checks import check_folder
     from mtcli.training.run import train as run_training
 
     is_config = what is not None and what.lower().endswith((".toml", ".yaml", ".yml"))  # YAML is refused as such
@@ -241,7 +241,7 @@ def average(
     Training does this at its end, and keeps the average if it is better.
     """
     from mtcli.report.messages import command
-    from mtcli.runtime.outputs import check_folder
+    from mtcli.runtime.output_checks import check_folder
     from mtcli.training.averaging import average_run
 
     run = Path(os.path.realpath(run)) if run.is_symlink() else run

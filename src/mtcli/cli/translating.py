@@ -117,7 +117,8 @@ def translate(
     from mtcli.inference.loading import load
     from mtcli.inference.streams import formatted, translations
     from mtcli.runtime import torchrun
-    from mtcli.runtime.outputs import check_outputs, is_special, open_output
+    from mtcli.runtime.output_checks import check_outputs
+    from mtcli.runtime.outputs import is_special, open_output
     from mtcli.runtime.progress import on_terminal
 
     if torchrun.size() > 1 and "-" in (input_ or "-", output):
@@ -205,7 +206,8 @@ def explain(
     from mtcli.inference.pytorch_backend import Translator
     from mtcli.inference.streams import arguments
     from mtcli.runtime.device import pick_device
-    from mtcli.runtime.outputs import check_outputs, write_whole
+    from mtcli.runtime.output_checks import check_outputs
+    from mtcli.runtime.outputs import write_whole
 
     if str(html) == "-":
         raise UsageError("--html -: the page is written to a file; name one")

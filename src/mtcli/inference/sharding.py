@@ -14,7 +14,8 @@ from mtcli.inference.line_translator import WINDOW, LineTranslator, Options, Tra
 from mtcli.inference.streams import lines_of, report_counts
 from mtcli.runtime.distributed import Group, join
 from mtcli.runtime.files import storage_errors
-from mtcli.runtime.outputs import PartialFile, partial_file, stopped_by_signals
+from mtcli.runtime.outputs import PartialFile, partial_file
+from mtcli.runtime.signals import stopped_by_signals
 
 log = logging.getLogger(__name__)
 

@@ -1,33 +1,42 @@
-"""Files that a crash cannot leave half written: write beside, sync, rename."""
+"""Files that a crash cannot leave half written: write a temporary file, sync it, rename it."""
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from mtcli.errors import StorageError
+
+_REMEDIES = {
+    errno.ENOSPC: "free some space and run the same command again",
+    errno.EDQUOT: "free some of your quota and run the same command again",
+    errno.EFBIG: "raise the file size limit (ulimit -f) and run the same command again",
+    errno.EROFS: "the file system is read-only: choose another --out",
+    errno.EACCES: "you may not write there: choose another --out",
+    errno.EMFILE: "raise the limit of open files (ulimit -n) and run the same command again",
+}
+_OTHER_REMEDY = "earlier checkpoints are untouched; run the same command again"
 
 
 @contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Turn a failure to write into a `StorageError` that names the place and the remedy."""
+    """Raise an `OSError` of the block as a `StorageError` whose message names the file and the remedy.
+
+    Args:
+        path: Named in the message if the error names no file.
+    """
     try:
         yield
     except OSError as error:
-        remedy = {
-            errno.ENOSPC: "free some space and run the same command again",
-            errno.EDQUOT: "free some of your quota and run the same command again",
-            errno.EFBIG: "raise the file size limit (ulimit -f) and run the same command again",
-            errno.EROFS: "the file system is read-only: choose another --out",
-            errno.EACCES: "you may not write there: choose another --out",
-            errno.EMFILE: "raise the limit of open files (ulimit -n) and run the same command again",
-        }.get(error.errno or 0, "earlier checkpoints are untouched; run the same command again")
+        remedy = _REMEDIES.get(error.errno or 0, _OTHER_REMEDY)
         raise StorageError(f"{error.filename or path}: {error.strerror or error}; {remedy}") from None
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
+    """Sync a folder, so that files created or renamed in it keep their names after a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -36,7 +45,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a new file and sync it; the caller renames. What has its name is deleted first, never written through."""
+    """Write and sync a new file. An existing file or link of this name is deleted first, so no link is followed."""
     path.unlink(missing_ok=True)
     with path.open("xb") as file:
         file.write(content)
@@ -44,14 +53,68 @@ def write_file(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Put new content in place of a file's, at once or not at all.
+class TemporaryFile:
+    """A new binary file beside its target that replaces the target when it is complete.
+
+    As a context manager it is deleted on exit, unless `publish` was called.
+
+    Args:
+        target: The file to create or replace.
+        names: Names for the new file, in the folder of `target`. The first that is free is used.
 
     Raises:
-        StorageError: The disk is full, read-only or otherwise unwilling.
+        OSError: The file cannot be created.
+    """
+
+    def __init__(self, target: Path, names: Iterable[str]):
+        self.target = target
+        for name in names:
+            self.path = target.with_name(name)
+            with suppress(FileExistsError):
+                self.file = self.path.open("xb")
+                break
+        else:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self.path))
+        self.published = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not self.published:
+            self.discard()
+
+    def sync(self) -> None:
+        """Write the content to the disk."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+
+    def publish(self) -> None:
+        """Rename the synced file to its target, and sync the folder."""
+        self.path.replace(self.target)
+        self.published = True
+        sync_folder(self.target.parent)
+        self.file.close()
+
+    def discard(self) -> None:
+        """Delete the file."""
+        self.path.unlink(missing_ok=True)
+        with suppress(OSError):  # a full disk refuses what is still in the buffer
+            self.file.close()
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file so that its name has the old content or the new content at any moment, and never a part.
+
+    Raises:
+        StorageError: The file cannot be written.
     """
     with storage_errors(path):
-        aside = path.with_name(f".{path.name}.tmp")
-        write_file(aside, content)
-        aside.replace(path)
-        sync_folder(path.parent)
+        name = f".{path.name}.tmp"
+        path.with_name(name).unlink(missing_ok=True)  # left by a process that was killed
+        with TemporaryFile(path, [name]) as temporary:
+            temporary.file.write(content)
+            temporary.sync()
+            temporary.publish()

@@ -17,7 +17,8 @@ from mtcli.data.corpus import Pair
 from mtcli.data.quality.rules import BIT, REMOVES, rules, tidy
 from mtcli.data.quality.survey import Bits, Corpus, survey
 from mtcli.errors import DataError, UsageError
-from mtcli.runtime.outputs import check_outputs, whole_files
+from mtcli.runtime.output_checks import check_outputs
+from mtcli.runtime.outputs import whole_files
 from mtcli.runtime.wording import counted
 
 _RULE_NAMES = [rule.name for rule in rules()]
