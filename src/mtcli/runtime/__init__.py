@@ -1,4 +1,4 @@
-"""What the process runs on: files, folders and outputs, memory, devices and ranks, signals, terminal and progress.
+"""The process and its machine: files, outputs, memory, devices, ranks, signals, terminal and progress.
 
 May import errors and limits.
 """

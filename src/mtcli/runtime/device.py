@@ -1,4 +1,4 @@
-"""The device that a process computes on."""
+"""Choose the device that a process computes on."""
 
 import torch
 
@@ -11,10 +11,10 @@ def pick_device(name: str = "auto") -> torch.device:
 
     Args:
         name: `cpu`, `cuda`, `cuda:1`, `mps`, or `auto`: CUDA where there is a GPU, then Apple's MPS, then the CPU.
-            Of several ranks, each uses the GPU of its local rank.
+            In a group of several ranks, each uses the GPU of its local rank.
 
     Raises:
-        UsageError: There is no such device on this machine, or no GPU for this rank.
+        UsageError: This machine has no such device, or no GPU for this rank.
     """
     available = {
         "cuda": torch.cuda.is_available(),
@@ -40,6 +40,11 @@ def pick_device(name: str = "auto") -> torch.device:
 
 
 def _gpu_of_this_rank(name: str) -> torch.device:
+    """Return the GPU whose index is the local rank.
+
+    Raises:
+        UsageError: `name` is a particular GPU, or there are fewer GPUs than local ranks.
+    """
     if name != "cuda":
         raise UsageError(f"--device {name}: each rank uses a GPU of its own; write --device cuda")
     rank = torchrun.local_rank()
@@ -52,7 +57,7 @@ def _gpu_of_this_rank(name: str) -> torch.device:
 
 
 def describe(device: torch.device) -> str:
-    """Return the device in words, such as `cpu (2 threads)`, for the log."""
+    """Return a description for the log, such as `cpu (2 threads)`."""
     if device.type == "cuda":
         return f"{device} ({torch.cuda.get_device_name(device)})"
     if device.type == "cpu":

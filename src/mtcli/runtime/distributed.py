@@ -1,18 +1,19 @@
-"""The processes of one job: torchrun starts them, and each has a rank, from 0.
+"""Communication between the processes (ranks) of one distributed job, which torchrun starts.
 
-A single process communicates with no other. Several exchange gradients and sums with `torch.distributed`. When one
-ends with an error or is killed, torchrun stops the others. Without torchrun (a scheduler may set its variables), the
-others end too: their next collective finds the connection closed or reaches its timeout.
+The ranks exchange gradients and sums with `torch.distributed`. If one rank fails or is killed, torchrun stops the
+others. Without torchrun (a scheduler can set the same environment variables), the other ranks end too: their next
+collective operation finds the connection closed or reaches its timeout.
 
-There are two process groups, because there are two kinds of waiting:
+There are two process groups with different timeouts:
 
-- Ranks take a step together. One that is not there within `STEP_TIMEOUT` is hung, and the job ends.
-- Rank 0 prepares, validates and writes for all ranks, and ranks translate different parts of a file. Others wait for
-  hours, which is no failure, so this waiting has a Gloo group of its own with `WORK_TIMEOUT`. A rank that is killed
-  ends this waiting at once; only one that hangs during such work is noticed as late as that.
+- The default group, for the collectives of a training step. A rank that does not join one within `STEP_TIMEOUT` is
+  considered hung, and the job ends.
+- A Gloo group for long waits: rank 0 prepares, validates and writes while the others wait, and ranks that translate
+  parts of a file finish at different times. Its timeout is `WORK_TIMEOUT`. The death of a rank ends such a wait at
+  once; only a rank that hangs is noticed after the full timeout.
 
-On CUDA, a collective of NCCL that reaches its timeout ends the process with SIGABRT instead of an error: PyTorch's
-watchdog does that, because the call itself cannot return.
+On CUDA, an NCCL collective that reaches its timeout cannot return an error: PyTorch's watchdog ends the process with
+SIGABRT.
 """
 
 import re
@@ -34,56 +35,56 @@ from mtcli.runtime import torchrun
 T = TypeVar("T")
 
 STEP_TIMEOUT = timedelta(minutes=10)
-"""The longest time a collective of a training step may take. All ranks must have started within it, too."""
+"""Timeout of a collective in a training step, and of the start of all ranks."""
 
 WORK_TIMEOUT = timedelta(hours=24)
-"""The longest time that ranks wait for the work of another, such as rank 0's preparation of the data."""
+"""Timeout of waiting for another rank's work, such as the preparation of the data by rank 0."""
 
 
 class Group:
-    """The ranks of one job. This base class is the group of a single process, which communicates with no other."""
+    """The ranks of one job. This base class is a group of one process: its methods return their argument."""
 
     rank = 0
     size = 1
 
     @property
     def is_main(self) -> bool:
-        """True on rank 0, the only one that writes."""
+        """True on rank 0, the only rank that writes files."""
         return self.rank == 0
 
     def broadcast(self, value: T) -> T:
-        """Return rank 0's value on all ranks. The others wait for it up to `WORK_TIMEOUT`.
+        """Return rank 0's value on all ranks. The other ranks wait for it up to `WORK_TIMEOUT`.
 
         Args:
-            value: Anything that can be pickled. The argument of the other ranks is ignored.
+            value: An object that can be pickled. Only the argument of rank 0 is used.
         """
         return value
 
     def barrier(self) -> None:
-        """Wait up to `WORK_TIMEOUT` until all ranks call this."""
+        """Wait until all ranks have called this, up to `WORK_TIMEOUT`."""
 
     def all_reduce_sum(self, values: Sequence[float]) -> list[float]:
-        """Return the sum over all ranks of each number. All ranks must call this, with equally many numbers."""
+        """Return the sum of each number over all ranks. All ranks must call this, with the same count of numbers."""
         return list(values)
 
     def all_reduce_max(self, values: Sequence[float]) -> list[float]:
-        """Return the maximum over all ranks of each number. All ranks must call this, with equally many numbers."""
+        """Return the maximum of each number over all ranks. All ranks must call this, with the same count of numbers."""
         return list(values)
 
     def parallel(self, module: nn.Module) -> nn.Module:
-        """Return the module wrapped so that its backward pass averages each gradient over all ranks."""
+        """Return the module wrapped in `DistributedDataParallel`, whose backward pass averages gradients over ranks."""
         return module
 
     def no_sync(self, module: nn.Module) -> AbstractContextManager[Any]:
-        """Return a context in which a `parallel` module accumulates this rank's gradients without exchanging them."""
+        """Return a context in which a `parallel` module accumulates gradients without exchanging them."""
         return nullcontext()
 
 
 class _DistributedGroup(Group):
-    """The group of several processes.
+    """A group of several processes.
 
     Args:
-        device: The device of the gradients. On CUDA they are exchanged with NCCL, otherwise with Gloo.
+        device: The device of the gradients, which are exchanged with NCCL on CUDA and with Gloo elsewhere.
 
     Raises:
         RankError: Not all ranks started within `STEP_TIMEOUT`.
@@ -99,7 +100,7 @@ class _DistributedGroup(Group):
             backend = "cpu:gloo,cuda:nccl"
         try:
             store, _, _ = next(rendezvous("env://", timeout=STEP_TIMEOUT))
-            # torchrun has one store for all its restarts: without a prefix, Gloo finds the addresses of ended ranks.
+            # torchrun keeps one store over its restarts. Without a prefix, Gloo would find the addresses of dead ranks.
             store = PrefixStore(f"restart-{torchrun.restarts_of_store()}", store)
             dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.size, timeout=STEP_TIMEOUT)
             self._work_group = dist.new_group(backend="gloo", timeout=WORK_TIMEOUT)
@@ -142,13 +143,13 @@ class _DistributedGroup(Group):
 
 @contextmanager
 def join(device: torch.device) -> Iterator[Group]:
-    """Join the ranks that were started together, for as long as the context lasts.
+    """Join the group of the ranks that were started together, and leave it when the block ends.
 
-    A rank that fails does not wait for the others. Its process ends with its own exit code and closes its connections,
-    which ends the others with `RankError`, unless torchrun has stopped them before.
+    A rank that fails does not wait for the others: its process ends with its own exit code and closes its
+    connections. The other ranks then raise `RankError`, unless torchrun has stopped them before.
 
     Args:
-        device: See `_DistributedGroup`.
+        device: The device of the gradients.
 
     Raises:
         RankError: A rank did not start, has ended, or did not answer in time.
@@ -159,23 +160,23 @@ def join(device: torch.device) -> Iterator[Group]:
     try:
         yield _DistributedGroup(device)
     except Exception as error:
-        if _is_lost_connection(error):
-            raise RankError(_lost_connection(error)) from error
+        if _is_communication_error(error):
+            raise RankError(_communication_message(error)) from error
         raise
     dist.destroy_process_group()
 
 
 _CONNECTION_ERRORS = r"gloo|NCCL|monitoredBarrier|[Cc]onnection (closed|reset|refused)|[Bb]roken pipe"
-"""Gloo raises `RuntimeError` for all its failures, so only the text distinguishes them from others."""
+"""Gloo raises a plain `RuntimeError`, so only the message distinguishes its failures from others."""
 
 
-def _is_lost_connection(error: Exception) -> bool:
+def _is_communication_error(error: Exception) -> bool:
     if isinstance(error, dist.DistError):
         return True
     return isinstance(error, RuntimeError) and re.search(_CONNECTION_ERRORS, str(error)) is not None
 
 
-def _lost_connection(error: Exception) -> str:
+def _communication_message(error: Exception) -> str:
     timed_out = re.search(r"[Tt]imed? ?out", str(error)) is not None
     reason = "another rank did not answer in time" if timed_out else "the connection to another rank was closed"
     return f"rank {torchrun.rank()}: {reason}; run the same command again to resume"

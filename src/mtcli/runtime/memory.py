@@ -1,7 +1,7 @@
 """The memory of this process: how much it can still allocate, and how long it keeps freed blocks.
 
-Linux grants more memory than there is, and kills the process that uses it. So an allocation that is certain not to
-fit is refused here, with the figures.
+Linux grants more memory than the machine has, and kills a process that uses too much. So `require` refuses an
+allocation that cannot fit, with the figures.
 """
 
 import ctypes
@@ -17,15 +17,15 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def require(needed: float, what: str, remedy: str) -> None:
-    """Make sure that there is memory for something.
+    """Check that enough memory is available.
 
     Args:
         needed: Bytes.
-        what: Needs them; begins the message.
-        remedy: What to do where there is too little; ends the message.
+        what: Beginning of the message: what needs the memory.
+        remedy: End of the message: what to do about it.
 
     Raises:
-        StorageError: There is too little.
+        StorageError: Less memory is available.
     """
     free = available()
     if free is not None and needed > free:
@@ -33,24 +33,28 @@ def require(needed: float, what: str, remedy: str) -> None:
 
 
 def available() -> int | None:
-    """Bytes that this process can still take; None: the system does not say."""
-    found = [value for value in (_of_system(), _of_control_group(), _of_limit()) if value is not None]
-    return max(0, min(found)) if found else None
+    """Return the bytes that this process can still allocate, or None if the system does not report them."""
+    bounds = (_system_memory(), _control_group_memory(), _address_space())
+    known = [value for value in bounds if value is not None]
+    return max(0, min(known)) if known else None
 
 
-def _of_system() -> int | None:
-    """Free memory, memory that caches give back, and free swap space."""
+def _system_memory() -> int | None:
+    """Return free memory plus reclaimable caches plus free swap space."""
     with suppress(OSError, ValueError):
         lines = Path("/proc/meminfo").read_text().splitlines()
-        kilobytes = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
+        kilobytes = {}
+        for line in lines:
+            name, _, rest = line.partition(":")
+            kilobytes[name] = int(rest.split()[0])
         return 1024 * (kilobytes["MemAvailable"] + kilobytes.get("SwapFree", 0))
     with suppress(OSError, ValueError, AttributeError):
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # macOS: all there is
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # macOS reports only the total
     return None
 
 
-def _of_control_group() -> int | None:
-    """What is left of a container's limit, its file caches not counted."""
+def _control_group_memory() -> int | None:
+    """Return what is left of the memory limit of the container. Its file caches count as free."""
     with suppress(OSError, ValueError):
         limit = (CGROUP / "memory.max").read_text().strip()
         if limit == "max":
@@ -61,8 +65,8 @@ def _of_control_group() -> int | None:
     return None
 
 
-def _of_limit() -> int | None:
-    """What is left of `ulimit -v`."""
+def _address_space() -> int | None:
+    """Return what is left of the limit of `ulimit -v`."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY or sys.platform != "linux":
         return None
@@ -75,21 +79,21 @@ def _gigabytes(n: float) -> str:
 
 
 def keep_freed_memory() -> None:
-    """Keep blocks that one step frees for the next step, and keep fewer kernels of PyTorch and oneDNN.
+    """Keep freed memory for the next step, and make the kernel caches of PyTorch and oneDNN smaller.
 
-    glibc returns large blocks to the system at once. Getting them again, page by page, took 5% of a step on a CPU.
-    PyTorch and oneDNN cache a kernel for each of the last 1,024 shapes of a bf16 product on a CPU. Batches have more
-    shapes than that, so the caches were rarely hit and grew by 8 MB per step.
+    By default glibc returns large blocks to the system at once. Allocating them again, page by page, took 5% of a
+    training step on a CPU. PyTorch and oneDNN cache a kernel for each of the last 1,024 shapes of a bf16 matrix product
+    on a CPU. Batches have more shapes than that, so the caches were rarely hit and grew by 8 MB per step.
     """
-    for name in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):  # both are read at the first such product
+    for name in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):  # both are read at the first bf16 product
         os.environ.setdefault(name, "64")
-    with suppress(AttributeError, OSError):  # another C library than glibc
+    with suppress(AttributeError, OSError):  # the C library is not glibc
         library = ctypes.CDLL(None)
-        library.mallopt(-3, 2**25)  # M_MMAP_THRESHOLD, at the largest value that every version accepts
+        library.mallopt(-3, 2**25)  # M_MMAP_THRESHOLD, the largest value that every version accepts
         library.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
 
 
 def release_freed_memory() -> None:
-    """Return freed blocks to the system, before this process allocates blocks of other sizes."""
+    """Return freed blocks to the system, so that the process can allocate blocks of other sizes."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,7 +1,7 @@
-"""Progress and log lines, all on stderr: bars on a terminal, a log line about every minute elsewhere.
+"""Progress and log lines on stderr: a bar on a terminal, a log line about every minute elsewhere.
 
-Everything is calm: one clock in a line, a rate that is always "per second", and an estimate that is averaged over
-minutes and rounded.
+A status text changes little from one moment to the next: rates are always per second, and the remaining time is
+averaged over minutes and rounded.
 """
 
 import logging
@@ -21,40 +21,39 @@ from mtcli.runtime.terminal import printable
 log = logging.getLogger(__name__)
 
 LOG_SECONDS = 60.0
-"""Between two log lines where there is no terminal."""
+"""Interval of the log lines without a terminal."""
 
 RATE_SECONDS = 60.0
-"""Over about how long the loss and the tokens per second are averaged."""
+"""Averaging window of the loss and of the tokens per second."""
 
 ESTIMATE_SECONDS = 300.0
-"""Over about how long the speed behind an estimate of the end is averaged."""
-
+"""Averaging window of the speed from which the remaining time is estimated."""
 
 SETTLE_SECONDS = 5.0
-"""Without an estimate at the beginning, when the first steps are slower than all others."""
+"""No remaining time is estimated before this, because the first steps are slower than the others."""
 
 
 class Recent:
-    """Sums over about the last `window` seconds: older amounts fade out."""
+    """Sums over about the last `window` seconds. Older amounts decay exponentially."""
 
     def __init__(self, window: float):
         self.window = window
         self.sums: dict[str, float] = {"seconds": 0.0}
 
     def add(self, seconds: float, **amounts: float) -> None:
-        """Count what happened in the next so many seconds."""
-        faded = math.exp(-seconds / self.window)
+        """Add the amounts of the next `seconds` seconds."""
+        decay = math.exp(-seconds / self.window)
         for name, amount in {"seconds": seconds, **amounts}.items():
-            self.sums[name] = self.sums.get(name, 0.0) * faded + amount
+            self.sums[name] = self.sums.get(name, 0.0) * decay + amount
 
     def ratio(self, amount: str, per: str = "seconds") -> float:
-        """One sum divided by another; 0 while there is nothing to divide by."""
+        """Return one sum divided by another, or 0 if the divisor is 0."""
         divisor = self.sums.get(per, 0.0)
         return self.sums.get(amount, 0.0) / divisor if divisor else 0.0
 
 
 class _Bar(tqdm):  # type: ignore[misc]
-    """A tqdm bar with a status text of our own instead of tqdm's two clocks and its inverted rates."""
+    """A tqdm bar with our own status text instead of tqdm's two clocks and its seconds per item."""
 
     def __init__(self, status: Callable[[], str], **options: Any):
         self._status = status
@@ -62,34 +61,35 @@ class _Bar(tqdm):  # type: ignore[misc]
 
     @property
     def format_dict(self) -> dict[str, Any]:
-        """What the bar's format can name."""
+        """The values that the format of the bar can name."""
         return {**super().format_dict, "status": self._status()}
 
 
 class _Display:
-    """Shows a status text: beside a bar on a terminal, as a log line about every LOG_SECONDS elsewhere."""
+    """Shows a status text: beside a bar on a terminal, in a log line about every LOG_SECONDS elsewhere."""
 
     def __init__(self, description: str, status: Callable[[], str], *, bounded: bool, quiet: bool):
-        self.description, self.status = description, status
+        self.description = description
+        self.status = status
         self.shown = not quiet and torchrun.rank() == 0
         self.bar: _Bar | None = None
         self.logged = 0.0
         if self.shown and on_terminal(sys.stderr):
-            form = "{desc}: {percentage:3.0f}%|{bar}| {status}" if bounded else "{desc}: {status}"
+            bar_format = "{desc}: {percentage:3.0f}%|{bar}| {status}" if bounded else "{desc}: {status}"
             self.bar = _Bar(
                 status,
                 desc=description,
                 total=1.0 if bounded else None,
-                bar_format=form,
+                bar_format=bar_format,
                 leave=False,
                 dynamic_ncols=True,
                 mininterval=0.5,
                 miniters=0,
-                delay=0.5,  # so that what takes no longer shows none
+                delay=0.5,  # shorter work shows no bar
             )
 
     def refresh(self, share: float, seconds: float) -> None:
-        """Show the status, if it is time to; `share` of the work is done after so many seconds."""
+        """Show the status if it is due: `share` (0 to 1) of the work is done after `seconds`."""
         if self.bar is not None:
             self.bar.n = min(share, 1.0)
             self.bar.update(0)
@@ -106,11 +106,11 @@ class Progress:
     """Progress through many items of one kind, such as lines.
 
     Args:
-        description: What is being done: `translating`.
-        total: How many items there are, if that is known.
-        unit: Their name, in the plural.
+        description: The work, such as `translating`.
+        total: The number of items; None if it is not known.
+        unit: The name of the items, in the plural.
         quiet: Show nothing.
-        now: The clock.
+        now: The clock, in seconds.
     """
 
     def __init__(
@@ -122,8 +122,12 @@ class Progress:
         quiet: bool = False,
         now: Callable[[], float] = time.monotonic,
     ):
-        self.total, self.unit, self.done, self._now = total, unit, 0, now
-        self._began = self._before = now()
+        self.total = total
+        self.unit = unit
+        self.done = 0
+        self._now = now
+        self._began = now()
+        self._before = self._began
         self._recent = Recent(ESTIMATE_SECONDS)
         self._display = _Display(description, self.status, bounded=bool(total), quiet=quiet)
 
@@ -142,7 +146,7 @@ class Progress:
         self._display.refresh(self.done / self.total if self.total else 0.0, now - self._began)
 
     def status(self) -> str:
-        """`420 of 1,000 lines, 61 lines/s, about 0:10 left`."""
+        """Return a text such as `420 of 1,000 lines, 61 lines/s, about 0:10 left`."""
         rate = self._recent.ratio("items")
         done = f"{self.done:,} of {self.total:,}" if self.total else f"{self.done:,}"
         parts = [f"{done} {self.unit}"]
@@ -156,14 +160,14 @@ class Progress:
 
 
 class TrainingProgress:
-    """Progress of a training run: step, loss, tokens per second and how long it will take.
+    """Progress of a training run: step, loss, tokens per second and remaining time.
 
     Args:
         step: The step at which this process starts.
-        seconds: The time used until then, over all resumptions.
+        seconds: The time used before, in all processes of the run.
         max_steps: The budget of steps.
-        max_seconds: The budget of time; its remainder is shown as it is, and not estimated.
-        share: How much of the budget will be used.
+        max_seconds: The budget of time. The remaining time is exact, not estimated, if this ends the run.
+        share: The share of the budget that will be used, 0 to 1.
     """
 
     def __init__(
@@ -175,9 +179,13 @@ class TrainingProgress:
         max_seconds: float | None = None,
         share: float = 1.0,
     ):
-        self.step, self.seconds, self.share = step, seconds, share
-        self._limits = max_steps or math.inf, max_seconds or math.inf
-        self._recent, self._speed = Recent(RATE_SECONDS), Recent(ESTIMATE_SECONDS)
+        self.step = step
+        self.seconds = seconds
+        self.share = share
+        self._max_steps = max_steps or math.inf
+        self._max_seconds = max_seconds or math.inf
+        self._recent = Recent(RATE_SECONDS)
+        self._speed = Recent(ESTIMATE_SECONDS)
         self._display = _Display("training", self.status, bounded=True, quiet=False)
         self._display.logged = seconds
 
@@ -193,7 +201,8 @@ class TrainingProgress:
         Args:
             seconds: The time used so far.
             tokens: Target tokens of the step, `</s>` included.
-            nll: Their negative log-likelihood in nats, summed: the loss that is shown is comparable with validation's.
+            nll: The sum of their negative log-likelihoods in nats, without label smoothing. So the loss that is shown
+                is comparable with the validation loss.
         """
         self.step += 1
         self._recent.add(seconds - self.seconds, tokens=tokens, nll=nll)
@@ -202,40 +211,43 @@ class TrainingProgress:
         self._display.refresh(self._used(), seconds)
 
     def pause(self, seconds: float, share: float = 1.0) -> None:
-        """Count the time up to here as validation: part of the estimate, but not of the tokens per second.
+        """Count the time since the last step as validation: for the remaining time, not for the tokens per second.
 
         Args:
             seconds: The time used so far.
-            share: How much of the budget will be used, as validation may have ended it early.
+            share: The share of the budget that will be used; the validation may have lowered it.
         """
         self._speed.add(seconds - self.seconds, steps=0)
-        self.seconds, self.share = seconds, share
+        self.seconds = seconds
+        self.share = share
 
     def status(self) -> str:
-        """`step 1,234 of 3,000, loss 2.345, 9,355 tokens/s, about 3:20 left`."""
+        """Return a text such as `step 1,234 of 3,000, loss 2.345, 9,355 tokens/s, about 3:20 left`."""
         max_steps, _ = self._budget()
-        parts = [f"step {self.step:,}" + (f" of {max_steps:,.0f}" if max_steps < math.inf else "")]
+        step = f"step {self.step:,}"
+        if max_steps < math.inf:
+            step += f" of {max_steps:,.0f}"
+        parts = [step]
         if tokens_per_second := self._recent.ratio("tokens"):
             loss = self._recent.ratio("nll", "tokens")
             parts += [f"loss {loss:.3f}", f"{tokens_per_second:,.0f} tokens/s"]
-        if self._display.bar is None:  # a log line has no bar that shows how far it is
+        if self._display.bar is None:  # a log line does not show how far the run is
             parts.append(f"{clock(self.seconds)} elapsed")
         if remaining := self._remaining():
             parts.append(f"{remaining} left")
         return ", ".join(parts)
 
     def _budget(self) -> tuple[float, float]:
-        """The steps and seconds at which training ends, infinite where there is no such limit."""
-        max_steps, max_seconds = self._limits
-        return max_steps * self.share, max_seconds * self.share
+        """Return the steps and seconds at which training ends; infinity means no limit."""
+        return self._max_steps * self.share, self._max_seconds * self.share
 
     def _used(self) -> float:
-        """How much of that is used, 0 to 1."""
+        """Return the share of this budget that is used, 0 to 1."""
         max_steps, max_seconds = self._budget()
         return min(max(self.step / max_steps, self.seconds / max_seconds), 1.0)
 
     def _remaining(self) -> str:
-        """The time until the end; empty while it is not known."""
+        """Return the time until the end as text, or an empty string while it is not known."""
         max_steps, max_seconds = self._budget()
         by_time = max(max_seconds - self.seconds, 0.0)
         speed = self._speed.ratio("steps") if self._speed.sums["seconds"] >= SETTLE_SECONDS else 0.0
@@ -246,14 +258,19 @@ class TrainingProgress:
 
 
 def on_terminal(stream: Any) -> bool:
-    """Return True if a stream is a terminal; a closed one is None."""
+    """Return True if a stream is a terminal. A stream that is closed at the start of Python is None."""
     return stream is not None and stream.isatty()
 
 
 def estimate(seconds: float) -> str:
-    """A clock as coarse as an estimate is: to 5 seconds below a minute, 10 below ten minutes, then to a minute."""
-    grain = 5 if seconds < 60 else 10 if seconds < 600 else 60
-    return clock(grain * math.ceil(seconds / grain))
+    """Return a clock rounded up: to 5 seconds below a minute, 10 seconds below ten minutes, then to a minute."""
+    if seconds < 60:
+        unit = 5
+    elif seconds < 600:
+        unit = 10
+    else:
+        unit = 60
+    return clock(unit * math.ceil(seconds / unit))
 
 
 def _three_digits(rate: float) -> str:
@@ -261,18 +278,18 @@ def _three_digits(rate: float) -> str:
 
 
 class _Handler(logging.Handler):
-    """Writes above a bar instead of through it."""
+    """Writes log lines above a progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        with suppress(BrokenPipeError):  # nobody reads the log any more: no reason to lose the work
+        with suppress(BrokenPipeError):  # a closed log must not end the work
             tqdm.write(self.format(record), file=sys.stderr)
 
 
 def show_log() -> None:
-    """Send the package's log to stderr, with warnings marked. Of several ranks, only rank 0 sends messages."""
-    if torchrun.size() > 1:  # PyTorch logs a lost connection, which we report, with a C++ stack trace
+    """Send the log of the package to stderr. Ranks other than 0 log warnings only."""
+    if torchrun.size() > 1:  # `RankError` reports a lost connection; PyTorch would add a C++ stack trace
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # a failed request ends in one message of ours
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # our own message reports a failed request
     logging.getLogger("httpx").setLevel(logging.WARNING)
     logger = logging.getLogger("mtcli")
     if not logger.handlers:
@@ -307,7 +324,7 @@ class Pace:
 
 
 def clock(seconds: float) -> str:
-    """`1:02:03` or `2:03`."""
+    """Return seconds as `1:02:03` or `2:03`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

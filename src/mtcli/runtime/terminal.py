@@ -1,27 +1,30 @@
-"""Text from files that others wrote, made safe and short enough to print on a terminal."""
+"""Make text from untrusted files safe and short enough to print on a terminal."""
 
 import shutil
 import unicodedata
 
 PIPE_COLUMNS = 120
-"""Width of a log line where there is no terminal."""
+"""Width of a log line without a terminal."""
 
 _DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""They reorder what a terminal shows."""
+"""Characters that change the order in which a terminal shows text."""
 
 _ESCAPED = frozenset({"Cc", "Zl", "Zp"})
 """Unicode categories: control characters, line and paragraph separators."""
 
 
 def printable(text: str) -> str:
-    r"""The text with its control characters escaped, as in `\x1b`, so that it cannot control a terminal."""
+    r"""Return the text with its control characters escaped, as in `\x1b`, so that it cannot control a terminal."""
     if text.isprintable():
         return text
     return "".join(_escaped(character) for character in text)
 
 
 def one_line(text: str, width: int) -> str:
-    """A text as one line of at most `width` columns: control characters are escaped, a longer text ends in `…`."""
+    """Return a text as one line of at most `width` columns.
+
+    Control characters are escaped. A text that is too long is cut and ends in `…`.
+    """
     shown: list[str] = []
     used = 0
     for character in map(_escaped, text):
@@ -36,7 +39,7 @@ def one_line(text: str, width: int) -> str:
 
 
 def log_columns() -> int:
-    """The width of a log line: that of the terminal, or PIPE_COLUMNS."""
+    """Return the width of a log line: the width of the terminal, or PIPE_COLUMNS without one."""
     return max(40, shutil.get_terminal_size((PIPE_COLUMNS, 0)).columns)
 
 
@@ -47,6 +50,11 @@ def _escaped(character: str) -> str:
 
 
 def _columns(text: str) -> int:
-    """The columns of a terminal that a text without control characters takes."""
-    bases = [character for character in text if not unicodedata.combining(character)]
-    return len(bases) + sum(unicodedata.east_asian_width(character) in "WF" for character in bases)
+    """Return how many columns of a terminal a text without control characters takes."""
+    columns = 0
+    for character in text:
+        if unicodedata.combining(character):
+            continue
+        is_wide = unicodedata.east_asian_width(character) in "WF"
+        columns += 2 if is_wide else 1
+    return columns
