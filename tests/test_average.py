@@ -9,9 +9,9 @@ from faults.harness import run
 
 from mtcli.errors import ModelError, UsageError
 from mtcli.storage import checkpoint
-from mtcli.storage.averaging import mean
-from mtcli.storage.checkpoint import path_of, read_tensors
-from mtcli.storage.model_file import load_model, parameters
+from mtcli.storage.checkpoint import path_of
+from mtcli.storage.model_file import load_model, mean_parameters, parameters
+from mtcli.storage.tensors import Tensors, read_tensors
 from mtcli.training.averaging import average_run
 
 Train = Callable[..., Path]
@@ -22,18 +22,18 @@ def events(run: Path, kind: str) -> list[dict[str, object]]:
     return [event for event in found if event["event"] == kind]
 
 
-def weights(folder: Path) -> checkpoint.Tensors:
+def weights(folder: Path) -> Tensors:
     return read_tensors(folder / "model.safetensors")[0]
 
 
 def test_the_mean_is_that_of_the_paper(toy_run: Path) -> None:
     paths = checkpoint.steps(toy_run / "checkpoints")
-    found = mean(paths)
+    found = mean_parameters(paths)
     for name, tensor in found.items():
         expected = torch.stack([weights(path)[name].double() for path in paths]).mean(dim=0).float()
         torch.testing.assert_close(tensor, expected, rtol=1e-7, atol=0)
         assert tensor.dtype == weights(paths[0])[name].dtype
-    for name, tensor in mean(paths[:1]).items():
+    for name, tensor in mean_parameters(paths[:1]).items():
         assert torch.equal(tensor, weights(paths[0])[name])
 
 
@@ -49,7 +49,7 @@ def test_average_run_makes_a_model(toy_run: Path, tmp_path: Path, best: bool) ->
     model, info, _ = load_model(tmp_path / "out")
     assert info.averaged == tuple(steps)
     assert info.step == steps[-1]
-    expected = mean([path_of(toy_run / "checkpoints", step) for step in steps])
+    expected = mean_parameters([path_of(toy_run / "checkpoints", step) for step in steps])
     assert all(torch.equal(tensor, expected[name]) for name, tensor in parameters(model).items())
     assert average_run(toy_run, tmp_path / "out", n, best=best) == steps  # what it wrote it may write again
 
@@ -122,7 +122,7 @@ def test_a_better_mean_is_published_and_a_longer_run_must_beat_it(
     (event,) = events(run, "average")
     assert event["steps"] == [15, 20, 22]
     assert event["kept"] is True
-    expected = mean([path_of(run / "checkpoints", step) for step in (15, 20, 22)])
+    expected = mean_parameters([path_of(run / "checkpoints", step) for step in (15, 20, 22)])
     assert all(torch.equal(tensor, expected[name]) for name, tensor in weights(run).items())
     assert load_model(run)[1].averaged == (15, 20, 22)
     last = weights(path_of(run / "checkpoints", 22))

@@ -25,8 +25,10 @@ from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import LockedError, ModelError, StorageError
 from mtcli.runtime import files
 from mtcli.storage import checkpoint, model_file
-from mtcli.storage.checkpoint import latest, lock, prune, read_tensors, verify, write
+from mtcli.storage.checkpoint import latest, prune, verify, write
 from mtcli.storage.model_file import ModelInfo, load_model, set_parameters
+from mtcli.storage.run_lock import lock
+from mtcli.storage.tensors import read_tensors, to_bytes
 
 FILES = ["manifest.json", "model.safetensors", "optimizer.safetensors", "state.json"]
 
@@ -34,7 +36,7 @@ FILES = ["manifest.json", "model.safetensors", "optimizer.safetensors", "state.j
 def save_step(folder: Path, step: int, **state: Any) -> Path:
     """A small checkpoint whose numbers are its step's."""
     torch.manual_seed(step)
-    model = checkpoint.to_bytes({"w": torch.randn(3, 4), "b": torch.randn(3)})
+    model = to_bytes({"w": torch.randn(3, 4), "b": torch.randn(3)})
     return write(folder, step, model, {"w/exp_avg": torch.randn(3, 4), "w/step": torch.tensor(float(step))}, state)
 
 
@@ -421,7 +423,7 @@ def test_a_real_limit_on_file_sizes(tmp_path: Path) -> None:
 HOLD = """
 import sys, time
 from pathlib import Path
-from mtcli.storage.checkpoint import lock
+from mtcli.storage.run_lock import lock
 with lock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)
@@ -526,7 +528,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Tensor], dict[str, Any]], Any], str
     ),
     "nan": (lambda t, i: next(iter(t.values())).fill_(float("nan")), r"holds NaN"),
     "format": (lambda t, i: i.update(format=2), r"format.* 2"),
-    "vocabulary": (lambda t, i: i.update(src_vocab=5), r"the tokenizer has \d+ and \d+ pieces, the model 5"),
+    "vocabulary": (lambda t, i: i.update(src_vocab=5), r"the tokenizer has \d+ and \d+ tokens, the model 5"),
     "no information": (lambda t, i: i.clear(), r"model: Field required"),
     "width": (lambda t, i: i["model"].update(d_model=2**15), r"has the shape"),
     "great width": (lambda t, i: i["model"].update(d_model=2**40), r"model.d_model: .*less than or equal to 65536"),

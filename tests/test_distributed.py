@@ -22,6 +22,7 @@ from mtcli.runtime import torchrun
 from mtcli.runtime.device import pick_device
 from mtcli.runtime.distributed import Group, join
 from mtcli.storage import checkpoint
+from mtcli.storage.run_lock import lock
 
 Train = Callable[..., Path]
 STEPS = 24
@@ -173,7 +174,7 @@ def fail_in_backward(nth: int) -> None:
 
 def test_a_folder_in_use_ends_all(command: Callable[..., list[str]], tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    with checkpoint.lock(tmp_path / "run"):
+    with lock(tmp_path / "run"):
         results = run_ranks(2, *command(tmp_path / "run"))
     assert [result.code for result in results] == [7, 8], results
 

@@ -16,7 +16,7 @@ from mtcli.data.batching import Position
 from mtcli.data.prepare import prepare
 from mtcli.errors import DivergedError
 from mtcli.runtime.distributed import Group
-from mtcli.storage.run_folder import Metrics
+from mtcli.storage.events import Metrics
 from mtcli.training.trainer import Trainer
 
 CPU = torch.device("cpu")

@@ -10,7 +10,7 @@ from faults.harness import outcome
 
 from mtcli.data import prepare
 from mtcli.errors import UsageError
-from mtcli.storage.run_folder import Metrics
+from mtcli.storage.events import Metrics
 from mtcli.training import trainer
 
 pytest.importorskip("tensorboard")

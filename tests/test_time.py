@@ -111,7 +111,7 @@ def simulate(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             world.work(world.preparing)
         else:
             trainer.counted = world.now
-            trainer.state.take(stopped.state.values())
+            trainer.state.set_values(stopped.state.values())
         trainer.run_until_done(world.signals)
         return trainer
 

@@ -29,6 +29,7 @@ from mtcli.errors import (
     UsageError,
 )
 from mtcli.storage import checkpoint, model_file
+from mtcli.storage.run_lock import lock
 from mtcli.storage.state import State
 from mtcli.training.budget import Budget
 from mtcli.training.run import train
@@ -514,7 +515,7 @@ def test_a_signal_saves_and_the_same_command_goes_on(
 
 
 def test_a_second_trainer_is_turned_away(train_toy: Train, toy_run: Path) -> None:
-    with checkpoint.lock(toy_run), pytest.raises(LockedError, match=str(os.getpid())):
+    with lock(toy_run), pytest.raises(LockedError, match=str(os.getpid())):
         train_toy(toy_run, "train.max_steps=20")
 
 

@@ -12,7 +12,7 @@ from mtcli.data.prepare import prepare, read_split
 from mtcli.inference.pytorch_backend import Options, Translator
 from mtcli.report.info import summary
 from mtcli.storage import checkpoint, model_file
-from mtcli.storage.run_folder import best_of
+from mtcli.storage.events import best_of
 from mtcli.storage.state import State
 from mtcli.training.averaging import average_run
 from mtcli.training.run import train
@@ -212,7 +212,7 @@ def test_a_run_is_selected_by_one_score_only() -> None:
         state = State(metric=metric)
         figures = [(1.0, 20.0, 2.0), (3.0, 10.0, 1.0), (0.0, 30.0, 3.0), (0.0, 30.0, 2.0)]
         return [
-            state.improves({"bleu": bleu, "chrf": chrf, "loss": loss, "pairs": 9, "of": 9})
+            state.record_if_best({"bleu": bleu, "chrf": chrf, "loss": loss, "pairs": 9, "of": 9})
             for bleu, chrf, loss in figures
         ]
 
@@ -234,13 +234,13 @@ def test_the_best_validation_is_the_one_that_training_chose() -> None:
 @pytest.mark.parametrize(("pairs", "of", "kept"), [(32, 40, True), (19, 40, False), (100, 900, True), (99, 900, False)])
 def test_an_earlier_model_is_kept_if_enough_pairs_prefer_it(pairs: int, of: int, kept: bool) -> None:
     state = State(metric="bleu")
-    assert state.improves({"bleu": 9.0, "loss": 1.0, "pairs": pairs, "of": of})
-    assert state.improves({"bleu": 5.0, "loss": 1.0, "pairs": pairs, "of": of}) is not kept
+    assert state.record_if_best({"bleu": 9.0, "loss": 1.0, "pairs": pairs, "of": of})
+    assert state.record_if_best({"bleu": 5.0, "loss": 1.0, "pairs": pairs, "of": of}) is not kept
 
 
 def test_a_state_of_version_0_1_goes_on_with_bleu() -> None:
     values = State(metric="chrf", best=(3.0, -1.0)).values()
     del values["metric"]
     state = State()
-    state.take(values)
+    state.set_values(values)
     assert (state.metric, state.best) == ("bleu", (3.0, -1.0))

@@ -27,8 +27,8 @@ from mtcli.inference.line_translator import LineTranslator, Options
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.nn.transformer import Transformer
 from mtcli.runtime.files import storage_errors
+from mtcli.storage import PROVENANCE
 from mtcli.storage.model_file import ModelInfo, load_model
-from mtcli.storage.names import PROVENANCE
 
 log = logging.getLogger(__name__)
 

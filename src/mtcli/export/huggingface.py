@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from mtcli.data.tokenizer import BOS, EOS, PAD, SPECIALS, Tokenizer
 from mtcli.inference.line_translator import Draft, LineTranslator, Options, Window
 from mtcli.nn.transformer import MultiHeadAttention, Residual, Transformer
-from mtcli.storage.checkpoint import Tensors, to_bytes
 from mtcli.storage.model_file import ModelInfo
+from mtcli.storage.tensors import Tensors, to_bytes
 
 FILES = (
     "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",

@@ -12,7 +12,7 @@ from mtcli.config.fields import Within
 from mtcli.config.schema import DecodeConfig
 from mtcli.errors import ModelError
 from mtcli.runtime.regular_file import open_regular, read_regular
-from mtcli.storage.names import PROVENANCE
+from mtcli.storage import PROVENANCE
 
 FORMAT = 2
 """Version of the exported folder. Other versions are refused."""

@@ -19,7 +19,7 @@ from mtcli.report.plan import counted, size
 from mtcli.runtime.progress import clock
 from mtcli.runtime.regular_file import check_regular, read_regular
 from mtcli.storage import checkpoint, model_file
-from mtcli.storage.run_folder import Metrics, best_of, metric_of
+from mtcli.storage.events import Metrics, best_of, metric_of
 from mtcli.storage.state import State
 
 Json = dict[str, Any]

@@ -15,7 +15,7 @@ from mtcli.config.writing_systems import DEFAULT, METRIC_NAMES
 from mtcli.data.info import read_data_info
 from mtcli.report.plan import Plan
 from mtcli.runtime.progress import Pace, clock
-from mtcli.storage.run_folder import Metrics, best_of, metric_of
+from mtcli.storage.events import Metrics, best_of, metric_of
 
 Event = dict[str, Any]
 """One line of `metrics.jsonl`."""

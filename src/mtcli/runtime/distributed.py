@@ -64,11 +64,11 @@ class Group:
         """Wait until all ranks have called this, up to `WORK_TIMEOUT`."""
 
     def all_reduce_sum(self, values: Sequence[float]) -> list[float]:
-        """Return the sum of each number over all ranks. All ranks must call this, with the same count of numbers."""
+        """Return the sum of each number over all ranks. All ranks must pass the same count of numbers."""
         return list(values)
 
     def all_reduce_max(self, values: Sequence[float]) -> list[float]:
-        """Return the maximum of each number over all ranks. All ranks must call this, with the same count of numbers."""
+        """Return the maximum of each number over all ranks. All ranks must pass the same count of numbers."""
         return list(values)
 
     def parallel(self, module: nn.Module) -> nn.Module:

@@ -49,7 +49,7 @@ def restarted() -> bool:
 def restarts_of_store() -> int:
     """Return how often the ranks were restarted with the same store; 0 if every restart has a new store.
 
-    By default torchrun keeps one store and counts the restarts. Several machines count their restarts separately; there,
+    By default torchrun keeps one store and counts the restarts. Several machines count separately; there,
     set `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`, so that torchrun makes a new store at each restart.
     """
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":

@@ -1,4 +1,7 @@
-"""What a run folder holds: checkpoints, model files, states, metrics.
+"""The files of a run folder: checkpoints, models, state and metrics.
 
 May import nn, data and what these may import.
 """
+
+PROVENANCE = "mtcli.json"
+"""The file of an exported model that names the model it was made from. It is here to be known without PyTorch."""

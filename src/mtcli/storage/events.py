@@ -1,6 +1,14 @@
-"""Read `metrics.jsonl`: a line an event, each checked, since the file may come from anywhere."""
+"""`metrics.jsonl`: one event of training per line, as JSON.
+
+A checkpoint records the length of the file. Events after that length belong to steps that a resumed run repeats: they
+are deleted when it starts. The file may come from another machine, so every event that is read is validated.
+"""
 
 import json
+import logging
+import os
+from collections.abc import Callable, Iterable
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -9,13 +17,17 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from mtcli import limits
 from mtcli.config.fields import Within
 from mtcli.errors import ModelError
-from mtcli.runtime.regular_file import read_regular
+from mtcli.runtime.files import storage_errors, sync_folder
+from mtcli.runtime.regular_file import check_regular, read_regular
+from mtcli.storage.state import State
+
+log = logging.getLogger(__name__)
 
 Count = Annotated[int, Within(limits.COUNT)]
 
 
 class _Event(BaseModel):
-    """What every event has."""
+    """The keys of every event. Other keys are accepted."""
 
     model_config = ConfigDict(strict=True, extra="allow")
 
@@ -50,10 +62,13 @@ _KINDS: dict[str, type[_Event]] = {"train": _Train, "valid": _Valid, "average": 
 
 
 def read_events(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """All events of a `metrics.jsonl`, and the number of lines that are none.
+    """Read a `metrics.jsonl`.
+
+    Returns:
+        The valid events in order, and the number of invalid lines.
 
     Raises:
-        ModelError: It is missing, no regular file, or too large.
+        ModelError: The file is missing, not a regular file, or too large.
     """
     try:
         content = read_regular(path, most=limits.METRICS)
@@ -77,3 +92,98 @@ def _event(line: bytes) -> dict[str, Any] | None:
         return kind.model_validate(found).model_dump()
     except (ValueError, KeyError, TypeError, RecursionError, ValidationError):
         return None
+
+
+def best_of(events: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the `valid` or `average` event of the run's model, or None before the first validation.
+
+    The rule is that of training (`State.record_if_best`).
+    """
+    best: dict[str, Any] | None = None
+    state: State | None = None
+    for event in events:
+        if event["event"] == "valid" or (event["event"] == "average" and event.get("kept")):
+            if state is None:
+                state = State(metric="chrf" if metric_of(event) == "chrf" else "bleu")
+            if state.record_if_best({"pairs": 1, "of": 1} | event):  # early runs did not count the pairs
+                best = event
+    return best
+
+
+def metric_of(event: dict[str, Any]) -> str:
+    """Return the score that selects the best model, `bleu` or `chrf`. Events of early runs name none: it was BLEU."""
+    return str(event.get("metric", "bleu"))
+
+
+class Metrics:
+    """The `metrics.jsonl` of a run, to append events to.
+
+    Args:
+        run: The run folder.
+    """
+
+    def __init__(self, run: Path):
+        self.path = run / "metrics.jsonl"
+        self.on_event: Callable[[dict[str, Any]], None] | None = None
+        """Called with each event after it is written."""
+
+    def append(self, event: str, step: int, values: dict[str, Any]) -> int:
+        """Write an event, sync the file, and return the length of the line in bytes.
+
+        Raises:
+            StorageError: The file cannot be written.
+        """
+        content = {"event": event, "step": step, **values}
+        line = (json.dumps(content, ensure_ascii=False) + "\n").encode()
+        is_new = not self.path.exists()
+        with storage_errors(self.path), self.path.open("ab") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())  # before a checkpoint that records the length
+            if is_new:
+                sync_folder(self.path.parent)
+        if self.on_event is not None:
+            self.on_event(content)
+        return len(line)
+
+    def read(self) -> tuple[list[dict[str, Any]], int]:
+        """Return the valid events and the number of invalid lines (see `read_events`); none without a file."""
+        return read_events(self.path) if self._is_present() else ([], 0)
+
+    def cut(self, length: int) -> int:
+        """Delete the events after the first `length` bytes, which a checkpoint has recorded.
+
+        Returns:
+            The new length: less than `length` if the file was cut short by a crash.
+
+        Raises:
+            ModelError: The file is not a regular file of the run folder.
+            StorageError: The file cannot be written.
+        """
+        if self._is_present():
+            self._check_own()
+        with storage_errors(self.path), self.path.open("r+b") if self.path.exists() else BytesIO() as file:
+            size = file.seek(0, os.SEEK_END)
+            if size < length:
+                log.warning("%s was cut short; the missing events are lost", self.path)
+                file.seek(0)
+                length = file.read(size).rfind(b"\n") + 1
+            if size > length:
+                file.truncate(length)
+            sync_folder(self.path.parent)  # the file may be new, made by a process that was killed before its own sync
+        return length
+
+    def _is_present(self) -> bool:
+        """Return True if the name exists, also as a link that leads nowhere."""
+        return self.path.is_symlink() or self.path.exists()
+
+    def _check_own(self) -> None:
+        """Check that writing changes no other file.
+
+        Raises:
+            ModelError: The name is a link to a file elsewhere, or not a regular file.
+        """
+        try:
+            check_regular(self.path, inside=self.path.parent)
+        except OSError as error:
+            raise ModelError(f"{self.path}: cannot write it ({error.strerror}); move it away") from None

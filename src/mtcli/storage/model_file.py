@@ -1,7 +1,8 @@
-"""A model as a file, `model.safetensors`: its tensors, and what they are and of which tokenizer; checked before use."""
+"""`model.safetensors`: the parameters of a model, with the metadata that describes it and names its tokenizer."""
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,20 +15,57 @@ from mtcli.config.schema import DecodeConfig, ModelConfig
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import ModelError
 from mtcli.nn.transformer import Transformer
-from mtcli.storage.checkpoint import FORMAT, Tensors, read_tensors, to_bytes
-from mtcli.storage.names import PROVENANCE
+from mtcli.storage import PROVENANCE
+from mtcli.storage.checkpoint import FORMAT
+from mtcli.storage.tensors import Tensors, read_tensors, to_bytes
+
+Count = Annotated[int, Within(limits.COUNT)]
+
+
+class ModelInfo(BaseModel):
+    """The metadata of a model file."""
+
+    model_config = ConfigDict(frozen=True)
+
+    format: Literal[1] = FORMAT
+    model: ModelConfig
+    decode: DecodeConfig
+    src: str
+    """Language code of the source."""
+    tgt: str
+    src_vocab: Annotated[int, Within(limits.VOCABULARY)]
+    """Vocabulary size of the source."""
+    tgt_vocab: Annotated[int, Within(limits.VOCABULARY)]
+    joint: bool
+    """Source and target share one vocabulary."""
+    tokenizer: str
+    """SHA-256 of the `tokenizer.json` that the model was trained with."""
+    step: Count
+    """Optimizer steps taken."""
+    averaged: tuple[Count, ...] = ()
+    """The steps of the checkpoints whose mean this model is; empty if it is the checkpoint of `step`."""
+    longest_src: Count
+    """Tokens of the longest source sentence in training, without `</s>`."""
+
+
+# Parameters ------------------------------------------------------------------------------------------------------
 
 
 def parameters(model: torch.nn.Module) -> Tensors:
-    """The parameters by name; one that is shared counts once, under its first name."""
-    return {name: p.data for name, p in model.named_parameters()}
+    """Return the parameters by name. A shared parameter appears once, under its first name."""
+    return {name: parameter.data for name, parameter in model.named_parameters()}
 
 
 def set_parameters(model: torch.nn.Module, tensors: Tensors, where: Path) -> None:
-    """Copy tensors into a model.
+    """Copy tensors into the parameters of a model.
+
+    Args:
+        model: The model.
+        tensors: Its new parameters.
+        where: The path of the tensors, for the message of an error.
 
     Raises:
-        ModelError: A name or shape differs; the message names the first that does.
+        ModelError: A name, shape or type differs. The message names the first that does.
     """
     own = parameters(model)
     check_parameters(own, tensors, where)
@@ -36,58 +74,69 @@ def set_parameters(model: torch.nn.Module, tensors: Tensors, where: Path) -> Non
 
 
 def check_parameters(own: Tensors, tensors: Tensors, where: Path) -> None:
-    """Compare names, shapes and types with those of a model.
+    """Check that tensors have the names, shapes and types of the parameters of a model.
+
+    Args:
+        own: The parameters of the model.
+        tensors: The tensors to check.
+        where: Their path, for the message of an error.
 
     Raises:
-        ModelError: One differs; the message names the first that does.
+        ModelError: A name, shape or type differs. The message names the first that does.
     """
     for name in sorted(own.keys() ^ tensors.keys()):
         raise ModelError(f"{where}: {name} is {'missing' if name in own else 'not of this model'}")
     for name, tensor in own.items():
-        if tensor.shape != tensors[name].shape:
-            shapes = f"{tuple(tensors[name].shape)}, where this model has {tuple(tensor.shape)}"
+        found = tensors[name]
+        if found.shape != tensor.shape:
+            shapes = f"{tuple(found.shape)}, where this model has {tuple(tensor.shape)}"
             raise ModelError(f"{where}: {name} has the shape {shapes}")
-        if tensor.dtype != tensors[name].dtype:
-            raise ModelError(f"{where}: {name} is of type {tensors[name].dtype}, where this model has {tensor.dtype}")
+        if found.dtype != tensor.dtype:
+            raise ModelError(f"{where}: {name} is of type {found.dtype}, where this model has {tensor.dtype}")
 
 
-Count = Annotated[int, Within(limits.COUNT)]
+def mean_parameters(folders: Sequence[Path]) -> Tensors:
+    """Return the mean of the parameters of several models (§6.1), summed in float64.
+
+    Args:
+        folders: One or more folders with a `model.safetensors`.
+
+    Raises:
+        ModelError: A file is missing or damaged, or its tensors have other names, shapes or types.
+    """
+    first, _ = read_tensors(folders[0] / "model.safetensors")
+    total = {name: tensor.double() for name, tensor in first.items()}
+    for folder in folders[1:]:
+        tensors, _ = read_tensors(folder / "model.safetensors")
+        check_parameters(first, tensors, folder)
+        for name, tensor in tensors.items():
+            total[name] += tensor
+    return {name: (tensor / len(folders)).to(first[name].dtype) for name, tensor in total.items()}
 
 
-class ModelInfo(BaseModel):
-    """What a model file says of itself, besides its tensors."""
-
-    model_config = ConfigDict(frozen=True)
-
-    format: Literal[1] = FORMAT
-    model: ModelConfig
-    decode: DecodeConfig
-    src: str
-    tgt: str
-    src_vocab: Annotated[int, Within(limits.VOCABULARY)]
-    tgt_vocab: Annotated[int, Within(limits.VOCABULARY)]
-    joint: bool
-    tokenizer: str
-    """SHA-256 of the `tokenizer.json` it was trained with."""
-    step: Count
-    averaged: tuple[Count, ...] = ()
-    """The steps whose checkpoints it is the mean of; none: it is that of `step`."""
-    longest_src: Count
-    """Pieces of the longest source in training, without `</s>`."""
+# Writing ---------------------------------------------------------------------------------------------------------
 
 
 def model_bytes(tensors: Tensors, info: ModelInfo) -> bytes:
-    """The content of a `model.safetensors` that `load_model` reads; with a checksum, for it has no manifest."""
+    """Return the content of a `model.safetensors` for `load_model`, with a checksum in its metadata."""
     return to_bytes(tensors, metadata_of(tensors, info.model_dump(mode="json")))
 
 
+def averaged_bytes(tensors: Tensors, info: ModelInfo, steps: Sequence[int]) -> bytes:
+    """Return the content of a `model.safetensors` for the mean of the checkpoints of these steps."""
+    return model_bytes(tensors, info.model_copy(update={"step": steps[-1], "averaged": tuple(steps)}))
+
+
 def metadata_of(tensors: Tensors, info: dict[str, Any]) -> dict[str, str]:
-    """What a model file says of itself; one key, since safetensors writes several in no fixed order."""
+    """Return the metadata of a model file.
+
+    It has one key, because safetensors writes several keys in random order and the same model must give the same file.
+    """
     return {"mtcli": json.dumps({"sha256": checksum(tensors, info), "info": info})}
 
 
 def checksum(tensors: Tensors, info: object) -> str:
-    """SHA-256 of a model's information and of its tensors in the order of their names."""
+    """Return the SHA-256 of the metadata of a model and of its tensors, in the order of their names."""
     digest = hashlib.sha256(json.dumps(info, sort_keys=True).encode())
     for name in sorted(tensors):
         digest.update(name.encode())
@@ -95,7 +144,76 @@ def checksum(tensors: Tensors, info: object) -> str:
     return digest.hexdigest()
 
 
+# Reading ---------------------------------------------------------------------------------------------------------
+
+
+def build_model(info: ModelInfo) -> Transformer:
+    """Return a newly initialised model of this shape."""
+    return Transformer(info.model, info.src_vocab, info.tgt_vocab, joint=info.joint)
+
+
+def load_model(folder: Path) -> tuple[Transformer, ModelInfo, Tokenizer]:
+    """Load the model and the tokenizer of a run folder, or of one of its checkpoints.
+
+    Returns:
+        The model, on the CPU and in evaluation mode, its metadata and its tokenizer.
+
+    Raises:
+        ModelError: The folder has no model, the model is damaged, or the tokenizer is not the one it was trained with.
+    """
+    path = folder / "model.safetensors"
+    _check_present(folder, path)
+    tensors, metadata = read_tensors(path)
+    info = _info(path, tensors, metadata)
+    tokenizer = _tokenizer(folder, info)
+    _check_size(info, tensors, path)
+    model = build_model(info)
+    set_parameters(model, tensors, path)
+    return model.eval(), info, tokenizer
+
+
+def _check_present(folder: Path, path: Path) -> None:
+    """Check that a folder has a model, and say why it may have none.
+
+    Raises:
+        ModelError: It has none.
+    """
+    if (folder / PROVENANCE).exists():
+        raise ModelError(
+            f"{folder}: an exported model, which only translate, eval, serve and info can use; "
+            "name the run that it was exported from"
+        )
+    if path.exists():
+        return
+    if (folder / "config.toml").exists():
+        raise ModelError(
+            f"{folder}: this run has no model yet: the first validation writes it; "
+            "run the same training command to resume"
+        )
+    raise ModelError(f"{folder}: no model here; train one with `mtcli train`, or name one with --model")
+
+
+def _info(path: Path, tensors: Tensors, metadata: dict[str, str]) -> ModelInfo:
+    """Return the metadata of a model file after checking it and the checksum.
+
+    Raises:
+        ModelError: The metadata is missing or invalid, or the checksum differs.
+    """
+    found = _json_object(metadata.get("mtcli", ""))
+    try:
+        info = ModelInfo.model_validate(found.get("info"))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        key = ".".join(map(str, problem["loc"])) or "metadata"
+        value = f", not {problem['input']}" if isinstance(problem["input"], int | float) else ""
+        raise ModelError(f"{path}: not a model of this version of mtcli ({key}: {problem['msg']}{value})") from None
+    if found.get("sha256") != checksum(tensors, found["info"]):
+        raise ModelError(f"{path}: damaged (its checksum differs); use a checkpoint instead")
+    return info
+
+
 def _json_object(text: str) -> dict[str, Any]:
+    """Parse a JSON object. Anything else gives an empty one."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -103,73 +221,48 @@ def _json_object(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def build_model(info: ModelInfo) -> Transformer:
-    """A model of this shape, with fresh weights."""
-    return Transformer(info.model, info.src_vocab, info.tgt_vocab, joint=info.joint)
-
-
-def _check_size(info: ModelInfo, tensors: Tensors, where: Path) -> None:
-    """See that the file holds tensors as large as it says, before memory is taken for such a model.
+def _tokenizer(folder: Path, info: ModelInfo) -> Tokenizer:
+    """Load the tokenizer of a model: beside it, or in the run folder of a checkpoint.
 
     Raises:
-        ModelError: It does not.
+        ModelError: The tokenizer is missing, or is not the one that the model was trained with.
     """
-    model = info.model
-    heads, share = model.num_heads, model.d_model // model.num_heads
-    rows = {
-        "tgt_embedding.pieces": info.tgt_vocab,
-        "decoder.0.self_attention.w_q": heads * (model.d_k or share),
-        "decoder.0.self_attention.w_v": heads * (model.d_v or share),
-        "decoder.0.feed_forward.w_1": model.d_ff,
-        **({"tgt_embedding.learned": model.max_positions} if model.positions == "learned" else {}),
-    }
-    for name, n in rows.items():
-        tensor = tensors.get(f"{name}.weight")
-        if tensor is None or tensor.shape != (n, model.d_model):
-            shape = "is missing" if tensor is None else f"has the shape {tuple(tensor.shape)}"
-            raise ModelError(f"{where}: {name}.weight {shape}, where this model has {(n, model.d_model)}")
-    for layers in ("num_encoder_layers", "num_decoder_layers"):
-        if getattr(model, layers) > len(tensors):
-            raise ModelError(f"{where}: {layers} = {getattr(model, layers)}, with {len(tensors)} tensors")
-
-
-def load_model(folder: Path) -> tuple[Transformer, ModelInfo, Tokenizer]:
-    """The model of a run folder, or of one of its checkpoints, on the CPU and in evaluation mode.
-
-    Raises:
-        ModelError: There is none, or it is damaged, or does not fit its tokenizer.
-    """
-    path = folder / "model.safetensors"
-    if (folder / PROVENANCE).exists():
-        raise ModelError(
-            f"{folder}: an exported model, which only translate, eval, serve and info can use; "
-            "name the run that it was exported from"
-        )
-    if not path.exists():
-        if (folder / "config.toml").exists():
-            told = "this run has no model yet: the first validation writes it; run the same training command to resume"
-            raise ModelError(f"{folder}: {told}")
-        raise ModelError(f"{folder}: no model here; train one with `mtcli train`, or name one with --model")
-    tensors, metadata = read_tensors(path)
-    about = _json_object(metadata.get("mtcli", ""))
-    try:
-        info = ModelInfo.model_validate(about.get("info"))
-    except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(map(str, problem["loc"])) or "metadata"
-        found = f", not {problem['input']}" if isinstance(problem["input"], int | float) else ""
-        raise ModelError(f"{path}: not a model of this version of mtcli ({where}: {problem['msg']}{found})") from None
-    if about.get("sha256") != checksum(tensors, about["info"]):
-        raise ModelError(f"{path}: its content does not have the checksum it names: damaged; use a checkpoint instead")
-    beside = [folder / "tokenizer.json", folder.parent.parent / "tokenizer.json"]
-    tokenizer = Tokenizer.load(next((p for p in beside if p.exists()), beside[0]))
+    path = folder / "tokenizer.json"
+    in_run = folder.parent.parent / "tokenizer.json"
+    if in_run.exists() and not path.exists():
+        path = in_run
+    tokenizer = Tokenizer.load(path)
     sizes = (tokenizer.src_size, tokenizer.tgt_size)
     if sizes != (info.src_vocab, info.tgt_vocab) or tokenizer.digest() != info.tokenizer:
         raise ModelError(
-            f"{folder}: the tokenizer has {sizes[0]} and {sizes[1]} pieces, the model {info.src_vocab} and "
+            f"{folder}: the tokenizer has {sizes[0]} and {sizes[1]} tokens, the model {info.src_vocab} and "
             f"{info.tgt_vocab}: tokenizer.json is not the one this model was trained with; put that one back"
         )
-    _check_size(info, tensors, path)
-    model = build_model(info)
-    set_parameters(model, tensors, path)
-    return model.eval(), info, tokenizer
+    return tokenizer
+
+
+def _check_size(info: ModelInfo, tensors: Tensors, where: Path) -> None:
+    """Check that the tensors are as large as the metadata says, before memory for such a model is allocated.
+
+    Raises:
+        ModelError: They are not.
+    """
+    model = info.model
+    head_size = model.d_model // model.num_heads
+    rows = {
+        "tgt_embedding.pieces": info.tgt_vocab,
+        "decoder.0.self_attention.w_q": model.num_heads * (model.d_k or head_size),
+        "decoder.0.self_attention.w_v": model.num_heads * (model.d_v or head_size),
+        "decoder.0.feed_forward.w_1": model.d_ff,
+    }
+    if model.positions == "learned":
+        rows["tgt_embedding.learned"] = model.max_positions
+    for name, num_rows in rows.items():
+        tensor = tensors.get(f"{name}.weight")
+        expected = (num_rows, model.d_model)
+        if tensor is None or tensor.shape != expected:
+            found = "is missing" if tensor is None else f"has the shape {tuple(tensor.shape)}"
+            raise ModelError(f"{where}: {name}.weight {found}, where this model has {expected}")
+    for layers in ("num_encoder_layers", "num_decoder_layers"):
+        if getattr(model, layers) > len(tensors):
+            raise ModelError(f"{where}: {layers} = {getattr(model, layers)}, with {len(tensors)} tensors")

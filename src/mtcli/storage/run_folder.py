@@ -1,75 +1,95 @@
-"""A run folder besides its checkpoints: the claim that training lays to it, the model that is published
-there, and the record of its figures.
-"""
+"""A run folder: its configuration, which identifies the run, and the model that training publishes there."""
 
-import json
 import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Sequence
-from io import BytesIO
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from mtcli.config.differences import differences
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import load as load_config
 from mtcli.config.toml_file import to_toml
-from mtcli.errors import ModelError, UsageError
-from mtcli.runtime import files
-from mtcli.runtime.regular_file import check_regular, open_regular
+from mtcli.errors import UsageError
+from mtcli.runtime.files import replace_file, storage_errors
+from mtcli.runtime.regular_file import open_regular
 from mtcli.storage import checkpoint
-from mtcli.storage.averaging import averaged_bytes, mean
-from mtcli.storage.events import read_events
-from mtcli.storage.model_file import ModelInfo
-from mtcli.storage.state import State
+from mtcli.storage.model_file import ModelInfo, averaged_bytes, mean_parameters
 
 log = logging.getLogger(__name__)
 
-MADE = (
+RUN_FILES = (
     "README.md", "checkpoints", "config.toml", "data", "metrics.jsonl", "model.safetensors", "report.html",
     "tensorboard", "tokenizer.json",
 )  # fmt: skip
-"""What training writes there, and all that `--overwrite` may find and delete."""
+"""The files and folders that training writes into a run folder, and the only ones that `--overwrite` deletes."""
+
+_TEMPORARY_FILES = re.compile(r"\.lock|\..+\.tmp")
 
 
 def claim(config: Config, run: Path, overwrite: bool) -> Config | None:
-    """Make sure that the folder is empty, or holds this very run, and return what that was configured with.
+    """Prepare a run folder for a new run, or check that it holds a run of this configuration.
+
+    Args:
+        config: The configuration of this command.
+        run: The run folder, which exists and is locked.
+        overwrite: Delete an earlier run.
+
+    Returns:
+        The configuration of the run to resume, or None for a new run.
 
     Raises:
-        UsageError: It holds a run of another configuration, or something else.
-        StorageError: It cannot be written.
+        UsageError: The folder holds other files, or a run of another configuration.
+        StorageError: The folder cannot be written.
     """
     path = run / "config.toml"
-    if overwrite or not _begun(run):
-        made = MADE if path.exists() else ()
-        strangers = (
-            p.name for p in run.iterdir() if p.name not in made and not re.fullmatch(r"\.lock|\..+\.tmp", p.name)
-        )
-        if stranger := min(strangers, default=None):
-            raise UsageError(f"{run}: holds {stranger}, which is no part of a run of mtcli; choose another --out")
+    if overwrite or not _has_begun(run):
+        _refuse_other_files(run, is_run=path.exists())
     if overwrite and path.exists():
-        with files.storage_errors(run):
-            # What makes the folder a run goes last: whatever a kill leaves of it is still known as one.
-            for entry in sorted(run.iterdir(), key=lambda p: (p == path, p.name == "metrics.jsonl")):
-                if entry.name != ".lock":
-                    shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
-    if began := standing(config, run):
-        return began
-    if not path.exists():
-        files.replace_file(path, to_toml(config).encode())
-    return None
+        with storage_errors(run):
+            _delete_run(run)
+    began = resumed_config(config, run)
+    if began is None and not path.exists():
+        replace_file(path, to_toml(config).encode())
+    return began
 
 
-def standing(config: Config, run: Path) -> Config | None:
-    """What the run that this configuration goes on with was configured with; None where none has begun.
+def _refuse_other_files(run: Path, *, is_run: bool) -> None:
+    """Check that a folder holds no files except those of a run, or none at all if it is not one.
 
     Raises:
-        UsageError: It was configured otherwise.
+        UsageError: It holds another file.
+    """
+    allowed = RUN_FILES if is_run else ()
+    for name in sorted(path.name for path in run.iterdir()):
+        if name not in allowed and not _TEMPORARY_FILES.fullmatch(name):
+            raise UsageError(f"{run}: holds {name}, which is not part of an mtcli run; choose another --out")
+
+
+def _delete_run(run: Path) -> None:
+    """Delete everything except the lock.
+
+    `metrics.jsonl` and then `config.toml` are deleted last, so that a folder which is deleted in part is still
+    recognised as a run.
+    """
+    last = ("metrics.jsonl", "config.toml")
+    entries = [path for path in run.iterdir() if path.name not in (".lock", *last)]
+    for entry in [*sorted(entries), *(run / name for name in last)]:
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink(missing_ok=True)
+
+
+def resumed_config(config: Config, run: Path) -> Config | None:
+    """Return the configuration of the run in a folder, or None if no run has begun there.
+
+    Raises:
+        UsageError: It differs from `config`.
     """
     path = run / "config.toml"
-    if not path.exists() or not _begun(run):
+    if not path.exists() or not _has_begun(run):
         return None
     began = load_config(path)
     if found := differences(began, with_split_of(config, began)):
@@ -81,31 +101,43 @@ def standing(config: Config, run: Path) -> Config | None:
 
 
 def with_split_of(config: Config, began: Config | None) -> Config:
-    """The configuration with the held-out pairs of the run that is resumed, unless it names others itself."""
+    """Return the configuration with the split seed of the run that is resumed, unless it sets its own.
+
+    Args:
+        config: The configuration of this command.
+        began: The configuration of the run; None for a new run.
+    """
     if began is None or "split_seed" in config.data.model_fields_set:
         return config
     data = config.data.model_copy(update={"split_seed": began.data.split_seed})
     return config.model_copy(update={"data": data})
 
 
-def _begun(run: Path) -> bool:
-    """Whether there is something to lose."""
-    saved = (run / "config.toml").exists() and checkpoint.steps(run / "checkpoints")
-    return (run / "metrics.jsonl").exists() or bool(saved)
+def _has_begun(run: Path) -> bool:
+    """Return True if a folder holds results of training."""
+    if (run / "metrics.jsonl").exists():
+        return True
+    return (run / "config.toml").exists() and bool(checkpoint.steps(run / "checkpoints"))
 
 
 def publish(run: Path, steps: Sequence[int], info: ModelInfo) -> None:
-    """Make the model of a checkpoint, or the mean of several, the run's model.
+    """Write the model of a checkpoint, or the mean of several, as the run's `model.safetensors`.
+
+    If a checkpoint is damaged, or one of several is missing, the file stays as it is.
 
     Args:
         run: The run folder.
-        steps: Of the checkpoints; where one of several is gone or one is damaged, the run's model stays as it is.
-        info: Of any of its models.
+        steps: The steps of the checkpoints.
+        info: Metadata of a model of this run; its steps are replaced.
+
+    Raises:
+        StorageError: The file cannot be written.
     """
     folders = [checkpoint.path_of(run / "checkpoints", step) for step in steps]
     target = run / "model.safetensors"
-    if len(folders) > 1 and not all(folder.exists() for folder in folders):
-        # A run that was extended has deleted some, long after the mean was published.
+    is_mean = len(folders) > 1
+    if is_mean and not all(folder.exists() for folder in folders):
+        # A run that was extended deletes old checkpoints, some time after their mean was published.
         if not target.exists():
             log.warning(
                 "%s is missing, and so are checkpoints whose mean it was; `mtcli average` makes another", target
@@ -115,101 +147,18 @@ def publish(run: Path, steps: Sequence[int], info: ModelInfo) -> None:
         if problem := checkpoint.verify(folder):
             log.warning("%s is damaged (%s); model.safetensors stays as it is", folder, problem)
             return
-    if len(folders) > 1:
-        content = averaged_bytes(mean(folders), info, steps)
+    if is_mean:
+        content = averaged_bytes(mean_parameters(folders), info, steps)
     else:
         content = (folders[0] / "model.safetensors").read_bytes()
-    if not _holds(target, content):
-        files.replace_file(target, content)
+    if not _has_content(target, content):
+        replace_file(target, content)
 
 
-def _holds(path: Path, content: bytes) -> bool:
+def _has_content(path: Path, content: bytes) -> bool:
     """Return True if a file has this content."""
     try:
         with open_regular(path) as file:
             return os.fstat(file.fileno()).st_size == len(content) and file.read() == content
     except OSError:
         return False
-
-
-def _present(path: Path) -> bool:
-    """Return True if there is anything of this name, be it a link that leads nowhere."""
-    return path.is_symlink() or path.exists()
-
-
-def best_of(events: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
-    """Of the events of `metrics.jsonl`, the validation of the run's model: of a step, or of a mean that was kept.
-
-    It is chosen as training chooses it (`State.improves`).
-    """
-    best: dict[str, Any] | None = None
-    state: State | None = None
-    for event in events:
-        if event["event"] == "valid" or (event["event"] == "average" and event.get("kept")):
-            state = state or State(metric="chrf" if metric_of(event) == "chrf" else "bleu")
-            if state.improves({"pairs": 1, "of": 1} | event):  # early runs did not count the pairs
-                best = event
-    return best
-
-
-def metric_of(event: dict[str, Any]) -> str:
-    """The score that selects the best model, `bleu` or `chrf`, as a validation names it; early runs had BLEU alone."""
-    return str(event.get("metric", "bleu"))
-
-
-class Metrics:
-    """`metrics.jsonl`: a line an event, so that a checkpoint can name how much of it belongs to the past.
-
-    Args:
-        run: The run folder.
-    """
-
-    def __init__(self, run: Path):
-        self.path = run / "metrics.jsonl"
-        self.on_event: Callable[[dict[str, Any]], None] | None = None
-        """Is called with each event after it was written."""
-
-    def append(self, event: str, step: int, values: dict[str, Any]) -> int:
-        """Write a line and return its length in bytes."""
-        happened = {"event": event, "step": step, **values}
-        line = (json.dumps(happened, ensure_ascii=False) + "\n").encode()
-        new = not self.path.exists()
-        with files.storage_errors(self.path), self.path.open("ab") as file:
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())  # before the checkpoint that counts it
-            if new:
-                files.sync_folder(self.path.parent)
-        if self.on_event is not None:
-            self.on_event(happened)
-        return len(line)
-
-    def _check_own(self) -> None:
-        """Make sure that writing changes no file but the run's own.
-
-        Raises:
-            ModelError: The name leads elsewhere, or to what is no regular file.
-        """
-        try:
-            check_regular(self.path, inside=self.path.parent)
-        except OSError as error:
-            raise ModelError(f"{self.path}: cannot write it ({error.strerror}); move it away") from None
-
-    def read(self) -> tuple[list[dict[str, Any]], int]:
-        """All events, and how many lines are none; see `read_events`."""
-        return read_events(self.path) if _present(self.path) else ([], 0)
-
-    def cut(self, length: int) -> int:
-        """Forget what was measured after a checkpoint that saw so many bytes; return how many are left."""
-        if _present(self.path):
-            self._check_own()
-        with files.storage_errors(self.path), self.path.open("r+b") if self.path.exists() else BytesIO() as file:
-            size = file.seek(0, os.SEEK_END)
-            if size < length:
-                log.warning("%s was cut short; what is missing stays missing", self.path)
-                file.seek(0)
-                length = file.read(size).rfind(b"\n") + 1
-            if size > length:
-                file.truncate(length)
-            files.sync_folder(self.path.parent)  # a process that was killed may just have made the file
-        return length

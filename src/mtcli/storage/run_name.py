@@ -1,4 +1,4 @@
-"""The folder of a run where nobody gave one: decided by the input, so that the same command finds its run again."""
+"""The default run folder: named after the data or the configuration, so the same command finds its run again."""
 
 from __future__ import annotations
 
@@ -18,61 +18,74 @@ GENERIC = frozenset(
         "output", "pairs", "parallel", "raw", "sentences", "text", "train", "training",
     }
 )  # fmt: skip
-"""Names that say nothing: with them goes the name of the folder."""
+"""File names that do not identify a corpus. The name of the folder is added before them."""
 
 _LANGUAGES = re.compile(r"(?:^|(?<=[-_.]))([A-Za-z]{2,3})[-_]([A-Za-z]{2,3})(?=$|[-_.])")
+"""Two language codes in a name, such as `en-de`."""
 
 
 def run_name(data: DataConfig, config: Path | None) -> str:
-    """`demo`, or `NAME-SRC-TGT`, after the configuration or the first corpus.
+    """Return `NAME-SRC-TGT`, where NAME is that of the configuration file or the first corpus; `demo` without data.
 
-    `pairs.tsv` is `pairs`. A name that says nothing (`train`, `data`, `en-de`) takes that of its folder along:
-    `data/multi30k/train` is `multi30k-train`.
+    `pairs.tsv` gives `pairs`. A generic name (`train`, `data`, `en-de`) is preceded by that of its folder:
+    `data/multi30k/train` gives `multi30k-train`.
     """
     if not data.train:
         return "demo"
-    languages = f"{data.src}-{data.tgt}"
-    first = parse_source(data.train[0]).path
-    path = config.with_suffix("") if config else Path(first.partition(",")[0].partition(":")[0])
+    path = config.with_suffix("") if config else Path(_first_corpus(data))
     parts = [part for part in path.parts if part not in (path.anchor, "..")]
     words: list[str] = []
     for part in reversed(parts):
-        word = _bare(part, cut=not words and config is None)
+        is_corpus_file = not words and config is None
+        word = _without_languages(part)
+        if is_corpus_file:
+            word = word.partition(".")[0]
         if word:
             words.insert(0, word)
         if word and word.casefold() not in GENERIC:
             break
-    return "-".join([*words, languages])
+    return "-".join([*words, f"{data.src}-{data.tgt}"])
 
 
 def default_run(data: DataConfig, config: Path | None) -> tuple[Path, bool]:
-    """The default run folder, and whether it is that of an earlier version, which holds a run of the same data."""
+    """Return the default run folder.
+
+    Returns:
+        The folder, and True if its name is the one that version 0.1 would give. This is so if there is no folder of the
+        present name and one of the earlier name holds a run of the same data.
+    """
     run = RUNS / run_name(data, config)
     earlier = RUNS / _earlier_name(data, config)
-    if earlier != run and not run.exists() and _holds(earlier, data):
+    if earlier != run and not run.exists() and _holds_run_of(earlier, data):
         return earlier, True
     return run, False
 
 
-def _bare(part: str, *, cut: bool) -> str:
-    """A part of a path without languages, and with `cut` without suffixes: `Tatoeba` of `Tatoeba.en-es.en`."""
-    found = _LANGUAGES.search(part)
+def _first_corpus(data: DataConfig) -> str:
+    """Return the path of the first corpus: of two files the first, of a Hub data set its name."""
+    path = parse_source(data.train[0]).path
+    return path.partition(",")[0].partition(":")[0]
+
+
+def _without_languages(name: str) -> str:
+    """Return a name without language codes: `Tatoeba.en` for `Tatoeba.en-es.en`."""
+    found = _LANGUAGES.search(name)
     if found and known(found[1]) and known(found[2]):
-        part = (part[: found.start()].rstrip("-_.") + part[found.end() :]).strip("-_")
-    return part.partition(".")[0] if cut else part
+        before = name[: found.start()].rstrip("-_.")
+        return (before + name[found.end() :]).strip("-_")
+    return name
 
 
 def _earlier_name(data: DataConfig, config: Path | None) -> str:
-    """What version 0.1 called the run: by the file's name alone."""
+    """Return the name that version 0.1 gave the run: that of the file, without its folder."""
     if not data.train:
         return "demo"
-    first = parse_source(data.train[0]).path.partition(",")[0].partition(":")[0].rstrip("/")
-    name = config.stem if config else Path(first).name.partition(".")[0]
+    name = config.stem if config else Path(_first_corpus(data).rstrip("/")).name.partition(".")[0]
     return f"{name}-{data.src}-{data.tgt}"
 
 
-def _holds(run: Path, data: DataConfig) -> bool:
-    """Return True if a run folder holds a run of this data."""
+def _holds_run_of(run: Path, data: DataConfig) -> bool:
+    """Return True if a folder holds a run of this data."""
     try:
         began = load(run / "config.toml").data
     except MtcliError:

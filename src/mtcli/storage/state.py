@@ -1,4 +1,4 @@
-"""Where a training run stands: all that a checkpoint holds besides tensors."""
+"""The state of a training run, apart from its tensors: the content of `state.json` in a checkpoint."""
 
 import json
 from dataclasses import asdict, dataclass, field, fields
@@ -16,127 +16,145 @@ from mtcli.runtime.regular_file import read_regular
 Count = Annotated[int, Within(limits.COUNT)]
 Amount = Annotated[float, Within(limits.AMOUNT)]
 
-LATER = (
+LATER_FIELDS = (
     "block", "share", "metric", "best_pairs", "prepared", "pair_seconds", "validated_at", "save_seconds", "saved_at",
     "valid_pairs",
 )  # fmt: skip
-"""Fields that older checkpoints do not have; the defaults are right for them."""
+"""Fields that older checkpoints do not have. Their default values are right for such checkpoints."""
 
 COMPARABLE_PAIRS = 100
-"""Validation pairs that say enough to prefer an earlier model; of fewer than twice as many, half of them do."""
+"""A validation on fewer pairs, and on fewer than half of all pairs, cannot show that an earlier model is better."""
 
 
 @dataclass
 class State:
-    """Sums and positions; equal on all ranks, except for values that only rank 0 uses."""
+    """Counters, positions and measurements. Equal on all ranks, except for fields that only rank 0 uses."""
 
     ranks: Count = 1
     """Number of processes that train together."""
     step: Count = 0
+    """Optimizer steps taken."""
     epoch: Count = 0
+    """Finished epochs."""
     block: Count = 0
+    """Position in the epoch: the block of the corpus, from 0."""
     batch: Count = 0
+    """Position in the block: the next batch, from 0."""
     seconds: Amount = 0.0
-    """Time used, over all runs of the command."""
+    """Time used, over all resumptions."""
     best_step: Count | None = None
+    """The step of the best validation."""
     metric: Literal["bleu", "chrf"] = "bleu"
     """The score that selects the best model."""
     best: tuple[Amount, Amount] | None = None
-    """(that score, −loss) of the best validation."""
+    """(score, −loss) of the best validation."""
     best_pairs: Count = 0
-    """How many pairs that validation had."""
+    """Pairs of the best validation; 0 in older checkpoints, whose validations had all pairs."""
     averaged: list[Count] = field(default_factory=list)
-    """The steps of which the best model is the mean; none: it is that of `best_step`."""
+    """The steps of the checkpoints whose mean is the best model; empty if it is the checkpoint of `best_step`."""
     validated_step: Count = 0
+    """The step of the last validation."""
     stale: Count = 0
     """Validations since the best one."""
     share: Annotated[float, Within(limits.SHARE)] = 1.0
-    """Of the budget, what training will use: less once nothing improved and the cool-down began before its time."""
+    """The share of the budget that training will use. It is less than 1 after the cool-down started early."""
     prepared: Amount = 0.0
-    """`seconds` before the first step. Like the following, it is 0 in a run without a time."""
+    """`seconds` before the first step. This field and those up to `saved_at` are 0 in a run without a time budget."""
     pair_seconds: Amount = 0.0
-    """How long a pair of the last validation took; a measurement."""
+    """Time per pair in the last validation."""
     validation_seconds: Amount = 0.0
-    """How long that validation took."""
+    """Duration of the last validation."""
     validated_at: Amount = 0.0
     """`seconds` at its end."""
     save_seconds: Amount = 0.0
-    """How long the last checkpoint took."""
+    """Duration of writing the last checkpoint."""
     saved_at: Amount = 0.0
     """`seconds` at its end."""
     valid_pairs: Count | None = None
-    """How many validation pairs a validation takes before the last step; None: all."""
+    """Pairs that a validation before the last step takes; None: all."""
     metrics_bytes: Count = 0
     """Length of `metrics.jsonl`."""
     loss: Amount = 0.0
+    """Sum of the training loss, in nats, since the last `train` line of `metrics.jsonl`."""
     nll: Amount = 0.0
+    """Sum of the negative log-likelihood, in nats, since that line."""
     tokens: Count = 0
-    """Sums since the last line of `metrics.jsonl`; loss and negative log-likelihood in nats."""
+    """Target tokens since that line."""
     finished: str | None = None
-    """Why training ended, once it has."""
+    """Why training ended; None while it has not."""
     budget: list[Amount | None] | None = None
-    """The steps and seconds it was allowed when it ended, or was cut short."""
+    """The budget (steps, seconds) when training ended."""
 
     @classmethod
     def of(cls, path: Path) -> "State":
-        """That of a checkpoint, without its tensors.
+        """Read the state of a checkpoint.
+
+        Args:
+            path: The folder of the checkpoint.
 
         Raises:
-            ModelError: It cannot be read, or is of another version.
+            ModelError: The state cannot be read, or is of another version.
         """
         try:
-            known = _known(json.loads(read_regular(path / "state.json")))
-            return TypeAdapter(cls).validate_python(known)
+            values = _known_values(json.loads(read_regular(path / "state.json")))
+            return TypeAdapter(cls).validate_python(values)
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             reason = " ".join(str(error).split())[:200]
             raise ModelError(f"{path / 'state.json'}: not a state of this version of mtcli ({reason})") from None
 
     @property
     def best_steps(self) -> list[int]:
-        """The checkpoints that the best model is, or is the mean of; none before the first validation."""
-        return self.averaged or ([self.best_step] if self.best_step else [])
+        """The steps of the checkpoints whose mean is the best model: one or several, none before a validation."""
+        if self.averaged:
+            return self.averaged
+        return [self.best_step] if self.best_step else []
 
     @property
     def metric_name(self) -> str:
         """The name of the score that selects the best model."""
         return METRIC_NAMES[self.metric]
 
-    def improves(self, validation: dict[str, Any]) -> bool:
-        """Return True if no validation before was as good by this run's score; it is then the one to beat.
+    def record_if_best(self, validation: dict[str, Any]) -> bool:
+        """Record the figures of a validation and return True, unless an earlier validation was as good.
 
-        Figures of different pairs, or of a few of many, are not comparable: the newer model then counts as better.
+        Scores on different pairs, or on few of many pairs, are not comparable. The newer model then counts as better.
+
+        Args:
+            validation: `bleu`, `chrf`, `loss`, `pairs` (scored) and `of` (all pairs).
         """
         figures = (float(validation[self.metric]), -float(validation["loss"]))
         pairs = validation["pairs"]
-        comparable = self.best_pairs in (0, pairs)  # 0: an older checkpoint, whose validations had all pairs
-        few = pairs < min(COMPARABLE_PAIRS, validation["of"] // 2)
-        if self.best is not None and comparable and not few and figures <= self.best:
+        same_pairs = self.best_pairs in (0, pairs)
+        enough_pairs = pairs >= min(COMPARABLE_PAIRS, validation["of"] // 2)
+        if self.best is not None and same_pairs and enough_pairs and figures <= self.best:
             return False
-        self.best, self.best_pairs = figures, pairs
+        self.best = figures
+        self.best_pairs = pairs
         return True
 
-    def take(self, found: dict[str, Any]) -> None:
-        """Become what `values` gave, by way of JSON.
+    def values(self) -> dict[str, Any]:
+        """Return all fields as JSON values."""
+        return asdict(self)
+
+    def set_values(self, values: dict[str, Any]) -> None:
+        """Set all fields to what `values` returned, before or after conversion to JSON.
 
         Raises:
-            KeyError, TypeError: It is not of that form.
+            KeyError, TypeError: A field is missing.
         """
-        known = _known(found)
+        known = _known_values(values)
         known["best"] = tuple(known["best"]) if known["best"] else None
         vars(self).update(known)
 
-    def values(self) -> dict[str, Any]:
-        """As JSON can hold it."""
-        return asdict(self)
 
-
-def _known(found: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a state among other keys; older states lack some fields, and one had another name.
+def _known_values(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of the fields of a state, with defaults for those that older checkpoints do not have.
 
     Raises:
-        KeyError, TypeError: One is missing.
+        KeyError, TypeError: Another field is missing.
     """
-    found = {name: getattr(State(), name) for name in LATER} | found
+    default = State()
+    found = {name: getattr(default, name) for name in LATER_FIELDS} | found
     if "ranks" not in found:
         found["ranks"] = found["workers"]  # the name until version 0.1
     return {each.name: found[each.name] for each in fields(State)}

@@ -11,8 +11,8 @@ from mtcli.errors import ModelError, UsageError
 from mtcli.runtime import files
 from mtcli.runtime.regular_file import check_regular
 from mtcli.storage import checkpoint, model_file
-from mtcli.storage.averaging import averaged_bytes, mean
 from mtcli.storage.events import read_events
+from mtcli.storage.model_file import averaged_bytes, mean_parameters
 
 MOST = 5
 """Checkpoints that are averaged unless a number is given, as in the paper."""
@@ -26,7 +26,7 @@ def weights_of(model: nn.Module, paths: Sequence[Path]) -> Iterator[None]:
         ModelError: One is damaged.
     """
     own = {name: tensor.clone() for name, tensor in model_file.parameters(model).items()}
-    model_file.set_parameters(model, mean(paths), paths[0].parent)
+    model_file.set_parameters(model, mean_parameters(paths), paths[0].parent)
     try:
         yield
     finally:
@@ -67,7 +67,7 @@ def average_run(run: Path, out: Path, n: int | None = None, *, best: bool = Fals
     if out.exists() and (not out.is_dir() or {p.name for p in out.iterdir()} - set(_WRITTEN)):
         raise UsageError(f"{out}: holds something else; choose another --output")
     _, info, tokenizer = model_file.load_model(folders[chosen[-1]])
-    tensors = mean([folders[step] for step in chosen])
+    tensors = mean_parameters([folders[step] for step in chosen])
     with files.storage_errors(out):
         (out / "data").mkdir(parents=True, exist_ok=True)
         for name in ("valid.jsonl", "test.jsonl"):

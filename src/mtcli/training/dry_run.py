@@ -23,7 +23,7 @@ from mtcli.runtime.device import describe
 from mtcli.runtime.distributed import Group
 from mtcli.runtime.progress import clock
 from mtcli.storage import checkpoint, model_file
-from mtcli.storage.run_folder import standing, with_split_of
+from mtcli.storage.run_folder import resumed_config, with_split_of
 from mtcli.storage.state import State
 from mtcli.training.budget import Budget
 from mtcli.training.defaults import SPEED, Facts, in_words, settle
@@ -74,7 +74,7 @@ def dry_run(
     if torchrun.size() > 1:
         raise UsageError("--dry-run: for one process; start it without torchrun, and divide the steps by the ranks")
     check_inputs(config)
-    began = None if overwrite else standing(config, run)
+    began = None if overwrite else resumed_config(config, run)
     config = with_split_of(config, began)
     with _data(config, run, init, overwrite) as data:
         facts = Facts.of(data, device.type, ranks=1)

@@ -17,8 +17,9 @@ from mtcli.runtime.device import describe
 from mtcli.runtime.distributed import join
 from mtcli.runtime.memory import keep_freed_memory
 from mtcli.runtime.signals import noted_signals
-from mtcli.storage import checkpoint, model_file
+from mtcli.storage import model_file
 from mtcli.storage.run_folder import claim, with_split_of
+from mtcli.storage.run_lock import lock
 from mtcli.training.defaults import Facts, in_words, settle
 from mtcli.training.trainer import Trainer
 
@@ -92,5 +93,5 @@ def _claimed(config: Config, run: Path, overwrite: bool) -> Iterator[Config | No
     check_inputs(config)  # before anything is made: a misspelt name must leave no folder
     with files.storage_errors(run):
         run.mkdir(parents=True, exist_ok=True)
-    with checkpoint.lock(run):
+    with lock(run):
         yield claim(config, run, overwrite)

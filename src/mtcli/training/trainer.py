@@ -34,8 +34,9 @@ from mtcli.runtime.device import describe
 from mtcli.runtime.distributed import Group
 from mtcli.runtime.progress import TrainingProgress, clock
 from mtcli.storage import checkpoint, model_file
+from mtcli.storage.events import Metrics
 from mtcli.storage.model_file import ModelInfo
-from mtcli.storage.run_folder import Metrics, publish
+from mtcli.storage.run_folder import publish
 from mtcli.storage.state import State
 from mtcli.training.averaging import weights_of
 from mtcli.training.budget import Budget, Forecast
@@ -257,7 +258,7 @@ class Trainer:
         if self.group.is_main:
             for part in work:
                 part()
-        self.state.take(self.group.broadcast(self.state.values()))
+        self.state.set_values(self.group.broadcast(self.state.values()))
 
     def _agree(self, received: list[int]) -> int:
         """Return the signal that any rank has received, or 0; and set the time used to that of rank 0, on all ranks."""
@@ -353,7 +354,7 @@ class Trainer:
         found = self._measure(wanted, seconds)
         if not last:
             self.budget.fit_validation(state, wanted, found.pairs)
-        if state.improves(asdict(found)):
+        if state.record_if_best(asdict(found)):
             state.best_step, state.averaged, state.stale = state.step, [], 0
         else:
             state.stale += 1
@@ -397,7 +398,7 @@ class Trainer:
             return
         with weights_of(self.model, [checkpoint.path_of(folder, step) for step in steps]):
             found = self._measure(pairs, seconds)
-        if better := found.pairs == pairs and state.improves(asdict(found)):
+        if better := found.pairs == pairs and state.record_if_best(asdict(found)):
             state.averaged = steps
         used = round(state.seconds, 3)
         self._record("average", steps=steps, kept=better, **asdict(found), metric=state.metric, seconds=used)

@@ -1,0 +1,50 @@
+"""The lock of a run folder: one process trains in it at a time."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from mtcli.errors import LockedError
+from mtcli.runtime.files import storage_errors
+from mtcli.runtime.regular_file import check_regular, read_regular
+
+
+@contextmanager
+def lock(run: Path) -> Iterator[None]:
+    """Hold the lock of a run folder, the file `.lock`, which contains the number of the process that holds it.
+
+    The lock is the kernel's (`flock`), so it ends with the process, even one that is killed. On a file system that
+    does not support such locks, training is refused: the fallback of `filelock`, a file that exists while the lock is
+    held, would outlive a killed process.
+
+    Args:
+        run: The run folder. It must exist.
+
+    Raises:
+        LockedError: Another process holds the lock. The message has its number.
+        StorageError: The lock file cannot be written, or is a link or another special file.
+    """
+    path = run / ".lock"
+    file_lock = FileLock(path, blocking=False, fallback_to_soft=False, on_acquired=_write_process_number)
+    with storage_errors(path):
+        try:
+            if path.exists():
+                check_regular(path)
+            file_lock.acquire()
+        except Timeout:
+            holder = read_regular(path).decode(errors="replace") or "?"
+            raise LockedError(
+                f"{run}: process {holder} is training here; wait for it, or choose another --out"
+            ) from None
+    try:
+        yield
+    finally:
+        file_lock.release()
+
+
+def _write_process_number(descriptor: int) -> None:
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, str(os.getpid()).encode())
