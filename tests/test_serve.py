@@ -34,11 +34,12 @@ from mtcli.cli import app
 from mtcli.cli.serving import serve
 from mtcli.errors import DataError, UsageError
 from mtcli.inference.line_translator import Candidate, LineTranslator, Options, Translation
-from mtcli.serve.app import RequestLimits, create_app, load_app
-from mtcli.serve.batcher import ROUND, Batcher, FullError
+from mtcli.serve.app import create_app, load_app
+from mtcli.serve.batcher import MAX_BATCH_LINES, Batcher, FullError
 from mtcli.serve.connection import UNAVAILABLE, Capacity, Connection, Connections
 from mtcli.serve.guard import is_loopback
 from mtcli.serve.page import PageData, page_data, render
+from mtcli.serve.requests import RequestLimits
 from mtcli.serve.server import listen, server
 
 OPTIONS = Options()
@@ -109,7 +110,7 @@ def running(
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    with running(toy(), RequestLimits(body=20_000, lines=100, pieces=60)) as found:
+    with running(toy(), RequestLimits(body=20_000, lines=100, tokens=60)) as found:
         yield found
 
 
@@ -243,14 +244,14 @@ JSON, FORM = "application/json", "application/x-www-form-urlencoded"
         (b'{"q": ["a", "b\\u0000"]}', JSON, 400, "NUL"),
         (b"q=a%00b", FORM, 400, "NUL"),
         (b"target=es", FORM, 400, "q: Field required"),
-        (b"q=%ff", FORM, 400, "no form"),
-        (b"q=&" * 2_000, FORM, 400, "no form"),
-        (b"q=\xff", FORM, 400, "no form"),
+        (b"q=%ff", FORM, 400, "not a valid form"),
+        (b"q=&" * 2_000, FORM, 400, "not a valid form"),
+        (b"q=\xff", FORM, 400, "not a valid form"),
         (b'{"q": "x"}', "text/plain", 415, "application/json"),
         (b'{"q": "' + b"x" * 20_000 + b'"}', JSON, 413, "20,000 bytes"),
         (json.dumps({"q": ["x"] * 101}).encode(), JSON, 413, "101 lines"),
         (json.dumps({"q": "x\n" * 100}).encode(), JSON, 413, "101 lines"),
-        (json.dumps({"q": ["x", "one dog " * 61]}).encode(), JSON, 413, "pieces; this server takes 60"),
+        (json.dumps({"q": ["x", "one dog " * 61]}).encode(), JSON, 413, "tokens; this server takes 60"),
     ],
 )
 def test_what_is_wrong_is_said(site: Site, body: bytes, kind: str, status: int, says: str) -> None:
@@ -284,7 +285,7 @@ def test_a_key_is_asked_for() -> None:
 
 def test_lines_gather_while_the_model_works() -> None:
     gated = Gated()
-    batcher = Batcher(gated, most=10)
+    batcher = Batcher(gated, max_waiting=10)
     waiting = batcher.submit(["a"], OPTIONS)
     gated.begun.acquire()
     greedy = replace(OPTIONS, beam_size=1)
@@ -300,19 +301,19 @@ def test_lines_gather_while_the_model_works() -> None:
 
 def test_a_long_request_lets_others_through() -> None:
     gated = Gated()
-    batcher = Batcher(gated, most=10_000)
-    long = batcher.submit(["x"] * (ROUND + 1), OPTIONS)
+    batcher = Batcher(gated, max_waiting=10_000)
+    long = batcher.submit(["x"] * (MAX_BATCH_LINES + 1), OPTIONS)
     short = batcher.submit(["y"], OPTIONS)
     for _ in range(2):
         gated.gate.release()
     assert [short[0].result(HANGS).text, long[-1].result(HANGS).text] == ["Y", "X"]
-    assert [len(lines) for lines in gated.calls] == [ROUND, 2]
+    assert [len(lines) for lines in gated.calls] == [MAX_BATCH_LINES, 2]
     batcher.close()
 
 
 def test_no_more_wait_than_may() -> None:
     gated = Gated()
-    batcher = Batcher(gated, most=2)
+    batcher = Batcher(gated, max_waiting=2)
     done = batcher.submit(["a"], OPTIONS)
     gated.begun.acquire()
     done += batcher.submit(["b", "c", "d"], OPTIONS)
@@ -327,7 +328,7 @@ def test_no_more_wait_than_may() -> None:
 
 def test_a_line_that_is_no_longer_wanted_is_not_translated() -> None:
     gated = Gated()
-    batcher = Batcher(gated, most=9)
+    batcher = Batcher(gated, max_waiting=9)
     batcher.submit(["a"], OPTIONS)
     gated.begun.acquire()
     b, c = batcher.submit(["b", "c"], OPTIONS)
@@ -340,7 +341,7 @@ def test_a_line_that_is_no_longer_wanted_is_not_translated() -> None:
 
 def test_a_bad_line_harms_no_other() -> None:
     gated = Gated()
-    batcher = Batcher(gated, most=9)
+    batcher = Batcher(gated, max_waiting=9)
     a, bad, b, worse = batcher.submit(["a", "bad", "b", "worse"], OPTIONS)
     gated.gate.release(5)
     assert [a.result(HANGS).text, b.result(HANGS).text] == ["A", "B"]
@@ -382,7 +383,7 @@ def test_what_takes_too_long_is_called_off() -> None:
 
 
 def test_a_text_of_too_many_lines_is_not_even_split(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mtcli.serve.app._lines", lambda text: 1 / 0)
+    monkeypatch.setattr("mtcli.serve.translation.split_lines", lambda text: 1 / 0)
     for q in ("\n" * 100, ["a", "\n" * 99]):
         assert site.json("/translate", q=q)[0] == 413
 

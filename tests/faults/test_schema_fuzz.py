@@ -20,7 +20,7 @@ from faults.conftest import Case
 from faults.harness import Job, Result, run
 from faults.inputs import Count
 from faults.test_server import serving, whole
-from mtcli.serve.app import Ask
+from mtcli.serve.requests import TranslationRequest
 
 CODES = {0, 2, 3, 4, 5, 6}
 """Documented, and without a signal or another process."""
@@ -210,7 +210,7 @@ def test_97_schema_fuzz(case: Case, job: Job, exported: Path, tmp_path: Path, rn
 
 def test_97_schema_fuzz_requests(case: Case, tmp_path: Path, rng: random.Random, count: Count) -> None:
     values = [*schema.JSON, *schema.TEXTS, *range(-1, 12)]
-    asks: list[Any] = [{"q": "red", field: value} for field in Ask.model_fields for value in values]
+    asks: list[Any] = [{"q": "red", field: value} for field in TranslationRequest.model_fields for value in values]
     asks += values
     rng.shuffle(asks)
     with serving(tmp_path) as site:

@@ -63,8 +63,9 @@ def serve(
             "--host is empty; give an address, 127.0.0.1 for this machine only or 0.0.0.0 for every network"
         )
     try:
-        from mtcli.serve.app import RequestLimits, load_app
+        from mtcli.serve.app import load_app
         from mtcli.serve.guard import is_loopback
+        from mtcli.serve.requests import RequestLimits
         from mtcli.serve.server import listen, server
     except ModuleNotFoundError as error:
         if error.name not in ("fastapi", "uvicorn", "h11", "starlette"):

@@ -1,19 +1,25 @@
-"""A model over HTTP: the LibreTranslate API for programs, a page for people.
+"""A model over HTTP: the LibreTranslate API for programs, and a page for people.
 
-    POST /translate      q (a text, or a list of them), source, target, format, alternatives, api_key, as JSON or as a
-                         form; answers {"translatedText": …}, with "alternatives" and "detectedLanguage" where asked;
-                         alternatives differ from the translation, which is the same with and without them
-    GET  /languages      the one pair there is
-    POST /detect         refused with 501: a model of one source language knows no other
-    GET  /health         {"status": "ok", "waiting": lines that wait for the model}
-    GET  /               the page
-    POST /api/translate  the same request; answers what the page shows, a record for each line of each text:
-                         {"lines": [{"source": …, "candidates": [{"text", "log_prob", "score", "alignment"}, …]}, …]},
-                         best first, log P(y | x) in nats, the alignment as pairs of source word and target word,
-                         counted from 0 between whitespace (an exported model has none)
+    POST /translate      Fields: q (a text or a list of texts), source, target, format, alternatives, api_key; as JSON
+                         or as a form. Answer: {"translatedText": …}, with "alternatives" if requested, and with
+                         "detectedLanguage" if source is `auto` or missing. Alternatives differ from the translation
+                         and do not change it.
+    GET  /languages      The languages of the model.
+    POST /detect         501: a model of one source language cannot detect languages.
+    GET  /health         {"status": "ok", "waiting": number of lines that wait for the model}
+    GET  /               The page.
+    POST /api/translate  The same fields. Answer: a record for each line of each text, as the page shows it:
+                         {"lines": [{"source": …, "candidates": [{"text", "log_prob", "score", "alignment"}, …]}, …]}.
+                         Candidates are sorted, best first. log_prob is log P(y | x) in nats. The alignment has pairs of
+                         a source word and a target word, counted from 0 and separated by whitespace; it is empty for
+                         an exported model.
 
-An error is {"error": "what and why"}: 400 what cannot be understood or translated, 403 no or a wrong key or a page of
-another site, 408 a request
-that takes too long to arrive, 413 too much of it, 415 another encoding, 421 one for another host, 503 more
-work than fits (with Retry-After).
+An error is {"error": "what and why"} with one of these status codes:
+
+    400  the request cannot be parsed or translated     405  another method is needed
+    403  missing or wrong key, or another site's page   408  the request takes too long to arrive
+    404  no such path                                   413  too much text
+    415  neither JSON nor a form                        421  the Host header names another server
+    500  the translation failed                         501  language detection
+    503  too many requests; see Retry-After
 """

@@ -1,4 +1,7 @@
-"""Lines from many requests, translated together: while the model works lines gather, and all go into its next batch."""
+"""Translate lines from many requests in common batches.
+
+One thread runs the model. Lines that arrive while it works wait in a queue, and the next batch takes them together.
+"""
 
 import threading
 from collections import deque
@@ -8,29 +11,34 @@ from dataclasses import dataclass, field
 
 from mtcli.inference.line_translator import LineTranslator, Options, Translation
 
-ROUND = 128
-"""Most lines of one batch, so that a long request lets others through."""
+MAX_BATCH_LINES = 128
+"""Lines of one batch, so that a long request does not block the others."""
 
 
 class FullError(Exception):
-    """As many lines are waiting as may."""
+    """The maximum number of lines is waiting."""
 
 
 @dataclass(frozen=True)
 class _Job:
-    """A line that waits."""
+    """A line in the queue."""
 
     line: str
     options: Options
-    found: "Future[Translation]" = field(default_factory=Future)
+    result: "Future[Translation]" = field(default_factory=Future)
 
 
 class Batcher:
-    """One thread that translates all the lines that wait, as soon as the model is free."""
+    """A queue of lines and the thread that translates them.
 
-    def __init__(self, translator: LineTranslator, most: int):
-        """Start the thread; `most` lines wait before more are turned away."""
-        self.translator, self.most = translator, most
+    Args:
+        translator: Used by this thread only.
+        max_waiting: While so many lines wait, `submit` refuses more.
+    """
+
+    def __init__(self, translator: LineTranslator, max_waiting: int):
+        self._translator = translator
+        self._max_waiting = max_waiting
         self._waiting: deque[_Job] = deque()
         self._changed = threading.Condition()
         self._closed = False
@@ -38,21 +46,21 @@ class Batcher:
         self._thread.start()
 
     def submit(self, lines: Iterable[str], options: Options) -> list["Future[Translation]"]:
-        """A translation for each line, to come; one that is cancelled before its turn is never made.
+        """Add lines to the queue and return a future for each. A line whose future is cancelled is not translated.
 
         Raises:
-            FullError: Too many lines are waiting already.
+            FullError: Too many lines are waiting.
         """
         jobs = [_Job(line, options) for line in lines]
         with self._changed:
-            if len(self._waiting) >= self.most:
+            if len(self._waiting) >= self._max_waiting:
                 raise FullError
             self._waiting.extend(jobs)
             self._changed.notify()
-        return [job.found for job in jobs]
+        return [job.result for job in jobs]
 
     def close(self) -> None:
-        """Translate what waits, then end the thread."""
+        """Translate the waiting lines, then end the thread."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -60,35 +68,38 @@ class Batcher:
 
     @property
     def alive(self) -> bool:
-        """Whether there is a thread that translates."""
+        """True while the thread runs."""
         return self._thread.is_alive()
 
     @property
     def waiting(self) -> int:
-        """Lines that wait."""
+        """The number of waiting lines."""
         return len(self._waiting)
 
     def _work(self) -> None:
         while jobs := self._next():
-            wanted = [job for job in jobs if job.found.set_running_or_notify_cancel()]
+            wanted = [job for job in jobs if job.result.set_running_or_notify_cancel()]
             for options in dict.fromkeys(job.options for job in wanted):
                 self._translate([job for job in wanted if job.options == options], options)
 
     def _next(self) -> list[_Job]:
-        """The lines of the next batch; none: it is closed, and nothing waits."""
+        """Wait for lines and return those of the next batch; an empty list means that the batcher is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed)
-            return [self._waiting.popleft() for _ in range(min(ROUND, len(self._waiting)))]
+            num_lines = min(MAX_BATCH_LINES, len(self._waiting))
+            return [self._waiting.popleft() for _ in range(num_lines)]
 
     def _translate(self, jobs: Sequence[_Job], options: Options) -> None:
+        """Translate lines with the same options. If that fails, translate each alone, so that only one can fail."""
         try:
-            found = list(self.translator.translate([job.line for job in jobs], options, warn=False, quiet=True))
+            lines = [job.line for job in jobs]
+            translations = list(self._translator.translate(lines, options, warn=False, quiet=True))
         except Exception as error:
             if len(jobs) == 1:
-                jobs[0].found.set_exception(error)
+                jobs[0].result.set_exception(error)
                 return
-            for job in jobs:  # one line's failure is not its neighbours'
+            for job in jobs:
                 self._translate([job], options)
             return
-        for job, translation in zip(jobs, found, strict=True):
-            job.found.set_result(translation)
+        for job, translation in zip(jobs, translations, strict=True):
+            job.result.set_result(translation)

@@ -1,0 +1,140 @@
+"""Translate the requests of `mtcli serve`: check them, give their lines to the batcher, wait for the result."""
+
+import asyncio
+import hmac
+import logging
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any
+
+from fastapi import Request
+from starlette.exceptions import HTTPException
+
+from mtcli.errors import MtcliError
+from mtcli.inference.line_translator import LineTranslator, Options, Translation
+from mtcli.serve.batcher import Batcher, FullError
+from mtcli.serve.requests import RequestLimits, TranslationRequest
+
+log = logging.getLogger(__name__)
+
+
+class TranslationService:
+    """One model and the requests that wait for it.
+
+    Args:
+        translator: Used by one thread at a time.
+        options: Search options; each request sets `n_best` and `alignments`.
+        languages: Codes of source and target.
+        limits: Limits of a request.
+        api_key: The key that every request must have; None: no key is needed.
+    """
+
+    def __init__(
+        self,
+        translator: LineTranslator,
+        options: Options,
+        languages: tuple[str, str],
+        limits: RequestLimits,
+        api_key: str | None,
+    ):
+        self.src, self.tgt = languages
+        self.limits = limits
+        self.batcher = Batcher(translator, limits.waiting)
+        self._translator = translator
+        self._options = options
+        self._api_key = api_key
+
+    def check(self, asked: TranslationRequest) -> None:
+        """Check the fields of a request.
+
+        Raises:
+            HTTPException: 403 for a missing or wrong key; 400 for a language, format or text that is not supported.
+        """
+        if self._api_key is not None and not hmac.compare_digest(asked.api_key.encode(), self._api_key.encode()):
+            raise HTTPException(403, "wrong api_key" if asked.api_key else "this server asks for an api_key")
+        if asked.source not in (self.src, "auto") or asked.target not in (self.tgt, ""):
+            pair = f"{self.src} → {self.tgt}"
+            raise HTTPException(400, f"no model for {asked.source} → {asked.target}; there is one for {pair}")
+        if asked.format != "text":
+            raise HTTPException(400, f"format {asked.format}: only text can be translated")
+        if any("\0" in text for text in asked.texts):
+            raise HTTPException(400, "q: a text contains a NUL character")
+
+    async def translate(self, request: Request, asked: TranslationRequest, *, alignments: bool) -> list[Translation]:
+        """Translate all lines of all texts of a request, in order.
+
+        Raises:
+            HTTPException: 413 for too much text, 503 if the server is busy, 400 or 500 if the translation fails.
+        """
+        num_lines = sum(text.count("\n") + 1 for text in asked.texts)
+        if num_lines > self.limits.lines:
+            raise HTTPException(413, f"{num_lines} lines; this server takes {self.limits.lines} at a time")
+        lines = [line for text in asked.texts for line in split_lines(text)]
+        await asyncio.to_thread(self._check_tokens, lines)
+        options = replace(self._options, n_best=asked.alternatives + 1, alignments=alignments)
+        try:
+            submitted = self.batcher.submit(lines, options)
+            return await _wait(request, submitted, self.limits.seconds)
+        except FullError:
+            raise HTTPException(503, "too many lines are waiting; try again soon", {"Retry-After": "1"}) from None
+        except MtcliError as error:
+            raise HTTPException(400, str(error)) from None
+        except HTTPException:
+            raise
+        except Exception as error:
+            log.error("a request failed: %s: %s", type(error).__name__, error)
+            raise HTTPException(500, "the translation failed; the server's log says why") from None
+
+    def _check_tokens(self, lines: Sequence[str]) -> None:
+        """Check the length of each line.
+
+        Raises:
+            HTTPException: A line has too many tokens.
+        """
+        limit = self.limits.tokens
+        for number, line in enumerate(lines, 1):
+            if len(line.encode()) < limit:  # a token has at least one byte
+                continue
+            num_tokens = len(self._translator.tokenizer.encode_src([line])[0])
+            if num_tokens > limit:
+                raise HTTPException(413, f"line {number} has {num_tokens} tokens; this server takes {limit} in a line")
+
+
+def split_lines(text: str) -> list[str]:
+    """Split a text at LF or CRLF. An empty text has one line."""
+    return [line.removesuffix("\r") for line in text.split("\n")]
+
+
+async def _wait(request: Request, submitted: Sequence[Future[Translation]], seconds: float) -> list[Translation]:
+    """Wait for translations. They are cancelled if they take too long or if the client disconnects.
+
+    Raises:
+        HTTPException: 503: They were not ready in time.
+    """
+    work = asyncio.gather(*map(asyncio.wrap_future, submitted))
+    work.add_done_callback(_retrieve_exception)
+    disconnected = asyncio.ensure_future(_disconnected(request))
+    either: set[asyncio.Future[Any]] = {work, disconnected}
+    try:
+        await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            return work.result()
+    finally:
+        disconnected.cancel()
+        work.cancel()
+        for line in submitted:  # `work.cancel()` reaches them only in the next iteration of the event loop
+            line.cancel()
+    raise HTTPException(503, f"not translated within {seconds:g} seconds; try again later", {"Retry-After": "10"})
+
+
+def _retrieve_exception(work: "asyncio.Future[list[Translation]]") -> None:
+    """Read the exception of cancelled work, which asyncio would otherwise log as never retrieved."""
+    if not work.cancelled():
+        work.exception()
+
+
+async def _disconnected(request: Request) -> None:
+    """Wait until the client closes the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
