@@ -269,6 +269,26 @@ def test_other_paths_and_methods(site: Site) -> None:
     assert site.send("/health")[:2] == (200, {"status": "ok", "waiting": 0})
 
 
+def answer_to(site: Site, method: str, path: str) -> tuple[int, dict[str, str], bytes]:
+    """Status, headers without the date, and body."""
+    with closing(http.client.HTTPConnection("127.0.0.1", site.port, timeout=HANGS)) as connection:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        headers = {name.lower(): value for name, value in answer.getheaders() if name.lower() != "date"}
+        return answer.status, headers, answer.read()
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [("/", 200), ("/languages", 200), ("/health", 200), ("/translate", 405), ("/no/such/path", 404)],
+)
+def test_head_has_the_status_and_headers_of_get_without_a_body(site: Site, path: str, expected: int) -> None:
+    status, headers, body = answer_to(site, "GET", path)
+    assert status == expected
+    assert headers["content-length"] == str(len(body))
+    assert answer_to(site, "HEAD", path) == (status, headers, b"")
+
+
 def test_a_key_is_asked_for() -> None:
     with running(toy(), api_key="très secret") as site:
         expected = best(LINES[:1])[0].text

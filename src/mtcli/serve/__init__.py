@@ -14,7 +14,7 @@
                          a source word and a target word, counted from 0 and separated by whitespace; it is empty for
                          an exported model.
 
-An error is {"error": "what and why"} with one of these status codes:
+HEAD is answered wherever GET is. An error is {"error": "what and why"} with one of these status codes:
 
     400  the request cannot be parsed or translated     405  another method is needed
     403  missing or wrong key, or another site's page   408  the request takes too long to arrive

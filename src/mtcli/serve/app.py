@@ -17,6 +17,9 @@ from mtcli.serve.page import PageData, page_data, render
 from mtcli.serve.requests import RequestLimits, TranslationRequest, read_request
 from mtcli.serve.translation import TranslationService, split_lines
 
+READ_METHODS = ["GET", "HEAD"]
+"""FastAPI does not answer HEAD on GET routes unless it is listed. The server omits the body of the answer."""
+
 CODES = (
     "ar Arabic, bg Bulgarian, bn Bengali, ca Catalan, cs Czech, da Danish, de German, el Greek, en English, es "
     "Spanish, et Estonian, eu Basque, fa Persian, fi Finnish, fr French, ga Irish, gl Galician, he Hebrew, hi Hindi, "
@@ -123,14 +126,14 @@ def _information_routes(service: TranslationService) -> APIRouter:
     router = APIRouter()
     src, tgt = service.src, service.tgt
 
-    @router.get("/languages")
+    @router.api_route("/languages", methods=READ_METHODS)
     async def languages() -> list[dict[str, Any]]:
         return [
             {"code": src, "name": NAMES.get(src, src), "targets": [tgt]},
             {"code": tgt, "name": NAMES.get(tgt, tgt), "targets": []},
         ]
 
-    @router.get("/health")
+    @router.api_route("/health", methods=READ_METHODS)
     async def health() -> dict[str, Any]:
         if not service.batcher.alive:
             raise HTTPException(500, "the translating thread has ended; restart the server")
@@ -147,7 +150,7 @@ def _page_route(shown: PageData) -> APIRouter:
     router = APIRouter()
     html, policy = render(shown)
 
-    @router.get("/")
+    @router.api_route("/", methods=READ_METHODS)
     async def page() -> HTMLResponse:
         return HTMLResponse(html, headers={"Content-Security-Policy": policy, "Referrer-Policy": "same-origin"})
 
