@@ -1,15 +1,15 @@
-"""The connections of `mtcli serve`: how many there are, and how long a client may keep each of them waiting.
+"""Limits for the connections of `mtcli serve`: their number, and the time that a client may keep one waiting.
 
-uvicorn speaks HTTP. It does not limit the time in which a client sends the head of a request or reads an answer, and
-its `limit_concurrency` refuses a request when the connection already has its file descriptor. So its protocol is
-wrapped in one that keeps these limits, and an ASGI middleware reports the progress of each request to that one.
+uvicorn limits neither the time in which a client sends the head of a request nor the time in which it reads an answer.
+Its `limit_concurrency` refuses a request only when the connection already has a file descriptor. So `Connection` wraps
+uvicorn's protocol and enforces these limits. The ASGI middleware `Connections` reports the progress of each request to
+its connection.
 """
 
 import asyncio
 import logging
 import resource
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 1000
-"""Open connections, where the limit of open files allows as many."""
+"""Maximum number of open connections. The limit of open files can lower it."""
 
 OTHER_FILES = 32
-"""File descriptors that are kept for other uses than connections."""
+"""File descriptors reserved for other uses than connections."""
 
 LOG_INTERVAL = 60.0
 """Seconds between two log lines about the same shortage."""
@@ -31,7 +31,7 @@ REQUEST_TIMEOUT = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent
 UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 Addresses = tuple[Any, Any]
-"""Host and port of the client, and of the server: as a transport and as an ASGI scope name a connection."""
+"""Host and port of the client and of the server. Both a transport and an ASGI scope identify a connection by them."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,17 @@ class Capacity:
     """How many connections fit below the limit of open files."""
 
     connections: int
-    """Open at a time."""
+    """Connections that may be open at a time."""
     backlog: int
-    """Connections that asyncio accepts in one iteration of its loop. The protocol learns of a connection, and the one
-    that makes room for it is closed, a few iterations later: until then up to four times as many more are open."""
+    """Connections that asyncio accepts in one iteration of its event loop.
+
+    `connection_made` is called a few iterations after a connection is accepted, and only then another connection is
+    closed to make room. Until then, up to four times this number of further connections can be open.
+    """
 
     @classmethod
     def measured(cls) -> "Capacity":
-        """Half of the free descriptors for open connections, the other half for those that are being accepted."""
+        """Use half of the free descriptors for open connections and half for those that are being accepted."""
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if limit == resource.RLIM_INFINITY:
             limit = 1 << 20
@@ -63,7 +66,7 @@ def _open_files() -> int:
 
 @dataclass
 class _Warning:
-    """A log line that appears at most once per LOG_INTERVAL."""
+    """A warning that is logged at most once per LOG_INTERVAL."""
 
     text: str
     logged: float = -LOG_INTERVAL
@@ -82,10 +85,10 @@ class Connections:
     app: ASGIApp
     capacity: Capacity
     seconds: float
-    """That a client may take to send the head of a request, and to read an answer."""
+    """Time for a client to send the head of a request, and to read an answer."""
     open: dict[Addresses, "Connection"] = field(default_factory=dict)
     waiting: dict["Connection", None] = field(default_factory=dict)
-    """Those whose client is to send something, in the order in which they began to wait."""
+    """The connections that wait for their client to send something, longest wait first."""
 
     def __post_init__(self) -> None:
         self.full = _Warning(
@@ -95,7 +98,7 @@ class Connections:
         self.exhausted = _Warning("no connection can be accepted: the system has no file descriptor or memory left")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and report when it has arrived whole and when it is answered."""
+        """Pass a request to the application, and report when all of it has arrived and when it is answered."""
         connection = self.open.get((scope.get("client"), scope.get("server")))
         if scope["type"] != "http" or connection is None:
             await self.app(scope, receive, send)
@@ -114,7 +117,7 @@ class Connections:
             connection.request_answered()
 
     def make_room(self) -> bool:
-        """Return True if another connection fits, after closing the one that waits longest where it does not."""
+        """Close the connection that waits longest if there are too many. Return False if none can be closed."""
         if len(self.open) < self.capacity.connections:
             return True
         self.full.log()
@@ -125,9 +128,9 @@ class Connections:
         return True
 
     def handle_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log an error of the event loop; in one line, where it fails to accept connections.
+        """Log an error of the event loop. A failure to accept connections is logged in one line.
 
-        asyncio reports that with a traceback for each connection, and tries again every second.
+        By default asyncio logs a traceback for each connection that it cannot accept, and tries again every second.
         """
         if isinstance(context.get("exception"), OSError) and "accept" in context.get("message", ""):
             self.exhausted.log()
@@ -136,25 +139,35 @@ class Connections:
 
 
 class Connection(asyncio.Protocol):
-    """One connection: a protocol that speaks HTTP, and the times that its client may take.
+    """One connection: the protocol that parses HTTP, and the time limits of its client.
 
-    `Connections.seconds` is the limit of each of these: the time from the beginning, or from an answer, to the head of
-    the next request; the time in which an answer is read; the time that a client keeps sending a request that was
-    answered before its end (too large, say). The application limits the time of a request's body.
+    `Connections.seconds` limits the time
+
+    - from the start of the connection, or from an answer, to the head of the next request;
+    - in which the client reads an answer;
+    - in which the client continues to send a request that is already answered, because it was too large.
+
+    The application limits the time in which the body of a request arrives.
+
+    Args:
+        http: The protocol that parses HTTP.
+        connections: All connections of the server.
     """
 
     def __init__(self, http: asyncio.Protocol, connections: Connections):
-        """Wrap the protocol that speaks HTTP."""
         self.http = http
         self.connections = connections
-        self.requests = 0  # that are being answered: a client may send the next one before it has an answer
-        self.whole = True  # the last request arrived whole: what the client sends next begins another one
-        self.begun = True  # a request that has not begun is not answered with 408
         self.head_timer: asyncio.TimerHandle | None = None
         self.write_timer: asyncio.TimerHandle | None = None
+        self.num_requests = 0
+        """Requests that are being answered. A client can send the next one before it has an answer."""
+        self.is_complete = True
+        """The last request has arrived completely, so that the next data belong to another one."""
+        self.answers_timeout = True
+        """A timeout is answered with 408. False after an answer, until the client begins the next request."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to wait for the head of a request; refuse the connection if there are too many."""
+        """Wait for the head of a request, or refuse the connection if there are too many."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         self.addresses = _addresses(transport)
@@ -163,57 +176,57 @@ class Connection(asyncio.Protocol):
             transport.write(UNAVAILABLE)
             transport.close()
             return
-        transport.set_write_buffer_limits(0)  # `pause_writing` comes as soon as the client leaves anything unread
+        transport.set_write_buffer_limits(0)  # so `pause_writing` is called as soon as data are unread
         self.connections.open[self.addresses] = self
         self._wait()
         self.http.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Pass on what the client sends."""
-        if self.whole and not self.requests:
-            self.begun = True
+        """Pass data of the client on."""
+        if self.is_complete and not self.num_requests:
+            self.answers_timeout = True
         self.http.data_received(data)
 
     def eof_received(self) -> bool | None:
-        """Pass on that the client sends nothing more."""
+        """Pass on the end of the client's data."""
         return self.http.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Remove the connection from the open ones."""
         self._forget()
         _cancel(self.write_timer)
         self.http.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Give the client time to read."""
+        """Limit the time in which the client reads the answer."""
         _cancel(self.write_timer)
         self.write_timer = asyncio.get_running_loop().call_later(self.connections.seconds, self.transport.abort)
         self.http.pause_writing()
 
     def resume_writing(self) -> None:
-        """Note that the client has read everything."""
+        """End this limit: the client has read all data."""
         _cancel(self.write_timer)
         self.http.resume_writing()
 
     def request_began(self, *, has_body: bool) -> None:
-        """Note that the head of a request is here."""
-        self.requests += 1
-        self.begun = False
-        self.whole = not has_body
+        """Note that the head of a request has arrived."""
+        self.num_requests += 1
+        self.answers_timeout = False
+        self.is_complete = not has_body
         _cancel(self.head_timer)
         self.connections.waiting.pop(self, None)
         if has_body:
             self.connections.waiting[self] = None
 
     def request_arrived(self) -> None:
-        """Note that the rest of a request is here too."""
-        self.whole = True
+        """Note that a request has arrived completely."""
+        self.is_complete = True
         self.connections.waiting.pop(self, None)
 
     def request_answered(self) -> None:
-        """Begin to wait again, unless another request is being answered."""
-        self.requests -= 1
-        if not self.requests and not self.transport.is_closing():
+        """Wait for the next request, unless another one is being answered."""
+        self.num_requests -= 1
+        if not self.num_requests and not self.transport.is_closing():
             self._wait()
 
     def abort(self) -> None:
@@ -228,7 +241,7 @@ class Connection(asyncio.Protocol):
         self.head_timer = asyncio.get_running_loop().call_later(self.connections.seconds, self._expire)
 
     def _expire(self) -> None:
-        if self.begun:
+        if self.answers_timeout:
             self.transport.write(REQUEST_TIMEOUT)
         self.transport.close()
 
@@ -245,7 +258,9 @@ def _cancel(timer: asyncio.TimerHandle | None) -> None:
 
 
 def _addresses(transport: asyncio.Transport) -> Addresses | None:
-    """Host and port of both ends; None: the client has left already."""
-    ends: Iterable[Any] = (transport.get_extra_info("peername"), transport.get_extra_info("sockname"))
-    client, server = (tuple(end[:2]) if end else None for end in ends)
-    return (client, server) if client and server else None
+    """Return host and port of both ends, or None if the client has already disconnected."""
+    client = transport.get_extra_info("peername")
+    server = transport.get_extra_info("sockname")
+    if not client or not server:
+        return None
+    return tuple(client[:2]), tuple(server[:2])

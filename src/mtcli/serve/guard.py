@@ -1,4 +1,4 @@
-"""Who may use the server: requests for another host name and requests from pages of other sites are refused."""
+"""Refuse requests for another host name and requests from pages of other sites."""
 
 import re
 from ipaddress import ip_address
@@ -8,11 +8,11 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 SAFE_METHODS = ("GET", "HEAD")
-"""They change nothing, and a page of another site cannot read their answer."""
+"""These methods change nothing, and a page of another site cannot read their answer."""
 
 
 def is_loopback(name: str) -> bool:
-    """Return True if a host name or address, without a port, is this machine's own: `localhost`, 127.x.y.z or ::1."""
+    """Return True if a name or address, without a port, is the loopback interface: `localhost`, 127.x.y.z or ::1."""
     name = name.lower().removesuffix(".")
     if name == "localhost":
         return True
@@ -25,22 +25,20 @@ def is_loopback(name: str) -> bool:
 class Guard:
     """ASGI middleware that checks the `Host` and `Origin` of each request before it is routed.
 
-    Without the check of `Host`, a page of another site could use a server on this machine under a name that it makes
-    lead here (DNS rebinding). Without the check of `Origin`, it could post to it.
+    The check of `Host` prevents DNS rebinding: a page of another site cannot use a server on this machine under a name
+    that it resolves to this machine. The check of `Origin` prevents such a page from sending POST requests.
+
+    Args:
+        app: The application.
+        host: Answer only under this name and those of the loopback interface; None: under any name.
     """
 
     def __init__(self, app: ASGIApp, host: str | None = None):
-        """Wrap an application.
-
-        Args:
-            app: The application.
-            host: Answer only under this name and those of the loopback interface; None: under any name.
-        """
         self.app = app
         self.host = host.lower() if host is not None else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it with 421 or 403."""
+        """Pass the request to the application, or refuse it with 421 or 403."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -65,10 +63,10 @@ class Guard:
 
 
 def _is_own_page(headers: Headers) -> bool:
-    """Return False for requests of a browser for a page that this server did not send.
+    """Return False for a request that a browser sends for a page of another server.
 
-    Programs send neither header. Browsers send `Sec-Fetch-Site` where they trust the connection (localhost or HTTPS),
-    also behind a proxy that changes `Host`, and `Origin` with every POST.
+    Programs send neither header. Browsers send `Origin` with every POST, and `Sec-Fetch-Site` if they trust the
+    connection (localhost or HTTPS). `Sec-Fetch-Site` works behind a proxy that changes `Host`, too.
     """
     site = headers.get("sec-fetch-site")
     if site is not None:

@@ -1,4 +1,4 @@
-"""The page of `mtcli serve`: what it says about the model, and the policy that a browser applies to it."""
+"""The page of `mtcli serve`: its information about the model, and its Content-Security-Policy."""
 
 import logging
 from base64 import b64encode
@@ -21,17 +21,17 @@ MAX_EXAMPLE_CHARACTERS = 60
 KNOWN_EXAMPLES: dict[tuple[str, str], tuple[str, ...]] = {
     ("en", "es"): ("Hello World", "How are you?", "The old king reads a book."),
 }
-"""Sentences of the documentation, by source and target language."""
+"""Example sentences by source and target language: those of the documentation."""
 
 
 @dataclass(frozen=True)
 class PageData:
-    """What the page shows about the model."""
+    """The information about the model that the page shows."""
 
     src: str
     tgt: str
     aligns: bool
-    """The model reports which words belong together."""
+    """True if the model reports word alignments."""
     name: str = ""
     """The name of the run."""
     score: str = ""
@@ -46,9 +46,9 @@ def page_data(folder: Path, languages: tuple[str, str], *, aligns: bool, public:
     Args:
         folder: A run, or an exported model.
         languages: Codes of source and target.
-        aligns: The model reports which words belong together.
-        public: Sentences of the run's test pairs may be shown. Anyone who reaches the server sees the page, even
-            where translating needs a key.
+        aligns: The model reports word alignments.
+        public: Show sentences of the run's test pairs. Anyone who reaches the server sees the page, even if
+            translating needs a key.
     """
     src, tgt = languages
     examples = KNOWN_EXAMPLES.get(languages, ())
@@ -58,14 +58,14 @@ def page_data(folder: Path, languages: tuple[str, str], *, aligns: bool, public:
 
 
 def _name(folder: Path) -> str:
-    """Return the name of the run, which an exported model records."""
+    """Return the name of the run. An exported model names the run it was made from."""
     exported = provenance(folder) or {}
     run = exported.get("run")
     return run if isinstance(run, str) else folder.resolve().name
 
 
 def _score(folder: Path) -> str:
-    """Return the score of a run in words: of the test pairs, or else of the validation pairs."""
+    """Return the score of a run as text: on the test pairs if they were scored, otherwise on the validation pairs."""
     if not (folder / "metrics.jsonl").exists() or not (folder / "config.toml").exists():
         return ""
     from mtcli.report.run_record import read_run, score_rows
@@ -83,7 +83,7 @@ def _score(folder: Path) -> str:
 
 
 def _test_sources(folder: Path) -> tuple[str, ...]:
-    """Return short source sentences of the run's test pairs; none for a folder without them."""
+    """Return short source sentences of the run's test pairs. A folder without test pairs has none."""
     if not (folder / "data" / "test.jsonl").exists():
         return ()
     from mtcli.data.prepare import read_split
@@ -97,7 +97,7 @@ def _test_sources(folder: Path) -> tuple[str, ...]:
 
 
 def _short(sources: Iterable[str]) -> tuple[str, ...]:
-    """Return the first different sentences that are short."""
+    """Return the first short sentences, without duplicates."""
     short = (source for source in sources if 0 < len(source.strip()) <= MAX_EXAMPLE_CHARACTERS)
     return tuple(dict.fromkeys(short))[:NUM_EXAMPLES]
 
@@ -105,7 +105,7 @@ def _short(sources: Iterable[str]) -> tuple[str, ...]:
 def render(data: PageData) -> tuple[str, str]:
     """Return the page and its Content-Security-Policy.
 
-    The policy allows the page's own script and style, and requests to this server; nothing else.
+    The policy allows only the page's own script and style, and requests to this server.
     """
     template = resources.files("mtcli.serve").joinpath("page.html").read_text(encoding="utf-8")
     json = dumps(asdict(data)).replace("<", "\\u003c")

@@ -1,4 +1,4 @@
-"""The HTTP server under `mtcli serve`: its socket, its signals, its end."""
+"""The HTTP server of `mtcli serve`: its socket, its signals and its shutdown."""
 
 import asyncio
 import os
@@ -18,14 +18,18 @@ from mtcli.errors import UsageError
 from mtcli.serve.connection import Capacity, Connection, Connections
 
 QUEUE = 512
-"""Connections that the system holds until they are accepted."""
+"""Connections that the kernel queues until they are accepted."""
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that takes connections; port 0: a free one.
+    """Open a socket that accepts connections.
+
+    Args:
+        host: Host name or address.
+        port: Port number; 0: any free port.
 
     Raises:
-        UsageError: There is no such host, or the port is taken.
+        UsageError: The host does not exist, or the port is in use.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -36,7 +40,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's, which a closed terminal ends as SIGTERM does, and a second Ctrl-C at once, as it ends training."""
+    """The server of uvicorn. SIGHUP ends it like SIGTERM, and a second Ctrl-C ends it at once, as in training."""
 
     def __init__(self, config: uvicorn.Config, connections: Connections):
         super().__init__(config)
@@ -44,17 +48,17 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Hear SIGHUP too, unless it is ignored; uvicorn raises what it heard again at the end."""
+        """Handle SIGHUP too, unless it is ignored. On exit uvicorn raises the signals again that it received."""
         with super().capture_signals():
             in_main = threading.current_thread() is threading.main_thread()
             if not in_main or signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
                 yield
                 return
-            before = signal.signal(signal.SIGHUP, self.handle_exit)
+            previous = signal.signal(signal.SIGHUP, self.handle_exit)
             try:
                 yield
             finally:
-                signal.signal(signal.SIGHUP, before)
+                signal.signal(signal.SIGHUP, previous)
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         asyncio.get_running_loop().set_exception_handler(self.connections.handle_error)
@@ -62,7 +66,7 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        for listening in sockets or ():  # asyncio accepts `Config.backlog` at a time, and lets as few of them queue
+        for listening in sockets or ():  # asyncio has set the length of the queue to `Config.backlog`
             listening.listen(QUEUE)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -72,16 +76,18 @@ class _Server(uvicorn.Server):
 
 
 def server(app: FastAPI, seconds: float) -> uvicorn.Server:
-    """What serves the application; `run(sockets=[…])` returns after SIGTERM, SIGHUP or Ctrl-C, when all is answered.
+    """Return a server for the application.
+
+    Its `run(sockets=[…])` returns after SIGTERM, SIGHUP or Ctrl-C, when all requests are answered.
 
     Args:
         app: The application.
-        seconds: See `app.RequestLimits`; what takes longer to answer at the end is cut off.
+        seconds: See `requests.RequestLimits`. At the shutdown, requests that take longer are aborted.
     """
     connections = Connections(app, Capacity.measured(), seconds)
 
     class LimitedHttp(Connection):
-        """What uvicorn creates for each connection, with arguments that are its own affair."""
+        """The protocol that uvicorn creates for each connection, with its own arguments."""
 
         def __init__(self, **arguments: Any):
             super().__init__(H11Protocol(**arguments), connections)
