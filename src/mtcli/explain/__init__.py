@@ -1,4 +1,4 @@
-"""The look inside one translation: its stages, and their page, text and JSON.
+"""`mtcli explain`: every intermediate result of one translation, as a page, text or JSON.
 
 May import inference and what it may import.
 """

@@ -1,4 +1,4 @@
-"""An explanation as plain values for JSON: for programs (`to_dict`), and shared with the page (`summary`)."""
+"""Convert an explanation to JSON values: all of it for programs (`to_dict`), no stages for the page (`summary`)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,34 +11,38 @@ DECIMALS = 5
 """Every number of `to_dict` is rounded to this many decimals."""
 
 
-def to_dict(found: Explanation, layer: int, head: int, decimals: int = DECIMALS) -> dict[str, Any]:
-    """All of an explanation; the documentation lists the keys.
+def to_dict(explanation: Explanation, layer: int, head: int, decimals: int = DECIMALS) -> dict[str, Any]:
+    """Return all of an explanation. docs/files.md lists the keys.
 
     Args:
-        found: The explanation.
+        explanation: The explanation.
         layer: Layer of the `stages`, from 0.
         head: Head of the `stages`, from 0.
         decimals: Decimals of every number.
     """
-    return summary(found, decimals) | {
+    return summary(explanation, decimals) | {
         "layer": layer + 1,
         "head": head + 1,
-        "stages": [stage_to_dict(stage, decimals) for stage in stages(found, layer, head)],
+        "stages": [stage_to_dict(stage, decimals) for stage in stages(explanation, layer, head)],
     }
 
 
-def summary(found: Explanation, decimals: int) -> dict[str, Any]:
-    """Everything except the stages."""
+def summary(explanation: Explanation, decimals: int) -> dict[str, Any]:
+    """Return everything except the stages."""
     return {
         "format": FORMAT,
         "decimals": decimals,
-        "source": found.source,
-        "translation": found.texts[0],
-        "model": _model(found),
-        "search": {"beam_size": found.options.beam_size, "length_penalty": found.options.length_penalty},
-        "src": {"ids": list(found.src_ids), "tokens": found.src_tokens},
-        "tgt": {"ids": list(found.tgt_ids), "tokens": found.tgt_tokens, "decoder_input": found.decoder_tokens},
-        "steps": [_step(step, decimals) for step in found.steps],
+        "source": explanation.source,
+        "translation": explanation.texts[0],
+        "model": _model(explanation),
+        "search": {"beam_size": explanation.options.beam_size, "length_penalty": explanation.options.length_penalty},
+        "src": {"ids": list(explanation.src_ids), "tokens": explanation.src_tokens},
+        "tgt": {
+            "ids": list(explanation.tgt_ids),
+            "tokens": explanation.tgt_tokens,
+            "decoder_input": explanation.decoder_tokens,
+        },
+        "steps": [_step(step, decimals) for step in explanation.steps],
         "hypotheses": [
             {
                 "text": text,
@@ -46,20 +50,22 @@ def summary(found: Explanation, decimals: int) -> dict[str, Any]:
                 "log_prob": round(hypothesis.log_prob, decimals),
                 "score": round(hypothesis.score, decimals),
             }
-            for text, hypothesis in zip(found.texts, found.hypotheses, strict=True)
+            for text, hypothesis in zip(explanation.texts, explanation.hypotheses, strict=True)
         ],
-        "beam": [_node(node, decimals) for node in found.tree],
-        "attention": {kind: [rounded(weights, decimals) for weights in found.weights(kind)] for kind in ATTENTIONS},
-        "sharpest_cross_attention": {
-            "layer": found.sharpest_layer() + 1,
-            "sharpness": [round(value, decimals) for value in found.sharpness()],
+        "beam": [_node(node, decimals) for node in explanation.tree],
+        "attention": {
+            kind: [rounded(weights, decimals) for weights in explanation.weights(kind)] for kind in ATTENTIONS
         },
-        "neighbours": {side: _neighbours(rows, decimals) for side, rows in found.neighbours.items()},
+        "sharpest_cross_attention": {
+            "layer": explanation.sharpest_layer() + 1,
+            "sharpness": [round(value, decimals) for value in explanation.sharpness()],
+        },
+        "neighbours": {side: _neighbours(rows, decimals) for side, rows in explanation.neighbours.items()},
     }
 
 
 def stage_to_dict(stage: Stage, decimals: int) -> dict[str, Any]:
-    """One stage. The logits have no values: with V columns they would be most of the output."""
+    """Return one stage. The logits are returned without values, whose V columns would be most of the output."""
     return {
         "key": stage.key,
         "title": stage.title,
@@ -73,8 +79,8 @@ def stage_to_dict(stage: Stage, decimals: int) -> dict[str, Any]:
     }
 
 
-def _model(found: Explanation) -> dict[str, Any]:
-    translator = found.translator
+def _model(explanation: Explanation) -> dict[str, Any]:
+    translator = explanation.translator
     config = translator.model.config
     return {
         "d_model": config.d_model,

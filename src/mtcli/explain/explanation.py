@@ -37,10 +37,10 @@ ATTENTIONS = (ENCODER_SELF, DECODER_SELF, CROSS)
 
 @dataclass
 class BeamNode:
-    """One continuation of a hypothesis that beam search considered."""
+    """A token by which beam search extended a hypothesis."""
 
     parent: int
-    """Index of the node that it continues; −1 is `<s>`."""
+    """Index of the node before it; −1 is `<s>`."""
     step: int
     """Length of the hypothesis in tokens; 1 for the first token."""
     id: int
@@ -59,10 +59,11 @@ class BeamNode:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The tokens whose learned embeddings are closest to that of `token`, with cosine similarities."""
+    """The tokens whose learned embeddings are nearest to that of `token`."""
 
     token: str
     near: Sequence[tuple[str, float]]
+    """Token and cosine similarity, nearest first."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Explanation:
-    """One translation and everything computed on the way to it."""
+    """One translation and all intermediate results."""
 
     translator: Translator
     options: Options
@@ -140,7 +141,7 @@ class Explanation:
 
 
 def alignment_sharpness(weights: Tensor) -> float:
-    """How clearly attention weights (T, S), with `</s>` last on both sides, align two sentences: 0 to 1.
+    """Return how clearly attention weights (T, S), with `</s>` last on both sides, align two sentences: 0 to 1.
 
     The mean of the largest weight of each target token and the largest weight of each source token. It is 1 when every
     token has one partner of its own, and low when the weights are spread or all rows attend to the same column.
@@ -160,7 +161,7 @@ def explain(translator: Translator, text: str, options: Options, *, neighbours: 
     Args:
         translator: The model and its tokenizer.
         text: One sentence.
-        options: Of the search; every finished hypothesis is returned, whatever `n_best` is.
+        options: Options of the search. All finished hypotheses are returned; `n_best` is ignored.
         neighbours: Also find the nearest embeddings of each token.
 
     Raises:
@@ -183,10 +184,6 @@ def explain(translator: Translator, text: str, options: Options, *, neighbours: 
         logits = model(src_batch, tgt_batch)
     src_ids = [*ids, EOS]
     tgt_ids = [*best, EOS]
-    nearest: dict[str, list[Neighbours]] = {}
-    if neighbours:
-        nearest["src"] = _neighbours(model.src_embedding, src_ids, tokenizer.src_tokens)
-        nearest["tgt"] = _neighbours(model.tgt_embedding, tgt_ids, tokenizer.tgt_tokens)
     return Explanation(
         translator=translator,
         options=options,
@@ -198,7 +195,7 @@ def explain(translator: Translator, text: str, options: Options, *, neighbours: 
         recording=recording,
         steps=_steps(logits[0], tgt_ids, tokenizer.tgt_tokens),
         tree=_beam_tree(expansions, hypotheses, options, tokenizer.tgt_tokens),
-        neighbours=nearest,
+        neighbours=_neighbours_by_side(translator, src_ids, tgt_ids) if neighbours else {},
     )
 
 
@@ -207,7 +204,7 @@ ShowTokens = Callable[[Sequence[int]], list[str]]
 
 
 def _steps(logits: Tensor, tgt_ids: Sequence[int], show: ShowTokens) -> list[Step]:
-    """The decoder steps, from logits (T, V)."""
+    """Return the decoder steps from logits (T, V)."""
     log_probs = logits.float().log_softmax(dim=-1)
     best = log_probs.topk(min(TOP_K, log_probs.size(-1)), dim=-1)
     steps = []
@@ -222,7 +219,7 @@ def _steps(logits: Tensor, tgt_ids: Sequence[int], show: ShowTokens) -> list[Ste
 def _beam_tree(
     expansions: Sequence[Expansion], hypotheses: Sequence[Hypothesis], options: Options, show: ShowTokens
 ) -> list[BeamNode]:
-    """The observed steps of one sentence's beam search as a tree. A node comes after its parent."""
+    """Return the observed steps of one sentence's beam search as a tree. Parents come before their children."""
     nodes: list[BeamNode] = []
     live = [-1]  # the node of each hypothesis in the beam
     for step, expansion in enumerate(expansions, 1):
@@ -234,7 +231,12 @@ def _beam_tree(
         for place, log_prob in enumerate(expansion.log_prob[0].tolist()):
             if log_prob == -math.inf:
                 continue
-            state = "finished" if place in finished else "kept" if place in kept else "dropped"
+            if place in finished:
+                state = "finished"
+            elif place in kept:
+                state = "kept"
+            else:
+                state = "dropped"
             token_id = int(expansion.token[0, place])
             parent = live[int(expansion.parent[0, place])]
             node_of_place[place] = len(nodes)
@@ -265,15 +267,29 @@ def _mark_path(nodes: Sequence[BeamNode]) -> None:
 
 
 def _path(nodes: Sequence[BeamNode], node: BeamNode) -> list[BeamNode]:
-    """The nodes from the first token to `node`."""
+    """Return the nodes from the first token to `node`."""
     path = [node]
     while path[-1].parent >= 0:
         path.append(nodes[path[-1].parent])
     return path[::-1]
 
 
+def _neighbours_by_side(
+    translator: Translator, src_ids: Sequence[int], tgt_ids: Sequence[int]
+) -> dict[str, list[Neighbours]]:
+    model = translator.model
+    tokenizer = translator.tokenizer
+    return {
+        "src": _neighbours(model.src_embedding, src_ids, tokenizer.src_tokens),
+        "tgt": _neighbours(model.tgt_embedding, tgt_ids, tokenizer.tgt_tokens),
+    }
+
+
 def _neighbours(embedding: Embedding, ids: Sequence[int], show: ShowTokens) -> list[Neighbours]:
-    """The nearest embeddings of each distinct token. Special tokens and bytes are skipped: they are rarely trained."""
+    """Return the nearest embeddings of each distinct token.
+
+    Special tokens and bytes are not listed as neighbours, because they are rarely trained.
+    """
     table = F.normalize(embedding.tokens.weight.float(), dim=-1)
     num_candidates = max(1, len(table) - len(RESERVED) - 1)
     found = []

@@ -24,11 +24,11 @@ MIN_POSITIONS = 32
 """Rows of the positional encoding that the page shows at least."""
 
 
-def to_html(found: Explanation, layer: int | None = None, head: int | None = None) -> str:
-    """The page, with every layer and head.
+def to_html(explanation: Explanation, layer: int | None = None, head: int | None = None) -> str:
+    """Return the page, with every layer and head.
 
     Args:
-        found: The explanation.
+        explanation: The explanation.
         layer: The cross-attention shown first, from 0; None: the layer with the sharpest alignment.
         head: Its head, from 0; None: the mean of the heads, or head 0 if `layer` is given.
     """
@@ -36,11 +36,11 @@ def to_html(found: Explanation, layer: int | None = None, head: int | None = Non
         layer = 0
     if layer is not None and head is None:
         head = 0
-    model = found.translator.model
-    num_positions = max(len(found.src_ids), len(found.tgt_ids), MIN_POSITIONS)
-    data = summary(found, DECIMALS) | {
-        "start": {"layer": found.sharpest_layer() if layer is None else layer, "head": head},
-        "trace": _trace(found),
+    model = explanation.translator.model
+    num_positions = max(len(explanation.src_ids), len(explanation.tgt_ids), MIN_POSITIONS)
+    data = summary(explanation, DECIMALS) | {
+        "start": {"layer": explanation.sharpest_layer() if layer is None else layer, "head": head},
+        "trace": _trace(explanation),
         "positions": rounded(model.src_embedding.positions(0, num_positions), 3),
     }
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
@@ -49,24 +49,31 @@ def to_html(found: Explanation, layer: int | None = None, head: int | None = Non
     return template.replace("/*DATA*/null", text, 1)
 
 
-def _trace(found: Explanation) -> dict[str, Any]:
-    """The stages of every layer and head."""
-    model = found.translator.model
+def _trace(explanation: Explanation) -> dict[str, Any]:
+    """Return the stages of every layer and head."""
+    model = explanation.translator.model
     heads = range(model.config.num_heads)
     num_encoder_layers = len(model.encoder)
     num_decoder_layers = len(model.decoder)
     return {
-        "src": _all_heads([embedding_stages(found, "src")]),
-        "encoder": [_all_heads([encoder_stages(found, i, h) for h in heads]) for i in range(num_encoder_layers)],
-        "memory": _all_heads([[memory_stage(found)]]),
-        "tgt": _all_heads([embedding_stages(found, "tgt")]),
-        "decoder": [_all_heads([decoder_stages(found, i, h) for h in heads]) for i in range(num_decoder_layers)],
-        "output": _all_heads([output_stages(found)]),
+        "src": _all_heads([embedding_stages(explanation, "src")]),
+        "encoder": [_all_heads([encoder_stages(explanation, i, h) for h in heads]) for i in range(num_encoder_layers)],
+        "memory": _all_heads([[memory_stage(explanation)]]),
+        "tgt": _all_heads([embedding_stages(explanation, "tgt")]),
+        "decoder": [_all_heads([decoder_stages(explanation, i, h) for h in heads]) for i in range(num_decoder_layers)],
+        "output": _all_heads([output_stages(explanation)]),
     }
 
 
 def _all_heads(stages_by_head: Sequence[Sequence[Stage]]) -> list[dict[str, Any]]:
-    """The stages that differ by head only, merged: `heads` has the values of each, `values` those of all."""
+    """Merge the stages that differ by head only.
+
+    Args:
+        stages_by_head: For each head, its stages.
+
+    Returns:
+        Each stage with the values of every head in `heads`, or in `values` if they are the same for all heads.
+    """
     merged = []
     for versions in zip(*stages_by_head, strict=True):
         first = versions[0]

@@ -1,4 +1,4 @@
-"""The forward pass of one explanation as stages: matrices with a name, a formula and their place in the paper.
+"""The forward pass of one explanation as stages: matrices with a title, a formula and their section in the paper.
 
 The order is that of Figure 1: source embedding, encoder layer, memory, target embedding, decoder layer, output.
 """
@@ -11,6 +11,7 @@ from typing import Any, cast
 from torch import Tensor
 
 from mtcli.explain.explanation import Explanation
+from mtcli.nn.hooks import AttentionRecord, Recording
 from mtcli.nn.transformer import DecoderLayer, Embedding, EncoderLayer, MultiHeadAttention, Residual
 
 
@@ -24,7 +25,7 @@ class Stage:
     paper: str
     """Section, equation or figure."""
     formula: str
-    """With `_` and `^` before subscripts and superscripts; `{…}` around more than one word."""
+    """`_` and `^` start a subscript or superscript; `{…}` encloses one that is longer than a word."""
     description: str
     """The formula in one sentence."""
     rows: Sequence[str]
@@ -32,48 +33,42 @@ class Stage:
     values: Tensor
     """(rows, columns)."""
     columns: Sequence[str] | None = None
-    """The token of each column, for scores and weights of an attention."""
+    """The token of each column, for attention scores and weights; None for other matrices."""
     of_head: bool = False
     """True if the matrix belongs to one head (head i in the formula)."""
 
 
-def stages(found: Explanation, layer: int, head: int) -> list[Stage]:
+def stages(explanation: Explanation, layer: int, head: int) -> list[Stage]:
     """All stages in the order of computation, for one layer and head.
 
     Args:
-        found: The explanation.
+        explanation: The explanation.
         layer: Encoder and decoder layer, from 0; a stack with fewer layers shows its last one.
         head: Head, from 0.
     """
-    model = found.translator.model
+    model = explanation.translator.model
     return [
-        *embedding_stages(found, "src"),
-        *encoder_stages(found, min(layer, len(model.encoder) - 1), head),
-        memory_stage(found),
-        *embedding_stages(found, "tgt"),
-        *decoder_stages(found, min(layer, len(model.decoder) - 1), head),
-        *output_stages(found),
+        *embedding_stages(explanation, "src"),
+        *encoder_stages(explanation, min(layer, len(model.encoder) - 1), head),
+        memory_stage(explanation),
+        *embedding_stages(explanation, "tgt"),
+        *decoder_stages(explanation, min(layer, len(model.decoder) - 1), head),
+        *output_stages(explanation),
     ]
 
 
-def embedding_stages(found: Explanation, side: str) -> list[Stage]:
-    """From token ids to the input of the first layer; `side` is `src` or `tgt`."""
-    embedding = cast(Embedding, getattr(found.translator.model, f"{side}_embedding"))
-    calls = found.recording.calls[embedding.tokens]
+def embedding_stages(explanation: Explanation, side: str) -> list[Stage]:
+    """The stages from token ids to the input of the first layer; `side` is `src` or `tgt`."""
+    embedding = cast(Embedding, getattr(explanation.translator.model, f"{side}_embedding"))
+    calls = explanation.recording.calls[embedding.tokens]
     if side == "src":
-        rows = found.src_tokens
-        looked_up = calls[0].output[0]  # a table shared with the target is called for the source first
         name = "x"
+        rows = explanation.src_tokens
+        looked_up = calls[0].output[0]  # a table shared with the target is called for the source first
     else:
-        rows = found.decoder_tokens
-        looked_up = calls[-1].output[0]
         name = "y"
-    if embedding.learned is None:
-        position_formula = "PE(pos, 2i) = sin(pos / 10000^{2i/d_model}), PE(pos, 2i+1) = cos(pos / 10000^{2i/d_model})"
-        position_description = "Sines and cosines of different wavelengths give each position a pattern of its own."
-    else:
-        position_formula = "PE(pos) = P[pos]"
-        position_description = "Each position selects a row of a learned matrix P (Table 3, row E)."
+        rows = explanation.decoder_tokens
+        looked_up = calls[-1].output[0]
     return [
         Stage(
             key=f"{side}.embedding",
@@ -84,43 +79,54 @@ def embedding_stages(found: Explanation, side: str) -> list[Stage]:
             rows=rows,
             values=looked_up * embedding.scale,
         ),
-        Stage(
-            key=f"{side}.position",
-            title="Positional encoding",
-            paper="§3.5",
-            formula=position_formula,
-            description=position_description,
-            rows=rows,
-            values=embedding.positions(0, len(rows)),
-        ),
+        _position_stage(embedding, f"{side}.position", rows),
         Stage(
             key=f"{side}.sum",
             title="Embedding plus position",
             paper="§3.5",
             formula=f"{name} = E[id] · √d_model + PE",
-            description="The sum says which token it is and where it stands; it is the input of the first layer.",
+            description="The sum encodes the token and its position; it is the input of the first layer.",
             rows=rows,
-            values=found.recording.output(embedding)[0],
+            values=explanation.recording.output(embedding)[0],
         ),
     ]
 
 
-def encoder_stages(found: Explanation, layer: int, head: int) -> list[Stage]:
+def _position_stage(embedding: Embedding, key: str, rows: Sequence[str]) -> Stage:
+    if embedding.learned is None:
+        formula = "PE(pos, 2i) = sin(pos / 10000^{2i/d_model}), PE(pos, 2i+1) = cos(pos / 10000^{2i/d_model})"
+        description = "Sines and cosines of different wavelengths give each position a pattern of its own."
+    else:
+        formula = "PE(pos) = P[pos]"
+        description = "Each position selects a row of a learned matrix P (Table 3, row E)."
+    return Stage(
+        key=key,
+        title="Positional encoding",
+        paper="§3.5",
+        formula=formula,
+        description=description,
+        rows=rows,
+        values=embedding.positions(0, len(rows)),
+    )
+
+
+def encoder_stages(explanation: Explanation, layer: int, head: int) -> list[Stage]:
     """The stages of one encoder layer (§3.1): self-attention, then the feed-forward network."""
-    module = cast(EncoderLayer, found.translator.model.encoder[layer])
-    rows = found.src_tokens
+    module = cast(EncoderLayer, explanation.translator.model.encoder[layer])
+    rows = explanation.src_tokens
     key = f"encoder.{layer + 1}"
-    attention = _attention_stages(found, f"{key}.self", module.self_attention, head, "x", rows, rows)
-    feed_forward = _feed_forward_stages(found, key, module, rows)
-    after_attention = _residual_sum(found, module.self_residual, module.ffn_residual)
-    after_feed_forward = _residual_sum(found, module.ffn_residual, module)
+    recording = explanation.recording
+    attention = _Attention(f"{key}.self", module.self_attention, head, "x", "x", rows, rows, masked=False)
+    after_attention = _residual_sum(recording, module.self_residual, module.ffn_residual)
+    after_feed_forward = _residual_sum(recording, module.ffn_residual, module)
+    feed_forward = _feed_forward_stages(recording, key, module, rows)
     return [
-        *_with_residual(found, f"{key}.self", module.self_residual, attention, after_attention),
-        *_with_residual(found, f"{key}.ffn", module.ffn_residual, feed_forward, after_feed_forward),
+        *_with_residual(recording, attention.key, module.self_residual, attention.stages(recording), after_attention),
+        *_with_residual(recording, f"{key}.ffn", module.ffn_residual, feed_forward, after_feed_forward),
     ]
 
 
-def memory_stage(found: Explanation) -> Stage:
+def memory_stage(explanation: Explanation) -> Stage:
     """The encoder's output, which every decoder layer attends to."""
     return Stage(
         key="memory",
@@ -128,32 +134,34 @@ def memory_stage(found: Explanation) -> Stage:
         paper="§3.1, Figure 1",
         formula="z = Encoder(x)",
         description="The last encoder layer's output: the keys and values of every cross-attention come from it.",
-        rows=found.src_tokens,
-        values=found.recording.output(found.translator.model.encoder_norm)[0],
+        rows=explanation.src_tokens,
+        values=explanation.recording.output(explanation.translator.model.encoder_norm)[0],
     )
 
 
-def decoder_stages(found: Explanation, layer: int, head: int) -> list[Stage]:
+def decoder_stages(explanation: Explanation, layer: int, head: int) -> list[Stage]:
     """The stages of one decoder layer (§3.1): masked self-attention, cross-attention, then the feed-forward network."""
-    module = cast(DecoderLayer, found.translator.model.decoder[layer])
-    rows = found.decoder_tokens
+    module = cast(DecoderLayer, explanation.translator.model.decoder[layer])
+    rows = explanation.decoder_tokens
+    memory = explanation.src_tokens
     key = f"decoder.{layer + 1}"
-    own = _attention_stages(found, f"{key}.self", module.self_attention, head, "y", rows, rows)
-    cross = _attention_stages(found, f"{key}.cross", module.cross_attention, head, "z", rows, found.src_tokens)
-    feed_forward = _feed_forward_stages(found, key, module, rows)
-    after_self = _residual_sum(found, module.self_residual, module.cross_residual)
-    after_cross = _residual_sum(found, module.cross_residual, module.ffn_residual)
-    after_feed_forward = _residual_sum(found, module.ffn_residual, module)
+    recording = explanation.recording
+    own = _Attention(f"{key}.self", module.self_attention, head, "y", "y", rows, rows, masked=True)
+    cross = _Attention(f"{key}.cross", module.cross_attention, head, "y", "z", rows, memory, masked=False)
+    feed_forward = _feed_forward_stages(recording, key, module, rows)
+    after_self = _residual_sum(recording, module.self_residual, module.cross_residual)
+    after_cross = _residual_sum(recording, module.cross_residual, module.ffn_residual)
+    after_feed_forward = _residual_sum(recording, module.ffn_residual, module)
     return [
-        *_with_residual(found, f"{key}.self", module.self_residual, own, after_self),
-        *_with_residual(found, f"{key}.cross", module.cross_residual, cross, after_cross),
-        *_with_residual(found, f"{key}.ffn", module.ffn_residual, feed_forward, after_feed_forward),
+        *_with_residual(recording, own.key, module.self_residual, own.stages(recording), after_self),
+        *_with_residual(recording, cross.key, module.cross_residual, cross.stages(recording), after_cross),
+        *_with_residual(recording, f"{key}.ffn", module.ffn_residual, feed_forward, after_feed_forward),
     ]
 
 
-def output_stages(found: Explanation) -> list[Stage]:
+def output_stages(explanation: Explanation) -> list[Stage]:
     """The decoder's output and the logits; `Explanation.steps` has the most probable tokens of each row."""
-    model = found.translator.model
+    model = explanation.translator.model
     tied = ", here the target embedding matrix" if model.config.tie_embeddings else ""
     return [
         Stage(
@@ -162,8 +170,8 @@ def output_stages(found: Explanation) -> list[Stage]:
             paper="§3.1, Figure 1",
             formula="h = Decoder(y, z)",
             description="The last decoder layer's output: one vector for each position of the translation.",
-            rows=found.decoder_tokens,
-            values=found.recording.input(model.output)[0],
+            rows=explanation.decoder_tokens,
+            values=explanation.recording.input(model.output)[0],
         ),
         Stage(
             key="logits",
@@ -171,83 +179,127 @@ def output_stages(found: Explanation) -> list[Stage]:
             paper="§3.4",
             formula="logits = h E^T, p = softmax(logits)",
             description=f"A linear layer{tied} gives each vocabulary entry a logit; softmax makes probabilities.",
-            rows=found.decoder_tokens,
-            values=found.recording.output(model.output)[0],
+            rows=explanation.decoder_tokens,
+            values=explanation.recording.output(model.output)[0],
         ),
     ]
 
 
-def _attention_stages(
-    found: Explanation,
-    key: str,
-    module: MultiHeadAttention,
-    head: int,
-    memory: str,
-    queries: Sequence[str],
-    keys: Sequence[str],
-) -> list[Stage]:
-    """One head from its queries to its output, then the concatenated heads.
+@dataclass(frozen=True)
+class _Attention:
+    """One head of an attention module, and how its stages are named."""
 
-    Args:
-        found: The explanation.
-        key: Prefix of the stages' keys.
-        module: The attention.
-        head: Head, from 0.
-        memory: What keys and values are made from, in formulas: `x`, `y` or `z`.
-        queries: The tokens of the queries.
-        keys: The tokens of the keys.
-    """
-    seen = found.recording.attention[module]
-    read = "x" if memory == "x" else "y"
-    d_k = seen.q.size(-1)
-    masked = ".self" in key and key.startswith("decoder")
-    softmax_description = "Softmax turns each row of scores into weights that sum to 1"
-    softmax_description += "; later positions are masked." if masked else "."
+    key: str
+    """Prefix of the keys of the stages."""
+    module: MultiHeadAttention
+    head: int
+    """From 0."""
+    query_name: str
+    """The matrix that queries are computed from, in formulas: `x` or `y`."""
+    memory_name: str
+    """The matrix that keys and values are computed from: `x`, `y` or `z`."""
+    queries: Sequence[str]
+    """The tokens of the queries."""
+    keys: Sequence[str]
+    """The tokens of the keys."""
+    masked: bool
+    """Later positions are masked (§3.2.3)."""
 
-    def of_head(name: str, title: str, formula: str, description: str, rows: Sequence[str], values: Tensor) -> Stage:
-        columns = keys if name in ("scores", "weights") else None
-        section = "§3.2.2" if name in ("q", "k", "v") else "§3.2.1, equation 1"
-        return Stage(
-            f"{key}.{name}", title, section, formula, description, rows, values[0, head], columns, of_head=True
-        )
-
-    return [
-        of_head("q", "Queries Q", f"Q = {read} W_i^Q", "What each position looks for.", queries, seen.q),
-        of_head("k", "Keys K", f"K = {memory} W_i^K", "What each position offers to be found by.", keys, seen.k),
-        of_head("v", "Values V", f"V = {memory} W_i^V", "What each position passes on when attended to.", keys, seen.v),
-        of_head(
-            "scores",
-            "Scores",
-            f"Q K^T / √d_k = Q K^T / √{d_k}",
-            "The dot product of each query with each key, divided by √d_k to keep softmax out of its flat region.",
-            queries,
-            seen.scores,
-        ),
-        of_head(
-            "weights", "Attention weights", "A = softmax(Q K^T / √d_k)", softmax_description, queries, seen.weights
-        ),
-        of_head(
-            "head",
-            "Head output",
-            "head_i = softmax(Q K^T / √d_k) V",
-            "Each row is the average of the values, weighted by that row's attention weights.",
-            queries,
-            seen.output,
-        ),
-        Stage(
-            key=f"{key}.multihead",
+    def stages(self, recording: Recording) -> list[Stage]:
+        """The stages of the head from its queries to its output, then the concatenated heads."""
+        record = recording.attention[self.module]
+        concatenated = Stage(
+            key=f"{self.key}.multihead",
             title="Multi-head output",
             paper="§3.2.2",
             formula="Concat(head_1, …, head_h) W^O",
             description="All heads are concatenated and projected back to d_model.",
-            rows=queries,
-            values=found.recording.output(module.w_o)[0],
-        ),
-    ]
+            rows=self.queries,
+            values=recording.output(self.module.w_o)[0],
+        )
+        return [*self._projections(record), *self._weighted_average(record), concatenated]
+
+    def _projections(self, record: AttentionRecord) -> list[Stage]:
+        """Queries, keys and values (§3.2.2)."""
+        read = self.query_name
+        memory = self.memory_name
+        return [
+            Stage(
+                key=f"{self.key}.q",
+                title="Queries Q",
+                paper="§3.2.2",
+                formula=f"Q = {read} W_i^Q",
+                description="What each position looks for.",
+                rows=self.queries,
+                values=record.q[0, self.head],
+                of_head=True,
+            ),
+            Stage(
+                key=f"{self.key}.k",
+                title="Keys K",
+                paper="§3.2.2",
+                formula=f"K = {memory} W_i^K",
+                description="What each position offers to be found by.",
+                rows=self.keys,
+                values=record.k[0, self.head],
+                of_head=True,
+            ),
+            Stage(
+                key=f"{self.key}.v",
+                title="Values V",
+                paper="§3.2.2",
+                formula=f"V = {memory} W_i^V",
+                description="What each position passes on when attended to.",
+                rows=self.keys,
+                values=record.v[0, self.head],
+                of_head=True,
+            ),
+        ]
+
+    def _weighted_average(self, record: AttentionRecord) -> list[Stage]:
+        """Scores, weights and output of the head (equation 1)."""
+        d_k = record.q.size(-1)
+        section = "§3.2.1, equation 1"
+        softmax = "Softmax turns each row of scores into weights that sum to 1"
+        return [
+            Stage(
+                key=f"{self.key}.scores",
+                title="Scores",
+                paper=section,
+                formula=f"Q K^T / √d_k = Q K^T / √{d_k}",
+                description="The dot product of each query with each key, divided by √d_k to keep softmax out of its "
+                "flat region.",
+                rows=self.queries,
+                values=record.scores[0, self.head],
+                columns=self.keys,
+                of_head=True,
+            ),
+            Stage(
+                key=f"{self.key}.weights",
+                title="Attention weights",
+                paper=section,
+                formula="A = softmax(Q K^T / √d_k)",
+                description=f"{softmax}; later positions are masked." if self.masked else f"{softmax}.",
+                rows=self.queries,
+                values=record.weights[0, self.head],
+                columns=self.keys,
+                of_head=True,
+            ),
+            Stage(
+                key=f"{self.key}.head",
+                title="Head output",
+                paper=section,
+                formula="head_i = softmax(Q K^T / √d_k) V",
+                description="Each row is the average of the values, weighted by that row's attention weights.",
+                rows=self.queries,
+                values=record.output[0, self.head],
+                of_head=True,
+            ),
+        ]
 
 
 def _feed_forward_stages(
-    found: Explanation, key: str, layer: EncoderLayer | DecoderLayer, rows: Sequence[str]
+    recording: Recording, key: str, layer: EncoderLayer | DecoderLayer, rows: Sequence[str]
 ) -> list[Stage]:
     second = layer.feed_forward.w_2
     return [
@@ -258,7 +310,7 @@ def _feed_forward_stages(
             formula="max(0, x W_1 + b_1)",
             description="Each position alone is projected to d_ff; negative values become 0 (ReLU).",
             rows=rows,
-            values=found.recording.input(second)[0],
+            values=recording.input(second)[0],
         ),
         Stage(
             key=f"{key}.ffn.output",
@@ -267,26 +319,28 @@ def _feed_forward_stages(
             formula="FFN(x) = max(0, x W_1 + b_1) W_2 + b_2",
             description="A second projection leads back to d_model.",
             rows=rows,
-            values=found.recording.output(second)[0],
+            values=recording.output(second)[0],
         ),
     ]
 
 
-def _residual_sum(found: Explanation, residual: Residual, following: Residual | EncoderLayer | DecoderLayer) -> Tensor:
+def _residual_sum(
+    recording: Recording, residual: Residual, following: Residual | EncoderLayer | DecoderLayer
+) -> Tensor:
     """x + Sublayer(x) of one sub-layer, (rows, D).
 
     No module outputs the sum itself. With post-norm it is the input of the sub-layer's own norm; with pre-norm it is
     the input of the `following` sub-layer's norm, or the output of the whole layer.
     """
     if not residual.pre:
-        return found.recording.input(residual.norm)[0]
+        return recording.input(residual.norm)[0]
     if isinstance(following, Residual):
-        return found.recording.input(following.norm)[0]
-    return found.recording.output(following)[0]
+        return recording.input(following.norm)[0]
+    return recording.output(following)[0]
 
 
 def _with_residual(
-    found: Explanation, key: str, module: Residual, sublayer: Sequence[Stage], total: Tensor
+    recording: Recording, key: str, module: Residual, sublayer: Sequence[Stage], total: Tensor
 ) -> list[Stage]:
     """The stages of a sub-layer with its layer normalisation and residual connection (§3.1), in order."""
     rows = sublayer[-1].rows
@@ -297,7 +351,7 @@ def _with_residual(
         formula="LayerNorm(x)" if module.pre else "LayerNorm(x + Sublayer(x))",
         description="Each row is shifted and scaled to mean 0 and variance 1, then by a learned gain and bias.",
         rows=rows,
-        values=found.recording.output(module.norm)[0],
+        values=recording.output(module.norm)[0],
     )
     residual = Stage(
         key=f"{key}.residual",
@@ -314,7 +368,7 @@ def _with_residual(
 
 
 def rounded(values: Tensor, decimals: int) -> Any:
-    """Nested lists of numbers rounded to `decimals`; masked positions (−∞) become None."""
+    """Return a tensor as nested lists of numbers rounded to `decimals`; masked positions (−∞) become None."""
     return _rounded(values.float().cpu().tolist(), decimals)
 
 

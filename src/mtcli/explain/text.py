@@ -40,7 +40,7 @@ SHADES = ((0.7, "██"), (0.4, "▓▓"), (0.2, "▒▒"), (0.05, "░░"), (
 
 
 def to_text(
-    found: Explanation,
+    explanation: Explanation,
     layer: int | None = None,
     head: int | None = None,
     *,
@@ -49,10 +49,10 @@ def to_text(
     colour: bool = False,
     width: int | None = None,
 ) -> str:
-    """The explanation as lines of text.
+    """Return the explanation as lines of text.
 
     Args:
-        found: The explanation.
+        explanation: The explanation.
         layer: Layer, from 0. None: the sharpest cross-attention in the summary, otherwise the first layer.
         head: Head, from 0. None: the mean of the heads in the summary without `layer`, otherwise the first head.
         step: Show this decoder step only, from 0, with its matrices.
@@ -61,12 +61,12 @@ def to_text(
         width: Columns of the terminal; None: matrices are not cut to a width.
     """
     if step is None and not full:
-        parts = _summary(found, layer, head, colour)
+        parts = _summary(explanation, layer, head, colour)
         return _render(parts, width or DEFAULT_WIDTH, colour)
     if width is None and not full:
         width = DEFAULT_WIDTH
     columns = width or UNLIMITED_WIDTH
-    parts = _details(found, layer or 0, head or 0, step, columns)
+    parts = _details(explanation, layer or 0, head or 0, step, columns)
     return _render(parts, columns, colour)
 
 
@@ -89,7 +89,7 @@ def _render(parts: Iterable[RenderableType], width: int, colour: bool) -> str:
 
 
 def _table(*columns: str, right: Sequence[str] = (), header: bool = True) -> Table:
-    """A table without lines; cells that do not fit end in `…`."""
+    """Return a table without lines. Cells that do not fit end in `…`."""
     table = Table(box=None, show_header=header, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     for name in columns:
         table.add_column(name, justify="right" if name in right else "left", no_wrap=True, overflow="ellipsis")
@@ -103,29 +103,29 @@ def _heading(text: str) -> Text:
 # The summary -----------------------------------------------------------------------------------------------------
 
 
-def _summary(found: Explanation, layer: int | None, head: int | None, colour: bool) -> Iterator[RenderableType]:
-    yield Text(printable(found.source))
-    yield Text(printable(found.texts[0]), style="bold")
+def _summary(explanation: Explanation, layer: int | None, head: int | None, colour: bool) -> Iterator[RenderableType]:
+    yield Text(printable(explanation.source))
+    yield Text(printable(explanation.texts[0]), style="bold")
     yield _heading("Source tokens")
-    yield _numbered(found.src_tokens)
+    yield _numbered(explanation.src_tokens)
     if layer is None and head is None:
-        layer = found.sharpest_layer()
-        weights = found.weights(CROSS)[layer].mean(dim=0)
+        layer = explanation.sharpest_layer()
+        weights = explanation.weights(CROSS)[layer].mean(dim=0)
         which = f"cross-attention of decoder layer {layer + 1}, mean of heads (the sharpest alignment)"
     else:
-        layer = min(layer or 0, len(found.weights(CROSS)) - 1)
+        layer = min(layer or 0, len(explanation.weights(CROSS)) - 1)
         head = head or 0
-        weights = found.weights(CROSS)[layer][head]
+        weights = explanation.weights(CROSS)[layer][head]
         which = f"cross-attention of decoder layer {layer + 1}, head {head + 1}"
     yield _heading("Translation, step by step")
     yield Text(f"Each row: one token, its probability, and the {which}.", style="dim")
-    yield _steps_table(found, weights.float().cpu())
-    if len(found.steps) > MAX_STEPS:
-        yield _more(len(found.steps) - MAX_STEPS, "steps")
+    yield _steps_table(explanation, weights.float().cpu())
+    if len(explanation.steps) > MAX_STEPS:
+        yield _more(len(explanation.steps) - MAX_STEPS, "steps")
     if colour:
         yield _confidence_legend()
     yield _heading("Beam search")
-    yield from _hypotheses_table(found, MAX_HYPOTHESES)
+    yield from _hypotheses_table(explanation, MAX_HYPOTHESES)
     yield _heading("More: add one of these to the command")
     yield _next_options()
 
@@ -142,16 +142,16 @@ def _more(count: int, what: str) -> Text:
     return Text(f"… {count} more {what}; --full shows all", style="dim")
 
 
-def _steps_table(found: Explanation, weights: Tensor) -> Table:
+def _steps_table(explanation: Explanation, weights: Tensor) -> Table:
     """One row for each decoder step; `weights` (T, S) are drawn as shades under the numbers of the source tokens."""
-    draws_heat = len(found.src_ids) <= MAX_HEAT_COLUMNS
-    numbers = "".join(f"{number:2} " for number in range(1, len(found.src_ids) + 1))
+    draws_heat = len(explanation.src_ids) <= MAX_HEAT_COLUMNS
+    numbers = "".join(f"{number:2} " for number in range(1, len(explanation.src_ids) + 1))
     heat = [numbers] if draws_heat else []
     table = _table("step", "token", "p", *heat, "attends most to", "next most probable", right=("step", "p"))
-    rows = list(zip(found.steps, weights.tolist(), strict=True))
+    rows = list(zip(explanation.steps, weights.tolist(), strict=True))
     for number, (step, row) in enumerate(rows[:MAX_STEPS], 1):
         largest = max(range(len(row)), key=row.__getitem__)
-        attended = f"{_shown(found.src_tokens[largest])} {row[largest]:.2f}"
+        attended = f"{_shown(explanation.src_tokens[largest])} {row[largest]:.2f}"
         cells: list[str | Text] = [str(number), _coloured(step), f"{step.probability:.2f}"]
         if draws_heat:
             cells.append(" ".join(_shade(weight) for weight in row))
@@ -180,18 +180,18 @@ def _confidence_legend() -> Text:
     return legend
 
 
-def _hypotheses_table(found: Explanation, most: int | None = None) -> Iterator[RenderableType]:
+def _hypotheses_table(explanation: Explanation, most: int | None = None) -> Iterator[RenderableType]:
     """The finished hypotheses, best first; at most `most` of them."""
-    options = found.options
+    options = explanation.options
     if options.beam_size == 1:
         yield Text("beam size 1: greedy search, which keeps one hypothesis", style="dim")
     else:
         formula = f"score = log P(y | x) / ((5 + n) / 6)^{options.length_penalty:g}, n tokens (§6.1)"
         yield Text(f"beam size {options.beam_size}; {formula}", style="dim")
     table = _table("rank", "score", "log P", "translation", right=("rank", "score", "log P"))
-    ranked = list(zip(found.texts, found.hypotheses, strict=True))
+    ranked = list(zip(explanation.texts, explanation.hypotheses, strict=True))
     for rank, (text, hypothesis) in enumerate(ranked[:most], 1):
-        is_repeated = text in found.texts[: rank - 1]
+        is_repeated = text in explanation.texts[: rank - 1]
         shown = (printable(text) or "(empty)") + ("  (same text, other tokens)" if is_repeated else "")
         table.add_row(str(rank), f"{hypothesis.score:.4f}", f"{hypothesis.log_prob:.4f}", shown)
     yield table
@@ -212,57 +212,61 @@ def _next_options() -> Table:
 # In full ---------------------------------------------------------------------------------------------------------
 
 
-def _details(found: Explanation, layer: int, head: int, step: int | None, width: int) -> Iterator[RenderableType]:
-    model = found.translator.model
-    yield Text(printable(found.source))
+def _details(explanation: Explanation, layer: int, head: int, step: int | None, width: int) -> Iterator[RenderableType]:
+    model = explanation.translator.model
+    yield Text(printable(explanation.source))
     yield Text(
         f"{len(model.encoder)} encoder and {len(model.decoder)} decoder layers, {model.config.num_heads} heads, "
         f"d_model {model.config.d_model}. Sections (§) are those of “Attention Is All You Need”.",
         style="dim",
     )
     if step is None:
-        yield from _all_stages(found, layer, head, width)
+        yield from _all_stages(explanation, layer, head, width)
     else:
-        yield from _one_step(found, step, layer, head, width)
+        yield from _one_step(explanation, step, layer, head, width)
     yield _heading("Translations, best first")
-    yield from _hypotheses_table(found)
+    yield from _hypotheses_table(explanation)
     yield Text()
-    yield Text(printable(found.texts[0]), style="bold")
+    yield Text(printable(explanation.texts[0]), style="bold")
 
 
-def _all_stages(found: Explanation, layer: int, head: int, width: int) -> Iterator[RenderableType]:
+def _all_stages(explanation: Explanation, layer: int, head: int, width: int) -> Iterator[RenderableType]:
     """Every stage of one layer and head in the order of computation, then every step."""
-    model = found.translator.model
+    model = explanation.translator.model
     encoder_layer = min(layer, len(model.encoder) - 1)
     decoder_layer = min(layer, len(model.decoder) - 1)
     yield _heading("Source tokens and ids (§5.1)")
-    yield _ids_table(found.src_tokens, found.src_ids)
-    yield from _matrices(embedding_stages(found, "src"), head, width)
+    yield _ids_table(explanation.src_tokens, explanation.src_ids)
+    yield from _matrices(embedding_stages(explanation, "src"), head, width)
     yield _heading(f"Encoder layer {encoder_layer + 1}, head {head + 1}")
-    yield from _matrices(encoder_stages(found, encoder_layer, head), head, width)
-    yield from _matrices([memory_stage(found)], head, width)
+    yield from _matrices(encoder_stages(explanation, encoder_layer, head), head, width)
+    yield from _matrices([memory_stage(explanation)], head, width)
     yield _heading(f"Decoder layer {decoder_layer + 1}, head {head + 1}, all steps")
-    yield from _matrices(_target_stages(found, decoder_layer, head), head, width)
-    for position in range(len(found.steps)):
-        yield _step_heading(found, position)
-        yield from _step_details(found, position, decoder_layer, head)
-    if found.neighbours:
+    yield from _matrices(_target_stages(explanation, decoder_layer, head), head, width)
+    for position in range(len(explanation.steps)):
+        yield _step_heading(explanation, position)
+        yield from _step_details(explanation, position, decoder_layer, head)
+    if explanation.neighbours:
         yield _heading("Nearest learned embeddings, by cosine similarity (§3.4)")
-        yield _neighbours_table(found)
+        yield _neighbours_table(explanation)
 
 
-def _one_step(found: Explanation, step: int, layer: int, head: int, width: int) -> Iterator[RenderableType]:
+def _one_step(explanation: Explanation, step: int, layer: int, head: int, width: int) -> Iterator[RenderableType]:
     """The decoder stages that one step computes, and its probabilities."""
-    decoder_layer = min(layer, len(found.translator.model.decoder) - 1)
-    yield _step_heading(found, step)
-    stages = [_at_step(stage, step) for stage in _target_stages(found, decoder_layer, head)]
+    decoder_layer = min(layer, len(explanation.translator.model.decoder) - 1)
+    yield _step_heading(explanation, step)
+    stages = [_at_step(stage, step) for stage in _target_stages(explanation, decoder_layer, head)]
     yield from _matrices(stages, head, width)
-    yield from _step_details(found, step, decoder_layer, head)
+    yield from _step_details(explanation, step, decoder_layer, head)
 
 
-def _target_stages(found: Explanation, layer: int, head: int) -> list[Stage]:
+def _target_stages(explanation: Explanation, layer: int, head: int) -> list[Stage]:
     """The stages of the target, without the logits: their most probable tokens are among the steps."""
-    return [*embedding_stages(found, "tgt"), *decoder_stages(found, layer, head), output_stages(found)[0]]
+    return [
+        *embedding_stages(explanation, "tgt"),
+        *decoder_stages(explanation, layer, head),
+        output_stages(explanation)[0],
+    ]
 
 
 def _ids_table(tokens: Sequence[str], ids: Sequence[int]) -> Table:
@@ -272,9 +276,9 @@ def _ids_table(tokens: Sequence[str], ids: Sequence[int]) -> Table:
     return table
 
 
-def _neighbours_table(found: Explanation) -> Table:
+def _neighbours_table(explanation: Explanation) -> Table:
     table = _table("side", "token", "nearest")
-    for side, rows in found.neighbours.items():
+    for side, rows in explanation.neighbours.items():
         for row in rows:
             nearest = "  ".join(f"{_shown(token)} {cosine:.3f}" for token, cosine in row.near)
             table.add_row(side, _shown(row.token), nearest)
@@ -334,33 +338,33 @@ def _at_step(stage: Stage, step: int) -> Stage:
     return replace(stage, rows=stage.rows[step : step + 1], values=values, columns=columns)
 
 
-def _step_heading(found: Explanation, step: int) -> Text:
-    read = [_shown(token) for token in found.decoder_tokens[: step + 1]]
+def _step_heading(explanation: Explanation, step: int) -> Text:
+    read = [_shown(token) for token in explanation.decoder_tokens[: step + 1]]
     if len(read) > 8:
         read = ["…", *read[-8:]]
-    return _heading(f"Step {step + 1} of {len(found.steps)}: the decoder has read {' '.join(read)}")
+    return _heading(f"Step {step + 1} of {len(explanation.steps)}: the decoder has read {' '.join(read)}")
 
 
-def _step_details(found: Explanation, position: int, layer: int, head: int) -> Iterator[RenderableType]:
+def _step_details(explanation: Explanation, position: int, layer: int, head: int) -> Iterator[RenderableType]:
     """What one step attends to, its most probable tokens and what the beam keeps."""
-    step = found.steps[position]
-    own = found.weights(DECODER_SELF)[layer][head, position, : position + 1]
-    cross = found.weights(CROSS)[layer][head, position]
+    step = explanation.steps[position]
+    own = explanation.weights(DECODER_SELF)[layer][head, position, : position + 1]
+    cross = explanation.weights(CROSS)[layer][head, position]
     attended = _table("attention", "paper", "tokens", header=False)
-    attended.add_row("decoder self-attention (masked)", "§3.2.3", _most_attended(own, found.decoder_tokens))
-    attended.add_row("cross-attention", "§3.2.3", _most_attended(cross, found.src_tokens))
+    attended.add_row("decoder self-attention (masked)", "§3.2.3", _most_attended(own, explanation.decoder_tokens))
+    attended.add_row("cross-attention", "§3.2.3", _most_attended(cross, explanation.src_tokens))
     yield attended
     top = _table("most probable (§3.4)", "p", "", right=("p",))
     for token_id, token, probability in step.top:
         chosen = " ← chosen" if token_id == step.id else ""
         top.add_row(_shown(token), f"{probability:.4f}", "█" * round(20 * probability) + chosen)
     yield top
-    total = sum(earlier.log_prob for earlier in found.steps[: position + 1])
+    total = sum(earlier.log_prob for earlier in explanation.steps[: position + 1])
     chosen_line = Text("chosen: ")
     chosen_line.append_text(_coloured(step))
     chosen_line.append(f"   p = {step.probability:.4f}   log p = {step.log_prob:.4f}   sum {total:.4f}")
     yield chosen_line
-    nodes = [node for node in found.tree if node.step == position + 1]
+    nodes = [node for node in explanation.tree if node.step == position + 1]
     if nodes:
         yield Text(_beam_line(nodes))
 
