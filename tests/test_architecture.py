@@ -62,7 +62,7 @@ def package(name: str) -> str:
 def test_the_parser_sees_the_imports() -> None:
     assert {"data.batching", "storage.checkpoint", "errors"} <= GRAPH["training.trainer"]
     assert {"config.schema", "training.run"} <= GRAPH["cli.training"]
-    assert {"data.corpus", "data.demo", "data.tokenizer"} <= GRAPH["data.prepare"]
+    assert {"data.corpus", "data.demo", "data.tokenizer"} <= GRAPH["data.build"]
     assert set().union(*GRAPH.values()) <= NAMES
     code = "def f():\n    from mtcli.nn import loss\n    import mtcli.data.lines"
     assert list(imports(ast.parse(code))) == ["nn.loss", "data.lines"]

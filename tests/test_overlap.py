@@ -10,7 +10,7 @@ import pytest
 
 from mtcli.data.encoded_pairs import EncodedPairs, _schema
 from mtcli.data.overlap import count_trained_on, warn_of_training_sources
-from mtcli.data.prepare import read_split
+from mtcli.data.splits import read_split
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError
 

@@ -14,10 +14,12 @@ from conftest import toy_pairs, write_tsv
 from mtcli.config.build import build
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import load
-from mtcli.data import prepare as module
+from mtcli.data import build as building
+from mtcli.data import fingerprints
 from mtcli.data.held_out import source_key
 from mtcli.data.info import digest
-from mtcli.data.prepare import Prepared, prepare, read_split
+from mtcli.data.prepare import Prepared, prepare
+from mtcli.data.splits import read_split
 from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import DataError, ModelError, UsageError
 
@@ -86,7 +88,7 @@ def test_runs_of_other_seeds_have_the_same_held_out_pairs(tmp_path: Path, tsv: P
         assert not held & {source_key(src) for src, _ in texts(ready)}
 
 
-def test_given_pairs_that_are_trained_on_are_warned_of(
+def test_a_warning_about_test_pairs_in_the_training_data(
     tmp_path: Path, tsv: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     mine = write_tsv(tmp_path / "mine.tsv", [*PAIRS[:7], ("a new sentence", "x"), ("Red tree sun", "x")])
@@ -98,17 +100,15 @@ def test_given_pairs_that_are_trained_on_are_warned_of(
     assert caplog.text == ""
 
 
-def test_a_corpus_of_which_nothing_can_be_held_out_is_warned_of_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_warning_about_a_corpus_without_held_out_pairs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     few = write_tsv(tmp_path / "few.tsv", PAIRS[:3])
     alike = write_tsv(tmp_path / "alike.tsv", [("red", "der")] * 30)
-    for path, said in ((few, "fewer than 20 pairs"), (alike, "every source repeats too often")):
+    for path, reason in ((few, "fewer than 20 pairs"), (alike, "every source repeats too often")):
         caplog.clear()
         wanted = build(None, {"data.train": [str(path)], "data.src": "en", "data.tgt": "xx"})
         prepare(wanted, tmp_path / f"run-{path.stem}")
         assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
-            f"{said}: none are held out; give --valid and --test, or the model cannot be scored"
+            f"{reason}: none are held out; give --valid and --test, or the model cannot be scored"
         ]
     caplog.clear()
     given = {"data.train": [str(few)], "data.valid": str(alike), "data.test": str(alike)}
@@ -141,7 +141,7 @@ def test_counts_add_up_whatever_is_skipped(tmp_path: Path) -> None:
     assert adds_up(ready.counts)
 
 
-def test_the_demo_s_counts_add_up_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_counts_of_the_demo_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mtcli.data import demo
 
     whole = demo.load()
@@ -230,7 +230,7 @@ def test_swapped_columns_are_the_other_direction(tmp_path: Path, tsv: Path) -> N
     assert (rows(a), a.valid, a.test) == (rows(b), b.valid, b.test)
 
 
-# ---- using it again ----
+# ---- reuse ----
 
 Ready = tuple[Config, Path]
 
@@ -246,7 +246,7 @@ def no_encoding(ready: Ready, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: object, **options: object) -> None:
         raise AssertionError("encoded again")
 
-    monkeypatch.setattr(module, "encode_pairs", refuse)
+    monkeypatch.setattr(building, "encode_pairs", refuse)
 
 
 @pytest.mark.usefixtures("no_encoding")
@@ -263,16 +263,16 @@ def test_a_second_start_reuses_everything(ready: Ready, tsv: Path) -> None:
     tsv.write_bytes(content)
     prepare(settings, run)
     assert {p: p.stat().st_mtime_ns for p in run.rglob("*")} == times
-    prepare(config(tsv, "data.note=other", "train.lr=0.5"), run)  # on which the data does not depend
+    prepare(config(tsv, "data.note=other", "train.lr=0.5"), run)  # the data does not depend on these
 
 
 @pytest.mark.usefixtures("no_encoding")
-def test_changed_data_are_refused_with_both_hashes(ready: Ready, tsv: Path) -> None:
+def test_changed_data_is_refused_with_both_hashes(ready: Ready, tsv: Path) -> None:
     settings, run = ready
     before = made(run)
     then = json.loads((run / "data" / "info.json").read_text())["inputs"][str(tsv)]["sha256"]
     tsv.write_bytes(tsv.read_bytes().replace(b"red", b"rad", 1))
-    now = module._facts(tsv)["sha256"]
+    now = fingerprints.fingerprint(tsv)["sha256"]
     with pytest.raises(DataError, match=rf"toy\.tsv: changed since .*{then[:12]}.*{now[:12]}.*--overwrite"):
         prepare(settings, run)
     assert then != now
@@ -313,7 +313,7 @@ INFOS: list[Callable[[bytes], bytes]] = [
 
 
 @pytest.mark.parametrize("change", INFOS)
-def test_damaged_notes_are_noticed_and_the_data_made_again(
+def test_a_damaged_info_file_makes_the_data_again(
     ready: Ready, change: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
     settings, run = ready
@@ -325,20 +325,20 @@ def test_damaged_notes_are_noticed_and_the_data_made_again(
         prepare(settings, run)
     assert f"{path} cannot be read" in caplog.text
     assert made(run) == before
-    assert told(path.read_bytes()) == told(info)
+    assert content_of(path.read_bytes()) == content_of(info)
 
 
-def told(info: bytes) -> dict[str, Any]:
+def content_of(info: bytes) -> dict[str, Any]:
     return {key: value for key, value in json.loads(info).items() if key not in ("files", "sha256")}
 
 
-def test_deleted_notes_are_made_again(ready: Ready) -> None:
+def test_a_deleted_info_file_is_made_again(ready: Ready) -> None:
     settings, run = ready
     before, info = made(run), (run / "data" / "info.json").read_bytes()
     (run / "data" / "info.json").unlink()
     prepare(settings, run)
     assert made(run) == before
-    assert told((run / "data" / "info.json").read_bytes()) == told(info)
+    assert content_of((run / "data" / "info.json").read_bytes()) == content_of(info)
     shutil.rmtree(run / "data")
     prepare(settings, run)
     assert made(run) == before
@@ -354,7 +354,7 @@ def test_another_tokenizer_is_refused(ready: Ready) -> None:
     assert made(run) == before
 
 
-def test_other_settings_prepare_afresh(ready: Ready, tsv: Path) -> None:
+def test_other_settings_prepare_the_data_again(ready: Ready, tsv: Path) -> None:
     _, run = ready
     before = made(run)
     prepare(config(tsv, "tokenizer.vocab_size=300"), run)
@@ -364,7 +364,7 @@ def test_other_settings_prepare_afresh(ready: Ready, tsv: Path) -> None:
 
 
 def as_of_version_0_1(run: Path) -> None:
-    """Make the notes of a run those of version 0.1, which chose the held-out pairs by `train.seed`."""
+    """Rewrite the info file of a run as version 0.1 did, which chose the held-out pairs by `train.seed`."""
     path = run / "data" / "info.json"
     info = json.loads(path.read_bytes())
     del info["sha256"]
@@ -374,9 +374,7 @@ def as_of_version_0_1(run: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 7])
-def test_data_that_version_0_1_prepared_are_reused(
-    tmp_path: Path, tsv: Path, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_from_version_0_1_is_reused(tmp_path: Path, tsv: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = config(tsv, f"train.seed={seed}", f"data.split_seed={seed}")
     before = prepare(settings, tmp_path / "run")
     as_of_version_0_1(tmp_path / "run")
@@ -384,7 +382,7 @@ def test_data_that_version_0_1_prepared_are_reused(
     def refuse(*args: object, **options: object) -> None:
         raise AssertionError("encoded again")
 
-    monkeypatch.setattr(module, "encode_pairs", refuse)
+    monkeypatch.setattr(building, "encode_pairs", refuse)
     assert prepare(settings, tmp_path / "run").test == before.test
     with pytest.raises(AssertionError, match="encoded again"):
         prepare(config(tsv, f"train.seed={seed}", "data.split_seed=3"), tmp_path / "run")
@@ -421,12 +419,12 @@ def test_a_tokenizer_given_at_the_start_stays(tmp_path: Path, tsv: Path) -> None
     assert made(run) == before
     assert again.tokenizer.to_json() == given.to_json()
     (run / "checkpoints" / "step-00000001").mkdir(parents=True)
-    for lost in ("data/info.json", "data"):  # the pieces are those of the models, and no others are learnt
+    for lost in ("data/info.json", "data"):  # the models depend on this tokenizer
         shutil.rmtree(run / lost) if (run / lost).is_dir() else (run / lost).unlink()
         assert prepare(config(tsv), run).tokenizer.to_json() == given.to_json()
 
 
-def test_a_tokenizer_that_was_given_is_never_replaced_by_one_that_is_learnt(tmp_path: Path, tsv: Path) -> None:
+def test_a_given_tokenizer_is_never_replaced_by_a_trained_one(tmp_path: Path, tsv: Path) -> None:
     given = train_tokenizer([(a.upper(), b.upper()) for a, b in PAIRS], vocab_size=310)
     prepare(config(tsv), tmp_path, init=(given, "checksum"))
     (tmp_path / "tokenizer.json").unlink()
@@ -436,7 +434,7 @@ def test_a_tokenizer_that_was_given_is_never_replaced_by_one_that_is_learnt(tmp_
     assert prepare(config(tsv), tmp_path).tokenizer.to_json() == given.to_json()
 
 
-def test_a_split_that_is_not_there(ready: Ready, tmp_path: Path) -> None:
+def test_a_missing_or_damaged_split(ready: Ready, tmp_path: Path) -> None:
     _, run = ready
     with pytest.raises(DataError, match=r"valid\.jsonl: no such split"):
         read_split(tmp_path, "valid")
@@ -450,15 +448,15 @@ def test_a_split_that_is_not_there(ready: Ready, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_encoding")
-def test_a_file_that_came_or_went_is_a_change(
+def test_a_new_or_missing_file_is_a_change(
     ready: Ready, tsv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a folder of files."""
     settings, run = ready
     other = write_tsv(tmp_path / "other.tsv", PAIRS)
-    monkeypatch.setattr(module.sources, "source_files", lambda *spec: [tsv, other])
+    monkeypatch.setattr(fingerprints, "source_files", lambda *spec: [tsv, other])
     with pytest.raises(DataError, match=r"other\.tsv: changed since.* then not there, now [0-9a-f]{12}"):
         prepare(settings, run)
-    monkeypatch.setattr(module.sources, "source_files", lambda *spec: [])
+    monkeypatch.setattr(fingerprints, "source_files", lambda *spec: [])
     with pytest.raises(DataError, match=r"toy\.tsv: changed since.* then [0-9a-f]{12}, now not there"):
         prepare(settings, run)

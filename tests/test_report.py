@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mtcli.data import prepare
+from mtcli.data.splits import read_split
 from mtcli.errors import StorageError
 from mtcli.evaluation import metrics
 from mtcli.inference.pytorch_backend import Options, Translator
@@ -95,7 +95,7 @@ def test_the_test_pairs_are_scored_as_eval_scores_them(finished: Path) -> None:
     (test,) = events(finished, "test")
     model, info, pieces = model_file.load_model(finished)
     translator, options = Translator(model, pieces, info.longest_src), Options.of(info.decode)
-    pairs = prepare.read_split(finished, "test")
+    pairs = read_split(finished, "test")
     hypotheses = [t.text for t in translator.translate([s for s, _ in pairs], options, warn=False)]
     wanted = metrics.score(hypotheses, [[t for _, t in pairs]], metrics=("bleu", "chrf"), confidence=True)
     found: list[dict[str, object]] = test["scores"]  # type: ignore[assignment]

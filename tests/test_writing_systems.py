@@ -8,7 +8,8 @@ import torch
 from conftest import write_tsv
 
 from mtcli.config.build import build
-from mtcli.data.prepare import prepare, read_split
+from mtcli.data.prepare import prepare
+from mtcli.data.splits import read_split
 from mtcli.inference.pytorch_backend import Options, Translator
 from mtcli.report.info import summary
 from mtcli.storage import checkpoint, model_file

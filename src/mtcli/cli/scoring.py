@@ -171,7 +171,7 @@ def _split(model: Path, other: Path | None, split: str) -> tuple[list[str], list
     Raises:
         UsageError: Another run has other pairs: each may have been trained on pairs that test the other.
     """
-    from mtcli.data.prepare import read_split
+    from mtcli.data.splits import read_split
 
     pairs = read_split(model, split)
     exists = other is not None and (other / "data" / f"{split}.jsonl").exists()  # an exported model has none

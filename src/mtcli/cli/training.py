@@ -159,7 +159,7 @@ def _shape_of(model: Path) -> dict[str, Any]:
 
 def _inputs(settings: Any, init: Path | None) -> list[Path]:
     """The local files that training reads; none of pairs where one is missing, which training itself reports."""
-    from mtcli.data.prepare import input_files
+    from mtcli.data.fingerprints import input_files
 
     model = [init / "model.safetensors"] if init else []
     try:

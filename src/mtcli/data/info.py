@@ -1,4 +1,4 @@
-"""`data/info.json` of a run: what its prepared data was made from, read only if it is whole and of the right types."""
+"""`data/info.json` of a run: what its data was prepared from. It is used only if it is complete and well-formed."""
 
 import hashlib
 import json
@@ -9,8 +9,11 @@ from pydantic import BaseModel, ConfigDict, Strict
 
 from mtcli import limits
 from mtcli.config.fields import Within
+from mtcli.config.schema import Config
+from mtcli.runtime.files import replace_file
 from mtcli.runtime.regular_file import read_regular
 
+Json = dict[str, Any]
 Count = Annotated[int, Within(limits.COUNT)]
 Weight = Annotated[float, Within(limits.WEIGHT)]
 
@@ -35,27 +38,62 @@ class _Counts(_Part):
 
 class _Info(_Part):
     inputs: dict[str, _File]
+    """Fingerprints of the corpora, by name."""
     settings: dict[str, dict[str, Any] | int]
+    """See `data_settings`."""
     init: str | None
+    """Checksum of the weights that training starts from; None: they are random."""
     weights: list[Annotated[tuple[Count, Weight], Strict(False)]]
+    """(rows, weight) of each training corpus."""
     counts: _Counts
     files: dict[str, _File]
+    """Fingerprints of the other prepared files, by name."""
 
 
-def read_data_info(path: Path) -> dict[str, Any]:
-    """The content of an `info.json`.
+def read_data_info(path: Path) -> Json:
+    """Read an `info.json`.
 
     Raises:
-        OSError: It cannot be read.
-        ValueError, KeyError, TypeError, AttributeError, RecursionError: It is damaged.
+        OSError: The file cannot be read.
+        ValueError, KeyError, TypeError, AttributeError, RecursionError: The file is damaged.
     """
-    info: dict[str, Any] = json.loads(read_regular(path))
+    info: Json = json.loads(read_regular(path))
     if info.pop("sha256") != digest(info):
-        raise ValueError("its content does not have the checksum it names")
+        raise ValueError("its content does not match its checksum")
     _Info.model_validate(info)
     return info
 
 
-def digest(info: dict[str, Any]) -> str:
-    """The checksum of what an `info.json` holds besides it."""
+def write_data_info(path: Path, info: Json) -> None:
+    """Write an `info.json` with its checksum.
+
+    Raises:
+        StorageError: It cannot be written.
+    """
+    replace_file(path, json.dumps({**info, "sha256": digest(info)}, indent=1).encode())
+
+
+def digest(info: Json) -> str:
+    """Return the checksum of an `info.json`, which covers everything except the checksum itself."""
     return hashlib.sha256(json.dumps(info, sort_keys=True).encode()).hexdigest()
+
+
+def data_settings(config: Config) -> Json:
+    """Return the part of the configuration that the prepared data depends on."""
+    return {
+        "data": config.data.model_dump(mode="json", exclude={"note"}),
+        "tokenizer": config.tokenizer.model_dump(mode="json"),
+    }
+
+
+def recorded_settings(info: Json) -> Json:
+    """Return the settings in an `info.json`, completed by the defaults of options that are newer than the file.
+
+    Raises:
+        KeyError, TypeError, ValueError: They are malformed.
+    """
+    settings = info["settings"]
+    data = dict(settings["data"])
+    if "seed" in settings:  # version 0.1 chose the held-out pairs by train.seed
+        data["split_seed"] = settings["seed"]
+    return data_settings(Config.model_validate({"data": data, "tokenizer": settings["tokenizer"]}))

@@ -16,7 +16,7 @@ from typing import Any
 
 from mtcli import __version__
 from mtcli.config.schema import Config, TokenizerConfig
-from mtcli.data.prepare import read_split
+from mtcli.data.splits import read_split
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError, ModelError, UsageError
 from mtcli.export import ctranslate2, huggingface

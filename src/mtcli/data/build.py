@@ -1,0 +1,214 @@
+"""Build the data of a run from its corpora: splits, tokenizer, encoded cache, and `data/info.json`."""
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from mtcli.config.schema import Config
+from mtcli.data import demo
+from mtcli.data.corpus import Pair, read_pairs
+from mtcli.data.encoded_pairs import NumberedPair, encode_pairs
+from mtcli.data.fingerprints import fingerprint, fingerprint_inputs
+from mtcli.data.held_out import FEWEST_PAIRS, HeldOut, choose_held_out
+from mtcli.data.info import data_settings, write_data_info
+from mtcli.data.lines import Counts
+from mtcli.data.sources import parse_source
+from mtcli.data.splits import write_split
+from mtcli.data.tokenizer import Tokenizer
+from mtcli.data.tokenizer_training import train_tokenizer
+from mtcli.errors import DataError, UsageError
+from mtcli.runtime.files import replace_file, storage_errors
+from mtcli.runtime.wording import counted
+
+log = logging.getLogger(__name__)
+
+Splits = dict[str, list[Pair]]
+"""The pairs of `valid` and `test`."""
+
+FILES = ("tokenizer.json", "data/train.arrow", "data/valid.jsonl", "data/test.jsonl")
+"""What `build_data` writes besides `data/info.json`, relative to the run folder."""
+
+
+def build_data(config: Config, run: Path, tokenizer: Tokenizer | None, init: str | None) -> None:
+    """Write `FILES` and `data/info.json` into a run folder. `info.json` is written last, when all is complete.
+
+    Args:
+        config: Names the corpora.
+        run: The run folder.
+        tokenizer: The tokenizer to use; None: train one.
+        init: The checksum of the weights that training starts from; None: they are random.
+
+    Raises:
+        DataError: The pairs cannot be read, or none is left to train on.
+        UsageError: The weights of the corpora leave less than one pair per epoch.
+        StorageError: A file cannot be written.
+    """
+    data = config.data
+    inputs = fingerprint_inputs(config)  # before reading, so that a change during reading is noticed
+    corpora = _Corpora(config)
+    splits, given_counts = _read_given_splits(config, corpora)
+    training = _TrainingPairs(corpora, _hold_out(config, corpora))
+    training.check_not_empty()
+    if tokenizer is None:
+        tokenizer = _train_tokenizer(config, training)
+    replace_file(run / "tokenizer.json", tokenizer.to_json().encode())
+
+    counts = Counts()
+    cache = run / "data" / "train.arrow"
+    with storage_errors(cache.parent):
+        pairs = training.read(counts, splits)
+        rows = encode_pairs(pairs, tokenizer, cache, max_length=data.max_length, counts=counts)
+    _log_counts(corpora.name, counts)
+    weights = [(rows[index], weight) for index, weight in enumerate(corpora.weights)]
+    _check_rows(corpora.name, weights, counts)
+    for name, held_out in splits.items():
+        write_split(run, name, held_out, data.src, data.tgt)
+
+    info = {
+        "inputs": inputs,
+        "settings": data_settings(config),
+        "init": init,
+        "weights": weights,
+        "counts": {
+            "read": counts.read + given_counts.read,
+            "train": rows.total(),
+            **{name: len(held_out) for name, held_out in splits.items()},
+            "skipped": dict(Counter(counts.skipped) + Counter(given_counts.skipped)),
+        },
+        "files": {name: fingerprint(run / name) for name in FILES},
+    }
+    write_data_info(run / "data" / "info.json", info)
+
+
+class _Corpora:
+    """The training corpora, which can be read several times."""
+
+    def __init__(self, config: Config):
+        self.data = config.data
+        self.demo = None if config.data.train else demo.load()
+        self.sources = [parse_source(spec) for spec in config.data.train]
+        self.weights = [source.weight for source in self.sources] or [1.0]
+        self.name = ", ".join(config.data.train) or "the built-in demo"
+
+    def read(self, counts: Counts) -> Iterator[NumberedPair]:
+        """Read the pairs of all corpora in turn."""
+        if self.demo:
+            for pair in self.demo.train:
+                counts.read += 1
+                counts.used += 1
+                yield 0, pair
+        for index, source in enumerate(self.sources):
+            for pair in self.read_from(source.path, counts):
+                yield index, pair
+
+    def read_from(self, spec: str, counts: Counts) -> Iterator[Pair]:
+        """Read the pairs of any corpus with the options of the configuration."""
+        data = self.data
+        return read_pairs(spec, data.src, data.tgt, swap=data.swap, replace=data.replace, counts=counts)
+
+
+class _TrainingPairs:
+    """The pairs of the training corpora that are not held out."""
+
+    def __init__(self, corpora: _Corpora, held_out: HeldOut):
+        self.corpora = corpora
+        self.held_out = held_out
+
+    def read(self, counts: Counts, splits: Splits | None = None) -> Iterator[NumberedPair]:
+        """Read the training pairs.
+
+        Args:
+            counts: Updated with all pairs of the corpora.
+            splits: Receives the pairs that are held out.
+        """
+        for index, pair in self.corpora.read(counts):
+            split = self.held_out.split_of(pair[0])
+            if split == "train":
+                yield index, pair
+            elif splits is not None:
+                splits[split].append(pair)
+
+    def check_not_empty(self) -> None:
+        """Raise a DataError if there is no training pair."""
+        counts = Counts()
+        if next(self.read(counts), None) is None:
+            raise DataError(f"{self.corpora.name}: no pair to train on ({_in_words(counts)}); give more pairs")
+
+
+def _read_given_splits(config: Config, corpora: _Corpora) -> tuple[Splits, Counts]:
+    """Read the splits that have a corpus of their own; the others are empty. Returns also the pairs read."""
+    splits: Splits = {}
+    total = Counts()
+    for name, spec in (("valid", config.data.valid), ("test", config.data.test)):
+        if spec is not None:
+            counts = Counts()
+            splits[name] = list(corpora.read_from(spec, counts))
+            _log_counts(f"{spec} ({name})", counts)
+            total.read += counts.read
+            for reason, number in counts.skipped.items():
+                total.skip(reason, number)
+        elif corpora.demo:
+            splits[name] = list(corpora.demo.valid if name == "valid" else corpora.demo.test)
+            total.read += len(splits[name])
+        else:
+            splits[name] = []
+    return splits, total
+
+
+def _hold_out(config: Config, corpora: _Corpora) -> HeldOut:
+    """Choose the pairs of the splits that have no corpus of their own; warn if none can be held out."""
+    data = config.data
+    if corpora.demo or (data.valid is not None and data.test is not None):
+        return HeldOut(data.split_seed)
+    held_out = choose_held_out(
+        (pair for _, pair in corpora.read(Counts())),
+        valid=None if data.valid is None else 0,
+        test=None if data.test is None else 0,
+        seed=data.split_seed,
+    )
+    missing = []
+    if data.valid is None and held_out.n_valid == 0:
+        missing.append("--valid")
+    if data.test is None and held_out.n_test == 0:
+        missing.append("--test")
+    if missing and held_out.n_pairs:
+        few = held_out.n_pairs < FEWEST_PAIRS
+        reason = f"fewer than {FEWEST_PAIRS} pairs" if few else "every source repeats too often"
+        log.warning("%s: none are held out; give %s, or the model cannot be scored", reason, " and ".join(missing))
+    return held_out
+
+
+def _train_tokenizer(config: Config, training: _TrainingPairs) -> Tokenizer:
+    log.info("training the tokenizer")
+    settings = config.tokenizer
+    pairs = (pair for _, pair in training.read(Counts()))
+    return train_tokenizer(pairs, kind=settings.type, vocab_size=settings.vocab_size, joint=settings.joint)
+
+
+def _check_rows(name: str, weights: list[tuple[int, float]], counts: Counts) -> None:
+    """Check that an epoch has at least one pair.
+
+    Raises:
+        DataError: All pairs were skipped.
+        UsageError: The weights are too small.
+    """
+    if not any(rows for rows, _ in weights):
+        remedy = "give shorter ones, or a larger --set data.max_length"
+        raise DataError(f"{name}: no pair to train on ({_in_words(counts)}); {remedy}")
+    if sum(rows * weight for rows, weight in weights) < 1:
+        raise UsageError(f"{name}: an epoch has less than one pair by these weights; give larger ones")
+
+
+def _in_words(counts: Counts) -> str:
+    parts = [f"{counted(counts.read, 'pair')} read", f"{counts.used:,} used"]
+    parts += [f"{number:,} skipped: {reason}" for reason, number in counts.skipped.items()]
+    return ", ".join(parts)
+
+
+def _log_counts(name: str, counts: Counts) -> None:
+    log.info("%s: %s", name, _in_words(counts))
+    for notice in dict.fromkeys(counts.notices):
+        log.info("%s", notice)
+    if counts.replaced:
+        log.warning("%s: read %s as U+FFFD", name, counted(counts.replaced, "invalid byte"))

@@ -1,0 +1,65 @@
+"""The held-out pairs of a run as text: `data/valid.jsonl` and `data/test.jsonl` in the run folder."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from mtcli.data.corpus import Pair
+from mtcli.data.lines import read_lines
+from mtcli.errors import DataError, ModelError
+from mtcli.runtime.files import replace_file
+from mtcli.runtime.regular_file import check_regular
+
+
+def write_split(run: Path, name: str, pairs: Sequence[Pair], src: str, tgt: str) -> None:
+    """Write the pairs of the `valid` or `test` split; `src` and `tgt` are their languages."""
+    lines = []
+    for src_text, tgt_text in pairs:
+        row = {"translation": {src: src_text, tgt: tgt_text}}
+        lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+    replace_file(_path(run, name), "".join(lines).encode())
+
+
+def read_split(run: Path, name: str, *, missing_ok: bool = False) -> list[Pair]:
+    """Read the pairs of the `valid` or `test` split.
+
+    Args:
+        run: The run folder.
+        name: `valid` or `test`.
+        missing_ok: Return an empty split instead of raising an error.
+
+    Raises:
+        DataError: The split is missing, damaged, or empty.
+        ModelError: The file is not a regular file.
+    """
+    path = _path(run, name)
+    try:
+        check_regular(path)
+    except FileNotFoundError:
+        remedy = "give --src-file and --ref-file, or the --model of a run with data"
+        raise DataError(f"{path}: no such split; {remedy}") from None
+    except OSError as error:
+        raise ModelError(f"{path}: cannot read it ({error.strerror}); move it away") from None
+    pairs = []
+    for number, line in enumerate(read_lines(path), 1):
+        try:
+            pairs.append(_parse(line))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            remedy = "run the training command again to write it again"
+            raise DataError(f"{path}:{number}: damaged; {remedy}") from None
+    if not pairs and not missing_ok:
+        raise DataError(f"{path}: the {name} split is empty; give --src-file and --ref-file")
+    return pairs
+
+
+def _path(run: Path, name: str) -> Path:
+    return run / "data" / f"{name}.jsonl"
+
+
+def _parse(line: str) -> Pair:
+    """Return the pair of a line; any exception means that the line is damaged."""
+    src, tgt = json.loads(line)["translation"].values()
+    if not (isinstance(src, str) and isinstance(tgt, str)):
+        raise TypeError
+    f"{src}{tgt}".encode()  # fails for half a surrogate pair
+    return src, tgt
