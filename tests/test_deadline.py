@@ -59,6 +59,16 @@ def test_parts_grow_and_none_but_the_last_is_tiny() -> None:
     assert all(later >= earlier for earlier, later in pairwise(sizes[:-1]))
 
 
+def test_a_fixed_cost_of_each_part_is_learnt() -> None:
+    clock = Clock()
+    sizes = []
+    for part in parts(1000, Deadline(clock.now + 5, clock)):
+        clock.now += 0.5 + 0.001 * len(part)
+        sizes.append(len(part))
+    assert clock.now - 1000 <= 5
+    assert sum(sizes) >= 700  # 520 with parts whose whole time counts as that of their items
+
+
 @pytest.mark.parametrize("total", [0, 1, 15, 17])
 def test_few_items(total: int) -> None:
     assert work(total, 0.001, 1.0)[0] == min(total, FIRST_PART)

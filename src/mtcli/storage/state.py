@@ -18,7 +18,7 @@ Amount = Annotated[float, Within(limits.AMOUNT)]
 
 LATER_FIELDS = (
     "block", "share", "metric", "best_pairs", "prepared", "pair_seconds", "validated_at", "save_seconds", "saved_at",
-    "valid_pairs",
+    "valid_pairs", "speed_settled",
 )  # fmt: skip
 """Fields that older checkpoints do not have. Their default values are right for such checkpoints."""
 
@@ -61,7 +61,10 @@ class State:
     prepared: Amount = 0.0
     """`seconds` before the first step. This field and those up to `saved_at` are 0 in a run without a time budget."""
     pair_seconds: Amount = 0.0
-    """Time per pair in the last validation."""
+    """Time per pair in the last validation that measured it."""
+    speed_settled: bool = False
+    """True once a validation in the second half of the time measured `pair_seconds` on as many pairs as it could;
+    smaller samples, which take longer per pair, no longer replace it."""
     validation_seconds: Amount = 0.0
     """Duration of the last validation."""
     validated_at: Amount = 0.0

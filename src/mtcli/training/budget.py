@@ -26,6 +26,9 @@ WARM_UP = 0.2
 VALIDATING = 0.15
 """Part of the training time that validations before the last step may take."""
 
+LARGE_SAMPLE = 0.1
+"""Part of the training time that the one validation may take which measures the speed of validating."""
+
 VALIDATIONS = 8, 24
 """How few and how many of these there are: one a minute in between."""
 
@@ -238,6 +241,17 @@ class Budget:
         """Seconds for a validation before the last step; None: as long as it takes."""
         return VALIDATING * self.training_time(state) / self.validations(state) if self.train.time else None
 
+    def large_sample_is_due(self, state: State) -> bool:
+        """Return True if the next validation should take all pairs, to measure how long those after the last step take.
+
+        A small sample takes several times as long per pair, so its speed would reserve much more time than is needed.
+        """
+        return bool(self.train.time) and not state.speed_settled and self.used(state) >= 0.5
+
+    def large_sample_may_take(self, state: State) -> float:
+        """Seconds for that validation."""
+        return LARGE_SAMPLE * self.training_time(state)
+
     def may_take(self, work: Work, state: State) -> float | None:
         """Seconds for something that comes after the last step; None: as long as it takes.
 
@@ -251,12 +265,17 @@ class Budget:
         left = max(self.train.time - state.seconds - 2 * state.save_seconds, 0.0)
         return left * min(1.0, 1.5 * costs[work] / max(later, 1e-9))
 
-    def fit_validation(self, state: State, wanted: int, done: int) -> None:
-        """Choose how many pairs the next validation takes: what this one managed, or more if it was quick."""
+    def fit_validation(self, state: State, wanted: int, done: int, *, large: bool = False) -> None:
+        """Choose how many pairs the next validation takes: what this one managed, or more if it was quick.
+
+        The one with a `large` sample had more time than others: it only shows that others may take as many pairs.
+        """
         allowed = self.validation_may_take(state)
         if allowed is None:
             return
-        if done < wanted:
+        if large:
+            state.valid_pairs = done if state.validation_seconds <= allowed else state.valid_pairs
+        elif done < wanted:
             state.valid_pairs = done
         elif wanted < self.valid and state.validation_seconds < allowed / 4:
             state.valid_pairs = min(2 * wanted, self.valid)

@@ -22,6 +22,10 @@ CAUTION = 4
 """A part takes at most this fraction of the time that is left, since the speed may change while it runs."""
 
 
+LEAST_MARGINAL = 0.2
+"""The time for one more item is at least this fraction of the mean time: the speed may have changed in between."""
+
+
 @dataclass(frozen=True)
 class Deadline:
     """A moment by which work must end."""
@@ -34,6 +38,31 @@ class Deadline:
         return self.at - self.clock()
 
 
+@dataclass
+class Speed:
+    """What a part takes, as a fixed time and a time for each item, from the last two parts of different sizes."""
+
+    size: int = 0
+    seconds: float = 0.0
+    fixed: float = 0.0
+    each: float = 0.0
+
+    def add(self, size: int, seconds: float) -> None:
+        """Learn from a part. Of a single one, or of equal ones, all the time counts as that of its items."""
+        mean = max(seconds / size, 1e-9)
+        self.each = mean
+        if size > self.size > 0:
+            marginal = (seconds - self.seconds) / (size - self.size)
+            self.each = min(max(marginal, LEAST_MARGINAL * mean), mean)
+        self.fixed = seconds - self.each * size
+        self.size = size
+        self.seconds = seconds
+
+    def affordable(self, seconds: float) -> int:
+        """How many items take at most this long."""
+        return int(max(seconds - self.fixed, 0.0) / self.each)
+
+
 def parts(total: int, deadline: Deadline | None) -> Iterator[range]:
     """Consecutive ranges that cover 0 … total, or as much of it as the deadline allows; always at least the first.
 
@@ -43,17 +72,19 @@ def parts(total: int, deadline: Deadline | None) -> Iterator[range]:
     if deadline is None:
         yield range(total)
         return
-    done, size = 0, min(total, FIRST_PART)
+    speed = Speed()
+    done = 0
+    size = min(total, FIRST_PART)
     while size:
         started = deadline.clock()
         yield range(done, done + size)
         done += size
-        seconds_each = max((deadline.clock() - started) / size, 1e-9)
-        affordable = int(max(deadline.left(), 0) / seconds_each)
+        speed.add(size, deadline.clock() - started)
+        left = deadline.left()
         rest = total - done
-        if affordable < min(FIRST_PART, rest):
+        if speed.affordable(left) < min(FIRST_PART, rest):
             return
-        size = min(rest, max(FIRST_PART, min(GROWTH * size, affordable // CAUTION)))
+        size = min(rest, max(FIRST_PART, min(GROWTH * size, speed.affordable(left / CAUTION))))
 
 
 def spread(items: Sequence[T]) -> list[T]:

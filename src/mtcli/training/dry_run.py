@@ -31,7 +31,7 @@ from mtcli.training.trainer import LOG_EVERY, Trainer
 
 log = logging.getLogger(__name__)
 
-WARM_UP, STEPS, SECONDS = 2, 20, 2.0
+WARM_UP, STEPS, SECONDS = 2, 20, 1.0
 """Steps of the throwaway model that are not timed, and at most how many are, in at most about so many seconds."""
 
 LONGEST_STEP = 0.5

@@ -349,11 +349,17 @@ class Trainer:
         if not pairs:
             state.best_step = state.step
             return
-        wanted = len(pairs) if last else state.valid_pairs or len(pairs)
-        seconds = self.budget.may_take("valid", state) if last else self.budget.validation_may_take(state)
-        found = self._measure(wanted, seconds)
+        large = self.budget.large_sample_is_due(state)
+        wanted = len(pairs) if last or large else state.valid_pairs or len(pairs)
+        if last:
+            seconds = self.budget.may_take("valid", state)
+        elif large:
+            seconds = self.budget.large_sample_may_take(state)
+        else:
+            seconds = self.budget.validation_may_take(state)
+        found = self._measure(wanted, seconds, settle=last or large)
         if not last:
-            self.budget.fit_validation(state, wanted, found.pairs)
+            self.budget.fit_validation(state, wanted, found.pairs, large=large)
         if state.record_if_best(asdict(found)):
             state.best_step, state.averaged, state.stale = state.step, [], 0
         else:
@@ -364,8 +370,11 @@ class Trainer:
             told = f"no better {state.metric_name} in {state.stale} validations"
             log.info("%s: the learning rate falls to zero from here, and training ends early", told)
 
-    def _measure(self, pairs: int, seconds: float | None) -> Validation:
-        """How well the model translates as it is: this many pairs, or as many as these seconds allow."""
+    def _measure(self, pairs: int, seconds: float | None, *, settle: bool = True) -> Validation:
+        """Translate this many pairs, or as many as these seconds allow, with the model as it is, and score them.
+
+        With `settle`, later samples do not replace the seconds per pair that this one measures.
+        """
         state = self.state
         self._count_time()
         before, deadline = state.seconds, self._deadline(seconds)
@@ -373,7 +382,9 @@ class Trainer:
         self._count_time()
         if self.config.train.time:
             state.validated_at, state.validation_seconds = state.seconds, state.seconds - before
-            state.pair_seconds = state.validation_seconds / found.pairs
+            if settle or not state.speed_settled:
+                state.pair_seconds = state.validation_seconds / found.pairs
+            state.speed_settled |= settle
         return found
 
     def _deadline(self, seconds: float | None) -> Deadline | None:
