@@ -19,6 +19,7 @@ from mtcli.report.model_card import to_card
 from mtcli.report.run_page import differences_marked, to_html
 from mtcli.report.run_record import RunRecord, read_run, score_rows, speeds
 from mtcli.report.run_report import write_report
+from mtcli.runtime.page_template import STYLE_MARKER, page_template
 from mtcli.storage import model_file
 
 Train = Callable[..., Path]
@@ -71,6 +72,14 @@ def test_the_page_is_whole_and_needs_nothing_else(finished: Path) -> None:
     assert found.addresses == ["data:,"]
     assert "script" not in found.tags
     assert not re.search(r"https?://|url\(|@import", page)
+
+
+@pytest.mark.parametrize("package", ["mtcli.report", "mtcli.explain", "mtcli.serve"])
+def test_pages_share_their_style(package: str) -> None:
+    template = page_template(package)
+    assert STYLE_MARKER not in template
+    assert template.count("--ground: #fbfbfa") == 1
+    assert template.count("<style>") == 1  # the server's Content-Security-Policy has the hash of one
 
 
 def test_both_files_say_what_the_run_found(finished: Path) -> None:

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from html import escape
-from importlib import resources
 from string import Template
 
 from mtcli.config.toml_file import to_toml
@@ -13,6 +12,7 @@ from mtcli.report.chart import Series, chart
 from mtcli.report.messages import command, first_remark
 from mtcli.report.plan import counted
 from mtcli.report.run_record import Event, RunRecord, ScoreRow, score_rows
+from mtcli.runtime.page_template import page_template
 from mtcli.runtime.progress import clock
 
 MAX_VALIDATIONS = 8
@@ -37,7 +37,7 @@ def to_html(record: RunRecord) -> str:
         ("device", record.device),
         ("versions", ", ".join(record.versions)),
     ]
-    page = Template((resources.files("mtcli.report") / "page.html").read_text(encoding="utf-8"))
+    page = Template(page_template("mtcli.report"))
     return page.substitute(
         title=escape(f"{record.name}: {config.data.src} → {config.data.tgt}"),
         status=escape(record.status),
