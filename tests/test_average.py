@@ -92,24 +92,25 @@ def scored(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Decide what the mean scores, since a toy's BLEU says nothing."""
     from dataclasses import replace
 
-    from mtcli.training import trainer
-    from mtcli.training.validation import Validation, validate
+    from mtcli.training import validation
+    from mtcli.training.evaluator import Evaluator
 
-    averaging = trainer.Trainer._average
+    averaging = Evaluator.average
+    validate = validation.validate
     gain: list[float] = []
     inside: list[bool] = []
 
-    def average(self: trainer.Trainer) -> None:
+    def average(self: Evaluator) -> None:
         inside.append(True)
         averaging(self)
         inside.clear()
 
-    def measured(*arguments: object, **options: object) -> Validation:
+    def measured(*arguments: object, **options: object) -> validation.Validation:
         found = validate(*arguments, **options)  # type: ignore[arg-type]
         return replace(found, bleu=50.0 + (gain[-1] if inside else 0.0))
 
-    monkeypatch.setattr(trainer.Trainer, "_average", average)
-    monkeypatch.setattr(trainer, "validate", measured)
+    monkeypatch.setattr(Evaluator, "average", average)
+    monkeypatch.setattr(validation, "validate", measured)
     return gain.append
 
 

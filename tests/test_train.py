@@ -98,14 +98,14 @@ def test_interrupted_and_resumed_equals_uninterrupted(
     monkeypatch.setattr(encoded_pairs, "CHUNK_ROWS", 20)
     sets = ["train.max_steps=24", "train.keep=2", *extra]
     whole = train_toy(tmp_path / "whole", *sets)
-    step = Trainer._step
+    step = Trainer.step
     parts = tmp_path / "parts"
     for stop in (3, 11, 20):
-        monkeypatch.setattr(Trainer, "_step", interrupting(step, stop))
+        monkeypatch.setattr(Trainer, "step", interrupting(step, stop))
         with pytest.raises(InterruptedTrainingError) as caught:
             train_toy(parts, *sets)
         assert caught.value.exit_code == 143
-    monkeypatch.setattr(Trainer, "_step", step)
+    monkeypatch.setattr(Trainer, "step", step)
     train_toy(parts, *sets)
     assert digest(parts) == digest(whole)
     assert metrics(parts) == metrics(whole)
@@ -114,7 +114,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(
 def interrupting(step: Callable[..., object], stop: int) -> Callable[..., object]:
     def wrapped(self: Trainer, rows: object) -> object:
         done = step(self, rows)
-        if self.state.step == stop:
+        if self.session.state.step == stop:
             os.kill(os.getpid(), signal.SIGTERM)
         return done
 
@@ -128,16 +128,16 @@ def test_work_after_the_last_checkpoint_is_done_again_alike(
         pass
 
     def crashing(self: Trainer, rows: object) -> object:
-        if self.state.step == 8:
+        if self.session.state.step == 8:
             raise Crash
         return step(self, rows)  # type: ignore[arg-type]
 
-    step = Trainer._step
+    step = Trainer.step
     whole = train_toy(tmp_path / "whole", "train.max_steps=15")
-    monkeypatch.setattr(Trainer, "_step", crashing)
+    monkeypatch.setattr(Trainer, "step", crashing)
     with pytest.raises(Crash):
         train_toy(tmp_path / "parts", "train.max_steps=15")
-    monkeypatch.setattr(Trainer, "_step", step)
+    monkeypatch.setattr(Trainer, "step", step)
     parts = train_toy(tmp_path / "parts", "train.max_steps=15")
     assert digest(parts) == digest(whole)
     assert metrics(parts) == metrics(whole)
@@ -218,15 +218,15 @@ def test_a_loss_that_is_not_finite_stops_training_and_harms_nothing(
     train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def poisoned(self: Trainer, rows: object) -> object:
-        if self.state.step == 7:
-            next(self.model.parameters()).data.fill_(float("nan"))
+        if self.session.state.step == 7:
+            next(self.learner.model.parameters()).data.fill_(float("nan"))
         return step(self, rows)  # type: ignore[arg-type]
 
-    step = Trainer._step
-    monkeypatch.setattr(Trainer, "_step", poisoned)
+    step = Trainer.step
+    monkeypatch.setattr(Trainer, "step", poisoned)
     with pytest.raises(DivergedError, match="step 8"):
         train_toy(tmp_path / "run", "train.max_steps=15")
-    monkeypatch.setattr(Trainer, "_step", step)
+    monkeypatch.setattr(Trainer, "step", step)
     assert checkpoint.latest(tmp_path / "run" / "checkpoints").state["step"] == 5  # type: ignore[union-attr]
 
 
@@ -235,12 +235,12 @@ def test_weights_that_are_not_finite_are_never_saved(
 ) -> None:
     def spoils(self: Trainer, rows: object) -> object:
         done = step(self, rows)  # type: ignore[arg-type]
-        if self.state.step == 10:
-            next(self.model.parameters()).data[0] = float("inf")
+        if self.session.state.step == 10:
+            next(self.learner.model.parameters()).data[0] = float("inf")
         return done
 
-    step = Trainer._step
-    monkeypatch.setattr(Trainer, "_step", spoils)
+    step = Trainer.step
+    monkeypatch.setattr(Trainer, "step", spoils)
     with pytest.raises(DivergedError, match="step 10: it left weights that are not finite"):
         train_toy(tmp_path / "run", "train.max_steps=15", "train.valid_every=100")
     assert checkpoint.latest(tmp_path / "run" / "checkpoints").state["step"] == 5  # type: ignore[union-attr]
@@ -303,7 +303,7 @@ def test_fine_tuning_that_is_killed_early_goes_on_from_the_weights(
 
     straight = train_toy(tmp_path / "straight", "train.max_steps=4", init=toy_run)
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_step", killed)
+        patch.setattr(Trainer, "step", killed)
         with pytest.raises(KeyboardInterrupt):
             train_toy(tmp_path / "run", "train.max_steps=4", init=toy_run)
     run = train_toy(tmp_path / "run", "train.max_steps=4")
@@ -362,7 +362,7 @@ def test_counts_are_in_the_metrics(train_toy: Train, tmp_path: Path) -> None:
 
 def test_time_budget_ends_in_time(train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock on which a step takes a tenth of a second."""
-    now, real_step = [1000.0], Trainer._step
+    now, real_step = [1000.0], Trainer.step
 
     def look() -> float:
         now[0] += 0.001
@@ -372,7 +372,7 @@ def test_time_budget_ends_in_time(train_toy: Train, tmp_path: Path, monkeypatch:
         now[0] += 0.1
         return real_step(trainer, *arguments)
 
-    monkeypatch.setattr(Trainer, "_step", step)
+    monkeypatch.setattr(Trainer, "step", step)
     monkeypatch.setattr("mtcli.training.run.Trainer", partial(Trainer, clock=look))
     run = train_toy(tmp_path / "run", "train.time=4", started=look())
     end = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
@@ -438,7 +438,7 @@ def test_what_was_chosen_stays_chosen_whatever_fails_before_the_first_step(
 
     (tmp_path / "new.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in toy_pairs(60, seed=5)))
     straight = start(tmp_path / "straight")
-    for number, moment in enumerate(("resume", "start_from", "save", "_describe")):
+    for number, moment in enumerate(("resume", "start_from", "save", "describe")):
         with monkeypatch.context() as patch:
             patch.setattr(Trainer, moment, full)
             with pytest.raises(StorageError):

@@ -161,16 +161,16 @@ def test_59_a_validation_longer_than_the_timeout_of_a_step(case: Case, pair: Job
 
 
 def slow_validation(seconds: float) -> None:
-    from mtcli.training import trainer
+    from mtcli.training import validation
 
-    real, slept = trainer.validate, []
+    real, slept = validation.validate, []
 
     def validate(*arguments: Any, **options: Any) -> Any:
         if not slept:
             slept.append(time.sleep(seconds))
         return real(*arguments, **options)
 
-    trainer.validate = validate
+    validation.validate = validate
 
 
 @pytest.mark.slow

@@ -169,14 +169,14 @@ def _timed(config: Config, data: Prepared, device: torch.device) -> tuple[int, f
     assert WARM_UP + STEPS < LOG_EVERY
     with TemporaryDirectory(prefix="mtcli-") as folder:
         trainer = Trainer(config, Path(folder), device, data, time.monotonic(), Group())
-        batches = trainer.plan.batches_from(Position())
+        batches = trainer.batch_plan.batches_from(Position())
         for _ in range(WARM_UP):
-            trainer._step(batches)
+            trainer.step(batches)
         _wait_for(device)
         started = time.monotonic()
         steps, used = 0, 0.0
         while steps < STEPS and used < SECONDS:
-            trainer._step(batches)
+            trainer.step(batches)
             _wait_for(device)
             steps += 1
             used = time.monotonic() - started

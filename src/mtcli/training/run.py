@@ -80,7 +80,6 @@ def train(
             if not initial:
                 raise UsageError(f"{run}: has no checkpoint of the model it starts from yet; name it again with --init")
             trainer.start_from(initial[0], init)
-            trainer.save_everywhere()  # so that the run resumes from these weights even if it is killed early
         with noted_signals() as received:
             trainer.run_until_done(received)
 
