@@ -50,6 +50,10 @@ def test_the_end_names_the_report_and_the_next_commands(
     logged.clear()
     train_toy(run, "train.max_steps=3")  # finished before
     assert logged.messages[-3:] == expected
+    assert "finished at step 3 (budget used); a larger --max-steps or --time continues training" in logged.text
+    assert "resuming" not in logged.text
+    train_toy(run, "train.max_steps=4")
+    assert "resuming at step 3" in logged.messages
     log_next(run, test=False)
     assert logged.messages[-1].startswith("translate: ")
 

@@ -1,6 +1,5 @@
 """The checkpoints of a training: saving its state, and resuming from it."""
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,8 +11,6 @@ from mtcli.storage.state import State
 from mtcli.training.learner import Learner, diverged
 from mtcli.training.optimizer import set_state_tensors, state_tensors
 from mtcli.training.session import Session
-
-log = logging.getLogger(__name__)
 
 
 class Checkpoints:
@@ -59,7 +56,6 @@ class Checkpoints:
         session.cut_metrics()
         if session.state.best_steps and group.is_main:  # killed between a checkpoint and its publication
             publish(session.run, session.state.best_steps, session.info)
-        log.info("resuming at step %s", f"{session.state.step:,}")
         group.barrier()  # rank 0 must not write a checkpoint of this step again while another rank still reads it
         return True
 

@@ -122,6 +122,8 @@ class Trainer:
             log.info("%s; a larger --max-steps or --time continues training", status)
             log_next(session.run, test=bool(session.data.test))
             return
+        if state.step:
+            log.info("resuming at step %s", f"{state.step:,}")
         self.learner.settle_gradient_buckets()
         if not state.metrics_bytes:
             session.record("data", **session.data.counts)
