@@ -25,7 +25,7 @@ from mtcli.training import evaluator, saving, validation
 from mtcli.training import trainer as trainer_module
 from mtcli.training.budget import VALIDATIONS
 from mtcli.training.deadline import FIRST_PART
-from mtcli.training.defaults import Facts, settle
+from mtcli.training.defaults import Workload, with_defaults
 from mtcli.training.evaluator import Evaluator
 from mtcli.training.learner import StepResult
 from mtcli.training.saving import Checkpoints
@@ -108,7 +108,7 @@ def simulate(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     begun: list[tuple[Session, World]] = []
 
     def run(world: World, *sets: str, stopped: Session | None = None, **options: object) -> Session:
-        config = settle(asked("x.tsv", *sets, **options), Facts(10**6, 10**7, "cpu", valid=PAIRS))
+        config = with_defaults(asked("x.tsv", *sets, **options), Workload(10**6, 10**7, "cpu", valid=PAIRS))
         folder = tmp_path / str(len(begun))
         folder.mkdir()
         trainer = Trainer(config, folder, torch.device("cpu"), data, 0.0, Group(), world.clock)
@@ -153,7 +153,9 @@ def simulate(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(saving, "publish", lambda run, steps, info: begun[-1][1].published.extend(steps))
     monkeypatch.setattr(evaluator, "weights_of", lambda *_: nullcontext())
     monkeypatch.setattr(trainer_module, "write_report", lambda *_: None)
-    monkeypatch.setattr(validation, "_loss", lambda translator, pairs, *_: (2.0 * len(pairs), len(pairs)))
+    monkeypatch.setattr(
+        validation, "_negative_log_likelihood", lambda translator, pairs, *_: (2.0 * len(pairs), len(pairs))
+    )
     monkeypatch.setattr(metrics, "score", score)
     return run
 
