@@ -1,5 +1,6 @@
 """One optimizer step of `Trainer`: the gradient, its normalisation, its clipping, and the line that records it."""
 
+import json
 import math
 import os
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from mtcli.data.batching import Position
 from mtcli.data.prepare import prepare
 from mtcli.errors import DivergedError
 from mtcli.runtime.distributed import Group
-from mtcli.storage.events import Metrics
+from mtcli.storage.events import METRICS_FORMAT, Metrics
 from mtcli.training.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -158,3 +159,22 @@ def test_a_line_of_metrics_is_on_disk_before_it_counts(tmp_path: Path, monkeypat
     length += metrics.append("train", 2, {"loss": 1.0})
     assert synced[2:] == [("metrics.jsonl", length)]
     assert metrics.path.stat().st_size == length
+
+
+def test_the_first_line_of_metrics_names_their_format(tmp_path: Path) -> None:
+    metrics = Metrics(tmp_path)
+    for _ in range(2):  # for the second time after all lines were cut off
+        metrics.append("data", 0, {"read": 5})
+        metrics.append("train", 1, {"loss": 2.0})
+        first, second = map(json.loads, metrics.path.read_text().splitlines())
+        assert first == {"event": "data", "step": 0, "format": METRICS_FORMAT, "read": 5}
+        assert second == {"event": "train", "step": 1, "loss": 2.0}
+        metrics.cut(0)
+
+
+def test_metrics_of_version_0_1_continue_without_a_format(tmp_path: Path) -> None:
+    metrics = Metrics(tmp_path)
+    began = {"event": "plan", "step": 0, "target_pieces": 7, "workers": 1}
+    metrics.path.write_text(json.dumps(began) + "\n")
+    metrics.append("end", 1, {"seconds": 2.0})
+    assert metrics.read() == ([began, {"event": "end", "step": 1, "seconds": 2.0}], 0)
