@@ -16,7 +16,8 @@ from mtcli.data.batching import BatchPlan
 from mtcli.errors import DataError, StorageError, UsageError
 from mtcli.nn.loss import CPU_CHUNK, projected_loss
 from mtcli.nn.transformer import Transformer
-from mtcli.report.plan import Plan, activations, count_parameters, counted, size
+from mtcli.report.memory_estimate import activation_bytes, count_parameters
+from mtcli.report.plan import Plan, describe_counts, size
 from mtcli.storage import checkpoint, model_file
 from mtcli.training import dry_run as module
 from mtcli.training.dry_run import dry_run
@@ -60,7 +61,7 @@ def test_the_formula_for_activations_agrees_with_what_autograd_keeps(
 ) -> None:
     config = ModelConfig.model_validate(settings)
     blocks = 8 * 500 * min(batch[0] * batch[2], CPU_CHUNK)  # of logits, which are gone by then
-    estimate = activations(config, batch, 500, bf16=False, on_cpu=True) - blocks
+    estimate = activation_bytes(config, batch, 500, bf16=False, on_cpu=True) - blocks
     assert estimate == pytest.approx(kept_for_backward(config, batch, 500), rel=0.03)
 
 
@@ -92,7 +93,7 @@ def test_the_plan_counts_what_training_will_have(toy_run: Path, toy_tsv: Path) -
 
 def test_half_precision_halves_products_and_not_sums() -> None:
     config, batch = ModelConfig(dropout=0), (64, 20, 24)
-    whole, half = (activations(config, batch, 500, bf16=bf16, on_cpu=False) for bf16 in (False, True))
+    whole, half = (activation_bytes(config, batch, 500, bf16=bf16, on_cpu=False) for bf16 in (False, True))
     assert 0.5 * whole < half < 0.7 * whole
 
 
@@ -159,7 +160,7 @@ def test_a_dry_run_refuses_what_training_would(
 
 def test_counts_and_sizes_in_words() -> None:
     counts = {"read": 1204, "train": 1000, "valid": 100, "test": 100, "skipped": {"one side empty": 4}}
-    assert counted(counts) == (
+    assert describe_counts(counts) == (
         "1,204 pairs read: 1,000 to train on, 100 validation, 100 test; 4 skipped: one side empty"
     )
     assert [size(n) for n in (7, 6.58e6, 999_600, 2.179e9)] == ["7 bytes", "6.58 MB", "1 MB", "2.18 GB"]

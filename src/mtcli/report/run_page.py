@@ -10,7 +10,7 @@ from mtcli.config.toml_file import to_toml
 from mtcli.config.writing_systems import DEFAULT, METRIC_NAMES, unspaced
 from mtcli.report.chart import Series, chart
 from mtcli.report.messages import command, first_remark
-from mtcli.report.plan import counted
+from mtcli.report.plan import describe_counts
 from mtcli.report.run_record import Event, RunRecord, ScoreRow, score_rows
 from mtcli.runtime.page_template import page_template
 from mtcli.runtime.progress import clock
@@ -232,7 +232,7 @@ def _validations(record: RunRecord) -> str:
 def _data(record: RunRecord) -> Iterator[tuple[str, str]]:
     data = record.config.data
     if record.counts:
-        yield "pairs", counted(record.counts)
+        yield "pairs", describe_counts(record.counts)
     for source in data.train or ["the built-in demo"]:
         yield "training", source
     if data.valid:

@@ -17,7 +17,7 @@ from mtcli.config.schema import Config
 from mtcli.data.batching import BatchPlan, Position
 from mtcli.data.prepare import Prepared, check_inputs, prepare, prepared
 from mtcli.errors import UsageError
-from mtcli.report.plan import Plan, counted
+from mtcli.report.plan import Plan, describe_counts
 from mtcli.runtime import files, torchrun
 from mtcli.runtime.device import describe
 from mtcli.runtime.distributed import Group
@@ -84,7 +84,7 @@ def dry_run(
         used = bool(state.finished) and state.budget == budget.limits
         yield "run folder", f"{run} ({_standing(run, state, used=used, overwrite=overwrite)})"
         budget.renew(state)
-        yield "data", counted(data.counts)
+        yield "data", describe_counts(data.counts)
         yield "settings", describe_choice(config, workload, resumed=began is not None)
         batches = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
         plan = Plan.of(config, data, batches, device, ranks=1)

@@ -16,7 +16,7 @@ from mtcli.data.encoded_pairs import EncodedPairs
 from mtcli.errors import DivergedError
 from mtcli.nn.precision import uses_bf16
 from mtcli.nn.transformer import Transformer
-from mtcli.report.plan import check_model_memory
+from mtcli.report.memory_estimate import check_model_memory
 from mtcli.runtime.distributed import Group
 from mtcli.storage import model_file
 from mtcli.storage.model_file import ModelInfo
