@@ -50,7 +50,7 @@ def rank(config: Config) -> int:
 # ---- what is chosen ----
 
 
-def test_the_corpora_that_were_measured_get_what_was_measured() -> None:
+def test_measured_corpora_get_the_measured_defaults() -> None:
     multi30k = build(CONFIGS / "multi30k.toml", {"train.time": "20m"})
     ours = with_defaults(asked(**{"train.time": "20m"}), workload(29_000))
     assert [n for n in OPEN if value_of(ours, n) != value_of(multi30k, n)] == ["train.valid_every", "train.save_every"]
@@ -60,7 +60,7 @@ def test_the_corpora_that_were_measured_get_what_was_measured() -> None:
     assert (tatoeba.train.lr, tatoeba.train.warmup_steps) == (3e-3, 500)
 
 
-def test_a_preset_is_as_large_as_pairs_device_and_budget_allow() -> None:
+def test_preset_grows_with_pairs_device_and_budget() -> None:
     def preset(pairs: int, device: str, time: str | None) -> str:
         return with_defaults(asked(**{"train.time": time}), workload(pairs, device=device)).preset
 
@@ -91,7 +91,7 @@ def test_more_time_never_gives_a_smaller_preset(pairs: int, device: str, some: f
 
 @given(PAIRS, DEVICES, st.sampled_from(["4m", "30m", "3h", "48h", None]), st.integers(1, 8))
 @settings(max_examples=40, deadline=None)
-def test_a_run_looks_at_itself_several_times_and_not_thousands(
+def test_number_of_validations_and_checkpoints_is_reasonable(
     pairs: int, device: str, time: str | None, ranks: int
 ) -> None:
     config = with_defaults(asked(**{"train.time": time}), workload(pairs, device=device, ranks=ranks)).train
@@ -124,7 +124,7 @@ GIVEN = {
 
 @given(st.sets(st.sampled_from(sorted(GIVEN))), PAIRS, DEVICES)
 @settings(max_examples=60, deadline=None)
-def test_what_is_given_wins_and_everything_else_is_chosen(given: set[str], pairs: int, device: str) -> None:
+def test_given_options_are_kept_and_all_others_chosen(given: set[str], pairs: int, device: str) -> None:
     config = asked(*given)
     settled = with_defaults(config, workload(pairs, device=device))
     for name, value in (GIVEN[text] for text in given):
@@ -144,19 +144,19 @@ def test_a_named_preset_keeps_its_values(preset: Preset) -> None:
 
 
 @pytest.mark.parametrize("preset", ["base", "big"])
-def test_the_paper_s_configurations_leave_nothing_open(preset: str) -> None:
+def test_the_paper_s_configurations_set_every_option(preset: str) -> None:
     (file,) = CONFIGS.glob(f"*-{preset}.toml")
     assert with_defaults(build(file), workload(4_500_000, device="cuda")) == build(file)
 
 
-def test_neither_does_the_demo() -> None:
+def test_the_demo_sets_every_option() -> None:
     assert left_open(build()) == set()
     assert with_defaults(build(), workload(10_000)) == build()
     assert left_open(build(None, {"preset": "small", "train.time": "1m"})) == PACE
     assert left_open(build(None, {"train.max_steps": 5})) == PACE
 
 
-def test_the_pace_of_a_named_preset_fits_a_given_budget() -> None:
+def test_warm_up_of_a_named_preset_fits_the_budget() -> None:
     short = with_defaults(asked(preset="small", **{"train.max_steps": 50}), workload(29_000))
     assert (short.train.warmup_steps, short.train.lr) == (17, 1e-3)
     long = with_defaults(asked(preset="small", **{"train.max_steps": 100_000}), workload(29_000))
@@ -195,7 +195,7 @@ def test_five_steps_are_validated_once() -> None:
     assert (train.warmup_steps, train.valid_every) == (200, 126)
 
 
-def test_a_width_stands_for_a_preset() -> None:
+def test_preset_follows_from_the_width_of_the_model() -> None:
     wide = build(None, {"data.train": ["x"]}, initial={"model.d_model": 512, "model.num_heads": 4})
     assert (wide.preset, wide.model.d_ff, wide.model.num_heads, wide.train.lr) == ("base", 2048, 4, 7e-4)
     assert left_open(wide) == {"model.dropout", "train.batch_tokens", BUDGET, *LOOKS}
@@ -210,7 +210,7 @@ def test_a_width_stands_for_a_preset() -> None:
 
 @given(PAIRS, st.lists(BUDGETS, min_size=2, max_size=4), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_a_run_goes_on_with_its_choice_whatever_its_budget(
+def test_a_resumed_run_keeps_its_defaults_with_any_budget(
     pairs: int, budgets: list[dict[str, float]], on_gpu_later: bool
 ) -> None:
     known, later = workload(pairs), workload(pairs, device="cuda" if on_gpu_later else "cpu")
@@ -228,7 +228,7 @@ def test_a_run_goes_on_with_its_choice_whatever_its_budget(
     assert left_open(settled) == set()
 
 
-def test_another_value_than_the_chosen_one_is_a_difference_and_the_same_is_none() -> None:
+def test_differences_to_chosen_values() -> None:
     began = with_defaults(asked(**{"train.time": "30m"}), workload(29_000))
     assert (
         differences(began, asked("model.dropout=0.3", "preset=tiny", "train.lr=4e-3", "train.warmup_steps=400")) == []
@@ -239,7 +239,7 @@ def test_another_value_than_the_chosen_one_is_a_difference_and_the_same_is_none(
     ]
 
 
-def test_the_configuration_of_a_run_is_complete(tmp_path: Path) -> None:
+def test_config_toml_of_a_run_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     settled = with_defaults(asked(), workload(29_000))
     path.write_text(to_toml(settled))
@@ -254,7 +254,7 @@ def test_the_configuration_of_a_run_is_complete(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_the_matrix_weights_of_a_preset_is_that_of_its_matrices(preset: Preset) -> None:
+def test_matrix_weights_of_each_preset(preset: Preset) -> None:
     from mtcli.training.defaults import _matrix_weights
 
     with torch.device("meta"):
@@ -268,7 +268,9 @@ SMALL = (
 )  # fmt: skip
 
 
-def test_training_settles_says_and_keeps(toy_tsv: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_training_chooses_logs_and_keeps_defaults(
+    toy_tsv: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     def config(*sets: str, **options: object) -> Config:
         values = {"data.train": [str(toy_tsv)], "data.src": "en", "data.tgt": "xx", **options}
         return build(None, values, [*SMALL, *sets])

@@ -80,7 +80,7 @@ def test_accumulated_gradients_are_those_of_one_large_batch(start: Start) -> Non
         torch.testing.assert_close(found[name], gradient, rtol=1e-9, atol=1e-12)
 
 
-def test_nothing_of_one_step_s_gradient_is_left_in_the_next(start: Start) -> None:
+def test_gradients_do_not_carry_over_to_the_next_step(start: Start) -> None:
     trainer = start("train.clip_norm=0", "train.lr=1e-30")  # so that the weights stay
     trainer.batch_plan.block = lambda epoch, number: block  # type: ignore[method-assign]
     whole = start("train.batch_tokens=100000")
@@ -90,7 +90,7 @@ def test_nothing_of_one_step_s_gradient_is_left_in_the_next(start: Start) -> Non
         torch.testing.assert_close(second[name], gradient, rtol=1e-9, atol=1e-12)
 
 
-def test_dropout_differs_in_every_batch_of_every_step(start: Start) -> None:
+def test_dropout_has_another_seed_in_every_batch_of_every_step(start: Start) -> None:
     trainer, seeds = start("train.accumulate=3"), list[int]()
     trainer.learner.objective.register_forward_pre_hook(lambda *_: seeds.append(torch.initial_seed()))
     gradients(trainer)
@@ -98,7 +98,7 @@ def test_dropout_differs_in_every_batch_of_every_step(start: Start) -> None:
     assert len({*seeds}) == len(seeds) == 6
 
 
-def test_a_gradient_is_clipped_to_norm_1_unless_told_otherwise(start: Start) -> None:
+def test_gradient_is_clipped_to_norm_1_by_default(start: Start) -> None:
     def found(*sets: str) -> dict[str, Tensor]:
         trainer = start(*sets)
         with torch.no_grad():
@@ -126,7 +126,7 @@ def test_a_gradient_that_is_not_finite_changes_no_weight(start: Start) -> None:
         torch.testing.assert_close(p.detach(), before[name], rtol=0, atol=0)
 
 
-def test_the_line_of_a_step_says_what_the_step_did(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_train_events_hold_the_figures_of_their_steps(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mtcli.training.trainer.LOG_EVERY", 2)
     trainer = start("train.lr=0.01", "train.warmup_steps=4", "train.accumulate=2")
     gradients(trainer)
@@ -145,7 +145,7 @@ def test_the_line_of_a_step_says_what_the_step_did(start: Start, monkeypatch: py
         assert event["nll"] == pytest.approx(event["loss"], rel=0.05)
 
 
-def test_a_line_of_metrics_is_on_disk_before_it_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_of_metrics_is_synced_before_it_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[tuple[str, int]] = []
 
     def fsync(descriptor: int) -> None:

@@ -196,7 +196,7 @@ CASES += [(100.0, 2.0, "none"), (100.0, 0.1, "from 40%")]
 
 
 @pytest.mark.parametrize(("speed", "cost", "load"), CASES)
-def test_it_ends_in_time_at_any_speed_and_load(
+def test_training_ends_in_time_at_any_speed_and_load(
     simulate: Callable[..., Session], speed: float, cost: float, load: str
 ) -> None:
     world = World(1 / speed, cost, load=LOADS[load])
@@ -208,7 +208,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> str:
     return "\n".join(record.message for record in caplog.records if record.levelno >= logging.WARNING)
 
 
-def test_a_time_that_will_not_do_is_reported_after_the_first_steps(
+def test_a_time_that_is_too_short_is_reported_after_the_first_steps(
     simulate: Callable[..., Session], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -226,7 +226,9 @@ def test_a_time_that_will_not_do_is_reported_after_the_first_steps(
     assert warnings(caplog) == ""
 
 
-def test_what_is_given_stays_as_given(simulate: Callable[..., Session], caplog: pytest.LogCaptureFixture) -> None:
+def test_given_intervals_and_warm_up_do_not_adapt(
+    simulate: Callable[..., Session], caplog: pytest.LogCaptureFixture
+) -> None:
     world = World(step=1.0, validation=2.0)
     sets = ("train.warmup_steps=400", "train.valid_every=20", "train.save_every=10")
     session = simulate(world, *sets, **{"train.time": 150})
@@ -286,7 +288,7 @@ def test_steps_and_time_together_end_with_the_first(simulate: Callable[..., Sess
     assert session.budget.warmup_steps(session.state) <= max(1, 0.21 * session.state.step)
 
 
-def test_preparing_that_takes_the_whole_time_leaves_one_step_and_a_model(simulate: Callable[..., Session]) -> None:
+def test_one_step_and_a_model_if_preparing_takes_the_whole_time(simulate: Callable[..., Session]) -> None:
     world = World(step=1.0, validation=2.0, preparing=500)
     session = simulate(world, **{"train.time": 150})
     assert session.state.step == 1
@@ -296,7 +298,7 @@ def test_preparing_that_takes_the_whole_time_leaves_one_step_and_a_model(simulat
     assert not events(session, "test")
 
 
-def test_few_pairs_say_too_little_to_prefer_an_earlier_model(simulate: Callable[..., Session]) -> None:
+def test_validations_of_few_pairs_prefer_the_newer_model(simulate: Callable[..., Session]) -> None:
     world = World(step=1.0, validation=60.0)
     session = simulate(world, **{"train.time": 150})
     large = [e["pairs"] for e in events(session, "valid")[:-1] if e["pairs"] > 32]

@@ -152,7 +152,7 @@ def _series(name: str, events: Sequence[Event], key: str, *, marks: bool = False
 def _samples(record: RunRecord) -> str:
     if not record.valid:
         return '<p class="soft">None yet.</p>'
-    shown = _spread(record.valid)
+    shown = _evenly_spaced(record.valid)
     parts = [
         '<p class="soft"><mark>Marked</mark>: differs from the reference. <del>Struck out</del>: in the reference, '
         "missing in the translation. ✓: equal to the reference.</p>"
@@ -171,7 +171,7 @@ def _samples(record: RunRecord) -> str:
     return "".join(parts)
 
 
-def _spread(validations: Sequence[Event]) -> list[Event]:
+def _evenly_spaced(validations: Sequence[Event]) -> list[Event]:
     """Return at most `MAX_VALIDATIONS` of them, evenly spread, the first and the last included."""
     last = len(validations) - 1
     indices = {round(number * last / (MAX_VALIDATIONS - 1)) for number in range(MAX_VALIDATIONS)}
