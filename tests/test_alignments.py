@@ -41,7 +41,7 @@ def test_pharaoh() -> None:
 def test_every_word_has_its_tokens_and_no_other(text: str) -> None:
     tokenizer = toy().tokenizer
     ids = tokenizer.encode_src([text])[0]
-    words = words_of_tokens(normalize("NFC", text), tokenizer.src_tokens(ids), ids)
+    words = words_of_tokens(normalize("NFC", text), tokenizer.src_tokens(ids), ids, tokenizer.src_byte_of)
     assert sorted({word for row in words for word in row}) == list(range(len(text.split())))
     flat = [word for row in words for word in row]
     assert flat == sorted(flat)
@@ -53,7 +53,7 @@ def test_any_tokens_the_model_may_write_are_words_too(ids: list[int]) -> None:
     tokenizer = toy().tokenizer
     ids = [i for i in ids if i < tokenizer.tgt_size and i not in tokenizer.forbidden]
     (text,) = tokenizer.decode([ids])
-    words = words_of_tokens(text, tokenizer.tgt_tokens(ids), ids)
+    words = words_of_tokens(text, tokenizer.tgt_tokens(ids), ids, tokenizer.tgt_byte_of)
     assert sorted({word for row in words for word in row}) == list(range(len(text.split())))
 
 

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,12 +12,12 @@ from torch import Tensor, nn
 
 from mtcli.config.schema import ModelConfig
 from mtcli.data.tokenizer import BOS, EOS, PAD
+from mtcli.inference.length import length_penalty
 from mtcli.inference.search import (
     Hypothesis,
     Limits,
     beam_search,
     greedy_search,
-    length_penalty,
     sampler,
 )
 from mtcli.nn.transformer import Transformer
@@ -181,6 +182,18 @@ def test_length_penalty_is_the_formula() -> None:
     assert length_penalty(7, 0.6) == pytest.approx(2**0.6)
     assert length_penalty(19, 1) == 4
     assert length_penalty(19, 0) == 1
+    assert length_penalty(19, 1, "power") == 19
+    assert length_penalty(9, 0.5, "power") == 3
+
+
+def test_hypotheses_are_ranked_by_the_chosen_length_penalty() -> None:
+    model, sources = build(5, V=12), draw_sources(5, V=12)
+    search = partial(beam_search, model, pad(sources), limits(5, 9), beam_size=6, alpha=1.0)
+    for wu, power in zip(search(), search(normalization="power"), strict=True):
+        assert {tuple(h.ids) for h in wu} == {tuple(h.ids) for h in power}  # the search itself is the same
+        for h in power:
+            assert h.score == pytest.approx(h.log_prob / (len(h.ids) + 1))
+        assert [h.score for h in power] == sorted((h.score for h in power), reverse=True)
 
 
 @pytest.mark.parametrize("part", [64, 2])

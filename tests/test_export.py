@@ -13,10 +13,10 @@ from mtcli.errors import ModelError, UsageError
 from mtcli.export import TARGETS, export, obstacles
 from mtcli.export.comparison import compare
 from mtcli.inference.ctranslate2_backend import GIVE_THE_RUN, Engine
+from mtcli.inference.length import length_penalty
 from mtcli.inference.line_translator import Options
 from mtcli.inference.loading import load
 from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.search import length_penalty
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
@@ -73,6 +73,7 @@ def test_ctranslate2_translates_as_we_do(variant: str, tmp_path: Path) -> None:
         Options(beam_size=1),
         Options(beam_size=5, length_penalty=0.0),
         Options(beam_size=3, length_penalty=2.0),
+        Options(beam_size=3, length_penalty=1.0, length_normalization="power"),
         Options(max_length=2),
         Options(max_length=3, beam_size=1),
         Options(max_extra=-2),  # each sentence is cut, each at a length of its own

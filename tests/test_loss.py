@@ -64,6 +64,21 @@ def test_projected_equals_reference(monkeypatch: pytest.MonkeyPatch, smoothing: 
         torch.testing.assert_close(a, e, **exact)
 
 
+@pytest.mark.parametrize("chunk", [4, 512])
+@pytest.mark.parametrize("smoothing", SMOOTHING)
+def test_projected_equals_reference_with_a_bias(monkeypatch: pytest.MonkeyPatch, smoothing: float, chunk: int) -> None:
+    monkeypatch.setattr(loss_module, "CPU_CHUNK", chunk)
+    hidden, weight, target = draw()
+    bias = torch.randn(len(weight), dtype=weight.dtype, requires_grad=True)
+    expected = reference_loss(hidden @ weight.t() + bias, target, smoothing)
+    found = projected_loss(hidden, weight, target, smoothing, bias=bias)
+    exact = {"rtol": 1e-13, "atol": 1e-13}
+    torch.testing.assert_close(found, expected, **exact)
+    parameters = (hidden, weight, bias)
+    gradients = (torch.autograd.grad(loss / 7, parameters) for loss, _ in (found, expected))
+    torch.testing.assert_close(*gradients, **exact)
+
+
 def test_gradient_equals_finite_differences(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loss_module, "CPU_CHUNK", 4)
     hidden, weight, target = draw()

@@ -18,11 +18,13 @@ PAIRS = [(f"{a} {b} {c}.", f"{WORDS[a]} {WORDS[b]} {WORDS[c]}.") for a in WORDS 
 
 
 @cache
-def toy(norm: str = "post", joint: bool = True, positions: str = "sinusoidal") -> Translator:
+def toy(
+    norm: str = "post", joint: bool = True, positions: str = "sinusoidal", activation: str = "relu", bias: bool = False
+) -> Translator:
     """A translator word by word, of two encoder and two decoder layers and two heads."""
     config = ModelConfig(
         d_model=32, d_ff=48, num_heads=2, num_encoder_layers=2, num_decoder_layers=2, dropout=0.0,
-        norm=norm, positions=positions, max_positions=64,
+        norm=norm, positions=positions, max_positions=64, activation=activation, output_bias=bias,
     )  # fmt: skip
     pieces = train_tokenizer(PAIRS, joint=joint)
     generator_state = torch.get_rng_state()

@@ -87,7 +87,7 @@ LengthPenaltyOption = Annotated[
     float | None,
     bounded(
         within=limits.LENGTH_PENALTY,
-        help="Exponent α of the length penalty ((5 + n) / 6)^α; higher prefers longer translations.",
+        help="Exponent α of the length penalty; higher prefers longer translations.",
         show_default="the model's, usually 0.6",
     ),
 ]

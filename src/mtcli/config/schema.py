@@ -14,6 +14,8 @@ from mtcli.config.fields import Decay, Seconds, Within
 from mtcli.config.languages import checked
 from mtcli.config.presets import PRESETS, Preset
 
+LengthNormalization = Literal["wu", "power"]
+
 Language = Annotated[str, AfterValidator(checked)]
 
 
@@ -100,6 +102,10 @@ class ModelConfig(_Section):
     """Number of rows in the learned position table. Sinusoids have no limit."""
     tie_embeddings: bool = True
     """Share the target embedding with the output layer, and with the source if the vocabulary is joint (§3.4)."""
+    activation: Literal["relu", "swish", "gelu"] = "relu"
+    """Activation of the feed-forward networks: ReLU (equation 2), x · σ(x) (`swish`) or x · Φ(x) (`gelu`)."""
+    output_bias: bool = False
+    """Add a bias to the logits. The paper has none; imported models do."""
     attention: Literal["fused", "reference"] = "fused"
     """`fused`: PyTorch's kernel where it is faster. `reference`: always equation 1 as written. Results agree."""
 
@@ -161,7 +167,9 @@ class DecodeConfig(_Section):
     beam_size: Annotated[int, Within(limits.BEAM_SIZE)] = 4
     """Number of hypotheses in beam search (§6.1); 1 is greedy search."""
     length_penalty: Annotated[float, Within(limits.LENGTH_PENALTY)] = 0.6
-    """Exponent α of the length penalty ((5 + n) / 6)^α (§6.1). Higher values prefer longer translations."""
+    """Exponent α of the length penalty (§6.1). Higher values prefer longer translations."""
+    length_normalization: LengthNormalization = "wu"
+    """Length penalty of a translation of n tokens: ((5 + n) / 6)^α (`wu`, as in the paper) or n^α (`power`)."""
     max_extra: Annotated[int, Within(limits.LENGTH)] = 50
     """Maximum number of tokens of a translation beyond those of its source (§6.1)."""
 

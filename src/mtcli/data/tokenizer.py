@@ -1,6 +1,6 @@
 """Text to token ids and back, on top of Hugging Face `tokenizers`; `tokenizer_training` learns the vocabulary.
 
-All three kinds are byte-pair encoding with byte fallback, so no input is ever unknown:
+Three kinds are trained here. They are byte-pair encoding with byte fallback, so no input is ever unknown:
 
 - `bpe`: subwords, learned by merging frequent neighbors, as in the paper (§5.1);
 - `word`: whole words; a word that is not in the vocabulary is encoded as characters;
@@ -16,19 +16,25 @@ normalizes Unicode (NFC), and turns a newline into a space.
 
 The special tokens are entries of the vocabulary and are never matched in text. The word pattern splits a literal `</s>`
 or `<0x0A>` in a sentence into signs, letters and digits, so it can never become a special token.
+
+A fourth kind, `sentencepiece`, comes only with imported models (`data/sentencepiece.py`). Its ids begin with the same
+three special tokens. It has a token `<unk>` and, in most models, none for bytes.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tokenizers import Tokenizer as HFTokenizer
 
-from mtcli.errors import DataError, ModelError
+from mtcli.data.native import call_native
+from mtcli.data.sentencepiece import MarianVocabulary, SentencePieceSide, sides_from_json, sides_to_json
+from mtcli.data.sentencepiece_file import SentencePieceModel
+from mtcli.errors import ModelError
 from mtcli.runtime.outputs import write_whole
 from mtcli.runtime.regular_file import read_regular
 
@@ -38,7 +44,8 @@ KINDS = ("bpe", "word", "char")
 SPECIALS = ["<pad>", "<s>", "</s>"]
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 RESERVED = SPECIALS + BYTES
-"""The tokens that every vocabulary starts with."""
+"""The tokens that every vocabulary trained here starts with."""
+NEWLINE = 0x0A
 
 # Letters with their marks, one digit, or a run of other signs, each with the space before it; then the remaining
 # spaces. The limit of 128 keeps a line without spaces from becoming one enormous "word".
@@ -80,6 +87,8 @@ MODEL: dict[str, Any] = {
 """The model in the file without `ignore_merges`, `vocab` and `merges`."""
 SEPARATE = "mtcli-separate-vocabularies"
 """Format name of a file with two vocabularies."""
+SENTENCEPIECE = "mtcli-sentencepiece"
+"""Format name of a file with the SentencePiece models of an imported model."""
 
 MAX_FILE = 256 * 2**20
 """Size limit of `tokenizer.json` in bytes."""
@@ -87,28 +96,76 @@ ENCODE_LINES = 4096
 """Lines per call of the native library."""
 
 
-class Tokenizer:
-    """A source and a target vocabulary; they are the same one if `joint`."""
+class Side(Protocol):
+    """How one side is encoded."""
 
-    def __init__(self, src: dict[str, Any], tgt: dict[str, Any] | None = None) -> None:
+    kind: str
+    tokens: list[str]
+    """The vocabulary: tokens by id."""
+    byte_of: dict[int, int]
+    """The value of each token that stands for a byte."""
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of lines, without `<s>` and `</s>`."""
+
+    def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """Return the lines of token ids, without special tokens."""
+
+
+class Tokenizer:
+    """A source and a target side; they have the same vocabulary if `joint`."""
+
+    def __init__(self, src: Side, tgt: Side) -> None:
+        """Combine two sides, which may be one object.
+
+        Raises:
+            ModelError: They are of different kinds.
+        """
+        self._src = src
+        self._tgt = tgt
+        self.joint: bool = src is tgt or isinstance(src, SentencePieceSide)
+        # A bpe side with too little text for any merge looks like char.
+        kinds = {src.kind, tgt.kind}
+        if len(kinds) > 1 and "word" in kinds:
+            raise ModelError("not a tokenizer of mtcli: its two sides are of different types")
+        self.kind: str = min(kinds)
+        self.src_vocabulary: list[str] = src.tokens
+        self.tgt_vocabulary: list[str] = tgt.tokens
+        self.src_size: int = len(self.src_vocabulary)
+        self.tgt_size: int = len(self.tgt_vocabulary)
+        self.src_byte_of: dict[int, int] = src.byte_of
+        """The value of each source token that stands for a byte."""
+        self.tgt_byte_of: dict[int, int] = tgt.byte_of
+        """The same of the target."""
+        self.forbidden: list[int] = _never_generated(tgt)
+        self.unknown: int | None = src.unknown if isinstance(src, SentencePieceSide) else None
+        """Id of `<unk>`, which only the kind `sentencepiece` has."""
+        self.tags: dict[str, int] = src.tags if isinstance(src, SentencePieceSide) else {}
+        """Ids of the tokens that choose the target language of a multilingual model: `fra` for `>>fra<<`."""
+
+    @classmethod
+    def from_specs(cls, src: dict[str, Any], tgt: dict[str, Any] | None = None) -> Tokenizer:
         """Build a tokenizer from parsed Hugging Face files, one per side; `tgt` None: both sides share `src`.
 
         Raises:
             ModelError: A file is not one that this module wrote.
         """
-        self._src = _Side(src, "src")
-        self._tgt = self._src if tgt is None else _Side(tgt, "tgt")
-        self.joint: bool = tgt is None
-        # A bpe side with too little text for any merge looks like char.
-        kinds = {self._src.kind, self._tgt.kind}
-        if len(kinds) > 1 and "word" in kinds:
-            raise ModelError("not a tokenizer of mtcli: its two sides are of different types")
-        self.kind: str = min(kinds)
-        self.src_vocabulary: list[str] = self._src.tokens
-        self.tgt_vocabulary: list[str] = self._tgt.tokens
-        self.src_size: int = len(self.src_vocabulary)
-        self.tgt_size: int = len(self.tgt_vocabulary)
-        self.forbidden: list[int] = _never_generated(self.tgt_vocabulary)
+        src_side = _Side(src, "src")
+        return cls(src_side, src_side if tgt is None else _Side(tgt, "tgt"))
+
+    @classmethod
+    def from_sentencepiece(
+        cls, src: SentencePieceModel, tgt: SentencePieceModel, vocabulary: MarianVocabulary
+    ) -> Tokenizer:
+        """Build the tokenizer of an imported model."""
+        return cls(SentencePieceSide(src, vocabulary), SentencePieceSide(tgt, vocabulary))
+
+    @property
+    def sentencepiece(self) -> tuple[SentencePieceSide, SentencePieceSide] | None:
+        """Both sides if the kind is `sentencepiece`, otherwise None."""
+        if isinstance(self._src, SentencePieceSide) and isinstance(self._tgt, SentencePieceSide):
+            return self._src, self._tgt
+        return None
 
     def encode_src(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of source lines, without `<s>` and `</s>`."""
@@ -131,9 +188,18 @@ class Tokenizer:
         return [self.tgt_vocabulary[i].replace(" ", "▁") for i in ids]
 
     def to_json(self) -> str:
-        """Return the text of `tokenizer.json`: a Hugging Face file if `joint`, otherwise two in one object."""
-        both = {"format": SEPARATE, "src": self._src.spec, "tgt": self._tgt.spec}
-        return json.dumps(self._src.spec if self.joint else both, ensure_ascii=False, indent=1) + "\n"
+        """Return the text of `tokenizer.json`: a Hugging Face file if trained here and `joint`, otherwise our own."""
+        indent = None if self.sentencepiece else 1
+        return json.dumps(self._content(), ensure_ascii=False, indent=indent) + "\n"
+
+    def _content(self) -> dict[str, Any]:
+        if self.sentencepiece:
+            return {"format": SENTENCEPIECE, **sides_to_json(*self.sentencepiece)}
+        assert isinstance(self._src, _Side)
+        assert isinstance(self._tgt, _Side)
+        if self.joint:
+            return self._src.spec
+        return {"format": SEPARATE, "src": self._src.spec, "tgt": self._tgt.spec}
 
     def digest(self) -> str:
         """Return the SHA-256 of `to_json`, which identifies the tokenizer of a model."""
@@ -152,11 +218,13 @@ class Tokenizer:
             raise ModelError(f"not JSON ({error}); was it cut short or written by another tool?") from None
         if not isinstance(spec, dict):
             raise ModelError("not a tokenizer: the file holds no JSON object")
+        if spec.get("format") == SENTENCEPIECE:
+            return cls(*sides_from_json(spec))
         if spec.get("format") != SEPARATE:
-            return cls(spec)
+            return cls.from_specs(spec)
         if set(spec) != {"format", "src", "tgt"}:
             raise ModelError("not a tokenizer: separate vocabularies need just 'src' and 'tgt'")
-        return cls(spec["src"], spec["tgt"])
+        return cls.from_specs(spec["src"], spec["tgt"])
 
     def save(self, path: Path) -> None:
         """Write `tokenizer.json`, whole or not at all."""
@@ -180,10 +248,10 @@ class Tokenizer:
             raise ModelError(f"cannot use the tokenizer {path}: {error}") from None
 
 
-def _never_generated(tokens: list[str]) -> list[int]:
+def _never_generated(side: Side) -> list[int]:
     """Return the ids that a translation must not contain: `<pad>`, `<s>`, and every token with a newline."""
-    newline = RESERVED.index("<0x0A>")
-    return [i for i, token in enumerate(tokens) if i in (PAD, BOS, newline) or "\n" in token]
+    newlines = {i for i, byte in side.byte_of.items() if byte == NEWLINE}
+    return [i for i, token in enumerate(side.tokens) if i in (PAD, BOS) or i in newlines or "\n" in token]
 
 
 class _Side:
@@ -191,6 +259,7 @@ class _Side:
 
     def __init__(self, spec: dict[str, Any], name: str) -> None:
         self.tokens = _check_spec(spec, name)
+        self.byte_of = {len(SPECIALS) + byte: byte for byte in range(len(BYTES))}
         model = spec["model"]
         self.spec = build_spec(self.tokens[len(RESERVED) :], model["merges"], whole_words=model["ignore_merges"])
         self.kind = _kind_of(model)
@@ -215,28 +284,6 @@ def _kind_of(model: dict[str, Any]) -> str:
     if model["merges"]:
         return "bpe"
     return "word" if model["ignore_merges"] else "char"
-
-
-def call_native(call: Callable[[], Any], texts: Iterable[str] = ()) -> Any:
-    """Call the native library, and turn its errors into a ModelError.
-
-    Args:
-        call: Calls the library. A panic in it raises a BaseException that is not an Exception.
-        texts: What the call encodes.
-
-    Raises:
-        DataError: The call failed, and one of `texts` contains a lone surrogate.
-        ModelError: The call failed for another reason.
-    """
-    try:
-        return call()
-    except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
-        raise
-    except BaseException as error:
-        for text in texts:
-            if isinstance(text, str) and any("\ud800" <= c <= "\udfff" for c in text):
-                raise DataError(f"text that is not valid Unicode: {text[:60]!r}") from None
-        raise ModelError(f"the tokenizers library refuses it ({error})") from None
 
 
 def build_spec(tokens: list[str], merges: list[list[str]], *, whole_words: bool) -> dict[str, Any]:

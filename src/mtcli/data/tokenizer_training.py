@@ -15,7 +15,8 @@ from typing import Any
 from tokenizers import Tokenizer as HFTokenizer
 from tokenizers import models, trainers
 
-from mtcli.data.tokenizer import KINDS, RESERVED, Tokenizer, build_spec, call_native
+from mtcli.data.native import call_native
+from mtcli.data.tokenizer import KINDS, RESERVED, Tokenizer, build_spec
 from mtcli.errors import DataError, UsageError
 
 MAX_LINES = 1_000_000
@@ -68,10 +69,10 @@ def train_tokenizer(
         src.add(src_text)
         tgt.add(tgt_text)
     if joint:
-        return Tokenizer(_learn([src, tgt], kind, vocab_size, "the text"))
+        return Tokenizer.from_specs(_learn([src, tgt], kind, vocab_size, "the text"))
     src_spec = _learn([src], kind, vocab_size, "the source side")
     tgt_spec = _learn([tgt], kind, vocab_size, "the target side")
-    return Tokenizer(src_spec, tgt_spec)
+    return Tokenizer.from_specs(src_spec, tgt_spec)
 
 
 def train_tokenizer_on_lines(lines: Iterable[str], *, kind: str = "bpe", vocab_size: int | None = None) -> Tokenizer:
@@ -80,7 +81,7 @@ def train_tokenizer_on_lines(lines: Iterable[str], *, kind: str = "bpe", vocab_s
     sample = _Sample()
     for line in lines:
         sample.add(line)
-    return Tokenizer(_learn([sample], kind, vocab_size, "the text"))
+    return Tokenizer.from_specs(_learn([sample], kind, vocab_size, "the text"))
 
 
 def _check_kind(kind: str) -> None:

@@ -35,7 +35,11 @@ def summary(explanation: Explanation, decimals: int) -> dict[str, Any]:
         "source": explanation.source,
         "translation": explanation.texts[0],
         "model": _model(explanation),
-        "search": {"beam_size": explanation.options.beam_size, "length_penalty": explanation.options.length_penalty},
+        "search": {
+            "beam_size": explanation.options.beam_size,
+            "length_penalty": explanation.options.length_penalty,
+            "length_normalization": explanation.options.length_normalization,
+        },
         "src": {"ids": list(explanation.src_ids), "tokens": explanation.src_tokens},
         "tgt": {
             "ids": list(explanation.tgt_ids),

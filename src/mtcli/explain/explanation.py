@@ -7,7 +7,7 @@ Shapes: S source tokens and T target tokens, both with `</s>`; D d_model, H head
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -16,11 +16,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtcli.data.batching import pad
-from mtcli.data.tokenizer import BOS, EOS, RESERVED
+from mtcli.data.tokenizer import BOS, EOS, SPECIALS
 from mtcli.errors import UsageError
+from mtcli.inference.length import length_penalty
 from mtcli.inference.line_translator import MAX_LINE_TOKENS
 from mtcli.inference.pytorch_backend import Options, Translator
-from mtcli.inference.search import Expansion, Hypothesis, length_penalty
+from mtcli.inference.search import Expansion, Hypothesis
 from mtcli.nn.hooks import Recording, record_forward
 from mtcli.nn.transformer import DecoderLayer, Embedding, EncoderLayer, MultiHeadAttention
 
@@ -242,19 +243,19 @@ def _beam_tree(
             node_of_place[place] = len(nodes)
             nodes.append(BeamNode(parent, step, token_id, show([token_id])[0], log_prob, state))
         live = [node_of_place.get(place, -1) for place in kept]
-    _rank_finished(nodes, hypotheses, options.length_penalty)
+    _rank_finished(nodes, hypotheses, options)
     _mark_path(nodes)
     return nodes
 
 
-def _rank_finished(nodes: Sequence[BeamNode], hypotheses: Sequence[Hypothesis], alpha: float) -> None:
+def _rank_finished(nodes: Sequence[BeamNode], hypotheses: Sequence[Hypothesis], options: Options) -> None:
     """Set score and rank of the finished nodes."""
     ranks = {(*hypothesis.ids, EOS): rank for rank, hypothesis in enumerate(hypotheses, 1)}
     for node in nodes:
         if node.state != "finished":
             continue
         ids = tuple(ancestor.id for ancestor in _path(nodes, node))
-        node.score = node.log_prob / float(length_penalty(node.step, alpha))
+        node.score = node.log_prob / length_penalty(node.step, options.length_penalty, options.length_normalization)
         node.rank = ranks[ids]
 
 
@@ -280,22 +281,25 @@ def _neighbours_by_side(
     model = translator.model
     tokenizer = translator.tokenizer
     return {
-        "src": _neighbours(model.src_embedding, src_ids, tokenizer.src_tokens),
-        "tgt": _neighbours(model.tgt_embedding, tgt_ids, tokenizer.tgt_tokens),
+        "src": _neighbours(model.src_embedding, src_ids, tokenizer.src_tokens, tokenizer.src_byte_of),
+        "tgt": _neighbours(model.tgt_embedding, tgt_ids, tokenizer.tgt_tokens, tokenizer.tgt_byte_of),
     }
 
 
-def _neighbours(embedding: Embedding, ids: Sequence[int], show: ShowTokens) -> list[Neighbours]:
+def _neighbours(
+    embedding: Embedding, ids: Sequence[int], show: ShowTokens, byte_of: Collection[int]
+) -> list[Neighbours]:
     """Return the nearest embeddings of each distinct token.
 
     Special tokens and bytes are not listed as neighbours, because they are rarely trained.
     """
     table = F.normalize(embedding.tokens.weight.float(), dim=-1)
-    num_candidates = max(1, len(table) - len(RESERVED) - 1)
+    excluded = [*range(len(SPECIALS)), *byte_of]
+    num_candidates = max(1, len(table) - len(excluded) - 1)
     found = []
     for token_id in dict.fromkeys(ids):
         cosines = table @ table[token_id]
-        cosines[: len(RESERVED)] = -torch.inf
+        cosines[excluded] = -torch.inf
         cosines[token_id] = -torch.inf
         best = cosines.topk(min(NUM_NEIGHBOURS, num_candidates))
         near = list(zip(show(best.indices.tolist()), best.values.tolist(), strict=True))

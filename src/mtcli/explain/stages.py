@@ -38,6 +38,33 @@ class Stage:
     """True if the matrix belongs to one head (head i in the formula)."""
 
 
+@dataclass(frozen=True)
+class InnerLayer:
+    """The first half of equation 2 with one activation."""
+
+    formula: str
+    factor: str
+    """The formula where W_2 multiplies it."""
+    description: str
+    """What the activation does."""
+
+
+INNER_LAYERS = {
+    "relu": InnerLayer("max(0, x W_1 + b_1)", "max(0, x W_1 + b_1)", "negative values become 0 (ReLU)"),
+    "swish": InnerLayer(
+        "u · σ(u), u = x W_1 + b_1",
+        "(u · σ(u))",
+        "each value u becomes u · σ(u) = u / (1 + exp(−u)) (swish, in place of the paper's ReLU)",
+    ),
+    "gelu": InnerLayer(
+        "u · Φ(u), u = x W_1 + b_1",
+        "(u · Φ(u))",
+        "each value u becomes u · Φ(u), Φ the normal distribution (GELU, in place of the paper's ReLU)",
+    ),
+}
+"""By `model.activation`."""
+
+
 def stages(explanation: Explanation, layer: int, head: int) -> list[Stage]:
     """All stages in the order of computation, for one layer and head.
 
@@ -119,7 +146,7 @@ def encoder_stages(explanation: Explanation, layer: int, head: int) -> list[Stag
     attention = _Attention(f"{key}.self", module.self_attention, head, "x", "x", rows, rows, masked=False)
     after_attention = _residual_sum(recording, module.self_residual, module.ffn_residual)
     after_feed_forward = _residual_sum(recording, module.ffn_residual, module)
-    feed_forward = _feed_forward_stages(recording, key, module, rows)
+    feed_forward = _feed_forward_stages(explanation, key, module, rows)
     return [
         *_with_residual(recording, attention.key, module.self_residual, attention.stages(recording), after_attention),
         *_with_residual(recording, f"{key}.ffn", module.ffn_residual, feed_forward, after_feed_forward),
@@ -148,7 +175,7 @@ def decoder_stages(explanation: Explanation, layer: int, head: int) -> list[Stag
     recording = explanation.recording
     own = _Attention(f"{key}.self", module.self_attention, head, "y", "y", rows, rows, masked=True)
     cross = _Attention(f"{key}.cross", module.cross_attention, head, "y", "z", rows, memory, masked=False)
-    feed_forward = _feed_forward_stages(recording, key, module, rows)
+    feed_forward = _feed_forward_stages(explanation, key, module, rows)
     after_self = _residual_sum(recording, module.self_residual, module.cross_residual)
     after_cross = _residual_sum(recording, module.cross_residual, module.ffn_residual)
     after_feed_forward = _residual_sum(recording, module.ffn_residual, module)
@@ -163,6 +190,7 @@ def output_stages(explanation: Explanation) -> list[Stage]:
     """The decoder's output and the logits; `Explanation.steps` has the most probable tokens of each row."""
     model = explanation.translator.model
     tied = ", here the target embedding matrix" if model.config.tie_embeddings else ""
+    bias = " + b" if model.config.output_bias else ""
     return [
         Stage(
             key="hidden",
@@ -177,7 +205,7 @@ def output_stages(explanation: Explanation) -> list[Stage]:
             key="logits",
             title="Logits",
             paper="§3.4",
-            formula="logits = h E^T, p = softmax(logits)",
+            formula=f"logits = h E^T{bias}, p = softmax(logits)",
             description=f"A linear layer{tied} gives each vocabulary entry a logit; softmax makes probabilities.",
             rows=explanation.decoder_tokens,
             values=explanation.recording.output(model.output)[0],
@@ -299,16 +327,18 @@ class _Attention:
 
 
 def _feed_forward_stages(
-    recording: Recording, key: str, layer: EncoderLayer | DecoderLayer, rows: Sequence[str]
+    explanation: Explanation, key: str, layer: EncoderLayer | DecoderLayer, rows: Sequence[str]
 ) -> list[Stage]:
+    recording = explanation.recording
     second = layer.feed_forward.w_2
+    inner = INNER_LAYERS[explanation.translator.model.config.activation]
     return [
         Stage(
             key=f"{key}.ffn.inner",
             title="Feed-forward network, inner layer",
             paper="§3.3, equation 2",
-            formula="max(0, x W_1 + b_1)",
-            description="Each position alone is projected to d_ff; negative values become 0 (ReLU).",
+            formula=inner.formula,
+            description=f"Each position alone is projected to d_ff; {inner.description}.",
             rows=rows,
             values=recording.input(second)[0],
         ),
@@ -316,7 +346,7 @@ def _feed_forward_stages(
             key=f"{key}.ffn.output",
             title="Feed-forward network, output",
             paper="§3.3, equation 2",
-            formula="FFN(x) = max(0, x W_1 + b_1) W_2 + b_2",
+            formula=f"FFN(x) = {inner.factor} W_2 + b_2",
             description="A second projection leads back to d_model.",
             rows=rows,
             values=recording.output(second)[0],

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mtcli.explain.explanation import CROSS, DECODER_SELF, BeamNode, Explanation, Step
 from mtcli.explain.stages import Stage, decoder_stages, embedding_stages, encoder_stages, memory_stage, output_stages
+from mtcli.inference.length import penalty_formula
 from mtcli.runtime.terminal import printable
 
 DEFAULT_WIDTH = 100
@@ -186,8 +187,9 @@ def _hypotheses_table(explanation: Explanation, most: int | None = None) -> Iter
     if options.beam_size == 1:
         yield Text("beam size 1: greedy search, which keeps one hypothesis", style="dim")
     else:
-        formula = f"score = log P(y | x) / ((5 + n) / 6)^{options.length_penalty:g}, n tokens (§6.1)"
-        yield Text(f"beam size {options.beam_size}; {formula}", style="dim")
+        penalty = penalty_formula(options.length_penalty, options.length_normalization)
+        score = f"score = log P(y | x) / {penalty}, n tokens (§6.1)"
+        yield Text(f"beam size {options.beam_size}; {score}", style="dim")
     table = _table("rank", "score", "log P", "translation", right=("rank", "score", "log P"))
     ranked = list(zip(explanation.texts, explanation.hypotheses, strict=True))
     for rank, (text, hypothesis) in enumerate(ranked[:most], 1):

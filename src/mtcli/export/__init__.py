@@ -203,7 +203,7 @@ def _compare_with_original(
         try:
             exported = huggingface.Exported(folder, tokenizer, info.longest_src)
         except ImportError:
-            log.warning("not compared with our decoder: transformers is not installed")
+            log.warning("not compared with our decoder: transformers (or sentencepiece) is not installed")
             return None
     ours = Translator(weights, tokenizer, info.longest_src)
     return compare(ours, exported, sources, options)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mtcli.inference.length import penalty_formula
 from mtcli.inference.line_translator import LineTranslator, Options
 
 MAX_DIFFERENCES = 20
@@ -34,7 +35,7 @@ class Parity:
     """The largest difference of the scores of equal translations."""
     differences: tuple[Difference, ...]
     """The first `MAX_DIFFERENCES`."""
-    score: str = "log P(y | x) / ((5 + n) / 6)^length_penalty, n tokens with </s>; greedy: log P(y | x)"
+    score: str
     """The definition of the scores."""
 
     def __str__(self) -> str:
@@ -59,6 +60,7 @@ def compare(ours: LineTranslator, exported: LineTranslator, sources: Sequence[st
             max_score_difference = max(max_score_difference, abs(a.score - b.score))
         else:
             differences.append(Difference(our_translation.source, a.text, b.text, a.score, b.score))
+    penalty = penalty_formula(options.length_penalty, options.length_normalization)
     return Parity(
         sentences=len(sources),
         equal=len(sources) - len(differences),
@@ -66,4 +68,5 @@ def compare(ours: LineTranslator, exported: LineTranslator, sources: Sequence[st
         length_penalty=options.length_penalty,
         max_score_difference=max_score_difference,
         differences=tuple(differences[:MAX_DIFFERENCES]),
+        score=f"log P(y | x) / {penalty}, n tokens with </s>; greedy: log P(y | x)",
     )

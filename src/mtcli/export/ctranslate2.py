@@ -42,11 +42,14 @@ def convert(model: Transformer, tokenizer: Tokenizer, folder: Path, quantization
     """
     try:
         from ctranslate2.specs import TransformerSpec
+        from ctranslate2.specs.common_spec import Activation
     except ImportError:
         raise UsageError("ctranslate2 is not installed; install it with `pip install ctranslate2`") from None
     shape = model.config
     num_layers = (shape.num_encoder_layers, shape.num_decoder_layers)
-    spec = TransformerSpec.from_config(num_layers, shape.num_heads, pre_norm=shape.norm == "pre")
+    activation = Activation[shape.activation.upper()]
+    is_pre_norm = shape.norm == "pre"
+    spec = TransformerSpec.from_config(num_layers, shape.num_heads, pre_norm=is_pre_norm, activation=activation)
     _fill_encoder(spec.encoder, model)
     _fill_decoder(spec.decoder, model)
     _set_vocabularies(spec, tokenizer)
@@ -75,6 +78,8 @@ def _fill_decoder(spec: Any, model: Transformer) -> None:
     if model.config.norm == "pre":
         _fill_norm(spec.layer_norm, model.decoder_norm)
     spec.projection.weight = _to_numpy(model.output.weight)
+    if model.config.output_bias:
+        spec.projection.bias = _to_numpy(model.output.bias)
 
 
 def _set_vocabularies(spec: Any, tokenizer: Tokenizer) -> None:
@@ -84,8 +89,8 @@ def _set_vocabularies(spec: Any, tokenizer: Tokenizer) -> None:
     spec.config.bos_token = names[BOS]
     spec.config.decoder_start_token = names[BOS]
     spec.config.eos_token = names[EOS]
-    # Our tokenizer has no unknown token, because it falls back to bytes. CTranslate2 would add one if none was named.
-    spec.config.unk_token = names[PAD]
+    # A tokenizer with byte fallback has no unknown token. CTranslate2 would add one if none was named.
+    spec.config.unk_token = names[PAD if tokenizer.unknown is None else tokenizer.unknown]
     spec.config.add_source_eos = True
 
 

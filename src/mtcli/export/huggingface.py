@@ -1,31 +1,74 @@
-"""Write a model as a Marian model, an encoder-decoder of Hugging Face `transformers` with the same layers.
+"""Our weights as a Marian model, an encoder-decoder that `transformers` has (see `marian.py`).
 
-Marian does not store sinusoids. It computes all sines, then all cosines, where the paper alternates them (§3.5). So the
-D dimensions of the residual stream are written in Marian's order, in every weight that reads or writes them.
+A model that was imported from Marian goes back as it came: its tokenizer as `source.spm`, `target.spm` and
+`vocab.json`, its ids in the origin's order.
 """
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from mtcli.data.sentencepiece import SentencePieceSide
 from mtcli.data.tokenizer import BOS, EOS, PAD, SPECIALS, Tokenizer
+from mtcli.export.marian import EMBEDDING, OUTPUT_BIAS, to_marian
 from mtcli.inference.line_translator import Draft, LineTranslator, Options, Window
-from mtcli.nn.transformer import MultiHeadAttention, Residual, Transformer
-from mtcli.storage.model_file import ModelInfo
+from mtcli.nn.transformer import Transformer
+from mtcli.storage.model_file import ModelInfo, parameters
 from mtcli.storage.tensors import Tensors, to_bytes
 
 FILES = (
-    "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+    "config.json", "generation_config.json", "model.safetensors", "source.spm", "target.spm", "tokenizer.json",
+    "tokenizer_config.json", "vocab.json",
 )  # fmt: skip
-"""All files of a folder for `transformers`."""
+"""All files of a folder for `transformers`: `tokenizer.json`, or the three of an imported tokenizer."""
 
 MAX_POSITIONS = 1024
 """Positions of source and target each."""
+
+
+@dataclass(frozen=True)
+class Ids:
+    """How the tokens of the exported model are numbered."""
+
+    order: Sequence[int]
+    """Our id of each token of the exported model."""
+    pad: int = PAD
+    eos: int = EOS
+    start: int = BOS
+    """The token that a translation starts with."""
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, model: Transformer) -> "Ids":
+        """Ours for a tokenizer that was trained here, otherwise those of the origin.
+
+        The start token of an imported model is a copy of `<pad>`. Where training has changed it, it becomes a further
+        token at the end of the vocabulary.
+        """
+        if tokenizer.sentencepiece is None:
+            return cls(range(tokenizer.tgt_size))
+        vocabulary = tokenizer.sentencepiece[0].vocabulary
+        origin = {vocabulary.origin_ids[i]: i for i in range(tokenizer.tgt_size) if i != BOS}
+        order = [origin[i] for i in range(len(origin))]
+        rows = model.tgt_embedding.pieces.weight
+        if torch.equal(rows[PAD], rows[BOS]):
+            return cls(order, vocabulary.pad, vocabulary.eos, vocabulary.pad)
+        return cls([*order, BOS], vocabulary.pad, vocabulary.eos, len(order))
+
+    def to_config(self) -> dict[str, int]:
+        """The keys of `config.json` and `generation_config.json`."""
+        return {
+            "pad_token_id": self.pad,
+            "bos_token_id": self.start,
+            "eos_token_id": self.eos,
+            "decoder_start_token_id": self.start,
+            "forced_eos_token_id": self.eos,
+        }
 
 
 def convert(model: Transformer, info: ModelInfo, tokenizer: Tokenizer, folder: Path) -> None:
@@ -37,42 +80,34 @@ def convert(model: Transformer, info: ModelInfo, tokenizer: Tokenizer, folder: P
         tokenizer: The model's.
         folder: An existing folder.
     """
-    files = {
-        "config.json": _config(model, info),
-        "generation_config.json": _generation_config(info, tokenizer),
-        "tokenizer.json": _tokenizer(tokenizer),
-        "tokenizer_config.json": _tokenizer_config(),
-    }
-    for name, content in files.items():
-        (folder / name).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    (folder / "model.safetensors").write_bytes(to_bytes(_MarianTensors(model).tensors, {"format": "pt"}))
+    ids = Ids.of(tokenizer, model)
+    _write_json(folder / "config.json", _config(model, ids))
+    _write_json(folder / "generation_config.json", _generation(info, tokenizer, ids))
+    if tokenizer.sentencepiece:
+        _write_marian_tokenizer(tokenizer.sentencepiece, ids, info, folder)
+    else:
+        _write_json(folder / "tokenizer.json", _tokenizer(tokenizer))
+        _write_json(folder / "tokenizer_config.json", _tokenizer_config())
+    (folder / "model.safetensors").write_bytes(to_bytes(_tensors(model, ids), {"format": "pt"}))
 
 
-def _special_ids() -> dict[str, int]:
-    return {
-        "pad_token_id": PAD,
-        "bos_token_id": BOS,
-        "eos_token_id": EOS,
-        "decoder_start_token_id": BOS,
-        "forced_eos_token_id": EOS,
-    }
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _config(model: Transformer, info: ModelInfo) -> dict[str, Any]:
+def _config(model: Transformer, ids: Ids) -> dict[str, Any]:
     shape = model.config
+    sides = (("encoder", shape.num_encoder_layers), ("decoder", shape.num_decoder_layers))
     return {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
         "is_encoder_decoder": True,
-        "vocab_size": info.tgt_vocab,
+        "vocab_size": len(ids.order),
         "d_model": shape.d_model,
-        "encoder_layers": shape.num_encoder_layers,
-        "decoder_layers": shape.num_decoder_layers,
-        "encoder_attention_heads": shape.num_heads,
-        "decoder_attention_heads": shape.num_heads,
-        "encoder_ffn_dim": shape.d_ff,
-        "decoder_ffn_dim": shape.d_ff,
-        "activation_function": "relu",
+        **{f"{side}_layers": layers for side, layers in sides},
+        **{f"{side}_attention_heads": shape.num_heads for side, _ in sides},
+        **{f"{side}_ffn_dim": shape.d_ff for side, _ in sides},
+        "activation_function": shape.activation,
         "dropout": shape.dropout,
         "scale_embedding": True,
         "static_position_embeddings": True,
@@ -80,19 +115,42 @@ def _config(model: Transformer, info: ModelInfo) -> dict[str, Any]:
         "share_encoder_decoder_embeddings": True,
         "tie_word_embeddings": True,
         "dtype": "float32",
-        **_special_ids(),
+        **ids.to_config(),
     }
 
 
-def _generation_config(info: ModelInfo, tokenizer: Tokenizer) -> dict[str, Any]:
+def _generation(info: ModelInfo, tokenizer: Tokenizer, ids: Ids) -> dict[str, Any]:
+    forbidden = set(tokenizer.forbidden)
     return {
-        **_special_ids(),
+        **ids.to_config(),
         "max_length": MAX_POSITIONS // 2,
         "num_beams": info.decode.beam_size,
         "length_penalty": info.decode.length_penalty,
         "early_stopping": True,  # stop as soon as there are as many translations as beams, as our search does
-        "suppress_tokens": tokenizer.forbidden,
+        "suppress_tokens": [theirs for theirs, ours in enumerate(ids.order) if ours in forbidden],
     }
+
+
+def _write_marian_tokenizer(
+    sides: tuple[SentencePieceSide, SentencePieceSide], ids: Ids, info: ModelInfo, folder: Path
+) -> None:
+    """The files that `MarianTokenizer` reads."""
+    src, tgt = sides
+    (folder / "source.spm").write_bytes(src.model.to_bytes())
+    (folder / "target.spm").write_bytes(tgt.model.to_bytes())
+    _write_json(folder / "vocab.json", {src.tokens[ours]: theirs for theirs, ours in enumerate(ids.order)})
+    about = {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": info.src,
+        "target_lang": info.tgt,
+        "pad_token": SPECIALS[PAD],
+        "eos_token": SPECIALS[EOS],
+        "unk_token": "<unk>",
+        "separate_vocabs": False,
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": MAX_POSITIONS // 2,
+    }
+    _write_json(folder / "tokenizer_config.json", about)
 
 
 def _tokenizer_config() -> dict[str, Any]:
@@ -126,48 +184,13 @@ def _tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
     }
 
 
-class _MarianTensors:
-    """Our parameters under Marian's names, with the dimensions of the residual stream in Marian's order."""
-
-    def __init__(self, model: Transformer):
-        d_model = model.config.d_model
-        even = torch.arange(0, d_model, 2)
-        self.order = torch.cat((even, even + 1))
-        self.tensors: Tensors = {
-            "model.shared.weight": model.tgt_embedding.tokens.weight[:, self.order],
-            "final_logits_bias": torch.zeros(1, model.output.out_features),
-        }
-        for side in ("encoder", "decoder"):
-            layers: Any = getattr(model, side)
-            for i, layer in enumerate(layers):
-                prefix = f"model.{side}.layers.{i}"
-                self._add_attention(f"{prefix}.self_attn", layer.self_attention, layer.self_residual)
-                if side == "decoder":
-                    self._add_attention(f"{prefix}.encoder_attn", layer.cross_attention, layer.cross_residual)
-                self._add_reader(f"{prefix}.fc1", layer.feed_forward.w_1)
-                self._add_writer(f"{prefix}.fc2", layer.feed_forward.w_2)
-                self._add_norm(f"{prefix}.final_layer_norm", layer.ffn_residual)
-
-    def _add_attention(self, name: str, module: MultiHeadAttention, residual: Residual) -> None:
-        self._add_reader(f"{name}.q_proj", module.w_q)
-        self._add_reader(f"{name}.k_proj", module.w_k)
-        self._add_reader(f"{name}.v_proj", module.w_v)
-        self._add_writer(f"{name}.out_proj", module.w_o)
-        self._add_norm(f"{name}_layer_norm", residual)
-
-    def _add_reader(self, name: str, layer: nn.Linear) -> None:
-        """Add a projection whose input is the residual stream."""
-        self.tensors[f"{name}.weight"] = layer.weight[:, self.order]
-        self.tensors[f"{name}.bias"] = layer.bias
-
-    def _add_writer(self, name: str, layer: nn.Linear) -> None:
-        """Add a projection whose output is added to the residual stream."""
-        self.tensors[f"{name}.weight"] = layer.weight[self.order]
-        self.tensors[f"{name}.bias"] = layer.bias[self.order]
-
-    def _add_norm(self, name: str, residual: Residual) -> None:
-        self.tensors[f"{name}.weight"] = residual.norm.weight[self.order]
-        self.tensors[f"{name}.bias"] = residual.norm.bias[self.order]
+def _tensors(model: Transformer, ids: Ids) -> Tensors:
+    """Our parameters under Marian's names, with dimensions and tokens in the order of the exported model."""
+    found = to_marian(parameters(model), model.config)
+    rows = torch.tensor(ids.order)
+    found[EMBEDDING] = found[EMBEDDING][rows]
+    found[OUTPUT_BIAS] = found[OUTPUT_BIAS][:, rows]
+    return found
 
 
 class Exported(LineTranslator):
@@ -182,7 +205,7 @@ class Exported(LineTranslator):
             longest_src: Tokens of the longest source in training.
 
         Raises:
-            ImportError: transformers is not installed.
+            ImportError: transformers is not installed, or for an imported model sentencepiece.
         """
         from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
         from transformers.utils import logging
@@ -209,7 +232,8 @@ class Exported(LineTranslator):
         ids: Tensor = self.exported_model.generate(**inputs, num_beams=1, max_length=max_length + 2)  # <s> and </s>
         logits = self.exported_model(**inputs, decoder_input_ids=ids[:, :-1]).logits
         log_p = logits.log_softmax(dim=-1).gather(2, ids[:, 1:, None]).squeeze(2)  # (B, T)
-        log_probs = log_p.masked_fill(ids[:, 1:] == PAD, 0.0).sum(dim=1).tolist()
+        is_padding = ids[:, 1:] == self.exported_model.config.pad_token_id
+        log_probs = log_p.masked_fill(is_padding, 0.0).sum(dim=1).tolist()
         texts = self.exported_tokenizer.batch_decode(ids, skip_special_tokens=True)
         drafts = []
         for text, row_ids, log_prob in zip(texts, ids.tolist(), log_probs, strict=True):

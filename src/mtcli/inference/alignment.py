@@ -9,7 +9,7 @@ both directions, the four decoder layers of the demo model find 38, 49, 64 and 8
 Multi30K model 16, 44, 75 and 67%.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 from unicodedata import normalize
 
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from mtcli.data.batching import pad
-from mtcli.data.tokenizer import BOS, EOS, RESERVED, SPECIALS, Tokenizer
+from mtcli.data.tokenizer import BOS, EOS, Tokenizer
 from mtcli.inference.line_translator import Links
 from mtcli.nn.hooks import record_attention
 from mtcli.nn.transformer import DecoderLayer, Transformer
@@ -54,8 +54,8 @@ def align(
     all_weights = cross_attention(model, [src_ids for src_ids, _ in pairs], [tgt_ids for _, tgt_ids in pairs])
     found: list[list[Links]] = [[] for _ in lines]
     for line, (src_ids, tgt_ids), text, weights in zip(line_of_pair, pairs, all_texts, all_weights, strict=True):
-        src_words = words_of_tokens(normalize("NFC", lines[line]), tokenizer.src_tokens(src_ids), src_ids)
-        tgt_words = words_of_tokens(text, tokenizer.tgt_tokens(tgt_ids), tgt_ids)
+        src_words = _src_words(tokenizer, lines[line], src_ids)
+        tgt_words = _tgt_words(tokenizer, text, tgt_ids)
         without_padding = weights[: len(tgt_ids), : len(src_ids)]
         found[line].append(link(without_padding, src_words, tgt_words))
     return found
@@ -107,16 +107,39 @@ def _membership(words: Sequence[Sequence[int]]) -> Tensor:
     return membership
 
 
-def words_of_tokens(text: str, tokens: Sequence[str], ids: Sequence[int]) -> list[list[int]]:
+def _src_words(tokenizer: Tokenizer, line: str, ids: Sequence[int]) -> list[list[int]]:
+    """The words of a source line that each token belongs to."""
+    tokens = tokenizer.src_tokens(ids)
+    if not tokenizer.sentencepiece:
+        return words_of_tokens(normalize("NFC", line), tokens, ids, tokenizer.src_byte_of)
+    if ids and ids[0] in tokenizer.tags.values() and not line.startswith(tokens[0]):
+        tokens[0] = ""  # a language tag that an option added is no word of the line
+    return words_of_tokens(None, tokens, ids, tokenizer.src_byte_of)
+
+
+def _tgt_words(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[list[int]]:
+    """The words of a translation that each token belongs to."""
+    own_text = None if tokenizer.sentencepiece else text
+    return words_of_tokens(own_text, tokenizer.tgt_tokens(ids), ids, tokenizer.tgt_byte_of)
+
+
+def words_of_tokens(
+    text: str | None, tokens: Sequence[str], ids: Sequence[int], byte_of: Mapping[int, int]
+) -> list[list[int]]:
     """The words that each token belongs to: none for a token of spaces, rarely more than one.
 
     Args:
-        text: The text of the tokens, with or without the space before the first word.
+        text: The text of the tokens, with or without the space before the first word. None: what the tokens show,
+            for a tokenizer that normalizes text before splitting it.
         tokens: The tokens as `Tokenizer.src_tokens` shows them: one character for each character of the text, or the
             name of a byte.
         ids: The token ids, which distinguish a byte from a token that only looks like one.
+        byte_of: The value of each token id that stands for a byte.
     """
-    owners = _tokens_of_characters(tokens, ids)
+    characters = _characters(tokens, ids, byte_of)
+    if text is None:
+        text = "".join(character for character, _ in characters)
+    owners = [character_tokens for _, character_tokens in characters]
     owners = owners[len(owners) - len(text) :]  # drops the space before the first word where `text` lacks it
     words: list[list[int]] = [[] for _ in ids]
     word = -1
@@ -134,31 +157,33 @@ def words_of_tokens(text: str, tokens: Sequence[str], ids: Sequence[int]) -> lis
     return words
 
 
-def _tokens_of_characters(tokens: Sequence[str], ids: Sequence[int]) -> list[list[int]]:
-    """For each character of the decoded text, the positions of the tokens that it comes from."""
-    owners: list[list[int]] = []
+def _characters(tokens: Sequence[str], ids: Sequence[int], byte_of: Mapping[int, int]) -> list[tuple[str, list[int]]]:
+    """The characters of the decoded text, each with the positions of the tokens that it comes from."""
+    characters: list[tuple[str, list[int]]] = []
     byte_run: list[int] = []  # positions of the byte tokens since the last other token
     for position, (token, token_id) in enumerate(zip(tokens, ids, strict=True)):
-        if len(SPECIALS) <= token_id < len(RESERVED):
+        if token_id in byte_of:
             byte_run.append(position)
             continue
-        owners += _tokens_of_byte_characters(byte_run, ids)
+        characters += _characters_of_bytes(byte_run, ids, byte_of)
         byte_run = []
-        owners += [[position]] * len(token)
-    return owners + _tokens_of_byte_characters(byte_run, ids)
+        characters += [(character, [position]) for character in token.replace("▁", " ")]
+    return characters + _characters_of_bytes(byte_run, ids, byte_of)
 
 
-def _tokens_of_byte_characters(run: Sequence[int], ids: Sequence[int]) -> list[list[int]]:
+def _characters_of_bytes(
+    run: Sequence[int], ids: Sequence[int], byte_of: Mapping[int, int]
+) -> list[tuple[str, list[int]]]:
     """The same for a run of byte tokens: characters in UTF-8, or one replacement character per byte if invalid."""
-    values = bytes(ids[position] - len(SPECIALS) for position in run)
+    values = bytes(byte_of[ids[position]] for position in run)
     try:
         text = values.decode()
     except UnicodeDecodeError:
-        return [[position] for position in run]
-    owners = []
+        return [("\ufffd", [position]) for position in run]
+    characters = []
     start = 0
     for character in text:
         end = start + len(character.encode())
-        owners.append(list(run[start:end]))
+        characters.append((character, list(run[start:end])))
         start = end
-    return owners
+    return characters

@@ -3,9 +3,9 @@
 CTranslate2's beam search finds the same hypotheses as `search.beam_search`, and treats them differently:
 
 - It ranks them by log P / n^α, where n tokens include `</s>`, and returns this score. So the whole beam is requested,
-  log P is computed from the score, and hypotheses are ranked by log P / lp(y). During the search it only compares
-  hypotheses of equal length, so α changes nothing there. But with α = 0 it stops at the first finished hypothesis
-  instead of the W-th, so it is never given 0.
+  log P is computed from the score, and hypotheses are ranked by the model's own length penalty. During the search it
+  only compares hypotheses of equal length, so α changes nothing there. But with α = 0 it stops at the first finished
+  hypothesis instead of the W-th, so it is never given 0.
 - It has one maximum length for a batch, and cuts hypotheses there. It removes forbidden tokens before the softmax,
   which changes log P; our search removes them after it. So the search of a batch uses neither. A sentence with a
   hypothesis beyond its maximum length, or with a forbidden token, is searched again alone.
@@ -23,6 +23,7 @@ from typing import Any
 from mtcli.data.tokenizer import EOS, Tokenizer
 from mtcli.errors import ModelError, UsageError
 from mtcli.inference.exported import provenance, read_export
+from mtcli.inference.length import length_penalty
 from mtcli.inference.line_translator import Draft, LineTranslator, Options, Translation, Window
 
 GIVE_THE_RUN = "give the run itself with --model, without --engine"
@@ -33,7 +34,7 @@ BATCH_TOKENS = 2048
 
 NEARLY_ZERO = 1e-6
 
-SUPPORTED = {"beam_size", "length_penalty", "n_best", "max_length", "max_extra"}
+SUPPORTED = {"beam_size", "length_penalty", "length_normalization", "n_best", "max_length", "max_extra"}
 """The options of a search that this engine supports."""
 
 
@@ -171,7 +172,9 @@ class Engine(LineTranslator):
         texts = self.tokenizer.decode(all_ids)
         drafts = []
         for text, ids, (tokens, log_p) in zip(texts, all_ids, hypotheses, strict=True):
-            penalty = ((5 + len(tokens)) / 6) ** options.length_penalty if options.beam_size > 1 else 1.0
+            penalty = 1.0
+            if options.beam_size > 1:
+                penalty = length_penalty(len(tokens), options.length_penalty, options.length_normalization)
             drafts.append(Draft(text, tuple(ids), log_p, log_p / penalty))
         return sorted(drafts, key=lambda draft: -draft.score)
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TypeVar
 
-from mtcli.config.schema import DecodeConfig
-from mtcli.data.tokenizer import RESERVED, SPECIALS, Tokenizer
+from mtcli.config.schema import DecodeConfig, LengthNormalization
+from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import UsageError
 from mtcli.inference.repetitions import repetition_in
 from mtcli.limits import BEAM_SIZE
@@ -54,6 +54,8 @@ class Options:
 
     beam_size: int = 4
     length_penalty: float = 0.6
+    length_normalization: LengthNormalization = "wu"
+    """See `inference.length`."""
     n_best: int = 1
     """Number of different translations of each line. See `LineTranslator._candidates`."""
     max_length: int | None = None
@@ -75,7 +77,7 @@ class Options:
     @classmethod
     def of(cls, decode: DecodeConfig) -> "Options":
         """The default options of a model."""
-        return cls(decode.beam_size, decode.length_penalty, max_extra=decode.max_extra)
+        return cls(decode.beam_size, decode.length_penalty, decode.length_normalization, max_extra=decode.max_extra)
 
 
 @dataclass(frozen=True)
@@ -216,17 +218,18 @@ class LineTranslator(ABC):
             raise UsageError(f"the prefix has {tokens} tokens; a prefix may have {MAX_LINE_TOKENS} tokens at most")
 
     def _warn_about_lines(self, lines: Sequence[str], ids: Sequence[Sequence[int]], first: int) -> None:
-        """Warn about lines that are shortened, longer than any in training, or mostly byte tokens."""
+        """Warn about lines that are shortened, longer than any in training, or mostly bytes or unknown text."""
         shortened = []
         long = []
         unknown = []
+        unseen = {*self.tokenizer.src_byte_of, self.tokenizer.unknown}
         for number, (line, row) in enumerate(zip(lines, ids, strict=True), first + 1):
             if len(row) > MAX_LINE_TOKENS:
                 shortened.append(number)
             elif len(row) > self.longest_src:
                 long.append(number)
-            num_bytes = sum(_is_byte(token) for token in row)
-            if line.strip() and 2 * num_bytes > len(row):
+            num_unseen = sum(token in unseen for token in row)
+            if line.strip() and 2 * num_unseen > len(row):
                 unknown.append(number)
         if shortened:
             numbers = _line_numbers(shortened, max_named=len(shortened))
@@ -369,10 +372,6 @@ def _combined(found: Sequence[Draft], more: Sequence[Draft], options: Options) -
     texts = {draft.text for draft in found}
     new = [draft for draft in more if draft.text not in texts]
     return [found[0], *_by_score([*found[1:], *new])]
-
-
-def _is_byte(token: int) -> bool:
-    return len(SPECIALS) <= token < len(RESERVED)
 
 
 def _line_numbers(numbers: Sequence[int], max_named: int | None = None) -> str:

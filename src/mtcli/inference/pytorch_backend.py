@@ -129,7 +129,13 @@ class Translator(LineTranslator):
             return [[hypothesis] for hypothesis in greedy_search(self.model, src, limits)]
         self._check_memory(limits, options.beam_size)
         found = beam_search(
-            self.model, src, limits, beam_size=options.beam_size, alpha=options.length_penalty, observe=observe
+            self.model,
+            src,
+            limits,
+            beam_size=options.beam_size,
+            alpha=options.length_penalty,
+            normalization=options.length_normalization,
+            observe=observe,
         )
         return [hypotheses[: options.n_best] for hypotheses in found]
 

@@ -5,12 +5,15 @@ Shapes: B sentences, W beams, N hypotheses (at most B × W, grouped by sentence)
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from mtcli.config.schema import LengthNormalization
 from mtcli.data.batching import pad
 from mtcli.data.tokenizer import BOS, EOS, PAD
+from mtcli.inference.length import length_penalty
 from mtcli.nn.attention import Cache
 from mtcli.nn.cpu_kernels import argmax, log_softmax_, top_continuations
 from mtcli.nn.transformer import Transformer
@@ -49,16 +52,6 @@ class Limits:
     """Tokens that each translation must begin with, (B,)."""
     no_repeat_ngram: int = 0
     """Block n-grams of this size from repeating, except inside the prefix; 0 disables."""
-
-
-def length_penalty(n: int | Tensor, alpha: float) -> float | Tensor:
-    """The length penalty that §6.1 uses (Wu et al. 2016, equation 14): lp(Y) = ((5 + n) / 6)^α.
-
-    Args:
-        n: Tokens of the translation, with `</s>`.
-        alpha: α.
-    """
-    return ((5 + n) / 6) ** alpha
 
 
 class _Constraints:
@@ -297,6 +290,7 @@ def beam_search(
     *,
     beam_size: int,
     alpha: float,
+    normalization: LengthNormalization = "wu",
     observe: Callable[[Expansion], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """Translate each sentence by beam search (§6.1).
@@ -312,11 +306,13 @@ def beam_search(
         limits: Constraints for the B sentences.
         beam_size: W.
         alpha: α of the length penalty; 0: none.
+        normalization: The length penalty, see `inference.length`.
         observe: Called with every step.
 
     Returns:
         Up to W translations of each sentence, best first.
     """
+    penalty = partial(length_penalty, alpha=alpha, normalization=normalization)
     constraints = _Constraints(limits, src.device)
     cache = _encode(model, src)
     beams = _Beams.initial(len(src), src.device)
@@ -328,7 +324,7 @@ def beam_search(
         expansion = _expand(beams, log_p, beam_size, [len(finished[sentence]) for sentence in beams.sentences])
         del logits, log_p  # to free their memory before the caches are copied
         for row, place in expansion.finished:
-            finished[beams.sentences[row]].append(_finished_hypothesis(beams, expansion, row, place, alpha))
+            finished[beams.sentences[row]].append(_finished_hypothesis(beams, expansion, row, place, penalty))
         if observe is not None:
             observe(expansion)
         beams, parents = beams.extended(expansion)
@@ -372,8 +368,10 @@ def _expand(beams: _Beams, log_p: Tensor, beam_size: int, num_finished: Sequence
     return Expansion(beams.sentences, log_prob, parent, token, kept, finished)
 
 
-def _finished_hypothesis(beams: _Beams, expansion: Expansion, row: int, place: int, alpha: float) -> Hypothesis:
+def _finished_hypothesis(
+    beams: _Beams, expansion: Expansion, row: int, place: int, penalty: Callable[[int], float]
+) -> Hypothesis:
     """The hypothesis that a continuation finishes: `row` is an index into B, `place` one into C."""
     ids = beams.tokens[row, expansion.parent[row, place], 1:].tolist()
     log_prob = float(expansion.log_prob[row, place])
-    return Hypothesis(ids, log_prob, log_prob / float(length_penalty(len(ids) + 1, alpha)))
+    return Hypothesis(ids, log_prob, log_prob / penalty(len(ids) + 1))

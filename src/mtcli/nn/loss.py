@@ -32,19 +32,26 @@ def reference_loss(logits: Tensor, target: Tensor, smoothing: float) -> tuple[Te
     return smoothed.sum(), nll.sum()
 
 
-def projected_loss(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """`reference_loss(hidden @ weight.T, target, smoothing)` without storing the (N, V) logits.
+def projected_loss(
+    hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, bias: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """`reference_loss(hidden @ weight.T + bias, target, smoothing)` without storing the (N, V) logits.
 
     Args:
         hidden: Decoder states at target positions that are not padding, (N, D).
         weight: Output projection, (V, D).
         target: Reference tokens without padding, (N,).
         smoothing: ε.
+        bias: Bias of the logits, (V,). None for no bias, as in the paper.
 
     Returns:
         The smoothed cross-entropy, which has a gradient, and the plain negative log-likelihood, which has none. Both
         are sums over the N positions in nats.
     """
+    if bias is not None:  # as the weight of a further input that is always 1
+        ones = hidden.new_ones(len(hidden), 1)
+        hidden = torch.cat((hidden, ones), dim=1)
+        weight = torch.cat((weight, bias[:, None]), dim=1)
     device = hidden.device.type
     if torch.is_autocast_enabled(device):  # autocast does not apply inside an autograd function
         dtype = torch.get_autocast_dtype(device)

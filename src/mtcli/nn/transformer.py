@@ -8,6 +8,7 @@ W beams, N = B × W hypotheses. `src` and `tgt` are token ids; `memory` is the e
 """
 
 import math
+from collections.abc import Callable
 from typing import cast
 
 import torch
@@ -65,17 +66,25 @@ class MultiHeadAttention(nn.Module):
         return self.combine(self.heads(self.w_q, x), memory_kv, mask)
 
 
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "swish": F.silu, "gelu": F.gelu}
+"""The activations that `model.activation` names. The paper's is ReLU."""
+
+
 class FeedForward(nn.Module):
-    """Position-wise feed-forward network (§3.3, equation 2): FFN(x) = max(0, xW_1 + b_1)W_2 + b_2."""
+    """Position-wise feed-forward network (§3.3, equation 2): FFN(x) = max(0, xW_1 + b_1)W_2 + b_2.
+
+    An imported model may have another activation in place of max(0, ·), which is ReLU.
+    """
 
     def __init__(self, config: ModelConfig):
         super().__init__()
+        self.activation = ACTIVATIONS[config.activation]
         self.w_1 = nn.Linear(config.d_model, config.d_ff)
         self.w_2 = nn.Linear(config.d_ff, config.d_model)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) → (B, T, D)."""
-        output: Tensor = self.w_2(F.relu(self.w_1(x)))
+        output: Tensor = self.w_2(self.activation(self.w_1(x)))
         return output
 
 
@@ -277,7 +286,7 @@ class Transformer(nn.Module):
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
         self.encoder_norm = _final_norm(config)
         self.decoder_norm = _final_norm(config)
-        self.output = nn.Linear(config.d_model, tgt_vocab, bias=False)
+        self.output = nn.Linear(config.d_model, tgt_vocab, bias=config.output_bias)
         if config.tie_embeddings:
             self.output.weight = self.tgt_embedding.tokens.weight
         self.initialise()

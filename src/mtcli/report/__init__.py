@@ -1,4 +1,4 @@
-"""Descriptions of a run: its plan, `report.html`, the model card, charts, and `mtcli info`.
+"""What a run will cost and has done: plan, report.html, model card, charts, `mtcli info`.
 
 May import export, inference and what these may import.
 """

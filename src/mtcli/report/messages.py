@@ -1,4 +1,4 @@
-"""Messages for users: remarks on unusual scores, and the commands to run next."""
+"""Texts for people: what a score means, and the command to run next."""
 
 import math
 import shlex
@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 LOW = {"BLEU": 5.0, "chrF2": 20.0}
-"""Scores below which hardly any translation is right. Unrelated text in the same script has a chrF of 10 to 20."""
+"""Below it, hardly any translation is right. Unrelated text in the same script already has a chrF of 10 to 20."""
 
 HIGH = {"BLEU": 90.0, "chrF2": 95.0}
-"""Scores above which the test set is suspiciously easy: no two human translators agree so closely."""
+"""Above it, the test set is suspiciously easy: no two human translators agree so closely."""
 
 
 def what_it_means(metric: str, score: float) -> str | None:
-    """Return a remark on a score that is too low to be useful or too high to be believed; None for other scores.
+    """A sentence about a score that is too low to be useful or too high to be believed; None for any other.
 
     Args:
         metric: As sacrebleu names it; only BLEU and chrF2 have limits.
@@ -34,14 +34,11 @@ def what_it_means(metric: str, score: float) -> str | None:
 
 
 def first_remark(scores: Iterable[tuple[str, float]]) -> str | None:
-    """Return the first remark on several scores, each a metric and its value; None if there is no remark."""
-    for metric, score in scores:
-        remark = what_it_means(metric, score)
-        if remark is not None:
-            return remark
-    return None
+    """The first sentence that there is to say about several scores, each a metric and its value."""
+    remarks = (what_it_means(metric, score) for metric, score in scores)
+    return next(filter(None, remarks), None)
 
 
 def command(name: str, model: Path, *arguments: str) -> str:
-    """Return the command `mtcli NAME --model DIR …`, quoted for a shell."""
+    """`mtcli NAME --model DIR …`, ready to paste into a shell."""
     return " ".join(["mtcli", name, "--model", shlex.quote(str(model)), *arguments])

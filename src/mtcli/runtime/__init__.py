@@ -1,4 +1,4 @@
-"""The process and its machine: files, outputs, memory, devices, ranks, signals, terminal, progress, and page style.
+"""The process and its machine: files, outputs, memory, devices, ranks, signals, terminal and progress.
 
 May import errors and limits.
 """

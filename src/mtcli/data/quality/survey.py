@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -22,7 +22,7 @@ from mtcli.data.corpus import Pair, table_records, two_files
 from mtcli.data.held_out import source_key
 from mtcli.data.lines import Counts, read_lines
 from mtcli.data.quality.rules import BIT, INVALID, MAX_LENGTH, MAX_RATIO, REMOVES, rules, script, tidy
-from mtcli.data.tokenizer import RESERVED, SPECIALS, Tokenizer
+from mtcli.data.tokenizer import Tokenizer
 from mtcli.runtime.progress import Progress
 
 BATCH_PAIRS = 4096
@@ -271,16 +271,23 @@ class _Encoder:
 
     def encode(self, pairs: Sequence[Pair]) -> list[int]:
         """Return the bits of each pair."""
-        src_bits = self._encode_side(self.tokenizer.encode_src, [src for src, _ in pairs], self.sides[0])
-        tgt_bits = self._encode_side(self.tokenizer.encode_tgt, [tgt for _, tgt in pairs], self.sides[1])
+        tokenizer = self.tokenizer
+        src_texts = [src for src, _ in pairs]
+        tgt_texts = [tgt for _, tgt in pairs]
+        src_bits = self._encode_side(tokenizer.encode_src, src_texts, tokenizer.src_byte_of, self.sides[0])
+        tgt_bits = self._encode_side(tokenizer.encode_tgt, tgt_texts, tokenizer.tgt_byte_of, self.sides[1])
         return [src | tgt for src, tgt in zip(src_bits, tgt_bits, strict=True)]
 
     def _encode_side(
-        self, encode: Callable[[Sequence[str]], list[list[int]]], texts: list[str], counts: TokenCounts
+        self,
+        encode: Callable[[Sequence[str]], list[list[int]]],
+        texts: list[str],
+        byte_of: Collection[int],
+        counts: TokenCounts,
     ) -> list[int]:
         found = []
         for text, ids in zip(texts, encode(texts), strict=True):
-            byte_tokens = sum(len(SPECIALS) <= token_id < len(RESERVED) for token_id in ids)
+            byte_tokens = sum(token_id in byte_of for token_id in ids)
             bits = 0
             if byte_tokens:
                 bits |= BIT["byte fallback"]

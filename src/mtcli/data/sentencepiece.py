@@ -1,0 +1,269 @@
+"""Text to ids and back with the SentencePiece models of an imported model, through `tokenizers` alone.
+
+A Marian model has two SentencePiece models, one for each side, and one vocabulary for both. A line is split into the
+pieces of its side's model, and the vocabulary gives each piece its id. Unlike the other kinds of tokenizer, this one
+has a token `<unk>`: unless the SentencePiece models have byte fallback, a character without a piece becomes `<unk>`,
+and its text is lost.
+
+A multilingual model has a token such as `>>fra<<` for each target language, which a source line begins with.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+from tokenizers import Regex, models, normalizers
+from tokenizers import Tokenizer as NativeTokenizer
+
+from mtcli import limits
+from mtcli.data import sentencepiece_file
+from mtcli.data.native import call_native
+from mtcli.data.sentencepiece_file import NORMAL, UNIGRAM, SentencePieceModel
+from mtcli.errors import ModelError
+
+UNKNOWN_TOKEN = "<unk>"
+START_NAMES = ("<s>", "<start>")
+"""Names for the token that a translation starts with; the first one that the vocabulary does not have is used."""
+
+UNKNOWN_TEXT = " \u2047 "
+"""What a translation shows for `<unk>`, as SentencePiece itself does: ⁇ between spaces."""
+
+SPACE = "▁"
+"""What a SentencePiece model writes for a space."""
+
+LINES = 4096
+"""Lines that are given to the native library at once."""
+
+TAG = re.compile(">>([^<>]+)<<")
+BYTE_NAME = re.compile("<0x([0-9A-F]{2})>")
+NUM_SPECIALS = 3
+
+
+@dataclass(frozen=True)
+class MarianVocabulary:
+    """The vocabulary of a Marian model with `<pad>`, a start token and `</s>` put first, where mtcli has them.
+
+    Marian starts a translation with `<pad>`. mtcli never reads padding, so it starts with a token of its own, a copy.
+    """
+
+    tokens: tuple[str, ...]
+    """By id: `<pad>`, the start token, `</s>`, then the others in the order of the origin."""
+    pad: int
+    """Id of `<pad>` in the origin's vocabulary."""
+    eos: int
+    """Id of `</s>` in the origin's vocabulary."""
+
+    @classmethod
+    def of(cls, vocab: dict[str, int], pad: int, eos: int) -> MarianVocabulary:
+        """Reorder the vocabulary of a `vocab.json`.
+
+        Raises:
+            ModelError: Its ids are not 0, 1, 2, …, `pad` or `eos` is not one of them, or it has no `<unk>`.
+        """
+        names = sorted(vocab, key=vocab.__getitem__)
+        if [vocab[name] for name in names] != list(range(len(names))):
+            raise ModelError("its ids are not 0, 1, 2, …")
+        if pad == eos or not (0 <= pad < len(names) and 0 <= eos < len(names)):
+            raise ModelError(f"it has {len(names):,} tokens; <pad> ({pad}) and </s> ({eos}) must be two of them")
+        start = next((name for name in START_NAMES if name not in vocab), None)
+        if start is None:
+            raise ModelError(f"it has all of the tokens {', '.join(START_NAMES)}, one of which mtcli needs")
+        others = [name for index, name in enumerate(names) if index not in (pad, eos)]
+        return cls((names[pad], start, names[eos], *others), pad, eos)
+
+    def __post_init__(self) -> None:
+        if len(self.tokens) > limits.VOCABULARY.max:
+            raise ModelError(f"more than {int(limits.VOCABULARY.max):,} tokens")
+        if len(set(self.tokens)) < len(self.tokens) or "" in self.tokens:
+            raise ModelError("a token of its vocabulary is empty or there twice")
+        last = len(self.tokens) - 2
+        if self.pad == self.eos or not (0 <= self.pad <= last and 0 <= self.eos <= last):
+            raise ModelError("its <pad> and </s> are not two ids of the origin's vocabulary")
+        if UNKNOWN_TOKEN not in self.tokens[NUM_SPECIALS:]:
+            raise ModelError(f"its vocabulary has no token {UNKNOWN_TOKEN}")
+
+    @cached_property
+    def origin_ids(self) -> tuple[int, ...]:
+        """For each id of mtcli, the id in the origin's vocabulary; the start token has that of `<pad>`."""
+        others = (i for i in range(len(self.tokens) - 1) if i not in (self.pad, self.eos))
+        return (self.pad, self.pad, self.eos, *others)
+
+    def to_vocab_json(self) -> dict[str, int]:
+        """The origin's `vocab.json`."""
+        named = zip(self.tokens, self.origin_ids, strict=True)
+        ids = {token: i for position, (token, i) in enumerate(named) if position != 1}
+        return dict(sorted(ids.items(), key=lambda item: item[1]))
+
+    def to_json(self) -> dict[str, Any]:
+        """The vocabulary as JSON can hold it."""
+        return {"tokens": list(self.tokens), "pad": self.pad, "eos": self.eos}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> MarianVocabulary:
+        """Read what `to_json` returned.
+
+        Raises:
+            ModelError: It is something else.
+        """
+        tokens, pad, eos = (content.get(name) for name in ("tokens", "pad", "eos"))
+        if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+            raise ModelError("its tokens are not a list of texts")
+        if type(pad) is not int or type(eos) is not int:
+            raise ModelError("its pad and eos are not two ids")
+        return cls(tuple(tokens), pad, eos)
+
+
+class SentencePieceSide:
+    """The SentencePiece model of one side, with the vocabulary of both."""
+
+    kind = "sentencepiece"
+
+    def __init__(self, model: SentencePieceModel, vocabulary: MarianVocabulary):
+        self.model = model
+        self.vocabulary = vocabulary
+        self.tokens: list[str] = list(vocabulary.tokens)
+        self._id_of = {token: i for i, token in enumerate(self.tokens)}
+        self.unknown = self._id_of[UNKNOWN_TOKEN]
+        self.byte_of = _byte_of(self.tokens) if model.byte_fallback else {}
+        self.tags = {match[1]: i for i, token in enumerate(self.tokens) if (match := TAG.fullmatch(token))}
+        self._native: NativeTokenizer = call_native(lambda: native_tokenizer(model))
+        self._unknown_piece = model.unknown
+        self._id_of_piece = [
+            self.unknown if index == self._unknown_piece else self._id_of.get(piece.text, self.unknown)
+            for index, piece in enumerate(model.pieces)
+        ]
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Lines to ids; a tag such as `>>fra<<` at the start of a line is one id."""
+        rows: list[list[int]] = []
+        for start in range(0, len(texts), LINES):
+            rows += self._encode_chunk(texts[start : start + LINES])
+        return rows
+
+    def _encode_chunk(self, texts: Sequence[str]) -> list[list[int]]:
+        tagged = [self._split_tag(text) for text in texts]
+        lines = [line for _, line in tagged]
+        encode = self._native.encode_batch_fast
+        encodings = call_native(lambda: encode(lines, add_special_tokens=False), lines)
+        rows = []
+        for (tag, line), encoding in zip(tagged, encodings, strict=True):
+            pieces = encoding.ids
+            if self._unknown_piece in pieces:
+                rows.append(tag + self._encode_with_unknown(line))
+            else:
+                rows.append(tag + [self._id_of_piece[piece] for piece in pieces])
+        return rows
+
+    def _split_tag(self, text: str) -> tuple[list[int], str]:
+        """The id of the tag that a line begins with, if the vocabulary has it, and the rest of the line."""
+        match = TAG.match(text)
+        if match is None or match[1] not in self.tags:
+            return [], text
+        return [self.tags[match[1]]], text[match.end() :]
+
+    def _encode_with_unknown(self, line: str) -> list[int]:
+        """The ids of a line with text that has no piece; `encode_batch_fast` does not return that text."""
+        encoding = call_native(lambda: self._native.encode(line, add_special_tokens=False))
+        ids: list[int] = []
+        for piece, surface in zip(encoding.ids, encoding.tokens, strict=True):
+            if piece == self._unknown_piece:
+                ids += self._ids_of_unknown(surface)
+            else:
+                ids.append(self._id_of_piece[piece])
+        return ids
+
+    def _ids_of_unknown(self, surface: str) -> list[int]:
+        """Ids of text without a piece: its bytes, or a token of the other side, or `<unk>`."""
+        if self.model.byte_fallback:
+            return [self._id_of.get(f"<0x{byte:02X}>", self.unknown) for byte in surface.encode("utf-8")]
+        return [self._id_of.get(surface, self.unknown)]
+
+    def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """Ids to lines; the special tokens are dropped, invalid UTF-8 becomes U+FFFD."""
+        return [self._decode_row([i for i in row if i >= NUM_SPECIALS]) for row in rows]
+
+    def _decode_row(self, ids: Sequence[int]) -> str:
+        if self.byte_of:
+            content = b"".join(map(self._bytes_of_token, ids))
+            text = content.decode("utf-8", errors="replace")
+        else:
+            text = "".join(map(self._text_of_token, ids))
+        return text.replace(SPACE, " ").strip()
+
+    def _text_of_token(self, token_id: int) -> str:
+        return UNKNOWN_TEXT if token_id == self.unknown else self.tokens[token_id]
+
+    def _bytes_of_token(self, token_id: int) -> bytes:
+        byte = self.byte_of.get(token_id)
+        return self._text_of_token(token_id).encode("utf-8") if byte is None else bytes([byte])
+
+
+def _byte_of(tokens: Sequence[str]) -> dict[int, int]:
+    """The tokens that stand for a byte, with its value."""
+    named = ((i, BYTE_NAME.fullmatch(token)) for i, token in enumerate(tokens))
+    return {i: int(match[1], 16) for i, match in named if match}
+
+
+def native_tokenizer(model: SentencePieceModel) -> NativeTokenizer:
+    """A tokenizer of the library `tokenizers` that splits text as the model does; ids are places among its pieces."""
+    native = NativeTokenizer(_unigram(model) if model.type == UNIGRAM else _bpe(model))
+    steps: list[Any] = []
+    if model.character_map:
+        steps.append(normalizers.Precompiled(model.character_map))
+    if model.remove_extra_whitespaces:
+        steps.append(normalizers.Replace(Regex(r"\A +| +\z"), ""))
+        steps.append(normalizers.Replace(Regex(" {2,}"), " "))
+    steps.append(normalizers.Replace(" ", SPACE))
+    if model.add_dummy_prefix:
+        steps.append(normalizers.Prepend(SPACE))
+    native.normalizer = normalizers.Sequence(steps)
+    return native
+
+
+def _unigram(model: SentencePieceModel) -> models.Unigram:
+    """The pieces with their scores; one that is never found in text is hidden behind a NUL.
+
+    Byte fallback is left to `SentencePieceSide`: here the pieces for bytes would match a literal `<0x41>`.
+    """
+    vocab = [(piece.text if piece.type == NORMAL else f"\0{piece.text}", piece.score) for piece in model.pieces]
+    return models.Unigram(vocab, model.unknown, byte_fallback=False)
+
+
+def _bpe(model: SentencePieceModel) -> models.BPE:
+    """The pieces, and as merges every way to make a piece of two others, best score first."""
+    ids = {piece.text: index for index, piece in enumerate(model.pieces)}
+    normal = {piece.text: index for index, piece in enumerate(model.pieces) if piece.type == NORMAL}
+    ordered = sorted((text for text in normal if len(text) > 1), key=lambda text: -model.pieces[normal[text]].score)
+    merges = list(chain.from_iterable(_splits(text, normal) for text in ordered))
+    unknown = model.pieces[model.unknown].text
+    return models.BPE(ids, merges, unk_token=unknown, fuse_unk=True, byte_fallback=model.byte_fallback)
+
+
+def _splits(text: str, normal: dict[str, int]) -> list[tuple[str, str]]:
+    """The pairs of pieces that make this piece, in the order of their ids."""
+    pairs = [(text[:at], text[at:]) for at in range(1, len(text))]
+    found = [pair for pair in pairs if pair[0] in normal and pair[1] in normal]
+    return sorted(found, key=lambda pair: (normal[pair[0]], normal[pair[1]]))
+
+
+def sides_from_json(content: dict[str, Any]) -> tuple[SentencePieceSide, SentencePieceSide]:
+    """The source and the target side that `sides_to_json` wrote.
+
+    Raises:
+        ModelError: It wrote something else.
+    """
+    if set(content) != {"format", "tokens", "pad", "eos", "src", "tgt"}:
+        raise ModelError("not a tokenizer: a sentencepiece tokenizer has tokens, pad, eos, src and tgt")
+    vocabulary = MarianVocabulary.from_json(content)
+    src, tgt = (SentencePieceSide(sentencepiece_file.from_json(content[side]), vocabulary) for side in ("src", "tgt"))
+    return src, tgt
+
+
+def sides_to_json(src: SentencePieceSide, tgt: SentencePieceSide) -> dict[str, Any]:
+    """Both sides as JSON can hold them, without the key `format`."""
+    return {**src.vocabulary.to_json(), "src": src.model.to_json(), "tgt": tgt.model.to_json()}
