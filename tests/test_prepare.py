@@ -460,3 +460,27 @@ def test_a_new_or_missing_file_is_a_change(
     monkeypatch.setattr(fingerprints, "source_files", lambda *spec: [])
     with pytest.raises(DataError, match=r"toy\.tsv: changed since.* then [0-9a-f]{12}, now not there"):
         prepare(settings, run)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_data_set_that_is_not_found_changes_no_run_folder(
+    tmp_path: Path, train_toy: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, overwrite: bool
+) -> None:
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    run = train_toy(tmp_path / "old" / "run", "train.max_steps=1") if overwrite else tmp_path / "new" / "run"
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with pytest.raises(DataError, match="from the Hub"):
+        train_toy(run, spec="nobody-here/nothing:de-en", overwrite=overwrite)
+    assert run.parent.exists() == overwrite
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_a_data_set_without_the_languages_leaves_no_run_folder(tmp_path: Path, train_toy: Callable[..., Path]) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "train.jsonl").write_text('{"en": "a", "de": "b"}\n')
+    with pytest.raises(DataError, match="no 'xx'; found 'en', 'de'"):
+        train_toy(tmp_path / "run", spec=tmp_path / "in")
+    assert not (tmp_path / "run").exists()

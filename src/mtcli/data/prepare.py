@@ -19,9 +19,11 @@ from mtcli.config.schema import Config
 from mtcli.data.build import FILES, build_data
 from mtcli.data.corpus import Pair
 from mtcli.data.encoded_pairs import EncodedPairs
-from mtcli.data.fingerprints import check_unchanged, fingerprint, input_files
+from mtcli.data.fingerprints import check_unchanged, fingerprint, input_files, input_specs
 from mtcli.data.info import data_settings, read_data_info, recorded_settings
 from mtcli.data.overlap import count_trained_on, share_of
+from mtcli.data.rows import check_dataset
+from mtcli.data.sources import resolve
 from mtcli.data.splits import read_split
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError, ModelError, StorageError, UsageError
@@ -50,11 +52,15 @@ class Prepared:
     """Checksum of the weights that the run starts from; None: they are random."""
 
 
-def check_inputs(config: Config) -> None:
+def check_inputs(config: Config, *, open_data_sets: bool = False) -> None:
     """Check that everything which the configuration names exists: corpora, extras, the tokenizer of BLEU.
 
+    Args:
+        config: The configuration.
+        open_data_sets: Also open folders and Hub data sets, and check that they have both languages.
+
     Raises:
-        DataError: A file of a corpus is missing.
+        DataError: A corpus is missing.
         UsageError: An extra or the tokenizer is missing.
     """
     if config.train.tensorboard and find_spec("tensorboard") is None:
@@ -65,6 +71,22 @@ def check_inputs(config: Config) -> None:
         raise UsageError(f"train.bleu_tokenizer: {error}") from None
     with _note(config):
         input_files(config)
+        if open_data_sets:
+            _check_data_sets(config)
+
+
+def _check_data_sets(config: Config) -> None:
+    """Raise a DataError if a data set cannot be opened."""
+    data = config.data
+    for spec in input_specs(config):
+        form, folders = resolve(spec, data.src, data.tgt)
+        if form == "dataset":
+            check_dataset(spec, bool(folders), data.src, data.tgt)
+
+
+def has_info(run: Path) -> bool:
+    """Return True if a run folder has prepared data, which may be out of date."""
+    return _info_path(run).exists()
 
 
 def prepare(config: Config, run: Path, *, init: tuple[Tokenizer, str] | None = None) -> Prepared:

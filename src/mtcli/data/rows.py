@@ -163,13 +163,37 @@ def dataset_rows(spec: str, local: bool, src: str, tgt: str) -> Iterator[object]
         _announce(name)
     with _dataset_errors(spec, local, src):
         builder, rows = _stream(spec)
-        columns = _columns(spec, rows.column_names or list(next(iter(rows), {})), src, tgt)
+        columns = _columns(spec, _column_names(rows), src, tgt)
         stored = not (local or _too_large(builder))
         if stored or "[" in split:
             builder.download_and_prepare()
             rows = builder.as_dataset(split=split)
         for batch in rows.select_columns(columns).with_format("arrow").iter(batch_size=BATCH_ROWS):
             yield from batch.to_pylist()
+
+
+def check_dataset(spec: str, local: bool, src: str, tgt: str) -> None:
+    """Check that a folder or a Hub data set can be opened and has both languages.
+
+    Args:
+        spec: `NAME[:CONFIG][#SPLIT]`.
+        local: It is a folder.
+        src: Source language.
+        tgt: Target language.
+
+    Raises:
+        DataError: It cannot be found or read, or a language has no column.
+    """
+    if not local:
+        _announce(dataset_name(spec)[0])
+    with _dataset_errors(spec, local, src):
+        _, rows = _stream(spec)
+        _columns(spec, _column_names(rows), src, tgt)
+
+
+def _column_names(rows: Any) -> list[str]:
+    """Return the columns of a stream; from its first row if the files do not declare them."""
+    return list(rows.column_names or next(iter(rows), {}))
 
 
 def dataset_keys(spec: str, local: bool) -> list[str]:

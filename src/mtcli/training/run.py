@@ -10,7 +10,7 @@ import torch
 
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import to_toml
-from mtcli.data.prepare import check_inputs, prepare, reopen
+from mtcli.data.prepare import check_inputs, has_info, prepare, reopen
 from mtcli.errors import UsageError
 from mtcli.runtime import files, torchrun
 from mtcli.runtime.device import describe
@@ -90,7 +90,8 @@ def _claimed(config: Config, run: Path, overwrite: bool) -> Iterator[Config | No
     """The run folder, held for this process, and the configuration of the run in it that is resumed, if one is."""
     if run.exists() and not run.is_dir():
         raise UsageError(f"{run}: is a file; choose another --out")
-    check_inputs(config)  # before anything is made: a misspelt name must leave no folder
+    # Before anything is created or deleted. A resumed run does not need its data sets, nor the network.
+    check_inputs(config, open_data_sets=overwrite or not has_info(run))
     with files.storage_errors(run):
         run.mkdir(parents=True, exist_ok=True)
     with lock(run):
