@@ -410,6 +410,39 @@ def test_a_line_break_inside_a_field_is_a_space(tmp_path):
         assert "1 pair holds a line break" in counts.notices[0]
 
 
+KEYS = [("source", "target"), ("src", "tgt"), ("Source", "en"), ("de", "target")]
+
+
+@pytest.mark.parametrize(("first", "second"), KEYS)
+def test_keys_that_name_the_sides(tmp_path, first, second):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [{"id": 1, second: "a", first: "b"}, {"id": 2, second: "c", first: "d"}]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "n.jsonl").write_text("".join(json.dumps({"translation": row}) + "\n" for row in rows))
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "p.parquet")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "train.jsonl").write_bytes((tmp_path / "p.jsonl").read_bytes())
+    by_language = "en" in (first, second) or "de" in (first, second)
+    for name in ("p.jsonl", "n.jsonl", "p.parquet", "folder"):
+        counts = Counts()
+        pairs = list(read_pairs(str(tmp_path / name), "de", "en", counts=counts))
+        assert pairs == [("b", "a"), ("d", "c")], name
+        assert counts.notices == [f"{tmp_path / name}: read {first!r} as de and {second!r} as en"]
+        swapped = list(read_pairs(str(tmp_path / name), "de", "en", swap=True))
+        assert swapped == (pairs if by_language else [("a", "b"), ("c", "d")]), name
+
+
+def test_languages_have_precedence_over_the_names_of_the_sides(tmp_path):
+    row = {"source": "Tatoeba", "target": "x", "en": "a", "de": "b"}
+    (tmp_path / "p.jsonl").write_text(json.dumps(row) + "\n" + json.dumps(row | {"en": None}) + "\n")
+    fails(tmp_path / "p.jsonl", "p.jsonl:2: 'en' is NoneType")
+    assert next(read_pairs(str(tmp_path / "p.jsonl"), "en", "de")) == ("a", "b")
+    (tmp_path / "p.jsonl").write_text('{"source": "a", "fr": "b"}\n')
+    fails(tmp_path / "p.jsonl", "no 'en' and 'de'; found 'source', 'fr'")
+
+
 def test_parquet_that_is_not_pairs(tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq

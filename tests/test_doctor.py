@@ -450,6 +450,18 @@ def test_the_commands(tmp_path: Path) -> None:
     assert mtcli("check", "o.tsv", "--src", "de", "--tgt", "de").code == 2
 
 
+def test_json_whose_keys_name_the_sides_needs_no_languages(tmp_path: Path) -> None:
+    mtcli = partial(run, "data", cwd=tmp_path)
+    rows = [{"source": a, "target": b} for a, b in GOOD]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = mtcli("check", "p.jsonl")
+    assert (done.code, done.err) == (0, "")
+    assert "p.jsonl: 20 pairs" in done.out
+    assert "nothing to clean" in done.out
+    (tmp_path / "q.jsonl").write_text('{"a": "x", "b": "y"}\n')
+    assert mtcli("check", "q.jsonl").code == 2
+
+
 # real text
 
 

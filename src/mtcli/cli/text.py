@@ -210,10 +210,9 @@ def _corpus(
 
 
 def _languages(paths: list[str], src: str | None, tgt: str | None) -> tuple[str, str]:
-    """The languages of pairs; a table whose names do not tell them has the sides `src` and `tgt`."""
+    """Return the languages of pairs; `src` and `tgt` if no name gives them and the files can be read without."""
     from mtcli.config.languages import checked
-    from mtcli.data.language_guess import guess_languages
-    from mtcli.data.sources import file_form
+    from mtcli.data.language_guess import guess_languages, names_sides
 
     for option, code in (("--src", src), ("--tgt", tgt)):
         try:
@@ -225,7 +224,7 @@ def _languages(paths: list[str], src: str | None, tgt: str | None) -> tuple[str,
     try:
         guess = guess_languages(paths, src, tgt)
     except UsageError:
-        if all(file_form(Path(path)) in ("tsv", "csv") for path in paths):
+        if all(map(names_sides, paths)):
             return src or "src", tgt or "tgt"
         raise
     return guess.src, guess.tgt

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mtcli.data import tables
 from mtcli.data.lines import Counts, read_lines
-from mtcli.data.rows import dataset_rows, parquet_rows, sides_of
+from mtcli.data.rows import RowReader, dataset_rows, parquet_rows
 from mtcli.data.sources import form_suffix, resolve
 from mtcli.errors import DataError
 from mtcli.runtime.wording import counted
@@ -33,7 +33,7 @@ def read_pairs(
         spec: What to read, in any form that `--train` takes.
         src: Source language, as in the names of files, columns and keys.
         tgt: Target language.
-        swap: Swap the sides of two files joined by a comma, and of a table whose columns do not name the languages.
+        swap: Swap the sides of two files joined by a comma, and of columns or keys that do not name the languages.
         replace: Replace invalid bytes by U+FFFD.
         counts: Updated with every pair; may serve several sources.
 
@@ -43,6 +43,7 @@ def read_pairs(
     """
     counts = counts if counts is not None else Counts()
     form, files = resolve(spec, src, tgt)
+    reader = RowReader(spec, src, tgt, swap=swap, notices=counts.notices)
     pairs: Iterator[Pair]
     if form in ("prefix", "two"):
         if form == "two" and not swap:
@@ -55,11 +56,11 @@ def read_pairs(
         pairs = _table_pairs(records, files[0])
     elif form == "json":
         lines = read_lines(files[0], replace=replace, counts=counts)
-        pairs = _row_pairs(f"{spec}:", lines, src, tgt, counts)
+        pairs = _row_pairs(f"{spec}:", lines, reader, counts)
     elif form == "parquet":
-        pairs = _row_pairs(f"{spec}: row ", parquet_rows(files[0], src, tgt), src, tgt, counts)
+        pairs = _row_pairs(f"{spec}: row ", parquet_rows(files[0], src, tgt), reader, counts)
     else:
-        pairs = _row_pairs(f"{spec}: row ", dataset_rows(spec, bool(files), src, tgt), src, tgt, counts)
+        pairs = _row_pairs(f"{spec}: row ", dataset_rows(spec, bool(files), src, tgt), reader, counts)
     return _strip(pairs, counts)
 
 
@@ -127,21 +128,20 @@ def _table_pairs(records: Iterable[tables.Record], path: Path) -> Iterator[Pair]
         yield record
 
 
-def _row_pairs(place: str, rows: Iterable[object], src: str, tgt: str, counts: Counts) -> Iterator[Pair]:
+def _row_pairs(place: str, rows: Iterable[object], reader: RowReader, counts: Counts) -> Iterator[Pair]:
     """Read pairs from rows with a key for each side: lines of JSON, or dictionaries.
 
     Args:
         place: Where the rows are; with the number of a row appended, its place in messages.
-        rows: What `sides_of` takes.
-        src: Source language.
-        tgt: Target language.
+        rows: What `reader` takes.
+        reader: Finds the sides of a row.
         counts: Receives notices.
     """
     with_line_break = 0
     try:
         for number, row in enumerate(rows, 1):
             try:
-                pair = sides_of(row, src, tgt)
+                pair = reader.sides(row)
             except (ValueError, RecursionError) as error:
                 raise DataError(f"{place}{number}: {error}") from None
             if "\n" in pair[0] or "\n" in pair[1]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mtcli.config.languages import base, known, same
 from mtcli.data.lines import read_lines
-from mtcli.data.rows import dataset_keys, dataset_name, parquet_keys
+from mtcli.data.rows import dataset_keys, dataset_name, find_keys, parquet_keys
 from mtcli.data.sources import file_form, resolve, two_names
 from mtcli.data.tables import first_row
 from mtcli.errors import UsageError
@@ -70,6 +70,21 @@ def guess_languages(specs: Sequence[str], src: str | None, tgt: str | None) -> G
             found = f"{first.src} → {first.tgt} ({first.where}) and {other.src} → {other.tgt} ({other.where})"
             raise UsageError(f"{', '.join(specs)}: seem to be {found}; {_ask(src, tgt)}")
     return first
+
+
+def names_sides(spec: str) -> bool:
+    """Return True if a file can be read without its languages: a table, or rows with keys like `source` and `target`.
+
+    Raises:
+        DataError: The file cannot be read.
+    """
+    path = Path(spec)
+    form = file_form(path)
+    if form == "json":
+        return find_keys(_json_keys(path), "src", "tgt") is not None
+    if form == "parquet":
+        return find_keys(parquet_keys(path), "src", "tgt") is not None
+    return form in ("tsv", "csv")
 
 
 def _ask(src: str | None, tgt: str | None) -> str:

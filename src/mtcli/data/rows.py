@@ -1,4 +1,4 @@
-"""Rows with a key for each language: JSON objects, Parquet files, and data sets in the form of the Hugging Face Hub.
+"""Rows with a key for each side: JSON objects, Parquet files, and data sets in the form of the Hugging Face Hub.
 
 A data set is a folder or a name on the Hub, with optional configurations and splits. Memory does not grow with its
 size: `datasets` reads it as a stream, or from its cache on disk.
@@ -12,10 +12,12 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from mtcli.config.languages import SOURCE_NAMES, TARGET_NAMES
 from mtcli.data.lines import LINE_BYTES, LINE_LIMIT
 from mtcli.errors import DataError
 
@@ -25,31 +27,92 @@ BATCH_ROWS = 8192
 """Rows that are converted to Python objects at a time."""
 
 
-def sides_of(row: object, src: str, tgt: str) -> tuple[str, str]:
-    """Return the source and the target of a row.
+SOURCE_KEYS = SOURCE_NAMES
+TARGET_KEYS = TARGET_NAMES - {"translation"}
+"""A key `translation` holds a dictionary with both sides."""
 
-    Args:
-        row: A dictionary or a line of JSON: `{"translation": {src: …, tgt: …}}`, or the inner dictionary alone. A blank
-            line is a pair of two empty sides.
-        src: Key of the source.
-        tgt: Key of the target.
 
-    Raises:
-        ValueError: It is neither, a key is missing, or a side is not valid text.
+@dataclass(frozen=True)
+class SideKeys:
+    """The keys of the two sides."""
+
+    src: str
+    tgt: str
+    named: bool
+    """They name their languages, so `--swap` does not apply."""
+
+    def swapped(self) -> SideKeys:
+        """Return the keys with source and target swapped, unless they name their languages."""
+        return self if self.named else SideKeys(self.tgt, self.src, named=False)
+
+
+def find_keys(found: Iterable[str], src: str, tgt: str) -> SideKeys | None:
+    """Return the keys of the two sides: the languages, otherwise `source` and `target` or the like; None: none."""
+    keys = list(found)
+    src_key = src if src in keys else next((key for key in keys if key.casefold() in SOURCE_KEYS), None)
+    tgt_key = tgt if tgt in keys else next((key for key in keys if key.casefold() in TARGET_KEYS), None)
+    if src_key is None or tgt_key is None or src_key == tgt_key:
+        return None
+    return SideKeys(src_key, tgt_key, named=src in keys or tgt in keys)
+
+
+class RowReader:
+    """Reads source and target from rows: dictionaries, or lines of JSON.
+
+    A row is `{"translation": {src: …, tgt: …}}`, or the inner dictionary alone. The keys are the languages, otherwise
+    `source` and `target` or the like.
     """
-    if isinstance(row, str):
-        if not row.strip():
-            return "", ""
-        row = _parse(row)
-    if isinstance(row, dict) and not (src in row and tgt in row):
-        row = row.get("translation", row)
-    if not isinstance(row, dict):
-        raise ValueError("not an object with a key for each language; put one object on each line")
-    if src not in row or tgt not in row:
-        raise ValueError(_missing(src, tgt, row))
-    for key in (src, tgt):
-        _check_text(key, row[key])
-    return row[src], row[tgt]
+
+    def __init__(self, name: str, src: str, tgt: str, *, swap: bool, notices: list[str]):
+        """Read rows of two languages.
+
+        Args:
+            name: What is read, for messages.
+            src: Source language.
+            tgt: Target language.
+            swap: Swap the sides of rows whose keys do not name their languages.
+            notices: Receives one notice if the first keys are not the languages.
+        """
+        self.name = name
+        self.src = src
+        self.tgt = tgt
+        self.swap = swap
+        self.notices = notices
+        self.noticed = False
+
+    def sides(self, row: object) -> tuple[str, str]:
+        """Return the source and the target of a row. A blank line is a pair of two empty sides.
+
+        Raises:
+            ValueError: It is not such a row, a key is missing, or a side is not valid text.
+        """
+        if isinstance(row, str):
+            if not row.strip():
+                return "", ""
+            row = _parse(row)
+        if isinstance(row, dict) and not (self.src in row and self.tgt in row):
+            row = row.get("translation", row)
+        if not isinstance(row, dict):
+            raise ValueError("not an object with a key for each language; put one object on each line")
+        if self.src in row and self.tgt in row:
+            keys = SideKeys(self.src, self.tgt, named=True)
+        else:
+            keys = self._other_keys(row)
+        for key in (keys.src, keys.tgt):
+            _check_text(key, row[key])
+        return row[keys.src], row[keys.tgt]
+
+    def _other_keys(self, row: Iterable[str]) -> SideKeys:
+        """Return the keys of a row that lacks a language, with a notice for the first one."""
+        keys = find_keys(row, self.src, self.tgt)
+        if keys is None:
+            raise ValueError(_missing(self.src, self.tgt, row))
+        if self.swap:
+            keys = keys.swapped()
+        if not self.noticed:
+            self.notices.append(f"{self.name}: read {keys.src!r} as {self.src} and {keys.tgt!r} as {self.tgt}")
+            self.noticed = True
+        return keys
 
 
 def _parse(line: str) -> object:
@@ -88,7 +151,10 @@ def _columns(name: str, found: list[str], src: str, tgt: str) -> list[str]:
         return [src, tgt]
     if "translation" in found:
         return ["translation"]
-    raise DataError(f"{name}: {_missing(src, tgt, found)}")
+    keys = find_keys(found, src, tgt)
+    if keys is None:
+        raise DataError(f"{name}: {_missing(src, tgt, found)}")
+    return [keys.src, keys.tgt]
 
 
 def parquet_rows(path: Path, src: str, tgt: str) -> Iterator[object]:

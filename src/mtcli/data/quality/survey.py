@@ -70,11 +70,11 @@ class Corpus:
             if self.swap and form == "two":
                 records = (pair[::-1] for pair in records)
         elif form == "json":
-            records = map(self._row, read_lines(files[0], lenient=True, counts=counts))
+            records = self._row_records(path, read_lines(files[0], lenient=True, counts=counts), counts)
         elif form == "parquet":
-            records = map(self._row, rows.parquet_rows(files[0], self.src, self.tgt))
+            records = self._row_records(path, rows.parquet_rows(files[0], self.src, self.tgt), counts)
         else:
-            records = map(self._row, rows.dataset_rows(path, bool(files), self.src, self.tgt))
+            records = self._row_records(path, rows.dataset_rows(path, bool(files), self.src, self.tgt), counts)
         yield from enumerate(records, 1)
 
     def files(self) -> list[Path]:
@@ -93,13 +93,16 @@ class Corpus:
     def _specs(self) -> list[str]:
         return [*self.paths, *(path for path in (self.valid, self.test) if path is not None)]
 
-    def _row(self, row: object) -> Pair | str:
-        if isinstance(row, str) and INVALID.search(row):
-            return f"not UTF-8: {row}"
-        try:
-            return rows.sides_of(row, self.src, self.tgt)
-        except (ValueError, RecursionError) as error:
-            return f"{error}: {row}"
+    def _row_records(self, path: str, found: Iterable[object], counts: Counts) -> Iterator[Pair | str]:
+        reader = rows.RowReader(path, self.src, self.tgt, swap=self.swap, notices=counts.notices)
+        for row in found:
+            if isinstance(row, str) and INVALID.search(row):
+                yield f"not UTF-8: {row}"
+                continue
+            try:
+                yield reader.sides(row)
+            except (ValueError, RecursionError) as error:
+                yield f"{error}: {row}"
 
     def records(self, description: str, counts: Counts | None = None) -> Iterator[tuple[str, int, Pair | str]]:
         """Read all paths in turn, with a progress bar: (path, line number, what `read` gives)."""
