@@ -61,7 +61,7 @@ def package(name: str) -> str:
 
 def test_the_parser_sees_the_imports() -> None:
     assert {"data.batching", "storage.checkpoint", "errors"} <= GRAPH["training.trainer"]
-    assert {"config.build", "training.run"} <= GRAPH["cli.training"]
+    assert {"training.request", "training.run"} <= GRAPH["cli.train"]
     assert {"data.corpus", "data.demo", "data.tokenizer"} <= GRAPH["data.build"]
     assert set().union(*GRAPH.values()) <= NAMES
     code = "def f():\n    from mtcli.nn import loss\n    import mtcli.data.lines"

@@ -31,7 +31,7 @@ from toy import PAIRS, save_toy, toy
 from typer.testing import CliRunner
 
 from mtcli.cli import app
-from mtcli.cli.serving import serve
+from mtcli.cli.serve import serve
 from mtcli.errors import DataError, UsageError
 from mtcli.inference.line_translator import Candidate, LineTranslator, Options, Translation
 from mtcli.serve.app import create_app, load_app

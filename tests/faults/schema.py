@@ -106,7 +106,8 @@ def options() -> Iterator[Option]:
             if isinstance(info, typer.models.OptionInfo):
                 declared = (declared or f"--{name.replace('_', '-')}").partition("/")[0]
             flag = annotation in (bool, bool | None)
-            yield Option(command, declared, flag, info.min, info.max)
+            within = inspect.getclosurevars(info.callback).nonlocals.get("within") if info.callback else None
+            yield Option(command, declared, flag, within.min if within else None, within.max if within else None)
 
 
 def _commands(group: typer.Typer) -> Iterator[tuple[tuple[str, ...], Callable[..., Any]]]:

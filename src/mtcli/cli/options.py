@@ -1,120 +1,163 @@
-"""Options that several commands share."""
+"""Options that several commands share, and helpers that make options.
 
-import errno
-import math
-import os
-import stat
-import sys
+Every helper takes the panel of the option in `--help`, and passes everything else to `typer.Option`.
+"""
+
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from mtcli import limits
-from mtcli.errors import DataError
+from mtcli.cli import completion, panels
+from mtcli.errors import UsageError
 
 
-def bounded(*names: str, within: limits.Range, **how: Any) -> Any:
-    """A numeric option with bounds.
-
-    Args:
-        names: As `typer.Option` takes them.
-        within: The bounds, from `limits`.
-        how: What else `typer.Option` takes.
-    """
-    return typer.Option(*names, min=within.min, max=within.max, callback=_refuse_nan, **how)
+def option(*names: str, panel: str, **how: Any) -> Any:
+    """Return an option that takes a value."""
+    return typer.Option(*names, rich_help_panel=panel, **how)
 
 
-def flag(*names: str, **how: Any) -> Any:
-    """An option without a value; its help does not show the `<bool>` that typer would.
-
-    Args:
-        names: As `typer.Option` takes them.
-        how: What else `typer.Option` takes.
-    """
-    return typer.Option(*names, metavar="", **how)
+def flag(*names: str, panel: str, **how: Any) -> Any:
+    """Return an option without a value; its help omits typer's `<bool>`."""
+    return typer.Option(*names, rich_help_panel=panel, metavar="", **how)
 
 
-def _refuse_nan(value: float | None) -> float | None:
-    """Refuse the one number that click finds within all bounds."""
-    if value is not None and math.isnan(value):
-        raise typer.BadParameter("nan is not a number.")
-    return value
+def number(*names: str, panel: str, within: limits.Range, metavar: str = "N", **how: Any) -> Any:
+    """Return a numeric option with bounds. Its help omits them, since they are far from any sensible value."""
+
+    def check(value: float | None) -> float | None:
+        if value is not None and not within.min <= value <= within.max:  # nan is within no bounds
+            raise typer.BadParameter(f"{value} is out of range; give a number from {within.min:,} to {within.max:,}.")
+        return value
+
+    return typer.Option(*names, rich_help_panel=panel, metavar=metavar, callback=check, **how)
+
+
+def choice(*names: str, panel: str, values: tuple[str, ...], **how: Any) -> Any:
+    """Return an option that takes one of a few values, which the Tab key completes."""
+
+    def check(parameter: typer.CallbackParam, value: str | None) -> str | None:
+        if value is not None and value not in values:
+            name = max(parameter.opts, key=len)
+            raise UsageError(f"{name} {value}: choose from {', '.join(values)}")
+        return value
+
+    complete = completion.values(values)
+    return typer.Option(
+        *names, rich_help_panel=panel, metavar="|".join(values), autocompletion=complete, callback=check, **how
+    )
 
 
 LATEST = Path("runs/latest")
-"""Leads to the run trained last."""
+"""A link to the run that was trained last."""
+
+MODEL_VARIABLE = "MTCLI_MODEL"
+LATEST_SHOWN = "runs/latest, the run trained last"
+
+
+def model_argument(help: str, metavar: str = "MODEL") -> Any:
+    """Return an argument that names a run or a model."""
+    return typer.Argument(
+        metavar=metavar,
+        envvar=MODEL_VARIABLE,
+        autocompletion=completion.models,
+        help=help,
+        show_default=LATEST_SHOWN,
+    )
+
 
 ModelOption = Annotated[
     Path,
-    typer.Option(
+    option(
         "--model",
-        envvar="MTCLI_MODEL",
+        panel=panels.MODEL,
+        envvar=MODEL_VARIABLE,
         metavar="DIR",
-        help="The run, checkpoint or exported model to use. The default is the run trained last.",
+        autocompletion=completion.models,
+        help="The run, checkpoint or exported model to use.",
+        show_default=LATEST_SHOWN,
     ),
 ]
 DeviceOption = Annotated[
     str,
-    typer.Option(
-        "--device", metavar="auto|cpu|cuda|mps", help="The device to compute on; auto takes a GPU if there is one."
+    option(
+        "--device",
+        panel=panels.OTHER,
+        metavar="|".join(completion.DEVICES),
+        autocompletion=completion.values(completion.DEVICES),
+        help="The device to compute on. auto is a GPU if there is one, otherwise the CPU.",
     ),
 ]
 EngineOption = Annotated[
     str | None,
-    typer.Option(
+    choice(
         "--engine",
-        metavar="torch|ctranslate2",
+        panel=panels.OTHER,
+        values=("torch", "ctranslate2"),
         help="The library that computes.",
-        show_default="ctranslate2 for an export made for it, otherwise torch",
+        show_default="ctranslate2 for models exported to it, otherwise torch",
     ),
 ]
 ReplaceOption = Annotated[
-    bool, flag("--replace", help="Read invalid UTF-8 as U+FFFD and report how many bytes, instead of stopping.")
+    bool,
+    flag(
+        "--replace",
+        panel=panels.DATA,
+        help="Read invalid UTF-8 as U+FFFD and report how many bytes, instead of stopping.",
+    ),
 ]
-ForceOption = Annotated[bool, flag("--force", help="Overwrite an output that exists.")]
+ForceOption = Annotated[bool, flag("--force", panel=panels.OUTPUT, help="Overwrite existing output files.")]
 BeamOption = Annotated[
     int | None,
-    bounded(
+    number(
         "-b",
         "--beam-size",
+        panel=panels.SEARCH,
         within=limits.BEAM_SIZE,
-        help="Hypotheses kept in beam search; 1 is greedy search.",
+        help="Number of hypotheses in beam search; 1 is greedy search.",
         show_default="the model's, usually 4",
     ),
 ]
 LengthPenaltyOption = Annotated[
     float | None,
-    bounded(
+    number(
+        "--length-penalty",
+        panel=panels.SEARCH,
         within=limits.LENGTH_PENALTY,
-        help="Exponent α of the length penalty; higher prefers longer translations.",
+        metavar="NUMBER",
+        help="Exponent α of the length penalty; higher values prefer longer translations.",
         show_default="the model's, usually 0.6",
     ),
 ]
-
-
-def note(text: str) -> None:
-    """Print a line for people, on stderr; the names in it cannot control the terminal."""
-    from mtcli.runtime.terminal import printable
-
-    print(printable(text), file=sys.stderr)
-
-
-def must_exist(*names: str | None) -> None:
-    """Check that files are there to be read, before any work is done that would be lost; None and `-` pass.
-
-    Raises:
-        DataError: One is missing, a folder, or may not be read.
-    """
-    for name in names:
-        if name is None or name == "-":
-            continue
-        if not name:
-            raise DataError("the name of a file to read is empty; give one")
-        try:
-            is_folder = stat.S_ISDIR(Path(name).stat().st_mode)
-            reason = errno.EISDIR if is_folder else 0 if os.access(name, os.R_OK) else errno.EACCES
-        except OSError as error:
-            reason = error.errno or errno.ENOENT
-        if reason:
-            raise DataError(f"{name}: cannot read it ({os.strerror(reason)})")
+BleuTokenizerOption = Annotated[
+    str | None,
+    option(
+        "--tokenize",
+        panel=panels.SCORES,
+        metavar="NAME",
+        autocompletion=completion.values(completion.BLEU_TOKENIZERS),
+        help="The tokenizer that sacrebleu uses for BLEU.",
+        show_default="chosen by target language, usually 13a",
+    ),
+]
+SrcOption = Annotated[
+    str | None,
+    option(
+        "--src",
+        panel=panels.DATA,
+        metavar="CODE",
+        help="Source language code, as in the names of files and columns.",
+        show_default="taken from the names of files and columns",
+    ),
+]
+TgtOption = Annotated[
+    str | None,
+    option(
+        "--tgt",
+        panel=panels.DATA,
+        metavar="CODE",
+        help="Target language code.",
+        show_default="taken from the names of files and columns",
+    ),
+]

@@ -1,4 +1,4 @@
-"""What a process sets up before it runs a command: its standard streams, and how the threads of OpenMP wait."""
+"""Setup of a process before it runs a command: its standard streams, and how waiting threads of OpenMP behave."""
 
 import errno
 import os
@@ -9,54 +9,67 @@ from typing import Any, TextIO
 from mtcli.errors import UsageError
 
 SPIN_COUNT = "1000"
-"""How often a waiting thread of GNU's OpenMP looks again before it sleeps; of itself 300,000 times, milliseconds.
+"""How often a waiting thread of GNU's OpenMP polls before it sleeps; by default 300,000 times, or milliseconds.
 
-It is the library's own figure where there are more threads than cores, so it takes that the cores are shared.
+The library itself uses 1,000 if there are more threads than cores. mtcli assumes that other processes use the cores.
 """
 
 WAITING = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME")
+"""Environment variables by which a user says how threads wait."""
 
 
 def limit_spinning() -> None:
-    """Let threads that wait leave the cores to other processes, unless the user's environment says how to wait.
+    """Let waiting threads leave the cores to other processes, unless a variable in `WAITING` is set.
 
-    Must be called before PyTorch is imported, whose OpenMP reads the variable once. Only GNU's runtime knows it.
+    Call this before PyTorch is imported: its OpenMP reads the variable once. Only GNU's OpenMP knows it.
     """
     if not any(name in os.environ for name in WAITING):
         os.environ["GOMP_SPINCOUNT"] = SPIN_COUNT
 
 
 def check_current_folder() -> None:
-    """Refuse to work in a folder that was deleted: PyTorch's libraries end the process there, with a message of theirs.
+    """Refuse to work in a folder that was deleted, where PyTorch's libraries abort with a message of their own.
 
     Raises:
         UsageError: The current folder is gone.
     """
     try:
-        os.getcwd()  # noqa: PTH109 - pathlib would be imported for it
+        os.getcwd()  # noqa: PTH109 - avoids importing pathlib
     except FileNotFoundError:
         raise UsageError("the current folder was deleted; change to another (cd) and run the command again") from None
 
 
 def open_streams() -> None:
-    """Make standard output and error UTF-8 whatever the locale, and give each one way to fail.
+    """Make standard output and standard error UTF-8 in every locale, and define how each of them fails.
 
-    - Standard output that cannot be written raises OSError, once: what is still buffered then is dropped, as Python
-      would try it again at exit, print a traceback and exit with 120. A reader that has closed its pipe ends this
-      process as it ends any Unix tool: by SIGPIPE, silently. Closed standard output fails when it is written to.
-    - Standard error that cannot be written is dropped: no message is worth the work it reports on.
+    - If standard output cannot be written, `OSError` is raised once, and the rest of the buffer is dropped. (Python
+      would retry at exit, print a traceback and exit with 120.) If the reader of a pipe has closed it, SIGPIPE ends
+      this process silently, as it ends other Unix tools. If standard output is closed, the first write fails.
+    - If standard error cannot be written, messages are dropped and the work continues.
     """
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:  # closed: the next file that is opened must not get its number, and what is written to it
-            os.open(os.devnull, os.O_RDONLY)
+    _occupy_closed_descriptors()
     sys.stdout = _reopened(sys.stdout, 1, _Results)
     sys.stderr = _reopened(sys.stderr, 2, _Messages)
 
 
+def note(text: str) -> None:
+    """Print a line for people on standard error. Control characters in it are escaped."""
+    from mtcli.runtime.terminal import printable
+
+    print(printable(text), file=sys.stderr)
+
+
+def _occupy_closed_descriptors() -> None:
+    """Open /dev/null in place of closed standard streams, so that no other file gets their descriptors."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDONLY)
+
+
 def _reopened(stream: TextIO | None, descriptor: int, kind: type[FileIO]) -> Any:
-    """The stream, with writes of this kind; one that is not of a file (a test's, in memory) stays as it is."""
+    """Return the stream with writes of this kind. A stream without a file, as in tests, stays as it is."""
     if stream is not None:
         try:
             descriptor = stream.fileno()
@@ -64,8 +77,8 @@ def _reopened(stream: TextIO | None, descriptor: int, kind: type[FileIO]) -> Any
             return stream
         stream.flush()
     file = BufferedWriter(kind(descriptor, "w", closefd=False))
-    at_once = file.isatty() or kind is _Messages or bool(getattr(stream, "write_through", False))
-    return TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", newline="\n", line_buffering=at_once)
+    writes_at_once = file.isatty() or kind is _Messages or bool(getattr(stream, "write_through", False))
+    return TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", newline="\n", line_buffering=writes_at_once)
 
 
 class _Results(FileIO):
@@ -92,7 +105,9 @@ class _Messages(FileIO):
     """Standard error."""
 
     def write(self, data: Any, /) -> int:
+        size = memoryview(data).nbytes
         try:
-            return super().write(data) or memoryview(data).nbytes  # None: a terminal that would block
+            written = super().write(data)
         except OSError:
-            return memoryview(data).nbytes
+            return size
+        return written or size  # None from a terminal that would block

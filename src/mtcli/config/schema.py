@@ -156,7 +156,7 @@ class TrainConfig(_Section):
     patience: Annotated[int, Within(limits.PATIENCE)] = 10
     """Number of validations without a better score before the cool-down starts early; 0 disables early stopping."""
     bleu_tokenizer: str | None = None
-    """sacrebleu's tokenizer for BLEU, in training and in `eval`. By default, it follows the target language."""
+    """Tokenizer that sacrebleu uses for BLEU, in training and in `eval`. By default, it follows the target language."""
     tensorboard: bool = False
     """Also write the curves of `metrics.jsonl` for TensorBoard; needs the extra `tensorboard`."""
 

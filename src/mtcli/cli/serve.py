@@ -4,54 +4,74 @@ import os
 import sys
 from typing import Annotated
 
-import typer
-
 from mtcli import limits
-from mtcli.cli.options import LATEST, DeviceOption, ModelOption, bounded
+from mtcli.cli import panels
+from mtcli.cli.options import LATEST, DeviceOption, ModelOption, number, option
 from mtcli.errors import UsageError
 
-LIMITS = "Limits"
+EXAMPLES = ("mtcli serve", "mtcli serve --model runs/ende --port 8080")
 
 KEY_VARIABLE = "MTCLI_API_KEY"
+
+OPTIONAL_PACKAGES = ("fastapi", "uvicorn", "h11", "starlette")
 
 
 def serve(
     model: ModelOption = LATEST,
     host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="The address to listen on; 0.0.0.0 is every network interface.")
+        str,
+        option(
+            "--host",
+            panel=panels.SERVER,
+            metavar="ADDRESS",
+            help="The address to listen on; 0.0.0.0 is every network interface.",
+        ),
     ] = "127.0.0.1",
-    port: Annotated[int, bounded(within=limits.PORT, help="The port; 0 takes a free one.")] = 5000,
+    port: Annotated[
+        int, number("--port", panel=panels.SERVER, within=limits.PORT, help="The port; 0 takes a free one.")
+    ] = 5000,
     api_key: Annotated[
         str | None,
-        typer.Option(
-            envvar=KEY_VARIABLE, metavar="KEY", help="A key that every request must carry.", show_default="no key"
+        option(
+            "--api-key",
+            panel=panels.SERVER,
+            envvar=KEY_VARIABLE,
+            metavar="KEY",
+            help="A key that every request must carry.",
+            show_default="no key",
         ),
     ] = None,
     max_body: Annotated[
-        int, bounded(within=limits.BODY, metavar="BYTES", help="Largest request.", rich_help_panel=LIMITS)
+        int,
+        number(
+            "--max-body", panel=panels.LIMITS, within=limits.BODY, metavar="BYTES", help="Maximum size of a request."
+        ),
     ] = 1_000_000,
     max_lines: Annotated[
-        int, bounded(within=limits.LINES, metavar="N", help="Most lines of a request.", rich_help_panel=LIMITS)
+        int,
+        number("--max-lines", panel=panels.LIMITS, within=limits.LINES, help="Maximum number of lines of a request."),
     ] = 500,
     max_pieces: Annotated[
-        int, bounded(within=limits.LENGTH, metavar="N", help="Most tokens of a line.", rich_help_panel=LIMITS)
+        int,
+        number("--max-pieces", panel=panels.LIMITS, within=limits.LENGTH, help="Maximum number of tokens of a line."),
     ] = 512,
     max_waiting: Annotated[
         int,
-        bounded(
+        number(
+            "--max-waiting",
+            panel=panels.LIMITS,
             within=limits.LINES,
-            metavar="N",
-            help="Most lines that wait for the model; beyond, requests get 503.",
-            rich_help_panel=LIMITS,
+            help="Maximum number of lines that wait for the model; further requests get 503.",
         ),
     ] = 2_000,
     timeout: Annotated[
         float,
-        bounded(
+        number(
+            "--timeout",
+            panel=panels.LIMITS,
             within=limits.TIMEOUT,
             metavar="SECONDS",
             help="Time for a request to arrive, and again for it to be answered.",
-            rich_help_panel=LIMITS,
         ),
     ] = 60.0,
     device: DeviceOption = "auto",
@@ -68,18 +88,19 @@ def serve(
         from mtcli.serve.requests import RequestLimits
         from mtcli.serve.server import listen, server
     except ModuleNotFoundError as error:
-        if error.name not in ("fastapi", "uvicorn", "h11", "starlette"):
+        if error.name not in OPTIONAL_PACKAGES:
             raise
         raise UsageError(f"{error.name} is not installed; `pip install fastapi uvicorn h11` brings it") from None
     from mtcli.runtime.terminal import printable
 
-    asked = RequestLimits(max_body, max_lines, max_pieces, max_waiting, timeout)
+    request_limits = RequestLimits(max_body, max_lines, max_pieces, max_waiting, timeout)
     listening = listen(host, port)
     address, port = listening.getsockname()[:2]
-    app, (src, tgt) = load_app(model, device, asked, api_key, host if is_loopback(address) else None)
-    where = f"[{host}]" if ":" in host else host
-    found = printable(f"{src} → {tgt}")
-    print(f"{found} at http://{where}:{port}/ (Ctrl-C ends it)", file=sys.stderr, flush=True)
+    own_host = host if is_loopback(address) else None
+    app, (src, tgt) = load_app(model, device, request_limits, api_key, own_host)
+    url_host = f"[{host}]" if ":" in host else host
+    languages = printable(f"{src} → {tgt}")
+    print(f"{languages} at http://{url_host}:{port}/ (Ctrl-C ends it)", file=sys.stderr, flush=True)
     server(app, timeout).run(sockets=[listening])
 
 
@@ -89,7 +110,7 @@ def _check_key(api_key: str | None) -> None:
     Raises:
         UsageError: The option or the variable is empty, blank or not UTF-8.
     """
-    if api_key is None and KEY_VARIABLE in os.environ:  # typer takes an empty variable for one that is not set
+    if api_key is None and KEY_VARIABLE in os.environ:  # typer treats an empty variable as unset
         api_key = os.environ[KEY_VARIABLE]
     if api_key is None:
         return

@@ -1,0 +1,136 @@
+"""The Typer app: every command with its examples, and the options of `mtcli` itself."""
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from mtcli.cli import average, data, evaluate, explain, export, info, panels, score, serve, tokenizer, train, translate
+from mtcli.cli.options import flag
+from mtcli.errors import UsageError
+
+SEVERAL_RANKS = ("train", "translate")
+"""Commands that torchrun may start on several ranks."""
+
+
+class _Command(typer.core.TyperCommand):
+    """A command whose `--help` is in the last panel."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options and arguments, `--help` among them."""
+        parameters: list[Any] = super().get_params(ctx)
+        for parameter in parameters:
+            if parameter.name == "help":
+                parameter.rich_help_panel = panels.OTHER
+                parameter.metavar = ""  # otherwise its type, <bool>, is shown
+        return parameters
+
+
+class _Group(typer.core.TyperGroup):
+    """A command with commands, whose help omits the type of flags."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options, `--help` among them."""
+        parameters: list[Any] = super().get_params(ctx)
+        for parameter in parameters:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+        return parameters
+
+
+app = typer.Typer(
+    name="mtcli",
+    cls=_Group,
+    help='Train the Transformer of "Attention Is All You Need" on parallel text, translate with it and score it.',
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+tokenizer_app = typer.Typer(
+    cls=_Group, no_args_is_help=True, help="Train a tokenizer, or encode and decode text with one."
+)
+data_app = typer.Typer(
+    cls=_Group, no_args_is_help=True, help="Check sentence pairs for problems, or remove the pairs that have some."
+)
+
+
+@app.callback()
+def _root(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        flag(
+            "--version",
+            panel=panels.OPTIONS,
+            callback=lambda wanted: _print_versions() if wanted else None,
+            is_eager=True,
+            help="Show the versions of mtcli, Python and PyTorch, and the device.",
+        ),
+    ] = False,
+) -> None:
+    from mtcli.runtime import torchrun
+
+    command = context.invoked_subcommand
+    if command not in SEVERAL_RANKS:
+        if torchrun.started_by_torchrun() and torchrun.size() > 1:
+            raise UsageError(f"{command}: one process does this; start it without torchrun")
+        torchrun.leave()
+        return
+    missing = torchrun.missing()
+    if os.environ.get("WORLD_SIZE", "1") != "1" and missing:
+        logging.getLogger(__name__).warning(
+            "WORLD_SIZE=%s is ignored, without %s: this process works alone; start several with torchrun",
+            os.environ["WORLD_SIZE"],
+            " and ".join(missing),
+        )
+
+
+def _print_versions() -> None:
+    import platform
+    from importlib.metadata import version
+
+    from mtcli import __version__
+
+    print(f"mtcli {__version__}\nPython {platform.python_version()}\nPyTorch {version('torch')}", flush=True)
+    from mtcli.runtime import torchrun
+
+    torchrun.leave()
+    # PyTorch takes a second to import, so this comes after the lines that do not need it.
+    from mtcli.runtime.device import describe, pick_device
+
+    print(f"device {describe(pick_device())}")
+    raise typer.Exit
+
+
+def _register(group: typer.Typer, name: str, function: Callable[..., None], examples: tuple[str, ...]) -> None:
+    group.command(name, cls=_Command, epilog=_epilog(examples))(function)
+
+
+def _epilog(examples: tuple[str, ...]) -> str:
+    title = "Example" if len(examples) == 1 else "Examples"
+    return "\n\n".join((f"[bold]{title}[/]", *examples))  # typer prints each paragraph on a line of its own
+
+
+_register(app, "train", train.train, train.EXAMPLES)
+_register(app, "translate", translate.translate, translate.EXAMPLES)
+_register(app, "eval", evaluate.evaluate, evaluate.EXAMPLES)
+_register(app, "score", score.score, score.EXAMPLES)
+_register(app, "explain", explain.explain, explain.EXAMPLES)
+_register(app, "average", average.average, average.EXAMPLES)
+_register(app, "export", export.export, export.EXAMPLES)
+_register(app, "info", info.info, info.EXAMPLES)
+_register(app, "serve", serve.serve, serve.EXAMPLES)
+_register(tokenizer_app, "train", tokenizer.train, tokenizer.TRAIN_EXAMPLES)
+_register(tokenizer_app, "encode", tokenizer.encode, tokenizer.ENCODE_EXAMPLES)
+_register(tokenizer_app, "decode", tokenizer.decode, tokenizer.DECODE_EXAMPLES)
+_register(data_app, "check", data.check, data.CHECK_EXAMPLES)
+_register(data_app, "clean", data.clean, data.CLEAN_EXAMPLES)
+
+for _group, _name, _examples in (
+    (tokenizer_app, "tokenizer", (tokenizer.TRAIN_EXAMPLES[0], tokenizer.ENCODE_EXAMPLES[0])),
+    (data_app, "data", (data.CHECK_EXAMPLES[0], data.CLEAN_EXAMPLES[0])),
+):
+    app.add_typer(_group, name=_name, epilog=_epilog(_examples))

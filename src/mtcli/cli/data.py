@@ -1,0 +1,190 @@
+"""`mtcli data`: check and clean sentence pairs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mtcli import limits
+from mtcli.cli import completion, panels
+from mtcli.cli.options import ForceOption, SrcOption, TgtOption, flag, number, option
+from mtcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from mtcli.data.quality.survey import Corpus
+
+CHECK_EXAMPLES = (
+    "mtcli data check pairs.tsv --src en --tgt es",
+    "mtcli data check data/train --src en --tgt de --valid data/valid --test data/test",
+)
+CLEAN_EXAMPLES = ("mtcli data clean pairs.tsv -o clean.tsv --src en --tgt es",)
+
+PATH_HELP = "Pairs, in any form that `mtcli train --train` takes."
+
+SwapOption = Annotated[bool, flag("--swap", panel=panels.DATA, help="Swap source and target.")]
+ValidOption = Annotated[
+    str | None,
+    option(
+        "--valid",
+        panel=panels.DATA,
+        metavar="PATH",
+        help="Validation pairs, whose sources should not be among the pairs.",
+        show_default="none",
+    ),
+]
+TestOption = Annotated[
+    str | None,
+    option(
+        "--test",
+        panel=panels.DATA,
+        metavar="PATH",
+        help="Test pairs, whose sources should not be among the pairs.",
+        show_default="none",
+    ),
+]
+LengthOption = Annotated[
+    int,
+    number(
+        "--max-length",
+        panel=panels.CHECKS,
+        within=limits.CHARACTERS,
+        help="Maximum number of characters of a side; a Chinese character counts as three.",
+    ),
+]
+RatioOption = Annotated[
+    float,
+    number(
+        "--max-ratio",
+        panel=panels.CHECKS,
+        within=limits.RATIO,
+        metavar="NUMBER",
+        help="Maximum length of a side: NUMBER × the length of the other side + 25 characters.",
+    ),
+]
+
+
+def check(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH", help=PATH_HELP)],
+    src: SrcOption = None,
+    tgt: TgtOption = None,
+    swap: SwapOption = False,
+    valid: ValidOption = None,
+    test: TestOption = None,
+    max_length: LengthOption = 1000,
+    max_ratio: RatioOption = 3.0,
+    model: Annotated[
+        Path | None,
+        option(
+            "--model",
+            panel=panels.MODEL,
+            metavar="DIR",
+            autocompletion=completion.models,
+            help="A run, to report how its tokenizer encodes the pairs.",
+            show_default="none",
+        ),
+    ] = None,
+    json_: Annotated[bool, flag("--json", panel=panels.OUTPUT, help="Print JSON.")] = False,
+) -> None:
+    """Report problems in sentence pairs: counts, examples with line numbers, and what to do. Changes nothing."""
+    from mtcli.data.quality import report
+    from mtcli.runtime.output_checks import check_outputs
+
+    corpus = _corpus(paths, src, tgt, swap, valid, test, max_length, max_ratio)
+    check_outputs(["-"], corpus.files(), models=[model])
+    found = report.check(corpus, model)
+    print(report.to_json(found) if json_ else report.to_text(found))
+
+
+def clean(
+    path: Annotated[str, typer.Argument(metavar="PATH", help=PATH_HELP)],
+    output: Annotated[
+        Path,
+        option(
+            "-o",
+            "--output",
+            panel=panels.OUTPUT,
+            metavar="PATH",
+            help="The file to write: x.tsv, x.csv, x.jsonl or a prefix for two files; with .gz, compressed.",
+        ),
+    ],
+    src: SrcOption = None,
+    tgt: TgtOption = None,
+    swap: SwapOption = False,
+    valid: ValidOption = None,
+    test: TestOption = None,
+    max_length: LengthOption = 1000,
+    max_ratio: RatioOption = 3.0,
+    rejected: Annotated[
+        Path | None,
+        option(
+            "--rejected",
+            panel=panels.OUTPUT,
+            metavar="FILE",
+            help="Write the removed pairs with the reasons, as JSON lines.",
+            show_default="not written",
+        ),
+    ] = None,
+    force: ForceOption = False,
+) -> None:
+    """Write the pairs without errors or warnings, in their order, and report what was removed and why.
+
+    Existing outputs are kept unless --force is given.
+    """
+    from mtcli.data.quality import clean
+
+    corpus = _corpus([path], src, tgt, swap, valid, test, max_length, max_ratio)
+    cleaned = clean.clean(corpus, output, rejected, force=force)
+    print(clean.to_text(cleaned))
+
+
+def _corpus(
+    paths: list[str],
+    src: str | None,
+    tgt: str | None,
+    swap: bool,
+    valid: str | None,
+    test: str | None,
+    max_length: int,
+    max_ratio: float,
+) -> "Corpus":
+    """Return the pairs with their languages.
+
+    Raises:
+        UsageError: A wrong language code, the same language twice, or languages that cannot be guessed.
+        DataError: Pairs are missing.
+    """
+    from mtcli.data.quality.survey import Corpus
+    from mtcli.data.sources import parse_source
+
+    without_weights = [parse_source(path).path for path in paths]
+    _check_code("--src", src)
+    _check_code("--tgt", tgt)
+    if src is None or tgt is None:
+        src, tgt = _guess(without_weights, src, tgt)
+    if src == tgt:
+        raise UsageError(f"--src and --tgt are both {src!r}; name the two languages")
+    return Corpus(without_weights, src, tgt, swap, valid, test, max_length, max_ratio)
+
+
+def _check_code(option_name: str, code: str | None) -> None:
+    from mtcli.config.languages import checked
+
+    if code is None:
+        return
+    try:
+        checked(code)
+    except ValueError as error:
+        raise UsageError(f"{option_name} {code!r}: {error}") from None
+
+
+def _guess(paths: list[str], src: str | None, tgt: str | None) -> tuple[str, str]:
+    """Guess the languages from names. If no name gives them and the files need none, they are `src` and `tgt`."""
+    from mtcli.data.language_guess import guess_languages, names_sides
+
+    try:
+        guess = guess_languages(paths, src, tgt)
+    except UsageError:
+        if all(map(names_sides, paths)):
+            return src or "src", tgt or "tgt"
+        raise
+    return guess.src, guess.tgt

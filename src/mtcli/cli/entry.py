@@ -1,0 +1,69 @@
+"""The entry point `mtcli`: runs the command line and reports its errors."""
+
+import errno
+import os
+import re
+import sys
+
+from mtcli.cli import process
+from mtcli.cli.commands import app
+from mtcli.errors import MtcliError
+
+MAX_MESSAGE = 4000
+"""Maximum number of characters in a message."""
+
+_OUT_OF_MEMORY = "out of memory|can't allocate memory|Resource temporarily unavailable|can't start new thread"
+"""Messages of libraries that lack memory; the last two come from threads without room for their stack."""
+
+_NO_DESCRIPTOR = os.strerror(errno.EMFILE)
+
+
+def main() -> None:
+    """Run the command line. Only this function turns an error into a line on stderr and an exit code."""
+    from mtcli.runtime.progress import show_log
+
+    try:
+        process.open_streams()
+        process.limit_spinning()
+        try:
+            show_log()
+            process.check_current_folder()
+            app()
+        finally:
+            sys.stdout.flush()  # so that a full disk is reported below
+    except MtcliError as error:
+        _fail(str(error), error.exit_code, error)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except OSError as error:
+        code = 2 if error.errno == errno.ENAMETOOLONG else 5
+        _fail(f"{error.filename or 'output'}: {error.strerror or error}", code, error)
+    except SystemExit:
+        raise
+    except BaseException as error:  # a panic in a native library is not an Exception
+        _fail_unexpectedly(error)
+
+
+def _fail_unexpectedly(error: BaseException) -> None:
+    if isinstance(error, MemoryError) or re.search(_OUT_OF_MEMORY, str(error)):
+        _fail("out of memory; try a smaller model, beam, file or --set train.batch_tokens", 5, error)
+    if _NO_DESCRIPTOR in str(error):
+        _fail(str(error), 5, error)
+    code = 1 if isinstance(error, Exception) else 4
+    _fail(f"unexpected {type(error).__name__}: {error}; MTCLI_DEBUG=1 shows where; please report it", code, error)
+
+
+def _fail(message: str, code: int, error: BaseException) -> None:
+    """Print one line on standard error and exit; with MTCLI_DEBUG=1, raise the error instead."""
+    if os.environ.get("MTCLI_DEBUG") == "1":
+        raise error
+    if _NO_DESCRIPTOR in message and "ulimit" not in message:  # any function that opens a file can raise this
+        message = f"{message}; raise the limit of open files (ulimit -n) and run the same command again"
+        code = 5
+    if len(message) > MAX_MESSAGE:
+        half = MAX_MESSAGE // 2
+        message = f"{message[:half]} … {message[-half:]}"
+    from mtcli.runtime.terminal import printable
+
+    print(f"mtcli: {printable(message)}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,195 @@
+"""`mtcli eval`."""
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from mtcli.cli import completion, panels
+from mtcli.cli.input_files import check_standard_input, must_exist
+from mtcli.cli.options import (
+    LATEST,
+    BeamOption,
+    BleuTokenizerOption,
+    DeviceOption,
+    EngineOption,
+    LengthPenaltyOption,
+    ModelOption,
+    ReplaceOption,
+    choice,
+    flag,
+    option,
+)
+from mtcli.cli.process import note
+from mtcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from mtcli.evaluation.metrics import Metric
+    from mtcli.report.evaluation import Request
+
+log = logging.getLogger(__name__)
+
+EXAMPLES = (
+    "mtcli eval --bleu --chrf --confidence",
+    "mtcli eval --model runs/ende --src-file in.en --ref-file ref.de",
+    "mtcli eval --hyp-file out.de --ref-file ref.de --lowercase --tokenize none",
+    "mtcli eval --model runs/ende --compare runs/big --by-length",
+)
+
+
+def evaluate(
+    split: Annotated[
+        str,
+        choice("--split", panel=panels.DATA, values=("test", "valid"), help="The pairs of the run to score on."),
+    ] = "test",
+    src_file: Annotated[
+        str | None,
+        option(
+            "--src-file",
+            panel=panels.DATA,
+            metavar="FILE|-",
+            help="Source sentences to translate, one per line; - is standard input.",
+            show_default="the pairs of the run",
+        ),
+    ] = None,
+    ref_file: Annotated[
+        list[str] | None,
+        option(
+            "--ref-file",
+            panel=panels.DATA,
+            metavar="FILE|-",
+            help="Reference translations, one per line. Repeat the option for several references.",
+            show_default="the pairs of the run",
+        ),
+    ] = None,
+    hyp_file: Annotated[
+        str | None,
+        option(
+            "--hyp-file",
+            panel=panels.DATA,
+            metavar="FILE|-",
+            help="Finished translations to score, one per line.",
+            show_default="the model's translations",
+        ),
+    ] = None,
+    replace: ReplaceOption = False,
+    model: ModelOption = LATEST,
+    bleu: Annotated[
+        bool, flag("--bleu", panel=panels.SCORES, help="Compute BLEU. Without --chrf or --ter, this is the default.")
+    ] = False,
+    chrf: Annotated[bool, flag("--chrf", panel=panels.SCORES, help="Compute chrF.")] = False,
+    ter: Annotated[bool, flag("--ter", panel=panels.SCORES, help="Compute TER.")] = False,
+    compare: Annotated[
+        str | None,
+        option(
+            "--compare",
+            panel=panels.SCORES,
+            metavar="DIR|FILE",
+            autocompletion=completion.models,
+            help="Another model, or a file of its translations, to test for a significant difference.",
+            show_default="no comparison",
+        ),
+    ] = None,
+    confidence: Annotated[
+        bool,
+        flag("--confidence", panel=panels.SCORES, help="Add 95% confidence intervals by bootstrap resampling."),
+    ] = False,
+    by_length: Annotated[
+        bool, flag("--by-length", panel=panels.SCORES, help="Also compute BLEU by length of the source.")
+    ] = False,
+    lowercase: Annotated[bool, flag("--lowercase", panel=panels.SCORES, help="Ignore upper and lower case.")] = False,
+    tokenize: BleuTokenizerOption = None,
+    beam_size: BeamOption = None,
+    length_penalty: LengthPenaltyOption = None,
+    json_: Annotated[
+        bool,
+        flag("--json", panel=panels.OUTPUT, help="Print JSON. Without --compare, it has sacrebleu's own format."),
+    ] = False,
+    engine: EngineOption = None,
+    device: DeviceOption = "auto",
+) -> None:
+    """Score a model on its test pairs or on files, or score finished translations. Scores are sacrebleu's."""
+    from mtcli.report.evaluation import Request
+
+    other_model = Path(compare) if compare and Path(compare).is_dir() else None
+    request = Request(
+        model=model,
+        model_is_named=model != LATEST,
+        split=split,
+        src_file=src_file,
+        ref_files=tuple(ref_file or ()),
+        hyp_file=hyp_file,
+        other_model=other_model,
+        other_file=None if other_model else compare,
+        metrics=_metrics(bleu, chrf, ter),
+        tokenize=tokenize,
+        lowercase=lowercase,
+        confidence=confidence,
+        by_length=by_length,
+        beam_size=beam_size,
+        length_penalty=length_penalty,
+        engine=engine,
+        device=device,
+        replace=replace,
+    )
+    if by_length and json_:
+        raise UsageError("--by-length: not with --json")
+    _check(request)
+    _evaluate(request, json_)
+
+
+def _evaluate(request: "Request", as_json: bool) -> None:
+    """Evaluate, and print the result."""
+    from mtcli.evaluation.metrics import lengths_to_text
+    from mtcli.report.evaluation import evaluate, remark
+
+    evaluation = evaluate(request)
+    if request.is_comparison:
+        note(f"A is {request.hyp_file or request.model}, B is {request.other_model or request.other_file}")
+    print(evaluation.to_json() if as_json else evaluation.to_text())
+    warning = remark(request, evaluation)
+    if warning:
+        log.warning("%s", warning)
+    if evaluation.buckets:
+        print(lengths_to_text(evaluation.buckets))
+
+
+def _metrics(bleu: bool, chrf: bool, ter: bool) -> "tuple[Metric, ...]":
+    """Return the chosen metrics, or BLEU if none is chosen."""
+    chosen: list[Metric] = []
+    if bleu or not (chrf or ter):
+        chosen.append("bleu")
+    if chrf:
+        chosen.append("chrf")
+    if ter:
+        chosen.append("ter")
+    return tuple(chosen)
+
+
+def _check(request: "Request") -> None:
+    """Check that the options name something to score and something to score it against, before minutes of work.
+
+    Raises:
+        UsageError: They do not.
+        DataError: A file cannot be read.
+    """
+    from mtcli.evaluation.metrics import check_tokenizer
+    from mtcli.runtime.output_checks import check_outputs
+
+    if (request.src_file or request.hyp_file) and not request.ref_files:
+        raise UsageError("give the references with --ref-file")
+    if request.ref_files and not (request.src_file or request.hyp_file):
+        raise UsageError("give --src-file to translate, or --hyp-file to score")
+    if request.ref_files and not request.src_file:
+        if request.other_model:
+            raise UsageError(f"--compare {request.other_model}: needs the sources; give --src-file")
+        if request.by_length:
+            raise UsageError("--by-length: needs the sources; give --src-file")
+    if request.tokenize is not None:
+        check_tokenizer(request.tokenize)
+    files = {"--src-file": request.src_file, "--hyp-file": request.hyp_file, "--compare": request.other_file}
+    for number, file in enumerate(request.ref_files, 1):
+        files["--ref-file" if number == 1 else f"--ref-file (number {number})"] = file
+    check_standard_input(files)
+    model = None if request.hyp_file else request.model
+    check_outputs(["-"], files.values(), models=[model, request.other_model])
+    must_exist(*files.values())

@@ -1,0 +1,163 @@
+"""`mtcli explain`."""
+
+import json
+import os
+import shutil
+import sys
+from dataclasses import replace as with_changes
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mtcli import limits
+from mtcli.cli import panels
+from mtcli.cli.options import LATEST, BeamOption, DeviceOption, ModelOption, flag, number, option
+from mtcli.cli.process import note
+from mtcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from mtcli.explain.explanation import Explanation
+    from mtcli.inference.pytorch_backend import Translator
+
+EXAMPLES = (
+    'mtcli explain "Hello World"',
+    'mtcli explain "Hello World" --step 1',
+    'mtcli explain "Hello World" --layer 2 --head 3 --full',
+    'mtcli explain "Hello World" --html hello.html',
+)
+
+
+def explain(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The sentence to translate.")],
+    model: ModelOption = LATEST,
+    beam_size: BeamOption = None,
+    layer: Annotated[
+        int | None,
+        number(
+            "--layer",
+            panel=panels.VIEW,
+            within=limits.LAYERS,
+            help="The encoder and decoder layer to show, from 1.",
+            show_default="the sharpest cross-attention; 1 with --head, --step, --full or --json",
+        ),
+    ] = None,
+    head: Annotated[
+        int | None,
+        number(
+            "--head",
+            panel=panels.VIEW,
+            within=limits.HEADS,
+            help="The attention head to show, from 1.",
+            show_default="the mean of all heads; 1 with --layer, --step, --full or --json",
+        ),
+    ] = None,
+    step: Annotated[
+        int | None,
+        number(
+            "--step",
+            panel=panels.VIEW,
+            within=limits.LENGTH,
+            help="Show one decoder step with its matrices instead of the summary; not with --json or --html.",
+            show_default="a summary of all steps",
+        ),
+    ] = None,
+    full: Annotated[
+        bool,
+        flag("--full", panel=panels.VIEW, help="Show every matrix and every step; with --step, whole matrices."),
+    ] = False,
+    neighbours: Annotated[
+        bool,
+        flag(
+            "--neighbours",
+            panel=panels.VIEW,
+            help="With --full, --json or --html: show the nearest embeddings of each token.",
+        ),
+    ] = False,
+    json_: Annotated[bool, flag("--json", panel=panels.OUTPUT, help="Print every number as JSON.")] = False,
+    html: Annotated[
+        Path | None,
+        option(
+            "--html",
+            panel=panels.OUTPUT,
+            metavar="FILE",
+            help="Write a page with every layer and head.",
+            show_default="no page",
+        ),
+    ] = None,
+    device: DeviceOption = "auto",
+) -> None:
+    """Show one translation step by step: tokens, matrices, attention, probabilities and beam search."""
+    from mtcli.explain.explanation import explain as explain_translation
+    from mtcli.inference.pytorch_backend import Translator
+    from mtcli.inference.streams import arguments
+    from mtcli.runtime.device import pick_device
+    from mtcli.runtime.output_checks import check_outputs
+
+    if str(html) == "-":
+        raise UsageError("--html -: the page is written to a file; name one")
+    check_outputs([html, "-"], models=[model])
+    (sentence,) = arguments([text.replace("\n", " ")])
+    translator, options, _ = Translator.load(model, pick_device(device))
+    _check_layer_and_head(translator, layer, head)
+    if beam_size is not None:
+        options = with_changes(options, beam_size=beam_size)
+    explanation = explain_translation(translator, sentence, options, neighbours=neighbours)
+    if step is not None and step > len(explanation.steps):
+        raise UsageError(f"--step {step}: this translation has {len(explanation.steps)} steps")
+    layer_index = _index(layer)
+    head_index = _index(head)
+    if html is not None:
+        _write_page(html, explanation, layer_index, head_index)
+    if json_:
+        _print_json(explanation, layer_index or 0, head_index or 0)
+    elif html is None:
+        _print_text(explanation, layer_index, head_index, _index(step), full)
+
+
+def _check_layer_and_head(translator: "Translator", layer: int | None, head: int | None) -> None:
+    """Check that the model has this layer and head.
+
+    Raises:
+        UsageError: It has fewer.
+    """
+    shape = translator.model.config
+    layers = max(shape.num_encoder_layers, shape.num_decoder_layers)
+    if layer is not None and layer > layers:
+        raise UsageError(f"--layer {layer}: this model has {layers}")
+    if head is not None and head > shape.num_heads:
+        raise UsageError(f"--head {head}: this model has {shape.num_heads}")
+
+
+def _index(number_from_1: int | None) -> int | None:
+    return None if number_from_1 is None else number_from_1 - 1
+
+
+def _write_page(path: Path, explanation: "Explanation", layer: int | None, head: int | None) -> None:
+    from mtcli.explain.page import to_html
+    from mtcli.runtime.outputs import write_whole
+
+    write_whole(path, to_html(explanation, layer, head).encode())
+    note(f"wrote {path}")
+
+
+def _print_json(explanation: "Explanation", layer: int, head: int) -> None:
+    from mtcli.explain.as_json import to_dict
+
+    print(json.dumps(to_dict(explanation, layer, head), ensure_ascii=False))
+
+
+def _print_text(explanation: "Explanation", layer: int | None, head: int | None, step: int | None, full: bool) -> None:
+    from mtcli.explain.text import to_text
+
+    is_terminal = sys.stdout.isatty()
+    text = to_text(
+        explanation,
+        layer,
+        head,
+        step=step,
+        full=full,
+        colour=is_terminal and "NO_COLOR" not in os.environ,
+        width=shutil.get_terminal_size().columns if is_terminal else None,
+    )
+    print(text, end="")

@@ -1,0 +1,71 @@
+"""`mtcli export`."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from mtcli.cli import completion, panels
+from mtcli.cli.options import LATEST, choice, model_argument, option
+from mtcli.cli.process import note
+
+if TYPE_CHECKING:
+    from mtcli.export.comparison import Parity
+
+EXAMPLES = ("mtcli export --to ctranslate2 --quantization int8", "mtcli export runs/ende --to huggingface")
+
+TARGETS = ("ctranslate2", "huggingface")
+
+MAX_DIFFERENCES = 3
+"""Number of different translations that are printed."""
+
+
+def export(
+    model: Annotated[Path, model_argument("A run, or one of its checkpoints.")] = LATEST,
+    to: Annotated[
+        str, choice("--to", panel=panels.OUTPUT, values=TARGETS, help="The library to export to.")
+    ] = "ctranslate2",
+    output: Annotated[
+        Path | None,
+        option(
+            "-o",
+            "--output",
+            panel=panels.OUTPUT,
+            metavar="DIR",
+            help="The folder to write.",
+            show_default="MODEL-ctranslate2 or MODEL-huggingface",
+        ),
+    ] = None,
+    quantization: Annotated[
+        str | None,
+        option(
+            "--quantization",
+            panel=panels.OUTPUT,
+            metavar="int8|float16|…",
+            autocompletion=completion.values(completion.QUANTIZATIONS),
+            help="Store smaller weights; only with --to ctranslate2.",
+            show_default="float32",
+        ),
+    ] = None,
+) -> None:
+    """Export a model to CTranslate2 or Hugging Face transformers, and compare its translations with the original's."""
+    from mtcli.export import export
+    from mtcli.runtime.output_checks import check_folder
+
+    real = Path(os.path.realpath(model))
+    out = output or real.with_name(f"{real.name}-{to}")
+    check_folder(out)
+    parity = export(model, to, out, quantization)
+    usage = f"; run it: mtcli translate --model {out}" if to == "ctranslate2" else ""
+    note(f"wrote {out}{usage}")
+    if parity is not None:
+        _print_parity(parity, out)
+
+
+def _print_parity(parity: "Parity", out: Path) -> None:
+    print(parity)
+    for difference in parity.differences[:MAX_DIFFERENCES]:
+        note(f"  {difference.source}")
+        note(f"    ours      {difference.our_score:.4f} {difference.ours}")
+        note(f"    exported  {difference.exported_score:.4f} {difference.exported}")
+    if parity.differences:
+        note(f"more on the differences is in {out / 'parity.json'}")

@@ -1,0 +1,52 @@
+"""Checks of the input files that a command is given, before any work is done."""
+
+import errno
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from mtcli.errors import DataError, UsageError
+
+STANDARD_INPUT = "-"
+
+
+def must_exist(*names: str | None) -> None:
+    """Check that files can be read. None and `-` pass.
+
+    Raises:
+        DataError: A file is missing, is a folder, or may not be read.
+    """
+    for name in names:
+        if name is None or name == STANDARD_INPUT:
+            continue
+        if not name:
+            raise DataError("the name of a file to read is empty; give one")
+        reason = _reason_not_to_read(name)
+        if reason:
+            raise DataError(f"{name}: cannot read it ({os.strerror(reason)})")
+
+
+def check_standard_input(files: Mapping[str, str | None]) -> None:
+    """Check that at most one option reads standard input, which can be read only once.
+
+    Args:
+        files: The value of each option, by a name for messages.
+
+    Raises:
+        UsageError: Several options read standard input.
+    """
+    options = [option for option, name in files.items() if name == STANDARD_INPUT]
+    if len(options) > 1:
+        raise UsageError(f"{' and '.join(options)}: only one of them can read standard input; name a file")
+
+
+def _reason_not_to_read(name: str) -> int:
+    """Return the error number of reading a file, or 0 if it can be read."""
+    try:
+        is_folder = stat.S_ISDIR(Path(name).stat().st_mode)
+    except OSError as error:
+        return error.errno or errno.ENOENT
+    if is_folder:
+        return errno.EISDIR
+    return 0 if os.access(name, os.R_OK) else errno.EACCES

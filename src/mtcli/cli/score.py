@@ -1,0 +1,45 @@
+"""`mtcli score`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from mtcli.cli import panels
+from mtcli.cli.input_files import must_exist
+from mtcli.cli.options import LATEST, DeviceOption, ModelOption, ReplaceOption, option
+
+EXAMPLES = ("mtcli score --src-file in.en --tgt-file out.es",)
+
+
+def score(
+    src_file: Annotated[
+        Path, option("--src-file", panel=panels.DATA, metavar="FILE", help="Source sentences, one per line.")
+    ],
+    tgt_file: Annotated[
+        Path, option("--tgt-file", panel=panels.DATA, metavar="FILE", help="Their translations, one per line.")
+    ],
+    replace: ReplaceOption = False,
+    model: ModelOption = LATEST,
+    device: DeviceOption = "auto",
+) -> None:
+    """Score given translations with the model: log P(y | x) in nats, a tab, and its mean per token, for each line.
+
+    A pair with a blank side gives a blank line.
+    """
+    from mtcli.data.corpus import two_files
+    from mtcli.data.lines import Counts
+    from mtcli.inference.pytorch_backend import Translator
+    from mtcli.inference.scoring import likelihoods
+    from mtcli.inference.streams import report_counts
+    from mtcli.runtime.device import pick_device
+    from mtcli.runtime.output_checks import check_outputs
+    from mtcli.runtime.progress import on_terminal
+
+    check_outputs(["-"], [src_file, tgt_file], models=[model])
+    must_exist(str(src_file), str(tgt_file))
+    translator, *_ = Translator.load(model, pick_device(device))
+    counts = Counts()
+    pairs = two_files(src_file, tgt_file, replace, counts)
+    for likelihood in likelihoods(translator, pairs, quiet=on_terminal(sys.stdout)):
+        print(f"{likelihood.log_prob:.4f}\t{likelihood.mean:.4f}" if likelihood else "")
+    report_counts(counts)

@@ -1,0 +1,133 @@
+"""`mtcli tokenizer`: train a tokenizer, encode and decode."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mtcli import limits
+from mtcli.cli import panels
+from mtcli.cli.input_files import must_exist
+from mtcli.cli.options import LATEST, ForceOption, ModelOption, ReplaceOption, choice, flag, number, option
+from mtcli.cli.process import note
+from mtcli.errors import DataError
+
+TRAIN_EXAMPLES = ("mtcli tokenizer train text.en text.es -o tokenizer.json",)
+ENCODE_EXAMPLES = ("mtcli tokenizer encode --model runs/ende -i in.txt",)
+DECODE_EXAMPLES = ("mtcli tokenizer decode --model runs/ende -i ids.txt",)
+
+
+def train(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Text, one sentence per line.")],
+    output: Annotated[
+        Path,
+        option("-o", "--output", panel=panels.OUTPUT, metavar="FILE", help="The tokenizer.json to write."),
+    ],
+    type_: Annotated[
+        str,
+        choice(
+            "--type",
+            panel=panels.TOKENIZER,
+            values=("bpe", "word", "char"),
+            help="The kind of token: subword, word or character.",
+        ),
+    ] = "bpe",
+    vocab_size: Annotated[
+        int | None,
+        number(
+            "--vocab-size",
+            panel=panels.TOKENIZER,
+            within=limits.VOCABULARY,
+            help="Number of tokens in the vocabulary.",
+            show_default="chosen by the size of the text",
+        ),
+    ] = None,
+    replace: ReplaceOption = False,
+    force: ForceOption = False,
+) -> None:
+    """Train one tokenizer on all the files. An existing output is kept unless --force is given."""
+    from mtcli.data.lines import read_lines
+    from mtcli.data.tokenizer_training import train_tokenizer_on_lines
+    from mtcli.runtime.output_checks import check_outputs
+
+    check_outputs([output], files, force=force)
+    must_exist(*map(str, files))
+
+    def lines() -> Iterator[str]:
+        for path in files:
+            yield from read_lines(path, replace=replace)
+
+    trained = train_tokenizer_on_lines(lines(), kind=type_, vocab_size=vocab_size)
+    trained.save(output)
+    note(f"{trained.src_size} tokens in {output}")
+
+
+def encode(
+    input_: Annotated[
+        str,
+        option(
+            "-i",
+            "--input",
+            panel=panels.DATA,
+            metavar="FILE|-",
+            help="Text, one sentence per line; - is standard input.",
+        ),
+    ] = "-",
+    replace: ReplaceOption = False,
+    model: ModelOption = LATEST,
+    ids: Annotated[bool, flag("--ids", panel=panels.OUTPUT, help="Print token ids instead of tokens.")] = False,
+    tgt: Annotated[
+        bool, flag("--tgt", panel=panels.OUTPUT, help="Use the target vocabulary, if there are two.")
+    ] = False,
+) -> None:
+    """Encode lines as tokens, separated by spaces; a space inside a token is written ▁."""
+    from mtcli.inference.streams import lines_of
+    from mtcli.runtime.output_checks import check_outputs
+
+    check_outputs(["-"], [input_], models=[model])
+    tokenizer = _load(model)
+    encode_lines = tokenizer.encode_tgt if tgt else tokenizer.encode_src
+    tokens_of = tokenizer.tgt_tokens if tgt else tokenizer.src_tokens
+    for line in lines_of(input_, replace=replace):
+        (row,) = encode_lines([line])
+        words = map(str, row) if ids else tokens_of(row)
+        print(" ".join(words))
+
+
+def decode(
+    input_: Annotated[
+        str,
+        option(
+            "-i",
+            "--input",
+            panel=panels.DATA,
+            metavar="FILE|-",
+            help="Token ids, separated by spaces, one sentence per line; - is standard input.",
+        ),
+    ] = "-",
+    model: ModelOption = LATEST,
+) -> None:
+    """Decode lines of target token ids (as `encode --ids --tgt` prints them) to text."""
+    from mtcli.inference.streams import lines_of
+    from mtcli.runtime.output_checks import check_outputs
+
+    check_outputs(["-"], [input_], models=[model])
+    tokenizer = _load(model)
+    for line_number, line in enumerate(lines_of(input_), 1):
+        try:
+            ids = [int(word) for word in line.split()]
+        except ValueError:
+            raise DataError(f"line {line_number}: not a line of token ids") from None
+        for token_id in ids:
+            if not 0 <= token_id < tokenizer.tgt_size:
+                last = tokenizer.tgt_size - 1
+                raise DataError(f"line {line_number}: there is no token {token_id}; the last is {last}")
+        print(tokenizer.decode([ids])[0])
+
+
+def _load(model: Path) -> Any:
+    """Return the tokenizer of a model, or the one in a .json file."""
+    from mtcli.data.tokenizer import Tokenizer
+
+    return Tokenizer.load(model if model.suffix == ".json" else model / "tokenizer.json")

@@ -1,0 +1,209 @@
+"""`mtcli train`."""
+
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mtcli.cli import completion, panels
+from mtcli.cli.options import (
+    LATEST,
+    BleuTokenizerOption,
+    DeviceOption,
+    ReplaceOption,
+    SrcOption,
+    TgtOption,
+    flag,
+    option,
+)
+from mtcli.errors import DataError, LockedError, ModelError, UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+    from mtcli.training.request import Request
+
+EXAMPLES = (
+    "mtcli train",
+    "mtcli train pairs.csv --src en --tgt es --time 30m",
+    "mtcli train data/train --src en --tgt de --out runs/ende",
+    "mtcli train --init runs/ende --train news.tsv --out runs/news --time 10m",
+    "mtcli train --list-settings",
+)
+
+HELD_OUT = "held out of the training pairs"
+
+
+def train(
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CONFIG.toml|PAIRS",
+            help="A configuration file, or training pairs.",
+            show_default="the built-in demo",
+        ),
+    ] = None,
+    train: Annotated[
+        list[str] | None,
+        option(
+            "--train",
+            panel=panels.DATA,
+            metavar="PATH[@WEIGHT]",
+            help="Training pairs, with an optional sampling weight. Repeat the option for several corpora.",
+            show_default="the built-in demo",
+        ),
+    ] = None,
+    valid: Annotated[
+        str | None,
+        option("--valid", panel=panels.DATA, metavar="PATH", help="Validation pairs.", show_default=HELD_OUT),
+    ] = None,
+    test: Annotated[
+        str | None, option("--test", panel=panels.DATA, metavar="PATH", help="Test pairs.", show_default=HELD_OUT)
+    ] = None,
+    src: SrcOption = None,
+    tgt: TgtOption = None,
+    swap: Annotated[bool | None, flag("--swap", panel=panels.DATA, help="Swap source and target.")] = None,
+    replace: ReplaceOption = False,
+    preset: Annotated[
+        str | None,
+        option(
+            "--preset",
+            panel=panels.MODEL,
+            metavar="|".join(completion.PRESETS),
+            autocompletion=completion.values(completion.PRESETS),
+            help="Size of the model.",
+            show_default="chosen by number of pairs and budget",
+        ),
+    ] = None,
+    init: Annotated[
+        Path | None,
+        option(
+            "--init",
+            panel=panels.MODEL,
+            metavar="MODEL",
+            autocompletion=completion.models,
+            help="Fine-tune this model: start from its weights, shape, languages and tokenizer.",
+            show_default="random weights",
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        option(
+            "--set",
+            panel=panels.MODEL,
+            metavar="section.key=value",
+            autocompletion=completion.settings,
+            help="Any setting; --list-settings lists them. Repeat the option for several.",
+            show_default="the settings of the preset",
+        ),
+    ] = None,
+    list_settings: Annotated[
+        bool,
+        flag("--list-settings", panel=panels.MODEL, help="List all settings with their defaults, without training."),
+    ] = False,
+    time: Annotated[
+        str | None,
+        option(
+            "--time",
+            panel=panels.BUDGET,
+            metavar="TIME",
+            help="Time for everything, scoring included, such as 45s, 30m or 2h30m.",
+            show_default="no limit",
+        ),
+    ] = None,
+    max_steps: Annotated[
+        int | None,
+        option(
+            "--max-steps",
+            panel=panels.BUDGET,
+            metavar="N",
+            help="Number of training steps.",
+            show_default="chosen by number of pairs; no limit with --time",
+        ),
+    ] = None,
+    tokenize: BleuTokenizerOption = None,
+    out: Annotated[
+        Path | None,
+        option(
+            "--out",
+            panel=panels.OUTPUT,
+            metavar="DIR",
+            autocompletion=completion.models,
+            help="The run folder to write, or to resume.",
+            show_default="runs/demo or runs/NAME-SRC-TGT",
+        ),
+    ] = None,
+    overwrite: Annotated[
+        bool, flag("--overwrite", panel=panels.OUTPUT, help="Delete the run in the folder and start from scratch.")
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        flag(
+            "--dry-run",
+            panel=panels.OUTPUT,
+            help="Print the plan (sizes, memory, speed, expected end) without training.",
+        ),
+    ] = False,
+    device: DeviceOption = "auto",
+) -> None:
+    """Train a model, or resume if it was interrupted. Without arguments, train the built-in demo."""
+    started = monotonic()  # before PyTorch is imported, which counts for a time budget
+    if list_settings:
+        from mtcli.cli.settings import print_settings
+
+        print_settings()
+        return
+    from mtcli.runtime.device import pick_device
+    from mtcli.training.request import resolve
+
+    is_file = what is not None and what.lower().endswith((".toml", ".yaml", ".yml"))  # YAML is refused later
+    file = Path(what) if what is not None and is_file else None
+    corpora = list(train or ())
+    if what is not None and not is_file:
+        corpora.insert(0, what)
+    options = {
+        "data.train": corpora or None,
+        "data.valid": valid,
+        "data.test": test,
+        "data.src": src,
+        "data.tgt": tgt,
+        "data.swap": swap,
+        "data.replace": replace or None,
+        "preset": preset,
+        "train.time": time,
+        "train.max_steps": max_steps,
+        "train.bleu_tokenizer": tokenize,
+    }
+    request = resolve(file, options, set_ or (), out=out, init=init, overwrite=overwrite)
+    if dry_run:
+        _print_plan(request, pick_device(device))
+    else:
+        _train(request, pick_device(device), started)
+
+
+def _print_plan(request: "Request", device: "torch.device") -> None:
+    from mtcli.report.plan import table
+    from mtcli.training.dry_run import dry_run
+
+    plan = dry_run(request.config, request.run, device, init=request.init, overwrite=request.overwrite)
+    for row in plan:
+        print(table([row]), flush=True)
+
+
+def _train(request: "Request", device: "torch.device", started: float) -> None:
+    """Train. Unless the request is refused, make runs/latest lead to the run, even if training fails later."""
+    from mtcli.runtime import torchrun
+    from mtcli.storage.latest import point_to
+    from mtcli.training.run import train
+
+    is_refused = False
+    try:
+        train(request.config, request.run, device, init=request.init, overwrite=request.overwrite, started=started)
+    except (UsageError, DataError, ModelError, LockedError):
+        is_refused = True
+        raise
+    finally:
+        has_model = (request.run / "model.safetensors").exists()
+        if has_model and not is_refused and torchrun.rank() == 0:
+            point_to(LATEST, request.run)

@@ -1,0 +1,266 @@
+"""`mtcli translate`."""
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace as with_changes
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mtcli import limits
+from mtcli.cli import panels
+from mtcli.cli.input_files import must_exist
+from mtcli.cli.options import (
+    LATEST,
+    BeamOption,
+    DeviceOption,
+    EngineOption,
+    LengthPenaltyOption,
+    ModelOption,
+    ReplaceOption,
+    choice,
+    flag,
+    number,
+    option,
+)
+from mtcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from mtcli.inference.line_translator import LineTranslator, Options, Translation
+
+EXAMPLES = (
+    'mtcli translate "Hello World"',
+    "mtcli translate -i in.txt -o out.txt --model runs/ende",
+    "mtcli translate -i in.txt --n-best 5 --format json",
+    "cat in.txt | mtcli translate --scores",
+)
+
+N_BEST_HELP = (
+    "Number of different translations of each line. The first one does not depend on N. If the beam finds fewer, wider "
+    "searches add to them; with --sample, up to 4 × N are drawn."
+)
+
+
+def translate(
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TEXT", help="Sentences to translate.", show_default="standard input"),
+    ] = None,
+    input_: Annotated[
+        str | None,
+        option(
+            "-i",
+            "--input",
+            panel=panels.DATA,
+            metavar="FILE|-",
+            help="A file to translate, one sentence per line; - is standard input.",
+            show_default="standard input",
+        ),
+    ] = None,
+    replace: ReplaceOption = False,
+    model: ModelOption = LATEST,
+    beam_size: BeamOption = None,
+    length_penalty: LengthPenaltyOption = None,
+    n_best: Annotated[int, number("--n-best", panel=panels.SEARCH, within=limits.BEAM_SIZE, help=N_BEST_HELP)] = 1,
+    max_length: Annotated[
+        int | None,
+        number(
+            "--max-length",
+            panel=panels.SEARCH,
+            within=limits.LENGTH,
+            help="Maximum number of tokens of a translation.",
+            show_default="50 more than the source",
+        ),
+    ] = None,
+    no_repeat_ngram: Annotated[
+        int | None,
+        number(
+            "--no-repeat-ngram",
+            panel=panels.SEARCH,
+            within=limits.LENGTH,
+            help="Never repeat a sequence of N tokens within a translation.",
+            show_default="repetitions are allowed",
+        ),
+    ] = None,
+    prefix: Annotated[
+        str,
+        option(
+            "--prefix",
+            panel=panels.SEARCH,
+            metavar="TEXT",
+            help="Text that every translation must begin with.",
+            show_default="none",
+        ),
+    ] = "",
+    sample: Annotated[
+        bool, flag("--sample", panel=panels.SAMPLING, help="Sample tokens at random instead of searching.")
+    ] = False,
+    temperature: Annotated[
+        float | None,
+        number(
+            "--temperature",
+            panel=panels.SAMPLING,
+            within=limits.TEMPERATURE,
+            metavar="NUMBER",
+            help="With --sample: values below 1 favour likely tokens.",
+            show_default="1",
+        ),
+    ] = None,
+    top_k: Annotated[
+        int | None,
+        number(
+            "--top-k",
+            panel=panels.SAMPLING,
+            within=limits.TOP_K,
+            metavar="K",
+            help="With --sample: draw from the K most likely tokens; 0 is all of them.",
+            show_default="all tokens",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        number(
+            "--seed",
+            panel=panels.SAMPLING,
+            within=limits.SEED,
+            help="With --sample: the seed of the random numbers.",
+            show_default="1",
+        ),
+    ] = None,
+    output: Annotated[
+        str,
+        option(
+            "-o",
+            "--output",
+            panel=panels.OUTPUT,
+            metavar="FILE|-",
+            help="The file to write; - is standard output.",
+        ),
+    ] = "-",
+    format_: Annotated[
+        str,
+        choice(
+            "--format",
+            panel=panels.OUTPUT,
+            values=("text", "json", "nbest"),
+            help="Output format. nbest is Moses' id ||| text ||| scores.",
+        ),
+    ] = "text",
+    scores: Annotated[
+        bool,
+        flag(
+            "--scores", panel=panels.OUTPUT, help="Begin each line with the score and a tab; a blank line stays blank."
+        ),
+    ] = False,
+    alignments: Annotated[
+        bool,
+        flag(
+            "--alignments",
+            panel=panels.OUTPUT,
+            help="End each line with a tab and the word alignment (0-0 1-2); a blank line stays blank.",
+        ),
+    ] = False,
+    engine: EngineOption = None,
+    device: DeviceOption = "auto",
+) -> None:
+    """Translate sentences, a file or standard input, one line in, one line out; at a terminal, what you type."""
+    sampling = {"temperature": temperature, "top_k": top_k, "seed": seed}
+    search: dict[str, Any] = {
+        "beam_size": beam_size,
+        "length_penalty": length_penalty,
+        "n_best": n_best,
+        "max_length": max_length,
+        "prefix": prefix,
+        "no_repeat_ngram": no_repeat_ngram,
+        "sample": sample,
+        "alignments": alignments,
+        **sampling,
+    }
+    given = {name: value for name, value in search.items() if value is not None}
+    if not sample:
+        _refuse_sampling(sampling)
+    _check_files(text, input_, output, model)
+
+    from mtcli.inference.loading import load
+    from mtcli.inference.streams import formatted
+
+    translator, options, _ = load(model, device, engine)
+    _warn_of_files(text or ())
+    options = with_changes(options, **given)
+    render = partial(formatted, format_=format_, scores=scores, alignments=alignments, draws=sample)
+    _write(translator, options, render, text, input_, output, replace)
+
+
+def _refuse_sampling(sampling: dict[str, Any]) -> None:
+    for name, value in sampling.items():
+        if value is not None:
+            raise UsageError(f"--{name.replace('_', '-')}: only with --sample")
+
+
+def _check_files(text: list[str] | None, input_: str | None, output: str, model: Path) -> None:
+    """Check input and output before the model is loaded.
+
+    Raises:
+        UsageError: Two inputs, an output that would overwrite something, or standard streams with several ranks.
+        DataError: The input cannot be read.
+        StorageError: The output cannot be written.
+    """
+    from mtcli.runtime import torchrun
+    from mtcli.runtime.output_checks import check_outputs
+    from mtcli.runtime.outputs import is_special
+
+    if text and input_:
+        raise UsageError(f"give either sentences or --input {input_}, not both")
+    if torchrun.size() > 1 and "-" in (input_ or "-", output):
+        raise UsageError("several ranks translate files, not standard input or output; give --input FILE --output FILE")
+    if torchrun.size() > 1 and is_special(Path(output)):
+        raise UsageError(f"--output {output}: several ranks write a regular file; give another")
+    inputs = [] if text else [input_ or "-"]
+    check_outputs([output], inputs, models=[model])
+    must_exist(input_)
+
+
+def _warn_of_files(texts: Sequence[str]) -> None:
+    """Warn about sentences that are also names of files, which are probably meant."""
+    for name in texts:
+        if os.path.isfile(name):  # noqa: PTH113 - a sentence may be too long for a path
+            logging.getLogger(__name__).warning(
+                "%s: translated as a sentence, though there is a file of that name; -i %s translates its lines",
+                name,
+                name,
+            )
+
+
+def _write(
+    translator: "LineTranslator",
+    options: "Options",
+    render: "Callable[[Translation, int], Iterator[str]]",
+    text: list[str] | None,
+    input_: str | None,
+    output: str,
+    replace: bool,
+) -> None:
+    """Translate, and write each translation as soon as it is known."""
+    from mtcli.inference.streams import translations
+    from mtcli.runtime import torchrun
+    from mtcli.runtime.outputs import open_output
+    from mtcli.runtime.progress import on_terminal
+
+    if torchrun.size() > 1:
+        from mtcli.inference.sharding import translate_file
+
+        translate_file(translator, str(input_), Path(output), options, render, replace=replace)
+        return
+    quiet = output == "-" and on_terminal(sys.stdout)  # a progress bar would mix with the translations
+    with open_output(output) as stream:
+        found = translations(translator, text, input_, options, replace=replace, quiet=quiet)
+        for number_of_line, translation in enumerate(found):
+            lines = render(translation, number_of_line)
+            stream.write("".join(f"{line}\n" for line in lines))
+            stream.flush()

@@ -1,0 +1,225 @@
+"""Evaluate a model on its own pairs or on files, or finished translations: the work of `mtcli eval`."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mtcli.config.toml_file import load as load_config
+from mtcli.config.writing_systems import DEFAULT, advice, bleu_tokenizer, tokenizer_of, unspaced
+from mtcli.data.overlap import warn_of_training_sources
+from mtcli.data.splits import read_split
+from mtcli.errors import DataError, UsageError
+from mtcli.evaluation import metrics
+from mtcli.evaluation.metrics import Comparison, LengthBucket, Metric, Score
+from mtcli.inference.loading import load as load_translator
+from mtcli.inference.streams import lines_of
+from mtcli.report.messages import first_remark
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to evaluate, against what, and how."""
+
+    model: Path
+    """The model to evaluate. With `hyp_file`, it only names the language of the translations."""
+    model_is_named: bool
+    """The user named the model."""
+    split: str = "test"
+    """The pairs of the run, `test` or `valid`, that are used without files."""
+    src_file: str | None = None
+    ref_files: tuple[str, ...] = ()
+    hyp_file: str | None = None
+    """Finished translations; no model is used."""
+    other_model: Path | None = None
+    """A model to compare with."""
+    other_file: str | None = None
+    """A file of translations to compare with."""
+    metrics: tuple[Metric, ...] = ("bleu",)
+    tokenize: str | None = None
+    """sacrebleu's tokenizer for BLEU; None: by target language."""
+    lowercase: bool = False
+    confidence: bool = False
+    by_length: bool = False
+    beam_size: int | None = None
+    length_penalty: float | None = None
+    engine: str | None = None
+    device: str = "auto"
+    replace: bool = False
+    """Read invalid UTF-8 as U+FFFD."""
+
+    @property
+    def is_comparison(self) -> bool:
+        """There is another system to compare with."""
+        return self.other_model is not None or self.other_file is not None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The scores of one system, or the comparison of two."""
+
+    scores: list[Score]
+    comparison: Comparison | None
+    buckets: list[list[LengthBucket]]
+    """BLEU by length of the source for each system; empty unless it was requested."""
+
+    def to_text(self) -> str:
+        """Return each score and its signature, one per line."""
+        return self.comparison.to_text() if self.comparison else metrics.to_text(self.scores)
+
+    def to_json(self) -> str:
+        """Return the scores as sacrebleu's JSON, or the comparison as an object."""
+        return self.comparison.to_json() if self.comparison else metrics.to_json(self.scores)
+
+
+@dataclass(frozen=True)
+class _Translator:
+    """A loaded model."""
+
+    translate: Callable[[list[str]], list[str]]
+    tgt: str
+    """Target language."""
+
+
+def evaluate(request: Request) -> Evaluation:
+    """Translate if needed, and score.
+
+    Raises:
+        UsageError: A tokenizer that cannot be used, or a comparison of runs with different test pairs.
+        DataError: A file cannot be read, or files have different numbers of lines.
+        ModelError: There is no usable model.
+    """
+    translator = None if request.hyp_file else _load(request.model, request)
+    other_translator = _load(request.other_model, request) if request.other_model else None
+    sources, references = _sources_and_references(request)
+    tokenize = request.tokenize
+    if tokenize is None:
+        tokenize = _default_tokenizer(request, translator, other_translator)
+        metrics.check_tokenizer(tokenize)
+    _warn_of_spaces(references[0], request.metrics, tokenize)
+    for model in (request.model if translator else None, request.other_model):
+        if model and sources:
+            warn_of_training_sources(model, sources)
+
+    hypotheses = _translations(translator, sources, request.hyp_file, request.replace)
+    if tokenize != "none" and metrics.looks_tokenised(hypotheses):
+        log.warning(
+            "these translations look tokenised already: "
+            "score raw text, or take --tokenize none and compare with nothing else"
+        )
+    systems = [hypotheses]
+    options: dict[str, Any] = {"lowercase": request.lowercase, "tokenize": tokenize}
+    scores: list[Score] = []
+    comparison = None
+    if request.is_comparison:
+        others = _translations(other_translator, sources, request.other_file, request.replace)
+        systems.append(others)
+        comparison = metrics.compare(hypotheses, others, references, sources, metrics=request.metrics, **options)
+    else:
+        scores = metrics.score(
+            hypotheses, references, metrics=request.metrics, confidence=request.confidence, **options
+        )
+    buckets = []
+    if request.by_length:
+        buckets = [metrics.by_source_length(sources or [], system, references, **options) for system in systems]
+    return Evaluation(scores, comparison, buckets)
+
+
+def remark(request: Request, evaluation: Evaluation) -> str | None:
+    """Return a sentence about a score that is too low to be useful or too high to be believed, if there is one.
+
+    The built-in demo is known to be easy, so nothing is said about it.
+    """
+    found = first_remark((score.name, score.value) for score in evaluation.scores)
+    if found and not request.hyp_file and _is_demo(request.model):
+        return None
+    return found
+
+
+def _load(model: Path, request: Request) -> _Translator:
+    translator, options, (_, tgt) = load_translator(model, request.device, request.engine)
+    if request.beam_size is not None:
+        options = replace(options, beam_size=request.beam_size)
+    if request.length_penalty is not None:
+        options = replace(options, length_penalty=request.length_penalty)
+
+    def translate(sources: list[str]) -> list[str]:
+        return [found.text for found in translator.translate(sources, options, total=len(sources))]
+
+    return _Translator(translate, tgt)
+
+
+def _sources_and_references(request: Request) -> tuple[list[str] | None, list[list[str]]]:
+    """Return the source sentences, if there are any, and each set of references."""
+    if request.ref_files:
+        return _read_files(request.src_file, request.ref_files, request.replace)
+    return _read_pairs(request.model, request.other_model, request.split)
+
+
+def _read_files(
+    src_file: str | None, ref_files: tuple[str, ...], replace: bool
+) -> tuple[list[str] | None, list[list[str]]]:
+    references = [list(lines_of(path, replace=replace)) for path in ref_files]
+    if not src_file:
+        return None, references
+    sources = list(lines_of(src_file, replace=replace))
+    if len(sources) != len(references[0]):
+        raise DataError(f"{src_file} has {len(sources)} lines, {ref_files[0]} {len(references[0])}")
+    return sources, references
+
+
+def _read_pairs(model: Path, other: Path | None, split: str) -> tuple[list[str], list[list[str]]]:
+    """Return the sources and references of a model's own test or validation pairs.
+
+    Raises:
+        UsageError: The other run has other pairs. Each run may have been trained on test pairs of the other.
+    """
+    pairs = read_split(model, split)
+    other_has_pairs = other is not None and (other / "data" / f"{split}.jsonl").exists()  # an export has none
+    if other and other_has_pairs and sorted(read_split(other, split, missing_ok=True)) != sorted(pairs):
+        raise UsageError(
+            f"--compare {other}: its {split} pairs are not those of {model}, and it may be trained on some of these; "
+            "give pairs that neither was trained on by --src-file and --ref-file"
+        )
+    sources = [src for src, _ in pairs]
+    references = [tgt for _, tgt in pairs]
+    return sources, [references]
+
+
+def _translations(
+    translator: _Translator | None, sources: list[str] | None, file: str | None, replace: bool
+) -> list[str]:
+    """Return the translations of a model, or those in a file."""
+    if translator:
+        return translator.translate(sources or [])
+    return list(lines_of(file or "-", replace=replace))
+
+
+def _is_demo(model: Path) -> bool:
+    """Return True for a run of the built-in demo."""
+    path = model / "config.toml"
+    return path.is_file() and not load_config(path).data.train
+
+
+def _default_tokenizer(request: Request, *translators: _Translator | None) -> str:
+    """Return BLEU's tokenizer: that of the run's training, otherwise that of the target language.
+
+    Translations in a file have the language of the run that `--model` names, if it does.
+    """
+    config_file = request.model / "config.toml"
+    if (request.model_is_named or not request.hyp_file) and config_file.is_file():
+        return tokenizer_of(load_config(config_file))
+    loaded = [translator for translator in translators if translator]
+    return bleu_tokenizer(loaded[0].tgt) if loaded else DEFAULT
+
+
+def _warn_of_spaces(references: list[str], chosen: tuple[Metric, ...], tokenizer: str) -> None:
+    """Warn if a score counts the words of a language that is written without spaces."""
+    problem = advice(references, tokenizer) if "bleu" in chosen else None
+    if problem:
+        log.warning("the references are %s (--tokenize)", problem)
+    if "ter" in chosen and unspaced(references):
+        log.warning("the references are written without spaces, and TER counts words between spaces: use --chrf")

@@ -1,0 +1,30 @@
+"""The link to the run that was trained last, which commands use if no model is named."""
+
+import logging
+import os
+from contextlib import suppress
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+
+def point_to(link: Path, run: Path) -> None:
+    """Make the link lead to this run. Only warn if that is impossible: the training has succeeded anyway."""
+    if link.exists() and not link.is_symlink():
+        if not link.samefile(run):
+            _warn(link, run, "it is no link; move it away")
+        return
+    temporary = link.with_name(f".latest-{os.getpid()}")
+    try:
+        link.parent.mkdir(parents=True, exist_ok=True)
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(os.path.relpath(os.path.realpath(run), os.path.realpath(link.parent)))
+        temporary.replace(link)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        _warn(link, run, error.strerror or str(error))
+
+
+def _warn(link: Path, run: Path, reason: str) -> None:
+    log.warning("%s does not lead to this run (%s); name the run: --model %s", link, reason, run)

@@ -1,0 +1,106 @@
+"""What a user asks `mtcli train` for: the complete configuration and the run folder."""
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mtcli.config.build import build
+from mtcli.config.schema import Config, DataConfig
+from mtcli.data.fingerprints import input_files
+from mtcli.data.language_guess import guess_languages
+from mtcli.data.sources import parse_source
+from mtcli.errors import DataError, UsageError
+from mtcli.runtime import torchrun
+from mtcli.runtime.output_checks import check_folder
+from mtcli.storage.model_file import load_model
+from mtcli.storage.run_name import default_run
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A training as the user asks for it."""
+
+    config: Config
+    run: Path
+    init: Path | None
+    """A model to start from (fine-tuning)."""
+    overwrite: bool
+    """Delete the run in the folder first."""
+
+
+def resolve(
+    file: Path | None,
+    options: Mapping[str, Any],
+    sets: Sequence[str],
+    *,
+    out: Path | None = None,
+    init: Path | None = None,
+    overwrite: bool = False,
+) -> Request:
+    """Build the configuration, find languages and run folder, and check that the folder can be written.
+
+    Args:
+        file: A configuration file.
+        options: Values of the command line by dotted name; None means unset.
+        sets: `section.key=value` strings.
+        out: The run folder; None: chosen by the data.
+        init: A model to start from.
+        overwrite: Delete the run in the folder first.
+
+    Raises:
+        UsageError: A wrong setting, languages that cannot be found, or a run folder that cannot be one.
+        DataError: Training pairs are missing.
+        ModelError: `init` is no model.
+        StorageError: The run folder may not be written.
+    """
+    initial = _values_of_model(init) if init else None
+    config = build(file, options, sets, initial=initial)
+    languages = _guessed_languages(config.data)
+    if languages:
+        config = build(file, {**options, **languages}, sets, initial=initial)
+    run = out or _default_run(config.data, file)
+    if run != Path(os.fsencode(run).decode(errors="replace")):
+        raise UsageError(f"--out {run}: not valid Unicode, as a run folder's name must be; choose another")
+    deleted_model = init if overwrite else None
+    check_folder(run, _inputs(config, deleted_model), option="--out")
+    return Request(config, run, init, overwrite)
+
+
+def _values_of_model(model: Path) -> dict[str, Any]:
+    """Return the languages and the shape of a model, by dotted name, as defaults of a run that starts from it."""
+    _, info, _ = load_model(model)
+    shape = info.model.model_dump(exclude={"dropout"}, exclude_none=True)
+    return {"data.src": info.src, "data.tgt": info.tgt, **{f"model.{name}": value for name, value in shape.items()}}
+
+
+def _guessed_languages(data: DataConfig) -> dict[str, str]:
+    """Return unset languages, guessed from the names of the training pairs. The demo has its own."""
+    src = data.src if "src" in data.model_fields_set else None
+    tgt = data.tgt if "tgt" in data.model_fields_set else None
+    if not data.train or (src is not None and tgt is not None):
+        return {}
+    guess = guess_languages([parse_source(spec).path for spec in data.train], src, tgt)
+    if torchrun.rank() == 0:
+        log.info("languages: %s → %s, %s; --src and --tgt choose others", guess.src, guess.tgt, guess.where)
+    return {"data.src": guess.src, "data.tgt": guess.tgt}
+
+
+def _default_run(data: DataConfig, file: Path | None) -> Path:
+    run, is_of_earlier_version = default_run(data, file)
+    if is_of_earlier_version:
+        log.info("%s holds a run of this data from an earlier version; it is used", run)
+    return run
+
+
+def _inputs(config: Config, model: Path | None) -> list[Path]:
+    """Return the local files that training reads. If pairs are missing, training itself reports it."""
+    files = [model / "model.safetensors"] if model else []
+    try:
+        return files + input_files(config)
+    except DataError:
+        return files
