@@ -588,6 +588,24 @@ def test_columns_chosen_by_position_are_said(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("name", ["p.txt", "p.TXT", "p.txt.gz"])
+def test_a_text_file_with_one_tab_in_each_line_is_a_tsv(tmp_path, name):
+    content = b"\nes\ten\nb\ta\n\n"
+    found, notices = table(tmp_path, gzip.compress(content) if name.endswith("gz") else content, name=name)
+    assert found == [("es", "en"), ("b", "a")]
+    found, notices = table(tmp_path, gzip.compress(content[1:]) if name.endswith("gz") else content[1:], name=name)
+    assert found == [("a", "b")]
+    assert notices == [f"{tmp_path / name}: line 1 names the columns: read 'en' as en and 'es' as es"]
+
+
+@pytest.mark.parametrize("content", ["", "\n\n", "a\tb\nc\n", "a\tb\nc\td\te\n", "a\n"])
+def test_a_text_file_without_one_tab_in_each_line_is_refused(tmp_path, content):
+    words = ["not every line has exactly one tab", "rename it to .tsv, .csv or .jsonl", "two files joined by a comma"]
+    fails_with(tmp_path, content, *words, name="p.txt")
+    content = "a\tb\n" * tables.SAMPLE_LINES + "c\n"
+    fails_with(tmp_path, content, f"p.txt:{tables.SAMPLE_LINES + 1}: one column", name="p.txt")
+
+
 # names
 
 

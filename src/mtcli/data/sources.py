@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from glob import escape
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 from mtcli import limits
 from mtcli.config.languages import known
+from mtcli.data.lines import read_lines
 from mtcli.data.rows import dataset_name
+from mtcli.data.tables import SAMPLE_LINES
 from mtcli.errors import DataError, UsageError
 
 Form = Literal["tsv", "csv", "json", "parquet", "prefix", "two", "dataset"]
@@ -101,8 +104,25 @@ def resolve(spec: str, src: str, tgt: str) -> tuple[Form, list[Path]]:
 
 
 def file_form(path: Path) -> Form | None:
-    """Return the form of a file that contains both sides; None: there is no such file."""
-    return _FORM_OF.get(form_suffix(path)) if path.is_file() else None
+    """Return the form of a file that contains both sides; None: there is no such file.
+
+    Its suffix decides. A `.txt` file is a TSV if it looks like one.
+
+    Raises:
+        DataError: A `.txt` file cannot be read.
+    """
+    if not path.is_file():
+        return None
+    suffix = form_suffix(path)
+    if suffix == ".txt" and _is_tab_separated(path):
+        return "tsv"
+    return _FORM_OF.get(suffix)
+
+
+def _is_tab_separated(path: Path) -> bool:
+    """Return True if each of the first lines that is not blank has exactly one tab."""
+    lines = [line for line in islice(read_lines(path, lenient=True), SAMPLE_LINES) if line.strip()]
+    return bool(lines) and all(line.count("\t") == 1 for line in lines)
 
 
 def two_names(spec: str) -> list[Path] | None:
@@ -162,6 +182,10 @@ def _remedy(path: Path) -> str:
         return "a spreadsheet; save it there as CSV (in Excel: CSV UTF-8) and give that file"
     if path.suffix.lower() == ".toml":
         return "a configuration; give it as the argument, without --train"
+    if form_suffix(path) == ".txt":
+        return (
+            "not every line has exactly one tab; rename it to .tsv, .csv or .jsonl, or give two files joined by a comma"
+        )
     prefix, _, suffix = re.sub(r"(?i)\.gz$", "", str(path)).rpartition(".")
     if prefix and known(suffix):
         return f"one side only; give both sides as {prefix}, or as two files joined by a comma"

@@ -20,7 +20,7 @@ Pair = tuple[str, str]
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 SAMPLE_LINES = 100
-"""Lines at the start of a CSV file that decide what separates its columns."""
+"""Lines at the start of a file that decide what separates its columns."""
 SAMPLE_CHARACTERS = 1_000_000
 """The same limit in characters."""
 
