@@ -1,19 +1,27 @@
 #!/usr/bin/env python3
-"""Decoding speed: our decoder, CTranslate2, and the exported engine, alternately, on the same weights.
+"""Decoding speed of three decoders with the same weights, run alternately.
 
     python scripts/bench_decode.py --model DIR --input FILE --reference FILE [--beam 5] [--runs 5] [--threads N]
 
-The model is exported first. Each run is a process of its own with the same number of threads; loading the model and a
-first batch are left out, from lines of text to lines of text is measured. `ours` is `mtcli translate` with PyTorch;
-`ctranslate2` is that library's own call (best hypothesis only, ranked its way; length-sorted token batches, a worker of
-one thread for each core); `engine` is the same library as `mtcli translate --engine ctranslate2` uses it, which asks
-for the whole beam and ranks it as `ours` does. Measured alternately besides: one sentence at a time in a process that
-has begun (warm), and one sentence as a whole process (cold), beside `import torch` and `mtcli --help`. Last, as
-often, the peak memory of `mtcli translate` as a process for files of 1,000 and of 20,000 lines, which are the input
-over and over.
+The sides:
 
-Prints a table and, as the last line, JSON. `ratio` is the median of the ratios of neighbouring runs, `ours` to
-`ctranslate2` in sentences a second; `equal_share` is the share of lines that `ours` and `engine` translate alike.
+- `ours`: `mtcli translate` with PyTorch.
+- `ctranslate2`: that library alone, on the exported model. It returns the best hypothesis by its own score, and gets
+  batches that are sorted by length, with one thread per core.
+- `engine`: the same library in `mtcli translate --engine ctranslate2`, which takes the whole beam and scores it as
+  `ours` does.
+
+The measurements, each repeated `--runs` times:
+
+- Sentences per second from lines of text to lines of text, without loading the model and without a first batch. Each
+  run is a process of its own with the same number of threads.
+- Warm latency: one sentence at a time, in the same process.
+- Cold latency: a whole process for one sentence, with `import torch` and `mtcli --help` for comparison.
+- Peak memory of `mtcli translate` for files of 1,000 and 20,000 lines, in which the input is repeated.
+
+The script prints a table and, as the last line, JSON. `ratio` is the median of the ratios of neighbouring runs, `ours`
+to `ctranslate2`, in sentences per second. `equal_share` is the share of lines with the same translation in `ours` and
+`engine`.
 """
 
 import argparse
@@ -31,7 +39,8 @@ from typing import Any
 
 SIDES = ("ours", "ctranslate2", "engine")
 WARM_LINES = 50
-LINES = (1000, 20_000)
+"""Lines of the first batch, and of the warm latency."""
+MEMORY_LINES = (1000, 20_000)
 Figures = dict[str, Any]
 
 
@@ -43,8 +52,8 @@ def main() -> None:
     parser.add_argument("--beam", type=int, default=5)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--tokenize", help="sacrebleu's, for BLEU: `none` for text that is tokenised")
-    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)  # one run, in its own process
+    parser.add_argument("--tokenize", help="sacrebleu's tokenizer for BLEU; `none` for tokenized text")
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)  # one run, in a process of its own
     args = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(args.threads)
     if args.side:
@@ -52,29 +61,29 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         exported = Path(folder) / "exported"
-        in_a_process(["-m", "mtcli", "export", str(args.model), "-o", str(exported)])
+        run_python(["-m", "mtcli", "export", str(args.model), "-o", str(exported)])
         models = {"ours": args.model, "ctranslate2": exported, "engine": exported}
         rest = ["--input", args.input, "--reference", args.reference, "--beam", args.beam, "--threads", args.threads]
         found: dict[str, list[Figures]] = {side: [] for side in SIDES}
         for run in range(args.runs):
             for side in SIDES if run % 2 == 0 else SIDES[::-1]:
                 command = [__file__, "--side", side, "--model", models[side], *rest]
-                found[side].append(json.loads(in_a_process(command).splitlines()[-1]))
+                found[side].append(json.loads(run_python(command).splitlines()[-1]))
             print(f"run {run + 1} of {args.runs}: ratio {ratios(found)[-1]:.2f}", file=sys.stderr)
         cold = cold_starts(args.model, exported, args.runs)
-        memory = [[peak_memory(args, Path(folder), lines) for lines in LINES] for _ in range(args.runs)]
+        memory = [[peak_memory(args, Path(folder), lines) for lines in MEMORY_LINES] for _ in range(args.runs)]
         report(args, found, cold, memory)
 
 
-def in_a_process(command: Sequence[Any]) -> str:
-    """Standard output of `python …`."""
+def run_python(command: Sequence[Any]) -> str:
+    """Run `python …` and return its standard output."""
     return subprocess.run([sys.executable, *map(str, command)], check=True, capture_output=True, text=True).stdout
 
 
 def ratios(found: dict[str, list[Figures]]) -> list[float]:
-    """Of each run."""
+    """Return the speed of `ours` relative to `ctranslate2` in each run."""
     pairs = zip(found["ours"], found["ctranslate2"], strict=True)
-    return [a["sentences_per_s"] / b["sentences_per_s"] for a, b in pairs]
+    return [ours["sentences_per_s"] / theirs["sentences_per_s"] for ours, theirs in pairs]
 
 
 def one_run(args: argparse.Namespace) -> Figures:
@@ -96,7 +105,7 @@ def one_run(args: argparse.Namespace) -> Figures:
 
 
 def translator(args: argparse.Namespace) -> Callable[[Sequence[str]], list[str]]:
-    """What `mtcli translate` does with the folder."""
+    """Return a function that translates as `mtcli translate` does with this folder."""
     from dataclasses import replace
 
     from mtcli.inference.loading import load
@@ -107,33 +116,34 @@ def translator(args: argparse.Namespace) -> Callable[[Sequence[str]], list[str]]
         torch.set_num_threads(args.threads)
     found, options, _ = load(args.model, "cpu")
     options = replace(options, beam_size=args.beam)
-    return lambda lines: [t.text for t in found.translate(lines, options, warn=False)]
+    return lambda lines: [translation.text for translation in found.translate(lines, options, warn=False)]
 
 
 def library(args: argparse.Namespace) -> Callable[[Sequence[str]], list[str]]:
-    """CTranslate2 as its documentation shows it, around our tokenizer."""
+    """Return a function that calls CTranslate2 as its documentation shows, with our tokenizer."""
     from mtcli.inference.ctranslate2_backend import BATCH_TOKENS, Engine
 
     engine = Engine(args.model, "cpu")
-    pieces, ids = engine.tokenizer.src_vocabulary, {p: i for i, p in enumerate(engine.tokenizer.tgt_vocabulary)}
+    src_tokens = engine.tokenizer.src_vocabulary
+    tgt_ids = {token: token_id for token_id, token in enumerate(engine.tokenizer.tgt_vocabulary)}
 
     def translate(lines: Sequence[str]) -> list[str]:
-        sources = [[pieces[i] for i in row] for row in engine.tokenizer.encode_src(lines)]
+        sources = [[src_tokens[token_id] for token_id in row] for row in engine.tokenizer.encode_src(lines)]
         results = engine.native.translate_batch(
             sources,
             beam_size=args.beam,
             length_penalty=engine.defaults.length_penalty if args.beam > 1 else 0,
-            max_decoding_length=max(map(len, sources)) + engine.defaults.max_extra,  # one limit for all
+            max_decoding_length=max(map(len, sources)) + engine.defaults.max_extra,  # the same limit for all lines
             max_batch_size=BATCH_TOKENS,
             batch_type="tokens",
         )
-        return engine.tokenizer.decode([[ids[piece] for piece in result.hypotheses[0]] for result in results])
+        return engine.tokenizer.decode([[tgt_ids[token] for token in result.hypotheses[0]] for result in results])
 
     return translate
 
 
 def cold_starts(model: Path, exported: Path, runs: int) -> dict[str, float]:
-    """Median seconds of whole processes, run alternately."""
+    """Return the median duration of whole processes in seconds, run alternately."""
     commands = {
         "cold_ours_s": ["-m", "mtcli", "translate", "--model", model, "Hello World"],
         "cold_import_torch_s": ["-c", "import torch"],
@@ -144,13 +154,13 @@ def cold_starts(model: Path, exported: Path, runs: int) -> dict[str, float]:
     for _ in range(runs):
         for name, command in commands.items():
             started = time.perf_counter()
-            in_a_process(command)
+            run_python(command)
             times[name].append(time.perf_counter() - started)
     return {name: round(median(values), 3) for name, values in times.items()}
 
 
 def peak_memory(args: argparse.Namespace, folder: Path, lines: int) -> float:
-    """Largest resident size of a process that translates so many lines, in MB."""
+    """Return the largest resident size, in MB, of a process that translates this number of lines."""
     from mtcli.data.lines import read_lines
 
     source = folder / "lines.txt"
@@ -179,7 +189,7 @@ def peak_memory(args: argparse.Namespace, folder: Path, lines: int) -> float:
 def report(
     args: argparse.Namespace, found: dict[str, list[Figures]], cold: dict[str, float], memory: list[list[float]]
 ) -> None:
-    """The table, then the JSON line."""
+    """Print the table, then the line of JSON."""
     from mtcli.data.lines import read_lines
     from mtcli.evaluation.metrics import score
 
@@ -191,7 +201,8 @@ def report(
     summary: Figures = {}
     for side, runs in found.items():
         speeds = [run["sentences_per_s"] for run in runs]
-        speed, warm = median(speeds), median(run["warm_ms"] for run in runs)
+        speed = median(speeds)
+        warm = median(run["warm_ms"] for run in runs)
         row = "".join(f"{value:8.1f}" for value in speeds)
         print(f"{side:12} {row} {speed:8.1f} {warm:8.1f} {bleu[side].value:6.2f}")
         summary |= {
@@ -199,14 +210,18 @@ def report(
             f"{side}_warm_sentence_ms": round(warm, 2),
             f"{side}_bleu": round(bleu[side].value, 2),
         }
-    equal = sum(a == b for a, b in zip(texts["ours"], texts["engine"], strict=True)) / len(references)
+    num_equal = sum(ours == theirs for ours, theirs in zip(texts["ours"], texts["engine"], strict=True))
+    equal = num_equal / len(references)
     ratio = median(ratios(found))
     print(f"ours / ctranslate2 {ratio:.2f}; lines equal in ours and engine {equal:.1%}")
     print("; ".join(f"{name.removesuffix('_s').replace('_', ' ')} {seconds:.2f} s" for name, seconds in cold.items()))
     growth = [many / few for few, many in memory]
-    print(f"peak memory of {LINES[1]:,} lines / of {LINES[0]:,}: {', '.join(f'{x:.2f}' for x in growth)}")
+    shown = ", ".join(f"{ratio:.2f}" for ratio in growth)
+    print(f"peak memory of {MEMORY_LINES[1]:,} lines / of {MEMORY_LINES[0]:,}: {shown}")
     medians = map(median, zip(*memory, strict=True))
-    peaks = {f"peak_memory_{lines}_lines_mb": round(peak) for lines, peak in zip(LINES, medians, strict=True)}
+    peaks: Figures = {
+        f"peak_memory_{lines}_lines_mb": round(peak) for lines, peak in zip(MEMORY_LINES, medians, strict=True)
+    }
     peaks["memory_ratio"] = round(median(growth), 3)
     settings = {"beam_size": args.beam, "threads": args.threads, "runs": args.runs, "sentences": len(references)}
     print(json.dumps({"ratio": round(ratio, 3), **summary, "equal_share": equal, **cold, **peaks, **settings}))

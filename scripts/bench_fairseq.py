@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Warm latency of one sentence: our decoder, and fairseq 0.12.2 with the same weights, alternately.
+"""Warm latency of one sentence: our decoder and fairseq 0.12.2 with the same weights, run alternately.
 
     PYTHONPATH=FAIRSEQ python scripts/bench_fairseq.py --model DIR --input FILE [--beam 5] [--runs 5]
 
-FAIRSEQ is the unpacked source package of fairseq 0.12.2; it needs hydra-core 1.0.7, omegaconf 2.0.6, bitarray and regex
-besides, and nothing compiled. The first 50 lines are translated one at a time in either, after a round that is not
-timed; both include the tokenizer. fairseq divides by another power of the length, so few translations differ at a
-beam. The model must have one vocabulary, sinusoids and post-norm.
+FAIRSEQ is the unpacked source package of fairseq 0.12.2. It needs hydra-core 1.0.7, omegaconf 2.0.6, bitarray and
+regex, but no compiled extension. The model must have a joint vocabulary, sinusoidal positions and post-norm.
 
-Prints each run and, as the last line, JSON: `ratio` is the median of the ratios of the runs, ours to fairseq's.
+Each side translates the first 50 lines one at a time, tokenization included, after a round that is not timed. fairseq
+divides the log-probability by another function of the length, so with a beam a few translations differ.
+
+The script prints each run and, as the last line, JSON. `ratio` is the median of the ratios of the runs, ours to
+fairseq's.
 """
 
 import argparse
@@ -32,7 +34,10 @@ from mtcli.inference.loading import load
 from mtcli.nn.transformer import Transformer, sinusoids
 from mtcli.storage.model_file import load_model
 
-LINES, LONGEST = 50, 1024
+NUM_LINES = 50
+MAX_POSITIONS = 1024
+
+# From our names of modules to those of fairseq.
 ATTENTION = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
 PROJECTION = {"w_q": "q_proj", "w_k": "k_proj", "w_v": "v_proj", "w_o": "out_proj", "w_1": "fc1", "w_2": "fc2"}
 NORM = {
@@ -49,7 +54,7 @@ def main() -> None:
     parser.add_argument("--beam", type=int, default=5)
     parser.add_argument("--runs", type=int, default=5)
     args = parser.parse_args()
-    lines = list(read_lines(args.input))[:LINES]
+    lines = list(read_lines(args.input))[:NUM_LINES]
     found, options, _ = load(args.model, "cpu")
     options = replace(options, beam_size=args.beam)
     sides: dict[str, Callable[[str], str]] = {
@@ -67,27 +72,30 @@ def main() -> None:
                 taken.append(1000 * (time.perf_counter() - started))
             latencies[side].append(median(taken))
         print(f"run {run + 1}: " + ", ".join(f"{side} {values[-1]:.1f} ms" for side, values in latencies.items()))
-    ratio = median(a / b for a, b in zip(latencies["ours"], latencies["fairseq"], strict=True))
-    equal = sum(a == b for a, b in zip(*texts.values(), strict=True)) / len(lines)
+    ratio = median(ours / theirs for ours, theirs in zip(latencies["ours"], latencies["fairseq"], strict=True))
+    equal = sum(ours == theirs for ours, theirs in zip(*texts.values(), strict=True)) / len(lines)
     medians = {f"{side}_warm_sentence_ms": round(median(values), 1) for side, values in latencies.items()}
     print(json.dumps({"ratio": round(ratio, 3), **medians, "equal_share": equal, "beam_size": args.beam}))
 
 
 def fairseq(folder: Path, beam: int, penalty: float) -> Callable[[str], str]:
-    """fairseq's own search over its own model, with these weights."""
-    # It was written for Python 3.10 and NumPy 1: defaults that can be changed, and the names of Python's own types.
-    lenient = inspect.getsource(dataclasses._get_field).replace("f.default.__class__.__hash__ is None", "False")
-    exec(lenient, vars(dataclasses))
-    vars(np).update(float=float, int=int, bool=bool, object=object)
+    """Return a function that translates a line with fairseq's search and model, with the weights of a run.
+
+    Args:
+        folder: The run folder.
+        beam: Beam size.
+        penalty: Length penalty.
+    """
+    support_old_python()
     from fairseq.data import Dictionary
     from fairseq.models.transformer import TransformerModel
     from fairseq.models.transformer.transformer_legacy import base_architecture
     from fairseq.sequence_generator import SequenceGenerator
 
     model, info, tokenizer = load_model(folder)
-    dictionary = Dictionary()  # <s> is its 0 and <pad> its 1
-    for i in range(4, tokenizer.tgt_size):
-        dictionary.add_symbol(f"piece {i}")
+    dictionary = Dictionary()  # its id of <s> is 0, and that of <pad> is 1
+    for token_id in range(4, tokenizer.tgt_size):
+        dictionary.add_symbol(f"token {token_id}")
     config = info.model
     shape = {"ffn_embed_dim": config.d_ff, "attention_heads": config.num_heads, "embed_dim": config.d_model}
     settings = Namespace(
@@ -95,35 +103,53 @@ def fairseq(folder: Path, beam: int, penalty: float) -> Callable[[str], str]:
         encoder_layers=config.num_encoder_layers,
         decoder_layers=config.num_decoder_layers,
         share_all_embeddings=True,
-        max_source_positions=LONGEST,
-        max_target_positions=LONGEST,
+        max_source_positions=MAX_POSITIONS,
+        max_target_positions=MAX_POSITIONS,
     )
     base_architecture(settings)
-    same = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
-    theirs = TransformerModel.build_model(settings, same).eval()
+    task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    theirs = TransformerModel.build_model(settings, task).eval()
     order = [BOS, PAD, *range(2, tokenizer.tgt_size)]
-    wrong = theirs.load_state_dict(weights(model, order), strict=False)
-    if wrong.missing_keys or wrong.unexpected_keys:
-        raise SystemExit(f"the weights do not fit: {wrong}")
-    for side in (theirs.encoder, theirs.decoder):  # it counts positions from 2, and lays sines and cosines out apart
-        side.embed_positions.weights = torch.cat((torch.zeros(2, config.d_model), sinusoids(LONGEST, config.d_model)))
-        side.embed_positions.max_positions = LONGEST
+    mismatch = theirs.load_state_dict(weights(model, order), strict=False)
+    if mismatch.missing_keys or mismatch.unexpected_keys:
+        raise SystemExit(f"the weights do not fit: {mismatch}")
+    # fairseq counts positions from 2, and orders sines and cosines differently.
+    positions = torch.cat((torch.zeros(2, config.d_model), sinusoids(MAX_POSITIONS, config.d_model)))
+    for side in (theirs.encoder, theirs.decoder):
+        side.embed_positions.weights = positions
+        side.embed_positions.max_positions = MAX_POSITIONS
     penalty = penalty if beam > 1 else 0
     search = SequenceGenerator([theirs], dictionary, beam_size=beam, max_len_a=1, max_len_b=50, len_penalty=penalty)
-    return lambda line: translated(line, tokenizer, theirs, search, order)
+    return lambda line: translate_with_fairseq(line, tokenizer, theirs, search, order)
+
+
+def support_old_python() -> None:
+    """Restore two features of older versions that fairseq needs: mutable dataclass defaults, and `np.float`."""
+    source = inspect.getsource(dataclasses._get_field)
+    exec(source.replace("f.default.__class__.__hash__ is None", "False"), vars(dataclasses))
+    vars(np).update(float=float, int=int, bool=bool, object=object)
 
 
 @torch.inference_mode()
-def translated(line: str, tokenizer: Tokenizer, model: object, search: object, order: list[int]) -> str:
-    """One line by fairseq; its ids are ours but for the first two, which change places."""
-    src = torch.tensor([[order[i] for i in (*tokenizer.encode_src([line])[0], EOS)]])
+def translate_with_fairseq(line: str, tokenizer: Tokenizer, model: object, search: object, order: list[int]) -> str:
+    """Translate one line.
+
+    Args:
+        line: The line.
+        tokenizer: Our tokenizer.
+        model: fairseq's model.
+        search: fairseq's search.
+        order: fairseq's id of each of our ids, and the reverse: the first two are swapped.
+    """
+    ids = [*tokenizer.encode_src([line])[0], EOS]
+    src = torch.tensor([[order[token_id] for token_id in ids]])
     sample = {"net_input": {"src_tokens": src, "src_lengths": torch.tensor([src.size(1)])}}
     best = search.generate([model], sample, bos_token=order[BOS])[0][0]  # type: ignore[attr-defined]
-    return tokenizer.decode([[order[i] for i in best["tokens"].tolist()]])[0]
+    return tokenizer.decode([[order[token_id] for token_id in best["tokens"].tolist()]])[0]
 
 
 def weights(model: Transformer, order: list[int]) -> dict[str, torch.Tensor]:
-    """By fairseq's names."""
+    """Return our weights under fairseq's names."""
     ours = model.state_dict()
     found = dict.fromkeys(
         ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight"),

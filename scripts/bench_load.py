@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""The speed that is left where other processes use the cores, by how long the threads of OpenMP spin.
+"""Speed on a machine whose cores are used by other processes, for several spin counts of OpenMP.
 
     python scripts/bench_load.py --train PREFIX --src en --tgt de [--spin 300 3000] [--runs 3] [--steps 30]
         [--busy 2] [--model RUN --input FILE]
 
-Trains as `scripts/bench_train.py` does, each time in a process of its own: quiet, and beside `--busy` processes that do
-nothing but compute; with the setting of mtcli, with that of GNU's OpenMP, and with each `--spin`, alternately. With
-`--model` it also translates a file, start of the process included.
+The script trains as `scripts/bench_train.py` does, each time in a process of its own: on idle cores, and while `--busy`
+other processes compute. It compares the spin count that mtcli sets, the default of GNU's OpenMP, and each `--spin`.
+With `--model` it also translates a file; this time includes the start of the process.
 
-Prints a table of medians and, as the last line, JSON. `cost` is what a setting costs while it is quiet, and `kept` the
-part of the quiet speed that is left under load; both are against the quiet speed with OpenMP's own setting.
+It prints a table of medians and, as the last line, JSON. Both relative figures are against the speed on idle cores with
+the default of OpenMP: `cost` is the loss on idle cores, and `kept` is the speed under load.
 """
 
 import argparse
@@ -30,10 +30,10 @@ import bench_train
 from mtcli.cli.process import SPIN_COUNT, WAITING
 
 OPENMP = "300000"
-"""What GNU's OpenMP takes of itself."""
+"""The default spin count of GNU's OpenMP."""
 
 Speeds = dict[tuple[str, str, bool], list[float]]
-"""By work, spin count and whether the cores are busy."""
+"""Speeds by (work, spin count, True if other processes compute)."""
 
 
 def main() -> None:
@@ -43,8 +43,8 @@ def main() -> None:
     parser.add_argument("--tgt", required=True)
     parser.add_argument("--spin", nargs="*", default=[], metavar="N", help="further spin counts to try")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=30, help="of a training; a multiple of 5")
-    parser.add_argument("--busy", type=int, default=2, metavar="N", help="processes beside it")
+    parser.add_argument("--steps", type=int, default=30, help="training steps; a multiple of 5")
+    parser.add_argument("--busy", type=int, default=2, metavar="N", help="other processes that compute")
     parser.add_argument("--model", type=Path, help="translate with this model too")
     parser.add_argument("--input", type=Path, help="the lines to translate")
     args = parser.parse_args()
@@ -55,7 +55,8 @@ def main() -> None:
     spins = list(dict.fromkeys([OPENMP, SPIN_COUNT, *args.spin]))
     speeds: Speeds = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
-        args.folder, args.precision = Path(folder), "auto"
+        args.folder = Path(folder)
+        args.precision = "auto"
         bench_train.prepare_both(args, args.folder)
         for run in range(args.runs):
             for busy in (False, True):
@@ -67,7 +68,7 @@ def main() -> None:
 
 @contextmanager
 def load(processes: int) -> Iterator[None]:
-    """Processes that compute for as long as the block runs."""
+    """Run processes that compute until the block ends."""
     running = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
     try:
         yield
@@ -78,7 +79,7 @@ def load(processes: int) -> Iterator[None]:
 
 
 def measure(args: argparse.Namespace, spins: list[str], busy: bool, speeds: Speeds) -> None:
-    """One speed of each work with each setting."""
+    """Measure the speed of each work with each setting once."""
     for spin in spins:
         os.environ["GOMP_SPINCOUNT"] = spin
         speeds["training, tokens/s", spin, busy].append(training_speed(args))
@@ -101,14 +102,17 @@ def translating_speed(args: argparse.Namespace) -> float:
 
 
 def report(speeds: Speeds, spins: list[str]) -> None:
+    """Print the table, then the line of JSON."""
     line = "{:<22}{:>12}{:>12}{:>12}{:>8}{:>8}".format
     print(line("", "spin count", "quiet", "busy", "cost", "kept"))
     rows = []
     for work in dict.fromkeys(work for work, _, _ in speeds):
         reference = median(speeds[work, OPENMP, False])
         for spin in spins:
-            quiet, busy = median(speeds[work, spin, False]), median(speeds[work, spin, True])
-            cost, kept = 1 - quiet / reference, busy / reference
+            quiet = median(speeds[work, spin, False])
+            busy = median(speeds[work, spin, True])
+            cost = 1 - quiet / reference
+            kept = busy / reference
             print(line(work, spin, f"{quiet:,.1f}", f"{busy:,.1f}", f"{cost:.1%}", f"{kept:.2f}"))
             row = {"work": work, "spin": int(spin), "quiet": quiet, "busy": busy, "cost": cost, "kept": kept}
             rows.append({name: round(value, 3) if isinstance(value, float) else value for name, value in row.items()})

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Put `mtcli serve` under load and hold every answer against `mtcli translate`.
+"""Load test of `mtcli serve`; every answer is compared with that of `mtcli translate`.
 
     python scripts/bench_serve.py --model runs/demo --input sentences.en [--clients 64] [--seconds 120]
 
-Starts a server, asks it with the LibreTranslate client of PyPI: many clients at once, and before and after them one
-alone, for an eighth of the time each. Prints a table and, as the last line, the figures as JSON; exits with 1 if an
-answer failed, if one differs from the command's by more than a near-tie, or if throughput rose less than threefold.
+The script starts a server and sends requests with the client `libretranslatepy`: first from one client, then from many
+at once, then from one client again. The phases with one client take an eighth of the time each.
+
+It prints a table and, as the last line, JSON. It exits with 1 if a request fails, if an answer differs from that of the
+command by more than a near-tie, or if many clients together get less than three times the throughput of one.
 """
 
 import argparse
@@ -25,13 +27,17 @@ from pathlib import Path
 from libretranslatepy import LibreTranslateAPI
 
 MTCLI = [sys.executable, "-m", "mtcli"]
+MIN_SPEEDUP = 3.0
+"""Required throughput of many clients, relative to one."""
+MAX_UNEQUAL_SHARE = 0.005
+"""Share of the lines whose answer may differ by a near-tie."""
 NEAR_TIE = 1e-3
-"""Of two scores: float32 gives other last bits in other batches."""
+"""Difference of two scores that counts as a tie, because float32 rounds differently in other batches."""
 
 
 @dataclass
 class Phase:
-    """What clients got within some seconds."""
+    """Measurements with a number of clients."""
 
     clients: int
     seconds: float = 0.0
@@ -40,24 +46,26 @@ class Phase:
     errors: Counter[str] = field(default_factory=Counter)
     rss: list[int] = field(default_factory=list)
     cpu: float = 0.0
-    """Seconds of the server's processor time: tells more than the clock where other programs run, too."""
+    """Processor time of the server in seconds. Other programs on the machine change it less than the wall time."""
 
     @property
     def rate(self) -> float:
+        """Answers per second."""
         return len(self.latencies) / self.seconds
 
     def latency(self, share: float) -> float:
+        """The latency in seconds that this share of the answers does not exceed."""
         return sorted(self.latencies)[int(share * (len(self.latencies) - 1))]
 
 
 def rss(pid: int) -> int:
-    """Resident memory of a process, in MiB."""
+    """Return the resident memory of a process, in MiB."""
     found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
     return int(found[1]) // 1024 if found else 0
 
 
 def cpu(pid: int) -> float:
-    """Processor time that a process has used, in seconds."""
+    """Return the processor time that a process has used, in seconds."""
     user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
@@ -65,16 +73,28 @@ def cpu(pid: int) -> float:
 def load(
     client: LibreTranslateAPI, pair: tuple[str, str], lines: list[str], phase: Phase, seconds: float, pid: int
 ) -> None:
-    """Let the clients ask, each as soon as it has its answer, and sample the server's memory."""
-    numbers, start, used = count(), time.monotonic(), cpu(pid)
+    """Send requests from all clients of a phase, and sample the memory of the server.
+
+    Args:
+        client: The client, shared by all threads.
+        pair: Codes of source and target.
+        lines: The lines to translate, in turn.
+        phase: Receives the measurements.
+        seconds: Each client sends its next request when it has an answer, for this long.
+        pid: The process of the server.
+    """
+    numbers = count()
+    used = cpu(pid)
+    start = time.monotonic()
 
     def work() -> None:
         while time.monotonic() - start < seconds:
-            line, began = lines[next(numbers) % len(lines)], time.monotonic()
+            line = lines[next(numbers) % len(lines)]
+            began = time.monotonic()
             try:
                 phase.answers[line, client.translate(line, *pair, timeout=60)] += 1
                 phase.latencies.append(time.monotonic() - began)
-            except Exception as error:  # whatever it is, it is counted
+            except Exception as error:
                 phase.errors[f"{type(error).__name__}: {error}"] += 1
 
     threads = [threading.Thread(target=work) for _ in range(phase.clients)]
@@ -88,69 +108,103 @@ def load(
 
 
 def expected(model: str, path: str) -> dict[str, dict[str, float]]:
-    """Line → its translations by `mtcli translate`, best first, and their scores."""
+    """Return the translations of each line by `mtcli translate`, best first, with their scores."""
     command = [*MTCLI, "translate", "--model", model, "-i", path, "--n-best", "4", "--format", "json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     records = [json.loads(line) for line in done.stdout.splitlines()]
-    return {r["source"]: dict(zip(r["translations"], r["scores"], strict=True)) for r in records if r["source"].strip()}
+    return {
+        record["source"]: dict(zip(record["translations"], record["scores"], strict=True))
+        for record in records
+        if record["source"].strip()
+    }
 
 
 def differences(answers: Counter[tuple[str, str]], wanted: dict[str, dict[str, float]]) -> list[tuple[float, str, str]]:
-    """Answers that are not the command's best, with how much worse the command scores them; worst first."""
+    """Return the answers that are not the command's best translation, largest difference first.
+
+    Returns:
+        (difference of the command's scores, line, answer); the difference is infinite for an answer that the command
+        does not list.
+    """
     found = []
     for line, text in answers:
         scores = wanted[line]
-        if text != next(iter(scores)):
-            found.append((max(scores.values()) - scores.get(text, float("-inf")), line, text))
+        best = next(iter(scores))
+        if text != best:
+            gap = max(scores.values()) - scores.get(text, float("-inf"))
+            found.append((gap, line, text))
     return sorted(found, reverse=True)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="runs/latest", help="a run folder")
-    parser.add_argument("--input", required=True, help="sentences, one a line")
+    parser.add_argument("--input", required=True, help="sentences, one per line")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=120.0)
     arguments = parser.parse_args()
-
     wanted = expected(arguments.model, arguments.input)
+    one, many = measure(arguments, list(wanted))
+    print_phases(one, many, wanted)
+    return report(one, many, wanted)
+
+
+def measure(arguments: argparse.Namespace, lines: list[str]) -> tuple[Phase, Phase]:
+    """Start a server and run the phases.
+
+    Returns:
+        The measurements with one client, and with many.
+    """
+    one = Phase(1)
+    many = Phase(arguments.clients)
     command = [*MTCLI, "serve", "--model", arguments.model, "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, encoding="utf-8") as server:
         try:
             assert server.stderr
-            said = re.match(r"(\S+) → (\S+) at (\S+)", server.stderr.readline())
-            assert said, "the server did not start"
-            client, pair = LibreTranslateAPI(said[3]), (said[1], said[2])
-            one, many = Phase(1), Phase(arguments.clients)
-            for phase, seconds in ((one, 1 / 8), (many, 1), (one, 1 / 8)):
-                load(client, pair, list(wanted), phase, seconds * arguments.seconds, server.pid)
+            started = re.match(r"(\S+) → (\S+) at (\S+)", server.stderr.readline())
+            assert started, "the server did not start"
+            src, tgt, url = started.groups()
+            client = LibreTranslateAPI(url)
+            for phase, share in ((one, 1 / 8), (many, 1), (one, 1 / 8)):
+                load(client, (src, tgt), lines, phase, share * arguments.seconds, server.pid)
         finally:
             server.terminate()
-        assert server.stderr.read() == "", "the server complained"
+        assert server.stderr.read() == "", "the server printed an error"
+    return one, many
 
+
+def print_phases(one: Phase, many: Phase, wanted: dict[str, dict[str, float]]) -> None:
+    """Print the table."""
     titles = ("clients", "answers", "errors", "unequal", "lines/s", "cpu ms", "p50 ms", "p95 ms")
     memory = ("first", "half", "last", "most")
     print("".join(f"{title:>9}" for title in titles) + "   RSS, MiB:" + "".join(f"{title:>7}" for title in memory))
-    for p in (one, many):
-        unequal = sum(p.answers[line, text] for _, line, text in differences(p.answers, wanted))
-        milliseconds = (p.cpu / len(p.latencies), p.latency(0.5), p.latency(0.95))
-        row = f"{p.clients:>9}{len(p.latencies):>9}{p.errors.total():>9}{unequal:>9}{p.rate:>9.1f}"
-        row += "".join(f"{1000 * t:>9.0f}" for t in milliseconds) + " " * 12
-        print(row + "".join(f"{n:>7}" for n in (p.rss[0], p.rss[len(p.rss) // 2], p.rss[-1], max(p.rss))))
+    for phase in (one, many):
+        unequal = sum(phase.answers[line, text] for _, line, text in differences(phase.answers, wanted))
+        seconds = (phase.cpu / len(phase.latencies), phase.latency(0.5), phase.latency(0.95))
+        memory_samples = (phase.rss[0], phase.rss[len(phase.rss) // 2], phase.rss[-1], max(phase.rss))
+        row = f"{phase.clients:>9}{len(phase.latencies):>9}{phase.errors.total():>9}{unequal:>9}{phase.rate:>9.1f}"
+        row += "".join(f"{1000 * value:>9.0f}" for value in seconds) + " " * 12
+        print(row + "".join(f"{sample:>7}" for sample in memory_samples))
+
+
+def report(one: Phase, many: Phase, wanted: dict[str, dict[str, float]]) -> int:
+    """Print the differences, the errors and the figures as JSON, and return the exit status."""
     unlike = differences(many.answers + one.answers, wanted)
     for gap, line, text in unlike:
         print(f"differs by {gap:.6f}: {line!r} → {text!r}, the command: {next(iter(wanted[line]))!r}")
-    for error, n in (one.errors + many.errors).most_common():
-        print(f"{n} × {error}")
-    speedup, gap = many.rate / one.rate, unlike[0][0] if unlike else 0.0
+    errors = one.errors + many.errors
+    for error, number in errors.most_common():
+        print(f"{number} × {error}")
+    speedup = many.rate / one.rate
+    largest_gap = unlike[0][0] if unlike else 0.0
     figures = {
         "clients": many.clients,
         "seconds": round(many.seconds, 1),
         "answers": len(many.latencies),
-        "errors": (one.errors + many.errors).total(),
+        "errors": errors.total(),
         "lines": len(wanted),
         "lines_unequal": len({line for _, line, _ in unlike}),
-        "largest_gap": (gap if math.isfinite(gap) else None),  # none: beyond what the command lists
+        "largest_gap": largest_gap if math.isfinite(largest_gap) else None,
         "lines_per_second": round(many.rate, 1),
         "lines_per_second_of_one": round(one.rate, 1),
         "speedup": round(speedup, 2),
@@ -160,8 +214,10 @@ def main() -> int:
         "rss_mib": {"first": many.rss[0], "last": many.rss[-1], "most": max(many.rss)},
     }
     print(json.dumps(figures, allow_nan=False))
-    near = all(gap <= NEAR_TIE for gap, _, _ in unlike) and figures["lines_unequal"] <= 0.005 * len(wanted)
-    return int(bool(figures["errors"]) or not near or speedup < 3)
+    only_ties = all(gap <= NEAR_TIE for gap, _, _ in unlike)
+    few_unequal = figures["lines_unequal"] <= MAX_UNEQUAL_SHARE * len(wanted)
+    succeeded = not errors and only_ties and few_unequal and speedup >= MIN_SPEEDUP
+    return 0 if succeeded else 1
 
 
 if __name__ == "__main__":

@@ -184,6 +184,7 @@ def config_of(args: argparse.Namespace) -> Any:
         "model.dropout": 0.3,
         "train.batch_tokens": 4096,
         "train.lr": 1e-3,
+        "train.warmup_steps": 400,  # given, so that our trainer does not fit it to the few steps
         "train.precision": args.precision or "fp32",
         "train.valid_every": 10**9,  # which is no part of a step, nor is saving
         "train.save_every": 10**9,

@@ -16,13 +16,13 @@ TARGET = Path(__file__).parents[1] / "src" / "mtcli" / "data" / "demo.tsv.gz"
 
 
 def to_tsv(corpus: DemoCorpus) -> str:
-    """The lines of the file."""
+    """Return the lines of the file."""
     splits = (("train", corpus.train), ("valid", corpus.valid), ("test", corpus.test))
     return "".join(f"{split}\t{en}\t{es}\n" for split, pairs in splits for en, es in pairs)
 
 
 def main() -> None:
-    """Write the file; the same corpus gives the same bytes, since no time is stored in them."""
+    """Write the file. No time is stored in it, so the same corpus gives the same bytes."""
     text = to_tsv(generate())
     TARGET.write_bytes(gzip.compress(text.encode(), compresslevel=9, mtime=0))
     print(f"{TARGET.name}: {text.count(chr(10)):,} pairs, {TARGET.stat().st_size:,} bytes")

@@ -60,7 +60,7 @@ def package(name: str) -> str:
 
 
 def test_the_parser_sees_the_imports() -> None:
-    assert {"data.batching", "storage.checkpoint", "errors"} <= GRAPH["training.trainer"]
+    assert {"data.batching", "storage.model_file", "errors"} <= GRAPH["training.trainer"]
     assert {"training.request", "training.run"} <= GRAPH["cli.train"]
     assert {"data.corpus", "data.demo", "data.tokenizer"} <= GRAPH["data.build"]
     assert set().union(*GRAPH.values()) <= NAMES

@@ -26,7 +26,7 @@ def weights(folder: Path) -> Tensors:
     return read_tensors(folder / "model.safetensors")[0]
 
 
-def test_the_mean_is_that_of_the_paper(toy_run: Path) -> None:
+def test_mean_of_checkpoints(toy_run: Path) -> None:
     paths = checkpoint.steps(toy_run / "checkpoints")
     found = mean_parameters(paths)
     for name, tensor in found.items():
@@ -54,7 +54,7 @@ def test_average_run_makes_a_model(toy_run: Path, tmp_path: Path, best: bool) ->
     assert average_run(toy_run, tmp_path / "out", n, best=best) == steps  # what it wrote it may write again
 
 
-def test_as_many_as_there_are_are_averaged(toy_run: Path, tmp_path: Path) -> None:
+def test_all_checkpoints_are_averaged_if_there_are_few(toy_run: Path, tmp_path: Path) -> None:
     run = shutil.copytree(toy_run, tmp_path / "run")
     steps = [checkpoint.step_of(path) for path in checkpoint.steps(run / "checkpoints")]
     assert 2 <= len(steps) < 5
@@ -77,7 +77,7 @@ def test_average_run_refuses(toy_run: Path, tmp_path: Path) -> None:
         average_run(toy_run, tmp_path / "mine", 2)
 
 
-def test_the_command_writes_a_model_that_eval_takes(toy_run: Path, tmp_path: Path) -> None:
+def test_the_command_writes_a_model_that_eval_can_use(toy_run: Path, tmp_path: Path) -> None:
     done = run("average", toy_run, "-n", "2", "-o", "mean", cwd=tmp_path)
     assert (done.code, done.out) == (0, "")
     assert done.err.splitlines() == [
@@ -92,24 +92,25 @@ def scored(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Decide what the mean scores, since a toy's BLEU says nothing."""
     from dataclasses import replace
 
-    from mtcli.training import trainer
-    from mtcli.training.validation import Validation, validate
+    from mtcli.training import validation
+    from mtcli.training.evaluator import Evaluator
 
-    averaging = trainer.Trainer._average
+    averaging = Evaluator.average
+    validate = validation.validate
     gain: list[float] = []
     inside: list[bool] = []
 
-    def average(self: trainer.Trainer) -> None:
+    def average(self: Evaluator) -> None:
         inside.append(True)
         averaging(self)
         inside.clear()
 
-    def measured(*arguments: object, **options: object) -> Validation:
+    def measured(*arguments: object, **options: object) -> validation.Validation:
         found = validate(*arguments, **options)  # type: ignore[arg-type]
         return replace(found, bleu=50.0 + (gain[-1] if inside else 0.0))
 
-    monkeypatch.setattr(trainer.Trainer, "_average", average)
-    monkeypatch.setattr(trainer, "validate", measured)
+    monkeypatch.setattr(Evaluator, "average", average)
+    monkeypatch.setattr(validation, "validate", measured)
     return gain.append
 
 

@@ -15,7 +15,7 @@ from mtcli.config.toml_file import load, to_toml
 from mtcli.errors import UsageError
 from mtcli.nn.transformer import Transformer
 from mtcli.training.budget import SAVES, TOKENS_PER_PAIR
-from mtcli.training.defaults import BANDS, VALIDATING, Facts, in_words, settle
+from mtcli.training.defaults import BANDS, MAX_VALIDATION_SHARE, Workload, describe_choice, with_defaults
 from mtcli.training.dry_run import dry_run
 from mtcli.training.run import train
 
@@ -35,8 +35,8 @@ BUDGETS = st.fixed_dictionaries(
 )
 
 
-def facts(pairs: int, length: float = 15.0, device: str = "cpu", ranks: int = 1) -> Facts:
-    return Facts(pairs, math.ceil(pairs * length), device, ranks)
+def workload(pairs: int, length: float = 15.0, device: str = "cpu", ranks: int = 1) -> Workload:
+    return Workload(pairs, math.ceil(pairs * length), device, ranks)
 
 
 def asked(*sets: str, **options: object) -> Config:
@@ -50,19 +50,19 @@ def rank(config: Config) -> int:
 # ---- what is chosen ----
 
 
-def test_the_corpora_that_were_measured_get_what_was_measured() -> None:
+def test_measured_corpora_get_the_measured_defaults() -> None:
     multi30k = build(CONFIGS / "multi30k.toml", {"train.time": "20m"})
-    ours = settle(asked(**{"train.time": "20m"}), facts(29_000))
+    ours = with_defaults(asked(**{"train.time": "20m"}), workload(29_000))
     assert [n for n in OPEN if value_of(ours, n) != value_of(multi30k, n)] == ["train.valid_every", "train.save_every"]
-    assert settle(asked(**{"train.time": "30m"}), facts(29_000)).model.dropout == 0.3
-    tatoeba = settle(asked(**{"train.time": "30m"}), facts(117_000, 8.5))
+    assert with_defaults(asked(**{"train.time": "30m"}), workload(29_000)).model.dropout == 0.3
+    tatoeba = with_defaults(asked(**{"train.time": "30m"}), workload(117_000, 8.5))
     assert (tatoeba.preset, tatoeba.train.batch_tokens, tatoeba.model.dropout) == ("tiny", 4096, 0.1)
     assert (tatoeba.train.lr, tatoeba.train.warmup_steps) == (3e-3, 500)
 
 
-def test_a_preset_is_as_large_as_pairs_device_and_budget_allow() -> None:
+def test_preset_grows_with_pairs_device_and_budget() -> None:
     def preset(pairs: int, device: str, time: str | None) -> str:
-        return settle(asked(**{"train.time": time}), facts(pairs, device=device)).preset
+        return with_defaults(asked(**{"train.time": time}), workload(pairs, device=device)).preset
 
     assert [preset(n, "cuda", None) for n in (29_000, 150_000, 4_500_000, 40_000_000)] == list(get_args(Preset))
     assert {preset(40_000_000, "cpu", time) for time in ("1m", "30m", None)} == {"tiny"}
@@ -74,7 +74,7 @@ def test_a_preset_is_as_large_as_pairs_device_and_budget_allow() -> None:
 def test_more_pairs_never_give_a_smaller_preset_or_more_dropout(
     some: int, more: int, length: float, device: str, budget: dict[str, float]
 ) -> None:
-    few, many = (settle(asked(**budget), facts(n, length, device)) for n in sorted((some, more)))
+    few, many = (with_defaults(asked(**budget), workload(n, length, device)) for n in sorted((some, more)))
     assert rank(few) <= rank(many)
     assert few.model.dropout >= many.model.dropout
     assert few.train.batch_tokens <= many.train.batch_tokens
@@ -83,16 +83,18 @@ def test_more_pairs_never_give_a_smaller_preset_or_more_dropout(
 @given(PAIRS, DEVICES, st.floats(1, 10**6), st.floats(1, 10**6))
 @settings(max_examples=40, deadline=None)
 def test_more_time_never_gives_a_smaller_preset(pairs: int, device: str, some: float, more: float) -> None:
-    short, long = (settle(asked(**{"train.time": t}), facts(pairs, device=device)) for t in sorted((some, more)))
+    short, long = (
+        with_defaults(asked(**{"train.time": t}), workload(pairs, device=device)) for t in sorted((some, more))
+    )
     assert rank(short) <= rank(long)
 
 
 @given(PAIRS, DEVICES, st.sampled_from(["4m", "30m", "3h", "48h", None]), st.integers(1, 8))
 @settings(max_examples=40, deadline=None)
-def test_a_run_looks_at_itself_several_times_and_not_thousands(
+def test_number_of_validations_and_checkpoints_is_reasonable(
     pairs: int, device: str, time: str | None, ranks: int
 ) -> None:
-    config = settle(asked(**{"train.time": time}), facts(pairs, device=device, ranks=ranks)).train
+    config = with_defaults(asked(**{"train.time": time}), workload(pairs, device=device, ranks=ranks)).train
     assert config.valid_every % config.save_every == 0
     if config.max_steps:
         assert 7 <= config.max_steps / config.valid_every <= 60
@@ -122,9 +124,9 @@ GIVEN = {
 
 @given(st.sets(st.sampled_from(sorted(GIVEN))), PAIRS, DEVICES)
 @settings(max_examples=60, deadline=None)
-def test_what_is_given_wins_and_everything_else_is_chosen(given: set[str], pairs: int, device: str) -> None:
+def test_given_options_are_kept_and_all_others_chosen(given: set[str], pairs: int, device: str) -> None:
     config = asked(*given)
-    settled = settle(config, facts(pairs, device=device))
+    settled = with_defaults(config, workload(pairs, device=device))
     for name, value in (GIVEN[text] for text in given):
         assert value_of(settled, name) == value
         assert name not in settled.chosen
@@ -136,62 +138,64 @@ def test_what_is_given_wins_and_everything_else_is_chosen(given: set[str], pairs
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_named_preset_keeps_its_values(preset: Preset) -> None:
-    settled = settle(asked(preset=preset), facts(29_000))
+    settled = with_defaults(asked(preset=preset), workload(29_000))
     for section, values in PRESETS[preset].items():
         assert values.items() <= getattr(settled, section).model_dump().items()
 
 
 @pytest.mark.parametrize("preset", ["base", "big"])
-def test_the_paper_s_configurations_leave_nothing_open(preset: str) -> None:
+def test_the_paper_s_configurations_set_every_option(preset: str) -> None:
     (file,) = CONFIGS.glob(f"*-{preset}.toml")
-    assert settle(build(file), facts(4_500_000, device="cuda")) == build(file)
+    assert with_defaults(build(file), workload(4_500_000, device="cuda")) == build(file)
 
 
-def test_neither_does_the_demo() -> None:
+def test_the_demo_sets_every_option() -> None:
     assert left_open(build()) == set()
-    assert settle(build(), facts(10_000)) == build()
+    assert with_defaults(build(), workload(10_000)) == build()
     assert left_open(build(None, {"preset": "small", "train.time": "1m"})) == PACE
     assert left_open(build(None, {"train.max_steps": 5})) == PACE
 
 
-def test_the_pace_of_a_named_preset_fits_a_given_budget() -> None:
-    short = settle(asked(preset="small", **{"train.max_steps": 50}), facts(29_000))
+def test_warm_up_of_a_named_preset_fits_the_budget() -> None:
+    short = with_defaults(asked(preset="small", **{"train.max_steps": 50}), workload(29_000))
     assert (short.train.warmup_steps, short.train.lr) == (17, 1e-3)
-    long = settle(asked(preset="small", **{"train.max_steps": 100_000}), facts(29_000))
+    long = with_defaults(asked(preset="small", **{"train.max_steps": 100_000}), workload(29_000))
     assert long.train.warmup_steps == PRESETS["small"]["train"]["warmup_steps"]
-    given = settle(asked("train.warmup_steps=40", preset="small", **{"train.max_steps": 50}), facts(29_000))
+    given = with_defaults(asked("train.warmup_steps=40", preset="small", **{"train.max_steps": 50}), workload(29_000))
     assert given.train.warmup_steps == 40
-    paper = settle(asked('train.schedule="paper"', preset="base", **{"train.max_steps": 50}), facts(29_000))
+    paper = with_defaults(asked('train.schedule="paper"', preset="base", **{"train.max_steps": 50}), workload(29_000))
     assert paper.train.warmup_steps == 4000  # a shorter one would raise its peak
-    timed = settle(asked(preset="small", **{"train.time": "3m"}), facts(29_000))
+    timed = with_defaults(asked(preset="small", **{"train.time": "3m"}), workload(29_000))
     assert timed.train.warmup_steps == 2000  # at most: the budget measures what it can afford
-    assert "at most 2,000 warm-up steps, validated and saved as the time allows" in in_words(
-        timed, facts(29_000), began=False
+    assert "at most 2,000 warm-up steps, validated and saved as the time allows" in describe_choice(
+        timed, workload(29_000), resumed=False
     )
 
 
 @given(st.integers(1, 10**6), PAIRS, st.integers(0, 10**5))
 @settings(max_examples=100, deadline=None)
 def test_a_budget_of_steps_fits_its_warm_up_and_validations(steps: int, pairs: int, valid: int) -> None:
-    known = Facts(pairs, 15 * pairs, "cpu", valid=valid)
-    train = settle(asked(**{"train.max_steps": steps}), known).train
+    known = Workload(pairs, 15 * pairs, "cpu", valid=valid)
+    train = with_defaults(asked(**{"train.max_steps": steps}), known).train
     assert train.warmup_steps <= math.ceil(0.34 * steps)
     assert train.warmup_steps >= min(100, steps // 4)
     validations = steps // train.valid_every
     cost = validations * valid * TOKENS_PER_PAIR
-    assert validations <= 1 or cost <= 2 * VALIDATING * steps * train.batch_tokens  # 2: multiples of save_every
+    assert (
+        validations <= 1 or cost <= 2 * MAX_VALIDATION_SHARE * steps * train.batch_tokens
+    )  # 2: multiples of save_every
     if valid <= 10:
         assert validations >= min(steps, 5)
 
 
 def test_five_steps_are_validated_once() -> None:
-    train = settle(asked(**{"train.max_steps": 5}), Facts(29_000, 450_000, "cpu", valid=1014)).train
+    train = with_defaults(asked(**{"train.max_steps": 5}), Workload(29_000, 450_000, "cpu", valid=1014)).train
     assert (train.warmup_steps, train.valid_every) == (1, 5)
-    train = settle(asked(**{"train.max_steps": 1000}), Facts(29_000, 450_000, "cpu", valid=1014)).train
+    train = with_defaults(asked(**{"train.max_steps": 1000}), Workload(29_000, 450_000, "cpu", valid=1014)).train
     assert (train.warmup_steps, train.valid_every) == (200, 126)
 
 
-def test_a_width_stands_for_a_preset() -> None:
+def test_preset_follows_from_the_width_of_the_model() -> None:
     wide = build(None, {"data.train": ["x"]}, initial={"model.d_model": 512, "model.num_heads": 4})
     assert (wide.preset, wide.model.d_ff, wide.model.num_heads, wide.train.lr) == ("base", 2048, 4, 7e-4)
     assert left_open(wide) == {"model.dropout", "train.batch_tokens", BUDGET, *LOOKS}
@@ -206,41 +210,43 @@ def test_a_width_stands_for_a_preset() -> None:
 
 @given(PAIRS, st.lists(BUDGETS, min_size=2, max_size=4), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_a_run_goes_on_with_its_choice_whatever_its_budget(
+def test_a_resumed_run_keeps_its_defaults_with_any_budget(
     pairs: int, budgets: list[dict[str, float]], on_gpu_later: bool
 ) -> None:
-    known, later = facts(pairs), facts(pairs, device="cuda" if on_gpu_later else "cpu")
-    first = began = settle(asked(**budgets[0]), known)
+    known, later = workload(pairs), workload(pairs, device="cuda" if on_gpu_later else "cpu")
+    first = began = with_defaults(asked(**budgets[0]), known)
     for budget in budgets:
         config = asked(**budget)
         assert differences(began, config) == []
-        settled = settle(config, later, began)
+        settled = with_defaults(config, later, began)
         for name in {*first.chosen} - {BUDGET, *PACE}:
             assert value_of(settled, name) == value_of(first, name)
         assert settled.train.max_steps or settled.train.time
         assert settled.train.time == budget["train.time"]
-        assert settle(config, known, settled) == settled  # and the same command again changes nothing
+        assert with_defaults(config, known, settled) == settled  # and the same command again changes nothing
         began = settled
     assert left_open(settled) == set()
 
 
-def test_another_value_than_the_chosen_one_is_a_difference_and_the_same_is_none() -> None:
-    began = settle(asked(**{"train.time": "30m"}), facts(29_000))
+def test_differences_to_chosen_values() -> None:
+    began = with_defaults(asked(**{"train.time": "30m"}), workload(29_000))
     assert (
         differences(began, asked("model.dropout=0.3", "preset=tiny", "train.lr=4e-3", "train.warmup_steps=400")) == []
     )
     assert differences(began, asked("model.dropout=0.2")) == ["model.dropout: 0.3 → 0.2"]
-    assert differences(settle(asked("model.dropout=0.2"), facts(29_000)), asked()) == ["model.dropout: 0.2 → 0.1"]
+    assert differences(with_defaults(asked("model.dropout=0.2"), workload(29_000)), asked()) == [
+        "model.dropout: 0.2 → 0.1"
+    ]
 
 
-def test_the_configuration_of_a_run_is_complete(tmp_path: Path) -> None:
+def test_config_toml_of_a_run_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
-    settled = settle(asked(), facts(29_000))
+    settled = with_defaults(asked(), workload(29_000))
     path.write_text(to_toml(settled))
     assert load(path) == settled
     assert left_open(load(path)) == set()
     assert settled.chosen == OPEN
-    again = settle(build(path), facts(29_000))  # as the file of another run: all is given
+    again = with_defaults(build(path), workload(29_000))  # as the file of another run: all is given
     assert (again.chosen, to_toml(again)) == (
         (),
         "".join(s for s in to_toml(settled).splitlines(True) if "chosen" not in s),
@@ -248,12 +254,12 @@ def test_the_configuration_of_a_run_is_complete(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_the_cost_of_a_preset_is_that_of_its_matrices(preset: Preset) -> None:
-    from mtcli.training.defaults import _cost
+def test_matrix_weights_of_each_preset(preset: Preset) -> None:
+    from mtcli.training.defaults import _matrix_weights
 
     with torch.device("meta"):
-        model = Transformer(settle(asked(preset=preset), facts(1)).model, 10_000, 10_000, joint=True)
-    assert _cost(preset) == sum(p.numel() for p in model.parameters() if p.dim() > 1)
+        model = Transformer(with_defaults(asked(preset=preset), workload(1)).model, 10_000, 10_000, joint=True)
+    assert _matrix_weights(preset) == sum(p.numel() for p in model.parameters() if p.dim() > 1)
 
 
 SMALL = (
@@ -262,7 +268,9 @@ SMALL = (
 )  # fmt: skip
 
 
-def test_training_settles_says_and_keeps(toy_tsv: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_training_chooses_logs_and_keeps_defaults(
+    toy_tsv: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     def config(*sets: str, **options: object) -> Config:
         values = {"data.train": [str(toy_tsv)], "data.src": "en", "data.tgt": "xx", **options}
         return build(None, values, [*SMALL, *sets])

@@ -19,7 +19,7 @@ def run(toy_run: Path, tmp_path: Path) -> Path:
     return shutil.copytree(toy_run, tmp_path / "run")
 
 
-def test_a_run_in_words(run: Path) -> None:
+def test_summary_of_a_run(run: Path) -> None:
     found = dict(summary(run))
     model, info, _ = load_model(run)
     assert found["run"] == f"{run}: finished at step 20 (budget used)"
@@ -37,7 +37,7 @@ def test_a_run_in_words(run: Path) -> None:
     assert not found.keys() & {"damaged", "resume"}
 
 
-def test_what_is_damaged_or_unfinished_is_said(run: Path) -> None:
+def test_damaged_and_unfinished_parts_are_named(run: Path) -> None:
     newest = max((run / "checkpoints").iterdir())
     (newest / "state.json").write_bytes(b"{")
     lines = (run / "metrics.jsonl").read_text().splitlines()
@@ -61,7 +61,7 @@ def test_what_is_damaged_or_unfinished_is_said(run: Path) -> None:
     assert whole["translate"].startswith("mtcli translate --model ")
 
 
-def test_a_run_stands_at_its_newest_whole_checkpoint_and_is_shown_by_its_own_name(run: Path) -> None:
+def test_a_run_is_at_its_newest_undamaged_checkpoint_and_shown_by_its_own_name(run: Path) -> None:
     before = checkpoint.load(checkpoint.path_of(run / "checkpoints", 15))
     shutil.rmtree(checkpoint.path_of(run / "checkpoints", 20))
     checkpoint.write(run / "checkpoints", 17, b"", before.optimizer, before.state | {"step": 17, "seconds": 65.0})
@@ -74,7 +74,7 @@ def test_a_run_stands_at_its_newest_whole_checkpoint_and_is_shown_by_its_own_nam
     assert found["translate"] == f'mtcli translate --model {run} "…"'
 
 
-def test_other_folders(run: Path, tmp_path: Path) -> None:
+def test_summary_of_other_folders(run: Path, tmp_path: Path) -> None:
     steps = average_run(run, tmp_path / "mean", 2)
     mean = dict(summary(tmp_path / "mean"))
     assert mean["average"] == str(tmp_path / "mean")

@@ -22,7 +22,7 @@ from mtcli.runtime.terminal import one_line
         ("TER", 250.0, None),
     ],
 )
-def test_what_a_score_means(metric: str, score: float, said: str | None) -> None:
+def test_remarks_on_unusual_scores(metric: str, score: float, said: str | None) -> None:
     found = what_it_means(metric, score)
     if said is None:
         assert found is None
@@ -47,10 +47,10 @@ def test_what_a_score_means(metric: str, score: float, said: str | None) -> None
         ("", 5, ""),
     ],
 )
-def test_a_text_on_one_line(text: str, width: int, shown: str) -> None:
+def test_one_line(text: str, width: int, shown: str) -> None:
     assert one_line(text, width) == shown
 
 
-def test_a_command_can_be_pasted() -> None:
+def test_commands_are_quoted_for_a_shell() -> None:
     assert command("eval", Path("runs/demo")) == "mtcli eval --model runs/demo"
     assert command("translate", Path("my runs/a"), '"…"') == "mtcli translate --model 'my runs/a' \"…\""

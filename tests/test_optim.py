@@ -19,7 +19,7 @@ def rates(**values: object) -> list[float]:
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_the_rate_rises_to_its_peak_at_the_end_of_warmup_and_never_jumps(schedule: str) -> None:
+def test_learning_rate_peaks_at_the_end_of_warmup_and_never_jumps(schedule: str) -> None:
     found = rates(schedule=schedule)
     peak = found[39]
     assert max(abs(b - a) for a, b in pairwise(found)) <= peak / 30
@@ -50,7 +50,7 @@ def test_cosine_and_linear_by_hand() -> None:
 
 
 @pytest.mark.parametrize("schedule", ["inverse_sqrt", "cosine", "linear"])
-def test_a_used_budget_ends_at_zero_and_an_overrun_is_no_negative_rate(schedule: str) -> None:
+def test_learning_rate_ends_at_zero_and_is_never_negative(schedule: str) -> None:
     config = TrainConfig.model_validate({"schedule": schedule})
     assert learning_rate(config, 64, 5000, 1.0) == pytest.approx(0, abs=1e-12)
     assert learning_rate(config, 64, 5000, 1.7) == pytest.approx(0, abs=1e-12)
@@ -78,7 +78,7 @@ def steps(model: nn.Module, optimizer: torch.optim.Optimizer, n: int = 20) -> li
     return [p.detach() for p in model.parameters()]
 
 
-def test_without_decay_it_is_adam_with_the_paper_s_numbers() -> None:
+def test_optimizer_without_decay_is_adam_with_the_paper_s_numbers() -> None:
     ours, theirs = tower(1), tower(1)
     found = steps(ours, build_optimizer(TrainConfig(lr=0.02), ours.parameters()))
     expected = steps(theirs, torch.optim.Adam(theirs.parameters(), lr=0.02, betas=(0.9, 0.98), eps=1e-9))
@@ -86,13 +86,13 @@ def test_without_decay_it_is_adam_with_the_paper_s_numbers() -> None:
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
-def test_the_epsilon_is_the_configuration_s() -> None:
+def test_optimizer_uses_the_configured_epsilon() -> None:
     for eps in (1e-9, 0.5):
         optimizer = build_optimizer(TrainConfig(eps=eps), tower(1).parameters())
         assert {group["eps"] for group in optimizer.param_groups} == {eps}
 
 
-def test_decay_is_decoupled_and_spares_vectors() -> None:
+def test_weight_decay_is_decoupled_and_excludes_vectors() -> None:
     model = tower(2)
     optimizer = build_optimizer(TrainConfig(lr=0.1, weight_decay=0.5), model.parameters())
     before = [p.detach().clone() for p in model.parameters()]

@@ -16,7 +16,8 @@ from mtcli.data.batching import BatchPlan
 from mtcli.errors import DataError, StorageError, UsageError
 from mtcli.nn.loss import CPU_CHUNK, projected_loss
 from mtcli.nn.transformer import Transformer
-from mtcli.report.plan import Plan, activations, count_parameters, counted, size
+from mtcli.report.memory_estimate import activation_bytes, count_parameters
+from mtcli.report.plan import Plan, describe_counts, size
 from mtcli.storage import checkpoint, model_file
 from mtcli.training import dry_run as module
 from mtcli.training.dry_run import dry_run
@@ -55,12 +56,12 @@ def kept_for_backward(config: ModelConfig, batch: tuple[int, int, int], V: int) 
         ({"attention": "reference", "num_heads": 8}, (4, 160, 170)),
     ],
 )
-def test_the_formula_for_activations_agrees_with_what_autograd_keeps(
+def test_activation_bytes_agree_with_what_autograd_keeps(
     settings: dict[str, float], batch: tuple[int, int, int]
 ) -> None:
     config = ModelConfig.model_validate(settings)
     blocks = 8 * 500 * min(batch[0] * batch[2], CPU_CHUNK)  # of logits, which are gone by then
-    estimate = activations(config, batch, 500, bf16=False, on_cpu=True) - blocks
+    estimate = activation_bytes(config, batch, 500, bf16=False, on_cpu=True) - blocks
     assert estimate == pytest.approx(kept_for_backward(config, batch, 500), rel=0.03)
 
 
@@ -69,7 +70,7 @@ def settings_of(tsv: Path, *sets: str) -> Config:
     return build(None, values, [*TOY_SETTINGS, "train.max_steps=20", *sets])
 
 
-def test_the_plan_counts_what_training_will_have(toy_run: Path, toy_tsv: Path) -> None:
+def test_the_plan_agrees_with_training(toy_run: Path, toy_tsv: Path) -> None:
     config = settings_of(toy_tsv, "train.accumulate=2")
     data = prepare.prepared(config, toy_run)
     assert data
@@ -90,15 +91,13 @@ def test_the_plan_counts_what_training_will_have(toy_run: Path, toy_tsv: Path) -
     assert json.loads(json.dumps(vars(plan)))["parameters"] == plan.parameters
 
 
-def test_half_precision_halves_products_and_not_sums() -> None:
+def test_bf16_halves_the_memory_of_products_but_not_of_sums() -> None:
     config, batch = ModelConfig(dropout=0), (64, 20, 24)
-    whole, half = (activations(config, batch, 500, bf16=bf16, on_cpu=False) for bf16 in (False, True))
+    whole, half = (activation_bytes(config, batch, 500, bf16=bf16, on_cpu=False) for bf16 in (False, True))
     assert 0.5 * whole < half < 0.7 * whole
 
 
-def test_what_a_model_cannot_be_exported_to_and_that_its_run_is_finished_is_said(
-    toy_run: Path, toy_tsv: Path, tmp_path: Path
-) -> None:
+def test_a_dry_run_names_obstacles_to_export_and_a_finished_run(toy_run: Path, toy_tsv: Path, tmp_path: Path) -> None:
     rows = dict(dry_run(settings_of(toy_tsv, "model.norm=pre"), tmp_path / "run", CPU))
     assert rows["can go to"] == (
         "ctranslate2: yes; huggingface: no (model.norm = pre: the Marian architecture is post-norm)"
@@ -111,7 +110,7 @@ def test_what_a_model_cannot_be_exported_to_and_that_its_run_is_finished_is_said
     assert next(afresh)[1] == f"{toy_run} (holds a run, which --overwrite deletes)"
 
 
-def test_a_dry_run_tells_its_plan_and_leaves_no_trace(toy_tsv: Path, tmp_path: Path) -> None:
+def test_a_dry_run_prints_the_plan_and_writes_nothing(toy_tsv: Path, tmp_path: Path) -> None:
     sets = [part for setting in TOY_SETTINGS for part in ("--set", setting)]
     line = ["train", "--train", str(toy_tsv), "--src", "en", "--tgt", "xx", "--out", str(tmp_path / "run"), *sets]
     done = CliRunner().invoke(app, [*line, "--max-steps", "40", "--dry-run", "--device", "cpu"])
@@ -123,7 +122,7 @@ def test_a_dry_run_tells_its_plan_and_leaves_no_trace(toy_tsv: Path, tmp_path: P
     assert not list(tmp_path.iterdir())
 
 
-def test_a_dry_run_in_a_run_s_folder_reads_its_data_and_changes_nothing(
+def test_a_dry_run_uses_the_data_of_an_existing_run_and_changes_nothing(
     train_toy: Train, toy_tsv: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = train_toy(tmp_path / "run", "train.max_steps=5", "train.warmup_steps=50")
@@ -159,7 +158,7 @@ def test_a_dry_run_refuses_what_training_would(
 
 def test_counts_and_sizes_in_words() -> None:
     counts = {"read": 1204, "train": 1000, "valid": 100, "test": 100, "skipped": {"one side empty": 4}}
-    assert counted(counts) == (
+    assert describe_counts(counts) == (
         "1,204 pairs read: 1,000 to train on, 100 validation, 100 test; 4 skipped: one side empty"
     )
     assert [size(n) for n in (7, 6.58e6, 999_600, 2.179e9)] == ["7 bytes", "6.58 MB", "1 MB", "2.18 GB"]

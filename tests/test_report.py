@@ -17,8 +17,10 @@ from mtcli.report.chart import Series, chart, thinned, ticks
 from mtcli.report.info import summary
 from mtcli.report.model_card import to_card
 from mtcli.report.run_page import differences_marked, to_html
-from mtcli.report.run_record import RunRecord, read_run, score_rows, speeds
+from mtcli.report.run_record import RunRecord, read_run, score_rows
 from mtcli.report.run_report import write_report
+from mtcli.report.speed import speeds
+from mtcli.runtime.page_template import STYLE_MARKER, page_template
 from mtcli.storage import model_file
 
 Train = Callable[..., Path]
@@ -62,7 +64,7 @@ def finished(train_toy: Train, tmp_path_factory: pytest.TempPathFactory) -> Path
     return train_toy(tmp_path_factory.mktemp("report") / "run", "train.max_steps=120", "train.valid_every=30")
 
 
-def test_the_page_is_whole_and_needs_nothing_else(finished: Path) -> None:
+def test_the_page_is_complete_and_self_contained(finished: Path) -> None:
     page = (finished / "report.html").read_text(encoding="utf-8")
     found = Page(page)
     assert found.open == []
@@ -73,7 +75,15 @@ def test_the_page_is_whole_and_needs_nothing_else(finished: Path) -> None:
     assert not re.search(r"https?://|url\(|@import", page)
 
 
-def test_both_files_say_what_the_run_found(finished: Path) -> None:
+@pytest.mark.parametrize("package", ["mtcli.report", "mtcli.explain", "mtcli.serve"])
+def test_pages_share_their_style(package: str) -> None:
+    template = page_template(package)
+    assert STYLE_MARKER not in template
+    assert template.count("--ground: #fbfbfa") == 1
+    assert template.count("<style>") == 1  # the server's Content-Security-Policy has the hash of one
+
+
+def test_report_and_model_card_show_data_and_scores(finished: Path) -> None:
     text = " ".join(Page((finished / "report.html").read_text(encoding="utf-8")).texts)
     card = (finished / "README.md").read_text(encoding="utf-8")
     (test,) = events(finished, "test")
@@ -91,7 +101,7 @@ def test_both_files_say_what_the_run_found(finished: Path) -> None:
     assert card.count("to be filled in") == 2
 
 
-def test_the_test_pairs_are_scored_as_eval_scores_them(finished: Path) -> None:
+def test_training_and_eval_compute_the_same_test_scores(finished: Path) -> None:
     (test,) = events(finished, "test")
     model, info, pieces = model_file.load_model(finished)
     translator, options = Translator(model, pieces, info.longest_src), Options.of(info.decode)
@@ -105,7 +115,7 @@ def test_the_test_pairs_are_scored_as_eval_scores_them(finished: Path) -> None:
     assert test["steps"] == (end["averaged"] or [end["best_step"]])
 
 
-def test_a_report_that_cannot_be_written_loses_no_run(
+def test_a_report_that_cannot_be_written_does_not_end_training(
     train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(path: Path, content: bytes) -> None:
@@ -127,14 +137,14 @@ def replacing(full: Callable[[Path, bytes], None]) -> Callable[[Path, bytes], No
     return lambda path, content: (full if path.name == "report.html" else original)(path, content)
 
 
-def test_overwrite_takes_them_with_the_rest(train_toy: Train, tmp_path: Path) -> None:
+def test_overwrite_replaces_the_report(train_toy: Train, tmp_path: Path) -> None:
     run = train_toy(tmp_path / "run", "train.max_steps=10")
     (run / "report.html").write_text("old")
     train_toy(run, "train.max_steps=5", "train.lr=0.01", overwrite=True)
     assert "finished at step 5" in (run / "report.html").read_text()
 
 
-def test_what_is_told_is_of_the_model_that_is_there(finished: Path, tmp_path: Path) -> None:
+def test_a_continued_run_shows_no_scores_of_its_earlier_end(finished: Path, tmp_path: Path) -> None:
     """A run that was given more time shows no scores of its end, and says that it is in training."""
     for name in ("config.toml", "metrics.jsonl"):
         (tmp_path / name).write_bytes((finished / name).read_bytes())
@@ -147,7 +157,7 @@ def test_what_is_told_is_of_the_model_that_is_there(finished: Path, tmp_path: Pa
     assert "scored once, at the end" in to_html(found)
 
 
-def test_the_best_model_is_an_earlier_end_s_mean_until_it_is_beaten(finished: Path, tmp_path: Path) -> None:
+def test_the_average_of_an_earlier_end_stays_the_best_until_it_is_beaten(finished: Path, tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_bytes((finished / "config.toml").read_bytes())
     last = events(finished, "valid")[-1]
     kept = last | {"event": "average", "steps": [60, 90, 120], "kept": True, "bleu": 99.0}
@@ -160,7 +170,7 @@ def test_the_best_model_is_an_earlier_end_s_mean_until_it_is_beaten(finished: Pa
         assert dict(summary(tmp_path))["best"].startswith(f"BLEU {found and found['bleu']}")
 
 
-def test_text_of_the_data_stays_text(finished: Path, tmp_path: Path) -> None:
+def test_text_of_the_data_is_escaped(finished: Path, tmp_path: Path) -> None:
     for name in ("config.toml", "metrics.jsonl"):
         (tmp_path / name).write_bytes((finished / name).read_bytes())
     nasty = "<script>alert(1)</script> $title & \u202eabc"
@@ -173,7 +183,7 @@ def test_text_of_the_data_stays_text(finished: Path, tmp_path: Path) -> None:
     assert any(nasty in text for text in page.texts)
 
 
-def test_a_run_that_has_only_begun_has_a_report(finished: Path, tmp_path: Path) -> None:
+def test_a_run_without_validations_has_a_report(finished: Path, tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_bytes((finished / "config.toml").read_bytes())
     lines = (finished / "metrics.jsonl").read_text().splitlines(keepends=True)
     for n in (1, 2):
@@ -184,7 +194,7 @@ def test_a_run_that_has_only_begun_has_a_report(finished: Path, tmp_path: Path) 
     assert "None yet." in to_card(found)
 
 
-def test_speed_leaves_validation_out() -> None:
+def test_speed_excludes_validations() -> None:
     lines = [
         {"event": "train", "step": 50, "tokens": 900, "seconds": 10.0},
         {"event": "valid", "step": 50, "seconds": 17.0},
@@ -212,7 +222,7 @@ def test_ticks_of_any_scale(scale: float) -> None:
         assert 2 <= len(found) <= 8
 
 
-def test_a_long_line_is_thinned_and_ends_where_it_ended() -> None:
+def test_a_thinned_line_keeps_its_last_point() -> None:
     points = [(float(i), float(i % 7)) for i in range(20_001)]
     found = thinned(points)
     assert 150 < len(found) <= 300
@@ -221,7 +231,7 @@ def test_a_long_line_is_thinned_and_ends_where_it_ended() -> None:
     assert thinned(points[:300]) == points[:300]
 
 
-def test_a_chart_draws_what_is_finite() -> None:
+def test_a_chart_draws_finite_values_only() -> None:
     lines = [Series("a", [(1, 2.0), (2, float("inf")), (3, 1.0)]), Series("b", [])]
     found = Page(chart("Loss", "nats", lines, unit="nats"))
     assert found.open == []

@@ -1,5 +1,6 @@
 """One optimizer step of `Trainer`: the gradient, its normalisation, its clipping, and the line that records it."""
 
+import json
 import math
 import os
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from mtcli.data.batching import Position
 from mtcli.data.prepare import prepare
 from mtcli.errors import DivergedError
 from mtcli.runtime.distributed import Group
-from mtcli.storage.events import Metrics
+from mtcli.storage.events import METRICS_FORMAT, Metrics
 from mtcli.training.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -33,7 +34,7 @@ def start(tmp_path: Path) -> Start:
         config = build(None, values, [*TOY_SETTINGS, "model.dropout=0", *sets])
         run = tmp_path / "run"
         trainer = Trainer(config, run, CPU, prepare(config, run), 0.0, Group())
-        trainer.model.double()
+        trainer.learner.model.double()
         return trainer
 
     return begin
@@ -44,10 +45,13 @@ def gradients(trainer: Trainer) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
 
     def keep(*_: object) -> None:
-        found.update({name: p.grad.clone() for name, p in trainer.model.named_parameters() if p.grad is not None})
+        found.update(
+            {name: p.grad.clone() for name, p in trainer.learner.model.named_parameters() if p.grad is not None}
+        )
 
-    hook = trainer.optimizer.register_step_pre_hook(keep)
-    trainer._step(trainer.plan.batches_from(Position(trainer.state.epoch, trainer.state.block, trainer.state.batch)))
+    hook = trainer.learner.optimizer.register_step_pre_hook(keep)
+    state = trainer.session.state
+    trainer.step(trainer.batch_plan.batches_from(Position(state.epoch, state.block, state.batch)))
     hook.remove()
     return found
 
@@ -59,46 +63,46 @@ def norm(tensors: dict[str, Tensor]) -> float:
 def test_accumulated_gradients_are_those_of_one_large_batch(start: Start) -> None:
     """An epoch in one batch, and in as many of unequal sizes as there are: the same pairs, so the same gradient."""
     whole = start("train.batch_tokens=100000", "train.clip_norm=0")
-    (planned,) = whole.plan.block(0, 0).batches
+    (planned,) = whole.batch_plan.block(0, 0).batches
     small = start("train.batch_tokens=90", "train.clip_norm=0")
-    block = small.plan.block(0, 0)
+    block = small.batch_plan.block(0, 0)
     tokens = [block.tokens(batch) for batch in block.batches]
     assert len(tokens) > 5
     assert max(tokens) > 1.3 * min(tokens)
     parts = start("train.batch_tokens=90", "train.clip_norm=0", f"train.accumulate={len(tokens)}")
     expected, found = gradients(whole), gradients(parts)
-    assert parts.state.epoch == whole.state.epoch == 1
-    assert parts.state.tokens == whole.state.tokens == sum(tokens) == block.tokens(planned)
-    assert parts.state.loss == pytest.approx(whole.state.loss, rel=1e-12)
-    assert parts.state.nll == pytest.approx(whole.state.nll, rel=1e-12)
-    assert expected.keys() == found.keys() == dict(parts.model.named_parameters()).keys()
+    assert parts.session.state.epoch == whole.session.state.epoch == 1
+    assert parts.session.state.tokens == whole.session.state.tokens == sum(tokens) == block.tokens(planned)
+    assert parts.session.state.loss == pytest.approx(whole.session.state.loss, rel=1e-12)
+    assert parts.session.state.nll == pytest.approx(whole.session.state.nll, rel=1e-12)
+    assert expected.keys() == found.keys() == dict(parts.learner.model.named_parameters()).keys()
     for name, gradient in expected.items():
         torch.testing.assert_close(found[name], gradient, rtol=1e-9, atol=1e-12)
 
 
-def test_nothing_of_one_step_s_gradient_is_left_in_the_next(start: Start) -> None:
+def test_gradients_do_not_carry_over_to_the_next_step(start: Start) -> None:
     trainer = start("train.clip_norm=0", "train.lr=1e-30")  # so that the weights stay
-    trainer.plan.block = lambda epoch, number: block  # type: ignore[method-assign]
+    trainer.batch_plan.block = lambda epoch, number: block  # type: ignore[method-assign]
     whole = start("train.batch_tokens=100000")
-    block = whole.plan.block(0, 0)
+    block = whole.batch_plan.block(0, 0)
     first, second = gradients(trainer), gradients(trainer)
     for name, gradient in first.items():
         torch.testing.assert_close(second[name], gradient, rtol=1e-9, atol=1e-12)
 
 
-def test_dropout_differs_in_every_batch_of_every_step(start: Start) -> None:
+def test_dropout_has_another_seed_in_every_batch_of_every_step(start: Start) -> None:
     trainer, seeds = start("train.accumulate=3"), list[int]()
-    trainer.objective.register_forward_pre_hook(lambda *_: seeds.append(torch.initial_seed()))
+    trainer.learner.objective.register_forward_pre_hook(lambda *_: seeds.append(torch.initial_seed()))
     gradients(trainer)
     gradients(trainer)
     assert len({*seeds}) == len(seeds) == 6
 
 
-def test_a_gradient_is_clipped_to_norm_1_unless_told_otherwise(start: Start) -> None:
+def test_gradient_is_clipped_to_norm_1_by_default(start: Start) -> None:
     def found(*sets: str) -> dict[str, Tensor]:
         trainer = start(*sets)
         with torch.no_grad():
-            trainer.model.output.weight *= 30
+            trainer.learner.model.output.weight *= 30
         return gradients(trainer)
 
     free = found("train.clip_norm=0")
@@ -114,34 +118,34 @@ def test_a_gradient_is_clipped_to_norm_1_unless_told_otherwise(start: Start) -> 
 def test_a_gradient_that_is_not_finite_changes_no_weight(start: Start) -> None:
     """The loss is finite, so that only the norm of the gradient shows it."""
     trainer = start()
-    before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
-    trainer.model.output.weight.register_hook(lambda gradient: gradient * math.inf)
+    before = {name: p.detach().clone() for name, p in trainer.learner.model.named_parameters()}
+    trainer.learner.model.output.weight.register_hook(lambda gradient: gradient * math.inf)
     with pytest.raises(DivergedError, match=r"step 1: the loss is [0-9.]+ and the gradient's norm (nan|inf)"):
         gradients(trainer)
-    for name, p in trainer.model.named_parameters():
+    for name, p in trainer.learner.model.named_parameters():
         torch.testing.assert_close(p.detach(), before[name], rtol=0, atol=0)
 
 
-def test_the_line_of_a_step_says_what_the_step_did(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_train_events_hold_the_figures_of_their_steps(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mtcli.training.trainer.LOG_EVERY", 2)
     trainer = start("train.lr=0.01", "train.warmup_steps=4", "train.accumulate=2")
     gradients(trainer)
     before = norm(gradients(trainer))
     gradients(trainer)
-    third_and_fourth = trainer.state.tokens
+    third_and_fourth = trainer.session.state.tokens
     gradients(trainer)
-    first, second = (event for event in trainer.metrics.read()[0] if event["event"] == "train")
+    first, second = (event for event in trainer.session.metrics.read()[0] if event["event"] == "train")
     assert [first["step"], second["step"]] == [2, 4]
     assert [first["lr"], second["lr"]] == pytest.approx([0.005, 0.01])
     assert min(first["grad_norm"], 1) == pytest.approx(before, rel=1e-4)
     assert second["tokens"] > third_and_fourth > 0
-    assert trainer.state.tokens == 0
+    assert trainer.session.state.tokens == 0
     for event in (first, second):  # nats a token, of a model that has hardly begun
-        assert event["loss"] == pytest.approx(math.log(trainer.info.tgt_vocab), rel=0.3)
+        assert event["loss"] == pytest.approx(math.log(trainer.session.info.tgt_vocab), rel=0.3)
         assert event["nll"] == pytest.approx(event["loss"], rel=0.05)
 
 
-def test_a_line_of_metrics_is_on_disk_before_it_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_of_metrics_is_synced_before_it_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[tuple[str, int]] = []
 
     def fsync(descriptor: int) -> None:
@@ -155,3 +159,22 @@ def test_a_line_of_metrics_is_on_disk_before_it_counts(tmp_path: Path, monkeypat
     length += metrics.append("train", 2, {"loss": 1.0})
     assert synced[2:] == [("metrics.jsonl", length)]
     assert metrics.path.stat().st_size == length
+
+
+def test_the_first_line_of_metrics_names_their_format(tmp_path: Path) -> None:
+    metrics = Metrics(tmp_path)
+    for _ in range(2):  # for the second time after all lines were cut off
+        metrics.append("data", 0, {"read": 5})
+        metrics.append("train", 1, {"loss": 2.0})
+        first, second = map(json.loads, metrics.path.read_text().splitlines())
+        assert first == {"event": "data", "step": 0, "format": METRICS_FORMAT, "read": 5}
+        assert second == {"event": "train", "step": 1, "loss": 2.0}
+        metrics.cut(0)
+
+
+def test_metrics_of_version_0_1_continue_without_a_format(tmp_path: Path) -> None:
+    metrics = Metrics(tmp_path)
+    began = {"event": "plan", "step": 0, "target_pieces": 7, "workers": 1}
+    metrics.path.write_text(json.dumps(began) + "\n")
+    metrics.append("end", 1, {"seconds": 2.0})
+    assert metrics.read() == ([began, {"event": "end", "step": 1, "seconds": 2.0}], 0)

@@ -100,7 +100,7 @@ def test_a_tensorboard_that_is_open_follows_a_resumed_run(tmp_path: Path) -> Non
     assert [(point.step, point.value) for point in points] == [(50, pytest.approx(0.02)), (100, 0.25)]
 
 
-def test_a_damaged_line_of_the_metrics_costs_one_point(tmp_path: Path) -> None:
+def test_a_damaged_line_of_metrics_loses_one_point_only(tmp_path: Path) -> None:
     metrics = Metrics(tmp_path)
     for step in (50, 100):
         metrics.append("train", step, train_line(step, step / 10))
@@ -110,7 +110,7 @@ def test_a_damaged_line_of_the_metrics_costs_one_point(tmp_path: Path) -> None:
     assert [step for step, _ in curves(tmp_path)["train/loss"]] == [100]
 
 
-def test_it_changes_nothing_else_and_may_be_asked_for_at_any_time(
+def test_tensorboard_changes_nothing_else_and_can_be_turned_on_later(
     train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trainer, "LOG_EVERY", 5)

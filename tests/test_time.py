@@ -21,11 +21,15 @@ from mtcli.errors import InterruptedTrainingError
 from mtcli.evaluation import metrics
 from mtcli.runtime.distributed import Group
 from mtcli.storage import checkpoint
-from mtcli.training import trainer as training
-from mtcli.training import validation
+from mtcli.training import evaluator, saving, validation
+from mtcli.training import trainer as trainer_module
 from mtcli.training.budget import VALIDATIONS
 from mtcli.training.deadline import FIRST_PART
-from mtcli.training.defaults import Facts, settle
+from mtcli.training.defaults import Workload, with_defaults
+from mtcli.training.evaluator import Evaluator
+from mtcli.training.learner import StepResult
+from mtcli.training.saving import Checkpoints
+from mtcli.training.session import Session
 from mtcli.training.trainer import Trainer
 
 PAIRS = 1000
@@ -40,7 +44,7 @@ class World:
     validation: float
     """Greedy, of all pairs, by a model that ends its sentences."""
     call: float = 0.0
-    """What a translation of any number of pairs takes besides."""
+    """Fixed time of a call of the translator."""
     preparing: float = 5.0
     first: float = 1.0
     """How much longer the first step takes."""
@@ -99,32 +103,35 @@ class Slow:
 
 
 @pytest.fixture
-def simulate(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Trainer]:
+def simulate(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Session]:
     """Run `Trainer`'s own loop in a world; steps, translating and files only take simulated time."""
-    begun: list[tuple[Trainer, World]] = []
+    begun: list[tuple[Session, World]] = []
 
-    def run(world: World, *sets: str, stopped: Trainer | None = None, **options: object) -> Trainer:
-        config = settle(asked("x.tsv", *sets, **options), Facts(10**6, 10**7, "cpu", valid=PAIRS))
+    def run(world: World, *sets: str, stopped: Session | None = None, **options: object) -> Session:
+        config = with_defaults(asked("x.tsv", *sets, **options), Workload(10**6, 10**7, "cpu", valid=PAIRS))
         folder = tmp_path / str(len(begun))
         folder.mkdir()
         trainer = Trainer(config, folder, torch.device("cpu"), data, 0.0, Group(), world.clock)
-        begun.append((trainer, world))
+        session = trainer.session
+        begun.append((session, world))
         if stopped is None:
             world.work(world.preparing)
         else:
-            trainer.counted = world.now
-            trainer.state.set_values(stopped.state.values())
+            session.counted_until = world.now
+            session.state.set_values(stopped.state.values())
         trainer.run_until_done(world.signals)
-        return trainer
+        return session
 
-    def step(self: Trainer, batches: object) -> tuple[int, float]:
+    def step(self: Trainer, batches: object) -> StepResult:
         world = begun[-1][1]
-        world.rates.append(self._next_rate())
-        world.longest_step = max(world.longest_step, world.work(world.step + (0 if self.state.step else world.first)))
-        self.state.step += 1
+        world.rates.append(self.next_learning_rate())
+        world.longest_step = max(
+            world.longest_step, world.work(world.step + (0 if self.session.state.step else world.first))
+        )
+        self.session.state.step += 1
         if world.now >= world.stop_at:
             world.signals.append(signal.SIGTERM)
-        return 1000, 2000.0
+        return StepResult(loss=2000.0, nll=2000.0, tokens=1000, grad_norm=1.0)
 
     def write(folder: Path, step: int, *_: object) -> None:
         world = begun[-1][1]
@@ -137,35 +144,37 @@ def simulate(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         one = SimpleNamespace(name="BLEU", value=value, confidence=None, signature="")
         return [one, one]
 
-    monkeypatch.setattr(Trainer, "_step", step)
-    monkeypatch.setattr(Trainer, "_translator", lambda self: Slow(begun[-1][1], self.state.step))
-    monkeypatch.setattr(Trainer, "_scheduled", lambda self: list(begun[-1][1].saved))
+    monkeypatch.setattr(Trainer, "step", step)
+    monkeypatch.setattr(Evaluator, "translator", lambda self: Slow(begun[-1][1], self.session.state.step))
+    monkeypatch.setattr(Checkpoints, "scheduled", lambda self: list(begun[-1][1].saved))
     monkeypatch.setattr(checkpoint, "write", write)
     monkeypatch.setattr(checkpoint, "verify", lambda path: None)
     monkeypatch.setattr(checkpoint, "prune", lambda *_: None)
-    monkeypatch.setattr(training, "publish", lambda run, steps, info: begun[-1][1].published.extend(steps))
-    monkeypatch.setattr(training, "weights_of", lambda *_: nullcontext())
-    monkeypatch.setattr(training, "write_report", lambda *_: None)
-    monkeypatch.setattr(validation, "_loss", lambda translator, pairs, *_: (2.0 * len(pairs), len(pairs)))
+    monkeypatch.setattr(saving, "publish", lambda run, steps, info: begun[-1][1].published.extend(steps))
+    monkeypatch.setattr(evaluator, "weights_of", lambda *_: nullcontext())
+    monkeypatch.setattr(trainer_module, "write_report", lambda *_: None)
+    monkeypatch.setattr(
+        validation, "_negative_log_likelihood", lambda translator, pairs, *_: (2.0 * len(pairs), len(pairs))
+    )
     monkeypatch.setattr(metrics, "score", score)
     return run
 
 
-def events(trainer: Trainer, kind: str) -> list[dict[str, Any]]:
-    return [event for event in trainer.metrics.read()[0] if event["event"] == kind]
+def events(session: Session, kind: str) -> list[dict[str, Any]]:
+    return [event for event in session.metrics.read()[0] if event["event"] == kind]
 
 
-def check(trainer: Trainer, world: World, budget: float) -> None:
+def check(session: Session, world: World, budget: float) -> None:
     """The run ended in time, with a finished schedule, a validation, a model and a word on the test pairs."""
     # What no forecast can spare: a step, or the smallest part of a validation.
     part = FIRST_PART * world.validation / PAIRS * 4 * 2.5 * 5
     assert world.now <= 1.1 * budget + world.longest_step + part
-    assert trainer.state.finished == "budget used"
-    assert trainer.state.step == len(world.rates) >= 1
+    assert session.state.finished == "budget used"
+    assert session.state.step == len(world.rates) >= 1
     assert world.published
-    assert events(trainer, "valid")
-    last = max(world.longest_step / trainer.budget.training_time(trainer.state), 1 / trainer.state.step)
-    assert world.rates[-1] <= trainer.config.train.lr * min(1, 0.05 + 3 * last / trainer.config.train.cooldown)
+    assert events(session, "valid")
+    last = max(world.longest_step / session.budget.training_time(session.state), 1 / session.state.step)
+    assert world.rates[-1] <= session.config.train.lr * min(1, 0.05 + 3 * last / session.config.train.cooldown)
 
 
 def suddenly(at: float, factor: float) -> Callable[[float], float]:
@@ -187,28 +196,28 @@ CASES += [(100.0, 2.0, "none"), (100.0, 0.1, "from 40%")]
 
 
 @pytest.mark.parametrize(("speed", "cost", "load"), CASES)
-def test_it_ends_in_time_at_any_speed_and_load(
-    simulate: Callable[..., Trainer], speed: float, cost: float, load: str
+def test_training_ends_in_time_at_any_speed_and_load(
+    simulate: Callable[..., Session], speed: float, cost: float, load: str
 ) -> None:
     world = World(1 / speed, cost, load=LOADS[load])
-    trainer = simulate(world, **{"train.time": 150})
-    check(trainer, world, 150)
+    session = simulate(world, **{"train.time": 150})
+    check(session, world, 150)
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> str:
     return "\n".join(record.message for record in caplog.records if record.levelno >= logging.WARNING)
 
 
-def test_a_time_that_will_not_do_is_reported_after_the_first_steps(
-    simulate: Callable[..., Trainer], caplog: pytest.LogCaptureFixture
+def test_a_time_that_is_too_short_is_reported_after_the_first_steps(
+    simulate: Callable[..., Session], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     world = World(step=1.0, validation=2.0)
-    trainer = simulate(world, **{"train.time": 150})
+    session = simulate(world, **{"train.time": 150})
     (warning,) = (r for r in caplog.records if "is too short" in r.message)
     assert "--time 2:30 is too short at this speed: about 1" in warning.message
     assert "needs 500 or more; give it --time 13m" in warning.message
-    assert trainer.state.step < 150
+    assert session.state.step < 150
     first_validation = next(r for r in caplog.records if "valid loss" in r.message)
     assert caplog.records.index(warning) < caplog.records.index(first_validation)
     caplog.clear()
@@ -217,93 +226,95 @@ def test_a_time_that_will_not_do_is_reported_after_the_first_steps(
     assert warnings(caplog) == ""
 
 
-def test_what_is_given_stays_as_given(simulate: Callable[..., Trainer], caplog: pytest.LogCaptureFixture) -> None:
+def test_given_intervals_and_warm_up_do_not_adapt(
+    simulate: Callable[..., Session], caplog: pytest.LogCaptureFixture
+) -> None:
     world = World(step=1.0, validation=2.0)
     sets = ("train.warmup_steps=400", "train.valid_every=20", "train.save_every=10")
-    trainer = simulate(world, *sets, **{"train.time": 150})
-    check(trainer, world, 150)
+    session = simulate(world, *sets, **{"train.time": 150})
+    check(session, world, 150)
     steps = len(world.rates)
-    assert world.rates[50] == pytest.approx(trainer.config.train.lr * 51 / 400)
-    assert [e["step"] for e in events(trainer, "valid")] == [*range(20, steps, 20), steps]
+    assert world.rates[50] == pytest.approx(session.config.train.lr * 51 / 400)
+    assert [e["step"] for e in events(session, "valid")] == [*range(20, steps, 20), steps]
     assert {*range(10, steps, 10)} <= {*world.saved}
     assert f"ended within its warm-up, after {steps} of 400 steps" in warnings(caplog)
 
 
-def test_a_quiet_machine_validates_and_scores_everything(simulate: Callable[..., Trainer]) -> None:
+def test_a_quiet_machine_validates_and_scores_everything(simulate: Callable[..., Session]) -> None:
     world = World(step=0.02, validation=1.0)
-    trainer = simulate(world, **{"train.time": 150})
-    check(trainer, world, 150)
-    found = events(trainer, "valid")
+    session = simulate(world, **{"train.time": 150})
+    check(session, world, 150)
+    found = events(session, "valid")
     assert {e["pairs"] for e in found} == {PAIRS}
     assert VALIDATIONS[0] <= len(found) <= VALIDATIONS[0] + 2
-    assert [e["kept"] for e in events(trainer, "average")] == [False]
-    assert [(e["pairs"], e["of"]) for e in events(trainer, "test")] == [(PAIRS, PAIRS)]
+    assert [e["kept"] for e in events(session, "average")] == [False]
+    assert [(e["pairs"], e["of"]) for e in events(session, "test")] == [(PAIRS, PAIRS)]
     assert world.now >= 0.97 * 150  # the time is used
-    assert max(world.rates) == pytest.approx(trainer.config.train.lr, rel=0.05)
-    assert trainer.budget.warmup_steps(trainer.state) == 400
+    assert max(world.rates) == pytest.approx(session.config.train.lr, rel=0.05)
+    assert session.budget.warmup_steps(session.state) == 400
 
 
 @pytest.mark.parametrize("call", [0.1, 0.4, 0.8])
 def test_a_translator_that_is_slow_with_few_pairs_does_not_waste_the_time(
-    simulate: Callable[..., Trainer], call: float
+    simulate: Callable[..., Session], call: float
 ) -> None:
     world = World(step=0.2, validation=1.0, call=call)
-    trainer = simulate(world, **{"train.time": 150})
-    check(trainer, world, 150)
+    session = simulate(world, **{"train.time": 150})
+    check(session, world, 150)
     assert world.now >= 0.9 * 150
-    assert [(e["pairs"], e["of"]) for e in events(trainer, "test")] == [(PAIRS, PAIRS)]
+    assert [(e["pairs"], e["of"]) for e in events(session, "test")] == [(PAIRS, PAIRS)]
 
 
-def test_a_run_without_held_out_pairs_uses_its_time(data: Prepared, simulate: Callable[..., Trainer]) -> None:
+def test_a_run_without_held_out_pairs_uses_its_time(data: Prepared, simulate: Callable[..., Session]) -> None:
     data.valid.clear()
     data.test.clear()
     try:
         world = World(step=1.0, validation=0.0)
-        trainer = simulate(world, **{"train.time": 60})
+        session = simulate(world, **{"train.time": 60})
     finally:
         data.valid.extend([("a", "b")] * PAIRS)
         data.test.extend([("a", "b")] * PAIRS)
     assert 50 <= world.now <= 66
-    assert world.published[-1] == trainer.state.step
-    assert not events(trainer, "test")
+    assert world.published[-1] == session.state.step
+    assert not events(session, "test")
 
 
 @pytest.mark.parametrize("steps", [3, 100, 5000])
-def test_steps_and_time_together_end_with_the_first(simulate: Callable[..., Trainer], steps: int) -> None:
+def test_steps_and_time_together_end_with_the_first(simulate: Callable[..., Session], steps: int) -> None:
     world = World(step=0.5, validation=2.0)
-    trainer = simulate(world, **{"train.time": 150, "train.max_steps": steps})
-    check(trainer, world, 150)
-    assert trainer.state.step == steps if steps <= 100 else 150 < trainer.state.step < 300
-    assert trainer.budget.warmup_steps(trainer.state) <= max(1, 0.21 * trainer.state.step)
+    session = simulate(world, **{"train.time": 150, "train.max_steps": steps})
+    check(session, world, 150)
+    assert session.state.step == steps if steps <= 100 else 150 < session.state.step < 300
+    assert session.budget.warmup_steps(session.state) <= max(1, 0.21 * session.state.step)
 
 
-def test_preparing_that_takes_the_whole_time_leaves_one_step_and_a_model(simulate: Callable[..., Trainer]) -> None:
+def test_one_step_and_a_model_if_preparing_takes_the_whole_time(simulate: Callable[..., Session]) -> None:
     world = World(step=1.0, validation=2.0, preparing=500)
-    trainer = simulate(world, **{"train.time": 150})
-    assert trainer.state.step == 1
+    session = simulate(world, **{"train.time": 150})
+    assert session.state.step == 1
     assert world.now < 510
     assert world.published
-    assert [e["pairs"] for e in events(trainer, "valid")][-1] >= FIRST_PART
-    assert not events(trainer, "test")
+    assert [e["pairs"] for e in events(session, "valid")][-1] >= FIRST_PART
+    assert not events(session, "test")
 
 
-def test_few_pairs_say_too_little_to_prefer_an_earlier_model(simulate: Callable[..., Trainer]) -> None:
+def test_validations_of_few_pairs_prefer_the_newer_model(simulate: Callable[..., Session]) -> None:
     world = World(step=1.0, validation=60.0)
-    trainer = simulate(world, **{"train.time": 150})
-    large = [e["pairs"] for e in events(trainer, "valid")[:-1] if e["pairs"] > 32]
+    session = simulate(world, **{"train.time": 150})
+    large = [e["pairs"] for e in events(session, "valid")[:-1] if e["pairs"] > 32]
     assert len(large) == 1  # the one that measures the speed
-    assert trainer.state.stale == 0
-    assert trainer.state.best_step == trainer.state.step
+    assert session.state.stale == 0
+    assert session.state.best_step == session.state.step
 
 
 def test_a_stopped_run_resumes_with_the_rest_of_its_time(
-    simulate: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
+    simulate: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[Trainer] = []
+    made: list[Session] = []
     beginning = Trainer.run_until_done
 
     def keep(self: Trainer, received: list[int]) -> None:
-        made.append(self)
+        made.append(self.session)
         beginning(self, received)
 
     monkeypatch.setattr(Trainer, "run_until_done", keep)
@@ -315,27 +326,27 @@ def test_a_stopped_run_resumes_with_the_rest_of_its_time(
     steps, paused = stopped.state.step, 10_000
     world.now, world.stop_at = world.now + paused, math.inf
     world.signals.clear()
-    trainer = simulate(world, stopped=stopped, **{"train.time": 150})
-    assert trainer.state.seconds == pytest.approx(world.now - paused)
-    assert 0.97 * 150 <= trainer.state.seconds <= 150
-    assert trainer.state.step > 1.5 * steps
+    session = simulate(world, stopped=stopped, **{"train.time": 150})
+    assert session.state.seconds == pytest.approx(world.now - paused)
+    assert 0.97 * 150 <= session.state.seconds <= 150
+    assert session.state.step > 1.5 * steps
     assert world.rates[steps] == pytest.approx(world.rates[steps - 1], rel=0.05)  # the schedule continues
     assert world.rates[-1] < 0.05 * max(world.rates)
     longer = World(step=0.5, validation=2.0, now=world.now)
-    extended = simulate(longer, stopped=trainer, **{"train.time": 300})
+    extended = simulate(longer, stopped=session, **{"train.time": 300})
     assert 0.97 * 300 <= extended.state.seconds <= 300
 
 
-def test_patience_counts_the_validations_since_the_best_one(simulate: Callable[..., Trainer]) -> None:
+def test_patience_counts_the_validations_since_the_best_one(simulate: Callable[..., Session]) -> None:
     scores = {10: 20.0, 20: 19.0, 30: 21.0, 40: 20.0, 50: 20.5, 60: 20.0, 70: 30.0}
     world = World(step=0.1, validation=1.0, scores=scores)
     sets = ("train.valid_every=10", "train.patience=3", "train.average=1", "train.cooldown=0")
-    trainer = simulate(world, *sets, **{"train.max_steps": 100})
-    assert trainer.state.finished == "nothing improved"
+    session = simulate(world, *sets, **{"train.max_steps": 100})
+    assert session.state.finished == "nothing improved"
     assert {10, 20, 30, 40, 50, 60} <= {*world.saved}
     assert 0 not in world.saved
-    assert trainer.state.step == 60  # three after the one of step 30, whatever step 20 was
-    assert trainer.state.best_step == 30
+    assert session.state.step == 60  # three after the one of step 30, whatever step 20 was
+    assert session.state.best_step == 30
 
 
 def test_a_validation_of_few_pairs_takes_a_sample_of_all(data: Prepared, tmp_path: Path) -> None:
@@ -343,7 +354,7 @@ def test_a_validation_of_few_pairs_takes_a_sample_of_all(data: Prepared, tmp_pat
     data = dataclasses.replace(data, valid=pairs)
 
     def valid(**budget: object) -> list[Any]:
-        return Trainer(asked(**budget), tmp_path, torch.device("cpu"), data, 0.0, Group()).valid
+        return Trainer(asked(**budget), tmp_path, torch.device("cpu"), data, 0.0, Group()).evaluator.valid
 
     assert valid(**{"train.max_steps": 5}) == pairs
     sample = valid(**{"train.time": 5})

@@ -73,7 +73,7 @@ def write_forms(folder: Path, pairs: list[tuple[str, str]]) -> dict[str, str]:
     return {form: str(folder / name) for form, name in forms.items()}
 
 
-def test_the_same_pairs_in_every_form_train_alike_to_the_bit(train_toy: Train, tmp_path: Path) -> None:
+def test_the_same_pairs_in_every_file_format_train_identically(train_toy: Train, tmp_path: Path) -> None:
     found = {}
     for form, spec in write_forms(tmp_path, toy_pairs(120)).items():
         run = train_toy(tmp_path / f"run-{form}", "train.max_steps=4", spec=spec)
@@ -98,14 +98,14 @@ def test_interrupted_and_resumed_equals_uninterrupted(
     monkeypatch.setattr(encoded_pairs, "CHUNK_ROWS", 20)
     sets = ["train.max_steps=24", "train.keep=2", *extra]
     whole = train_toy(tmp_path / "whole", *sets)
-    step = Trainer._step
+    step = Trainer.step
     parts = tmp_path / "parts"
     for stop in (3, 11, 20):
-        monkeypatch.setattr(Trainer, "_step", interrupting(step, stop))
+        monkeypatch.setattr(Trainer, "step", interrupting(step, stop))
         with pytest.raises(InterruptedTrainingError) as caught:
             train_toy(parts, *sets)
         assert caught.value.exit_code == 143
-    monkeypatch.setattr(Trainer, "_step", step)
+    monkeypatch.setattr(Trainer, "step", step)
     train_toy(parts, *sets)
     assert digest(parts) == digest(whole)
     assert metrics(parts) == metrics(whole)
@@ -114,36 +114,36 @@ def test_interrupted_and_resumed_equals_uninterrupted(
 def interrupting(step: Callable[..., object], stop: int) -> Callable[..., object]:
     def wrapped(self: Trainer, rows: object) -> object:
         done = step(self, rows)
-        if self.state.step == stop:
+        if self.session.state.step == stop:
             os.kill(os.getpid(), signal.SIGTERM)
         return done
 
     return wrapped
 
 
-def test_work_after_the_last_checkpoint_is_done_again_alike(
+def test_steps_after_the_last_checkpoint_are_repeated_exactly(
     train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Crash(BaseException):
         pass
 
     def crashing(self: Trainer, rows: object) -> object:
-        if self.state.step == 8:
+        if self.session.state.step == 8:
             raise Crash
         return step(self, rows)  # type: ignore[arg-type]
 
-    step = Trainer._step
+    step = Trainer.step
     whole = train_toy(tmp_path / "whole", "train.max_steps=15")
-    monkeypatch.setattr(Trainer, "_step", crashing)
+    monkeypatch.setattr(Trainer, "step", crashing)
     with pytest.raises(Crash):
         train_toy(tmp_path / "parts", "train.max_steps=15")
-    monkeypatch.setattr(Trainer, "_step", step)
+    monkeypatch.setattr(Trainer, "step", step)
     parts = train_toy(tmp_path / "parts", "train.max_steps=15")
     assert digest(parts) == digest(whole)
     assert metrics(parts) == metrics(whole)
 
 
-def test_a_finished_run_is_left_alone_and_a_larger_budget_trains_on(train_toy: Train, tmp_path: Path) -> None:
+def test_a_finished_run_is_unchanged_and_a_larger_budget_continues_it(train_toy: Train, tmp_path: Path) -> None:
     run = train_toy(tmp_path / "run", "train.max_steps=10")
     before = {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in run.rglob("*") if p.is_file() and p.name != ".lock"}
     train_toy(run, "train.max_steps=10")
@@ -174,7 +174,7 @@ def test_a_folder_of_something_else_is_refused(train_toy: Train, tmp_path: Path)
     assert (run / "notes.txt").read_text() == "what I learnt"
 
 
-def test_a_configuration_of_one_s_own_is_not_overwritten(train_toy: Train, tmp_path: Path) -> None:
+def test_a_config_toml_of_the_user_is_not_overwritten(train_toy: Train, tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("# mine")
     (tmp_path / "thesis.txt").write_text("years of work")
     for overwrite in (False, True):
@@ -214,19 +214,19 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(
         train_toy(run, "train.max_steps=15")
 
 
-def test_a_loss_that_is_not_finite_stops_training_and_harms_nothing(
+def test_a_loss_that_is_not_finite_stops_training_and_keeps_the_last_checkpoint(
     train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def poisoned(self: Trainer, rows: object) -> object:
-        if self.state.step == 7:
-            next(self.model.parameters()).data.fill_(float("nan"))
+        if self.session.state.step == 7:
+            next(self.learner.model.parameters()).data.fill_(float("nan"))
         return step(self, rows)  # type: ignore[arg-type]
 
-    step = Trainer._step
-    monkeypatch.setattr(Trainer, "_step", poisoned)
+    step = Trainer.step
+    monkeypatch.setattr(Trainer, "step", poisoned)
     with pytest.raises(DivergedError, match="step 8"):
         train_toy(tmp_path / "run", "train.max_steps=15")
-    monkeypatch.setattr(Trainer, "_step", step)
+    monkeypatch.setattr(Trainer, "step", step)
     assert checkpoint.latest(tmp_path / "run" / "checkpoints").state["step"] == 5  # type: ignore[union-attr]
 
 
@@ -235,19 +235,19 @@ def test_weights_that_are_not_finite_are_never_saved(
 ) -> None:
     def spoils(self: Trainer, rows: object) -> object:
         done = step(self, rows)  # type: ignore[arg-type]
-        if self.state.step == 10:
-            next(self.model.parameters()).data[0] = float("inf")
+        if self.session.state.step == 10:
+            next(self.learner.model.parameters()).data[0] = float("inf")
         return done
 
-    step = Trainer._step
-    monkeypatch.setattr(Trainer, "_step", spoils)
+    step = Trainer.step
+    monkeypatch.setattr(Trainer, "step", spoils)
     with pytest.raises(DivergedError, match="step 10: it left weights that are not finite"):
         train_toy(tmp_path / "run", "train.max_steps=15", "train.valid_every=100")
     assert checkpoint.latest(tmp_path / "run" / "checkpoints").state["step"] == 5  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(("schedule", "steps"), [("inverse_sqrt", 40), ("linear", 30)])
-def test_early_stopping_says_so(
+def test_early_stopping(
     schedule: str, steps: int, train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A rate of nearly nothing: no validation after the first can be better, and two more exhaust the patience.
@@ -295,7 +295,7 @@ def test_fine_tuning_keeps_the_tokenizer_and_starts_from_the_weights(
         train_toy(own, *sets, spec=new, init=toy_run)
 
 
-def test_fine_tuning_that_is_killed_early_goes_on_from_the_weights(
+def test_fine_tuning_that_is_killed_early_resumes_from_the_initial_weights(
     train_toy: Train, toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(*_: object) -> None:
@@ -303,7 +303,7 @@ def test_fine_tuning_that_is_killed_early_goes_on_from_the_weights(
 
     straight = train_toy(tmp_path / "straight", "train.max_steps=4", init=toy_run)
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_step", killed)
+        patch.setattr(Trainer, "step", killed)
         with pytest.raises(KeyboardInterrupt):
             train_toy(tmp_path / "run", "train.max_steps=4", init=toy_run)
     run = train_toy(tmp_path / "run", "train.max_steps=4")
@@ -362,7 +362,7 @@ def test_counts_are_in_the_metrics(train_toy: Train, tmp_path: Path) -> None:
 
 def test_time_budget_ends_in_time(train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock on which a step takes a tenth of a second."""
-    now, real_step = [1000.0], Trainer._step
+    now, real_step = [1000.0], Trainer.step
 
     def look() -> float:
         now[0] += 0.001
@@ -372,7 +372,7 @@ def test_time_budget_ends_in_time(train_toy: Train, tmp_path: Path, monkeypatch:
         now[0] += 0.1
         return real_step(trainer, *arguments)
 
-    monkeypatch.setattr(Trainer, "_step", step)
+    monkeypatch.setattr(Trainer, "step", step)
     monkeypatch.setattr("mtcli.training.run.Trainer", partial(Trainer, clock=look))
     run = train_toy(tmp_path / "run", "train.time=4", started=look())
     end = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
@@ -388,7 +388,7 @@ def test_time_budget_ends_in_time(train_toy: Train, tmp_path: Path, monkeypatch:
     assert model_file.load_model(run)[1].step > 0
 
 
-def test_a_run_bounded_by_steps_decides_by_nothing_that_is_measured(train_toy: Train, tmp_path: Path) -> None:
+def test_a_run_without_a_time_budget_measures_nothing(train_toy: Train, tmp_path: Path) -> None:
     by_steps = train_toy(tmp_path / "by steps", "train.max_steps=4")
     state = checkpoint.latest(by_steps / "checkpoints").state  # type: ignore[union-attr]
     measured = ("prepared", "pair_seconds", "validation_seconds", "validated_at", "save_seconds", "saved_at")
@@ -396,7 +396,7 @@ def test_a_run_bounded_by_steps_decides_by_nothing_that_is_measured(train_toy: T
     assert state["valid_pairs"] is None
 
 
-def test_no_time_at_all_is_one_step_and_a_model(
+def test_a_tiny_time_budget_gives_one_step_and_a_model(
     train_toy: Train, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = train_toy(tmp_path / "run", "train.time=0.001")
@@ -408,7 +408,7 @@ def test_no_time_at_all_is_one_step_and_a_model(
     assert metrics(run)[-1] == end
 
 
-def test_a_budget_of_time_is_validated_half_way_at_the_latest() -> None:
+def test_first_validation_is_due_at_half_of_the_time_at_the_latest() -> None:
     config = build(None, {"train.time": "100s"}, ["train.valid_every=1000"])
 
     def due(**state: float) -> bool:
@@ -424,7 +424,7 @@ def test_a_budget_of_time_is_validated_half_way_at_the_latest() -> None:
     assert not due(step=70)
 
 
-def test_what_was_chosen_stays_chosen_whatever_fails_before_the_first_step(
+def test_chosen_defaults_survive_a_failure_before_the_first_step(
     train_toy: Train, toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
@@ -438,7 +438,7 @@ def test_what_was_chosen_stays_chosen_whatever_fails_before_the_first_step(
 
     (tmp_path / "new.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in toy_pairs(60, seed=5)))
     straight = start(tmp_path / "straight")
-    for number, moment in enumerate(("resume", "start_from", "save", "_describe")):
+    for number, moment in enumerate(("resume", "start_from", "save", "describe")):
         with monkeypatch.context() as patch:
             patch.setattr(Trainer, moment, full)
             with pytest.raises(StorageError):
@@ -455,7 +455,7 @@ def test_a_start_that_is_refused_leaves_no_run_behind(train_toy: Train, toy_run:
 
 
 @pytest.mark.parametrize("last", ["checkpoints", "metrics.jsonl", "data"])
-def test_an_overwriting_that_is_killed_midway_leaves_no_mixture(
+def test_overwrite_that_is_killed_leaves_no_mixture_of_runs(
     last: str, train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = train_toy(tmp_path / "run", "train.max_steps=5")
@@ -499,9 +499,7 @@ def wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_saves_and_the_same_command_goes_on(
-    toy_tsv: Path, tmp_path: Path, number: signal.Signals, code: int
-) -> None:
+def test_a_signal_saves_and_ends_training(toy_tsv: Path, tmp_path: Path, number: signal.Signals, code: int) -> None:
     line = toy_command(toy_tsv, tmp_path / "run", "--max-steps", "100000", "--set", "train.patience=0")
     with subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, preexec_fn=heed_signals) as process:
         wait_for(tmp_path / "run" / "checkpoints" / "step-00000005", process)
@@ -514,7 +512,7 @@ def test_a_signal_saves_and_the_same_command_goes_on(
     assert f"at step {saved.state['step']:,}" in stderr.decode()
 
 
-def test_a_second_trainer_is_turned_away(train_toy: Train, toy_run: Path) -> None:
+def test_a_second_trainer_is_refused(train_toy: Train, toy_run: Path) -> None:
     with lock(toy_run), pytest.raises(LockedError, match=str(os.getpid())):
         train_toy(toy_run, "train.max_steps=20")
 

@@ -16,7 +16,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
-def test_a_sample_is_one_line_that_fits(logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_is_cut_to_one_line(logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     log_samples([{"src": "a\x1b[2Jb\rc", "ref": "", "hyp": "no " * 500}])
     (line,) = logged.messages
@@ -29,7 +29,7 @@ def scores(bleu: float) -> validation.TestScores:
     return validation.TestScores(100, 100, 4, [{"name": "BLEU", "score": bleu, "confidence": None, "signature": ""}])
 
 
-def test_a_score_out_of_the_ordinary_is_explained(logged: pytest.LogCaptureFixture) -> None:
+def test_unusual_scores_are_explained(logged: pytest.LogCaptureFixture) -> None:
     for bleu, demo, warnings in [(0.6, False, 1), (38.0, False, 0), (98.0, False, 1), (98.0, True, 0)]:
         logged.clear()
         log_scores(scores(bleu), demo=demo)
@@ -50,6 +50,10 @@ def test_the_end_names_the_report_and_the_next_commands(
     logged.clear()
     train_toy(run, "train.max_steps=3")  # finished before
     assert logged.messages[-3:] == expected
+    assert "finished at step 3 (budget used); a larger --max-steps or --time continues training" in logged.text
+    assert "resuming" not in logged.text
+    train_toy(run, "train.max_steps=4")
+    assert "resuming at step 3" in logged.messages
     log_next(run, test=False)
     assert logged.messages[-1].startswith("translate: ")
 

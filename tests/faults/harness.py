@@ -194,11 +194,16 @@ class Job:
         done = run(*self.command(out))
         assert done.code == 0, done.err
         if resumed_at:
-            assert f"resuming at step {resumed_at}\n" in done.err
+            assert resumed_or_finished(done, resumed_at)
         ended, wanted = outcome(out), outcome(self.clean)
         assert not {
             name: (ended.get(name), wanted.get(name)) for name in ended | wanted if ended.get(name) != wanted.get(name)
         }
+
+
+def resumed_or_finished(result: Result, step: int) -> bool:
+    """Return True if training resumed at this step, or was already finished at this step."""
+    return f"resuming at step {step}\n" in result.err or f": finished at step {step} (" in result.err
 
 
 TOLD = ("README.md", "report.html")

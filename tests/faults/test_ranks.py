@@ -19,7 +19,7 @@ from ranks import LAUNCH, run_ranks, start_ranks
 
 from faults import points
 from faults.conftest import Case
-from faults.harness import Job, Result, contents, earlier, limit, outcome, refused, unharmed, whole
+from faults.harness import Job, Result, contents, earlier, limit, outcome, refused, resumed_or_finished, unharmed, whole
 
 Count = Callable[[int, int], int]
 Fault = Callable[[], None]
@@ -56,7 +56,7 @@ def is_done(pair: Job, out: Path, resumed_at: int | None = None) -> None:
     results = run_ranks(2, *pair.command(out))
     assert [result.code for result in results] == [0, 0], results
     if resumed_at:
-        assert f"resuming at step {resumed_at}\n" in results[0].err
+        assert resumed_or_finished(results[0], resumed_at)
     assert results[1].err == ""
     ended, wanted = outcome(out), outcome(pair.clean)
     assert not {name for name in ended | wanted if ended.get(name) != wanted.get(name)}
@@ -161,16 +161,16 @@ def test_59_a_validation_longer_than_the_timeout_of_a_step(case: Case, pair: Job
 
 
 def slow_validation(seconds: float) -> None:
-    from mtcli.training import trainer
+    from mtcli.training import validation
 
-    real, slept = trainer.validate, []
+    real, slept = validation.validate, []
 
     def validate(*arguments: Any, **options: Any) -> Any:
         if not slept:
             slept.append(time.sleep(seconds))
         return real(*arguments, **options)
 
-    trainer.validate = validate
+    validation.validate = validate
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import Any
 
 from mtcli.explain.as_json import stage_to_dict, summary
@@ -16,6 +15,7 @@ from mtcli.explain.stages import (
     output_stages,
     rounded,
 )
+from mtcli.runtime.page_template import page_template
 
 MAX_COLUMNS = 8
 """Columns of a matrix that the page shows."""
@@ -45,8 +45,7 @@ def to_html(explanation: Explanation, layer: int | None = None, head: int | None
     }
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     text = text.replace("<", "\\u003c")  # no text in the data can end the script element or open a tag
-    template = files("mtcli").joinpath("explain/page.html").read_text(encoding="utf-8")
-    return template.replace("/*DATA*/null", text, 1)
+    return page_template("mtcli.explain").replace("/*DATA*/null", text, 1)
 
 
 def _trace(explanation: Explanation) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a run will cost and has done: plan, report.html, model card, charts, `mtcli info`.
+"""Descriptions of a run: its plan, `report.html`, the model card, charts, and `mtcli info`.
 
 May import export, inference and what these may import.
 """

@@ -1,6 +1,6 @@
 """Describe a folder for `mtcli info`: a run, a checkpoint, an averaged model or an exported one.
 
-No weights are loaded. A checkpoint is whole if its files agree with its manifest.
+No weights are loaded. A checkpoint is undamaged ("whole") if its files agree with its manifest.
 """
 
 import json
@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from mtcli.config.schema import TrainConfig
 from mtcli.config.toml_file import load as load_config
 from mtcli.config.writing_systems import METRIC_NAMES
 from mtcli.errors import ModelError
 from mtcli.inference.exported import provenance
 from mtcli.report.messages import command
-from mtcli.report.plan import counted, size
+from mtcli.report.plan import describe_counts, size
 from mtcli.runtime.progress import clock
 from mtcli.runtime.regular_file import check_regular, read_regular
 from mtcli.storage import checkpoint, model_file
@@ -29,12 +30,15 @@ MEAN = "the mean of the checkpoints"
 
 
 def summary(folder: Path) -> list[Row]:
-    """Return headings and texts about a folder, or about the one that a link leads to.
+    """Describe a folder as pairs of a heading and a text.
+
+    Args:
+        folder: A run, a checkpoint, an averaged model or an exported one, or a link to it.
 
     Raises:
         ModelError: It holds no run and no model of mtcli, or its model file or `config.toml` is damaged.
     """
-    if folder.is_symlink():  # runs/latest leads elsewhere after the next training
+    if folder.is_symlink():  # name the run itself: runs/latest is another run after the next training
         folder = Path(os.path.normpath(folder.parent / folder.readlink()))
     if (exported := provenance(folder)) is not None:
         return list(_exported(folder, exported))
@@ -48,25 +52,18 @@ def summary(folder: Path) -> list[Row]:
 def _run(run: Path) -> Iterator[Row]:
     config = load_config(run / "config.toml")
     events, damaged = Metrics(run).read()
-    last = {event["event"]: event for event in events}  # of each kind
     problems = {path: checkpoint.verify(path) for path in checkpoint.steps(run / "checkpoints")}
-    newest = next((path for path in reversed(problems) if not problems[path]), None)
-    state = State.of(newest) if newest else State()  # where the run would resume
-    measured = max((event["step"] for event in events), default=0)
-    status = f"finished at step {state.step:,} ({state.finished})" if state.finished else f"at step {state.step:,}"
-    if not state.finished:
-        status += ", unfinished" + (f" (figures up to step {measured:,})" if measured > state.step else "")
-    yield "run", f"{run}: {status}"
+    state = _resumable_state(problems)
+    yield "run", f"{run}: {_status(state, events)}"
     model = run / "model.safetensors"
     if model.exists() or model.is_symlink():
         yield from _shape(model)
     else:
         yield "model", "none yet: the first validation writes it"
-    if "data" in last:
-        yield "data", f"{', '.join(config.data.train) or 'the built-in demo'}: {counted(last['data'])}"
-    limits = [f"{config.train.max_steps:,} steps"] if config.train.max_steps else []
-    limits += [clock(config.train.time)] if config.train.time else []
-    yield "used", f"{state.step:,} steps and {clock(state.seconds)}" + (f" of {' and '.join(limits)}" if limits else "")
+    if counts := [event for event in events if event["event"] == "data"]:
+        corpora = ", ".join(config.data.train) or "the built-in demo"
+        yield "data", f"{corpora}: {describe_counts(counts[-1])}"
+    yield "used", _used(state, config.train)
     if best := best_of(events):
         figures = f"BLEU {best['bleu']:.1f}, chrF {best['chrf']:.1f}, loss {best['loss']:.3f} nats per token"
         selected = f"step {best['step']:,}, selected by {METRIC_NAMES[metric_of(best)]}"
@@ -84,13 +81,46 @@ def _run(run: Path) -> Iterator[Row]:
         yield from _uses(run)
 
 
+def _resumable_state(problems: dict[Path, str | None]) -> State:
+    """Return the state that training would resume from: that of the newest undamaged checkpoint."""
+    undamaged = [path for path, problem in problems.items() if problem is None]
+    return State.of(undamaged[-1]) if undamaged else State()
+
+
+def _status(state: State, events: list[Json]) -> str:
+    if state.finished:
+        return f"finished at step {state.step:,} ({state.finished})"
+    status = f"at step {state.step:,}, unfinished"
+    last_step = max((event["step"] for event in events), default=0)
+    if last_step > state.step:
+        status += f" (figures up to step {last_step:,})"
+    return status
+
+
+def _used(state: State, train: TrainConfig) -> str:
+    """Return the steps and the time that were used, and the budget."""
+    text = f"{state.step:,} steps and {clock(state.seconds)}"
+    limits = []
+    if train.max_steps:
+        limits.append(f"{train.max_steps:,} steps")
+    if train.time:
+        limits.append(clock(train.time))
+    if limits:
+        text += f" of {' and '.join(limits)}"
+    return text
+
+
 def _model(folder: Path) -> Iterator[Row]:
-    is_checkpoint = (folder / "manifest.json").exists()
-    problem = checkpoint.verify(folder) if is_checkpoint else None
-    found = list(_shape(folder / "model.safetensors"))
-    kind = "checkpoint" if is_checkpoint else "average" if dict(found)["weights"].startswith(MEAN) else "model"
-    yield kind, f"{folder}" + (f": damaged ({problem})" if problem else "")
-    yield from found
+    problem = None
+    rows = list(_shape(folder / "model.safetensors"))
+    kind = "model"
+    if (folder / "manifest.json").exists():
+        kind = "checkpoint"
+        problem = checkpoint.verify(folder)
+    elif dict(rows)["weights"].startswith(MEAN):
+        kind = "average"
+    yield kind, f"{folder}: damaged ({problem})" if problem else f"{folder}"
+    yield from rows
     yield "on disk", _size_of(folder)
     if problem:
         yield "next", f"use another checkpoint; `mtcli info {folder.parent.parent}` lists them"
@@ -99,30 +129,34 @@ def _model(folder: Path) -> Iterator[Row]:
 
 
 def _exported(folder: Path, about: Json) -> Iterator[Row]:
-    target, precision = about.get("to"), about.get("quantization") or "float32"
+    target = about.get("to")
+    precision = about.get("quantization") or "float32"
     origin = f", from {about['run']}" if isinstance(about.get("run"), str) else ""
-    author = f", by mtcli {about['mtcli']}" if isinstance(about.get("mtcli"), str) else ""
-    yield "exported", f"{folder}: to {target} in {precision}{origin}{author}"
+    version = f", by mtcli {about['mtcli']}" if isinstance(about.get("mtcli"), str) else ""
+    yield "exported", f"{folder}: to {target} in {precision}{origin}{version}"
     yield from _model_rows(about.get("model"), folder)
-    try:
-        parity = json.loads(read_regular(folder / "parity.json"))
-        yield "parity", f"{int(parity['equal'])} of {int(parity['sentences'])} translations equal to those of the run"
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        yield "parity", "not compared with the run it is from"
+    yield "parity", _parity(folder)
     yield "on disk", _size_of(folder)
     if target == "ctranslate2":
         yield from _uses(folder)
         yield "serve", command("serve", folder)
     else:
-        yield (
-            "use",
-            f"transformers.AutoModelForSeq2SeqLM.from_pretrained({str(folder)!r}), and AutoTokenizer in the same way",
-        )
+        use = f"transformers.AutoModelForSeq2SeqLM.from_pretrained({str(folder)!r}), and AutoTokenizer in the same way"
+        yield "use", use
     yield "explain", "explain and score need the run that this model was exported from"
 
 
+def _parity(folder: Path) -> str:
+    """Return how many translations of an exported model are equal to those of its run."""
+    try:
+        parity = json.loads(read_regular(folder / "parity.json"))
+        return f"{int(parity['equal'])} of {int(parity['sentences'])} translations equal to those of the run"
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return "not compared with the run it is from"
+
+
 def _shape(path: Path) -> Iterator[Row]:
-    """The model of a safetensors file, from its header."""
+    """Describe the model of a safetensors file, from its header."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -136,20 +170,33 @@ def _shape(path: Path) -> Iterator[Row]:
 
 
 def _model_rows(about: Any, where: Path, parameters: int | None = None) -> Iterator[Row]:
+    """Describe a model.
+
+    Args:
+        about: What should be a `ModelInfo`.
+        where: The file or folder, for the error.
+        parameters: Number of parameters, if it is known.
+
+    Raises:
+        ModelError: It is not a `ModelInfo`.
+    """
     try:
         info = model_file.ModelInfo.model_validate(about)
     except ValueError:
         raise ModelError(f"{where}: not a model of this version of mtcli") from None
     model = info.model
     yield "languages", f"{info.src} → {info.tgt}"
-    yield (
-        "model",
+    shape = (
         f"{model.num_encoder_layers} + {model.num_decoder_layers} layers, d_model {model.d_model}, d_ff {model.d_ff}, "
         f"{model.num_heads} heads, {model.norm}-norm, {model.positions} positions"
-        + (f"; {parameters:,} parameters" if parameters else ""),
     )
-    shared = f"{info.tgt_vocab:,} tokens for both sides"
-    yield "vocabulary", shared if info.joint else f"{info.src_vocab:,} source and {info.tgt_vocab:,} target tokens"
+    if parameters:
+        shape += f"; {parameters:,} parameters"
+    yield "model", shape
+    if info.joint:
+        yield "vocabulary", f"{info.tgt_vocab:,} tokens for both sides"
+    else:
+        yield "vocabulary", f"{info.src_vocab:,} source and {info.tgt_vocab:,} target tokens"
     steps = ", ".join(f"{step:,}" for step in info.averaged)
     yield "weights", f"{MEAN} of steps {steps}" if steps else f"of step {info.step:,}"
 
@@ -167,7 +214,7 @@ def _size_of(folder: Path) -> str:
 
 
 def _uses(folder: Path) -> Iterator[Row]:
-    """The commands that use a model; `eval` only if there are test pairs."""
+    """Return the commands that use a model; `eval` only if there are test pairs."""
     yield "translate", command("translate", folder, '"…"')
     if (folder / "data" / "test.jsonl").exists():
         yield "score", command("eval", folder)

@@ -1,4 +1,4 @@
-"""Texts for people: what a score means, and the command to run next."""
+"""Messages for users: remarks on unusual scores, and the commands to run next."""
 
 import math
 import shlex
@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 LOW = {"BLEU": 5.0, "chrF2": 20.0}
-"""Below it, hardly any translation is right. Unrelated text in the same script already has a chrF of 10 to 20."""
+"""Scores below which hardly any translation is right. Unrelated text in the same script has a chrF of 10 to 20."""
 
 HIGH = {"BLEU": 90.0, "chrF2": 95.0}
-"""Above it, the test set is suspiciously easy: no two human translators agree so closely."""
+"""Scores above which the test set is suspiciously easy: no two human translators agree so closely."""
 
 
 def what_it_means(metric: str, score: float) -> str | None:
-    """A sentence about a score that is too low to be useful or too high to be believed; None for any other.
+    """Return a remark on a score that is too low to be useful or too high to be believed; None for other scores.
 
     Args:
         metric: As sacrebleu names it; only BLEU and chrF2 have limits.
@@ -34,11 +34,14 @@ def what_it_means(metric: str, score: float) -> str | None:
 
 
 def first_remark(scores: Iterable[tuple[str, float]]) -> str | None:
-    """The first sentence that there is to say about several scores, each a metric and its value."""
-    remarks = (what_it_means(metric, score) for metric, score in scores)
-    return next(filter(None, remarks), None)
+    """Return the first remark on several scores, each a metric and its value; None if there is no remark."""
+    for metric, score in scores:
+        remark = what_it_means(metric, score)
+        if remark is not None:
+            return remark
+    return None
 
 
 def command(name: str, model: Path, *arguments: str) -> str:
-    """`mtcli NAME --model DIR …`, ready to paste into a shell."""
+    """Return the command `mtcli NAME --model DIR …`, quoted for a shell."""
     return " ".join(["mtcli", name, "--model", shlex.quote(str(model)), *arguments])

@@ -1,8 +1,8 @@
-"""The model card of a run: Markdown with the head that the Hugging Face Hub reads."""
+"""The model card of a run: Markdown with the YAML header that the Hugging Face Hub reads."""
 
 import json
 
-from mtcli.report.plan import counted
+from mtcli.report.plan import describe_counts
 from mtcli.report.run_record import RunRecord, score_rows
 
 CARD = """\
@@ -45,13 +45,13 @@ Translating needs only `model.safetensors` and `tokenizer.json`.
 
 - It translates one sentence at a time and ignores the context.
 - Expect poor translations of sentences whose topic, style, script or length differs from the training pairs. Some are
-  fluent but wrong: have a person check what matters.
-- It reproduces the errors and prejudices of its training pairs; nothing was filtered out.
+  fluent but wrong: have a person check important translations.
+- It reproduces the errors and biases of its training pairs, which were not filtered for content.
 """
 
 
 def to_card(record: RunRecord) -> str:
-    """Return the model card."""
+    """Return the model card of a run."""
     data = record.config.data
     return CARD.format(
         src=data.src,
@@ -82,7 +82,7 @@ def _scores(record: RunRecord) -> str:
 def _data(record: RunRecord) -> str:
     lines = [f"- `{source}`" for source in record.config.data.train] or ["- the built-in demo corpus of mtcli"]
     if record.counts:
-        lines.append(f"- {counted(record.counts)}")
+        lines.append(f"- {describe_counts(record.counts)}")
     return "\n".join(lines)
 
 

@@ -4,15 +4,15 @@ import re
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from html import escape
-from importlib import resources
 from string import Template
 
 from mtcli.config.toml_file import to_toml
 from mtcli.config.writing_systems import DEFAULT, METRIC_NAMES, unspaced
 from mtcli.report.chart import Series, chart
 from mtcli.report.messages import command, first_remark
-from mtcli.report.plan import counted
+from mtcli.report.plan import describe_counts
 from mtcli.report.run_record import Event, RunRecord, ScoreRow, score_rows
+from mtcli.runtime.page_template import page_template
 from mtcli.runtime.progress import clock
 
 MAX_VALIDATIONS = 8
@@ -37,7 +37,7 @@ def to_html(record: RunRecord) -> str:
         ("device", record.device),
         ("versions", ", ".join(record.versions)),
     ]
-    page = Template((resources.files("mtcli.report") / "page.html").read_text(encoding="utf-8"))
+    page = Template(page_template("mtcli.report"))
     return page.substitute(
         title=escape(f"{record.name}: {config.data.src} → {config.data.tgt}"),
         status=escape(record.status),
@@ -152,7 +152,7 @@ def _series(name: str, events: Sequence[Event], key: str, *, marks: bool = False
 def _samples(record: RunRecord) -> str:
     if not record.valid:
         return '<p class="soft">None yet.</p>'
-    shown = _spread(record.valid)
+    shown = _evenly_spaced(record.valid)
     parts = [
         '<p class="soft"><mark>Marked</mark>: differs from the reference. <del>Struck out</del>: in the reference, '
         "missing in the translation. ✓: equal to the reference.</p>"
@@ -171,7 +171,7 @@ def _samples(record: RunRecord) -> str:
     return "".join(parts)
 
 
-def _spread(validations: Sequence[Event]) -> list[Event]:
+def _evenly_spaced(validations: Sequence[Event]) -> list[Event]:
     """Return at most `MAX_VALIDATIONS` of them, evenly spread, the first and the last included."""
     last = len(validations) - 1
     indices = {round(number * last / (MAX_VALIDATIONS - 1)) for number in range(MAX_VALIDATIONS)}
@@ -232,7 +232,7 @@ def _validations(record: RunRecord) -> str:
 def _data(record: RunRecord) -> Iterator[tuple[str, str]]:
     data = record.config.data
     if record.counts:
-        yield "pairs", counted(record.counts)
+        yield "pairs", describe_counts(record.counts)
     for source in data.train or ["the built-in demo"]:
         yield "training", source
     if data.valid:

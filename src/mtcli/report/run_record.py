@@ -1,4 +1,4 @@
-"""What a run folder says about its run: the source of the report and of the model card."""
+"""A run as its folder records it: the source of the report and of the model card."""
 
 import platform
 import shlex
@@ -14,7 +14,8 @@ from mtcli.config.toml_file import load
 from mtcli.config.writing_systems import DEFAULT, METRIC_NAMES
 from mtcli.data.info import read_data_info
 from mtcli.report.plan import Plan
-from mtcli.runtime.progress import Pace, clock
+from mtcli.report.speed import speeds
+from mtcli.runtime.progress import clock
 from mtcli.storage.events import Metrics, best_of, metric_of
 
 Event = dict[str, Any]
@@ -25,7 +26,7 @@ LIBRARIES = ("mtcli", "torch", "tokenizers", "datasets", "sacrebleu", "safetenso
 
 @dataclass(frozen=True)
 class RunRecord:
-    """The facts about a run."""
+    """Configuration, figures and scores of a run, and how it was made."""
 
     folder: Path
     config: Config
@@ -55,7 +56,7 @@ class RunRecord:
 
     @property
     def status(self) -> str:
-        """A sentence that says how far the training is."""
+        """How far the training is, in words."""
         if self.end:
             return f"finished {_step_and_time(self.end)} ({self.end['reason']})"
         measured = self.valid or self.train
@@ -94,7 +95,6 @@ def read_run(folder: Path, device: str) -> RunRecord:
         OSError, LookupError, ValueError, TypeError, ModelError: It is not a run folder, or it is damaged.
     """
     events, _ = Metrics(folder).read()
-    plan = _last(events, "plan")
     end = _last(events, "end")
     if end is not events[-1]:
         end = None  # the run was continued after that end
@@ -107,7 +107,7 @@ def read_run(folder: Path, device: str) -> RunRecord:
         config=load(folder / "config.toml"),
         counts=_last(events, "data"),
         inputs=read_data_info(info)["inputs"] if info.exists() else {},
-        plan=_plan(plan) if plan else None,
+        plan=_plan(events),
         train=_all(events, "train"),
         valid=_all(events, "valid"),
         best=best_of(events),
@@ -129,8 +129,11 @@ def _last(events: Sequence[Event], kind: str) -> Event | None:
     return found[-1] if found else None
 
 
-def _plan(event: Event) -> Plan | None:
-    """Return the recorded plan, or None if an earlier version of mtcli recorded it under other names."""
+def _plan(events: Sequence[Event]) -> Plan | None:
+    """Return the recorded plan, or None if there is none or an earlier version of mtcli recorded it with other keys."""
+    event = _last(events, "plan")
+    if event is None:
+        return None
     names = Plan.__dataclass_fields__.keys()
     if not names <= event.keys():
         return None
@@ -144,17 +147,6 @@ def _versions() -> list[str]:
 
 def _step_and_time(event: Event) -> str:
     return f"at step {event['step']:,} after {clock(event['seconds'])}"
-
-
-def speeds(events: Sequence[Event]) -> list[tuple[float, float]]:
-    """Return the step and the tokens per second of each event of `metrics.jsonl` that shows a speed."""
-    pace = Pace()
-    found = []
-    for event in events:
-        speed = pace.after(event)
-        if speed is not None:
-            found.append((float(event["step"]), speed))
-    return found
 
 
 def score_rows(record: RunRecord) -> list[ScoreRow]:

@@ -1,4 +1,4 @@
-"""Write what became of a run: `report.html`, a self-contained page, and `README.md`, the model card.
+"""Write the report of a run: `report.html`, a self-contained page, and `README.md`, the model card.
 
 Both are made from the files of the run folder, at every validation and at the end.
 """

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
-from mtcli.runtime.progress import Pace
+from mtcli.report.speed import SpeedMeter
 
 log = logging.getLogger(__name__)
 
@@ -17,14 +17,14 @@ CURVE_EVENTS = ("train", "valid")
 
 
 class CurveWriter:
-    """Write the figures of each event as scalars such as `train/loss` and `valid/bleu`.
+    """Writes the figures of each event as scalars such as `train/loss` and `valid/bleu`.
 
-    Every start of a run opens a new event file, in which `purge_step=0` tells TensorBoard to discard what the earlier
+    Every start of a run opens a new event file, in which `purge_step=0` makes TensorBoard discard what the earlier
     files hold, and writes all earlier events again. `metrics.jsonl` was cut back to the checkpoint before, so a resumed
     run shows no step twice, and the curves are complete even if TensorBoard is turned on for a run that has already
-    begun. The earlier files stay: a TensorBoard that is open could not read on if they were deleted.
+    begun. The earlier files are kept: a TensorBoard that is open could not continue to read if they were deleted.
 
-    Failures are logged once and end the writing: they never end the training.
+    A failure is logged once and ends the writing. It never ends the training.
 
     Args:
         run: The run folder.
@@ -35,7 +35,7 @@ class CurveWriter:
         history = list(history)
         seconds_used = max((event["seconds"] for event in history if "seconds" in event), default=0.0)
         self._start = time.time() - seconds_used
-        self._pace = Pace()
+        self._speed = SpeedMeter()
         self._writer: SummaryWriter | None = None
         try:
             self._writer = SummaryWriter(str(run / "tensorboard"), purge_step=0)
@@ -52,7 +52,7 @@ class CurveWriter:
 
     def _add(self, event: dict[str, Any]) -> None:
         kind = event["event"]
-        tokens_per_second = self._pace.after(event)
+        tokens_per_second = self._speed.add(event)
         if self._writer is None or kind not in CURVE_EVENTS or "seconds" not in event:
             return
         scalars = {name: value for name, value in event.items() if isinstance(value, float) and name != "seconds"}

@@ -1,4 +1,4 @@
-"""The process and its machine: files, outputs, memory, devices, ranks, signals, terminal and progress.
+"""The process and its machine: files, outputs, memory, devices, ranks, signals, terminal, progress, and page style.
 
 May import errors and limits.
 """

@@ -146,6 +146,11 @@ class PartialFile:
         """Cut the file after its last complete line, and return where it is. A file without a line is deleted."""
         if self._temporary.published:
             return f"{self.target} is whole"
+        if not self.path.exists():
+            self._temporary.discard()
+            folder = self.path.parent
+            deleted = self.path if folder.exists() else f"the folder {folder}"
+            return f"{deleted} was deleted, and the output with it"
         with suppress(OSError):
             os.ftruncate(self._descriptor, self._size)
         if not self.lines:

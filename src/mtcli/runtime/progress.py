@@ -306,23 +306,6 @@ class _Formatter(logging.Formatter):
         return f"warning: {message}" if record.levelno >= logging.WARNING else message
 
 
-class Pace:
-    """Target pieces a second between two `train` lines of `metrics.jsonl`; validating counts only inside of these."""
-
-    def __init__(self) -> None:
-        self.step, self.seconds = 0, 0.0  # up to which the training so far is counted
-
-    def after(self, event: dict[str, Any]) -> float | None:
-        """The pace that this line shows; to be given all lines in their order."""
-        before = self.seconds
-        if event["event"] == "train":
-            self.step, self.seconds = event["step"], event["seconds"]
-            return float(event["tokens"] / (self.seconds - before)) if 0 < before < self.seconds else None
-        if before and event["step"] == self.step and "seconds" in event:
-            self.seconds = event["seconds"]
-        return None
-
-
 def clock(seconds: float) -> str:
     """Return seconds as `1:02:03` or `2:03`."""
     minutes, rest = divmod(round(seconds), 60)

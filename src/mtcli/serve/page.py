@@ -5,12 +5,12 @@ from base64 import b64encode
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from importlib import resources
 from json import dumps
 from pathlib import Path
 
 from mtcli.errors import MtcliError
 from mtcli.inference.exported import provenance
+from mtcli.runtime.page_template import page_template
 
 log = logging.getLogger(__name__)
 
@@ -107,9 +107,8 @@ def render(data: PageData) -> tuple[str, str]:
 
     The policy allows only the page's own script and style, and requests to this server.
     """
-    template = resources.files("mtcli.serve").joinpath("page.html").read_text(encoding="utf-8")
     json = dumps(asdict(data)).replace("<", "\\u003c")
-    html = template.replace("/*DATA*/null", json, 1)
+    html = page_template("mtcli.serve").replace("/*DATA*/null", json, 1)
     policy = (
         f"default-src 'none'; script-src {_hash(html, 'script')}; style-src {_hash(html, 'style')}; "
         "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -115,6 +115,10 @@ def metric_of(event: dict[str, Any]) -> str:
     return str(event.get("metric", "bleu"))
 
 
+METRICS_FORMAT = 2
+"""Format of `metrics.jsonl`, which the first line of a file names. A file without it was begun by version 0.1."""
+
+
 class Metrics:
     """The `metrics.jsonl` of a run, to append events to.
 
@@ -130,12 +134,17 @@ class Metrics:
     def append(self, event: str, step: int, values: dict[str, Any]) -> int:
         """Write an event, sync the file, and return the length of the line in bytes.
 
+        The first event of a file also gets the key `format`.
+
         Raises:
             StorageError: The file cannot be written.
         """
-        content = {"event": event, "step": step, **values}
-        line = (json.dumps(content, ensure_ascii=False) + "\n").encode()
         is_new = not self.path.exists()
+        content: dict[str, Any] = {"event": event, "step": step}
+        if is_new or self.path.stat().st_size == 0:
+            content["format"] = METRICS_FORMAT
+        content |= values
+        line = (json.dumps(content, ensure_ascii=False) + "\n").encode()
         with storage_errors(self.path), self.path.open("ab") as file:
             file.write(line)
             file.flush()

@@ -1,4 +1,4 @@
-"""The training loop and what it decides: objective, optimizer, budget, validation, averaging, dry run.
+"""Training: start of a run, loop, optimizer step, time budget, evaluation, saving and resuming, and the dry run.
 
 May import report and what it may import.
 """

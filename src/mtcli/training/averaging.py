@@ -1,4 +1,4 @@
-"""Averaging of checkpoints (§6.1): the mean of the weights of several moments of one training run."""
+"""Checkpoint averaging (§6.1): the mean of the weights of several checkpoints of one run."""
 
 import shutil
 from collections.abc import Iterator, Sequence
@@ -11,19 +11,26 @@ from mtcli.errors import ModelError, UsageError
 from mtcli.runtime import files
 from mtcli.runtime.regular_file import check_regular
 from mtcli.storage import checkpoint, model_file
-from mtcli.storage.events import read_events
+from mtcli.storage.events import metric_of, read_events
 from mtcli.storage.model_file import averaged_bytes, mean_parameters
 
-MOST = 5
-"""Checkpoints that are averaged unless a number is given, as in the paper."""
+DEFAULT_NUM_CHECKPOINTS = 5
+"""Checkpoints that `mtcli average` takes if no number is given, as in the paper."""
+
+WRITTEN = ("data", "model.safetensors", "tokenizer.json")
+"""What `average_run` writes to its folder."""
 
 
 @contextmanager
 def weights_of(model: nn.Module, paths: Sequence[Path]) -> Iterator[None]:
-    """Meanwhile, the model has the mean weights of these checkpoints.
+    """Set the weights of a model to the mean of checkpoints, and restore its own weights on exit.
+
+    Args:
+        model: The model.
+        paths: Folders of the checkpoints.
 
     Raises:
-        ModelError: One is damaged.
+        ModelError: A checkpoint is damaged.
     """
     own = {name: tensor.clone() for name, tensor in model_file.parameters(model).items()}
     model_file.set_parameters(model, mean_parameters(paths), paths[0].parent)
@@ -34,69 +41,89 @@ def weights_of(model: nn.Module, paths: Sequence[Path]) -> Iterator[None]:
 
 
 def average_run(run: Path, out: Path, n: int | None = None, *, best: bool = False) -> list[int]:
-    """Average checkpoints of a run into a model folder that `translate`, `eval` and `--init` take.
+    """Average checkpoints of a run into a model folder that `translate`, `eval` and `--init` can use.
 
     Args:
         run: The run folder.
-        out: A new folder, or one that this wrote before.
-        n: How many checkpoints; None: MOST, or as many as there are, at least two.
-        best: Those with the highest score on the validation pairs; otherwise the newest. The score is the one that
-            selected the run's model: BLEU, or chrF for languages without spaces.
+        out: The folder to write: a new one, or one that this function wrote before.
+        n: Number of checkpoints; None: `DEFAULT_NUM_CHECKPOINTS`, or as many as there are, but at least two.
+        best: Take the checkpoints with the highest validation scores instead of the newest. The score is the one that
+            selects the run's model: BLEU, or chrF for languages without spaces.
 
     Returns:
-        The steps averaged, in order.
+        The steps of the averaged checkpoints, in ascending order.
 
     Raises:
-        ModelError: It is no run, or there are not so many whole checkpoints, or they do not fit together.
+        ModelError: `run` is not a run, or has too few undamaged checkpoints, or they do not fit together.
         UsageError: `out` holds something else.
         StorageError: `out` cannot be written.
     """
     if not (run / "checkpoints").is_dir():
         raise ModelError(f"{run}: no run here; name the folder of a run that `mtcli train` made")
-    folders = {checkpoint.step_of(p): p for p in checkpoint.steps(run / "checkpoints") if not checkpoint.verify(p)}
-    candidates = sorted(folders)
-    if best:
-        scores = _valid_scores(run / "metrics.jsonl")
-        candidates = sorted((step for step in candidates if step in scores), key=lambda step: (scores[step], step))
-    wanted = n or max(2, min(len(candidates), MOST))
-    if len(candidates) < wanted:
-        kind = "validated, whole" if best else "whole"
-        found = f"{len(candidates)} {kind} checkpoint{'s' * (len(candidates) != 1)}, and {wanted} are needed"
-        raise ModelError(f"{run}: has {found}; train longer, or with a larger --set train.keep")
-    chosen = sorted(candidates[-wanted:])
-    if out.exists() and (not out.is_dir() or {p.name for p in out.iterdir()} - set(_WRITTEN)):
+    folders = _undamaged_checkpoints(run)
+    steps = _select(run, sorted(folders), n, best=best)
+    if out.exists() and not _was_written_here(out):
         raise UsageError(f"{out}: holds something else; choose another --output")
-    _, info, tokenizer = model_file.load_model(folders[chosen[-1]])
-    tensors = mean_parameters([folders[step] for step in chosen])
+    _, info, tokenizer = model_file.load_model(folders[steps[-1]])
+    tensors = mean_parameters([folders[step] for step in steps])
     with files.storage_errors(out):
         (out / "data").mkdir(parents=True, exist_ok=True)
         for name in ("valid.jsonl", "test.jsonl"):
-            if (run / "data" / name).exists():
-                _copy(run / "data" / name, out / "data" / name)
+            source = run / "data" / name
+            if source.exists():
+                _copy(source, out / "data" / name)
     files.replace_file(out / "tokenizer.json", tokenizer.to_json().encode())
-    files.replace_file(out / "model.safetensors", averaged_bytes(tensors, info, chosen))
-    return chosen
+    files.replace_file(out / "model.safetensors", averaged_bytes(tensors, info, steps))
+    return steps
+
+
+def _undamaged_checkpoints(run: Path) -> dict[int, Path]:
+    """Return the folders of the undamaged checkpoints, by step."""
+    paths = checkpoint.steps(run / "checkpoints")
+    return {checkpoint.step_of(path): path for path in paths if checkpoint.verify(path) is None}
+
+
+def _select(run: Path, steps: list[int], n: int | None, *, best: bool) -> list[int]:
+    """Select the checkpoints to average; see `average_run`.
+
+    Raises:
+        ModelError: There are too few.
+    """
+    kind = "whole"
+    if best:
+        kind = "validated, whole"
+        scores = _validation_scores(run / "metrics.jsonl")
+        validated = [step for step in steps if step in scores]
+        steps = sorted(validated, key=lambda step: (scores[step], step))
+    wanted = n or max(2, min(len(steps), DEFAULT_NUM_CHECKPOINTS))
+    if len(steps) < wanted:
+        checkpoints = "checkpoint" if len(steps) == 1 else "checkpoints"
+        found = f"{len(steps)} {kind} {checkpoints}, and {wanted} are needed"
+        raise ModelError(f"{run}: has {found}; train longer, or with a larger --set train.keep")
+    return sorted(steps[-wanted:])
+
+
+def _was_written_here(out: Path) -> bool:
+    """Return True if a folder holds nothing but what `average_run` writes."""
+    return out.is_dir() and all(path.name in WRITTEN for path in out.iterdir())
 
 
 def _copy(source: Path, target: Path) -> None:
     """Copy a file of a run.
 
     Raises:
-        ModelError: It is no regular file.
+        ModelError: The source is not a regular file.
     """
     try:
         check_regular(source)
     except OSError as error:
         raise ModelError(f"{source}: cannot read it ({error.strerror}); move it away") from None
-    target.unlink(missing_ok=True)  # never written through a link
+    target.unlink(missing_ok=True)  # if it is a link, replace the link, not what it points to
     shutil.copyfile(source, target)
 
 
-_WRITTEN = ("data", "model.safetensors", "tokenizer.json")
-
-
-def _valid_scores(path: Path) -> dict[int, float]:
-    """The selecting score by step of the validations in `metrics.jsonl`.
+def _validation_scores(path: Path) -> dict[int, float]:
+    """Return the score that selects the best model, by step, of each validation in `metrics.jsonl`.
 
     Raises:
         ModelError: The file is missing or damaged.
@@ -104,4 +131,4 @@ def _valid_scores(path: Path) -> dict[int, float]:
     events, damaged = read_events(path)
     if damaged:
         raise ModelError(f"{path}: has {damaged} damaged lines; use --last")
-    return {event["step"]: event[event.get("metric", "bleu")] for event in events if event["event"] == "valid"}
+    return {event["step"]: event[metric_of(event)] for event in events if event["event"] == "valid"}

@@ -1,11 +1,13 @@
-"""Defaults that know the corpus: what nobody gave, chosen from the pairs, the device and the budget.
+"""Defaults for unset options, derived from corpus size, device and budget.
 
-The choice is made once, when a run begins, and is a function of `Facts` and of what was given; `config.toml` keeps the
-numbers and names those that were chosen, and the run goes on with them whatever becomes of its budget. Figures marked
-"guess" have no measurement behind them yet.
+They are chosen once, when a run begins, as a function of the `Workload` and of the options that are set. `config.toml`
+keeps the values and lists which of them were chosen. A resumed run keeps them, even with a larger budget.
+
+Figures marked "guess" are not backed by a measurement yet.
 """
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, NamedTuple, get_args
 
@@ -20,69 +22,94 @@ from mtcli.training.budget import SAVE_SECONDS, SAVES, TOKENS_PER_PAIR, VALIDATI
 
 
 class Band(NamedTuple):
-    """What suits corpora of fewer than so many pairs."""
+    """Defaults for corpora with fewer than `below` training pairs."""
 
     below: float
     preset: Preset
-    """The largest worth its time."""
+    """The largest preset that is worth its time."""
     dropout: float
-    """Of that preset, if it sees the pairs often."""
+    """Dropout of that preset if it sees the pairs often."""
     epochs: int
-    """Where no budget is given; early stopping may end it sooner."""
+    """Epochs of a run without a budget; early stopping may end it sooner."""
     batch: int
-    """Pieces of a batch on a CPU."""
+    """Tokens per batch on a CPU."""
     gpu_batch: int
-    """On a GPU, which small batches leave idle."""
+    """Tokens per batch on a GPU, which small batches do not keep busy."""
 
 
 BANDS = (
-    # Multi30K, 29,000 pairs: 2,048 pieces measured here (configs/multi30k.toml); tiny with dropout 0.3 is what is
-    # published for it (Wu et al. 2021).
+    # Multi30K, 29,000 pairs: 2,048 tokens were measured (configs/multi30k.toml). tiny with dropout 0.3 is the
+    # published setting (Wu et al. 2021).
     Band(50_000, "tiny", 0.3, 40, 2048, 4096),
-    # Tatoeba, 117,000 pairs: tiny with 4,096 pieces and dropout 0.1 measured here (the results in the README). small
-    # and its dropout are guesses, between that and the d_model 512, dropout 0.3 usual for IWSLT14's 160,000 pairs.
+    # Tatoeba, 117,000 pairs: tiny with 4,096 tokens and dropout 0.1 was measured (docs/results.md). small and its
+    # dropout are guesses, between that and d_model 512 with dropout 0.3, which is usual for IWSLT14's 160,000 pairs.
     Band(500_000, "small", 0.2, 30, 4096, 8192),
-    # The paper, 4.5 million pairs: base, dropout 0.1 and 25,000 pieces (§5.1, §5.4, Table 3), some 20 epochs (§5.2).
+    # The paper, 4.5 million pairs: base, dropout 0.1 and 25,000 tokens (§5.1, §5.4, Table 3), about 20 epochs (§5.2).
     Band(5_000_000, "base", 0.1, 20, 4096, 25_000),
-    # The paper's big on 36 million pairs: dropout 0.1 (§6.1), some 7 epochs.
+    # The paper's big on 36 million pairs: dropout 0.1 (§6.1), about 7 epochs.
     Band(math.inf, "big", 0.1, 7, 4096, 25_000),
 )
-LEAST_DROPOUT = 0.1  # the paper's; also for a preset smaller than the pairs could feed
-OFTEN, SELDOM = 20, 10
-"""Epochs from which dropout is the band's, and below which it is the least. Multi30K had 0.2 for 17 epochs, in which it
-overfits with 0.1 (configs/multi30k.toml), and 0.3 for 34 (scripts/results); the bounds between are guesses."""
 
-SMALL_BATCH, AT_SMALL_BATCH = 2048, {"lr": 4e-3, "warmup_steps": 400}
-"""tiny with batches up to so many pieces (configs/multi30k.toml); every other rate is its preset's."""
-SHORT_WARM_UP, SHORT_SHARE = 100, 1 / 3
-"""A warm-up of a fifth of the steps is lengthened to this many, if they are at most this part of the steps; a guess."""
+MIN_DROPOUT = 0.1
+"""The paper's dropout. Also used for a preset smaller than the corpus would allow."""
 
-PIECES_PER_WEIGHT = 2
-"""Target pieces to train on for each weight that a piece passes, for a preset to be worth its size: tiny had 3 when
-20 minutes sufficed for Multi30K, base 50 in the paper; the bound is a guess."""
+MANY_EPOCHS = 20
+FEW_EPOCHS = 10
+"""From `MANY_EPOCHS` on, dropout is the band's; below, it is 0.1 less, and below `FEW_EPOCHS` 0.2 less.
+
+Multi30K used 0.2 for 17 epochs, in which it overfits with 0.1 (configs/multi30k.toml), and 0.3 for 34
+(scripts/results). The bounds between are guesses.
+"""
+
+SMALL_BATCH = 2048
+SMALL_BATCH_PEAK: dict[str, Any] = {"lr": 4e-3, "warmup_steps": 400}
+"""Learning rate and warm-up of tiny with batches of at most `SMALL_BATCH` tokens (configs/multi30k.toml)."""
+
+MIN_WARMUP_STEPS = 100
+MAX_WARMUP_SHARE = 1 / 3
+"""A warm-up is at least `MIN_WARMUP_STEPS` long, unless that is more than this share of the steps; guesses."""
+
+TOKENS_PER_WEIGHT = 2
+"""Target tokens of training per weight from which on a preset is worth its size; a guess.
+
+tiny had 3 when 20 minutes were enough for Multi30K, base had 50 in the paper. For the weights, see `_matrix_weights`.
+"""
 
 SPEED = {"cpu": 1.85e10, "cuda": 2e12, "mps": 2e11}
-"""Weights times target pieces a second. CPU: 7,130 pieces of tiny on two cores (scripts/bench_train.py); a step of
-small took 4.4 times tiny's and one of base 14.8 times, of 5.2 and 19 times the weights. CUDA: five times one of the
-paper's P100s (25,000 pieces in 0.4 s on eight, §5.2), a guess, as is Apple's GPU."""
-GPU_SECONDS = 0.05  # of a batch at least, however small the model: its kernels take so long to start; a guess
-PATIENCE = {"cpu": 3 * 3600, "cuda": 24 * 3600, "mps": 24 * 3600}
-"""Seconds that a run without a budget may take, about; a guess at what people wait for."""
-LEAST_STEPS = 5000  # of a run without a budget: 40 epochs of a few hundred pairs would be over before they began
+"""Weights × target tokens per second.
 
-VALIDATE_PIECES = 430_000
-"""Target tokens between validations: tiny trains on so many in a minute on two cores."""
-VALIDATING = 0.2
-"""Part of the training that all validations of a budget of steps may cost, counted in tokens (`TOKENS_PER_PAIR`)."""
+CPU: 7,130 tokens per second of tiny on two cores (scripts/bench_train.py); a step of small took 4.4 times as long as
+one of tiny, a step of base 14.8 times, with 5.2 and 19 times the weights. CUDA: five times one of the paper's P100s
+(25,000 tokens in 0.4 s on eight, §5.2), a guess; so is Apple's GPU.
+"""
+
+MIN_GPU_SECONDS = 0.05
+"""Seconds per batch on a GPU at least: it takes this long to launch the kernels of even a small model; a guess."""
+
+PATIENCE = {"cpu": 3 * 3600, "cuda": 24 * 3600, "mps": 24 * 3600}
+"""About how many seconds a run without a budget may take; a guess at how long people wait."""
+
+MIN_STEPS = 5000
+"""Steps of a run without a budget at least: 40 epochs of a few hundred pairs would be too few steps."""
+
+TOKENS_PER_VALIDATION = 430_000
+"""Target tokens between validations. tiny trains on as many in a minute on two cores."""
+
+MAX_VALIDATION_SHARE = 0.2
+"""Share of a budget of steps that all validations together may cost, counted in tokens (`TOKENS_PER_PAIR`)."""
+
+FOLLOWS_BUDGET = ("train.valid_every", "train.save_every", "train.warmup_steps")
+"""Options that are chosen again if a run is resumed with another budget."""
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What is known when training is about to begin."""
+class Workload:
+    """What the defaults depend on, besides the options that are set."""
 
     pairs: int
-    pieces: int
-    """Of an epoch: the longer side of each pair, `</s>` included, as batches count."""
+    """Training pairs."""
+    epoch_tokens: int
+    """Tokens per epoch as batches count them: the longer side of each pair, `</s>` included."""
     device: str
     """`cpu`, `cuda` or `mps`."""
     ranks: int = 1
@@ -90,60 +117,169 @@ class Facts:
     """Validation pairs."""
 
     @classmethod
-    def of(cls, data: Prepared, device: str, ranks: int) -> "Facts":
-        """Count."""
+    def of(cls, data: Prepared, device: str, ranks: int) -> "Workload":
+        """Count the prepared data.
+
+        Args:
+            data: The prepared data.
+            device: Type of the device of one rank.
+            ranks: Number of processes that train together.
+        """
         pairs = data.train
-        lengths = (pairs.lengths([chunk])[1:] for chunk in range(pairs.chunks))
-        longer = sum(int(np.maximum(src, tgt).sum()) for src, tgt in lengths)
-        return cls(len(pairs), longer + len(pairs), device, ranks, len(data.valid))
+        longer_sides = 0
+        for chunk in range(pairs.chunks):
+            _, src, tgt = pairs.lengths([chunk])
+            longer_sides += int(np.maximum(src, tgt).sum())
+        return cls(len(pairs), longer_sides + len(pairs), device, ranks, len(data.valid))
 
     @property
     def band(self) -> Band:
-        """That of so many pairs."""
+        """The band of this corpus size."""
         return next(band for band in BANDS if self.pairs < band.below)
 
 
-def settle(config: Config, facts: Facts, began: Config | None = None) -> Config:
-    """Choose what is left open.
+def with_defaults(config: Config, workload: Workload, began: Config | None = None) -> Config:
+    """Return a configuration in which all options are set.
 
     Args:
-        config: What was given.
-        facts: What is known.
-        began: The configuration of the run that is resumed, whose values hold; but its warm-up, and how often it
-            validates and saves, follow a new budget.
+        config: The configuration, with some options unset.
+        workload: What is trained on, and where.
+        began: The configuration of the run that is resumed. Its values are kept; if the budget is another, those in
+            `FOLLOWS_BUDGET` are chosen again.
     """
-    names, settled = left_open(config), _choose(config, facts)
-    chosen = {*names}
-    if began:
-        kept = names if BUDGET in began.chosen else names - {BUDGET}
-        settled = filled(settled, {BUDGET: began.train.max_steps} if BUDGET in kept else {})
-        if (settled.train.time, settled.train.max_steps) != (began.train.time, began.train.max_steps):
-            kept -= {"train.valid_every", "train.save_every", "train.warmup_steps"}
-        settled = filled(settled, {name: value_of(began, name) for name in kept})
-        chosen = {*began.chosen} - {BUDGET} | names & {BUDGET}
-    return filled(settled, {"chosen": [name for name in OPEN if name in chosen]})
+    unset = left_open(config)
+    chosen = set(unset)
+    complete = _choose_all(config, unset, workload)
+    if began is not None:
+        complete = _keep_values_of(began, complete, unset)
+        chosen = set(began.chosen) - {BUDGET}
+        if BUDGET in unset:
+            chosen.add(BUDGET)
+    return filled(complete, {"chosen": [name for name in OPEN if name in chosen]})
 
 
-def in_words(config: Config, facts: Facts, *, began: bool) -> str:
-    """What was chosen and why, on one line.
+def _keep_values_of(began: Config, complete: Config, unset: Collection[str]) -> Config:
+    """Replace values that were chosen now by those of the run that is resumed."""
+    kept = set(unset)
+    if BUDGET not in began.chosen:
+        kept.discard(BUDGET)
+    if BUDGET in kept:
+        complete = filled(complete, {BUDGET: began.train.max_steps})
+    budget_now = (complete.train.time, complete.train.max_steps)
+    budget_before = (began.train.time, began.train.max_steps)
+    if budget_now != budget_before:
+        kept -= set(FOLLOWS_BUDGET)
+    return filled(complete, {name: value_of(began, name) for name in kept})
+
+
+def _choose_all(config: Config, unset: Collection[str], workload: Workload) -> Config:
+    """Choose a value for every unset option. Later choices depend on earlier ones."""
+    band = workload.band
+    batch = band.batch if workload.device == "cpu" else band.gpu_batch
+    config = _fill(config, unset, {"train.batch_tokens": batch})
+    if "preset" in unset:
+        preset = _choose_preset(config, workload)
+        values = PRESETS[preset]["model"]
+        shape = {name: values[name.removeprefix("model.")] for name in SHAPE}
+        config = _fill(config, unset, {"preset": preset, **shape})
+    if BUDGET in unset:
+        config = _fill(config, unset, {BUDGET: _choose_max_steps(config, workload)})
+    peak = PRESETS[config.preset]["train"]
+    if config.preset == "tiny" and config.train.batch_tokens <= SMALL_BATCH:
+        peak = SMALL_BATCH_PEAK
+    save_every = _choose_save_every(config, workload)
+    choices = {
+        "model.dropout": _choose_dropout(config, workload),
+        "train.lr": peak["lr"],
+        "train.warmup_steps": _choose_warmup_steps(config, workload, peak["warmup_steps"]),
+        "train.save_every": save_every,
+        "train.valid_every": _choose_valid_every(config, workload, save_every),
+    }
+    return _fill(config, unset, choices)
+
+
+def _fill(config: Config, unset: Collection[str], choices: dict[str, Any]) -> Config:
+    """Set those of the chosen values whose options are unset."""
+    return filled(config, {name: value for name, value in choices.items() if name in unset})
+
+
+def _choose_preset(config: Config, workload: Workload) -> Preset:
+    """Return the largest preset that the corpus allows and that sees enough tokens within the budget."""
+    seconds = config.train.time or PATIENCE[workload.device]
+    max_steps = config.train.max_steps or math.inf
+    chosen: Preset = "tiny"
+    for preset in _presets_up_to(workload.band.preset):
+        steps = min(seconds * _steps_per_second(config, workload, preset), max_steps)
+        if steps * _tokens_per_step(config, workload) >= _worthwhile_tokens(preset):
+            chosen = preset
+    return chosen
+
+
+def _choose_max_steps(config: Config, workload: Workload) -> int:
+    """Return the steps of a run without a budget: the epochs of the band, or as many as `PATIENCE` allows."""
+    epochs = workload.band.epochs * workload.epoch_tokens / _tokens_per_step(config, workload)
+    affordable = PATIENCE[workload.device] * _steps_per_second(config, workload, config.preset)
+    return _rounded(min(max(epochs, MIN_STEPS), affordable))
+
+
+def _choose_dropout(config: Config, workload: Workload) -> float:
+    """Return the dropout: less of it for fewer epochs, and the least for a preset smaller than the band's."""
+    band = workload.band
+    dropout = MIN_DROPOUT
+    if band.preset in _presets_up_to(config.preset):
+        dropout = band.dropout
+    epochs = _num_epochs(config, workload)
+    if epochs < FEW_EPOCHS:
+        dropout -= 0.2
+    elif epochs < MANY_EPOCHS:
+        dropout -= 0.1
+    return max(round(dropout, 2), MIN_DROPOUT)
+
+
+def _choose_warmup_steps(config: Config, workload: Workload, preset_steps: int) -> int:
+    """Return the steps of the warm-up: those of the preset, or fewer in a short run.
+
+    A run with a time budget measures later how many of them it can afford (`Budget.warmup_steps`). With the paper's
+    schedule, a shorter warm-up would raise the peak learning rate.
+    """
+    if config.train.time or config.train.schedule == "paper":
+        return preset_steps
+    steps = _num_steps(config, workload)
+    lower_bound = min(MIN_WARMUP_STEPS, _rounded(MAX_WARMUP_SHARE * steps))
+    return min(preset_steps, max(_rounded(WARM_UP * steps), lower_bound))
+
+
+def _choose_save_every(config: Config, workload: Workload) -> int:
+    """Return the steps between checkpoints."""
+    steps_in_save_seconds = SAVE_SECONDS * _steps_per_second(config, workload, config.preset)
+    return _rounded(min(_num_steps(config, workload) / SAVES, steps_in_save_seconds))
+
+
+def _choose_valid_every(config: Config, workload: Workload, save_every: int) -> int:
+    """Return the steps between validations, a multiple of those between checkpoints."""
+    steps = _num_steps(config, workload)
+    tokens = steps * _tokens_per_step(config, workload)
+    fewest, most = VALIDATIONS
+    validations = min(max(tokens / TOKENS_PER_VALIDATION, fewest), most)
+    if not config.train.time:  # a run with a time budget measures what it can afford
+        affordable = MAX_VALIDATION_SHARE * tokens / (TOKENS_PER_PAIR * max(workload.valid, 1))
+        validations = max(min(validations, affordable), 1)
+    return save_every * max(1, round(steps / validations / save_every))
+
+
+def describe_choice(config: Config, workload: Workload, *, resumed: bool) -> str:
+    """Describe which values were chosen, and for what, on one line.
 
     Args:
-        config: As `settle` left it.
-        facts: As `settle` had them.
-        began: Whether the choice is that of a run which goes on.
+        config: The configuration that `with_defaults` returned.
+        workload: The workload it was given.
+        resumed: A run is resumed, which keeps the values that were chosen when it began.
     """
-    train, names = config.train, {*config.chosen}
-    budget = [f"{train.max_steps:,} steps"] if train.max_steps and BUDGET not in names else []
-    budget += [clock(train.time)] if train.time else []
-    device = {"cpu": "CPU", "cuda": "GPU", "mps": "Apple GPU"}[facts.device]
-    epochs = float(f"{_steps(config, facts) * _per_step(config, facts) / facts.pieces:.2g}")
-    known = f"{facts.pairs:,} pairs, {' or '.join(budget) or 'no budget'}, {device}, about {epochs:,g} epochs"
-    preset = f"preset {config.preset}"
-    larger = [p for p in _up_to(facts.band.preset) if p not in _up_to(config.preset)]
-    if larger and not began:
-        preset += f" ({larger[0]} from {clock(_worth(larger[0]) * _cost(larger[0]) / SPEED[facts.device])})"
-    found = {
-        "preset": preset,
+    train = config.train
+    basis = _describe_basis(config, workload)
+    chosen = set(config.chosen)
+    texts = {
+        "preset": _describe_preset(config, workload, resumed=resumed),
         "model.dropout": f"dropout {config.model.dropout:g}",
         "train.batch_tokens": f"batches of {train.batch_tokens:,} tokens",
         "train.lr": f"peak learning rate {train.lr:g}",
@@ -153,106 +289,87 @@ def in_words(config: Config, facts: Facts, *, began: bool) -> str:
         "train.save_every": f"saved every {train.save_every:,}",
     }
     if train.time:
-        found |= {"train.valid_every": "validated and saved as the time allows"}
-        names -= {"train.save_every"}
-    if not names:
-        return f"{known}: all settings as given"
-    kept = "as chosen when the run began, " if began else ""
-    return f"{known}: {kept}{', '.join(text for name, text in found.items() if name in names)}"
+        texts["train.valid_every"] = "validated and saved as the time allows"
+        chosen.discard("train.save_every")
+    if not chosen:
+        return f"{basis}: all settings as given"
+    kept = "as chosen when the run began, " if resumed else ""
+    return f"{basis}: {kept}{', '.join(text for name, text in texts.items() if name in chosen)}"
+
+
+def _describe_basis(config: Config, workload: Workload) -> str:
+    """Describe what the choice is based on: the corpus, the budget and the device."""
+    budget = []
+    if config.train.max_steps and BUDGET not in config.chosen:
+        budget.append(f"{config.train.max_steps:,} steps")
+    if config.train.time:
+        budget.append(clock(config.train.time))
+    device = {"cpu": "CPU", "cuda": "GPU", "mps": "Apple GPU"}[workload.device]
+    epochs = float(f"{_num_epochs(config, workload):.2g}")
+    return f"{workload.pairs:,} pairs, {' or '.join(budget) or 'no budget'}, {device}, about {epochs:,g} epochs"
+
+
+def _describe_preset(config: Config, workload: Workload, *, resumed: bool) -> str:
+    """Name the preset, and the time budget from which on the next larger one would be chosen."""
+    text = f"preset {config.preset}"
+    smaller = _presets_up_to(config.preset)
+    larger = [preset for preset in _presets_up_to(workload.band.preset) if preset not in smaller]
+    if larger and not resumed:
+        seconds = _worthwhile_tokens(larger[0]) * _matrix_weights(larger[0]) / SPEED[workload.device]
+        text += f" ({larger[0]} from {clock(seconds)})"
+    return text
 
 
 def _at_most(train: TrainConfig) -> str:
-    """The warm-up of a run with a time may turn out shorter than configured."""
+    """With a time budget, the warm-up may turn out shorter than configured."""
     return "at most " if train.time else ""
 
 
-def _choose(config: Config, facts: Facts) -> Config:
-    """Fill in what is left open, each choice resting on what was given and chosen before it."""
-    names, band = left_open(config), facts.band
-
-    def choose(choices: dict[str, Any]) -> None:
-        nonlocal config
-        config = filled(config, {name: value for name, value in choices.items() if name in names})
-
-    choose({"train.batch_tokens": band.batch if facts.device == "cpu" else band.gpu_batch})
-    if "preset" in names:
-        seconds, most = config.train.time or PATIENCE[facts.device], config.train.max_steps or math.inf
-        afforded = {p: min(seconds * _rate(config, facts, p), most) * _per_step(config, facts) for p in PRESETS}
-        preset = [p for p in _up_to(band.preset) if p == "tiny" or afforded[p] >= _worth(p)][-1]
-        choose({"preset": preset, **{name: PRESETS[preset]["model"][name.removeprefix("model.")] for name in SHAPE}})
-    per_step, rate = _per_step(config, facts), _rate(config, facts, config.preset)
-    if BUDGET in names:
-        enough = max(band.epochs * facts.pieces / per_step, LEAST_STEPS)
-        choose({BUDGET: _round(min(enough, PATIENCE[facts.device] * rate))})
-    steps = _steps(config, facts)
-    epochs = steps * per_step / facts.pieces
-    dropout = band.dropout if band.preset in _up_to(config.preset) else LEAST_DROPOUT
-    dropout -= 0 if epochs >= OFTEN else 0.1 if epochs >= SELDOM else 0.2
-    at_peak = PRESETS[config.preset]["train"]
-    if config.preset == "tiny" and config.train.batch_tokens <= SMALL_BATCH:
-        at_peak = AT_SMALL_BATCH
-    save_every = _round(min(steps / SAVES, SAVE_SECONDS * rate))
-    affordable = VALIDATING * steps * per_step / (TOKENS_PER_PAIR * max(facts.valid, 1))
-    validations = min(max(steps * per_step / VALIDATE_PIECES, VALIDATIONS[0]), VALIDATIONS[1])
-    if not config.train.time:  # a run with a time measures what it can afford
-        validations = max(min(validations, affordable), 1)
-    choose(
-        {
-            "model.dropout": max(round(dropout, 2), LEAST_DROPOUT),
-            "train.lr": at_peak["lr"],
-            "train.warmup_steps": _warmup(config, at_peak["warmup_steps"], steps),
-            "train.save_every": save_every,
-            "train.valid_every": save_every * max(1, round(steps / validations / save_every)),
-        }
-    )
-    return config
+def _tokens_per_step(config: Config, workload: Workload) -> int:
+    return config.train.batch_tokens * config.train.accumulate * workload.ranks
 
 
-def _warmup(config: Config, usual: int, steps: float) -> int:
-    """Steps of the warm-up: as usual for the preset, or fewer in a short run.
-
-    A run with a time measures how many of them it can afford (`Budget.warmup_steps`), and the paper's schedule has a
-    peak that rises where the warm-up is shortened.
-    """
-    if config.train.time or config.train.schedule == "paper":
-        return usual
-    return min(usual, max(_round(WARM_UP * steps), min(SHORT_WARM_UP, _round(SHORT_SHARE * steps))))
+def _num_steps(config: Config, workload: Workload) -> float:
+    """Estimate the steps that the budget allows."""
+    steps = config.train.max_steps or math.inf
+    if config.train.time:
+        steps = min(steps, config.train.time * _steps_per_second(config, workload, config.preset))
+    return max(1.0, steps)
 
 
-def _per_step(config: Config, facts: Facts) -> int:
-    """Pieces of a step."""
-    return config.train.batch_tokens * config.train.accumulate * facts.ranks
+def _num_epochs(config: Config, workload: Workload) -> float:
+    """Estimate the epochs that the budget allows."""
+    return _num_steps(config, workload) * _tokens_per_step(config, workload) / workload.epoch_tokens
 
 
-def _steps(config: Config, facts: Facts) -> float:
-    """Steps that the budget allows, about."""
-    by_time = config.train.time * _rate(config, facts, config.preset) if config.train.time else math.inf
-    return max(1.0, min(by_time, config.train.max_steps or math.inf))
+def _steps_per_second(config: Config, workload: Workload, preset: Preset) -> float:
+    """Estimate the speed of a preset with the configured batches."""
+    batch_seconds = _matrix_weights(preset) * config.train.batch_tokens / SPEED[workload.device]
+    if workload.device != "cpu":
+        batch_seconds = max(batch_seconds, MIN_GPU_SECONDS)
+    return 1 / batch_seconds / config.train.accumulate
 
 
-def _rate(config: Config, facts: Facts, preset: Preset) -> float:
-    """Steps a second, about, were it this preset."""
-    busy = _cost(preset) * config.train.batch_tokens / SPEED[facts.device]  # seconds of a batch
-    return 1 / max(busy, 0.0 if facts.device == "cpu" else GPU_SECONDS) / config.train.accumulate
-
-
-def _cost(preset: Preset) -> int:
-    """Weights that a source and a target piece pass together: the layers' matrices, and 10,000 rows of the output's."""
-    D, F, N = (PRESETS[preset]["model"][key] for key in ("d_model", "d_ff", "num_encoder_layers"))
+def _matrix_weights(preset: Preset) -> int:
+    """Return the weights of a preset's layers, and of an output matrix for 10,000 tokens: its cost per token."""
+    shape = PRESETS[preset]["model"]
+    D = shape["d_model"]
+    F = shape["d_ff"]
+    N = shape["num_encoder_layers"]
     return int(N * (12 * D * D + 4 * D * F) + 10_000 * D)
 
 
-def _worth(preset: Preset) -> int:
-    """Target pieces to train on for a preset to be worth its size."""
-    return PIECES_PER_WEIGHT * _cost(preset)
+def _worthwhile_tokens(preset: Preset) -> int:
+    """Return the target tokens of training from which on a preset is worth its size."""
+    return TOKENS_PER_WEIGHT * _matrix_weights(preset)
 
 
-def _up_to(preset: Preset) -> tuple[Preset, ...]:
-    """The presets no larger, the smallest first."""
-    every: tuple[Preset, ...] = get_args(Preset)
-    return every[: every.index(preset) + 1]
+def _presets_up_to(preset: Preset) -> tuple[Preset, ...]:
+    """Return a preset and the smaller ones, the smallest first."""
+    presets: tuple[Preset, ...] = get_args(Preset)
+    return presets[: presets.index(preset) + 1]
 
 
-def _round(steps: float) -> int:
-    """To two digits, for the reader's sake."""
+def _rounded(steps: float) -> int:
+    """Round to two digits, so that the numbers in the log are easy to read."""
     return max(1, int(float(f"{steps:.1e}")))

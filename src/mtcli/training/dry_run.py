@@ -17,7 +17,7 @@ from mtcli.config.schema import Config
 from mtcli.data.batching import BatchPlan, Position
 from mtcli.data.prepare import Prepared, check_inputs, prepare, prepared
 from mtcli.errors import UsageError
-from mtcli.report.plan import Plan, counted
+from mtcli.report.plan import Plan, describe_counts
 from mtcli.runtime import files, torchrun
 from mtcli.runtime.device import describe
 from mtcli.runtime.distributed import Group
@@ -26,7 +26,7 @@ from mtcli.storage import checkpoint, model_file
 from mtcli.storage.run_folder import resumed_config, with_split_of
 from mtcli.storage.state import State
 from mtcli.training.budget import Budget
-from mtcli.training.defaults import SPEED, Facts, in_words, settle
+from mtcli.training.defaults import SPEED, Workload, describe_choice, with_defaults
 from mtcli.training.trainer import LOG_EVERY, Trainer
 
 log = logging.getLogger(__name__)
@@ -77,15 +77,15 @@ def dry_run(
     began = None if overwrite else resumed_config(config, run)
     config = with_split_of(config, began)
     with _data(config, run, init, overwrite) as data:
-        facts = Facts.of(data, device.type, ranks=1)
-        config = settle(config, facts, began)
+        workload = Workload.of(data, device.type, ranks=1)
+        config = with_defaults(config, workload, began)
         state = State() if overwrite else _state(run)
         budget = Budget.of(config, len(data.valid), len(data.test))
         used = bool(state.finished) and state.budget == budget.limits
         yield "run folder", f"{run} ({_standing(run, state, used=used, overwrite=overwrite)})"
         budget.renew(state)
-        yield "data", counted(data.counts)
-        yield "settings", in_words(config, facts, began=began is not None)
+        yield "data", describe_counts(data.counts)
+        yield "settings", describe_choice(config, workload, resumed=began is not None)
         batches = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
         plan = Plan.of(config, data, batches, device, ranks=1)
         yield from plan.rows(config)
@@ -169,14 +169,14 @@ def _timed(config: Config, data: Prepared, device: torch.device) -> tuple[int, f
     assert WARM_UP + STEPS < LOG_EVERY
     with TemporaryDirectory(prefix="mtcli-") as folder:
         trainer = Trainer(config, Path(folder), device, data, time.monotonic(), Group())
-        batches = trainer.plan.batches_from(Position())
+        batches = trainer.batch_plan.batches_from(Position())
         for _ in range(WARM_UP):
-            trainer._step(batches)
+            trainer.step(batches)
         _wait_for(device)
         started = time.monotonic()
         steps, used = 0, 0.0
         while steps < STEPS and used < SECONDS:
-            trainer._step(batches)
+            trainer.step(batches)
             _wait_for(device)
             steps += 1
             used = time.monotonic() - started

@@ -1,4 +1,4 @@
-"""What training minimises: the smoothed cross-entropy of a batch under the model, teacher forced."""
+"""The training objective: label-smoothed cross-entropy with teacher forcing (§5.4)."""
 
 from contextlib import nullcontext
 
@@ -12,16 +12,29 @@ from mtcli.nn.transformer import Transformer
 
 
 class Objective(nn.Module):
-    """The loss as a module, so that several ranks can average its gradients."""
+    """The loss of a batch. It is a module, so that DDP can average its gradients over the ranks.
+
+    Args:
+        model: The model.
+        smoothing: ε of label smoothing.
+        bf16: Compute matrix products in bf16.
+    """
 
     def __init__(self, model: Transformer, smoothing: float, bf16: bool):
         super().__init__()
-        self.model, self.smoothing, self.bf16 = model, smoothing, bf16
+        self.model = model
+        self.smoothing = smoothing
+        self.bf16 = bf16
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Sums over the real target positions: smoothed cross-entropy, and negative log-likelihood."""
+        """Return the smoothed cross-entropy and the negative log-likelihood, in nats, summed over the target tokens.
+
+        Padding does not count. Only the first sum has a gradient.
+        """
         with torch.autocast(batch.src.device.type, dtype=torch.bfloat16) if self.bf16 else nullcontext():
             hidden = self.model.decode(batch.tgt_in, *self.model.encode(batch.src))
-            real = batch.tgt_out != PAD
+            is_token = batch.tgt_out != PAD
             output = self.model.output
-            return projected_loss(hidden[real], output.weight, batch.tgt_out[real], self.smoothing, bias=output.bias)
+            return projected_loss(
+                hidden[is_token], output.weight, batch.tgt_out[is_token], self.smoothing, bias=output.bias
+            )

@@ -1,4 +1,4 @@
-"""The optimiser and its learning rate (§5.3)."""
+"""The optimizer and its learning rate schedule (§5.3)."""
 
 import math
 from collections.abc import Iterable
@@ -13,19 +13,20 @@ from mtcli.errors import ModelError
 def learning_rate(
     config: TrainConfig, d_model: int, step: int, progress: float, warmup_steps: float | None = None
 ) -> float:
-    """The rate of one step.
+    """Return the learning rate of one step.
 
-    All schedules rise linearly over `warmup_steps`; then
-    `paper`: lr · d_model^−0.5 · step^−0.5 (equation 3; lr is a factor, 1 in the paper);
-    `inverse_sqrt`: lr · √(warmup / step), and to zero over the last `cooldown` of the budget;
-    `cosine`, `linear`: from lr to zero over the budget.
+    All schedules rise linearly over the warm-up. After it, they are
+
+    - `paper`: lr · d_model^−0.5 · step^−0.5 (equation 3; lr is a factor, 1 in the paper);
+    - `inverse_sqrt`: lr · √(warmup / step), and down to zero over the last `cooldown` of the budget;
+    - `cosine`, `linear`: down from lr to zero over the budget.
 
     Args:
         config: Schedule, peak and warm-up.
         d_model: Width of the model, for the paper's formula.
-        step: The step to be taken, from 1.
-        progress: The share of the budget (steps or time) already used, 0 … 1.
-        warmup_steps: Those of the configuration, unless given.
+        step: Number of the step, from 1.
+        progress: The share of the budget (steps or time) that is used, 0 to 1.
+        warmup_steps: Length of the warm-up; None: that of the configuration.
     """
     warmup = warmup_steps or config.warmup_steps
     if config.schedule == "paper":
@@ -41,14 +42,21 @@ def learning_rate(
 
 
 def cooldown_begins(config: TrainConfig) -> float | None:
-    """The share of the budget after which the rate falls to zero; None where a schedule has no such part of its own."""
-    return 1 - config.cooldown if config.schedule == "inverse_sqrt" and config.cooldown else None
+    """Return the share of the budget at which the cool-down begins; None for a schedule without a cool-down."""
+    if config.schedule != "inverse_sqrt" or config.cooldown == 0:
+        return None
+    return 1 - config.cooldown
 
 
 def build_optimizer(config: TrainConfig, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """Adam with the paper's β and ε; `weight_decay`, where given, is decoupled (AdamW) and spares vectors."""
-    every = list(parameters)
-    matrices, vectors = [p for p in every if p.dim() > 1], [p for p in every if p.dim() <= 1]
+    """Return Adam with the paper's β and ε. Weight decay is decoupled (AdamW), and applies to matrices only."""
+    matrices = []
+    vectors = []
+    for parameter in parameters:
+        if parameter.dim() > 1:
+            matrices.append(parameter)
+        else:
+            vectors.append(parameter)
     groups = [
         {"params": matrices, "weight_decay": config.weight_decay},
         {"params": vectors, "weight_decay": 0.0},
@@ -56,34 +64,42 @@ def build_optimizer(config: TrainConfig, parameters: Iterable[nn.Parameter]) -> 
     return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
 
 
-_STATE = ("step", "exp_avg", "exp_avg_sq")
-"""What Adam keeps of each parameter."""
+_STATE_KEYS = ("step", "exp_avg", "exp_avg_sq")
+"""Adam's state of each parameter: number of steps, first and second moment."""
 
 
 def state_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, torch.Tensor]:
-    """The optimiser's state by `parameter name/key`."""
-    names: dict[torch.Tensor, str] = {p: name for name, p in model.named_parameters()}
+    """Return the optimizer's state by `parameter name/key`."""
+    names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     return {
-        f"{names[p]}/{key}": value
-        for p, state in optimizer.state.items()
+        f"{names[parameter]}/{key}": value
+        for parameter, state in optimizer.state.items()
         for key, value in state.items()
         if isinstance(value, torch.Tensor)
     }
 
 
 def set_state_tensors(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
-    """Put back what `state_tensors` gave.
+    """Restore the state that `state_tensors` returned.
+
+    Args:
+        optimizer: The optimizer of the model's parameters.
+        model: The model.
+        tensors: The state by `parameter name/key`; empty before the first step.
 
     Raises:
-        ModelError: It is not of this model.
+        ModelError: The state does not fit the model.
     """
     parameters = dict(model.named_parameters())
-    wanted = {f"{name}/{key}" for name in parameters for key in _STATE} if tensors else set()
+    wanted = {f"{name}/{key}" for name in parameters for key in _STATE_KEYS} if tensors else set()
     for name in sorted(wanted ^ tensors.keys()):
-        raise ModelError(f"the optimizer's {name} is {'missing' if name in wanted else 'not of this model'}")
+        problem = "missing" if name in wanted else "not of this model"
+        raise ModelError(f"the optimizer's {name} is {problem}")
     for name, value in tensors.items():
-        parameter, _, key = name.rpartition("/")
-        p = parameters[parameter]
-        if value.shape != (() if key == "step" else p.shape) or value.dtype != p.dtype:
+        parameter_name, _, key = name.rpartition("/")
+        parameter = parameters[parameter_name]
+        shape = () if key == "step" else parameter.shape
+        if value.shape != shape or value.dtype != parameter.dtype:
             raise ModelError(f"the optimizer's {name} has the shape {tuple(value.shape)} and type {value.dtype}")
-        optimizer.state[p][key] = value.to(p.device)  # the step count too: the fused optimiser wants it there
+        # The fused optimizer needs the number of steps on the parameter's device too.
+        optimizer.state[parameter][key] = value.to(parameter.device)

@@ -3,24 +3,27 @@
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
 
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import to_toml
-from mtcli.data.prepare import check_inputs, has_info, prepare, reopen
+from mtcli.data.prepare import Prepared, check_inputs, has_info, prepare, reopen
+from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import UsageError
+from mtcli.nn.transformer import Transformer
 from mtcli.runtime import files, torchrun
 from mtcli.runtime.device import describe
 from mtcli.runtime.distributed import join
 from mtcli.runtime.memory import keep_freed_memory
 from mtcli.runtime.signals import noted_signals
 from mtcli.storage import model_file
+from mtcli.storage.model_file import ModelInfo
 from mtcli.storage.run_folder import claim, with_split_of
 from mtcli.storage.run_lock import lock
-from mtcli.training.defaults import Facts, in_words, settle
+from mtcli.training.defaults import Workload, describe_choice, with_defaults
 from mtcli.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -38,56 +41,58 @@ def train(
     """Train in a run folder, or resume the run in it; on all ranks, if torchrun started several.
 
     Args:
-        config: What to train.
-        run: The run folder; made if needed.
-        device: Where to compute.
-        init: A model to start from, with its tokenizer (fine-tuning).
-        overwrite: Delete the run that is there.
-        started: What `time.monotonic` showed when the command began, for a budget of time; None: now.
+        config: The configuration, with some options unset.
+        run: The run folder; it is created if it does not exist.
+        device: The device of this rank.
+        init: The folder of a model to start from, with its tokenizer (fine-tuning).
+        overwrite: Delete the run that is in the folder.
+        started: What `time.monotonic` showed when the command began, for a time budget; None: now.
 
     Raises:
         UsageError: The folder holds a run of another configuration, or something else.
         DataError: The pairs cannot be used.
-        ModelError: No checkpoint is whole, or `init` is no model.
-        StorageError: The disk is full or read-only.
+        ModelError: All checkpoints are damaged, or `init` is not a model.
+        StorageError: The disk is full or read-only, or there is too little memory.
         DivergedError: The loss is no longer finite.
-        LockedError: Another process trains here.
-        InterruptedTrainingError: A signal came; a checkpoint was written first.
-        RankError: Another rank has ended or hangs.
+        LockedError: Another process trains in this folder.
+        InterruptedTrainingError: A signal arrived. A checkpoint was written first.
+        RankError: Another rank has ended, or does not answer.
     """
-    started = time.monotonic() if started is None else started
+    if started is None:
+        started = time.monotonic()
     keep_freed_memory()
-    with join(device) as group, ExitStack() as held:
+    with join(device) as group:
         each = f" for each of {group.size} ranks" if group.size > 1 else ""
         log.info("device: %s%s, PyTorch %s", describe(device), each, torch.__version__)
         initial = model_file.load_model(init) if init else None
-        start = (initial[2], model_file.checksum(model_file.parameters(initial[0]), None)) if initial else None
-        if group.is_main:
-            if overwrite and torchrun.restarted():
+        if overwrite and torchrun.restarted():
+            if group.is_main:
                 log.warning("restarted after a failure: resuming the run, --overwrite is ignored")
-            began = held.enter_context(_claimed(config, run, overwrite and not torchrun.restarted()))
-            config = with_split_of(config, began)
-            data = prepare(config, run, init=start)
-            config = settle(config, facts := Facts.of(data, device.type, group.size), began)
-            log.info("%s", in_words(config, facts, began=began is not None))
-            if (toml := to_toml(config).encode()) != (run / "config.toml").read_bytes():
-                files.replace_file(run / "config.toml", toml)  # before anything can resume with it
-        config = group.broadcast(config)  # all ranks use the options that rank 0 chose
-        if not group.is_main:
-            data = reopen(run)
-        trainer = Trainer(config, run, device, data, started, group)
-        if not trainer.resume() and data.init:
-            if not initial:
-                raise UsageError(f"{run}: has no checkpoint of the model it starts from yet; name it again with --init")
-            trainer.start_from(initial[0], init)
-            trainer.save_everywhere()  # so that the run resumes from these weights even if it is killed early
-        with noted_signals() as received:
-            trainer.run_until_done(received)
+            overwrite = False
+        with _claimed(config, run, overwrite) if group.is_main else nullcontext() as began:
+            if group.is_main:
+                config, data = _set_up(config, run, device, group.size, began, initial)
+            config = group.broadcast(config)  # all ranks use the options that rank 0 chose
+            if not group.is_main:
+                data = reopen(run)
+            trainer = Trainer(config, run, device, data, started, group)
+            resumed = trainer.resume()
+            if not resumed and data.init:
+                if initial is None:
+                    remedy = "name it again with --init"
+                    raise UsageError(f"{run}: has no checkpoint of the model it starts from yet; {remedy}")
+                trainer.start_from(initial[0], init)
+            with noted_signals() as received:
+                trainer.run_until_done(received)
 
 
 @contextmanager
 def _claimed(config: Config, run: Path, overwrite: bool) -> Iterator[Config | None]:
-    """The run folder, held for this process, and the configuration of the run in it that is resumed, if one is."""
+    """Create and lock the run folder, and check that it is empty or holds this run.
+
+    Yields:
+        The configuration of the run in the folder, which training resumes; None for a new run.
+    """
     if run.exists() and not run.is_dir():
         raise UsageError(f"{run}: is a file; choose another --out")
     # Before anything is created or deleted. A resumed run does not need its data sets, nor the network.
@@ -96,3 +101,39 @@ def _claimed(config: Config, run: Path, overwrite: bool) -> Iterator[Config | No
         run.mkdir(parents=True, exist_ok=True)
     with lock(run):
         yield claim(config, run, overwrite)
+
+
+def _set_up(
+    config: Config,
+    run: Path,
+    device: torch.device,
+    num_ranks: int,
+    began: Config | None,
+    initial: tuple[Transformer, ModelInfo, Tokenizer] | None,
+) -> tuple[Config, Prepared]:
+    """Prepare the data, choose the unset options, and write `config.toml`. Only rank 0 does this.
+
+    Args:
+        config: The configuration, with some options unset.
+        run: The run folder.
+        device: The device of this rank.
+        num_ranks: Number of processes that train together.
+        began: The configuration of the run that is resumed; None for a new run.
+        initial: The model to start from, as `load_model` returns it.
+
+    Returns:
+        The complete configuration, and the data.
+    """
+    config = with_split_of(config, began)
+    start = None
+    if initial is not None:
+        model, _, tokenizer = initial
+        start = (tokenizer, model_file.checksum(model_file.parameters(model), None))
+    data = prepare(config, run, init=start)
+    workload = Workload.of(data, device.type, num_ranks)
+    config = with_defaults(config, workload, began)
+    log.info("%s", describe_choice(config, workload, resumed=began is not None))
+    content = to_toml(config).encode()
+    if content != (run / "config.toml").read_bytes():
+        files.replace_file(run / "config.toml", content)  # before a checkpoint exists that could be resumed
+    return config, data

@@ -1,4 +1,4 @@
-"""How good the model is now: loss, BLEU and chrF on the validation pairs, by the decoder that `translate` uses."""
+"""Validation and test scores of a model, by the decoder that `mtcli translate` uses."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,25 +17,26 @@ from mtcli.inference.pytorch_backend import Options, Translator
 from mtcli.training.deadline import Deadline, parts, spread
 
 BatchLoss = Callable[[Batch], tuple[Tensor, Tensor]]
-"""Sums over a batch's target pieces: the training loss, and the negative log-likelihood in nats."""
+"""Returns two sums over the target tokens of a batch, in nats: the training loss and the negative log-likelihood."""
 
 
 @dataclass(frozen=True)
 class Validation:
-    """The figures, and three sentences as the model translates them."""
+    """The figures of a validation, and three sample translations."""
 
     loss: float
-    """Negative log-likelihood in nats a target piece, without label smoothing."""
+    """Negative log-likelihood in nats per target token, without label smoothing."""
     bleu: float
+    """From 0 to 100, of greedy translations; so is `chrf`."""
     chrf: float
     samples: list[dict[str, str]]
-    """`src`, `ref` and `hyp` of the first, the middle and the last pair."""
+    """Source, reference and translation (`src`, `ref`, `hyp`) of the first, the middle and the last pair."""
     tokenize: str = writing_systems.DEFAULT
     """sacrebleu's tokenizer for BLEU."""
     pairs: int = 0
-    """How many pairs were translated."""
+    """Pairs that were translated."""
     of: int = 0
-    """How many validation pairs there are."""
+    """Validation pairs of the run."""
 
     def __str__(self) -> str:
         tokenizer = "" if self.tokenize == writing_systems.DEFAULT else f" ({self.tokenize})"
@@ -48,95 +49,112 @@ def validate(
     pairs: list[Pair],
     config: Config,
     batch_loss: BatchLoss,
-    most: int,
+    max_pairs: int,
     deadline: Deadline | None = None,
 ) -> Validation:
-    """Score a model on raw pairs, greedily, for the sake of speed; `mtcli eval` searches with the beam.
+    """Score a model on validation pairs. It translates greedily, which is faster than the beam search of `mtcli eval`.
 
     Args:
         translator: The model, in evaluation mode.
-        pairs: At least one.
-        config: That of the run; its beam is not used.
-        batch_loss: On the model's device.
-        most: How many of the pairs to translate, from the first on.
-        deadline: When to stop with fewer; None: `most` are translated.
+        pairs: The validation pairs, at least one.
+        config: The configuration of the run.
+        batch_loss: The loss of a batch.
+        max_pairs: Take at most this many pairs, from the first one on.
+        deadline: Stop with fewer pairs at this time; None: take all.
     """
     greedy = replace(Options.of(config.decode), beam_size=1)
     tokenize = writing_systems.tokenizer_of(config)
     hypotheses: list[str] = []
-    loss, tokens = 0.0, 0
-    for part in parts(min(most, len(pairs)), deadline):
+    nll = 0.0
+    tokens = 0
+    for part in parts(min(max_pairs, len(pairs)), deadline):
         some = pairs[part.start : part.stop]
         translations = translator.translate([src for src, _ in some], greedy, total=len(some), warn=False)
-        hypotheses += [t.text for t in translations]
-        part_loss, part_tokens = _loss(translator, some, batch_loss, config.train.batch_tokens)
-        loss += part_loss
+        hypotheses += [translation.text for translation in translations]
+        part_nll, part_tokens = _negative_log_likelihood(translator, some, batch_loss, config.train.batch_tokens)
+        nll += part_nll
         tokens += part_tokens
     sources = [src for src, _ in pairs[: len(hypotheses)]]
     references = [tgt for _, tgt in pairs[: len(hypotheses)]]
-    scores = metrics.score(hypotheses, [references], metrics=("bleu", "chrf"), tokenize=tokenize)
-    bleu, chrf = (score.value for score in scores)
-    shown = sorted({0, len(sources) // 2, len(sources) - 1})
-    samples = [{"src": sources[i], "ref": references[i], "hyp": hypotheses[i]} for i in shown]
-    return Validation(loss / tokens, bleu, chrf, samples, tokenize, len(sources), len(pairs))
+    bleu, chrf = metrics.score(hypotheses, [references], metrics=("bleu", "chrf"), tokenize=tokenize)
+    sampled = sorted({0, len(sources) // 2, len(sources) - 1})
+    samples = [{"src": sources[i], "ref": references[i], "hyp": hypotheses[i]} for i in sampled]
+    return Validation(
+        loss=nll / tokens,
+        bleu=bleu.value,
+        chrf=chrf.value,
+        samples=samples,
+        tokenize=tokenize,
+        pairs=len(sources),
+        of=len(pairs),
+    )
 
 
 @dataclass(frozen=True)
 class TestScores:
-    """The figures that a run is judged by."""
+    """The scores on the test pairs."""
 
     pairs: int
+    """Pairs that were scored."""
     of: int
-    """How many test pairs there are."""
+    """Test pairs of the run."""
     beam_size: int
     scores: list[dict[str, Any]]
-    """`name`, `score`, `confidence` (the bootstrap's mean and half of its 95% interval) and `signature` of each."""
+    """Each with `name`, `score`, `confidence` (the bootstrap's mean and half of its 95% interval) and `signature`."""
 
     def __str__(self) -> str:
-        figures = ", ".join(f"{one['name']} {one['score']:.1f}" for one in self.scores)
+        figures = ", ".join(f"{score['name']} {score['score']:.1f}" for score in self.scores)
         part = f"a sample of {self.pairs:,} of " if self.pairs < self.of else ""
         return f"{part}{self.of:,} test pairs, beam {self.beam_size}: {figures}"
 
 
 def score_test(
-    translator: Translator, pairs: list[Pair], config: Config, most: int, deadline: Deadline | None = None
+    translator: Translator, pairs: list[Pair], config: Config, max_pairs: int, deadline: Deadline | None = None
 ) -> TestScores:
-    """BLEU and chrF on raw pairs, at least one, as `mtcli eval --bleu --chrf --confidence` has them.
+    """Score a model on test pairs. The scores are those of `mtcli eval --bleu --chrf --confidence`.
 
     Args:
         translator: The model, in evaluation mode.
-        pairs: All of them.
-        config: That of the run.
-        most: How many to score; fewer than all are a sample.
-        deadline: When to stop, with a smaller sample; None: `most` are scored.
+        pairs: The test pairs, at least one.
+        config: The configuration of the run.
+        max_pairs: Take at most this many pairs, a random sample.
+        deadline: Stop with a smaller sample at this time; None: take all.
     """
     options = Options.of(config.decode)
     rows = list(range(len(pairs)))
-    if deadline or most < len(rows):
-        rows = spread(rows)[:most]
+    if deadline or max_pairs < len(rows):
+        rows = spread(rows)[:max_pairs]
     translated: dict[int, str] = {}
     for part in parts(len(rows), deadline):
         some = rows[part.start : part.stop]
         translations = translator.translate([pairs[row][0] for row in some], options, total=len(some), warn=False)
-        translated.update(zip(some, (t.text for t in translations), strict=True))
+        translated.update(zip(some, (translation.text for translation in translations), strict=True))
     rows = sorted(translated)
     hypotheses = [translated[row] for row in rows]
     references = [[pairs[row][1] for row in rows]]
     tokenize = writing_systems.tokenizer_of(config)
     found = metrics.score(hypotheses, references, metrics=("bleu", "chrf"), confidence=True, tokenize=tokenize)
-    scores = [{"name": s.name, "score": s.value, "confidence": s.confidence, "signature": s.signature} for s in found]
+    scores = [
+        {"name": score.name, "score": score.value, "confidence": score.confidence, "signature": score.signature}
+        for score in found
+    ]
     return TestScores(len(rows), len(pairs), options.beam_size, scores)
 
 
 @torch.no_grad()
-def _loss(translator: Translator, pairs: list[Pair], batch_loss: BatchLoss, batch_tokens: int) -> tuple[float, int]:
-    """The summed negative log-likelihood of the pairs' targets, and how many tokens these have."""
-    src = translator.tokenizer.encode_src([src for src, _ in pairs])
-    tgt = translator.tokenizer.encode_tgt([tgt for _, tgt in pairs])
-    lengths = (np.array([len(row) for row in side], dtype=np.int32) for side in (src, tgt))
-    total, tokens = 0.0, 0
-    for rows in plan_epoch(*lengths, batch_tokens=batch_tokens, key=None):
-        batch = Batch.of([src[r] for r in rows], [tgt[r] for r in rows])
-        total += float(batch_loss(batch.to(translator.device))[1])
+def _negative_log_likelihood(
+    translator: Translator, pairs: list[Pair], batch_loss: BatchLoss, batch_tokens: int
+) -> tuple[float, int]:
+    """Return the negative log-likelihood of the targets in nats, and their number of tokens, `</s>` included."""
+    src = translator.tokenizer.encode_src([source for source, _ in pairs])
+    tgt = translator.tokenizer.encode_tgt([target for _, target in pairs])
+    src_lengths = np.array([len(ids) for ids in src], dtype=np.int32)
+    tgt_lengths = np.array([len(ids) for ids in tgt], dtype=np.int32)
+    total = 0.0
+    tokens = 0
+    for rows in plan_epoch(src_lengths, tgt_lengths, batch_tokens=batch_tokens, key=None):
+        batch = Batch.of([src[row] for row in rows], [tgt[row] for row in rows])
+        _, nll = batch_loss(batch.to(translator.device))
+        total += float(nll)
         tokens += batch.tokens
     return total, tokens

@@ -1,0 +1,179 @@
+"""Evaluation during and after training: validations, the average of the last checkpoints, and the test scores."""
+
+import logging
+from contextlib import nullcontext
+from dataclasses import asdict
+
+from mtcli.inference.pytorch_backend import Translator
+from mtcli.storage import checkpoint
+from mtcli.training import validation
+from mtcli.training.averaging import weights_of
+from mtcli.training.deadline import Deadline, spread
+from mtcli.training.learner import Learner
+from mtcli.training.log import log_scores, log_validation
+from mtcli.training.saving import Checkpoints
+from mtcli.training.session import Session
+from mtcli.training.validation import Validation
+
+log = logging.getLogger(__name__)
+
+
+class Evaluator:
+    """Evaluates the model, and decides which checkpoint is the best. Only rank 0 evaluates.
+
+    Args:
+        session: The training.
+        learner: Its model and optimizer.
+        checkpoints: Its checkpoints.
+    """
+
+    def __init__(self, session: Session, learner: Learner, checkpoints: Checkpoints):
+        self.session = session
+        self.learner = learner
+        self.checkpoints = checkpoints
+        valid = session.data.valid
+        self.valid = spread(valid) if session.config.train.time else valid
+        """The validation pairs. With a time budget, a validation may take only the first of them: a sample of all."""
+
+    def validate(self, *, is_last: bool = False) -> None:
+        """Evaluate the model of this step, and make it the best one if it improves.
+
+        Args:
+            is_last: There is no step after this one: take all pairs, or as many as the rest of the time allows.
+        """
+        session = self.session
+        state = session.state
+        budget = session.budget
+        state.validated_step = state.step
+        if not self.valid:
+            state.best_step = state.step
+            return
+        is_large = budget.large_sample_is_due(state)
+        num_pairs = len(self.valid)
+        if is_last:
+            seconds = budget.may_take("valid", state)
+        elif is_large:
+            seconds = budget.large_sample_may_take(state)
+        else:
+            num_pairs = state.valid_pairs or len(self.valid)
+            seconds = budget.validation_may_take(state)
+        found = self._measure(num_pairs, seconds, settle_speed=is_last or is_large)
+        if not is_last:
+            budget.fit_validation(state, num_pairs, found.pairs, large=is_large)
+        if state.record_if_best(asdict(found)):
+            state.best_step = state.step
+            state.averaged = []
+            state.stale = 0
+        else:
+            state.stale += 1
+        session.record("valid", **asdict(found), metric=state.metric, seconds=round(state.seconds, 3))
+        log_validation(state, found)
+        if budget.cool_down_early(state):
+            reason = f"no better {state.metric_name} in {state.stale} validations"
+            log.info("%s: the learning rate falls to zero from here, and training ends early", reason)
+
+    def average(self) -> None:
+        """Make the mean of the last checkpoints the run's model, if it scores better than each of them (§6.1)."""
+        session = self.session
+        state = session.state
+        self.checkpoints.save()
+        steps = self._steps_to_average()
+        if len(steps) < 2:
+            return
+        num_pairs = state.best_pairs or len(self.valid)
+        seconds = session.budget.may_take("average", state)
+        if seconds is not None and num_pairs * state.pair_seconds > seconds:
+            log.info("no time is left to average the last checkpoints; `mtcli average` does")
+            return
+        with weights_of(self.learner.model, self.checkpoints.paths(steps)):
+            found = self._measure(num_pairs, seconds, settle_speed=True)
+        is_better = found.pairs == num_pairs and state.record_if_best(asdict(found))
+        if is_better:
+            state.averaged = steps
+        session.record(
+            "average",
+            steps=steps,
+            kept=is_better,
+            **asdict(found),
+            metric=state.metric,
+            seconds=round(state.seconds, 3),
+        )
+        verdict = "kept" if is_better else f"no better {state.metric_name}"
+        log.info("the mean of %d checkpoints: %s: %s", len(steps), found, verdict)
+
+    def _steps_to_average(self) -> list[int]:
+        """Return the steps of the last undamaged checkpoints, this step's included: at most `train.average`."""
+        current = self.session.state.step
+        earlier = [step for step in self.checkpoints.scheduled() if step < current]
+        num_earlier = self.session.config.train.average - 1
+        steps = [*earlier[-num_earlier:], current]
+        return [
+            step
+            for step, path in zip(steps, self.checkpoints.paths(steps), strict=True)
+            if checkpoint.verify(path) is None
+        ]
+
+    def score_test(self) -> None:
+        """Score the run's model on the test pairs, with the same search as `mtcli eval`."""
+        session = self.session
+        state = session.state
+        paths = self.checkpoints.paths(state.best_steps)
+        is_current = state.best_steps == [state.step]
+        if not is_current and any(checkpoint.verify(path) for path in paths):
+            log.warning("the best model is not scored: a checkpoint of it is damaged or, long after it, deleted")
+            return
+        session.count_time()
+        num_pairs = session.budget.test_pairs(state)
+        seconds = session.budget.may_take("test", state)
+        if seconds is not None and not session.budget.test_fits(state, seconds):
+            log.warning("no time is left to score the test pairs; `mtcli eval` does")
+            return
+        with nullcontext() if is_current else weights_of(self.learner.model, paths):
+            found = validation.score_test(
+                self.translator(), session.data.test, session.config, num_pairs, self._deadline(seconds)
+            )
+        session.count_time()
+        session.record("test", steps=state.best_steps, **asdict(found), seconds=round(state.seconds, 3))
+        log_scores(found, demo=not session.config.data.train)
+
+    def _measure(self, num_pairs: int, seconds: float | None, *, settle_speed: bool) -> Validation:
+        """Validate the model with its current weights, and note how long that took.
+
+        Args:
+            num_pairs: How many validation pairs to take.
+            seconds: Stop with fewer pairs after about this many seconds; None: take all of `num_pairs`.
+            settle_speed: The sample is large: smaller samples no longer replace the time per pair that it measures.
+        """
+        session = self.session
+        state = session.state
+        session.count_time()
+        started_at = state.seconds
+        found = validation.validate(
+            self.translator(),
+            self.valid,
+            session.config,
+            self.learner.objective,
+            num_pairs,
+            self._deadline(seconds),
+        )
+        session.count_time()
+        if session.config.train.time:
+            state.validated_at = state.seconds
+            state.validation_seconds = state.seconds - started_at
+            if settle_speed or not state.speed_settled:
+                state.pair_seconds = state.validation_seconds / found.pairs
+            if settle_speed:
+                state.speed_settled = True
+        return found
+
+    def _deadline(self, seconds: float | None) -> Deadline | None:
+        """Return the deadline in this many seconds, or None for no deadline."""
+        if seconds is None:
+            return None
+        clock = self.session.clock
+        return Deadline(clock() + seconds, clock)
+
+    def translator(self) -> Translator:
+        """Return a translator that uses the model with its current weights."""
+        session = self.session
+        return Translator(self.learner.model.eval(), session.data.tokenizer, session.info.longest_src)

@@ -1,0 +1,113 @@
+"""What the parts of a training share: its inputs, its state, the clock, the metrics, and the other ranks."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mtcli.config.schema import Config
+from mtcli.config.writing_systems import selection_metric
+from mtcli.data.prepare import Prepared
+from mtcli.runtime.distributed import Group
+from mtcli.storage.events import Metrics
+from mtcli.storage.model_file import ModelInfo
+from mtcli.storage.state import State
+from mtcli.training.budget import Budget
+from mtcli.training.deadline import Clock
+
+
+class Session:
+    """One process's share in the training of a run.
+
+    Args:
+        config: The complete configuration.
+        run: The run folder.
+        device: The device of this rank.
+        data: The prepared data.
+        group: The ranks that train together.
+        started: What `clock` showed when the command began. The time budget counts from there.
+        clock: A monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        run: Path,
+        device: torch.device,
+        data: Prepared,
+        group: Group,
+        started: float,
+        clock: Clock = time.monotonic,
+    ):
+        self.config = config
+        self.run = run
+        self.device = device
+        self.data = data
+        self.group = group
+        self.clock = clock
+        self.counted_until = started
+        """What `clock` showed when `state.seconds` was last updated."""
+        self.info = ModelInfo(
+            model=config.model,
+            decode=config.decode,
+            src=config.data.src,
+            tgt=config.data.tgt,
+            src_vocab=data.tokenizer.src_size,
+            tgt_vocab=data.tokenizer.tgt_size,
+            joint=data.tokenizer.joint,
+            tokenizer=data.tokenizer.digest(),
+            step=0,
+            longest_src=data.train.longest_src,
+        )
+        self.state = State(ranks=group.size, metric=selection_metric(config.data.tgt))
+        self.budget = Budget.of(config, len(data.valid), len(data.test), group.size)
+        self.metrics = Metrics(run)
+
+    def count_time(self) -> None:
+        """Add the time since the last call to `state.seconds`."""
+        now = self.clock()
+        self.state.seconds += now - self.counted_until
+        self.counted_until = now
+
+    def agree_on_time(self, signal_number: int) -> int:
+        """Set the time used on all ranks to that of rank 0. All ranks must call this.
+
+        Args:
+            signal_number: The signal that this rank has received, or 0.
+
+        Returns:
+            The signal that any rank has received, or 0.
+        """
+        self.count_time()
+        seconds = self.state.seconds if self.group.is_main else 0.0
+        any_signal, self.state.seconds = self.group.all_reduce_max([signal_number, seconds])
+        return int(any_signal)
+
+    def on_main_rank(self, *work: Callable[[], None]) -> None:
+        """Call these functions on rank 0, then copy its state to the other ranks, which wait. All ranks must call this.
+
+        Args:
+            work: Functions that may change the state.
+        """
+        if self.group.is_main:
+            for function in work:
+                function()
+        self.state.set_values(self.group.broadcast(self.state.values()))
+
+    def record(self, event: str, **values: Any) -> None:
+        """Append an event to `metrics.jsonl`. Only rank 0 does this."""
+        if self.group.is_main:
+            self.state.metrics_bytes += self.metrics.append(event, self.state.step, values)
+
+    def cut_metrics(self) -> None:
+        """Remove the events after the checkpoint that training resumes from. Only rank 0 does this."""
+        if not self.group.is_main:
+            return
+        self.state.metrics_bytes = self.metrics.cut(self.state.metrics_bytes)
+        if self.config.train.tensorboard:
+            from mtcli.report.tensorboard import CurveWriter  # an extra, which need not be installed
+
+            history, _ = self.metrics.read()
+            self.metrics.on_event = CurveWriter(self.run, history).add
