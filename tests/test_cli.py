@@ -135,6 +135,16 @@ def test_evaluation_of_a_model_its_files_and_finished_translations_agrees(toy_ru
         (("eval", "--model", "{run}", "--src-file", "two", "--ref-file", "three"), 3, "3"),
         (("eval", "--hyp-file", "two", "--ref-file", "three"), 3, "3"),
         (("eval", "--hyp-file", "two"), 2, "--ref-file"),
+        (("eval", "--hyp-file", "-", "--ref-file", "-"), 2, "--hyp-file and --ref-file: only one of them can read"),
+        (
+            ("eval", "--src-file", "two", "--ref-file", "-", "--ref-file", "-", "--model", "{run}"),
+            2,
+            "only one of them",
+        ),
+        (("eval", "--hyp-file", "-", "--ref-file", "two", "--compare", "-"), 2, "--hyp-file and --compare: only one"),
+        (("score", "--model", "{run}", "--src-file", "-", "--tgt-file", "-"), 2, "--src-file and --tgt-file: only one"),
+        (("tokenizer", "train", "-", "-", "-o", "t.json"), 2, "only one of them can read standard input"),
+        (("train", "pairs.tsv", *EN_XX, "--out", "/", "--dry-run"), 2, "which is not part of an mtcli run"),
         (("eval", "--hyp-file", "two", "--ref-file", "two", "--compare", "{run}"), 2, "--src-file"),
         (("eval", "--hyp-file", "two", "--ref-file", "two", "--by-length"), 2, "--src-file"),
         (("eval", "--hyp-file", "two", "--ref-file", "two", "--compare", "three"), 3, "3"),
@@ -173,10 +183,29 @@ def test_a_failure_is_one_line_and_its_code(
     assert (tmp_path / "two").read_text() == "a\nb\n"
 
 
+def test_one_file_may_be_standard_input(toy_run: Path, tmp_path: Path) -> None:
+    lines = b"red tree.\nblue sun.\n"
+    (tmp_path / "two").write_bytes(lines)
+    model = ("--model", toy_run)
+    plain = mtcli("score", *model, "--src-file", "two", "--tgt-file", "two", cwd=tmp_path)
+    assert len(plain.stdout.splitlines()) == 2
+    for files in (("-", "two"), ("two", "-")):
+        piped = mtcli("score", *model, "--src-file", files[0], "--tgt-file", files[1], cwd=tmp_path, stdin=lines)
+        assert piped.stdout == plain.stdout, piped.stderr
+    short = mtcli("score", *model, "--src-file", "-", "--tgt-file", "two", cwd=tmp_path, stdin=b"red tree.\n")
+    assert short.returncode == 3
+    assert b"standard input has 1 line but two has 2" in short.stderr
+    scores = mtcli("eval", "--hyp-file", "-", "--ref-file", "two", cwd=tmp_path, stdin=lines)
+    assert scores.stdout.startswith(b"BLEU = "), scores.stderr
+
+
 def test_tokenizer_train_encode_decode(tmp_path: Path) -> None:
     text = "".join(f"{a}\n{b}\n" for a, b in toy_pairs(100))
     (tmp_path / "text").write_text(text)
     assert mtcli("tokenizer", "train", "text", "-o", "tokenizer.json", cwd=tmp_path).returncode == 0
+    piped = mtcli("tokenizer", "train", "-", "-o", "piped.json", cwd=tmp_path, stdin=text.encode())
+    assert piped.returncode == 0, piped.stderr
+    assert (tmp_path / "piped.json").read_bytes() == (tmp_path / "tokenizer.json").read_bytes()
     ids = mtcli("tokenizer", "encode", "--model", "tokenizer.json", "--ids", "--tgt", cwd=tmp_path, stdin=text.encode())
     back = mtcli("tokenizer", "decode", "--model", "tokenizer.json", cwd=tmp_path, stdin=ids.stdout)
     assert back.stdout.decode() == text

@@ -154,6 +154,11 @@ def test_a_dry_run_refuses_what_training_would(
     with pytest.raises(UsageError, match=r"another configuration \(model\.dropout"):
         next(dry_run(settings_of(toy_tsv, "model.dropout=0.3"), toy_run, CPU))
     assert next(dry_run(settings_of(toy_tsv, "model.dropout=0.3"), toy_run, CPU, overwrite=True))
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").touch()
+    for overwrite in (False, True):
+        with pytest.raises(UsageError, match=r"photos: holds cat\.jpg, which is not part of an mtcli run"):
+            next(dry_run(settings_of(toy_tsv), tmp_path / "photos", CPU, overwrite=overwrite))
 
 
 def test_counts_and_sizes_in_words() -> None:

@@ -1,11 +1,10 @@
 """`mtcli score`."""
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 from mtcli.cli import panels
-from mtcli.cli.input_files import must_exist
+from mtcli.cli.input_files import check_standard_input, must_exist
 from mtcli.cli.options import LATEST, DeviceOption, ModelOption, ReplaceOption, option
 
 EXAMPLES = ("mtcli score --src-file in.en --tgt-file out.es",)
@@ -13,10 +12,22 @@ EXAMPLES = ("mtcli score --src-file in.en --tgt-file out.es",)
 
 def score(
     src_file: Annotated[
-        Path, option("--src-file", panel=panels.DATA, metavar="FILE", help="Source sentences, one per line.")
+        str,
+        option(
+            "--src-file",
+            panel=panels.DATA,
+            metavar="FILE|-",
+            help="Source sentences, one per line; - is standard input.",
+        ),
     ],
     tgt_file: Annotated[
-        Path, option("--tgt-file", panel=panels.DATA, metavar="FILE", help="Their translations, one per line.")
+        str,
+        option(
+            "--tgt-file",
+            panel=panels.DATA,
+            metavar="FILE|-",
+            help="Their translations, one per line; - is standard input.",
+        ),
     ],
     replace: ReplaceOption = False,
     model: ModelOption = LATEST,
@@ -26,20 +37,23 @@ def score(
 
     A pair with a blank side gives a blank line.
     """
-    from mtcli.data.corpus import two_files
+    from mtcli.data.corpus import side_by_side
     from mtcli.data.lines import Counts
     from mtcli.inference.pytorch_backend import Translator
     from mtcli.inference.scoring import likelihoods
-    from mtcli.inference.streams import report_counts
+    from mtcli.inference.streams import lines_of, name_of, report_counts
     from mtcli.runtime.device import pick_device
     from mtcli.runtime.output_checks import check_outputs
     from mtcli.runtime.progress import on_terminal
 
+    check_standard_input({"--src-file": src_file, "--tgt-file": tgt_file})
     check_outputs(["-"], [src_file, tgt_file], models=[model])
-    must_exist(str(src_file), str(tgt_file))
+    must_exist(src_file, tgt_file)
     translator, *_ = Translator.load(model, pick_device(device))
     counts = Counts()
-    pairs = two_files(src_file, tgt_file, replace, counts)
+    sources = lines_of(src_file, replace=replace, counts=counts)
+    translations = lines_of(tgt_file, replace=replace, counts=counts)
+    pairs = side_by_side(sources, translations, name_of(src_file), name_of(tgt_file))
     for likelihood in likelihoods(translator, pairs, quiet=on_terminal(sys.stdout)):
         print(f"{likelihood.log_prob:.4f}\t{likelihood.mean:.4f}" if likelihood else "")
     report_counts(counts)

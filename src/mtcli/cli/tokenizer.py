@@ -1,6 +1,6 @@
 """`mtcli tokenizer`: train a tokenizer, encode and decode."""
 
-from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,7 +8,7 @@ import typer
 
 from mtcli import limits
 from mtcli.cli import panels
-from mtcli.cli.input_files import must_exist
+from mtcli.cli.input_files import check_standard_input, must_exist
 from mtcli.cli.options import LATEST, ForceOption, ModelOption, ReplaceOption, choice, flag, number, option
 from mtcli.cli.process import note
 from mtcli.errors import DataError
@@ -19,7 +19,9 @@ DECODE_EXAMPLES = ("mtcli tokenizer decode --model runs/ende -i ids.txt",)
 
 
 def train(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Text, one sentence per line.")],
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE", help="Text, one sentence per line; - is standard input.")
+    ],
     output: Annotated[
         Path,
         option("-o", "--output", panel=panels.OUTPUT, metavar="FILE", help="The tokenizer.json to write."),
@@ -47,18 +49,15 @@ def train(
     force: ForceOption = False,
 ) -> None:
     """Train one tokenizer on all the files. An existing output is kept unless --force is given."""
-    from mtcli.data.lines import read_lines
     from mtcli.data.tokenizer_training import train_tokenizer_on_lines
+    from mtcli.inference.streams import lines_of
     from mtcli.runtime.output_checks import check_outputs
 
+    check_standard_input({f"FILE {n}": name for n, name in enumerate(files, 1)})
     check_outputs([output], files, force=force)
-    must_exist(*map(str, files))
-
-    def lines() -> Iterator[str]:
-        for path in files:
-            yield from read_lines(path, replace=replace)
-
-    trained = train_tokenizer_on_lines(lines(), kind=type_, vocab_size=vocab_size)
+    must_exist(*files)
+    lines = chain.from_iterable(lines_of(name, replace=replace) for name in files)
+    trained = train_tokenizer_on_lines(lines, kind=type_, vocab_size=vocab_size)
     trained.save(output)
     note(f"{trained.src_size} tokens in {output}")
 

@@ -84,6 +84,21 @@ def two_files(first: Path, second: Path, replace: bool, counts: Counts, lenient:
     """
     left = read_lines(first, replace=replace, lenient=lenient, counts=counts)
     right = read_lines(second, replace=replace, lenient=lenient, counts=counts)
+    return side_by_side(left, right, str(first), str(second))
+
+
+def side_by_side(left: Iterator[str], right: Iterator[str], first: str, second: str) -> Iterator[Pair]:
+    """Yield the lines of two texts in pairs.
+
+    Args:
+        left: Lines of the first text.
+        right: Lines of the second text.
+        first: The name of the first text, for a message.
+        second: The name of the second text.
+
+    Raises:
+        DataError: One text has more lines than the other.
+    """
     number = 0
     for number, a in enumerate(left, 1):
         b = next(right, None)

@@ -27,9 +27,13 @@ def lines_of(path: str, *, replace: bool = False, counts: Counts | None = None) 
         UsageError: Standard input is closed.
         DataError: The text cannot be read.
     """
-    if path == "-":
-        return read_lines(_stdin(), replace=replace, name="standard input", counts=counts)
-    return read_lines(Path(path), replace=replace, name=path, counts=counts)
+    source = _stdin() if path == "-" else Path(path)
+    return read_lines(source, replace=replace, name=name_of(path), counts=counts)
+
+
+def name_of(path: str) -> str:
+    """Return the name of an input for messages; `-` is standard input."""
+    return "standard input" if path == "-" else path
 
 
 def _stdin() -> BinaryIO:

@@ -44,8 +44,7 @@ def claim(config: Config, run: Path, overwrite: bool) -> Config | None:
         StorageError: The folder cannot be written.
     """
     path = run / "config.toml"
-    if overwrite or not _has_begun(run):
-        _refuse_other_files(run, is_run=path.exists())
+    refuse_other_files(run, overwrite)
     if overwrite and path.exists():
         with storage_errors(run):
             _delete_run(run)
@@ -55,13 +54,21 @@ def claim(config: Config, run: Path, overwrite: bool) -> Config | None:
     return began
 
 
-def _refuse_other_files(run: Path, *, is_run: bool) -> None:
+def refuse_other_files(run: Path, overwrite: bool) -> None:
     """Check that a folder holds no files except those of a run, or none at all if it is not one.
+
+    A run that is resumed may have other files beside its own.
+
+    Args:
+        run: The folder.
+        overwrite: The run in it would be deleted.
 
     Raises:
         UsageError: It holds another file.
     """
-    allowed = RUN_FILES if is_run else ()
+    if _has_begun(run) and not overwrite:
+        return
+    allowed = RUN_FILES if (run / "config.toml").exists() else ()
     for name in sorted(path.name for path in run.iterdir()):
         if name not in allowed and not _TEMPORARY_FILES.fullmatch(name):
             raise UsageError(f"{run}: holds {name}, which is not part of an mtcli run; choose another --out")

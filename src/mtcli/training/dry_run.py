@@ -23,7 +23,7 @@ from mtcli.runtime.device import describe
 from mtcli.runtime.distributed import Group
 from mtcli.runtime.progress import clock
 from mtcli.storage import checkpoint, model_file
-from mtcli.storage.run_folder import resumed_config, with_split_of
+from mtcli.storage.run_folder import refuse_other_files, resumed_config, with_split_of
 from mtcli.storage.state import State
 from mtcli.training.budget import Budget
 from mtcli.training.defaults import SPEED, Workload, describe_choice, with_defaults
@@ -66,7 +66,8 @@ def dry_run(
         overwrite: Whether the run that is there would be deleted; its data is then not used.
 
     Raises:
-        UsageError: Several ranks were started for it, or the run that is there was configured otherwise.
+        UsageError: Several ranks were started for it, the run that is there was configured otherwise, or the folder
+            holds other files than those of a run.
         DataError: The pairs cannot be used.
         ModelError: `init` is no model, or the run's state is of another version, or its tokenizer is not the one
             it began with.
@@ -74,6 +75,8 @@ def dry_run(
     if torchrun.size() > 1:
         raise UsageError("--dry-run: for one process; start it without torchrun, and divide the steps by the ranks")
     check_inputs(config)
+    if run.exists():
+        refuse_other_files(run, overwrite)
     began = None if overwrite else resumed_config(config, run)
     config = with_split_of(config, began)
     with _data(config, run, init, overwrite) as data:
