@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""How costs grow with the corpus and the run, on synthetic pairs with the lengths of WMT14.
+"""How costs grow with the corpus and with the run, on synthetic pairs with the sentence lengths of WMT14.
 
     python scripts/bench_scale.py [--pairs 0.3M,3M,10M,20M] [--steps 5000] [--dir DIR]
 
-- Encoding: 0.3M pairs of invented words through our path, from text to the cache, against the `tokenizers` library
-  alone, which keeps nothing; slices of them alternately, every core.
-- Corpora: for each size, a fresh process hashes the cache as `mtcli train` does when it starts, opens it, plans an
-  epoch, or the first block of one, and takes its first steps; then it plans the next. The cache is written from random
-  ids, without text, since encoding is measured already. Memory is the largest anonymous resident size (RssAnon,
-  sampled), from before PyTorch is loaded to the last step; what is mapped from the file is not part of it.
-- What larger corpora would take by the figures of the largest one here, if every cost but memory grows with the pairs;
-  the start, by a line through all of them.
-- Steps: one run of a toy model, whose step time and memory at the end are compared with those at step 100.
+- Encoding: 0.3M pairs of invented words, from text to the cache on disk, against the `tokenizers` library alone, which
+  writes nothing. Both use all cores and encode slices of the pairs alternately.
+- Corpora: for each size, a new process does what `mtcli train` does when it starts: it hashes and opens the cache,
+  plans an epoch (of a large corpus, its first block) and takes some steps. Then it plans the next epoch. The cache has
+  random ids without text, because encoding is measured above. Memory is the peak of the anonymous resident size
+  (RssAnon) from before PyTorch is loaded until the last step; pages that are mapped from the file do not count.
+- Estimates for larger corpora, from the figures of the largest corpus: all costs except memory grow in proportion to
+  the pairs; the time to start is extrapolated by a line through all sizes.
+- Steps: one run of a tiny model. Its step time and memory at the end are compared with those at step 100.
 
-Prints tables and, as the last line, JSON. `ratio` is the encoding speed, ours to that of `tokenizers`. 20M pairs need
-4.5 GB of disk.
+The script prints tables and, as the last line, JSON. `ratio` is our encoding speed relative to that of `tokenizers`.
+20M pairs need 4.5 GB of disk.
 """
 
 import argparse
@@ -34,126 +34,151 @@ from typing import Any
 
 import numpy as np
 
-ENCODED = 300_000
+ENCODED_PAIRS = 300_000
 SLICES = 5
 VOCAB = 16_000
 LARGER = {"WMT14 English-German": 4_500_000, "a billion pairs": 1_000_000_000}
 FIGURES = (
     "pairs", "blocks", "bytes_per_pair", "start_s", "plan_s", "peak_rss_anon_mb", "loader_batches_per_s",
-    "model_batches_per_s", "target_pieces_per_s",
+    "model_batches_per_s", "target_tokens_per_s",
 )  # fmt: skip
 WINDOWS = 20
-"""Of a run, in each of which the median step time is taken; their slope is that of the run."""
+"""A run is divided into this many windows. The slope is that of a line through their median step times."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--pairs", default="0.3M,3M,10M,20M", help="sizes of the corpora")
-    parser.add_argument("--steps", type=int, default=5000, help="of the run whose step time is to stay flat")
-    parser.add_argument("--dir", type=Path, help="where to write; default: the system's temporary folder")
+    parser.add_argument("--steps", type=int, default=5000, help="steps of the run that measures the step time")
+    parser.add_argument("--dir", type=Path, help="folder for the files; default: the temporary folder of the system")
     args = parser.parse_args()
     sizes = [round(float(text.removesuffix("M")) * 1e6) for text in args.pairs.split(",")]
     with tempfile.TemporaryDirectory(dir=args.dir) as name:
         folder = Path(name)
-        result: dict[str, Any] = in_a_process(measure_encoding, folder)
-        print(f"encoding {result['encoded_pairs']:,} pairs of {result['pieces_per_side']:.1f} pieces a side, pairs/s:")
-        print(f"  mtcli {result['mtcli_pairs_per_s']:,.0f}   tokenizers alone {result['tokenizers_pairs_per_s']:,.0f}")
-        print(f"  ratio {result['ratio']:.2f}\n")
-        result["corpora"] = []
-        line = "{:>12} {:>7} {:>8} {:>9} {:>9} {:>11} {:>10} {:>9} {:>9}"
-        heads = "pairs", "blocks", "B/pair", "start, s", "plan, s", "memory, MB", "loader/s", "model/s", "pieces/s"
-        print(line.format(*heads))
-        for size in sizes:
-            cache = folder / "train.arrow"
-            write_cache(cache, size)
-            found = in_a_process(measure_corpus, cache)
-            cache.unlink()
-            result["corpora"].append(found)
-            print(line.format(*(f"{found[name]:,.6g}" for name in FIGURES)))
-        result["larger"] = {name: larger(pairs, result) for name, pairs in LARGER.items()}
-        line = "{:<22}" + 5 * " {:>15}"
-        print(
-            "\n"
-            + line.format("by these figures", "cache, GB", "encoding, h", "start, min", "planning, s", "epoch, days")
-        )
-        for name, figures in result["larger"].items():
-            print(line.format(name, *(f"{value:,.3g}" for value in figures.values())))
-        result["steps"] = in_a_process(measure_steps, folder, args.steps)
-        steps = result["steps"]
-        early, late, slope = steps["early_ms"], steps["late_ms"], steps["slope_percent_per_1000_steps"]
-        print(f"\nstep time over {args.steps:,} steps: {early:.2f} ms at first, {late:.2f} ms at the end")
-        print(f"  slope {slope:+.2f}% for 1,000 steps, memory {steps['growth_mb']:+.0f} MB")
+        result: dict[str, Any] = in_new_process(measure_encoding, folder)
+        print_encoding(result)
+        result["corpora"] = measure_corpora(sizes, folder)
+        result["larger"] = {name: estimate(pairs, result) for name, pairs in LARGER.items()}
+        print_estimates(result["larger"])
+        result["steps"] = in_new_process(measure_steps, folder, args.steps)
+        print_steps(result["steps"], args.steps)
     print(json.dumps(result))
 
 
-def in_a_process(measure: Callable[..., dict[str, Any]], *args: Any) -> dict[str, Any]:
-    """What a function returns in a process that has done nothing else."""
+def print_encoding(result: dict[str, Any]) -> None:
+    print(f"encoding {result['encoded_pairs']:,} pairs of {result['tokens_per_side']:.1f} tokens per side, pairs/s:")
+    print(f"  mtcli {result['mtcli_pairs_per_s']:,.0f}   tokenizers alone {result['tokenizers_pairs_per_s']:,.0f}")
+    print(f"  ratio {result['ratio']:.2f}\n")
+
+
+def measure_corpora(sizes: list[int], folder: Path) -> list[dict[str, Any]]:
+    """Measure a corpus of each size, and print the figures as a table."""
+    row = "{:>12} {:>7} {:>8} {:>9} {:>9} {:>11} {:>10} {:>9} {:>9}"
+    print(
+        row.format("pairs", "blocks", "B/pair", "start, s", "plan, s", "memory, MB", "loader/s", "model/s", "tokens/s")
+    )
+    corpora = []
+    for size in sizes:
+        cache = folder / "train.arrow"
+        write_cache(cache, size)
+        figures = in_new_process(measure_corpus, cache)
+        cache.unlink()
+        corpora.append(figures)
+        print(row.format(*(f"{figures[name]:,.6g}" for name in FIGURES)))
+    return corpora
+
+
+def print_estimates(estimates: dict[str, dict[str, float]]) -> None:
+    row = "{:<22}" + 5 * " {:>15}"
+    print()
+    print(row.format("estimates", "cache, GB", "encoding, h", "start, min", "planning, s", "epoch, days"))
+    for name, figures in estimates.items():
+        print(row.format(name, *(f"{value:,.3g}" for value in figures.values())))
+
+
+def print_steps(figures: dict[str, Any], steps: int) -> None:
+    print(
+        f"\nstep time over {steps:,} steps: {figures['early_ms']:.2f} ms early, {figures['late_ms']:.2f} ms at the end"
+    )
+    slope = figures["slope_percent_per_1000_steps"]
+    print(f"  slope {slope:+.2f}% per 1,000 steps, memory {figures['growth_mb']:+.0f} MB")
+
+
+def in_new_process(measure: Callable[..., dict[str, Any]], *args: Any) -> dict[str, Any]:
+    """Call a function in a new process, and return its result."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(measure, args)
 
 
 def lengths(n: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Pieces of the sources and of the targets: log-normal, the two sides alike; means 26 and 28."""
+    """Draw the numbers of tokens of `n` sources and targets: log-normal, correlated, with means 26 and 28."""
     src = random.lognormal(3.1, 0.55, n)
-    return tuple(np.clip(side, 1, 250).astype(np.int32) for side in (src, src * random.lognormal(0.06, 0.2, n)))
+    tgt = src * random.lognormal(0.06, 0.2, n)
+    return tuple(np.clip(side, 1, 250).astype(np.int32) for side in (src, tgt))
 
 
 # ---- encoding ----
 
 
 def sentences(n: int) -> list[tuple[str, str]]:
-    """Pairs of invented words, as frequent as words are (Zipf), each cut by the tokenizer into one or more pieces."""
+    """Draw pairs of sentences of invented words, whose frequencies follow Zipf's law."""
     random = np.random.default_rng(1)
     syllables = np.array([a + b for a in "bdfghklmnprstvz" for b in ("a", "e", "i", "o", "u", "an", "er", "ist")])
     words = ["".join(random.choice(syllables, size)) for size in random.integers(1, 5, 60_000)]
     chances = 1 / np.arange(3, len(words) + 3)
     sides = []
-    for pieces in lengths(n, random):
-        drawn = random.choice(len(words), int(pieces.sum()), p=chances / chances.sum())
-        ends = np.cumsum(np.maximum(1, pieces * 6 // 7))  # a word is some 1.2 pieces
-        sides.append([" ".join(words[i] for i in drawn[a:b]) + "." for a, b in zip([0, *ends], ends, strict=False)])
+    for num_tokens in lengths(n, random):
+        drawn = random.choice(len(words), int(num_tokens.sum()), p=chances / chances.sum())
+        ends = np.cumsum(np.maximum(1, num_tokens * 6 // 7))  # a word has about 1.2 tokens
+        starts = [0, *ends[:-1]]
+        sides.append(
+            [" ".join(words[i] for i in drawn[start:end]) + "." for start, end in zip(starts, ends, strict=True)]
+        )
     return list(zip(*sides, strict=True))
 
 
 def measure_encoding(folder: Path) -> dict[str, Any]:
+    """Measure the encoding speed of mtcli and of `tokenizers` alone."""
     from mtcli.data.encoded_pairs import EncodedPairs, encode_pairs
     from mtcli.data.lines import Counts
     from mtcli.data.tokenizer_training import train_tokenizer
 
-    pairs = sentences(ENCODED)
-    pieces = train_tokenizer(pairs[:50_000], vocab_size=VOCAB)
+    pairs = sentences(ENCODED_PAIRS)
+    tokenizer = train_tokenizer(pairs[:50_000], vocab_size=VOCAB)
     path = folder / "tokenizer.json"
-    pieces.save(path)
+    tokenizer.save(path)
     from tokenizers import Tokenizer
 
-    library, cache = Tokenizer.from_file(str(path)), folder / "slice.arrow"
+    library = Tokenizer.from_file(str(path))
+    cache = folder / "slice.arrow"
     seconds: dict[str, list[float]] = {"mtcli": [], "tokenizers": []}
-    pieces_seen = []
-    n = ENCODED // SLICES
-    for first in range(0, ENCODED, n):
+    tokens_per_side = []
+    n = ENCODED_PAIRS // SLICES
+    for first in range(0, ENCODED_PAIRS, n):
         part = pairs[first : first + n]
 
-        def alone(part: list[tuple[str, str]] = part) -> None:
+        def encode_with_tokenizers(part: list[tuple[str, str]] = part) -> None:
             for side in zip(*part, strict=True):
                 for start in range(0, n, 10_000):
                     library.encode_batch_fast(list(side[start : start + 10_000]), add_special_tokens=False)
 
-        def ours(part: list[tuple[str, str]] = part) -> None:
+        def encode_with_mtcli(part: list[tuple[str, str]] = part) -> None:
             counts = Counts(read=n, used=n)
-            encode_pairs(((0, pair) for pair in part), pieces, cache, max_length=1000, counts=counts)
+            encode_pairs(((0, pair) for pair in part), tokenizer, cache, max_length=1000, counts=counts)
 
-        for name, work in (("tokenizers", alone), ("mtcli", ours)):
+        for name, work in (("tokenizers", encode_with_tokenizers), ("mtcli", encode_with_mtcli)):
             started = time.perf_counter()
             work()
             seconds[name].append(time.perf_counter() - started)
         _, src, tgt = EncodedPairs(cache).lengths()
-        pieces_seen.append((src.mean() + tgt.mean()) / 2)
+        tokens_per_side.append((src.mean() + tgt.mean()) / 2)
+    ratios = [theirs / ours for ours, theirs in zip(seconds["mtcli"], seconds["tokenizers"], strict=True)]
     return {
-        "encoded_pairs": ENCODED,
-        "pieces_per_side": round(float(np.mean(pieces_seen)), 1),
+        "encoded_pairs": ENCODED_PAIRS,
+        "tokens_per_side": round(float(np.mean(tokens_per_side)), 1),
         "mtcli_pairs_per_s": round(n / median(seconds["mtcli"])),
         "tokenizers_pairs_per_s": round(n / median(seconds["tokenizers"])),
-        "ratio": round(median(b / a for a, b in zip(seconds["mtcli"], seconds["tokenizers"], strict=True)), 3),
+        "ratio": round(median(ratios), 3),
     }
 
 
@@ -161,12 +186,13 @@ def measure_encoding(folder: Path) -> dict[str, Any]:
 
 
 def write_cache(path: Path, size: int) -> None:
-    """Random ids in the form that `mtcli.data.encoded_pairs.encode_pairs` writes."""
+    """Write random ids in the format that `mtcli.data.encoded_pairs.encode_pairs` writes."""
     import pyarrow as pa
 
     from mtcli.data.encoded_pairs import CHUNK_ROWS
 
-    random, ids = np.random.default_rng(2), pa.list_(pa.int32())
+    random = np.random.default_rng(2)
+    ids = pa.list_(pa.int32())
     schema = pa.schema([("src", ids), ("tgt", ids)])
     with path.open("wb") as file, pa.ipc.new_file(file, schema) as writer:
         for first in range(0, size, CHUNK_ROWS):
@@ -179,7 +205,7 @@ def write_cache(path: Path, size: int) -> None:
 
 
 class Memory:
-    """RssAnon of this process, in MB, sampled from a thread."""
+    """The anonymous resident memory (RssAnon) of this process in MB, sampled by a thread."""
 
     def __init__(self) -> None:
         self.samples = [self.now()]
@@ -198,7 +224,9 @@ class Memory:
 
 
 def measure_corpus(cache: Path) -> dict[str, Any]:
-    memory, started = Memory(), time.perf_counter()
+    """Measure the start of a training with this cache, its first steps and the planning of the next epoch."""
+    memory = Memory()
+    started = time.perf_counter()
 
     from mtcli.config.schema import ModelConfig, TrainConfig
     from mtcli.data.batching import Batch, BatchPlan, Position, collate
@@ -226,18 +254,20 @@ def measure_corpus(cache: Path) -> dict[str, Any]:
         optimizer.step()
         optimizer.zero_grad()
 
-    loading, computing, speeds = [], [], []
+    loading = []
+    computing = []
+    speeds = []
     for _ in range(8):
-        times = [time.perf_counter()]
+        began = time.perf_counter()
         batch = collate(pairs, next(batches).rows)
-        times.append(time.perf_counter())
+        loaded = time.perf_counter()
         step(batch)
-        times.append(time.perf_counter())
-        loading.append(times[1] - times[0])
-        computing.append(times[2] - times[1])
-        speeds.append(batch.tokens / (times[2] - times[0]))
+        ended = time.perf_counter()
+        loading.append(loaded - began)
+        computing.append(ended - loaded)
+        speeds.append(batch.tokens / (ended - began))
     started = time.perf_counter()
-    following = next(plan.batches_from(Position(epoch=1)))  # plans it, or its first block
+    following = next(plan.batches_from(Position(epoch=1)))  # plans the epoch, or its first block
     planning = time.perf_counter() - started
     collate(pairs, following.rows)
     block = plan.block(1, 0)
@@ -245,18 +275,18 @@ def measure_corpus(cache: Path) -> dict[str, Any]:
         "pairs": len(pairs),
         "blocks": plan.blocks,
         "bytes_per_pair": round(cache.stat().st_size / len(pairs), 1),
-        "target_pieces_per_pair": round(float(block.tgt_lengths.mean()) + 1, 1),
+        "target_tokens_per_pair": round(float(block.tgt_lengths.mean()) + 1, 1),
         "start_s": round(start, 2),
         "plan_s": round(planning, 2),
         "peak_rss_anon_mb": round(max(memory.samples)),
         "loader_batches_per_s": round(1 / median(loading), 1),
         "model_batches_per_s": round(1 / median(computing), 2),
-        "target_pieces_per_s": round(median(speeds)),
+        "target_tokens_per_s": round(median(speeds)),
     }
 
 
-def larger(pairs: int, result: dict[str, Any]) -> dict[str, float]:
-    """What so many pairs would take, in the order of the table."""
+def estimate(pairs: int, result: dict[str, Any]) -> dict[str, float]:
+    """Extrapolate the costs to a number of pairs, in the order of the table."""
     known = result["corpora"][-1]
     sizes, starts = ([corpus[name] for corpus in result["corpora"]] for name in ("pairs", "start_s"))
     start = np.polyval(np.polyfit(sizes, starts, min(1, len(sizes) - 1)), pairs)
@@ -265,7 +295,7 @@ def larger(pairs: int, result: dict[str, Any]) -> dict[str, float]:
         "encoding_h": pairs / result["mtcli_pairs_per_s"] / 3600,
         "start_min": round(float(start) / 60, 2),
         "planning_s_per_epoch": pairs / known["pairs"] * known["plan_s"] * known["blocks"],
-        "epoch_days": pairs * known["target_pieces_per_pair"] / known["target_pieces_per_s"] / 86400,
+        "epoch_days": pairs * known["target_tokens_per_pair"] / known["target_tokens_per_s"] / 86400,
     }
 
 
@@ -273,7 +303,7 @@ def larger(pairs: int, result: dict[str, Any]) -> dict[str, float]:
 
 
 def measure_steps(folder: Path, steps: int) -> dict[str, Any]:
-    """Step time, from `metrics.jsonl`, of the first and the last fifth of a run, and the memory it gained since."""
+    """Measure the step time in the first and the last fifth of a run, and the growth of its memory."""
     import torch
 
     from mtcli.config.build import build
@@ -281,24 +311,28 @@ def measure_steps(folder: Path, steps: int) -> dict[str, Any]:
 
     logging.disable()
     torch.set_num_threads(1)
-    corpus, one, run = folder / "toy.tsv", folder / "one.tsv", folder / "run"
+    corpus = folder / "toy.tsv"
+    one = folder / "one.tsv"
+    run = folder / "run"
     corpus.write_text("".join(f"{a}\t{b}\n" for a, b in sentences(10_000)))
     one.write_text("a\tb\n")
     sets = ["model.d_model=32", "model.d_ff=64", "model.num_encoder_layers=1", "model.num_decoder_layers=1"]
     sets += ["train.batch_tokens=512", "tokenizer.vocab_size=1000", f"train.max_steps={steps}"]
-    sets += ["train.valid_every=1000000000", "train.save_every=1000000000"]  # which are no part of a step
+    sets += ["train.valid_every=1000000000", "train.save_every=1000000000"]  # not measured
     options = {"data.train": [str(corpus)], "data.valid": str(one), "data.test": str(one)}
     memory = Memory()
     train(build(None, options, sets), run, torch.device("cpu"))
     events = [json.loads(text) for text in (run / "metrics.jsonl").read_text().splitlines()]
     events = [event for event in events if event["event"] == "train" and event["step"] >= 100]
     taken = np.diff([event["seconds"] for event in events]) / np.diff([event["step"] for event in events])
-    number = np.array([event["step"] for event in events[1:]]) / 1000
+    thousands = np.array([event["step"] for event in events[1:]]) / 1000
     fifth = max(1, len(taken) // 5)
     usual = float(np.median(taken))
     windows = np.array_split(np.arange(len(taken)), min(WINDOWS, len(taken)))
-    medians = [np.median(taken[window]) / usual for window in windows]  # other work of the machine apart
-    slope = np.polyfit([number[window].mean() for window in windows], medians, 1)[0]
+    medians = [
+        np.median(taken[window]) / usual for window in windows
+    ]  # less sensitive to other programs than single steps
+    slope = np.polyfit([thousands[window].mean() for window in windows], medians, 1)[0]
     late = memory.samples[-len(memory.samples) * 4 // 5 :]
     return {
         "early_ms": round(1e3 * float(np.median(taken[:fifth])), 3),

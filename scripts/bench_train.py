@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
-"""Training speed: our trainer against a plain PyTorch loop, run alternately.
+"""Training speed of our trainer and of a plain PyTorch loop, run alternately.
 
     python scripts/bench_train.py --train PREFIX --src en --tgt de [--baseline SCRIPT] [--runs 5] [--steps 30]
         [--precision fp32|bf16]
 
-Both train the preset `tiny` with a joint vocabulary of 10,000 tokens, from the same weights, on the same batches, each
-in a process of its own; ours is `mtcli.training.run.train` itself, from loading the batch to the optimizer step. The
-plain loop is `torch.nn.Transformer` and `torch.nn.CrossEntropyLoss`, in float32 or under `torch.autocast` to bf16.
-Three pairs are compared: both in float32; ours in bf16 with the loop in float32; and both in bf16. `--precision` keeps
-the pairs with ours in that precision, and a CPU without instructions for bf16 has the first pair only.
-`--baseline "SCRIPT [OPTIONS]"` takes another script in place of the float32 loop: it is run with `--json --steps N` and
-prints `{"target_tokens_per_s": …}` as its last line.
+Both train the preset `tiny` with a joint vocabulary of 10,000 tokens, with the same initial weights and batches, each
+in a process of its own. Ours is `mtcli.training.run.train`; a step includes loading the batch and the optimizer step.
+The plain loop uses `torch.nn.Transformer` and `torch.nn.CrossEntropyLoss`, in float32 or with `torch.autocast` in bf16.
 
-Prints two tables and, as the last line, JSON: `pairs`, and the figures of the first pair. `ratio` is the median of the
-ratios of neighbouring runs, ours to the baseline's in target tokens per second (`</s>` included, padding not); the loss
-is the mean over the last five steps, label-smoothed, in nats per token; memory is the largest resident size of the
-process.
+Three pairs are compared: both in float32; ours in bf16 and the loop in float32; both in bf16. `--precision` selects the
+pairs with ours in that precision. On a CPU without bf16 instructions only the first pair runs. `--baseline "SCRIPT
+[OPTIONS]"` replaces the float32 loop by another script, which is run with `--json --steps N` and prints
+`{"target_tokens_per_s": …}` as its last line.
+
+The script prints two tables and, as the last line, JSON: `pairs`, and the figures of the first pair. `ratio` is the
+median of the ratios of neighbouring runs, ours to the baseline's, in target tokens per second (with `</s>`, without
+padding). The loss is label-smoothed, in nats per token, the mean of the last five steps. Memory is the peak resident
+size of the process.
 """
 
 import argparse
@@ -75,18 +76,23 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tgt", required=True)
     parser.add_argument("--baseline", help="another script in place of the float32 loop")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=30, help=f"measured, after {WARMUP_STEPS}; a multiple of it")
-    parser.add_argument("--precision", choices=["fp32", "bf16"], help="of our matrix products; both unless given")
-    parser.add_argument("--side", choices=["ours", "plain"], help=argparse.SUPPRESS)  # one run, in its own process
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=30,
+        help=f"measured steps, a multiple of {WARMUP_STEPS}; {WARMUP_STEPS} more precede them",
+    )
+    parser.add_argument("--precision", choices=["fp32", "bf16"], help="precision of our matrix products; default: both")
+    parser.add_argument("--side", choices=["ours", "plain"], help=argparse.SUPPRESS)  # one run, in a process of its own
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.steps < WARMUP_STEPS or args.steps % WARMUP_STEPS:
-        parser.error(f"--steps {args.steps}: take a multiple of {WARMUP_STEPS}, since a loss is logged as often")
+        parser.error(f"--steps {args.steps}: give a multiple of {WARMUP_STEPS}, the interval of the logged losses")
     return args
 
 
 def pairs_of(args: argparse.Namespace) -> list[tuple[Side, Side]]:
-    """The pairs to compare on this CPU."""
+    """Return the pairs to compare on this CPU."""
     import torch
 
     from mtcli.config.schema import TrainConfig
@@ -103,7 +109,7 @@ def pairs_of(args: argparse.Namespace) -> list[tuple[Side, Side]]:
 
 
 def command_of(side: Side, args: argparse.Namespace, folder: str) -> list[str]:
-    """The command line of one run, without the number of steps."""
+    """Return the command line of one run, without the number of steps."""
     name, precision = side
     if side == ("plain", "fp32") and args.baseline:
         return [*shlex.split(args.baseline), "--json"]
@@ -112,12 +118,13 @@ def command_of(side: Side, args: argparse.Namespace, folder: str) -> list[str]:
 
 
 def ratios(found: dict[Side, list[Figures]], pair: tuple[Side, Side]) -> list[float]:
-    a, b = pair
-    return [ours[SPEED] / theirs[SPEED] for ours, theirs in zip(found[a], found[b], strict=True)]
+    """Return the ratios of the speeds of a pair, run by run."""
+    first, second = pair
+    return [ours[SPEED] / theirs[SPEED] for ours, theirs in zip(found[first], found[second], strict=True)]
 
 
 def in_a_process(command: list[str]) -> Figures:
-    """The JSON that a script prints last, and the memory it took."""
+    """Run a script and return the JSON in its last line, with the peak memory of the process."""
     with subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         output = process.stdout.read()
@@ -176,7 +183,7 @@ def config_of(args: argparse.Namespace) -> Any:
         "data.train": [args.train],
         "data.src": args.src,
         "data.tgt": args.tgt,
-        # Held-out pairs are not what is measured here: one is enough.
+        # Validation and test are not measured: one pair each is enough.
         "data.valid": str(args.folder / "one.tsv"),
         "data.test": str(args.folder / "one.tsv"),
         "preset": "tiny",
@@ -184,9 +191,9 @@ def config_of(args: argparse.Namespace) -> Any:
         "model.dropout": 0.3,
         "train.batch_tokens": 4096,
         "train.lr": 1e-3,
-        "train.warmup_steps": 400,  # given, so that our trainer does not fit it to the few steps
+        "train.warmup_steps": 400,  # set, so that our trainer does not shorten it to the few steps
         "train.precision": args.precision or "fp32",
-        "train.valid_every": 10**9,  # which is no part of a step, nor is saving
+        "train.valid_every": 10**9,  # validation and saving are not measured
         "train.save_every": 10**9,
         "train.max_steps": WARMUP_STEPS + args.steps,
     }
@@ -194,7 +201,7 @@ def config_of(args: argparse.Namespace) -> Any:
 
 
 def prepare_both(args: argparse.Namespace, folder: Path) -> None:
-    """Encode the pairs and draw the weights that both start from."""
+    """Encode the pairs and write the initial weights of both."""
     import torch
 
     from mtcli.config.toml_file import to_toml
@@ -204,25 +211,26 @@ def prepare_both(args: argparse.Namespace, folder: Path) -> None:
 
     args.folder = folder
     (folder / "one.tsv").write_text("a\tb\n")
-    config, start = config_of(args), folder / "start"
-    pieces = prepare(config, folder / "pieces").tokenizer
+    config = config_of(args)
+    start = folder / "start"
+    tokenizer = prepare(config, folder / "tokenizer").tokenizer
     torch.manual_seed(1)
-    model = Transformer(config.model, pieces.src_size, pieces.tgt_size, joint=True)
+    model = Transformer(config.model, tokenizer.src_size, tokenizer.tgt_size, joint=True)
     info = model_file.ModelInfo(
-        model=config.model, decode=config.decode, src=args.src, tgt=args.tgt, src_vocab=pieces.src_size,
-        tgt_vocab=pieces.tgt_size, joint=True, tokenizer=pieces.digest(), step=0, longest_src=256,
+        model=config.model, decode=config.decode, src=args.src, tgt=args.tgt, src_vocab=tokenizer.src_size,
+        tgt_vocab=tokenizer.tgt_size, joint=True, tokenizer=tokenizer.digest(), step=0, longest_src=256,
     )  # fmt: skip
     init = folder / "init"
     init.mkdir()
     (init / "model.safetensors").write_bytes(model_file.model_bytes(model_file.parameters(model), info))
-    pieces.save(init / "tokenizer.json")
+    tokenizer.save(init / "tokenizer.json")
     start.mkdir()
     (start / "config.toml").write_text(to_toml(config))
-    prepare(config, start, init=(pieces, model_file.checksum(model_file.parameters(model), None)))
+    prepare(config, start, init=(tokenizer, model_file.checksum(model_file.parameters(model), None)))
 
 
 def ours(config: Any, folder: Path, steps: int) -> Figures:
-    """The speed as `metrics.jsonl` tells it, with the setting of OpenMP that the command makes."""
+    """Train with mtcli and return the figures from `metrics.jsonl`. OpenMP is configured as in the command."""
     from mtcli.cli.process import limit_spinning
 
     limit_spinning()
@@ -246,7 +254,7 @@ def ours(config: Any, folder: Path, steps: int) -> Figures:
 
 
 def plain(config: Any, folder: Path, steps: int) -> Figures:
-    """What one writes with PyTorch's own parts."""
+    """Train with a plain loop over the modules of PyTorch."""
     import torch
     from torch import nn
 
@@ -266,7 +274,8 @@ def plain(config: Any, folder: Path, steps: int) -> Figures:
     copy_weights(start, model)
     embedding = nn.Embedding(info.tgt_vocab, c.d_model)
     embedding.load_state_dict(start.tgt_embedding.tokens.state_dict())
-    positions, dropout = start.tgt_embedding.table, nn.Dropout(c.dropout)
+    positions = start.tgt_embedding.table
+    dropout = nn.Dropout(c.dropout)
     criterion = nn.CrossEntropyLoss(ignore_index=PAD, label_smoothing=settings.label_smoothing)
     parameters = [*model.parameters(), *embedding.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=settings.lr, betas=settings.betas, eps=settings.eps)
@@ -281,7 +290,8 @@ def plain(config: Any, folder: Path, steps: int) -> Figures:
     def one_step(number: int, rows: Any) -> tuple[float, int]:
         pairs = [data.train[int(row)] for row in rows]
         src = pad([[*x.tolist(), EOS] for x, _ in pairs])
-        tgt, out = pad([[BOS, *y.tolist()] for _, y in pairs]), pad([[*y.tolist(), EOS] for _, y in pairs])
+        tgt = pad([[BOS, *y.tolist()] for _, y in pairs])
+        out = pad([[*y.tolist(), EOS] for _, y in pairs])
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(settings, c.d_model, number, (number - 1) / settings.max_steps)
         with torch.autocast("cpu", torch.bfloat16, enabled=settings.precision == "bf16"):
@@ -305,7 +315,8 @@ def plain(config: Any, folder: Path, steps: int) -> Figures:
     losses = [one_step(number + 1, next(batches)) for number in range(WARMUP_STEPS)]
     started = time.perf_counter()
     losses += [one_step(number + 1, next(batches)) for number in range(WARMUP_STEPS, WARMUP_STEPS + steps)]
-    seconds, last = time.perf_counter() - started, losses[-WARMUP_STEPS:]
+    seconds = time.perf_counter() - started
+    last = losses[-WARMUP_STEPS:]
     return {
         "target_tokens_per_s": sum(n for _, n in losses[WARMUP_STEPS:]) / seconds,
         "loss_nats_per_token": sum(loss * n for loss, n in last) / sum(n for _, n in last),
@@ -313,7 +324,10 @@ def plain(config: Any, folder: Path, steps: int) -> Figures:
 
 
 def copy_weights(start: Any, model: Any) -> None:
-    """The start of our run in PyTorch's model; its last norms go, and its dropout where the paper has none."""
+    """Copy our initial weights into PyTorch's model.
+
+    The final norms, and dropout inside of attention and feed-forward networks, are removed: the paper has neither.
+    """
     import torch
 
     model.encoder.norm = model.decoder.norm = None
