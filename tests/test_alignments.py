@@ -22,7 +22,7 @@ def options(**changes: object) -> Options:
     return Options(beam_size=3, max_length=14, alignments=True, **changes)
 
 
-def test_a_word_takes_the_source_word_its_tokens_attend_to_most_together() -> None:
+def test_a_word_links_to_the_source_word_its_tokens_attend_to_most() -> None:
     weights = torch.tensor([[0.4, 0.3, 0.3], [0.1, 0.1, 0.8], [0.5, 0.3, 0.2]])
     # Source: token 0 is word 0, tokens 1 and 2 are word 1. Target: tokens 0 and 1 are word 0, token 2 is word 1.
     assert link(weights, [[0], [1], [1]], [[0], [0], [1]]) == ((0, 1), (1, 0))
@@ -49,7 +49,7 @@ def test_every_word_has_its_tokens_and_no_other(text: str) -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.integers(3, 300), max_size=12))
-def test_any_tokens_the_model_may_write_are_words_too(ids: list[int]) -> None:
+def test_words_of_any_target_tokens(ids: list[int]) -> None:
     tokenizer = toy().tokenizer
     ids = [i for i in ids if i < tokenizer.tgt_size and i not in tokenizer.forbidden]
     (text,) = tokenizer.decode([ids])
@@ -57,20 +57,20 @@ def test_any_tokens_the_model_may_write_are_words_too(ids: list[int]) -> None:
     assert sorted({word for row in words for word in row}) == list(range(len(text.split())))
 
 
-def test_a_model_that_translates_word_by_word_links_each_word_to_its_own() -> None:
+def test_a_word_by_word_model_links_each_word_to_its_translation() -> None:
     (found,) = toy().translate(["one red dog."], options())
     assert found.text == "uno rojo perro."
     assert found.candidates[0].alignment == ((0, 0), (1, 1), (2, 2))
 
 
-def test_links_are_words_of_both_lines_and_one_for_each_target_word() -> None:
+def test_each_target_word_has_one_link() -> None:
     for found in toy().translate(LINES, options(n_best=3)):
         for candidate in found.candidates:
             assert sorted(t for _, t in candidate.alignment) == list(range(len(candidate.text.split())))
             assert all(s < len(found.source.split()) for s, _ in candidate.alignment)
 
 
-def test_batch_mates_and_beams_change_nothing() -> None:
+def test_other_lines_of_the_batch_have_no_influence() -> None:
     together = list(toy().translate(LINES, options(n_best=3)))
     alone = [next(toy().translate([line], options(n_best=3))) for line in LINES]
     assert [[(c.text, c.alignment) for c in t.candidates] for t in together] == [
@@ -78,7 +78,7 @@ def test_batch_mates_and_beams_change_nothing() -> None:
     ]
 
 
-def test_the_weights_are_those_explain_shows() -> None:
+def test_weights_equal_those_of_explain() -> None:
     found = explain(toy(), LINES[0], options())
     weights = cross_attention(toy().model, [found.src_ids[:-1]], [found.tgt_ids[:-1]])
     torch.testing.assert_close(weights[0], found.weights("cross")[-1].mean(dim=0))

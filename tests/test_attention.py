@@ -1,4 +1,4 @@
-"""Equation 1 by hand, as the reference and as the fused kernel: one function, three ways."""
+"""Equation 1 by hand, as `reference_attention` and as `fused_attention`: all three are equal."""
 
 import itertools
 import math
@@ -21,12 +21,12 @@ def draw(*, T: int = T, S: int = S, d_k: int = 8, d_v: int = 8) -> tuple[Tensor,
 
 @pytest.fixture(autouse=True)
 def _kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sizes as small as these would not reach the kernel."""
+    """Use the kernel for sizes as small as these."""
     monkeypatch.setattr("mtcli.nn.attention.MAX_UNFUSED_SIZE", 0)
 
 
 def padding(S: int) -> Tensor:
-    """Sources of S, S − 2 and 1 pieces."""
+    """The mask of sources of S, S − 2 and 1 tokens."""
     lengths = torch.tensor([S, S - 2, 1])
     return (torch.arange(S) < lengths[:, None])[:, None, None, :]
 
@@ -48,7 +48,7 @@ def test_fused_equals_reference_in_values_and_gradients(sizes: dict[str, int], p
         torch.testing.assert_close(a, e, rtol=1e-11, atol=1e-11, msg=lambda text, n=name: f"gradient of {n}: {text}")
 
 
-def test_the_reference_is_the_sum_written_out() -> None:
+def test_reference_equals_the_sum_written_out() -> None:
     """No matrix product: Σ_s softmax_s(q·k_s / √d_k) v_s, number by number."""
     q, k, v = (x.detach() for x in draw(d_k=3, d_v=2))
     mask, out = padding(S), reference_attention(q, k, v, padding(S), causal=True)
@@ -60,7 +60,7 @@ def test_the_reference_is_the_sum_written_out() -> None:
             assert float(out[b, h, t, j]) == pytest.approx(value, rel=1e-12, abs=1e-12)
 
 
-def test_weights_are_a_distribution_over_what_may_be_seen() -> None:
+def test_weights_are_a_distribution_over_visible_keys() -> None:
     q, k, _ = draw()
     mask = padding(S)
     weights = attention_weights(q, k, mask, causal=True)
@@ -72,8 +72,8 @@ def test_weights_are_a_distribution_over_what_may_be_seen() -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("S", [1, 7, 15, 16, 17])
-def test_sentences_too_short_for_the_kernel(S: int, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With rows filled up to what a CPU is fast with, and without."""
+def test_short_sentences_equal_the_reference(S: int, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With and without padding to `MIN_SOFTMAX_WIDTH`."""
     monkeypatch.setattr("mtcli.nn.attention.MAX_UNFUSED_SIZE", S * S)
     q, k, v = draw(T=S, S=S)
     mask = torch.rand(B, 1, S, S) < 0.5
@@ -86,8 +86,8 @@ def test_sentences_too_short_for_the_kernel(S: int, causal: bool, monkeypatch: p
 
 
 @pytest.mark.parametrize("attend", [reference_attention, fused_attention])
-def test_true_means_may_attend(attend) -> None:
-    """What stands behind False changes nothing, what stands behind True does."""
+def test_the_mask_is_true_where_a_query_may_attend(attend) -> None:
+    """Keys and values where the mask is False have no influence; the others have."""
     q, k, v = (x.detach() for x in draw())
     mask = padding(S)
     before = attend(q, k, v, mask, False)
@@ -96,12 +96,12 @@ def test_true_means_may_attend(attend) -> None:
     assert not torch.equal(hidden, v)
     assert torch.equal(attend(q, k, hidden, mask, False), before)
     assert (attend(q, k, shown, mask, False) != before).all()
-    one = attend(q, k, v, mask, False)[2]  # the third source has one piece: all weight is on it
+    one = attend(q, k, v, mask, False)[2]  # the third source has one token, which has all the weight
     torch.testing.assert_close(one, v[2, :, :1].expand_as(one))
 
 
 @pytest.mark.parametrize("attend", [reference_attention, fused_attention])
-def test_causal_query_sees_no_later_key(attend) -> None:
+def test_causal_queries_ignore_later_keys(attend) -> None:
     q, k, v = (x.detach() for x in draw(T=S))
     before = attend(q, k, v, None, True)
     for t in range(S - 1):
@@ -113,7 +113,7 @@ def test_causal_query_sees_no_later_key(attend) -> None:
 
 
 def test_scores_of_independent_vectors_keep_unit_variance() -> None:
-    """Why √d_k (§3.2.1, footnote 4): q·k of unit-variance components has variance d_k, and softmax must not know."""
+    """The reason for √d_k (§3.2.1, footnote 4): without it, q·k of unit-variance components has variance d_k."""
     torch.manual_seed(2)
     for d_k in (4, 64, 1024):
         q, k = torch.randn(1, 1, 400, d_k), torch.randn(1, 1, 400, d_k)
@@ -122,8 +122,8 @@ def test_scores_of_independent_vectors_keep_unit_variance() -> None:
         assert float(spread) == pytest.approx(1, rel=0.1)  # 160,000 products: a standard error of about 2%
 
 
-def test_cache_select_takes_hypotheses_and_sentences_apart() -> None:
-    """Two sentences of two beams: own keys by hypothesis, those of the source by sentence."""
+def test_cache_select_selects_hypotheses_and_sentences_separately() -> None:
+    """Two sentences with two hypotheses each."""
     own = torch.arange(4.0).view(4, 1, 1, 1)
     memory = torch.arange(2.0).view(2, 1, 1, 1)
     cache = Cache(((own, own + 10),), ((memory, memory + 10),), torch.tensor([True, False]).view(2, 1, 1, 1))

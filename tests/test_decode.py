@@ -1,4 +1,4 @@
-"""Searches against enumeration, against teacher forcing, and against themselves in other company."""
+"""Searches against enumeration of all translations, against teacher forcing, and against other batches."""
 
 import itertools
 import math
@@ -28,7 +28,7 @@ CLOSE = 1e-5
 
 
 def build(seed: int, V: int = 6, dtype: torch.dtype = torch.float64, **changes: Any) -> Transformer:
-    """A random model with opinions: as initialised, all pieces are about as likely."""
+    """A random model. Its output is scaled up because all tokens are about equally likely after initialisation."""
     torch.manual_seed(seed)
     shape = {"d_model": 8, "d_ff": 16, "num_heads": 2, "num_encoder_layers": 1, "num_decoder_layers": 2, "dropout": 0}
     model = Transformer(ModelConfig(**{**shape, "tie_embeddings": False, **changes}), V, V, joint=True)
@@ -54,11 +54,13 @@ def limits(n: int, most: int, **more: Any) -> Limits:
 def teacher_forced(model: Transformer, source: Sequence[int], ids: Sequence[int]) -> float:
     """log P(ids </s> | source), without a cache."""
     log_p = model(torch.tensor([source]), torch.tensor([[BOS, *ids]])).double().log_softmax(-1)[0]
-    return sum(log_p[t, piece].item() for t, piece in enumerate([*ids, EOS]))
+    return sum(log_p[t, token].item() for t, token in enumerate([*ids, EOS]))
 
 
-def every(model: Transformer, source: Sequence[int], most: int, alpha: float, V: int = 6) -> list[Hypothesis]:
-    """All translations of at most so many pieces, best first."""
+def all_translations(
+    model: Transformer, source: Sequence[int], most: int, alpha: float, V: int = 6
+) -> list[Hypothesis]:
+    """All translations of at most `most` tokens, best first."""
     found = []
     for n in range(most + 1):
         for ids in itertools.product(range(3, V), repeat=n):
@@ -74,12 +76,13 @@ def ids_of(found: Sequence[Hypothesis]) -> list[list[int]]:
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
 def test_wide_beam_equals_exhaustive_search(seed: int, alpha: float) -> None:
-    """Three free pieces and length 3 make 40 translations: a beam of 64 must rank them all, exactly as enumeration."""
-    model, sources = build(seed), draw_sources(seed, lengths=(3, 1))
+    """With three tokens and length 3 there are 40 translations: a beam of 64 finds and ranks them all."""
+    model = build(seed)
+    sources = draw_sources(seed, lengths=(3, 1))
     for source, found in zip(
         sources, beam_search(model, pad(sources), limits(2, 3), beam_size=64, alpha=alpha), strict=True
     ):
-        expected = every(model, source, 3, alpha)
+        expected = all_translations(model, source, 3, alpha)
         assert len(found) == len(expected) == 40
         assert found[0].ids == expected[0].ids
         assert sorted(ids_of(found)) == sorted(ids_of(expected))
@@ -92,19 +95,20 @@ def test_wide_beam_equals_exhaustive_search(seed: int, alpha: float) -> None:
 def test_narrow_beam_never_beats_exhaustive_search(alpha: float) -> None:
     worse = 0
     for seed in range(12):
-        model, sources = build(seed), draw_sources(seed, lengths=(2,))
-        expected = {tuple(h.ids): h for h in every(model, sources[0], 4, alpha)}
+        model = build(seed)
+        sources = draw_sources(seed, lengths=(2,))
+        expected = {tuple(h.ids): h for h in all_translations(model, sources[0], 4, alpha)}
         best = max(h.score for h in expected.values())
         for W in (1, 2, 3):
             for h in beam_search(model, pad(sources), limits(1, 4), beam_size=W, alpha=alpha)[0]:
                 assert h.score == pytest.approx(expected[tuple(h.ids)].score, abs=CLOSE)
                 assert h.score <= best + CLOSE
                 worse += h.score < best - CLOSE
-    assert worse  # else the models are too easy to show anything
+    assert worse  # otherwise the test shows nothing
 
 
 def plain_beam(model: Transformer, source: Sequence[int], W: int, most: int, alpha: float) -> list[Hypothesis]:
-    """The search as its docstring describes it: lists, one sentence, no cache."""
+    """Beam search as its docstring describes it, for one sentence, with lists and without a cache."""
     live: list[tuple[float, list[int]]] = [(0.0, [])]
     finished: list[Hypothesis] = []
     while live and len(finished) < W:
@@ -112,7 +116,7 @@ def plain_beam(model: Transformer, source: Sequence[int], W: int, most: int, alp
         for log_prob, ids in live:
             log_p = model(torch.tensor([source]), torch.tensor([[BOS, *ids]])).log_softmax(-1)[0, -1]
             allowed = [EOS] if len(ids) == most else range(2, len(log_p))
-            grown += [(log_prob + log_p[piece].item(), [*ids, piece]) for piece in allowed]
+            grown += [(log_prob + log_p[token].item(), [*ids, token]) for token in allowed]
         grown.sort(key=lambda h: -h[0])
         for log_prob, ids in grown[:W]:
             if ids[-1] == EOS and len(finished) < W:
@@ -123,11 +127,12 @@ def plain_beam(model: Transformer, source: Sequence[int], W: int, most: int, alp
 
 @torch.inference_mode()
 @pytest.mark.parametrize("W", [2, 3, 5])
-def test_batched_beam_equals_the_search_written_plainly(W: int) -> None:
-    """Also where the width decides: continuations that end leave their place in the beam to the next ones."""
+def test_beam_search_equals_a_plain_implementation(W: int) -> None:
+    """Also if continuations end, whose places in the beam others take."""
     ended_early = 0
     for seed in range(6):
-        model, sources = build(seed, V=9), draw_sources(seed, V=9)
+        model = build(seed, V=9)
+        sources = draw_sources(seed, V=9)
         for source, found in zip(
             sources, beam_search(model, pad(sources), limits(5, 6), beam_size=W, alpha=0.6), strict=True
         ):
@@ -140,30 +145,34 @@ def test_batched_beam_equals_the_search_written_plainly(W: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_beam_of_one_equals_greedy(seed: int) -> None:
-    model, sources = build(seed, V=20), draw_sources(seed, V=20)
+    model = build(seed, V=20)
+    sources = draw_sources(seed, V=20)
     greedy = greedy_search(model, pad(sources), limits(5, 12))
     for one, beams in zip(greedy, beam_search(model, pad(sources), limits(5, 12), beam_size=1, alpha=0.6), strict=True):
         assert beams[0].ids == one.ids
         assert beams[0].log_prob == pytest.approx(one.log_prob, abs=CLOSE)
 
 
-def test_greedy_takes_the_likeliest_piece_every_time() -> None:
-    model, sources = build(3, V=20), draw_sources(3, V=20)
+def test_greedy_search_takes_the_most_likely_token_every_time() -> None:
+    model = build(3, V=20)
+    sources = draw_sources(3, V=20)
     for source, found in zip(sources, greedy_search(model, pad(sources), limits(5, 12)), strict=True):
         ids: list[int] = []
         while len(ids) < 12:
             logits = model(torch.tensor([source]), torch.tensor([[BOS, *ids]]))[0, -1]
             logits[list(SPECIAL)] = -torch.inf
-            if (piece := int(logits.argmax())) == EOS:
+            token = int(logits.argmax())
+            if token == EOS:
                 break
-            ids.append(piece)
+            ids.append(token)
         assert found.ids == ids
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
-def test_scores_are_what_they_say(alpha: float) -> None:
+def test_log_probabilities_and_scores_equal_teacher_forcing(alpha: float) -> None:
     """log P by teacher forcing with `</s>`, the score by the formula; n-best sorted and distinct."""
-    model, sources = build(5, V=12), draw_sources(5, V=12)
+    model = build(5, V=12)
+    sources = draw_sources(5, V=12)
     for source, found in zip(
         sources, beam_search(model, pad(sources), limits(5, 9), beam_size=6, alpha=alpha), strict=True
     ):
@@ -177,7 +186,7 @@ def test_scores_are_what_they_say(alpha: float) -> None:
         assert h.log_prob == h.score == pytest.approx(teacher_forced(model, source, h.ids), abs=CLOSE)
 
 
-def test_length_penalty_is_the_formula() -> None:
+def test_length_penalty_equals_the_formula() -> None:
     assert length_penalty(1, 0.6) == 1
     assert length_penalty(7, 0.6) == pytest.approx(2**0.6)
     assert length_penalty(19, 1) == 4
@@ -197,10 +206,11 @@ def test_hypotheses_are_ranked_by_the_chosen_length_penalty() -> None:
 
 
 @pytest.mark.parametrize("part", [64, 2])
-def test_company_order_and_padding_change_nothing(monkeypatch: pytest.MonkeyPatch, part: int) -> None:
-    """float64 inside the model: the same ids alone, in a batch, in another order, with more padding, and in parts."""
+def test_batch_mates_order_and_padding_have_no_influence(monkeypatch: pytest.MonkeyPatch, part: int) -> None:
+    """In float64: the same ids alone, in a batch, in another order, with more padding, and encoded in parts."""
     monkeypatch.setattr("mtcli.inference.search.ENCODE_ROWS", part)
-    model, sources = build(6, V=12), draw_sources(6, V=12, lengths=(4, 1, 9, 2, 3, 7))
+    model = build(6, V=12)
+    sources = draw_sources(6, V=12, lengths=(4, 1, 9, 2, 3, 7))
     most = [len(x) + 3 for x in sources]
 
     def search(rows: Sequence[int], width: int = 0) -> list[list[Hypothesis]]:
@@ -216,10 +226,10 @@ def test_company_order_and_padding_change_nothing(monkeypatch: pytest.MonkeyPatc
             assert [h.score for h in found] == pytest.approx([h.score for h in alone[row]], abs=CLOSE)
 
 
-def test_in_float32_batches_differ_in_near_ties_only() -> None:
-    """200 sentences in one batch and in batches of seven: 99.5% alike, and what differs scores alike."""
-    model, V = build(7, V=30, dtype=torch.float32, d_model=16), 30
-    sources = draw_sources(7, V=V, lengths=[1 + i % 11 for i in range(200)])
+def test_in_float32_batches_differ_only_in_near_ties() -> None:
+    """200 sentences in one batch and in batches of seven: 99.5% are equal, and the others have nearly equal scores."""
+    model = build(7, V=30, dtype=torch.float32, d_model=16)
+    sources = draw_sources(7, V=30, lengths=[1 + i % 11 for i in range(200)])
 
     def search(size: int) -> list[Hypothesis]:
         found = []
@@ -237,7 +247,7 @@ def test_in_float32_batches_differ_in_near_ties_only() -> None:
 
 
 class Rows:
-    """Counts the hypotheses that each step of the model looks at."""
+    """Counts the hypotheses in each step of the model."""
 
     def __init__(self, model: Transformer, monkeypatch: pytest.MonkeyPatch):
         self.seen: list[int] = []
@@ -251,14 +261,15 @@ class Rows:
 
 
 def test_finished_sentences_leave_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, sources = build(8, V=12), draw_sources(8, V=12)
+    model = build(8, V=12)
+    sources = draw_sources(8, V=12)
     bounds = Limits([1, 6, 3, 9, 0], SPECIAL)
     rows = Rows(model, monkeypatch)
     lengths = [len(h.ids) for h in greedy_search(model, pad(sources), bounds)]
     assert rows.seen == [sum(n >= t for n in lengths) for t in range(max(lengths) + 1)]
     rows.seen.clear()
     found = beam_search(model, pad(sources), bounds, beam_size=3, alpha=0.6)
-    assert rows.seen[0] == 5  # one hypothesis each to begin with
+    assert rows.seen[0] == 5  # one hypothesis of each sentence
     assert rows.seen[1:] == sorted(rows.seen[1:], reverse=True)
     assert rows.seen[1] <= 3 * 4
     assert rows.seen[-1] < rows.seen[1]
@@ -266,14 +277,15 @@ def test_finished_sentences_leave_the_batch(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("W", [1, 2, 5])
-def test_length_limits_and_forbidden_pieces_are_kept(W: int) -> None:
-    """At the limit a translation ends, with the probability of doing so."""
-    model, sources = build(9, V=12), draw_sources(9, V=12)
+def test_maximum_lengths_and_forbidden_tokens(W: int) -> None:
+    """At the maximum length a translation ends, with the probability that the model gives to ending."""
+    model = build(9, V=12)
+    sources = draw_sources(9, V=12)
     model.output.weight.data[EOS] = 0
     bounds = Limits([0, 1, 4, 7, 2], forbidden=(*SPECIAL, 5, 9))
     beams = beam_search(model, pad(sources), bounds, beam_size=W, alpha=0.6)
     greedy = greedy_search(model, pad(sources), bounds)
-    assert max(len(h.ids) for found in beams for h in found) == 7  # the limits do bind
+    assert max(len(h.ids) for found in beams for h in found) == 7  # so the limits have an effect
     for source, most, found, one in zip(sources, bounds.max_length, beams, greedy, strict=True):
         assert found
         for h in [*found, one]:
@@ -282,9 +294,10 @@ def test_length_limits_and_forbidden_pieces_are_kept(W: int) -> None:
             assert h.log_prob == pytest.approx(teacher_forced(model, source, h.ids), abs=CLOSE)
 
 
-def test_prefix_is_kept() -> None:
-    """Another for each sentence; what follows is what the model finds likeliest after it."""
-    model, sources = build(10, V=12), draw_sources(10, V=12)
+def test_prefix() -> None:
+    """Each sentence has another prefix, and the model continues it."""
+    model = build(10, V=12)
+    sources = draw_sources(10, V=12)
     prefix = [[4], [], [7, 7, 3], [11, 5], [3]]
     bounds = limits(5, 8, prefix=prefix)
     greedy = greedy_search(model, pad(sources), bounds)
@@ -302,22 +315,25 @@ def test_prefix_is_kept() -> None:
 
 @pytest.mark.parametrize("search", ["greedy", "beam"])
 def test_empty_batch(search: str) -> None:
-    model, src = build(1), torch.empty(0, 3, dtype=torch.long)
+    model = build(1)
+    src = torch.empty(0, 3, dtype=torch.long)
     if search == "greedy":
         assert greedy_search(model, src, limits(0, 3)) == []
     else:
         assert beam_search(model, src, limits(0, 3), beam_size=2, alpha=0.6) == []
 
 
-def test_sampling_of_the_likeliest_alone_equals_greedy() -> None:
-    model, sources = build(11, V=12), draw_sources(11, V=12)
+def test_sampling_with_top_k_1_equals_greedy_search() -> None:
+    model = build(11, V=12)
+    sources = draw_sources(11, V=12)
     choose = sampler(1.0, 1, torch.Generator().manual_seed(1))
     sampled = greedy_search(model, pad(sources), limits(5, 9), choose)
     assert ids_of(sampled) == ids_of(greedy_search(model, pad(sources), limits(5, 9)))
 
 
-def test_sampling_repeats_with_its_seed_and_scores_what_it_drew() -> None:
-    model, sources = build(12, V=12), draw_sources(12, V=12)
+def test_sampling_depends_on_its_seed_and_returns_log_probabilities() -> None:
+    model = build(12, V=12)
+    sources = draw_sources(12, V=12)
 
     def draw(seed: int) -> list[Hypothesis]:
         return greedy_search(model, pad(sources), limits(5, 9), sampler(1.0, 0, torch.Generator().manual_seed(seed)))
@@ -328,9 +344,9 @@ def test_sampling_repeats_with_its_seed_and_scores_what_it_drew() -> None:
         assert h.log_prob == pytest.approx(teacher_forced(model, source, h.ids), abs=CLOSE)
 
 
-def test_a_generator_for_each_sentence_makes_its_sample_its_own() -> None:
-    """Whoever else is in the batch, and whenever they leave it."""
-    model, sources = build(13, V=12), draw_sources(13, V=12)
+def test_with_a_generator_each_samples_do_not_depend_on_the_batch() -> None:
+    model = build(13, V=12)
+    sources = draw_sources(13, V=12)
 
     def draw(rows: Sequence[int]) -> list[list[int]]:
         choose = sampler(1.0, 5, [torch.Generator().manual_seed(row) for row in rows])
@@ -351,28 +367,29 @@ def test_sampling_follows_the_distribution(temperature: float, top_k: int) -> No
     drawn = sampler(temperature, top_k, torch.Generator().manual_seed(1))(p.log().expand(n, -1))
     shares = drawn.bincount(minlength=6) / n
     assert shares[expected == 0].sum() == 0
-    # a share's standard error is at most 0.5 / √n; five of them
+    # five standard errors, each at most 0.5 / √n
     torch.testing.assert_close(shares, expected, rtol=0, atol=2.5 / math.sqrt(n))
 
 
 def repeats(ids: Sequence[int], n: int, since: int = 0) -> bool:
-    """Whether a run of n pieces that ends at or after `since` has come before."""
-    runs = [tuple(ids[i : i + n]) for i in range(len(ids) - n + 1)]
-    return any(run in runs[:i] for i, run in enumerate(runs) if i + n > since)
+    """Return True if an n-gram that ends at or after `since` has occurred before."""
+    ngrams = [tuple(ids[i : i + n]) for i in range(len(ids) - n + 1)]
+    return any(ngram in ngrams[:i] for i, ngram in enumerate(ngrams) if i + n > since)
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_no_run_of_pieces_comes_twice(n: int) -> None:
-    """Of all translations without a repeated n-gram, a wide beam finds the best, as enumeration does."""
+def test_no_ngram_is_repeated(n: int) -> None:
+    """A wide beam finds all translations without a repeated n-gram, in the order of enumeration."""
     unlike = 0
     for seed in (14, 18):
-        model, sources = build(seed), draw_sources(seed, lengths=(3, 1))
+        model = build(seed)
+        sources = draw_sources(seed, lengths=(3, 1))
         kept = limits(2, 5, no_repeat_ngram=n)
         free = beam_search(model, pad(sources), limits(2, 5), beam_size=400, alpha=0.6)
         for source, found, before in zip(
             sources, beam_search(model, pad(sources), kept, beam_size=400, alpha=0.6), free, strict=True
         ):
-            expected = [h for h in every(model, source, 5, 0.6) if not repeats(h.ids, n)]
+            expected = [h for h in all_translations(model, source, 5, 0.6) if not repeats(h.ids, n)]
             assert ids_of(found) == ids_of(expected)
             assert [h.log_prob for h in found] == pytest.approx([h.log_prob for h in expected], abs=CLOSE)
             unlike += found[0].ids != before[0].ids
@@ -380,18 +397,20 @@ def test_no_run_of_pieces_comes_twice(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_greedy_and_sampling_repeat_nothing_either(n: int) -> None:
-    model, sources = build(5, V=7), draw_sources(5, V=7)
+def test_greedy_search_and_sampling_do_not_repeat_ngrams(n: int) -> None:
+    model = build(5, V=7)
+    sources = draw_sources(5, V=7)
     kept = limits(5, 9, no_repeat_ngram=n)
     for source, found in zip(sources, greedy_search(model, pad(sources), kept), strict=True):
         ids: list[int] = []
         while len(ids) < 9:
             logits = model(torch.tensor([source]), torch.tensor([[BOS, *ids]]))[0, -1]
-            banned = [*SPECIAL, *(piece for piece in range(3, 7) if repeats([*ids, piece], n))]
+            banned = [*SPECIAL, *(token for token in range(3, 7) if repeats([*ids, token], n))]
             logits[banned] = -torch.inf
-            if (piece := int(logits.argmax())) == EOS:
+            token = int(logits.argmax())
+            if token == EOS:
                 break
-            ids.append(piece)
+            ids.append(token)
         assert found.ids == ids
     generators = [torch.Generator().manual_seed(i) for i in range(5)]
     drawn = greedy_search(model, pad(sources), kept, sampler(2.0, 0, generators))
@@ -400,8 +419,9 @@ def test_greedy_and_sampling_repeat_nothing_either(n: int) -> None:
 
 
 @pytest.mark.parametrize("W", [1, 3])
-def test_a_prefix_may_repeat_itself(W: int) -> None:
-    model, sources = build(14), draw_sources(14, lengths=(3, 1))
+def test_a_prefix_may_repeat_ngrams(W: int) -> None:
+    model = build(14)
+    sources = draw_sources(14, lengths=(3, 1))
     kept = limits(2, 8, no_repeat_ngram=2, prefix=[[3, 3, 3], [4]])
     for prefix, found in zip(
         ([3, 3, 3], [4]), beam_search(model, pad(sources), kept, beam_size=W, alpha=0.6), strict=True

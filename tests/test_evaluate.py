@@ -163,7 +163,7 @@ def test_comparison_is_sacrebleus_paired_bootstrap(tmp_path):
         assert f"{one['name']:<11}{one['signature']}\n" in table
 
 
-def test_comparison_shows_the_sentences_that_moved_most():
+def test_comparison_shows_the_largest_changes():
     mixed = [*BETTER[:-5], "nothing like it at all", *BETTER[-4:]]
     found = compare(HYPOTHESIS, mixed, [REFERENCE], SOURCES, top=2)
     assert (found.better, found.worse, found.same) == (7, 1, 16)
@@ -194,7 +194,7 @@ def test_buckets_of_source_length():
     assert first == f"0–5 words: {buckets[0].score.value:.1f}, 8 sources"
 
 
-def test_tokenised_text_is_told_from_raw(capfd):
+def test_looks_tokenised(capfd):
     raw = ["A full stop.", "None", "wait . . ", "Yes!"] * 50
     assert not looks_tokenised(raw)
     assert looks_tokenised([*raw, *["a full stop ."] * 30])

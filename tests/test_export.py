@@ -44,7 +44,7 @@ def exported(run: Path) -> Path:
     return out
 
 
-def test_what_cannot_be_exported_is_named() -> None:
+def test_obstacles_name_each_setting() -> None:
     def config(joint: bool = True, **model: object) -> Config:
         return Config(model=ModelConfig(**model), tokenizer=TokenizerConfig(joint=joint))
 
@@ -59,7 +59,7 @@ def test_what_cannot_be_exported_is_named() -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_ctranslate2_translates_as_we_do(variant: str, tmp_path: Path) -> None:
+def test_ctranslate2_translates_like_the_run(variant: str, tmp_path: Path) -> None:
     ours = VARIANTS[variant]()
     found = export(save_run(tmp_path / "run", ours), "ctranslate2", tmp_path / "out")
     assert found is not None
@@ -76,12 +76,12 @@ def test_ctranslate2_translates_as_we_do(variant: str, tmp_path: Path) -> None:
         Options(beam_size=3, length_penalty=1.0, length_normalization="power"),
         Options(max_length=2),
         Options(max_length=3, beam_size=1),
-        Options(max_extra=-2),  # each sentence is cut, each at a length of its own
+        Options(max_extra=-2),  # every sentence reaches its own maximum length
     ):
         lines = ["", *LINES, " "]
         for a, b in zip(ours.translate(lines, options), engine.translate(lines, options), strict=True):
             assert a.text == b.text, options
-            # Of several that end in the last step the two may keep others, behind the best.
+            # If several hypotheses end in the last step, the two may keep different ones behind the best.
             both = {c.text: c for c in a.candidates}
             assert len(b.candidates) == len(a.candidates)
             for candidate in b.candidates:
@@ -89,7 +89,7 @@ def test_ctranslate2_translates_as_we_do(variant: str, tmp_path: Path) -> None:
                 assert (candidate.score, candidate.log_prob) == pytest.approx((same.score, same.log_prob), abs=1e-3)
 
 
-def test_more_translations_than_the_beam_are_different_and_begin_with_the_best(exported: Path) -> None:
+def test_n_best_beyond_the_beam_is_different_texts_after_the_best(exported: Path) -> None:
     engine = Engine(exported, "cpu")
     alone = list(engine.translate(LINES[:9], Options()))
     for n_best in (4, 9):
@@ -98,7 +98,7 @@ def test_more_translations_than_the_beam_are_different_and_begin_with_the_best(e
         assert [len({c.text for c in one.candidates}) for one in several] == 9 * [n_best]
 
 
-def test_scores_are_the_papers(exported: Path) -> None:
+def test_scores_use_the_length_penalty_of_the_paper(exported: Path) -> None:
     engine = Engine(exported, "cpu")
     (found,) = engine.translate(["one red dog."], Options(n_best=4))
     for candidate in found.candidates:
@@ -107,7 +107,7 @@ def test_scores_are_the_papers(exported: Path) -> None:
     assert [c.score for c in found.candidates] == sorted((c.score for c in found.candidates), reverse=True)
 
 
-def test_parity_counts_what_differs(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_counts_different_translations(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = Translator(toy("pre").model, toy().tokenizer, 64)  # another model with the same tokenizer
     lines = ["one", "one red", *LINES[:20]]
     found = compare(toy(), other, lines, Options(max_length=6))
@@ -119,7 +119,7 @@ def test_parity_counts_what_differs(run: Path, tmp_path: Path, capsys: pytest.Ca
     assert [(d.ours, d.exported) for d in found.differences] == [(texts[0][i], texts[1][i]) for i in differ]
 
 
-def test_an_export_that_differs_much_is_judged(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_differences_cause_a_warning(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr("mtcli.export.log.warning", lambda text, *values: said.append(text % values))
     monkeypatch.setattr("mtcli.export.MAX_SENTENCES", 10)
@@ -130,11 +130,11 @@ def test_an_export_that_differs_much_is_judged(run: Path, tmp_path: Path, monkey
     found = export(run, "ctranslate2", tmp_path / "other")
     assert found is not None
     (warning,) = said
-    assert warning.startswith(f"only {found.equal} of 10 translations equal ours: ")
+    assert warning.startswith(f"only {found.equal} of 10 translations equal those of the run: ")
     assert str(tmp_path / "other" / "parity.json") in warning
 
 
-def test_an_exported_model_needs_no_torch(run: Path, exported: Path, tmp_path: Path) -> None:
+def test_translating_with_an_export_does_not_import_torch(run: Path, exported: Path, tmp_path: Path) -> None:
     lines = [LINES[0], "", *LINES[1:5]]
     (tmp_path / "in.txt").write_text("\n".join(lines) + "\n")
     code = f"""
@@ -164,7 +164,7 @@ def test_int8_is_smaller_and_translates(run: Path, exported: Path, tmp_path: Pat
     assert json.loads((tmp_path / "int8" / "mtcli.json").read_text())["quantization"] == "int8"
 
 
-def test_an_export_takes_the_place_of_an_earlier_one_only(run: Path, tmp_path: Path) -> None:
+def test_only_an_earlier_export_is_replaced(run: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("all of it")
     with pytest.raises(UsageError, match="holds no exported model"):
@@ -183,7 +183,7 @@ def test_an_export_takes_the_place_of_an_earlier_one_only(run: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_sentences_beyond_the_targets_positions_are_not_compared(target: str, tmp_path: Path) -> None:
+def test_sentences_too_long_for_the_target_are_not_compared(target: str, tmp_path: Path) -> None:
     if target == "huggingface":
         pytest.importorskip("transformers")
     run = save_run(tmp_path / "run", toy())
@@ -195,7 +195,7 @@ def test_sentences_beyond_the_targets_positions_are_not_compared(target: str, tm
     assert found.sentences == 73
 
 
-def test_the_command_prints_how_far_both_agree(
+def test_the_command_prints_the_comparison(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["mtcli", "export", str(run)])
@@ -203,7 +203,7 @@ def test_the_command_prints_how_far_both_agree(
         main()
     assert not end.value.code
     out, err = capsys.readouterr()
-    assert out.startswith("72 of 72 translations equal ours (beam 4)")
+    assert out.startswith("72 of 72 translations equal those of the run (beam 4)")
     folder = run.with_name("run-ctranslate2")
     assert f"mtcli translate --model {folder}" in err
     found, options, languages = load(folder, "cpu")
@@ -212,14 +212,14 @@ def test_the_command_prints_how_far_both_agree(
     assert next(found.translate(["one red dog."], options)).text == "uno rojo perro."
 
 
-def test_without_sentences_it_says_that_nothing_was_compared(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_warning_says_that_nothing_was_compared(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "run").mkdir()
     assert export(save_toy(tmp_path / "run"), "ctranslate2", tmp_path / "out") is None
-    assert "not compared with our decoder" in caplog.text
+    assert "not compared with the run" in caplog.text
     assert not (tmp_path / "out" / "parity.json").exists()
 
 
-def test_what_the_engine_cannot_do_is_refused_by_name(run: Path, exported: Path) -> None:
+def test_unsupported_options_are_refused_by_name(run: Path, exported: Path) -> None:
     engine = Engine(exported, "cpu")
     for options, name in (
         (Options(sample=True), "--sample"),
@@ -244,7 +244,7 @@ def test_what_the_engine_cannot_do_is_refused_by_name(run: Path, exported: Path)
     assert isinstance(load(run, "cpu")[0], Translator)
 
 
-def test_a_very_long_line_is_read_as_far_as_ours_reads_it(exported: Path) -> None:
+def test_a_very_long_line_is_shortened_like_the_run_does(exported: Path) -> None:
     lines = [" ".join(["one red"] * 3000), "one"]
     found = [t.text for t in Engine(exported, "cpu").translate(lines, Options(beam_size=1, max_length=5), warn=False)]
     assert found == [t.text for t in toy().translate(lines, Options(beam_size=1, max_length=5), warn=False)]
@@ -295,7 +295,7 @@ def test_an_unusable_model_is_refused_with_what_to_give_instead(exported: Path, 
     assert not (tmp_path / "out").exists()
 
 
-def test_transformers_translates_as_we_do(run: Path, tmp_path: Path) -> None:
+def test_transformers_translates_like_the_run(run: Path, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     found = export(run, "huggingface", tmp_path / "out")
     assert found is not None

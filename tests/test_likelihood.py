@@ -17,17 +17,17 @@ from mtcli.nn.loss import reference_loss
 
 
 @pytest.mark.parametrize("options", [Options(beam_size=1), Options(beam_size=3, n_best=3)])
-def test_it_is_the_decoders_own(options: Options) -> None:
+def test_scores_equal_those_of_the_search(options: Options) -> None:
     lines = [src for src, _ in PAIRS[::9]]
     found = list(toy().translate(lines, options))
     every = [(t.source, c) for t in found for c in t.candidates if c.text]
-    every = [(source, c) for source, c in every if c.log_prob > -5]  # an unlikely one may be spelt in other pieces
+    every = [(source, c) for source, c in every if c.log_prob > -5]  # an unlikely one may consist of other tokens
     scored = list(likelihoods(toy(), [(source, candidate.text) for source, candidate in every]))
     assert [s.log_prob for s in scored if s] == pytest.approx([c.log_prob for _, c in every], abs=1e-4)
     assert len(every) >= len(lines)
 
 
-def test_it_is_the_loss_of_training() -> None:
+def test_scores_equal_the_loss_of_training() -> None:
     pairs = PAIRS[:40]
     encode_src, encode_tgt = toy().tokenizer.encode_src, toy().tokenizer.encode_tgt
     batch = Batch.of(encode_src([s for s, _ in pairs]), encode_tgt([t for _, t in pairs]))
@@ -40,7 +40,7 @@ def test_it_is_the_loss_of_training() -> None:
     assert found[0].mean == found[0].log_prob / found[0].tokens
 
 
-def test_company_windows_and_batches_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_and_batches_do_not_change_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = [*PAIRS[:9], ("one", PAIRS[3][1] * 4), ("", "uno"), ("one", " \t"), ("", ""), *PAIRS[9:14]]
     together = list(likelihoods(toy(), pairs))
     assert [one is None for one in together] == [not (a.strip() and b.strip()) for a, b in pairs]
@@ -54,7 +54,7 @@ def test_company_windows_and_batches_change_nothing(monkeypatch: pytest.MonkeyPa
     assert len(list(islice(likelihoods(toy(), endless), 10))) == 10
 
 
-def test_a_side_that_is_far_too_long_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pair_that_is_too_long_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scoring, "MAX_LINE_TOKENS", 10)
     with pytest.raises(DataError, match="pair 2 has a side of"):
         list(likelihoods(toy(), [("one", "uno"), ("one", "uno rojo " * 20)]))

@@ -1,4 +1,4 @@
-"""Label-smoothed cross-entropy: the formula, PyTorch's own and the one joined to the output projection agree."""
+"""Label-smoothed cross-entropy: the formula, PyTorch's own and the projected loss agree."""
 
 import math
 import subprocess
@@ -32,7 +32,7 @@ def draw(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("smoothing", SMOOTHING)
-def test_reference_is_the_formula_and_pytorchs_own(smoothing: float) -> None:
+def test_reference_equals_the_formula_and_pytorch(smoothing: float) -> None:
     hidden, weight, target = draw()
     logits = hidden @ weight.t()
     loss, nll = reference_loss(logits, target, smoothing)
@@ -55,7 +55,7 @@ def test_projected_equals_reference(monkeypatch: pytest.MonkeyPatch, smoothing: 
     exact = {"rtol": 1e-13, "atol": 1e-13}  # float64, summed in another order
     torch.testing.assert_close(loss, expected, **exact)
     torch.testing.assert_close(nll, expected_nll, **exact)
-    # the training loop divides by the tokens, so a factor must reach the gradients
+    # The training loop divides by the number of tokens, so a factor must reach the gradients.
     for a, e in zip(
         torch.autograd.grad(loss / 7, (hidden, weight)),
         torch.autograd.grad(expected / 7, (hidden, weight)),
@@ -117,8 +117,8 @@ def test_bf16_autocast_keeps_float32_sums() -> None:
         assert float((a - e).norm() / e.norm()) < 2e-2
 
 
-def test_accumulated_equals_one_batch() -> None:
-    """Sums divided by the tokens of the whole step: two halves, padded to other widths, give the same gradient."""
+def test_accumulated_gradients_equal_those_of_one_batch() -> None:
+    """Two halves of a batch, padded to different widths, give the gradient of the whole batch."""
     torch.manual_seed(3)
     shape = ModelConfig(d_model=8, d_ff=16, num_heads=2, num_encoder_layers=2, num_decoder_layers=2, dropout=0)
     model = Transformer(shape, 12, 12, joint=True).double()
@@ -146,7 +146,7 @@ def test_accumulated_equals_one_batch() -> None:
         torch.testing.assert_close(a, e, rtol=1e-11, atol=1e-13)
 
 
-def test_no_gradient_is_computed_where_none_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_gradient_is_computed_without_need(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden, weight, target = draw()
     expected = projected_loss(hidden, weight, target, 0.1)
     monkeypatch.delattr(torch, "addmm")
@@ -185,12 +185,12 @@ def curve(dtype: torch.dtype, *, fast: bool, bf16: bool = False) -> Tensor:
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-4)])
-def test_the_fast_and_the_reference_path_learn_alike(
+def test_the_fast_and_the_reference_path_learn_the_same(
     monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, tolerance: float
 ) -> None:
-    """Sums in another order differ in the last of 16 or 7 digits; 200 steps of training may lift that by three more.
+    """Sums in another order differ in the last of 16 or 7 digits, and 200 steps of training may add three digits.
 
-    Here they differ by 5e-16 and 4e-7; other processors add up in other orders again.
+    Here the losses differ by 5e-16 and 4e-7. Other processors add in other orders.
     """
     monkeypatch.setattr("mtcli.nn.attention.MAX_UNFUSED_SIZE", 0)  # to use the kernel for short sentences
     fast, reference = curve(dtype, fast=True), curve(dtype, fast=False)
@@ -198,9 +198,9 @@ def test_the_fast_and_the_reference_path_learn_alike(
     assert fast[-20:].mean() < fast[:20].mean() - 0.3  # they learn
 
 
-def test_bf16_learns_alike() -> None:
-    """Rounding to 8 bits moves a product by up to 2^-8 of its size, at random: single steps may differ by so much, a
-    mean over twenty by less."""
+def test_bf16_learns_nearly_the_same() -> None:
+    """Rounding to 8 bits changes a product by up to 2^-8 of its size, at random. Means over twenty steps differ less
+    than single steps."""
     half, whole = (curve(torch.float32, fast=True, bf16=bf16).double() for bf16 in (True, False))
     torch.testing.assert_close(half, whole, rtol=2**-5, atol=0)
     torch.testing.assert_close(half.view(10, 20).mean(dim=1), whole.view(10, 20).mean(dim=1), rtol=2**-8, atol=0)
@@ -213,12 +213,12 @@ def test_bf16_learns_alike() -> None:
         ("auto", {"avx512_bf16": True}, True),
         ("auto", {"amx_bf16": True, "avx512_bf16": False}, True),
         ("auto", {"avx2": True}, False),
-        ("auto", None, False),  # a PyTorch that cannot tell
+        ("auto", None, False),  # an older PyTorch
         ("fp32", {"avx512_bf16": True}, False),
         ("bf16", {}, True),
     ],
 )
-def test_a_cpu_takes_bf16_where_it_has_instructions_for_it(
+def test_a_cpu_uses_bf16_if_it_has_instructions_for_it(
     monkeypatch: pytest.MonkeyPatch,
     precision: Literal["auto", "fp32", "bf16"],
     able: dict[str, bool] | None,
@@ -249,8 +249,8 @@ print(resident() - before)
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="tells the memory of a process on Linux only")
-def test_kernels_for_bf16_do_not_pile_up() -> None:
-    """Every batch has a shape of its own; the kernels of 200 shapes took 300 MB."""
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory of a process on Linux")
+def test_cached_kernels_for_bf16_are_few() -> None:
+    """Every batch has another shape, and the kernels of 200 shapes took 300 MB."""
     done = subprocess.run([sys.executable, "-c", GROWTH], capture_output=True, text=True, check=True)
     assert float(done.stdout) < 50

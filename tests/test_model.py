@@ -16,14 +16,14 @@ from mtcli.nn.transformer import Dropout, FeedForward, MultiHeadAttention, Resid
 
 V = 13
 EXACT = {"rtol": 1e-11, "atol": 1e-12}
-"""float64 has 16 digits; a few layers of sums taken in another order leave 12 of them."""
+"""float64 has 16 digits; sums in another order in a few layers leave 12 of them."""
 
 
 def build(seed: int = 1, src_vocab: int = V, joint: bool = True, dtype: torch.dtype = torch.float64, **changes: Any):
     torch.manual_seed(seed)
     shape = {"d_model": 12, "d_ff": 20, "num_heads": 3, "num_encoder_layers": 2, "num_decoder_layers": 3, "dropout": 0}
     model = Transformer(ModelConfig(**{**shape, **changes}), src_vocab, V, joint=joint)
-    for name, p in model.named_parameters():  # zeros and ones would hide a bias or a norm in the wrong place
+    for name, p in model.named_parameters():  # a bias of 0 or a gain of 1 would hide a misplaced one
         if name.endswith("bias") or "norm" in name:
             nn.init.normal_(p, mean=p.detach().mean().item(), std=0.3)
     return model.to(dtype)
@@ -41,7 +41,7 @@ def draw_pairs(seed: int = 2) -> tuple[list[list[int]], list[list[int]]]:
 
 
 def theirs_from(ours: Transformer) -> nn.Transformer:
-    """PyTorch's Transformer, to which `same_parameters` then gives our weights."""
+    """PyTorch's Transformer with our weights."""
     c = ours.config
     theirs = nn.Transformer(
         c.d_model,
@@ -54,7 +54,7 @@ def theirs_from(ours: Transformer) -> nn.Transformer:
         norm_first=c.norm == "pre",
         dtype=torch.float64,
     )
-    if c.norm == "post":  # PyTorch adds a last norm in either case, the paper's Figure 1 has none
+    if c.norm == "post":  # PyTorch always adds a final norm; Figure 1 of the paper has none
         theirs.encoder.norm = theirs.decoder.norm = None
     with torch.no_grad():
         for parts, parameter in same_parameters(ours, theirs):
@@ -63,7 +63,7 @@ def theirs_from(ours: Transformer) -> nn.Transformer:
 
 
 def same_parameters(ours: Transformer, theirs: nn.Transformer) -> Iterator[tuple[list[Tensor], Tensor]]:
-    """Our parameters, and the one of theirs that holds them one under the other."""
+    """Pairs of our parameters and the one of PyTorch's that concatenates them."""
 
     def attention(a: MultiHeadAttention, b: nn.MultiheadAttention) -> Iterator[tuple[list[Tensor], Tensor]]:
         yield [a.w_q.weight, a.w_k.weight, a.w_v.weight], b.in_proj_weight
@@ -95,11 +95,11 @@ def same_parameters(ours: Transformer, theirs: nn.Transformer) -> Iterator[tuple
         yield from same(ours.decoder_norm, theirs.decoder.norm)
 
 
-@pytest.mark.filterwarnings("ignore:enable_nested_tensor")  # theirs: a fast path that three heads cannot take
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")  # PyTorch has a fast path, but not for three heads
 @pytest.mark.parametrize("attention", ["reference", "fused"])
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_equals_torch_nn_transformer(norm: str, attention: str) -> None:
-    """Forward, loss and the gradient of every parameter; embeddings, positions and output are written out here."""
+    """Logits, loss and the gradient of every parameter. PyTorch's has no embeddings: they are computed here."""
     ours = build(norm=norm, attention=attention)
     theirs = theirs_from(ours)
     matrix = ours.output.weight.detach().clone().requires_grad_()
@@ -116,7 +116,9 @@ def test_equals_torch_nn_transformer(norm: str, attention: str) -> None:
                 table[pos, 2 * i], table[pos, 2 * i + 1] = math.sin(angle), math.cos(angle)
         return F.embedding(ids, matrix) * math.sqrt(D) + table.float()  # ours is kept in float32
 
-    later = torch.ones(tgt.size(1), tgt.size(1)).triu(1).bool()  # PyTorch's masks say what may *not* be seen
+    later = (
+        torch.ones(tgt.size(1), tgt.size(1)).triu(1).bool()
+    )  # PyTorch's masks are True where attention is not allowed
     hidden = theirs(
         embed(src),
         embed(tgt),
@@ -153,7 +155,7 @@ def test_fused_equals_reference_model(sizes: dict[str, int], norm: str) -> None:
 @pytest.mark.parametrize("changes", [{}, {"norm": "pre"}, {"positions": "learned"}, {"attention": "reference"}])
 @pytest.mark.parametrize("W", [1, 3])
 def test_cached_step_equals_uncached_decoding(W: int, changes: dict[str, str]) -> None:
-    """At every position, while beams change places, and after a sentence has left the batch."""
+    """At every position, after hypotheses are reordered, and after a sentence is removed from the batch."""
     model = build(**changes)
     sources, _ = draw_pairs()
     memory, mask = model.encode(pad(sources))
@@ -181,7 +183,7 @@ def test_cached_step_equals_uncached_decoding(W: int, changes: dict[str, str]) -
     assert sentences == [1, 3]
 
 
-def test_padding_and_batch_mates_change_nothing() -> None:
+def test_padding_and_other_rows_have_no_influence() -> None:
     model = build()
     sources, targets = draw_pairs()
     targets = [[BOS, *y] for y in targets]
@@ -195,13 +197,13 @@ def test_padding_and_batch_mates_change_nothing() -> None:
             torch.testing.assert_close(logits[row, : len(y)], alone, **EXACT)
 
 
-def test_a_prediction_depends_on_earlier_pieces_and_the_whole_source() -> None:
+def test_a_prediction_depends_on_earlier_tokens_and_the_whole_source() -> None:
     model = build()
     sources, targets = draw_pairs()
     x, y = sources[0], [BOS, *targets[1]]
     before = model(torch.tensor([x]), torch.tensor([y]))[0]
     for t in range(1, len(y)):
-        other = [*y[:t], *(3 + (piece - 2) % (V - 3) for piece in y[t:])]
+        other = [*y[:t], *(3 + (token - 2) % (V - 3) for token in y[t:])]
         after = model(torch.tensor([x]), torch.tensor([other]))[0]
         torch.testing.assert_close(after[:t], before[:t], **EXACT)
         assert (after[t:] - before[t:]).abs().amax(-1).min() > 1e-3
@@ -210,7 +212,7 @@ def test_a_prediction_depends_on_earlier_pieces_and_the_whole_source() -> None:
         assert (model(torch.tensor([other]), torch.tensor([y]))[0] - before).abs().amax(-1).min() > 1e-6
 
 
-def test_sinusoids_are_the_formula() -> None:
+def test_sinusoids_equal_the_formula() -> None:
     table = sinusoids(600, 16)
     for pos in (0, 1, 7, 511, 512, 599):
         for i in range(8):
@@ -230,7 +232,7 @@ def test_sinusoids_continue_exactly_past_the_table(dtype: torch.dtype) -> None:
         assert torch.equal(whole[start : start + 3], embedding.positions(start, 3))
 
 
-def test_embedding_is_scaled_and_placed() -> None:
+def test_embedding_is_scaled_and_has_positions() -> None:
     embedding = build(d_model=64, num_heads=4).tgt_embedding
     ids = torch.tensor([[5, 6, 5]])
     expected = embedding.tokens.weight[ids[0]] * 8 + sinusoids(10, 64)[4:7]
@@ -242,7 +244,7 @@ def test_learned_positions() -> None:
     source, target = model.src_embedding.learned, model.tgt_embedding.learned
     assert source is not target
     ids = torch.full((1, 11), 5)
-    rows = torch.tensor([*range(8), 7, 7, 7])  # what was never learnt takes the last that was
+    rows = torch.tensor([*range(8), 7, 7, 7])  # later positions use the last row
     expected = model.src_embedding.tokens(ids) * math.sqrt(12) + source(rows)
     torch.testing.assert_close(model.src_embedding(ids), expected, **EXACT)
     torch.testing.assert_close(
@@ -255,7 +257,7 @@ def test_learned_positions() -> None:
     assert target.weight.grad.any(dim=1).tolist() == [True] * 4 + [False] * 4  # target positions up to the prediction
 
 
-def test_which_embeddings_are_one() -> None:
+def test_tied_embeddings_share_one_matrix() -> None:
     """§3.4: all three with a joint vocabulary; target and output with separate ones; none when not tied."""
 
     def distinct(model: Transformer) -> int:
@@ -276,7 +278,7 @@ def test_which_embeddings_are_one() -> None:
     assert sizes["three"] == sizes["one"] + 2 * V * 12
 
 
-def test_separate_vocabularies_take_ids_of_their_own() -> None:
+def test_separate_vocabularies_have_separate_ids() -> None:
     model = build(src_vocab=21, joint=False)
     logits = model(torch.tensor([[20, 14, EOS]]), torch.tensor([[BOS, 12]]))
     assert logits.shape == (1, 2, V)
@@ -284,8 +286,8 @@ def test_separate_vocabularies_take_ids_of_their_own() -> None:
         model(torch.tensor([[EOS]]), torch.tensor([[BOS, 20]]))
 
 
-def test_fresh_weights() -> None:
-    """Xavier's bound, halved on the way of a sub-layer's output; embeddings that × √d_model leave with variance 1."""
+def test_initial_weights() -> None:
+    """Xavier's bound, halved where a projection leads to a sub-layer's output. Scaled embeddings have variance 1."""
     torch.manual_seed(1)
     model = Transformer(ModelConfig(d_model=64, d_ff=256), 500, 500, joint=True)
     for name, module in model.named_modules():
@@ -305,7 +307,7 @@ def test_dropout_does_nothing_outside_training() -> None:
     assert Dropout(0.0)(x) is x
 
 
-def test_dropout_stands_where_the_paper_puts_it() -> None:
+def test_dropout_is_where_the_paper_puts_it() -> None:
     """§5.4: on each sub-layer's output before it is added, and on the sums of embeddings and positions."""
     model = build(dropout=0.5, dtype=torch.float32)
     assert sum(isinstance(m, Dropout) for m in model.modules()) == 2 + 2 * 2 + 3 * 3

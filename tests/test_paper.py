@@ -158,8 +158,8 @@ def test_parameter_counts(file: Path, sizes: dict[str, int], count: int) -> None
 
 
 # The rows of Table 3 that change the base model: what to --set, the sizes in the formula, and the paper's count in
-# millions where it gives one. With 37,000 pieces exactly ours are all 1.1 to 2.6 million below it, and 4.1 where
-# d_model is 1024: some 4,000 pieces' worth, so its "about 37,000" were perhaps 41,000.
+# millions where it gives one. With exactly 37,000 tokens, our counts are 1.1 to 2.6 million lower, and 4.1 with
+# d_model 1024. That is about 4,000 tokens, so its "about 37,000" may have been 41,000.
 TABLE_3 = {
     "A h=1": (["model.num_heads=1"], {"h": 1, "d_k": 512, "d_v": 512}, None),
     "A h=4": (["model.num_heads=4"], {"h": 4, "d_k": 128, "d_v": 128}, None),

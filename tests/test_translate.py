@@ -35,9 +35,9 @@ SAMPLE = Options(sample=True, max_length=12, n_best=3, seed=4, temperature=0.7)
 
 @pytest.fixture(scope="module")
 def translator() -> Translator:
-    """A random model in float64, in which batch mates move nothing, with a trained tokenizer."""
+    """A random model in float64, whose results do not depend on the batch, with a trained tokenizer."""
     toy = train_tokenizer(PAIRS, vocab_size=330)
-    toy.forbidden = [PAD, BOS, *range(3, len(RESERVED))]  # a random model's bytes are no text
+    toy.forbidden = [PAD, BOS, *range(3, len(RESERVED))]  # a random model's bytes would not be text
     torch.manual_seed(3)
     config = ModelConfig(
         d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1, tie_embeddings=False
@@ -56,7 +56,7 @@ def texts(found: Sequence[Translation]) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("options", [GREEDY, BEAM, SAMPLE, replace(BEAM, n_best=3)])
-def test_one_translation_a_line_in_their_order(translator: Translator, options: Options) -> None:
+def test_each_line_has_a_translation_in_order(translator: Translator, options: Options) -> None:
     alone = {line: texts(run(translator, [line], options))[0] for line in LINES}
     found = run(translator, LINES, options)
     assert [one.source for one in found] == LINES
@@ -72,9 +72,7 @@ def test_one_translation_a_line_in_their_order(translator: Translator, options: 
         )
 
 
-def test_blank_lines_are_blank_and_never_reach_the_model(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blank_lines_are_not_given_to_the_model(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [*BLANK, LINES[0], *BLANK, LINES[1]]
     found = run(translator, lines, GREEDY)
     assert [one.source for one in found] == lines
@@ -93,7 +91,7 @@ def test_blank_lines_are_blank_and_never_reach_the_model(
 
 
 @pytest.mark.parametrize("options", [GREEDY, BEAM, SAMPLE])
-def test_windows_and_batches_change_nothing(
+def test_windows_and_batches_do_not_change_translations(
     translator: Translator, monkeypatch: pytest.MonkeyPatch, options: Options
 ) -> None:
     lines = [*LINES[:5], "", *LINES[5:]]
@@ -107,7 +105,7 @@ def test_windows_and_batches_change_nothing(
             assert [c.score for c in one.candidates] == pytest.approx([c.score for c in other.candidates], abs=1e-5)
 
 
-def test_lines_are_read_as_they_are_needed(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_read_window_by_window(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_translator, "WINDOW", 2)
     drawn = []
 
@@ -121,7 +119,9 @@ def test_lines_are_read_as_they_are_needed(translator: Translator, monkeypatch: 
     assert len(drawn) == 4
 
 
-def test_batches_hold_like_lengths_within_the_budget(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_have_similar_lengths_within_the_budget(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(pytorch_backend.BATCH_TOKENS, "cpu", 240)
     ids = translator.tokenizer.encode_src(LINES)
     batches = list(translator._batches(Window(0, LINES, ids), BEAM))
@@ -141,14 +141,14 @@ def test_threads_have_equal_batches(translator: Translator, monkeypatch: pytest.
     assert max(tokens) - min(tokens) <= 2 * (max(map(len, ids)) + 1)
 
 
-def test_n_best_begins_with_the_best(translator: Translator) -> None:
+def test_n_best_begins_with_the_best_translation(translator: Translator) -> None:
     three = run(translator, LINES, replace(BEAM, n_best=3))
     assert [one.text for one in three] == [one.text for one in run(translator, LINES, BEAM)]
     assert sum(len(set(candidates)) > 1 for candidates in texts(three)) > 12
 
 
 class Scripted(LineTranslator):
-    """Finds as many of these drafts as its beam is wide, and draws them in their order."""
+    """Finds the first of these drafts, as many as its beam size, and draws them in order."""
 
     def __init__(self, drafts: Sequence[Draft]):
         super().__init__(toy().tokenizer, 64)
@@ -180,19 +180,19 @@ SCRIPT = drafted(
 )
 
 
-def test_one_text_in_two_segmentations_is_one_candidate() -> None:
+def test_two_segmentations_of_one_text_are_one_candidate() -> None:
     assert found_by(Scripted(SCRIPT), n_best=3) == [("Hola Mundo", 0.6, 2), ("Mundo", 0.15, 1), ("Hola", 0.1, 1)]
     assert found_by(Scripted(SCRIPT)) == [("Hola Mundo", 0.6, 2)]
 
 
-def test_the_best_stays_first_though_another_text_has_more_probability_in_sum() -> None:
+def test_the_best_hypothesis_stays_first_even_if_the_sum_of_another_is_larger() -> None:
     script = drafted(("one", 0.3), ("two", 0.2), ("two", 0.2))
     assert found_by(Scripted(script), n_best=2) == [("one", 0.3, 1), ("two", 0.4, 2)]
     assert found_by(Scripted(script)) == [("one", 0.3, 1)]
 
 
 @pytest.mark.parametrize(("n_best", "beams"), [(1, [4]), (3, [4]), (4, [4, 8]), (5, [4, 10]), (6, [4, 12, 24])])
-def test_a_wider_search_adds_what_the_first_lacks(n_best: int, beams: list[int]) -> None:
+def test_a_wider_search_adds_missing_texts(n_best: int, beams: list[int]) -> None:
     translator = Scripted(SCRIPT)
     found = found_by(translator, n_best=n_best)
     assert translator.beams == beams
@@ -201,18 +201,18 @@ def test_a_wider_search_adds_what_the_first_lacks(n_best: int, beams: list[int])
     assert len({text for text, *_ in found}) == len(found)
 
 
-def test_a_wider_search_moves_nothing_to_the_front() -> None:
+def test_a_wider_search_does_not_change_the_first_text() -> None:
     script = drafted(("one", 0.3), ("one", 0.1), ("two", 0.1), ("three", 0.1), ("best", 0.35))
     assert found_by(Scripted(script), n_best=4)[:2] == [("one", 0.4, 2), ("best", 0.35, 1)]
 
 
-def test_the_wider_beam_is_bounded() -> None:
+def test_the_wider_beam_has_a_maximum_size() -> None:
     translator = Scripted(SCRIPT)
     found_by(translator, n_best=1000)
     assert max(translator.beams) == 1000
 
 
-def test_samples_are_different_and_counted() -> None:
+def test_samples_are_distinct_and_counted() -> None:
     same, other, third = drafted(("one", 0.5), ("two", 0.1), ("one", 0.2))
     drawn = [same, same, other, same, third, *[same] * 20]
     assert found_by(Scripted(drawn), n_best=1, sample=True) == [("one", 0.5, 1)]
@@ -220,7 +220,7 @@ def test_samples_are_different_and_counted() -> None:
     assert found_by(Scripted(drawn), n_best=3, sample=True) == [("one", 0.7, 11), ("two", 0.1, 1)]
 
 
-def test_the_best_translation_does_not_depend_on_how_many_are_asked_for(translator: Translator) -> None:
+def test_the_best_translation_does_not_depend_on_n_best(translator: Translator) -> None:
     for options in (GREEDY, BEAM, replace(BEAM, prefix="der"), replace(SAMPLE, n_best=1)):
         alone = run(translator, LINES, options)
         for n_best in (2, 7):
@@ -240,7 +240,7 @@ def test_translations_begin_with_the_prefix(translator: Translator, prefix: str,
 
 
 @pytest.mark.parametrize("options", [GREEDY, BEAM, SAMPLE])
-def test_the_limit_of_length_holds(translator: Translator, options: Options) -> None:
+def test_max_length(translator: Translator, options: Options) -> None:
     ids = translator.tokenizer.encode_src(LINES)
     for changed, most in (
         (replace(options, max_length=2), [2] * 17),
@@ -252,7 +252,7 @@ def test_the_limit_of_length_holds(translator: Translator, options: Options) -> 
         assert any(length == limit for length, limit in zip(lengths, most, strict=True))
 
 
-def test_a_long_line_is_warned_about_and_read_whole(
+def test_a_long_line_causes_a_warning_and_is_read_whole(
     translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(line_translator, "WINDOW", 2)
@@ -275,7 +275,7 @@ def test_a_long_line_is_warned_about_and_read_whole(
     assert not caplog.records
 
 
-def test_of_many_long_lines_the_first_are_named_and_the_others_counted(
+def test_a_warning_names_the_first_lines_and_counts_the_others(
     translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(line_translator, "WINDOW", 7)
@@ -287,7 +287,7 @@ def test_of_many_long_lines_the_first_are_named_and_the_others_counted(
     assert found == ["lines 1, 2, 3, 4, 5 and 2 more", "lines 8, 9"]
 
 
-def test_every_line_that_is_cut_is_named(
+def test_every_shortened_line_is_named(
     translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(line_translator, "MAX_LINES_NAMED", 1)
@@ -301,7 +301,7 @@ def test_every_line_that_is_cut_is_named(
     assert "lines 2, 4, 5: too long; only the first 20 tokens are translated" in caplog.messages
 
 
-def test_of_a_line_beyond_any_sentence_the_beginning_is_read(
+def test_a_line_that_is_too_long_is_shortened(
     translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(line_translator, "MAX_LINE_TOKENS", 20)
@@ -319,7 +319,7 @@ def test_of_a_line_beyond_any_sentence_the_beginning_is_read(
         assert one.text == run(translator, [beginning], GREEDY)[0].text
 
 
-def test_lines_before_a_pause_are_not_kept_waiting(translator: Translator) -> None:
+def test_lines_before_a_pause_are_translated_at_once(translator: Translator) -> None:
     drawn = []
 
     def lines():
@@ -347,7 +347,7 @@ def test_sampling_is_a_function_of_the_seed(translator: Translator) -> None:
     assert all(len(set(draws)) > 1 for draws in first)  # the draws of a line differ
 
 
-def test_sampling_depends_on_the_line_and_its_number_only(translator: Translator) -> None:
+def test_sampling_depends_only_on_the_line_and_its_number(translator: Translator) -> None:
     whole = texts(run(translator, LINES, SAMPLE))
     for keep in ([3], [0, 3, 9], [16, 3]):
         lines = [line if i in keep else "" for i, line in enumerate(LINES)]
@@ -355,7 +355,7 @@ def test_sampling_depends_on_the_line_and_its_number_only(translator: Translator
         assert [part[i] for i in keep] == [whole[i] for i in keep]
     one = texts(run(translator, LINES, replace(SAMPLE, n_best=1)))
     assert one == [draws[:1] for draws in whole]
-    same = texts(run(translator, LINES[:1] * 8, SAMPLE))  # the same line at another place is drawn anew
+    same = texts(run(translator, LINES[:1] * 8, SAMPLE))  # each line number has its own draws
     assert len({tuple(draws) for draws in same}) > 4
 
 
@@ -368,7 +368,7 @@ def test_sampling_from_the_most_likely_token_is_greedy(translator: Translator) -
     assert texts(run(translator, LINES, cold)) == texts(run(translator, LINES, GREEDY))
 
 
-def test_the_translator_of_a_run(toy_run: Path) -> None:
+def test_load_the_translator_of_a_run(toy_run: Path) -> None:
     loaded, options, languages = Translator.load(toy_run, torch.device("cpu"))
     assert (options.beam_size, options.length_penalty, options.max_extra) == (4, 0.6, 50)
     assert not loaded.model.training
@@ -378,7 +378,7 @@ def test_the_translator_of_a_run(toy_run: Path) -> None:
 
 
 @pytest.mark.parametrize("alignments", [False, True])
-def test_threads_change_neither_translations_nor_their_order(alignments: bool) -> None:
+def test_threads_do_not_change_translations(alignments: bool) -> None:
     translator, options = toy(), Options(alignments=alignments)
     attend = [layer.cross_attention.attend for layer in translator.model.decoder]
     lines = [f"one {a} {b}." for a in ("red", "dog", "cat") for b in ("sees", "big", "one")] + ["", "red dog cat."]
@@ -396,7 +396,7 @@ def test_threads_change_neither_translations_nor_their_order(alignments: bool) -
 
 
 @pytest.mark.parametrize(
-    ("text", "loop"),
+    ("text", "repetition"),
     [
         ("ein schwuuuuuuuuu im bild", "uuuuuuuuu"),
         ("ein ein ein hund", "ein ein ein"),
@@ -407,12 +407,12 @@ def test_threads_change_neither_translations_nor_their_order(alignments: bool) -
         ("haha, hmmmm, www.schifffahrt.de", ""),
     ],
 )
-def test_what_a_loop_is(text: str, loop: str) -> None:
-    assert repetition_in(text) == loop
+def test_repetition_in(text: str, repetition: str) -> None:
+    assert repetition_in(text) == repetition
 
 
-def loop_by_definition(text: str) -> str:
-    """Without any bound, in quadratic time."""
+def repetition_by_definition(text: str) -> str:
+    """`repetition_in` without bounds, in quadratic time."""
     for found in re.finditer(r"(.+?)\1{2,}", f" {text}"):
         if len(found[0]) >= repetitions.MIN_LENGTH and any(map(str.isalpha, found[1])):
             return found[0].strip()
@@ -423,13 +423,13 @@ SYLLABLES = st.sampled_from(["a", "b", "ab", "1", ".", " ", "der mann, ", "ein "
 
 
 @given(st.lists(SYLLABLES, max_size=30).map("".join) | st.text("ab .", max_size=40))
-def test_a_loop_in_a_short_text_is_found_as_without_bounds(text: str) -> None:
+def test_bounds_do_not_matter_in_short_texts(text: str) -> None:
     for short in (text[: repetitions.MAX_UNIT], 3 * text[: repetitions.MAX_UNIT // 3]):
-        assert repetition_in(short) == loop_by_definition(short)
+        assert repetition_in(short) == repetition_by_definition(short)
 
 
-def test_the_search_for_a_loop_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long a text is, the expression reads `MAX_SEARCHED` characters and tries units of `MAX_UNIT`."""
+def test_the_search_for_a_repetition_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a text of any length, `MAX_SEARCHED` characters are searched for units of up to `MAX_UNIT`."""
     searched: list[str] = []
 
     class Spy:
@@ -439,7 +439,9 @@ def test_the_search_for_a_loop_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
 
     expression = repetitions.REPETITION
     monkeypatch.setattr(repetitions, "REPETITION", Spy())
-    cube_free = "".join("ab"[n.bit_count() % 2] for n in range(100_000))  # Thue and Morse: nothing three times in a row
+    cube_free = "".join(
+        "ab"[n.bit_count() % 2] for n in range(100_000)
+    )  # the Thue–Morse sequence has nothing three times in a row
     assert repetition_in(cube_free) == ""
     assert repetition_in("one two. " * 30_000).startswith("one two. one two.")
     assert [len(text) for text in searched] == 2 * [repetitions.MAX_SEARCHED + 1]
@@ -447,30 +449,30 @@ def test_the_search_for_a_loop_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     unit = " ".join(map(str, words)).replace("1", "x")
     assert len(unit) < repetitions.MAX_UNIT
     assert repetition_in(3 * f"{unit} ") == (3 * f"{unit} ").strip()
-    assert repetition_in(3 * (2 * f"{unit} " + ".")) == ""  # its unit is longer than any that is looked for
+    assert repetition_in(3 * (2 * f"{unit} " + ".")) == ""  # the unit is longer than `MAX_UNIT`
 
 
-def test_most_lines_are_not_searched_for_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_regular_expression_is_rarely_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repetitions, "REPETITION", None)
     assert repetition_in("Ein Mann in einem blauen Hemd steht auf einer Leiter und putzt ein Fenster.") == ""
 
 
-def test_a_translation_that_repeats_itself_is_warned_of_and_can_be_forbidden(
+def test_a_translation_that_repeats_itself_causes_a_warning(
     translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(logging.getLogger("mtcli"), "propagate", True)
     found = list(translator.translate(LINES, GREEDY))
-    looping = [n for n, one in enumerate(found, 1) if repetition_in(one.text)]
-    assert 1 < len(looping) < len(LINES)  # else this model shows nothing
+    repeating = [n for n, one in enumerate(found, 1) if repetition_in(one.text)]
+    assert 1 < len(repeating) < len(LINES)  # otherwise the test shows nothing
     (message,) = {m for m in caplog.messages if "repeats itself" in m}
-    assert message.startswith(f"lines {', '.join(map(str, looping[:10]))}")
+    assert message.startswith(f"lines {', '.join(map(str, repeating[:10]))}")
     assert message.endswith("--no-repeat-ngram 3 prevents that")
     caplog.clear()
     assert not any(repetition_in(one.text) for one in translator.translate(LINES, replace(GREEDY, no_repeat_ngram=2)))
     assert "repeats itself" not in caplog.text
 
 
-def test_a_repetition_that_the_line_has_too_is_no_fault(
+def test_a_repetition_of_the_source_causes_no_warning(
     translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(logging.getLogger("mtcli"), "propagate", True)
@@ -483,7 +485,7 @@ def test_a_repetition_that_the_line_has_too_is_no_fault(
     assert "repeats itself" not in caplog.text
 
 
-def test_a_beam_that_cannot_fit_is_refused_before_it_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_beam_too_large_for_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     wide = Options(beam_size=60, max_length=100)
     (found,) = toy().translate(["red dog."], wide)
     assert found.text

@@ -65,7 +65,7 @@ def _print_parity(parity: "Parity", out: Path) -> None:
     print(parity)
     for difference in parity.differences[:MAX_DIFFERENCES]:
         note(f"  {difference.source}")
-        note(f"    ours      {difference.our_score:.4f} {difference.ours}")
+        note(f"    run       {difference.our_score:.4f} {difference.ours}")
         note(f"    exported  {difference.exported_score:.4f} {difference.exported}")
     if parity.differences:
         note(f"more on the differences is in {out / 'parity.json'}")

@@ -1,7 +1,8 @@
 """Export a model for other libraries: CTranslate2, or Hugging Face `transformers`.
 
 The folder has all that the library needs: weights, tokenizer, default options of the search, and the origin of the
-model (`mtcli.json`). After it is written, its translations of real sentences are compared with ours (`parity.json`).
+model (`mtcli.json`). After it is written, its translations of real sentences are compared with those of the run; the
+result is in `parity.json`.
 
 May import inference and what it may import.
 """
@@ -87,7 +88,7 @@ def export(model: Path, target: str, out: Path, quantization: str | None = None)
         quantization: One of `ctranslate2.QUANTIZATIONS`, for ctranslate2 only; None: float32.
 
     Returns:
-        How far its translations agree with ours. None: they were not compared, for the reason in a warning.
+        How far its translations agree with those of the run. None: they were not compared, for the reason in a warning.
 
     Raises:
         UsageError: The target does not support this model, or `out` contains something else.
@@ -192,7 +193,7 @@ def _compare_with_original(
     max_tokens = min(MAX_TOKENS, max_target_tokens - max(0, options.max_extra))
     sources = _sentences(model, tokenizer, max_tokens)
     if not sources:
-        told = "not compared with our decoder: no test or valid sentence of at most %d tokens beside %s"
+        told = "not compared with the run: no test or valid sentence of at most %d tokens beside %s"
         log.warning(told, max_tokens, model)
         return None
     exported: LineTranslator
@@ -203,7 +204,7 @@ def _compare_with_original(
         try:
             exported = huggingface.Exported(folder, tokenizer, info.longest_src)
         except ImportError:
-            log.warning("not compared with our decoder: transformers (or sentencepiece) is not installed")
+            log.warning("not compared with the run: transformers (or sentencepiece) is not installed")
             return None
     ours = Translator(weights, tokenizer, info.longest_src)
     return compare(ours, exported, sources, options)
@@ -228,7 +229,8 @@ def _warn_about_differences(parity: Parity, quantization: str | None, out: Path)
     if quantization not in (None, "float32"):
         reasons += f", the rounding to {quantization}"
     log.warning(
-        "only %d of %d translations equal ours: possible reasons are %s, or a faulty export; see the differences in %s",
+        "only %d of %d translations equal those of the run: possible reasons are %s, or a faulty export; "
+        "see the differences in %s",
         parity.equal,
         parity.sentences,
         reasons,

@@ -42,7 +42,7 @@ class Parity:
         """One line."""
         search = f"beam {self.beam_size}" if self.beam_size > 1 else "greedy"
         return (
-            f"{self.equal} of {self.sentences} translations equal ours ({search}); "
+            f"{self.equal} of {self.sentences} translations equal those of the run ({search}); "
             f"their scores differ by at most {self.max_score_difference:.1e}"
         )
 

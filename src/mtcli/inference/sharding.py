@@ -101,7 +101,7 @@ def _write_windows(found: Iterator[Translation], parts: Path, render: Render, gr
                     file.writelines(f"{line}\n" for line in render(translation, number))
             unfinished.replace(parts / str(window))
         except FileNotFoundError:
-            if parts.exists():
+            if parts.exists() or not parts.parent.exists():
                 raise
             raise RankError(f"rank {group.rank}: rank 0 has failed and kept the finished part of the output") from None
         num_written += 1
@@ -113,6 +113,8 @@ def _keep_windows(parts: Path, target: Path) -> None:
 
     It is a warning of its own because the error that ends the job may be reported by another rank.
     """
+    if not parts.exists():  # deleted with the folder of the output, which the error names
+        return
     try:
         output = PartialFile(target)
         _join_windows(parts, output)
