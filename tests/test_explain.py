@@ -305,5 +305,6 @@ def test_the_command(tmp_path: Path) -> None:
     assert json.loads(result.stdout)["translation"] == "uno rojo perro."
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert call(cli.app, base).stdout.splitlines()[:2] == ["one red dog.", "uno rojo perro."]
-    for wrong in (["--layer", "3"], ["--head", "3"], ["--step", "99"]):
+    all_steps = (["--step", "1", "--json"], ["--step", "1", "--html", str(page)])
+    for wrong in (["--layer", "3"], ["--head", "3"], ["--step", "99"], *all_steps):
         assert isinstance(call(cli.app, [*base, *wrong]).exception, UsageError)

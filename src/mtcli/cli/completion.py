@@ -34,17 +34,14 @@ def models(incomplete: str) -> list[str]:
     return [path for path in _paths_of_models() if path.startswith(incomplete)]
 
 
-def settings(incomplete: str) -> list[tuple[str, str]]:
-    """Return the keys of `--set`, each with its meaning; `key=value` for settings with a fixed set of values."""
+def settings(incomplete: str) -> list[str]:
+    """Return `key=` for every key of `--set`, and `key=value` for settings with a fixed set of values."""
     from mtcli.config.settings import settings as all_settings
 
     found = []
     for setting in all_settings():
-        for value in setting.choices or ("",):
-            text = f"{setting.name}={value}"
-            if text.startswith(incomplete):
-                found.append((text, setting.meaning))
-    return found
+        found += [f"{setting.name}={value}" for value in setting.choices or ("",)]
+    return [text for text in found if text.startswith(incomplete)]
 
 
 def _paths_of_models() -> Iterator[str]:

@@ -28,7 +28,7 @@ def main() -> None:
         try:
             show_log()
             process.check_current_folder()
-            app()
+            app(prog_name="mtcli")  # also for `python -m mtcli`
         finally:
             sys.stdout.flush()  # so that a full disk is reported below
     except MtcliError as error:

@@ -94,6 +94,8 @@ def explain(
     from mtcli.runtime.device import pick_device
     from mtcli.runtime.output_checks import check_outputs
 
+    if step is not None and (json_ or html is not None):
+        raise UsageError("--step: not with --json or --html, which show all steps")
     if str(html) == "-":
         raise UsageError("--html -: the page is written to a file; name one")
     check_outputs([html, "-"], models=[model])

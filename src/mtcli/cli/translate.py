@@ -75,7 +75,7 @@ def translate(
             panel=panels.SEARCH,
             within=limits.LENGTH,
             help="Maximum number of tokens of a translation.",
-            show_default="50 more than the source",
+            show_default="usually 50 more than the source",
         ),
     ] = None,
     no_repeat_ngram: Annotated[
@@ -155,7 +155,9 @@ def translate(
     scores: Annotated[
         bool,
         flag(
-            "--scores", panel=panels.OUTPUT, help="Begin each line with the score and a tab; a blank line stays blank."
+            "--scores",
+            panel=panels.OUTPUT,
+            help="With --format text: begin each line with the score and a tab; a blank line stays blank.",
         ),
     ] = False,
     alignments: Annotated[
@@ -163,7 +165,7 @@ def translate(
         flag(
             "--alignments",
             panel=panels.OUTPUT,
-            help="End each line with a tab and the word alignment (0-0 1-2); a blank line stays blank.",
+            help="Add the word alignment (0-0 1-2); in text, at the end of each line that is not blank, after a tab.",
         ),
     ] = False,
     engine: EngineOption = None,
