@@ -5,17 +5,17 @@ import pytest
 from mtcli.config.schema import TrainConfig
 from mtcli.storage.state import State
 from mtcli.training.budget import (
-    AFTERWARDS,
+    INITIAL_RESERVED_SHARE,
+    MAX_RESERVED_SHARE,
+    MIN_TEST_PAIRS,
+    RESERVE_FACTOR,
     SAVES,
-    SCORED_AT_LEAST,
-    SPARE,
     TOKENS_PER_PAIR,
-    UNMEASURED,
-    VALIDATING,
-    WARM_UP,
+    VALIDATION_SHARE,
+    WARMUP_SHARE,
     Budget,
-    Forecast,
 )
+from mtcli.training.forecast import Forecast
 from mtcli.training.optimizer import learning_rate
 
 BUDGETS = [{"max_steps": 2000}, {"time": "1000s"}, {"max_steps": 2000, "time": "900s"}]
@@ -27,7 +27,7 @@ def budget(**values: object) -> Budget:
 
 
 @pytest.mark.parametrize("limits", BUDGETS, ids=str)
-def test_the_cool_down_that_begins_early_is_the_same_share_of_what_is_used(limits: dict[str, object]) -> None:
+def test_an_early_cool_down_has_the_same_share_of_the_shortened_budget(limits: dict[str, object]) -> None:
     b = budget(**limits)
     state = State(step=800, seconds=400.0, stale=2)
     before = b.used(state)
@@ -46,7 +46,7 @@ def test_the_cool_down_that_begins_early_is_the_same_share_of_what_is_used(limit
     assert b.ends(dataclasses.replace(whole, step=1001, seconds=500.5)) == "cut short, as nothing improved"
 
 
-def test_a_cool_down_that_has_begun_is_never_cut_off() -> None:
+def test_a_cool_down_that_has_begun_is_completed() -> None:
     b = budget(max_steps=1000)
     late = State(step=801, stale=50)
     assert not b.cool_down_early(late)
@@ -55,7 +55,7 @@ def test_a_cool_down_that_has_begun_is_never_cut_off() -> None:
 
 
 @pytest.mark.parametrize("values", [{"schedule": "cosine"}, {"schedule": "paper"}, {"cooldown": 0}], ids=str)
-def test_a_schedule_without_a_cool_down_ends_where_nothing_improves(values: dict[str, object]) -> None:
+def test_a_schedule_without_a_cool_down_ends_as_soon_as_nothing_improves(values: dict[str, object]) -> None:
     b = budget(max_steps=1000, **values)
     state = State(step=500, stale=3)
     assert not b.cool_down_early(state)
@@ -70,7 +70,7 @@ def test_without_patience_nothing_ends_early() -> None:
 
 
 @pytest.mark.parametrize("finished", [None, "cut short, as nothing improved"])
-def test_what_was_cut_short_is_so_only_under_that_budget(finished: str | None) -> None:
+def test_another_budget_continues_a_run_that_was_cut_short(finished: str | None) -> None:
     b = budget(max_steps=1000)
     state = State(step=400, stale=3)
     assert b.cool_down_early(state)
@@ -84,27 +84,27 @@ def test_what_was_cut_short_is_so_only_under_that_budget(finished: str | None) -
     assert larger.used(state) == 0.2
 
 
-def test_a_budget_without_a_step_has_one() -> None:
+def test_every_budget_allows_one_step() -> None:
     b = budget(time="1s")
     assert b.ends(State(step=0, seconds=60)) is None
     assert b.ends(State(step=1, seconds=60)) == "budget used"
 
 
-def test_time_is_kept_back_for_validating_averaging_and_scoring() -> None:
+def test_time_is_reserved_for_validating_averaging_and_scoring() -> None:
     b = budget(time="100s", average=5)
     state = State(seconds=50, pair_seconds=0.03)  # two validations of 3 s, and the test pairs take 2.5 times as long
-    assert b.used(state) == pytest.approx(50 / (100 - SPARE * (2 * 3 + 0.03 * 80 * 2.5)))
+    assert b.used(state) == pytest.approx(50 / (100 - RESERVE_FACTOR * (2 * 3 + 0.03 * 80 * 2.5)))
     state.save_seconds = 1.0
-    assert b.used(state) == pytest.approx(50 / (100 - SPARE * (2 * 3 + 0.03 * 80 * 2.5) - 3))
+    assert b.used(state) == pytest.approx(50 / (100 - RESERVE_FACTOR * (2 * 3 + 0.03 * 80 * 2.5) - 3))
     state.pair_seconds = 30.0  # what does not fit is done in part
-    assert b.used(state) == pytest.approx(50 / (100 * (1 - AFTERWARDS)))
+    assert b.used(state) == pytest.approx(50 / (100 * (1 - MAX_RESERVED_SHARE)))
     state.prepared = 20.0
-    assert b.used(state) == pytest.approx(30 / (80 * (1 - AFTERWARDS)))
+    assert b.used(state) == pytest.approx(30 / (80 * (1 - MAX_RESERVED_SHARE)))
 
 
-def test_a_step_that_would_end_too_late_is_not_begun() -> None:
+def test_a_step_that_would_end_too_late_is_not_started() -> None:
     b = budget(time="100s")
-    assert b.training_time(State()) == pytest.approx(100 * (1 - UNMEASURED))
+    assert b.training_time(State()) == pytest.approx(100 * (1 - INITIAL_RESERVED_SHARE))
     late = State(step=3, seconds=85)
     assert b.ends(late, 4.0) is None
     assert b.ends(late, 6.0) == "budget used"
@@ -112,14 +112,14 @@ def test_a_step_that_would_end_too_late_is_not_begun() -> None:
     assert budget(max_steps=4).ends(late, 1000.0) is None
 
 
-def test_a_warm_up_takes_a_fifth_of_the_time_at_most() -> None:
+def test_warm_up_takes_at_most_a_fifth_of_the_time() -> None:
     def steps(state: State, **values: object) -> float:
         b = dataclasses.replace(budget(time="100s", warmup_steps=400, **values), chosen=frozenset(chosen))
         return b.warmup_steps(state)
 
     chosen = ["train.warmup_steps"]
     slow, fast = State(step=10, seconds=45), State(step=10_000, seconds=45)
-    assert steps(slow) == pytest.approx(WARM_UP * 10 / 0.5)
+    assert steps(slow) == pytest.approx(WARMUP_SHARE * 10 / 0.5)
     assert steps(fast) == 400
     assert steps(State()) == 400
     assert steps(State(step=1, seconds=80)) == 1
@@ -129,16 +129,16 @@ def test_a_warm_up_takes_a_fifth_of_the_time_at_most() -> None:
     assert budget(max_steps=1000, warmup_steps=400).warmup_steps(State(step=10)) == 400
 
 
-def test_a_few_steps_score_a_few_test_pairs() -> None:
+def test_short_runs_score_fewer_test_pairs() -> None:
     b = Budget(TrainConfig(max_steps=5, batch_tokens=2048), valid=1000, test=1000, beam_size=4)
     assert b.test_pairs(State(step=5)) == 5 * 2048 // int(TOKENS_PER_PAIR * 2.5)
-    assert b.test_pairs(State(step=1)) == SCORED_AT_LEAST
+    assert b.test_pairs(State(step=1)) == MIN_TEST_PAIRS
     assert b.test_pairs(State(step=100)) == 1000
     timed = dataclasses.replace(b, train=TrainConfig(time=60.0))
     assert timed.test_pairs(State(step=1)) == 1000  # the clock decides
 
 
-def test_what_comes_after_the_last_step_shares_the_time_that_is_left() -> None:
+def test_work_after_the_last_step_shares_the_remaining_time() -> None:
     b = budget(time="100s", average=5)  # 100, 100 and 80 × 2.5 greedy translations
     state = State(seconds=80)
     assert b.may_take("valid", state) == pytest.approx(20 * 1.5 / 4)
@@ -148,7 +148,7 @@ def test_what_comes_after_the_last_step_shares_the_time_that_is_left() -> None:
     assert budget(max_steps=5).may_take("test", state) is None
 
 
-def test_the_next_step_takes_as_long_as_the_last_ones() -> None:
+def test_forecast_of_the_next_step() -> None:
     forecast = Forecast()
     assert forecast.step_seconds == 0
     forecast.add(9.0)
@@ -175,14 +175,14 @@ def test_the_speed_is_reported_once_and_soon() -> None:
     assert slow.is_new(used=0.4)
 
 
-def test_validations_take_their_part_of_the_time_and_no_more() -> None:
+def test_validations_take_no_more_than_their_share_of_the_time() -> None:
     b = dataclasses.replace(budget(time="1000s"), chosen=frozenset({"train.valid_every"}))
     state = State(step=50, seconds=400, validated_step=10, validated_at=300, validation_seconds=5)
     wait = b.training_time(state) / b.validations(state)
     assert not b.validation_is_due(dataclasses.replace(state, seconds=300 + wait - 1), 1.0)
     assert b.validation_is_due(dataclasses.replace(state, seconds=300 + wait + 1), 1.0)
     slow = dataclasses.replace(state, validation_seconds=50)
-    wait = 50 * (1 / VALIDATING - 1)
+    wait = 50 * (1 / VALIDATION_SHARE - 1)
     assert not b.validation_is_due(dataclasses.replace(slow, seconds=300 + wait - 1), 1.0)
     assert b.validation_is_due(dataclasses.replace(slow, seconds=300 + wait + 1), 1.0)
     assert not b.validation_is_due(dataclasses.replace(slow, seconds=900, validated_step=50), 1.0)

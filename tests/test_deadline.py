@@ -29,14 +29,12 @@ def work(total: int, allowed: float, seconds_each: float, slower: float = 1.0, a
     return done, clock.now - 1000
 
 
-def test_without_a_deadline_everything_is_one_part() -> None:
+def test_without_a_deadline_there_is_one_part() -> None:
     assert list(parts(5000, None)) == [range(5000)]
 
 
 @given(st.integers(0, 10_000), st.floats(0.01, 1000), st.floats(1e-6, 10), st.floats(1, 5), st.floats(0, 1))
-def test_work_ends_in_time_whatever_its_speed(
-    total: int, allowed: float, each: float, slower: float, after: float
-) -> None:
+def test_work_ends_in_time_at_any_speed(total: int, allowed: float, each: float, slower: float, after: float) -> None:
     done, seconds = work(total, allowed, each, slower, after)
     first = min(total, FIRST_PART) * each * slower
     assert seconds <= max(1.25 * allowed, allowed + 2 * first)
@@ -49,7 +47,7 @@ def test_work_ends_in_time_whatever_its_speed(
             assert done >= min(total, 0.9 * allowed / each - 2 * FIRST_PART)
 
 
-def test_parts_grow_and_none_but_the_last_is_tiny() -> None:
+def test_parts_grow_and_only_the_last_one_is_small() -> None:
     clock = Clock()
     sizes = []
     for part in parts(1000, Deadline(clock.now + 1e9, clock)):
@@ -75,7 +73,7 @@ def test_few_items(total: int) -> None:
     assert work(total, 1000, 1.0)[0] == total
 
 
-def test_the_first_of_a_spread_list_are_a_sample_of_all_and_always_the_same() -> None:
+def test_spread_is_a_fixed_random_order() -> None:
     items = list(range(10_000))
     assert sorted(spread(items)) == items
     assert spread(items) == spread(items)

@@ -1,15 +1,12 @@
-"""The budget of a run: how much of its steps or time is used, what the rest of the time is worth, and how a run ends
-sooner once nothing improves.
+"""The budget of a run: how much of it is used, what is due, how long that may take, and when training ends.
 
-A run bounded by steps decides from counts alone, so that it can be repeated bit for bit. A run with a time decides
-from what it measured of itself. Everything measured is in `State`, which is equal on all ranks.
+A run with a budget of steps decides from counts alone, so it can be repeated bit for bit. A run with a time budget
+decides from its own measurements. They are in `State`, which is equal on all ranks.
 """
 
 import logging
 import math
-from collections import deque
 from dataclasses import dataclass
-from statistics import median
 from typing import Literal
 
 from mtcli.config.schema import Config, TrainConfig
@@ -20,170 +17,157 @@ from mtcli.training.optimizer import cooldown_begins
 
 log = logging.getLogger(__name__)
 
-WARM_UP = 0.2
-"""Part of a budget that a warm-up may take, unless its steps were given."""
+WARMUP_SHARE = 0.2
+"""Share of the budget that the warm-up may take, unless its length is set."""
 
-VALIDATING = 0.15
-"""Part of the training time that validations before the last step may take."""
+VALIDATION_SHARE = 0.15
+"""Share of the training time that the validations before the last step may take."""
 
-LARGE_SAMPLE = 0.1
-"""Part of the training time that the one validation may take which measures the speed of validating."""
+LARGE_SAMPLE_SHARE = 0.1
+"""Share of the training time that one validation may take: the one that measures the time per pair."""
 
-VALIDATIONS = 8, 24
-"""How few and how many of these there are: one a minute in between."""
+MIN_VALIDATIONS = 8
+MAX_VALIDATIONS = 24
+"""Bounds of the number of validations before the last step. Between them, there is one per minute."""
 
 SAVES = 24
-"""Checkpoints of a training time: the last five, which are averaged (§6.1), then lie in its last quarter."""
+"""Checkpoints in the training time. The last five, which are averaged (§6.1), are then from its last quarter."""
 
-SAVING = 0.05
-"""Part of the training time that checkpoints may take."""
+SAVE_SHARE = 0.05
+"""Share of the training time that saving checkpoints may take."""
 
 SAVE_SECONDS = 600.0
-"""Between checkpoints at most, as in §6.1."""
+"""Longest time between checkpoints, as in §6.1."""
 
-AFTERWARDS = 0.3
-"""Part of the time that is at most kept for what comes after the last step: validating, averaging, the test scores."""
+MAX_RESERVED_SHARE = 0.3
+"""Largest share of the time that is reserved for the work after the last step: validating, averaging and scoring."""
 
-UNMEASURED = 0.1
-"""Part that is kept for it as long as no validation has been measured."""
+INITIAL_RESERVED_SHARE = 0.1
+"""Share that is reserved for it until a validation was measured."""
 
-SPARE = 1.25
-"""How much more is kept for it than was measured, since the speed may change."""
+RESERVE_FACTOR = 1.25
+"""The time that is reserved is this many times the measured one, since the speed may change."""
 
-SCORED_AT_LEAST = 200
-"""Test pairs that a short run scores at least."""
+MIN_TEST_PAIRS = 200
+"""Test pairs that even a short run scores."""
 
-ENOUGH_STEPS = 500
-"""Steps below which a time is reported as too short: after 900 steps Multi30K has 32 BLEU, after 100 nearly none."""
+USABLE_STEPS = 500
+"""A time for fewer steps is reported as too short: Multi30K has 32 BLEU after 900 steps, almost none after 100."""
 
 TOKENS_PER_PAIR = 20
-"""Target tokens that are trained in the time in which a pair is translated greedily: 11 with a good model (661 pairs
-and 7,130 tokens a second on two cores, scripts/bench_decode.py and bench_train.py), more with an early one."""
+"""Target tokens of training that take as long as the greedy translation of a pair.
 
-FIRST_STEPS, FIRST_PART_OF_BUDGET = 5, 0.05
-"""Steps, or the part of the budget, after which the speed is reported."""
+It is 11 with a good model (661 pairs and 7,130 tokens per second on two cores, scripts/bench_decode.py and
+bench_train.py), and more with an early one, which writes longer translations.
+"""
 
-RECENT = 9
-"""Steps whose median is the forecast of the next one: one slow step does not count."""
-
-Work = Literal["valid", "average", "test"]
-"""What comes after the last step, in this order."""
-
-
-class Forecast:
-    """How long the next step will take, judged by the last ones of this process."""
-
-    def __init__(self) -> None:
-        self.steps = 0
-        self._recent: deque[float] = deque(maxlen=RECENT)
-        self._reported = False
-
-    def add(self, seconds: float) -> None:
-        """Take note of a step; the first one of a process is slower than others and is replaced by the second."""
-        self.steps += 1
-        if self.steps == 2:
-            self._recent.clear()
-        self._recent.append(seconds)
-
-    def is_new(self, used: float) -> bool:
-        """Return True once, as soon as the forecast is worth reporting: after a few steps, or much of the budget."""
-        measured = self.steps >= FIRST_STEPS or used >= FIRST_PART_OF_BUDGET
-        if self._reported or not measured:
-            return False
-        self._reported = True
-        return True
-
-    @property
-    def step_seconds(self) -> float:
-        """Seconds of the next step; 0 before the first one."""
-        return median(self._recent) if self._recent else 0.0
+FinalWork = Literal["valid", "average", "test"]
+"""The work after the last step, in this order."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a run may use, in steps or seconds; where both are given, whichever is used up first."""
+    """What a run may use: steps or seconds. If both are limited, training ends with whichever is used up first."""
 
     train: TrainConfig
     chosen: frozenset[str] = frozenset()
-    """Names of the settings that may adapt, because the user did not give them."""
+    """Names of the options that adapt to the speed, because the user did not set them."""
     valid: int = 0
-    """Validation pairs."""
+    """Number of validation pairs."""
     test: int = 0
-    """Test pairs."""
+    """Number of test pairs."""
     beam_size: int = 4
     ranks: int = 1
 
     @classmethod
     def of(cls, config: Config, valid: int, test: int, ranks: int = 1) -> "Budget":
-        """The budget of a run with this many validation and test pairs, on this many ranks."""
+        """Return the budget of a run.
+
+        Args:
+            config: The complete configuration.
+            valid: Number of validation pairs.
+            test: Number of test pairs.
+            ranks: Number of processes that train together.
+        """
         return cls(config.train, frozenset(config.chosen), valid, test, config.decode.beam_size, ranks)
 
     @property
     def limits(self) -> list[float | None]:
-        """Steps and seconds."""
+        """The largest number of steps and of seconds; None: not limited."""
         return [self.train.max_steps, self.train.time]
 
     # ---- how much is used ----
 
     def used(self, state: State) -> float:
-        """The part that is used, from 0 to 1 and beyond."""
+        """Return the share of the budget that is used. It may exceed 1."""
         by_steps = state.step / self.train.max_steps if self.train.max_steps else 0.0
         return max(by_steps, self._time_used(state, 0.0)) / state.share
 
     def ends(self, state: State, next_step: float = 0.0) -> str | None:
-        """Why training is over, if it is: not before a cool-down that the schedule has, nor during it.
+        """Return why training ends now, or None if it continues.
 
-        Nor before the first step, however little time there is: a run without a model would be of no use.
+        There is always a first step, however short the time: a run without a model would be useless. A schedule with
+        a cool-down does not end before it or during it.
 
         Args:
             state: The state after a step.
-            next_step: Seconds of the next step; it is not begun if it would end too late.
+            next_step: Seconds that the next step will take. It is not started if it would end too late.
         """
         if self._nothing_improves(state) and cooldown_begins(self.train) is None:
             return "nothing improved"
-        fits = self._time_used(state, next_step) <= state.share
-        if not state.step or (self.used(state) < 1 and fits):
+        if not state.step:
+            return None
+        next_step_fits = self._time_used(state, next_step) <= state.share
+        if self.used(state) < 1 and next_step_fits:
             return None
         return "budget used" if state.share == 1 else "cut short, as nothing improved"
 
     def warmup_steps(self, state: State) -> float:
-        """Steps of the warm-up: those configured, or fewer where that many would take too much of the time.
+        """Return the steps of the warm-up: as configured, or fewer if that many would take too much of the time.
 
-        The speed so far says how many steps a fifth of the time is worth, whatever the load was until now.
+        The mean speed so far decides how many steps fit into `WARMUP_SHARE` of the time.
         """
         adapts = self.adapts("train.warmup_steps") and self.train.schedule != "paper"
         used = self.used(state)
         if not adapts or not state.step or used <= 0:
             return self.train.warmup_steps
-        return min(self.train.warmup_steps, max(1.0, WARM_UP * state.step / used))
+        return min(self.train.warmup_steps, max(1.0, WARMUP_SHARE * state.step / used))
 
-    def _time_used(self, state: State, ahead: float) -> float:
-        """The part of the training time that is used after `ahead` more seconds; 0 without a time."""
+    def _time_used(self, state: State, more: float) -> float:
+        """Return the share of the training time that is used after `more` seconds; 0 without a time budget."""
         if not self.train.time:
             return 0.0
-        return (state.seconds + ahead - state.prepared) / self.training_time(state)
+        return (state.seconds + more - state.prepared) / self.training_time(state)
 
     def training_time(self, state: State) -> float:
-        """Seconds between the first and the last step: not preparing, nor what comes after the last step."""
-        whole = (self.train.time or math.inf) - state.prepared
+        """Return the seconds from the first to the last step: without preparing and without the work after it."""
+        total = (self.train.time or math.inf) - state.prepared
         if state.pair_seconds:
-            afterwards = SPARE * state.pair_seconds * sum(self._costs().values()) + 3 * state.save_seconds
+            seconds_per_pair = RESERVE_FACTOR * state.pair_seconds
+            reserved = seconds_per_pair * sum(self._costs().values()) + 3 * state.save_seconds
         else:
-            afterwards = UNMEASURED * whole
-        return max(whole - min(afterwards, AFTERWARDS * whole), 1e-9)
+            reserved = INITIAL_RESERVED_SHARE * total
+        return max(total - min(reserved, MAX_RESERVED_SHARE * total), 1e-9)
 
     @property
     def needed_steps(self) -> int:
-        """Steps that a usable translator needs at least, or all that were asked for."""
-        needed = ENOUGH_STEPS if self.adapts("train.warmup_steps") else max(ENOUGH_STEPS, 2 * self.train.warmup_steps)
+        """Steps that a usable model needs, or all steps of the budget if they are fewer."""
+        needed = USABLE_STEPS
+        if not self.adapts("train.warmup_steps"):
+            needed = max(needed, 2 * self.train.warmup_steps)
         return min(needed, self.train.max_steps or needed)
 
     def adapts(self, name: str) -> bool:
-        """Return True if a setting follows the speed that is measured, since the user gave a time and not this."""
+        """Return True if an option follows the measured speed: there is a time budget, and the user did not set it."""
         return bool(self.train.time) and name in self.chosen
 
     def report(self, state: State, step_seconds: float) -> None:
-        """Log how many steps the time is worth at this speed, and warn where they are too few."""
+        """Log how many steps fit into the time, and warn if they are too few.
+
+        Args:
+            state: The state after a step.
+            step_seconds: Seconds per step.
+        """
         assert self.train.time
         left = self.training_time(state) - (state.seconds - state.prepared)
         steps = max(state.step + int(left / max(step_seconds, 1e-9)), 1)
@@ -191,7 +175,7 @@ class Budget:
         needed = self.needed_steps
         if steps >= needed:
             return
-        enough = (state.prepared + needed * step_seconds) / (1 - AFTERWARDS)
+        enough = (state.prepared + needed * step_seconds) / (1 - MAX_RESERVED_SHARE)
         log.warning(
             "--time %s is too short at this speed: about %s steps, and a usable translator needs %s or more; give it "
             "--time %dm, or a smaller --preset or train.batch_tokens",
@@ -204,122 +188,143 @@ class Budget:
     # ---- validating and saving ----
 
     def validation_is_due(self, state: State, step_seconds: float) -> bool:
-        """Return True unless this step was validated already, or it is not yet time for it.
+        """Return True if this step should be validated.
 
-        A run that was stopped just before a validation does it on resuming. Half-way through a time a validation is
-        due if there was none, so that the time needed after the last step is known.
+        A run that was stopped just before a validation does it after resuming. If there was none in the first half of
+        the time, one is due then, to measure the time that the work after the last step will take.
         """
         if state.validated_step == state.step:
             return False
         if not self.adapts("train.valid_every"):
-            late = self.train.time and not state.validated_step and self.used(state) >= 0.5
-            return bool(late or state.step % self.train.valid_every == 0)
-        since = state.seconds - (state.validated_at or state.prepared)
-        expected = self._expected(state, step_seconds) / self.validations(state)
-        return since >= max(expected, state.validation_seconds * (1 / VALIDATING - 1))
+            is_late = self.train.time and not state.validated_step and self.used(state) >= 0.5
+            return bool(is_late) or state.step % self.train.valid_every == 0
+        since_last = state.seconds - (state.validated_at or state.prepared)
+        interval = self._training_seconds(state, step_seconds) / self.validations(state)
+        affordable_interval = state.validation_seconds * (1 / VALIDATION_SHARE - 1)
+        return since_last >= max(interval, affordable_interval)
 
     def save_is_due(self, state: State, step_seconds: float) -> bool:
-        """Return True if it is time for a checkpoint."""
+        """Return True if a checkpoint should be saved after this step."""
         if not self.adapts("train.save_every"):
             return state.step % self.train.save_every == 0
-        since = state.seconds - (state.saved_at or state.prepared)
-        expected = min(self._expected(state, step_seconds) / SAVES, SAVE_SECONDS)
-        return since >= max(expected, state.save_seconds / SAVING)
+        since_last = state.seconds - (state.saved_at or state.prepared)
+        interval = min(self._training_seconds(state, step_seconds) / SAVES, SAVE_SECONDS)
+        affordable_interval = state.save_seconds / SAVE_SHARE
+        return since_last >= max(interval, affordable_interval)
 
     def validations(self, state: State) -> float:
-        """About how many validations there are before the last step."""
-        return min(max(self.training_time(state) / 60, VALIDATIONS[0]), VALIDATIONS[1])
+        """Return about how many validations there are before the last step."""
+        return min(max(self.training_time(state) / 60, MIN_VALIDATIONS), MAX_VALIDATIONS)
 
-    def _expected(self, state: State, step_seconds: float) -> float:
-        """Seconds that all steps will take together."""
-        by_steps = step_seconds * self.train.max_steps if self.train.max_steps and step_seconds else math.inf
-        return min(self.training_time(state), by_steps)
+    def _training_seconds(self, state: State, step_seconds: float) -> float:
+        """Return the seconds that all steps will take together: less than the training time if steps are limited."""
+        seconds = self.training_time(state)
+        if self.train.max_steps and step_seconds:
+            seconds = min(seconds, step_seconds * self.train.max_steps)
+        return seconds
 
     # ---- how long things may take ----
 
     def validation_may_take(self, state: State) -> float | None:
-        """Seconds for a validation before the last step; None: as long as it takes."""
-        return VALIDATING * self.training_time(state) / self.validations(state) if self.train.time else None
+        """Return the seconds that a validation before the last step may take; None: no limit."""
+        if not self.train.time:
+            return None
+        return VALIDATION_SHARE * self.training_time(state) / self.validations(state)
 
     def large_sample_is_due(self, state: State) -> bool:
-        """Return True if the next validation should take all pairs, to measure how long those after the last step take.
+        """Return True if the next validation should take all pairs, to measure how long the work at the end takes.
 
         A small sample takes several times as long per pair, so its speed would reserve much more time than is needed.
         """
         return bool(self.train.time) and not state.speed_settled and self.used(state) >= 0.5
 
     def large_sample_may_take(self, state: State) -> float:
-        """Seconds for that validation."""
-        return LARGE_SAMPLE * self.training_time(state)
+        """Return the seconds that this validation may take."""
+        return LARGE_SAMPLE_SHARE * self.training_time(state)
 
-    def may_take(self, work: Work, state: State) -> float | None:
-        """Seconds for something that comes after the last step; None: as long as it takes.
+    def may_take(self, work: FinalWork, state: State) -> float | None:
+        """Return the seconds that some work after the last step may take; None: no limit.
 
-        The rest of the time is divided by the cost of what is still to be done; half as much again may be borrowed from
-        what comes later.
+        It gets the share of the remaining time that its cost has in the remaining work, and half as much again.
         """
         if not self.train.time:
             return None
         costs = self._costs()
-        later = sum(list(costs.values())[list(costs).index(work) :])
-        left = max(self.train.time - state.seconds - 2 * state.save_seconds, 0.0)
-        return left * min(1.0, 1.5 * costs[work] / max(later, 1e-9))
+        order = list(costs)
+        remaining_cost = sum(costs[later] for later in order[order.index(work) :])
+        remaining_seconds = max(self.train.time - state.seconds - 2 * state.save_seconds, 0.0)
+        return remaining_seconds * min(1.0, 1.5 * costs[work] / max(remaining_cost, 1e-9))
 
     def fit_validation(self, state: State, wanted: int, done: int, *, large: bool = False) -> None:
-        """Choose how many pairs the next validation takes: what this one managed, or more if it was quick.
+        """Set the number of pairs of the next validation: as many as this one took, or more if it was fast.
 
-        The one with a `large` sample had more time than others: it only shows that others may take as many pairs.
+        Args:
+            state: The state after a validation.
+            wanted: Pairs that the validation was to take.
+            done: Pairs that it took in its time.
+            large: It had the time of a large sample. If it took no longer than others may, they take as many pairs.
         """
         allowed = self.validation_may_take(state)
         if allowed is None:
             return
         if large:
-            state.valid_pairs = done if state.validation_seconds <= allowed else state.valid_pairs
+            if state.validation_seconds <= allowed:
+                state.valid_pairs = done
         elif done < wanted:
             state.valid_pairs = done
         elif wanted < self.valid and state.validation_seconds < allowed / 4:
             state.valid_pairs = min(2 * wanted, self.valid)
 
     def test_fits(self, state: State, seconds: float) -> bool:
-        """Return True if the least that can be scored is likely to end in these seconds."""
-        return min(self.test, FIRST_PART) * self.search * state.pair_seconds <= seconds
+        """Return True if the smallest sample of the test pairs can probably be scored in this time."""
+        return min(self.test, FIRST_PART) * self.beam_cost * state.pair_seconds <= seconds
 
     def test_pairs(self, state: State) -> int:
-        """How many test pairs are scored: all, unless fewer steps than they are worth are all that was trained.
+        """Return how many test pairs to score: fewer than all if scoring them would take longer than the training did.
 
-        A pair is searched in about the time in which as many tokens are trained as `TOKENS_PER_PAIR` says.
+        With a time budget, the time decides instead.
         """
         if self.train.time:
             return self.test
-        trained = state.step * self.train.batch_tokens * self.train.accumulate * self.ranks
-        return min(self.test, max(SCORED_AT_LEAST, int(trained / (TOKENS_PER_PAIR * self.search))))
+        trained_tokens = state.step * self.train.batch_tokens * self.train.accumulate * self.ranks
+        pairs = int(trained_tokens / (TOKENS_PER_PAIR * self.beam_cost))
+        return min(self.test, max(MIN_TEST_PAIRS, pairs))
 
     @property
-    def search(self) -> float:
-        """Cost of a beam search in greedy ones; 2.8 was measured with a beam of 5 (scripts/bench_decode.py)."""
+    def beam_cost(self) -> float:
+        """Cost of beam search relative to greedy search; 2.8 was measured for a beam of 5 (scripts/bench_decode.py)."""
         return (1 + self.beam_size) / 2
 
-    def _costs(self) -> dict[Work, float]:
-        """What comes after the last step, in validation pairs."""
+    def _costs(self) -> dict[FinalWork, float]:
+        """Return the cost of the work after the last step, in greedy translations, in the order of the work."""
         return {
             "valid": float(self.valid),
             "average": float(self.valid) if self.train.average > 1 else 0.0,
-            "test": self.test * self.search,
+            "test": self.test * self.beam_cost,
         }
 
-    # ---- ending sooner ----
+    # ---- ending early ----
 
     def renew(self, state: State) -> None:
-        """Forget that the run has ended, or was cut short, if that was under another budget."""
+        """Let a run continue that ended, or was cut short, under another budget."""
         if state.budget not in (None, self.limits):
-            state.finished, state.stale, state.share, state.budget = None, 0, 1.0, None
+            state.finished = None
+            state.stale = 0
+            state.share = 1.0
+            state.budget = None
 
     def cool_down_early(self, state: State) -> bool:
-        """Where nothing improves, begin the cool-down at once, as if the budget had been so much smaller."""
-        begins, used = cooldown_begins(self.train), self.used(state)
-        if begins is None or used >= begins or not self._nothing_improves(state):
+        """Begin the cool-down if nothing improves, by reducing the share of the budget that will be used.
+
+        Returns:
+            True if the cool-down begins now.
+        """
+        cooldown_share = cooldown_begins(self.train)
+        used = self.used(state)
+        if cooldown_share is None or used >= cooldown_share or not self._nothing_improves(state):
             return False
-        state.share, state.budget = state.share * used / begins, self.limits
+        state.share = state.share * used / cooldown_share
+        state.budget = self.limits
         return True
 
     def _nothing_improves(self, state: State) -> bool:

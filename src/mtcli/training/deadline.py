@@ -1,4 +1,4 @@
-"""Work that must end in time: it is done in parts, and each part is as large as the measured speed allows."""
+"""Work with a deadline. It is done in parts, each as large as the measured speed allows."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,83 +10,97 @@ from mtcli.data.batching import generator
 T = TypeVar("T")
 
 Clock = Callable[[], float]
-"""Seconds since some fixed moment, such as `time.monotonic`."""
+"""Returns the seconds since some fixed time, as `time.monotonic` does."""
 
 FIRST_PART = 16
-"""Sentences of the first part, which measures the speed; no further part is smaller, except the last."""
+"""Items of the first part, which measures the speed. Later parts are not smaller, except for the last one."""
 
-GROWTH = 8
-"""How many times larger than the part before it a part may be."""
+MAX_GROWTH = 8
+"""A part is at most this many times as large as the one before it."""
 
-CAUTION = 4
-"""A part takes at most this fraction of the time that is left, since the speed may change while it runs."""
+MAX_REMAINING_SHARE = 1 / 4
+"""Share of the remaining time that a part may take, since the speed may change during it."""
 
-
-LEAST_MARGINAL = 0.2
-"""The time for one more item is at least this fraction of the mean time: the speed may have changed in between."""
+MIN_MARGINAL_SHARE = 0.2
+"""The time for one more item is at least this share of the mean time: the speed may have changed between two parts."""
 
 
 @dataclass(frozen=True)
 class Deadline:
-    """A moment by which work must end."""
+    """The time at which work has to end.
+
+    Args:
+        at: The time, as `clock` shows it.
+        clock: A monotonic clock, in seconds.
+    """
 
     at: float
     clock: Clock = time.monotonic
 
     def left(self) -> float:
-        """Seconds until then; negative afterwards."""
+        """Return the seconds until the deadline; negative after it."""
         return self.at - self.clock()
 
 
 @dataclass
-class Speed:
-    """What a part takes, as a fixed time and a time for each item, from the last two parts of different sizes."""
+class PartDuration:
+    """A model of how long a part takes: a fixed time, and a time per item."""
 
-    size: int = 0
-    seconds: float = 0.0
-    fixed: float = 0.0
-    each: float = 0.0
+    last_size: int = 0
+    last_seconds: float = 0.0
+    fixed_seconds: float = 0.0
+    seconds_per_item: float = 0.0
 
     def add(self, size: int, seconds: float) -> None:
-        """Learn from a part. Of a single one, or of equal ones, all the time counts as that of its items."""
-        mean = max(seconds / size, 1e-9)
-        self.each = mean
-        if size > self.size > 0:
-            marginal = (seconds - self.seconds) / (size - self.size)
-            self.each = min(max(marginal, LEAST_MARGINAL * mean), mean)
-        self.fixed = seconds - self.each * size
-        self.size = size
-        self.seconds = seconds
+        """Fit the model to this part and, if that was smaller, the part before it. A first part has no fixed time.
 
-    def affordable(self, seconds: float) -> int:
-        """How many items take at most this long."""
-        return int(max(seconds - self.fixed, 0.0) / self.each)
+        Args:
+            size: Items of the part.
+            seconds: Time that it took.
+        """
+        mean = max(seconds / size, 1e-9)
+        self.seconds_per_item = mean
+        if size > self.last_size > 0:
+            marginal = (seconds - self.last_seconds) / (size - self.last_size)
+            self.seconds_per_item = min(max(marginal, MIN_MARGINAL_SHARE * mean), mean)
+        self.fixed_seconds = seconds - self.seconds_per_item * size
+        self.last_size = size
+        self.last_seconds = seconds
+
+    def affordable_size(self, seconds: float) -> int:
+        """Return how many items a part of this duration can have."""
+        return int(max(seconds - self.fixed_seconds, 0.0) / self.seconds_per_item)
 
 
 def parts(total: int, deadline: Deadline | None) -> Iterator[range]:
-    """Consecutive ranges that cover 0 … total, or as much of it as the deadline allows; always at least the first.
+    """Yield consecutive ranges that cover 0 … total, or as much of it as the deadline allows.
 
-    The caller works on a range before it asks for the next one: the time in between measures the speed. Without a
-    deadline there is one range, which covers everything.
+    The caller works on each range before it asks for the next one. The time in between measures the speed. There is
+    always a first range; without a deadline it covers everything.
+
+    Args:
+        total: Number of items.
+        deadline: When the work has to end.
     """
     if deadline is None:
         yield range(total)
         return
-    speed = Speed()
+    duration = PartDuration()
     done = 0
     size = min(total, FIRST_PART)
     while size:
         started = deadline.clock()
         yield range(done, done + size)
         done += size
-        speed.add(size, deadline.clock() - started)
+        duration.add(size, deadline.clock() - started)
         left = deadline.left()
         rest = total - done
-        if speed.affordable(left) < min(FIRST_PART, rest):
+        if duration.affordable_size(left) < min(FIRST_PART, rest):
             return
-        size = min(rest, max(FIRST_PART, min(GROWTH * size, speed.affordable(left / CAUTION))))
+        cautious_size = duration.affordable_size(MAX_REMAINING_SHARE * left)
+        size = min(rest, max(FIRST_PART, min(MAX_GROWTH * size, cautious_size)))
 
 
 def spread(items: Sequence[T]) -> list[T]:
-    """The items in a fixed random order, so that the first ones are a sample of all."""
+    """Return the items in a fixed random order, so that the first ones are a sample of all."""
     return [items[int(i)] for i in generator(0).permutation(len(items))]

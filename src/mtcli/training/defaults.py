@@ -18,7 +18,7 @@ from mtcli.config.presets import PRESETS, Preset
 from mtcli.config.schema import BUDGET, OPEN, SHAPE, Config, TrainConfig, left_open, value_of
 from mtcli.data.prepare import Prepared
 from mtcli.runtime.progress import clock
-from mtcli.training.budget import SAVE_SECONDS, SAVES, TOKENS_PER_PAIR, VALIDATIONS, WARM_UP
+from mtcli.training.budget import MAX_VALIDATIONS, MIN_VALIDATIONS, SAVE_SECONDS, SAVES, TOKENS_PER_PAIR, WARMUP_SHARE
 
 
 class Band(NamedTuple):
@@ -246,7 +246,7 @@ def _choose_warmup_steps(config: Config, workload: Workload, preset_steps: int) 
         return preset_steps
     steps = _num_steps(config, workload)
     lower_bound = min(MIN_WARMUP_STEPS, _rounded(MAX_WARMUP_SHARE * steps))
-    return min(preset_steps, max(_rounded(WARM_UP * steps), lower_bound))
+    return min(preset_steps, max(_rounded(WARMUP_SHARE * steps), lower_bound))
 
 
 def _choose_save_every(config: Config, workload: Workload) -> int:
@@ -259,8 +259,7 @@ def _choose_valid_every(config: Config, workload: Workload, save_every: int) -> 
     """Return the steps between validations, a multiple of those between checkpoints."""
     steps = _num_steps(config, workload)
     tokens = steps * _tokens_per_step(config, workload)
-    fewest, most = VALIDATIONS
-    validations = min(max(tokens / TOKENS_PER_VALIDATION, fewest), most)
+    validations = min(max(tokens / TOKENS_PER_VALIDATION, MIN_VALIDATIONS), MAX_VALIDATIONS)
     if not config.train.time:  # a run with a time budget measures what it can afford
         affordable = MAX_VALIDATION_SHARE * tokens / (TOKENS_PER_PAIR * max(workload.valid, 1))
         validations = max(min(validations, affordable), 1)

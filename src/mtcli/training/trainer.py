@@ -25,9 +25,9 @@ from mtcli.runtime.device import describe
 from mtcli.runtime.distributed import Group
 from mtcli.runtime.progress import TrainingProgress, clock
 from mtcli.storage import model_file
-from mtcli.training.budget import Forecast
 from mtcli.training.deadline import Clock
 from mtcli.training.evaluator import Evaluator
+from mtcli.training.forecast import Forecast
 from mtcli.training.learner import Learner, StepResult
 from mtcli.training.log import log_next
 from mtcli.training.optimizer import learning_rate

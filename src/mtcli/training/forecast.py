@@ -1,0 +1,44 @@
+"""A forecast of how long the next optimizer step takes."""
+
+from collections import deque
+from statistics import median
+
+NUM_RECENT_STEPS = 9
+"""The forecast is the median of this many steps, so that a single slow step does not count."""
+
+REPORT_STEPS = 5
+REPORT_SHARE = 0.05
+"""The speed is reported after this many steps, or after this share of the budget if that comes first."""
+
+
+class Forecast:
+    """Forecasts the duration of the next step from the last steps of this process."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self._recent: deque[float] = deque(maxlen=NUM_RECENT_STEPS)
+        self._was_reported = False
+
+    def add(self, seconds: float) -> None:
+        """Add the duration of a step. The second one replaces the first one of a process, which is always slower."""
+        self.steps += 1
+        if self.steps == 2:
+            self._recent.clear()
+        self._recent.append(seconds)
+
+    def is_new(self, used: float) -> bool:
+        """Return True once: when the forecast is first worth reporting.
+
+        Args:
+            used: Share of the budget that is used.
+        """
+        is_known = self.steps >= REPORT_STEPS or used >= REPORT_SHARE
+        if self._was_reported or not is_known:
+            return False
+        self._was_reported = True
+        return True
+
+    @property
+    def step_seconds(self) -> float:
+        """Seconds of the next step; 0 before the first one."""
+        return median(self._recent) if self._recent else 0.0
