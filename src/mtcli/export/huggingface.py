@@ -1,7 +1,7 @@
-"""Our weights as a Marian model, an encoder-decoder that `transformers` has (see `marian.py`).
+"""Write a model as a Marian model, an encoder-decoder of Hugging Face `transformers` with the same layers.
 
-A model that was imported from Marian goes back as it came: its tokenizer as `source.spm`, `target.spm` and
-`vocab.json`, its ids in the origin's order.
+`marian.py` renames and reorders the tensors. A model that was imported from Marian is exported with its original
+tokenizer (`source.spm`, `target.spm` and `vocab.json`) and its original token ids.
 """
 
 import json
@@ -26,7 +26,7 @@ FILES = (
     "config.json", "generation_config.json", "model.safetensors", "source.spm", "target.spm", "tokenizer.json",
     "tokenizer_config.json", "vocab.json",
 )  # fmt: skip
-"""All files of a folder for `transformers`: `tokenizer.json`, or the three of an imported tokenizer."""
+"""All files that a folder for `transformers` may have: `tokenizer.json`, or three files of an imported tokenizer."""
 
 MAX_POSITIONS = 1024
 """Positions of source and target each."""
@@ -34,7 +34,7 @@ MAX_POSITIONS = 1024
 
 @dataclass(frozen=True)
 class Ids:
-    """How the tokens of the exported model are numbered."""
+    """The token ids of the exported model."""
 
     order: Sequence[int]
     """Our id of each token of the exported model."""
@@ -45,17 +45,17 @@ class Ids:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, model: Transformer) -> "Ids":
-        """Ours for a tokenizer that was trained here, otherwise those of the origin.
+        """Our ids for a tokenizer that mtcli trained, the original ids for an imported one.
 
-        The start token of an imported model is a copy of `<pad>`. Where training has changed it, it becomes a further
-        token at the end of the vocabulary.
+        The start token of an imported model is a copy of `<pad>`. If training has changed it, it becomes another token
+        at the end of the vocabulary.
         """
         if tokenizer.sentencepiece is None:
             return cls(range(tokenizer.tgt_size))
         vocabulary = tokenizer.sentencepiece[0].vocabulary
         origin = {vocabulary.origin_ids[i]: i for i in range(tokenizer.tgt_size) if i != BOS}
         order = [origin[i] for i in range(len(origin))]
-        rows = model.tgt_embedding.pieces.weight
+        rows = model.tgt_embedding.tokens.weight
         if torch.equal(rows[PAD], rows[BOS]):
             return cls(order, vocabulary.pad, vocabulary.eos, vocabulary.pad)
         return cls([*order, BOS], vocabulary.pad, vocabulary.eos, len(order))
@@ -97,16 +97,18 @@ def _write_json(path: Path, content: Any) -> None:
 
 def _config(model: Transformer, ids: Ids) -> dict[str, Any]:
     shape = model.config
-    sides = (("encoder", shape.num_encoder_layers), ("decoder", shape.num_decoder_layers))
     return {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
         "is_encoder_decoder": True,
         "vocab_size": len(ids.order),
         "d_model": shape.d_model,
-        **{f"{side}_layers": layers for side, layers in sides},
-        **{f"{side}_attention_heads": shape.num_heads for side, _ in sides},
-        **{f"{side}_ffn_dim": shape.d_ff for side, _ in sides},
+        "encoder_layers": shape.num_encoder_layers,
+        "decoder_layers": shape.num_decoder_layers,
+        "encoder_attention_heads": shape.num_heads,
+        "decoder_attention_heads": shape.num_heads,
+        "encoder_ffn_dim": shape.d_ff,
+        "decoder_ffn_dim": shape.d_ff,
         "activation_function": shape.activation,
         "dropout": shape.dropout,
         "scale_embedding": True,
@@ -134,7 +136,7 @@ def _generation(info: ModelInfo, tokenizer: Tokenizer, ids: Ids) -> dict[str, An
 def _write_marian_tokenizer(
     sides: tuple[SentencePieceSide, SentencePieceSide], ids: Ids, info: ModelInfo, folder: Path
 ) -> None:
-    """The files that `MarianTokenizer` reads."""
+    """Write the files that `MarianTokenizer` reads."""
     src, tgt = sides
     (folder / "source.spm").write_bytes(src.model.to_bytes())
     (folder / "target.spm").write_bytes(tgt.model.to_bytes())

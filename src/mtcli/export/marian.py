@@ -1,8 +1,8 @@
-"""The tensors of a Marian model of `transformers`, and the parameters of a `Transformer` that they are.
+"""Convert between the parameters of a `Transformer` and the tensors of a Marian model of `transformers`.
 
-The layers are the same under other names. Marian computes all sines of a position, then all cosines, where the paper
-alternates them, and it does not store them. So the d_model dimensions of one are those of the other in another order,
-in every tensor that reads or writes the residual stream.
+The layers are the same under other names. Marian does not store sinusoids. It computes all sines, then all cosines,
+where the paper alternates them (§3.5). So the d_model dimensions of the residual stream are reordered, in every tensor
+that reads or writes them.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ OUR_EMBEDDING = "tgt_embedding.pieces.weight"
 OUR_OUTPUT_BIAS = "output.bias"
 
 ATTENTIONS = (("self_attn", "self_attention", "self_residual"), ("encoder_attn", "cross_attention", "cross_residual"))
-"""Marian's name of an attention, ours, and ours of the residual connection around it."""
+"""Marian's name of an attention, our name, and our name of the residual connection around it."""
 
 PROJECTIONS = (("q_proj", "w_q"), ("k_proj", "w_k"), ("v_proj", "w_v"))
 
@@ -32,9 +32,9 @@ class Parameter:
     theirs: str
     ours: str
     reads: bool = False
-    """Its columns are d_model dimensions of the residual stream."""
+    """True if its columns are the d_model dimensions of the residual stream."""
     writes: bool = False
-    """Its rows are."""
+    """True if its rows are the d_model dimensions of the residual stream."""
 
     def permuted(self, tensor: Tensor, order: Tensor) -> Tensor:
         """The tensor with its d_model dimensions in another order."""
@@ -44,12 +44,12 @@ class Parameter:
 
 
 def order_of_export(d_model: int) -> Tensor:
-    """For each dimension of Marian, the one of ours: all sines, then all cosines."""
+    """Our dimension for each of Marian's dimensions, (d_model,): all sines, then all cosines."""
     return torch.cat((torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)))
 
 
 def order_of_import(d_model: int) -> Tensor:
-    """For each dimension of ours, the one of Marian: a sine and its cosine in turn."""
+    """Marian's dimension for each of ours, (d_model,): sines and cosines alternate."""
     half = d_model // 2
     return torch.stack((torch.arange(half), torch.arange(half) + half), dim=1).flatten()
 
@@ -85,7 +85,7 @@ def _norm(theirs: str, ours: str) -> Iterator[Parameter]:
 
 
 def to_marian(parameters: Tensors, config: ModelConfig) -> Tensors:
-    """Our parameters under Marian's names, their dimensions in Marian's order; tokens keep our order."""
+    """Our parameters with Marian's names and order of dimensions. Tokens keep our order."""
     order = order_of_export(config.d_model)
     embedding = parameters[OUR_EMBEDDING]
     bias = parameters[OUR_OUTPUT_BIAS] if config.output_bias else torch.zeros(len(embedding))
@@ -96,7 +96,7 @@ def to_marian(parameters: Tensors, config: ModelConfig) -> Tensors:
 
 
 def from_marian(tensors: Tensors, config: ModelConfig) -> Tensors:
-    """Marian's tensors under our names, their dimensions in our order; tokens keep Marian's order."""
+    """Marian's tensors with our names and order of dimensions. Tokens keep Marian's order."""
     order = order_of_import(config.d_model)
     parameters = {OUR_EMBEDDING: tensors[EMBEDDING][:, order], OUR_OUTPUT_BIAS: tensors[OUTPUT_BIAS].flatten()}
     for parameter in layer_parameters(config):
