@@ -106,6 +106,7 @@ def completed(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     [
         ("mtcli train --preset ", ["tiny", "small", "base", "big"]),
         ("mtcli train --preset b", ["base", "big"]),
+        ("mtcli --version tr", ["train", "translate"]),
         ("mtcli train --device c", ["cpu", "cuda"]),
         ("mtcli train --tokenize ja", ["ja-mecab"]),
         ("mtcli train --set model.po", ["model.positions=sinusoidal", "model.positions=learned"]),

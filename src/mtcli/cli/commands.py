@@ -57,6 +57,13 @@ data_app = typer.Typer(
 )
 
 
+def _show_versions(context: typer.Context, wanted: bool) -> None:
+    """Print the versions and exit, if the option is given and the line is not only completed."""
+    if wanted and not context.resilient_parsing:
+        _print_versions()
+        raise typer.Exit
+
+
 @app.callback()
 def _root(
     context: typer.Context,
@@ -65,12 +72,13 @@ def _root(
         flag(
             "--version",
             panel=panels.OPTIONS,
-            callback=lambda wanted: _print_versions() if wanted else None,
+            callback=_show_versions,
             is_eager=True,
             help="Show the versions of mtcli, Python and PyTorch, and the device.",
         ),
     ] = False,
 ) -> None:
+    """Check how the process was started, before its command runs."""
     from mtcli.runtime import torchrun
 
     command = context.invoked_subcommand
@@ -102,7 +110,6 @@ def _print_versions() -> None:
     from mtcli.runtime.device import describe, pick_device
 
     print(f"device {describe(pick_device())}")
-    raise typer.Exit
 
 
 def _register(group: typer.Typer, name: str, function: Callable[..., None], examples: tuple[str, ...]) -> None:
@@ -129,8 +136,9 @@ _register(tokenizer_app, "decode", tokenizer.decode, tokenizer.DECODE_EXAMPLES)
 _register(data_app, "check", data.check, data.CHECK_EXAMPLES)
 _register(data_app, "clean", data.clean, data.CLEAN_EXAMPLES)
 
-for _group, _name, _examples in (
-    (tokenizer_app, "tokenizer", (tokenizer.TRAIN_EXAMPLES[0], tokenizer.ENCODE_EXAMPLES[0])),
-    (data_app, "data", (data.CHECK_EXAMPLES[0], data.CLEAN_EXAMPLES[0])),
-):
-    app.add_typer(_group, name=_name, epilog=_epilog(_examples))
+app.add_typer(
+    tokenizer_app,
+    name="tokenizer",
+    epilog=_epilog((*tokenizer.TRAIN_EXAMPLES, *tokenizer.ENCODE_EXAMPLES, *tokenizer.DECODE_EXAMPLES)),
+)
+app.add_typer(data_app, name="data", epilog=_epilog((*data.CHECK_EXAMPLES, *data.CLEAN_EXAMPLES)))

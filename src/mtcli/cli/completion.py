@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+# These are defined elsewhere too, in modules that load PyTorch or other heavy packages; a test compares them.
 PRESETS = ("tiny", "small", "base", "big")
 DEVICES = ("auto", "cpu", "cuda", "mps")
 BLEU_TOKENIZERS = (
@@ -12,6 +13,7 @@ BLEU_TOKENIZERS = (
 QUANTIZATIONS = ("int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16", "float32")
 
 RUNS = Path("runs")
+"""The default folder of runs."""
 
 MODEL_FILES = ("model.safetensors", "config.toml", "mtcli.json")
 """A folder with one of these is a run or a model."""
