@@ -17,7 +17,7 @@ from mtcli.config.schema import left_open
 from mtcli.config.toml_file import load, to_toml
 from mtcli.data import demo
 from mtcli.errors import UsageError
-from mtcli.training import dry_run
+from mtcli.training import speed_estimate
 
 FOLDER = Path(__file__).parents[1] / "configs"
 TASKS = {path.stem: path for path in FOLDER.glob("*.toml")}
@@ -83,8 +83,8 @@ def test_what_the_demo_s_file_shows_are_its_values(tmp_path: Path) -> None:
 def test_it_plans_a_run(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = toy_pairs()
     monkeypatch.setattr(demo, "load", lambda: demo.DemoCorpus(pairs[:200], pairs[200:250], pairs[250:]))
-    monkeypatch.setattr(dry_run, "WARM_UP", 0)
-    monkeypatch.setattr(dry_run, "STEPS", 1)
+    monkeypatch.setattr(speed_estimate, "NUM_UNTIMED_STEPS", 0)
+    monkeypatch.setattr(speed_estimate, "MAX_TIMED_STEPS", 1)
     monkeypatch.chdir(tmp_path)
     for source in build(TASKS[task]).data.train:  # put where the file says
         Path(source).parent.mkdir(parents=True)

@@ -19,7 +19,7 @@ from mtcli.nn.transformer import Transformer
 from mtcli.report.memory_estimate import activation_bytes, count_parameters
 from mtcli.report.plan import Plan, describe_counts, size
 from mtcli.storage import checkpoint, model_file
-from mtcli.training import dry_run as module
+from mtcli.training import speed_estimate
 from mtcli.training.dry_run import dry_run
 from mtcli.training.run import train
 
@@ -106,8 +106,8 @@ def test_a_dry_run_names_obstacles_to_export_and_a_finished_run(toy_run: Path, t
     larger = "a larger --time or --max-steps continues training"
     assert f"finished at step 20 (budget used): {larger}, --overwrite starts over" in rows["run folder"]
     assert rows["finish"] == f"it is finished; {larger}"
-    afresh = dry_run(settings_of(toy_tsv), toy_run, CPU, overwrite=True)
-    assert next(afresh)[1] == f"{toy_run} (holds a run, which --overwrite deletes)"
+    from_scratch = dry_run(settings_of(toy_tsv), toy_run, CPU, overwrite=True)
+    assert next(from_scratch)[1] == f"{toy_run} (holds a run, which --overwrite deletes)"
 
 
 def test_a_dry_run_prints_the_plan_and_writes_nothing(toy_tsv: Path, tmp_path: Path) -> None:
@@ -191,11 +191,11 @@ def test_a_model_that_cannot_fit_is_refused_before_it_is_built(toy_tsv: Path, tm
 def test_a_slow_step_is_timed_on_less_data_or_estimated(
     toy_tsv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "STEPS", 2)
+    monkeypatch.setattr(speed_estimate, "MAX_TIMED_STEPS", 2)
     config = settings_of(toy_tsv, "train.accumulate=100000", "train.max_steps=1000000000")
     rows = dict(dry_run(config, tmp_path / "run", CPU))
     assert "2 steps of a throwaway model with 252 tokens each" in rows["speed"]
     assert rows["finish"].startswith("in more than 10 years: about 1,000,000,000 steps")
-    monkeypatch.setitem(module.SPEED, "cpu", 1e3)
+    monkeypatch.setitem(speed_estimate.SPEED, "cpu", 1e3)
     rows = dict(dry_run(config, tmp_path / "run", CPU))
     assert "an estimate from the number of parameters" in rows["speed"]

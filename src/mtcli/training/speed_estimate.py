@@ -1,0 +1,102 @@
+"""An estimate of the training speed, from a few real steps of a model that is thrown away."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+from mtcli.config.build import filled
+from mtcli.config.schema import Config
+from mtcli.data.batching import Position
+from mtcli.data.prepare import Prepared
+from mtcli.report.plan import Plan
+from mtcli.runtime.device import describe
+from mtcli.runtime.distributed import Group
+from mtcli.training.defaults import SPEED
+from mtcli.training.trainer import LOG_EVERY, Trainer
+
+NUM_UNTIMED_STEPS = 2
+"""Steps before the timed ones: the first steps are slower."""
+
+MAX_TIMED_STEPS = 20
+MAX_TIMED_SECONDS = 1.0
+"""Timing ends after this many steps or, after a whole step, this many seconds."""
+
+MAX_STEP_SECONDS = 0.5
+"""If a step probably takes longer than this, a smaller batch is timed."""
+
+MIN_BATCH_TOKENS = 64
+"""Tokens of the smallest batch that is timed."""
+
+LAYER_SECONDS = 0.002
+"""About how long a step takes in each layer with even the smallest batch, to launch its operations."""
+
+
+@dataclass(frozen=True)
+class SpeedEstimate:
+    """The speed of training."""
+
+    steps_per_second: float
+    method: str
+    """How it was found, in words."""
+
+
+def estimate_speed(config: Config, data: Prepared, device: torch.device, plan: Plan) -> SpeedEstimate:
+    """Time some steps of training: with a smaller batch if they are slow. If they are too slow, only estimate.
+
+    Args:
+        config: The complete configuration.
+        data: The prepared data.
+        device: The device to train on.
+        plan: The plan of the run.
+
+    Raises:
+        StorageError: There is too little memory for the model or its batches.
+    """
+    plan.check_memory(config.model)
+    rows, num_src, num_tgt = plan.largest
+    batch_tokens = min(config.train.batch_tokens, rows * max(num_src, num_tgt))
+    step_tokens = batch_tokens * config.train.accumulate
+    seconds_per_token = plan.parameters / SPEED[device.type]
+    launch_seconds = LAYER_SECONDS * (config.model.num_encoder_layers + config.model.num_decoder_layers)
+    where = describe(device)
+    if MIN_BATCH_TOKENS * seconds_per_token + launch_seconds > MAX_STEP_SECONDS:
+        seconds = step_tokens * seconds_per_token + config.train.accumulate * launch_seconds
+        return SpeedEstimate(1 / seconds, f"an estimate from the number of parameters, too many to try on {where}")
+    timed_tokens = min(batch_tokens, max(MIN_BATCH_TOKENS, int(MAX_STEP_SECONDS / seconds_per_token)))
+    if step_tokens <= timed_tokens:
+        steps, seconds = _time_steps(config, data, device)
+        return SpeedEstimate(steps / seconds, f"{steps} steps of a throwaway model on {where}")
+    smaller = filled(config, {"train.batch_tokens": timed_tokens, "train.accumulate": 1})
+    steps, seconds = _time_steps(smaller, data, device)
+    steps_per_second = steps / seconds * timed_tokens / step_tokens
+    method = f"{steps} steps of a throwaway model with {timed_tokens:,} tokens each on {where}"
+    return SpeedEstimate(steps_per_second, method)
+
+
+def _time_steps(config: Config, data: Prepared, device: torch.device) -> tuple[int, float]:
+    """Take some steps, and return how many were timed and how many seconds they took."""
+    assert NUM_UNTIMED_STEPS + MAX_TIMED_STEPS < LOG_EVERY  # so that no event is recorded
+    with TemporaryDirectory(prefix="mtcli-") as folder:
+        trainer = Trainer(config, Path(folder), device, data, time.monotonic(), Group())
+        batches = trainer.batch_plan.batches_from(Position())
+        for _ in range(NUM_UNTIMED_STEPS):
+            trainer.step(batches)
+        _wait_for(device)
+        started = time.monotonic()
+        steps = 0
+        seconds = 0.0
+        while steps < MAX_TIMED_STEPS and seconds < MAX_TIMED_SECONDS:
+            trainer.step(batches)
+            _wait_for(device)
+            steps += 1
+            seconds = time.monotonic() - started
+    return steps, seconds
+
+
+def _wait_for(device: torch.device) -> None:
+    """Wait until a GPU has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
