@@ -1,7 +1,7 @@
-"""Faults are counted: each test injects some, and a table at the end says how many were survived.
+"""Fixtures that count faults: each test injects some, and a table at the end shows how many were survived.
 
-A test is named after its case in README.md, `test_NUMBER_name`, and asks for the fixture `case`. `scripts/faults` runs
-them all with full counts; in the default suite the same tests run with a few faults each.
+A test is named after its case in README.md, `test_NUMBER_name`, and uses the fixture `case`. `scripts/faults` runs all
+tests with full counts. In the default suite the same tests inject only a few faults each.
 """
 
 import math
@@ -21,12 +21,12 @@ from faults import points  # noqa: E402
 from faults.harness import Job, outcome, run, run_alone, start, whole  # noqa: E402 - with its assertions rewritten
 
 FULL = 300
-"""Kills of a full run, to which all other counts are related."""
+"""Kills of a full run. The counts of all other faults are proportional to it."""
 
 
 @dataclass
 class Case:
-    """What was done under the number of a case, and what became of it."""
+    """The faults that were injected under the number of a case, and how many were survived."""
 
     name: str
     injected: int = 0
@@ -39,7 +39,7 @@ class Case:
 
     @contextmanager
     def fault(self, n: int = 1) -> Iterator[None]:
-        """A block that injects `n` faults and asserts that they are survived; they are lost if it raises."""
+        """Count the `n` faults of a block. They are survived unless the block raises."""
         before = self.injected
         self.injected += n
         try:
@@ -54,22 +54,24 @@ cases = pytest.StashKey[dict[int, Case]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--kills", type=int, metavar="N", help=f"all faults, as many as belong to N kills ({FULL}: full)")
+    parser.addoption(
+        "--kills", type=int, metavar="N", help=f"run all faults, in proportion to N kills ({FULL}: full counts)"
+    )
 
 
 def kills(config: pytest.Config) -> int | None:
-    """None in the default suite, which does not read the option."""
+    """Return the option `--kills`; None in the default suite, which does not have it."""
     return config.getoption("kills", None)
 
 
 @pytest.fixture
 def case(request: pytest.FixtureRequest) -> Case:
-    """The row of this test in the table."""
+    """The row of this test's case in the table."""
     return case_of(request.config, request.function.__name__)
 
 
 def case_of(config: pytest.Config, test: str) -> Case:
-    """Tests of the same number share a row, under the shortest of their names."""
+    """Return the row of a test. Tests with the same number share a row, whose name is the shortest of theirs."""
     number, _, name = test.removeprefix("test_").replace("_", "-").partition("-")
     row = config.stash.setdefault(cases, {}).setdefault(int(number), Case(name))
     row.name = min(row.name, name, key=len)
@@ -78,26 +80,26 @@ def case_of(config: pytest.Config, test: str) -> Case:
 
 @pytest.fixture
 def count(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
-    """`count(full, quick)`: how many faults to inject, of `full` at 300 kills, or `quick` in the default suite."""
+    """`count(full, quick)`: the number of faults to inject, `full` at 300 kills and `quick` in the default suite."""
     n = kills(request.config)
     return lambda full, quick: quick if n is None else max(1, math.ceil(full * n / FULL))
 
 
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> random.Random:
-    """Random numbers that are the same at every run of this test."""
+    """Random numbers, the same in every run of this test."""
     return random.Random(request.node.name)
 
 
 @pytest.fixture(scope="session")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """A small training, and its clean end."""
+    """A small training, and its result without faults."""
     folder = tmp_path_factory.mktemp("job")
     pairs = toy_pairs(200)
     for name, part in {"train": pairs[:180], "valid": pairs[180:190], "test": pairs[190:]}.items():
         write_tsv(folder / f"{name}.tsv", part)
     job = Job(folder, folder / "clean")
-    server = start("--version")  # which takes seconds at its first child
+    server = start("--version")  # the fork server takes seconds to start its first child
     done = run_alone(*job.command(job.clean), cwd=folder)
     assert (server.wait().code, done.code) == (0, 0), done.err
     return job
@@ -105,7 +107,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
 
 @pytest.fixture(scope="session")
 def begun(job: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that was killed in its 25th step, for tests to copy."""
+    """A run that was killed in its 25th step. Tests copy it."""
     out = tmp_path_factory.mktemp("begun") / "run"
     assert run(*job.command(out), within=[partial(points.strike_in, "torch:Tensor.backward", 50)]).code == -9
     assert whole(out)[-1] == 24
@@ -114,10 +116,10 @@ def begun(job: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def seen(job: Job, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The points of a run from its beginning to its end, in their order."""
+    """All points (see `points.py`) of a run from start to end, in order."""
     folder = tmp_path_factory.mktemp("seen")
     assert run(*job.command(folder / "run"), within=[partial(points.record, folder / "run", folder / "log")]).code == 0
-    assert outcome(folder / "run") == outcome(job.clean)  # watching changes nothing
+    assert outcome(folder / "run") == outcome(job.clean)  # recording does not change the result
     return (folder / "log").read_text().splitlines()
 
 

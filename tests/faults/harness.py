@@ -1,8 +1,8 @@
-"""Real processes to do harm to, and what they did to their files.
+"""Start real processes, inject faults into them, and check the files that they leave.
 
-A child is forked from a server that has imported torch already, so it starts in milliseconds; it is a process of its
-own in all else, and gets real signals. What a fault needs inside it (a signal to itself before the third fsync, a
-limit on its memory) is set up there, on this side of the product: mtcli itself has no hooks.
+A child is forked from a server that has already imported torch, so it starts in milliseconds. Otherwise it is a normal
+process and gets real signals. Faults inside the process (a signal before the third fsync, a limit of its memory) are
+set up by functions that the child calls first; mtcli itself has no hooks for tests.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ SETTINGS = {
     "tokenizer.vocab_size": 320,
     "decode.max_extra": 2,
 }
-"""Small, with dropout, accumulation, averaging and early stopping on."""
+"""A small model, with dropout, gradient accumulation, averaging and early stopping."""
 
 _PRELOADED = [
     "pytest",
@@ -68,7 +68,7 @@ forks.set_forkserver_preload(_PRELOADED)
 
 @dataclass(frozen=True)
 class Result:
-    """How a process ended; a negative code is a signal's."""
+    """The exit code and the output of a process. A negative code is the number of a signal."""
 
     code: int
     out: str
@@ -76,7 +76,7 @@ class Result:
 
     @property
     def last(self) -> str:
-        """The last line of stderr: where a failure has its one line."""
+        """The last line of stderr, in which a failure is reported."""
         return (self.err.splitlines() or [""])[-1]
 
 
@@ -94,13 +94,13 @@ class Child:
         return self.process.pid  # type: ignore[return-value]
 
     def send(self, *numbers: int) -> None:
-        """Signals, unless it has ended."""
+        """Send signals, unless the process has ended."""
         for number in numbers:
             if self.process.is_alive():
                 os.kill(self.pid, number)
 
     def wait(self, seconds: float = HANGS) -> Result:
-        """How it ends; one that does not end in time hangs, and fails the test."""
+        """Wait until the process ends. If it does not end in time, kill it and fail the test."""
         self.process.join(seconds)
         hangs = self.process.is_alive()
         if hangs:
@@ -118,20 +118,21 @@ def start(*arguments: str | Path, within: Sequence[Callable[[], Any]] = (), **pl
     """Start `mtcli ARGUMENTS`.
 
     Args:
-        arguments: Of the command line.
-        within: What the child calls before it begins; picklable, such as `partial(limit, resource.RLIMIT_AS, n)`.
-        place: `cwd`; `stdin`, `stdout` and `stderr` (paths; the last two instead of `Result`'s); `env` (changes).
+        arguments: The arguments of the command line.
+        within: Functions that the child calls first. They must be picklable, like `partial(limit, RLIMIT_AS, n)`.
+        place: `cwd`; `stdin`, `stdout` and `stderr` (paths; output that goes there is not in the `Result`); `env`
+            (variables to set).
     """
     return Child(arguments, within, **place)
 
 
 def run(*arguments: str | Path, seconds: float = HANGS, **options: Any) -> Result:
-    """Run `mtcli ARGUMENTS` to its end."""
+    """Run `mtcli ARGUMENTS` and wait for its end."""
     return start(*arguments, **options).wait(seconds)
 
 
 def run_alone(*arguments: str | Path, seconds: float = HANGS, **options: Any) -> Result:
-    """The same in an ordinary process, with an interpreter of its own; `options` are those of `subprocess.run`."""
+    """Run `mtcli ARGUMENTS` in a new interpreter. `options` are those of `subprocess.run`."""
     command = [sys.executable, "-m", "mtcli", *map(os.fspath, arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **options.pop("env", {})}
     done = subprocess.run(command, capture_output=True, timeout=seconds, env=environment, **options)
@@ -148,7 +149,7 @@ def _run(
     stderr: Path | None = None,
     env: dict[str, str] | None = None,
 ) -> None:
-    """The child."""
+    """Run the command in the child."""
     import torch
 
     from mtcli.cli import main
@@ -156,10 +157,10 @@ def _run(
     for number, path in ((1, stdout or folder / "out"), (2, stderr or folder / "err")):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), number)
     os.dup2(os.open(stdin, os.O_RDONLY), 0)
-    # For the life of the process, and of what each descriptor is now: a file or a pipe.
+    # New streams, because the descriptors are now files or pipes.
     sys.stdin, sys.stdout = (open(n, mode, closefd=False) for n, mode in enumerate("rw"))  # noqa: SIM115
-    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115 - by lines, as Python opens it
-    for number in (signal.SIGHUP, signal.SIGTERM):  # as a shell starts it, and as the interpreter does
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115 - line-buffered, as Python opens it
+    for number in (signal.SIGHUP, signal.SIGTERM):  # the handlers that a shell and the interpreter set
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -169,19 +170,19 @@ def _run(
     sys.argv = ["mtcli", *arguments]
     for prepare in within:
         prepare()
-    main()  # afterwards the streams are flushed once more, as any interpreter does at its end
+    main()  # the streams are flushed again when the process ends, as in any interpreter
 
 
 @dataclass(frozen=True)
 class Job:
-    """A training of a toy, and what comes of it when nothing happens."""
+    """A small training, and its result without faults."""
 
     folder: Path
     clean: Path
-    """The run folder of an uninterrupted run, in an ordinary process."""
+    """The run folder of an uninterrupted run in a normal process."""
 
     def command(self, out: Path, *more: str, **settings: Any) -> list[str]:
-        """The arguments of `mtcli`; settings override, `train__lr=1`."""
+        """Return the arguments of `mtcli`. Settings are given as `train__lr=1` and override the default ones."""
         values = SETTINGS | {name.replace("__", "."): value for name, value in settings.items()}
         sets = [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
         files = [
@@ -190,7 +191,12 @@ class Job:
         return ["train", *files, "--src", "en", "--tgt", "xx", "--max-steps", "60", *sets, "--out", str(out), *more]
 
     def is_done(self, out: Path, resumed_at: int | None = None) -> None:
-        """Assert that the same command again ends as the clean run did; with 0, and from that step."""
+        """Run the same command again, and assert that the result is that of the clean run.
+
+        Args:
+            out: The run folder.
+            resumed_at: The step at which the run must resume; None: not checked.
+        """
         done = run(*self.command(out))
         assert done.code == 0, done.err
         if resumed_at:
@@ -206,19 +212,19 @@ def resumed_or_finished(result: Result, step: int) -> bool:
     return f"resuming at step {step}\n" in result.err or f": finished at step {step} (" in result.err
 
 
-TOLD = ("README.md", "report.html")
-"""Made anew from the other files at every validation; no run depends on them."""
+DERIVED_FILES = ("README.md", "report.html")
+"""Files that are written again from the others at every validation. Training does not read them."""
 
 
 def outcome(folder: Path, but: str | None = None) -> dict[str, Any]:
-    """Everything that a run left behind, clock readings, one file and what is told to people aside."""
+    """Return the content of a run folder in comparable form, without times, `DERIVED_FILES` and the file `but`."""
 
     def untimed(values: dict[str, Any]) -> dict[str, Any]:
-        clocks = ("seconds", "validation_seconds", "metrics_bytes")  # a line is as long as its seconds are
+        clocks = ("seconds", "validation_seconds", "metrics_bytes")  # the length of a line depends on its times
         return {name: value for name, value in values.items() if name not in clocks}
 
     found: dict[str, Any] = {}
-    for path in (p for p in folder.rglob("*") if p.is_file() and p.name not in (".lock", *TOLD)):
+    for path in (p for p in folder.rglob("*") if p.is_file() and p.name not in (".lock", *DERIVED_FILES)):
         name = str(path.relative_to(folder))
         if name == but:
             continue
@@ -238,13 +244,13 @@ def outcome(folder: Path, but: str | None = None) -> dict[str, Any]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file by name."""
-    files = (p for p in folder.rglob("*") if p.is_file() and p.name not in (".lock", *TOLD))
+    """Return the content of every file by name, except for `DERIVED_FILES`."""
+    files = (p for p in folder.rglob("*") if p.is_file() and p.name not in (".lock", *DERIVED_FILES))
     return {str(p.relative_to(folder)): p.read_bytes() for p in files}
 
 
 def is_whole(checkpoint: Path) -> bool:
-    """Whether a checkpoint agrees with its manifest; not by mtcli's own code."""
+    """Return True if a checkpoint agrees with its manifest. This does not use the code of mtcli."""
     try:
         manifest = json.loads((checkpoint / "manifest.json").read_bytes())
         return set(manifest) | {"manifest.json"} == {p.name for p in checkpoint.iterdir()} and all(
@@ -256,19 +262,22 @@ def is_whole(checkpoint: Path) -> bool:
 
 
 def whole(out: Path) -> list[int]:
-    """Steps of the whole checkpoints of a run, oldest first; one that was just to be replaced is not lost."""
+    """Return the steps of the undamaged checkpoints of a run, oldest first.
+
+    One that was being replaced when the process was killed counts, because mtcli restores it.
+    """
     found = [*out.glob("checkpoints/step-*"), *out.glob("checkpoints/.old-step-*")]
     return sorted({int(path.name.rpartition("-")[2]) for path in found if is_whole(path)})
 
 
 def earlier(out: Path) -> dict[str, bytes]:
-    """The files of a run's whole checkpoints."""
+    """Return the files of the undamaged checkpoints of a run."""
     paths = [path for path in out.glob("checkpoints/step-*") if is_whole(path)]
     return {f"{path.name}/{name}": content for path in paths for name, content in contents(path).items()}
 
 
 def unharmed(out: Path, before: dict[str, bytes]) -> None:
-    """Assert that a run's `earlier` checkpoints are as they were, but for those that made room for newer ones."""
+    """Assert that the `earlier` checkpoints of a run are unchanged, or deleted to make room for newer ones."""
     now = earlier(out)
     assert max(now, default="") >= max(before, default="")
     assert {name: now[name] for name in before if name in now} == {name: before[name] for name in before if name in now}
@@ -276,7 +285,7 @@ def unharmed(out: Path, before: dict[str, bytes]) -> None:
 
 
 def refused(result: Result, code: int, *words: str) -> None:
-    """Assert that a command failed as it should: with this code, and one line that says these words."""
+    """Assert that a command failed with this code, and with one line that contains these words."""
     assert result.code == code, result.err
     assert "Traceback" not in result.err
     assert result.last.startswith("mtcli: ")
@@ -286,7 +295,7 @@ def refused(result: Result, code: int, *words: str) -> None:
 
 
 def flip(path: Path, rng: random.Random) -> None:
-    """Turn one bit of a file."""
+    """Flip a random bit of a file."""
     content = bytearray(path.read_bytes())
     bit = rng.randrange(8 * len(content))
     content[bit // 8] ^= 1 << bit % 8
@@ -294,7 +303,7 @@ def flip(path: Path, rng: random.Random) -> None:
 
 
 def cut(path: Path, rng: random.Random) -> None:
-    """Truncate a file anywhere."""
+    """Truncate a file at a random byte."""
     os.truncate(path, rng.randrange(path.stat().st_size))
 
 
@@ -304,17 +313,17 @@ def limit(which: int, value: int) -> None:
 
 
 def until(condition: Callable[[], Any], child: Child, seconds: float = HANGS) -> None:
-    """Wait for something that a child brings about."""
+    """Wait until a condition is true while a child runs."""
     end = time.monotonic() + seconds
     while not condition():
-        assert child.process.is_alive(), f"ended before it got there: {child.wait().err}"
+        assert child.process.is_alive(), f"the process ended first: {child.wait().err}"
         if time.monotonic() > end:
             child.process.kill()
-            pytest.fail(f"never got there: {condition}; {child.wait().err}")
+            pytest.fail(f"the condition was never true: {condition}; {child.wait().err}")
         time.sleep(0.002)
 
 
 def address_space(more: int) -> None:
-    """Allow this process so many bytes of address space beyond what it has."""
+    """Limit the address space of this process to `more` bytes beyond its present size."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit(resource.RLIMIT_AS, pages * os.sysconf("SC_PAGE_SIZE") + more)

@@ -1,4 +1,4 @@
-"""Pairs of sentences in every form that `--train` takes, byte for byte, and what readers and commands make of them."""
+"""Write pairs of sentences in every form that `--train` accepts, and read them with readers and commands."""
 
 import gzip
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ TEXT = (*BY_FILE, TSV, TSV_GZ, JSONL)
 FORMS = (*TEXT, PARQUET, FOLDER)
 
 LOG = ("device: ", "training the tokenizer", "warning: ")
-"""Beginnings of the lines on stderr that are not about a failure."""
+"""Starts of lines on stderr that do not report a failure."""
 
 
 def raw(pairs: Sequence[Pair]) -> list[RawPair]:
@@ -32,11 +32,11 @@ def raw(pairs: Sequence[Pair]) -> list[RawPair]:
 
 
 PAIRS = raw([(f"{a} {i}", f"{b} {i}") for i, (a, b) in enumerate(toy_pairs(40))])
-"""Each side ends with the number of its pair."""
+"""Each sentence ends with the number of its pair."""
 
 
 def with_at(line: int, src: bytes | None = None, tgt: bytes | None = None) -> list[RawPair]:
-    """The pairs, one of which (from 1) has other sides."""
+    """Return the pairs with other sides in one line, counted from 1."""
     pairs = list(PAIRS)
     a, b = pairs[line - 1]
     pairs[line - 1] = (a if src is None else src, b if tgt is None else tgt)
@@ -44,19 +44,19 @@ def with_at(line: int, src: bytes | None = None, tgt: bytes | None = None) -> li
 
 
 def aligned(pairs: Sequence[Pair]) -> bool:
-    """Whether each side is still with its own pair's other."""
+    """Return True if both sides of each pair end with the same number."""
     return all(a.split()[-1] == b.split()[-1] for a, b in pairs)
 
 
 def write(folder: Path, form: str, pairs: Sequence[RawPair], end: bytes = b"\n", last: bool = True) -> str:
-    """The pairs in this form, byte for byte, and the `--train` argument that reads them.
+    """Write pairs in a form, and return the `--train` argument that reads them.
 
     Args:
-        folder: Is made.
+        folder: A new folder.
         form: One of FORMS.
-        pairs: Not checked to be text.
-        end: Of each line.
-        last: Whether the last line has it too.
+        pairs: Any bytes.
+        end: The end of each line.
+        last: The last line has this end too.
     """
     folder.mkdir(parents=True)
 
@@ -85,7 +85,7 @@ def write(folder: Path, form: str, pairs: Sequence[RawPair], end: bytes = b"\n",
 
 
 def read(spec: str, **options: Any) -> tuple[list[Pair], Counts]:
-    """The pairs of a source, and counts that add up."""
+    """Read the pairs of a source, and assert that the counts add up."""
     counts = Counts()
     pairs = list(read_pairs(spec, "en", "de", counts=counts, **options))
     assert counts.read == counts.used + sum(counts.skipped.values())
@@ -95,7 +95,7 @@ def read(spec: str, **options: Any) -> tuple[list[Pair], Counts]:
 
 @contextmanager
 def refused(*words: str) -> Iterator[None]:
-    """Reading raises a DataError, one line with all these words."""
+    """Assert that the block raises a DataError of one line with all these words."""
     with pytest.raises(DataError) as caught:
         yield
     is_one_line(f"mtcli: {caught.value}\n", *words)
@@ -109,7 +109,7 @@ def is_one_line(err: str, *words: str) -> None:
 
 
 def failed(done: Result, code: int, *words: str) -> None:
-    """A command ended with this code, nothing on stdout, and one line that holds all these words."""
+    """Assert that a command ended with this code, no output, and one line with all these words."""
     assert (done.code, done.out) == (code, ""), done.err
     is_one_line("".join(line for line in done.err.splitlines(True) if not line.startswith(LOG)), *words)
 

@@ -1,7 +1,8 @@
-"""The points at which a process changes its files, seen from inside it: to list them, or to be struck at one.
+"""The points at which a process changes its files: record them, or send the process a signal at one of them.
 
-A point is named by the call and the path in the run folder, with N for a checkpoint's number: `fsync
-checkpoints/.tmp-step-N/state.json`. A write is done in two halves, with the point `tear` between them.
+The functions run inside the process and replace functions of `os` and `io`. A point is named by the call and the path
+in the run folder, with N for the number of a checkpoint: `fsync checkpoints/.tmp-step-N/state.json`. A write is split
+into two halves, with the point `tear` between them.
 """
 
 import builtins
@@ -16,11 +17,18 @@ from pathlib import Path
 from typing import Any
 
 CALLS = ("fsync", "rename", "replace", "unlink", "remove", "mkdir", "rmdir", "ftruncate", "symlink", "link", "write")
-"""Of `os`; files opened for writing are watched besides."""
+"""The functions of `os` that are watched. Files that are opened for writing are watched too."""
 
 
 def strike(folder: Path, point: str | None, nth: int, *signals: int) -> None:
-    """Make this process send itself signals at the nth time that it comes to a point (None: to any) of a folder."""
+    """Make this process send itself signals when it reaches a point of a folder for the nth time.
+
+    Args:
+        folder: The run folder.
+        point: The point; None: any.
+        nth: From 1.
+        signals: SIGKILL if none is given.
+    """
     seen = 0
 
     def note(name: str) -> None:
@@ -34,7 +42,7 @@ def strike(folder: Path, point: str | None, nth: int, *signals: int) -> None:
 
 
 def strike_in(function: str, nth: int, *signals: int) -> None:
-    """The same at the nth call of a function, `module:name` or `module:Class.name`."""
+    """Make this process send itself signals at the nth call of a function, `module:name` or `module:Class.name`."""
     module, _, name = function.partition(":")
     place: Any = importlib.import_module(module)
     *outer, name = name.split(".")
@@ -53,13 +61,13 @@ def strike_in(function: str, nth: int, *signals: int) -> None:
 
 
 def record(folder: Path, log: Path) -> None:
-    """List the points that this process comes to, a line each."""
+    """Append the points that this process reaches to a file, one per line."""
     descriptor, write = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), os.write
     watch(folder, lambda name: write(descriptor, f"{name}\n".encode()) and None)
 
 
 def watch(folder: Path, note: Callable[[str], None]) -> None:
-    """Tell `note` of each point of a folder before it is passed."""
+    """Call `note` with each point of a folder before the change is made."""
 
     def within(path: Any, base: int | None = None) -> str | None:
         full = Path(f"/proc/self/fd/{path}").readlink() if isinstance(path, int) else Path(os.fsdecode(path)).absolute()

@@ -1,4 +1,4 @@
-"""Wrong values for everything that mtcli takes, derived from the schema: settings, options, metadata, requests."""
+"""Generate wrong values for everything that mtcli accepts, from its schema: settings, options, metadata, requests."""
 
 import inspect
 import json
@@ -43,7 +43,7 @@ JSON: list[Any] = [
 
 
 def deep(levels: int) -> list[Any]:
-    """Lists in lists."""
+    """Return nested lists."""
     found: list[Any] = []
     for _ in range(levels):
         found = [found]
@@ -55,7 +55,7 @@ JSON.append(deep(400))
 
 @dataclass(frozen=True)
 class Option:
-    """A parameter of a command: its longest name, or none for an argument, and its bounds where it is a number."""
+    """A parameter of a command: its longest name (empty for an argument), and its bounds if it is a number."""
 
     command: tuple[str, ...]
     name: str
@@ -65,14 +65,14 @@ class Option:
 
 
 def around(low: float | None, high: float | None) -> Iterator[str]:
-    """The bounds, and the numbers beside them."""
+    """Yield the bounds and numbers near them."""
     for bound in (low, high):
         if bound is not None:
             yield from (f"{bound}", f"{bound - 1}", f"{bound + 1}", f"{bound * 10}")
 
 
 def settings() -> Iterator[tuple[str, list[str]]]:
-    """Every setting by its dotted name, with values as TOML."""
+    """Yield every setting by its dotted name, with values as TOML."""
     for section, model in SECTIONS.items():
         for key, field in model.model_fields.items():
             low, high = _bounds([field.annotation, *field.metadata])
@@ -85,7 +85,7 @@ def _toml(text: str) -> str:
 
 
 def _bounds(metadata: list[Any]) -> tuple[float | None, float | None]:
-    """The bounds in the metadata of an annotation, wherever they are nested."""
+    """Return the bounds in the metadata of an annotation, at any depth."""
     low = high = None
     for each in metadata:
         nested = _bounds([*typing.get_args(each)]) if typing.get_args(each) else (None, None)
@@ -97,7 +97,7 @@ def _bounds(metadata: list[Any]) -> tuple[float | None, float | None]:
 
 
 def options() -> Iterator[Option]:
-    """The options and arguments of every command, from their annotations."""
+    """Yield the options and arguments of every command, from their annotations."""
     for command, function in _commands(app):
         for name, parameter in inspect.signature(function).parameters.items():
             annotation, *metadata = typing.get_args(parameter.annotation)
@@ -120,7 +120,7 @@ def _commands(group: typer.Typer) -> Iterator[tuple[tuple[str, ...], Callable[..
 
 
 def spoilt(value: Any, rng: random.Random) -> Any:
-    """A JSON value with one of its parts, at any depth, replaced, left out or added."""
+    """Return a JSON value in which one part, at any depth, is replaced, omitted or added."""
     if isinstance(value, dict) and value and rng.random() < 0.85:
         key = rng.choice(sorted(value))
         what = rng.random()
@@ -136,7 +136,7 @@ def spoilt(value: Any, rng: random.Random) -> Any:
 
 
 def dumped(value: Any) -> bytes:
-    """As JSON; infinity as a number that no float holds."""
+    """Return JSON, with infinity as a number that is too large for a float."""
     return json.dumps(value).replace("Infinity", "1e400").encode()
 
 
@@ -146,7 +146,7 @@ def spoil_json(path: Path, rng: random.Random) -> None:
 
 
 def spoil_lines(path: Path, rng: random.Random) -> None:
-    """Spoil a line of a file of JSON lines."""
+    """Spoil one line of a file of JSON lines."""
     lines = path.read_bytes().splitlines()
     at = rng.randrange(len(lines))
     lines[at] = dumped(spoilt(json.loads(lines[at]), rng))
@@ -164,7 +164,7 @@ def spoil_toml(path: Path, rng: random.Random) -> None:
 
 
 def spoil_model(path: Path, rng: random.Random) -> None:
-    """Spoil what a model says of itself, under the right checksum."""
+    """Spoil the metadata of a model file, and give it the matching checksum."""
     tensors = load_file(path)
     with safe_open(path, framework="pt") as file:
         info = json.loads(file.metadata()["mtcli"])["info"]
@@ -173,7 +173,7 @@ def spoil_model(path: Path, rng: random.Random) -> None:
 
 
 def spoil_info(path: Path, rng: random.Random) -> None:
-    """Spoil what is known of the prepared data, under the right checksum."""
+    """Spoil the metadata of the prepared data, and give it the matching checksum."""
     info = json.loads(path.read_bytes())
     info.pop("sha256")
     changed = spoilt(info, rng)

@@ -1,4 +1,4 @@
-"""Numbers beyond all bounds, and folders that hold what no run wrote: refused with a line, and nothing waits."""
+"""Numbers out of bounds, and special files in model folders: refused with one line, without hanging."""
 
 import hashlib
 import json
@@ -49,7 +49,7 @@ OPTIONS = {
 
 @pytest.fixture(scope="module")
 def exported(job: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run as CTranslate2 reads it."""
+    """The run, exported to CTranslate2."""
     out = tmp_path_factory.mktemp("exported") / "export"
     done = run("export", job.clean, "-o", out)
     assert done.code == 0, done.err
@@ -57,7 +57,7 @@ def exported(job: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def refused_number(done: Result, *words: str) -> None:
-    """Assert that a number was refused: by the command line in its box, or by the configuration in a line."""
+    """Assert that a number was refused, by the command line (in a box) or by the configuration (in a line)."""
     assert done.code == 2, done.err
     assert "unexpected" not in done.err
     assert "Traceback" not in done.err
@@ -97,7 +97,7 @@ def fifo(path: Path) -> None:
 def listening(path: Path) -> None:
     server = socket.socket(socket.AF_UNIX)
     here = Path.cwd()
-    os.chdir(path.parent)  # the name of a socket may have some 100 characters
+    os.chdir(path.parent)  # the path of a socket is limited to about 100 characters
     try:
         server.bind(path.name)
     finally:
@@ -119,7 +119,7 @@ def loop(path: Path) -> None:
 
 
 SPECIAL = (fifo, listening, endless, pipe_elsewhere, loop, Path.mkdir)
-"""What stands in place of a file."""
+"""Functions that put something else in the place of a file."""
 
 TEXT = ("red tree.",)
 
@@ -133,10 +133,10 @@ READERS = {
     "checkpoints/NEWEST/model.safetensors": ["average"],
     "checkpoints/NEWEST/state.json": ["average"],
 }
-"""The commands that cannot do without a file of a run."""
+"""For each file of a run, the commands that need it."""
 
 NEVER = {"data/info.json", "data/train.arrow", "data/valid.jsonl", "checkpoints/NEWEST/optimizer.safetensors"}
-"""Files without which training goes on, from what it makes again or from the checkpoint before."""
+"""Files that training does not need: it writes them again, or uses the previous checkpoint."""
 
 
 def commands(folder: Path, job: Job, aside: Path) -> dict[str, list[str | Path]]:
@@ -191,7 +191,7 @@ def test_95_no_regular_file(
 
 
 OUTSIDE = ("/dev/zero", "../outside", "/etc/passwd", "a/../../outside", "..", ".", "", "link")
-"""Names that lead out of a folder; `link` is a link out of it."""
+"""Names that lead out of a folder. `link` is a link to a file outside."""
 
 WRONG: dict[str, list[Any]] = {
     "max_positions": [-5, 0, 10**30, float("inf"), float("nan"), "9", None, [], True],
@@ -204,11 +204,11 @@ WRONG: dict[str, list[Any]] = {
     "to": [5, None],
     "format": [0, 3, float("inf"), True, "2"],
 }
-"""Values of `mtcli.json`, by dotted name, with which a folder is not to be used."""
+"""Values in `mtcli.json`, by dotted name, with which an exported model must be refused."""
 
 
 def changed(about: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
-    """A copy with another value."""
+    """Return a copy with another value."""
     first, _, rest = name.partition(".")
     return about | {first: changed(about[first], rest, value) if rest else value}
 

@@ -1,4 +1,4 @@
-"""Killed at any moment, in a write or between two, a run goes on unaided and ends with the same bits."""
+"""Kill a run at any moment, within a write or between writes: the same command resumes it and gives the same bits."""
 
 import random
 import shutil
@@ -17,14 +17,14 @@ from faults.harness import Job, Result, contents, run, start, whole
 
 Count = Callable[[int, int], int]
 Kill = Callable[[], Result]
-"""Starts the run once more, to be killed; where it is quicker than the kill it ends with 0."""
+"""Start the run again and kill it. If the run ends first, its exit code is 0."""
 
 CHAIN = 10
-"""Kills of one run before it may end."""
+"""Kills of one run before it is allowed to end."""
 
 
 def survive(case: Case, job: Job, out: Path, kills: Iterable[Kill]) -> int:
-    """Kill one run several times, let it end, and compare it with the clean one. Returns how often it was killed."""
+    """Kill one run several times, let it end, and compare it with the clean run. Return how often it was killed."""
     injected, newest = 0, 0
     for kill in kills:
         result = kill()
@@ -59,7 +59,7 @@ def kill_after(job: Job, out: Path, seconds: float) -> Kill:
 
 @pytest.fixture(scope="module")
 def duration(job: Job, tmp_path_factory: pytest.TempPathFactory) -> float:
-    """Seconds of a run from its beginning to its end."""
+    """The duration of a run in seconds."""
     began = time.monotonic()
     assert run(*job.command(tmp_path_factory.mktemp("timed") / "run")).code == 0
     return time.monotonic() - began
@@ -74,7 +74,7 @@ def kill_at_random(case: Case, job: Job, folder: Path, rng: random.Random, n: in
 
 
 def kill_at_points(case: Case, job: Job, folder: Path, rng: random.Random, n: int, wanted: list[str]) -> None:
-    """Kill at every one of these points in turn until there were n kills; each chain has points of all phases."""
+    """Kill at each of these points in turn, n times in total. Each chain has points of all phases."""
     order = {point: i for i, point in enumerate(wanted)}
     chains = -(-n // CHAIN)
     turns = [wanted[i * max(n, len(wanted)) // n % len(wanted)] for i in range(n)]
@@ -86,8 +86,8 @@ def kill_at_points(case: Case, job: Job, folder: Path, rng: random.Random, n: in
         tried.update(chain)
         faults = [kill_when(job, out, points.strike, out, point, nth) for point, nth in zip(chain, nths, strict=True)]
         injected = survive(case, job, out, faults)
-        assert injected or max(nths) > 1, f"never came to {chain[0]}"
-        waiting.extend(chain[injected:])  # what this run did not come to any more
+        assert injected or max(nths) > 1, f"the run never reached {chain[0]}"
+        waiting.extend(chain[injected:])  # points that this run did not reach again
 
 
 def test_01_kill9_random_step(
@@ -137,7 +137,7 @@ def test_04_kill9_in_validation(case: Case, job: Job, tmp_path: Path, rng: rando
 def test_05_kill9_epoch_boundary(case: Case, job: Job, tmp_path: Path, count: Count) -> None:
     left = count(10, 1)
     while left > 0:
-        # The first plan is that of the epoch a process begins in, the second that of the next, not begun yet.
+        # A process plans the epoch in which it starts first, and then the next epoch.
         function, out = "mtcli.data.batching:plan_epoch", tmp_path / "run"
         kills = [kill_when(job, out, points.strike_in, function, nth) for nth in (2, 3, 2, 3, 3)]
         left -= survive(case, job, out, kills[:left])

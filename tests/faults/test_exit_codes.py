@@ -1,4 +1,4 @@
-"""One fault, one exit code, whichever command meets it; the table is in README."""
+"""A fault has the same exit code in every command. The table of codes is in docs/robustness.md."""
 
 import gzip
 import shutil
@@ -28,7 +28,7 @@ TEXT: dict[str, Callable[[Path, Path], Words]] = {
     "tokenizer-encode": lambda model, bad: ("tokenizer", "encode", "--model", model, "-i", bad),
     "tokenizer-decode": lambda model, bad: ("tokenizer", "decode", "--model", model, "-i", bad),
 }
-"""Commands that read text, each with one file of it that is bad."""
+"""Commands that read text, each with one bad file."""
 
 PAIRED: dict[str, Callable[[Path, Path], Words]] = {
     "train": lambda _, bad: ("train", "--train", bad, *LANGUAGES, "--out", "run", "--max-steps", "1"),
@@ -64,7 +64,7 @@ def folder(path: Path) -> Path:
 
 
 def unreadable(path: Path) -> Path:
-    path.symlink_to("/proc/self/mem")  # whose first page nobody may read, root neither
+    path.symlink_to("/proc/self/mem")  # not readable, even for root
     return path
 
 
@@ -108,7 +108,7 @@ def damaged(path: Path) -> Path:
 
 @pytest.fixture
 def fails(case: Case, tmp_path: Path) -> Fails:
-    """Assert that a command fails with a code, on one line that names the bad input, and makes nothing."""
+    """Assert that a command fails with a code and one line that names the bad input, and writes nothing."""
     (tmp_path / "good").write_text("1\n2\n")
     shutil.copy(write(tmp_path / "pairs", TSV, PAIRS), tmp_path / "good.tsv")
 
@@ -124,7 +124,7 @@ def fails(case: Case, tmp_path: Path) -> Fails:
 
 
 def chosen(commands: list[str], faults: list[Fault], count: Count) -> set[tuple[str, Fault]]:
-    """All combinations, or so few that each command and each fault is there."""
+    """Return all combinations, or in the default suite a few in which every command and every fault occurs."""
     every = {(command, fault) for command in commands for fault in faults}
     longer = max(len(commands), len(faults))
     few = {(commands[i % len(commands)], faults[i % len(faults)]) for i in range(longer)}

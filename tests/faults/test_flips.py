@@ -1,4 +1,4 @@
-"""One bit turned, or a file cut short, anywhere in a run folder: found out, or without consequence."""
+"""Flip a bit or truncate a file anywhere in a run folder: the damage is detected, or has no effect."""
 
 import random
 import shutil
@@ -12,7 +12,7 @@ Count = Callable[[int, int], int]
 
 
 def damaged(original: Path, out: Path, rng: random.Random, names: list[str]) -> tuple[str, dict[str, bytes]]:
-    """Copy a run and damage one of these files; its name, and what is in the folder now."""
+    """Copy a run and damage one of these files. Return its name and the new content of the folder."""
     shutil.rmtree(out, ignore_errors=True)
     shutil.copytree(original, out)
     name = rng.choice(names)
@@ -21,7 +21,7 @@ def damaged(original: Path, out: Path, rng: random.Random, names: list[str]) -> 
 
 
 def test_22_bitflip_anywhere_then_train(case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count) -> None:
-    """A finished run goes on from it: every flip is refused with nothing changed, or undone, or never read."""
+    """Train again in a finished run: the damage is refused and nothing changed, or repaired, or never read."""
     out, names, newest = tmp_path / "run", sorted(contents(job.clean)), f"step-{whole(job.clean)[-1]:08d}"
     for _ in range(count(1500, 2)):
         name, before = damaged(job.clean, out, rng, names)
@@ -43,7 +43,7 @@ def test_22_bitflip_anywhere_then_train(case: Case, job: Job, tmp_path: Path, rn
 def test_22_bitflip_anywhere_then_translate(
     case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count
 ) -> None:
-    """The published model: refused, or the same translations."""
+    """Translate with the published model: it is refused, or gives the same translations."""
     out, text = tmp_path / "run", tmp_path / "text"
     text.write_text("".join(line.partition("\t")[0] + "\n" for line in (job.folder / "test.tsv").open()))
     wanted = run("translate", "--model", job.clean, "--input", text)

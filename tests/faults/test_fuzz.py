@@ -1,4 +1,4 @@
-"""Ten thousand malformed files and lines: each is read whole or refused in a line; counts add up, no pair is split."""
+"""Ten thousand malformed files and lines: each is read or refused with one line; counts add up, pairs stay aligned."""
 
 import gzip
 import random
@@ -25,7 +25,7 @@ from mtcli.inference.streams import formatted, translations
 from mtcli.storage.model_file import load_model
 
 BYTES = [b"\0", b"\xff", b"\xef\xbb\xbf", b"\r", b"\r\n", b"\n", b"\t", b'"', b"\\", b"{", b"\x1f\x8b", b""]
-"""What a mutation puts in; the last only deletes."""
+"""The bytes that a mutation inserts. The last inserts nothing."""
 
 
 def examples(n: int) -> settings:
@@ -41,7 +41,7 @@ def examples(n: int) -> settings:
 
 
 def mutated(content: bytes, rng: random.Random) -> bytes:
-    """The content with a few bytes changed, put in or taken out, or cut short."""
+    """Return the content with a few bytes changed, inserted or deleted, or truncated."""
     for _ in range(rng.choice([1, 1, 2, 5])):
         at = rng.randrange(len(content) + 1)
         end = at + rng.choice([0, 0, 1, 1, 7])
@@ -50,7 +50,7 @@ def mutated(content: bytes, rng: random.Random) -> bytes:
 
 
 def attempt(call: Callable[[], Any], refusal: type[MtcliError]) -> tuple[Any, str]:
-    """What a call gives, or the message, one line of a length to be read, with which it refuses; in time."""
+    """Return the result of a call, or the message of its refusal, which must be one line of reasonable length."""
     with no_hang():
         try:
             return call(), ""
@@ -81,7 +81,11 @@ def test_72_fuzzed_files_of_pairs(case: Case, tmp_path: Path, rng: random.Random
             used, pairs = used + 1, found[0]
             known = [pair for pair in pairs if raw([pair])[0] in PAIRS]
             assert known == sorted(known, key=lambda pair: PAIRS.index(raw([pair])[0]))
-            if form not in (PREFIX, TWO, PACKED):  # what a line break put in one file does is another matter
+            if form not in (
+                PREFIX,
+                TWO,
+                PACKED,
+            ):  # a line break that is inserted into one of two files shifts its lines
                 assert aligned(known)
     assert used
     assert refused
@@ -99,7 +103,7 @@ def test_73_fuzzed_lines(case: Case, job: Job, tmp_path: Path, count: Count) -> 
     @examples(count(300, 8))
     @given(lines, st.booleans(), st.sampled_from(["text", "json"]), st.booleans())
     def check(texts: list[str], last: bool, format_: str, scores: bool) -> None:
-        texts = [text.rstrip("\r") for text in texts]  # which before a line's end is a part of it
+        texts = [text.rstrip("\r") for text in texts]  # a CR before LF is part of the line end
         texts[0] = texts[0].lstrip("\ufeff")
         (tmp_path / "in").write_bytes(("\n".join(texts) + "\n" * (last or not texts[-1])).encode())
         with case.fault(len(texts)), no_hang():
@@ -151,7 +155,7 @@ def test_74_fuzzed_configurations(case: Case, tmp_path: Path, rng: random.Random
 
 
 def builds(make: Callable[[], Config], folder: Path) -> None:
-    """A configuration comes out that survives being written, or one line."""
+    """Assert that a configuration is unchanged after writing and reading, or refused with one line."""
     made, message = attempt(make, UsageError)
     if not message:
         folder.joinpath("again.toml").write_text(to_toml(made), encoding="utf-8")
@@ -166,10 +170,10 @@ def test_75_fuzzed_model_folders(case: Case, job: Job, tmp_path: Path, rng: rand
     for number in range(count(1000, 40)):
         name = list(files)[number % 2]
         content = files[name]
-        head = 2000 if rng.random() < 0.8 else len(content)  # mostly where the names and sizes are
+        head = 2000 if rng.random() < 0.8 else len(content)  # mostly in the header with the names and sizes
         broken = mutated(content[:head], rng) + content[head:]
         (tmp_path / name).write_bytes(broken)
         with case.fault():
             _, message = attempt(lambda: load_model(tmp_path), ModelError)
-            assert message or broken == content or name == "tokenizer.json"  # whose white space says nothing
+            assert message or broken == content or name == "tokenizer.json"  # a change of white space has no effect
         (tmp_path / name).write_bytes(content)

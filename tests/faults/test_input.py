@@ -1,6 +1,6 @@
-"""Text of every kind, in every form: a pair keeps its partner, a line its place, and what cannot be read is named.
+"""Text of every kind in every form: pairs stay aligned, lines keep their order, and unreadable text is refused.
 
-Each case goes through every reader in this process, and through real commands where they read such text.
+Each case is read by every reader in this process, and by the commands that read such text.
 """
 
 import gzip
@@ -48,7 +48,7 @@ from mtcli.inference.pytorch_backend import Options, Translator
 from mtcli.inference.streams import translations
 
 BREAKS = "\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e"
-"""What other tools take for the end of a line."""
+"""Characters that other tools treat as the end of a line."""
 
 SCRIPTS = [
     "שלום עולם, مرحبا \u200fx", "👩\u200d👩\u200d👧\u200d👦 🏳️\u200d🌈 👍🏽", "नमस्ते दुनिया",
@@ -65,7 +65,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def trained_pairs(run_folder: Path) -> list[Pair]:
-    """What a run trains on, turned back into text."""
+    """Return the training pairs of a run as text."""
     tokenizer = Tokenizer.load(run_folder / "tokenizer.json")
     cache = EncodedPairs(run_folder / "data" / "train.arrow")
     rows = [cache[i] for i in range(len(cache))]
@@ -79,7 +79,7 @@ def translator(job: Job) -> Translator:
 
 
 def translated(translator: Translator, text: bytes, folder: Path) -> list[str]:
-    """The translations of a file, in this process."""
+    """Return the translations of a file, made in this process."""
     (folder / "input").write_bytes(text)
     options = Options(beam_size=1, max_length=4)
     return [found.text for found in translations(translator, None, str(folder / "input"), options, replace=False)]
@@ -143,7 +143,7 @@ def test_37_zero_length(case: Case, job: Job, tmp_path: Path, count: Count) -> N
     for i, form in enumerate(FORMS):
         with case.fault():
             spec = write(tmp_path / form, form, [])
-            if form == FOLDER:  # which `datasets` itself refuses
+            if form == FOLDER:  # `datasets` refuses it
                 with refused(spec):
                     read(spec)
             else:
@@ -203,7 +203,7 @@ def test_41_nul(case: Case, job: Job, tmp_path: Path) -> None:
 
 
 def commands(case: Case, job: Job, folder: Path, text: bytes, *words: str) -> None:
-    """`train`, `translate` and `eval` refuse this text with a line that holds all these words."""
+    """Assert that `train`, `translate` and `eval` refuse this text with a line that contains all these words."""
     (folder / "text").write_bytes(text)
     (folder / "pairs.tsv").write_bytes(text)
     ends = [
@@ -212,7 +212,7 @@ def commands(case: Case, job: Job, folder: Path, text: bytes, *words: str) -> No
         run("eval", "--hyp-file", folder / "text", "--ref-file", folder / "text"),
     ]
     for done in ends:
-        with case.fault():  # lines before the broken one may be translated
+        with case.fault():  # lines before the broken one can be translated
             failed(Result(done.code, "", done.err), 3, *words)
             assert done.out.count("\n") in (0, 1)
 
@@ -255,7 +255,7 @@ def test_43_byte_order_mark(case: Case, job: Job, translator: Translator, tmp_pa
         assert done.err == "standard input: dropped the byte-order mark at its start\n"
     for broken, words in ((b"ab\xff", ":1: byte 6 is not UTF-8"), (b"ab\0", ":1: byte 6 is NUL")):
         (tmp_path / "marked").write_bytes(mark + broken)
-        with case.fault(), refused(words):  # counted in the file, mark and all
+        with case.fault(), refused(words):  # bytes are counted from the start of the file, including the mark
             list(read_lines(tmp_path / "marked"))
 
 
@@ -288,7 +288,7 @@ def test_45_crlf(case: Case, translator: Translator, tmp_path: Path) -> None:
 
 
 def never_splits(case: Case, job: Job, folder: Path, breaks: Sequence[str]) -> None:
-    """Such a character inside a line is text like any other, in every form, in the input and in the output."""
+    """Assert that such a character inside a line is ordinary text, in every form, in input and output."""
     for form in FORMS:
         with case.fault(len(breaks)):
             pairs = [(f"a{c}b {i}", f"c{c}{c}d {i}") for i, c in enumerate(breaks)]
@@ -306,11 +306,11 @@ def never_splits(case: Case, job: Job, folder: Path, breaks: Sequence[str]) -> N
 
 
 def returned(job: Job, lines: Sequence[str], folder: Path) -> list[str]:
-    """Lines after `tokenizer encode` and `tokenizer decode`."""
+    """Return the lines after `tokenizer encode` and `tokenizer decode`."""
     (folder / "lines").write_bytes("".join(line + "\n" for line in lines).encode())
     model = ("--model", job.clean)
     ids = run("tokenizer", "encode", *model, "--ids", "--tgt", stdin=folder / "lines")
-    assert not {"0", "1", "2"} & set(ids.out.split())  # no special piece
+    assert not {"0", "1", "2"} & set(ids.out.split())  # no special token
     (folder / "ids").write_text(ids.out)
     back = run("tokenizer", "decode", *model, stdin=folder / "ids", stdout=folder / "back")
     assert (ids.code, back.code) == (0, 0), ids.err + back.err
@@ -327,7 +327,7 @@ def test_47_other_line_breaks(case: Case, job: Job, tmp_path: Path) -> None:
 
 
 def peak(*arguments: str | Path, **options: Path) -> tuple[Result, int]:
-    """How a command ends, and the most memory it had resident, in MiB."""
+    """Run a command and return its result and its peak resident memory in MiB."""
     child, most = start(*arguments, **options), 0
     while child.process.is_alive():
         with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended, or the system has no such files
@@ -379,7 +379,7 @@ def test_51_all_unknown(case: Case, job: Job, tmp_path: Path) -> None:
         done = translate(job, "\n".join(lines).encode(), tmp_path)
         assert (done.code, done.out.count("\n")) == (0, 5), done.err
         assert "lines 2, 3, 4, 5: most characters did not occur in training" in done.err
-        assert len(done.err.splitlines()) == 1  # said once
+        assert len(done.err.splitlines()) == 1  # one warning for all lines
 
 
 @pytest.mark.slow
@@ -415,7 +415,7 @@ def test_54_odd_paths(case: Case, job: Job, tmp_path: Path, count: Count) -> Non
         (tmp_path / "even" / str(number)).mkdir(parents=True)
         for form in FORMS:
             if form == FOLDER and name in ODD_NAMES[:2]:
-                continue  # `datasets` itself takes no such name
+                continue  # `datasets` does not accept such a name
             write(tmp_path / "even" / str(number) / form, form, pairs)
         (tmp_path / "even" / str(number)).rename(odd)
         for form in FORMS:
@@ -434,7 +434,7 @@ def test_54_odd_paths(case: Case, job: Job, tmp_path: Path, count: Count) -> Non
             assert (odd / "out").read_text().count("\n") == 2
         with case.fault():
             done = train(str(odd / TSV / "t.tsv"), odd / "run")
-            if not unicode:  # config.toml is UTF-8, and could not say what was trained on
+            if not unicode:  # config.toml is UTF-8 and cannot contain such a name
                 failed(done, 2, "not valid Unicode; rename it")
                 done = train(str(tmp_path / os.fsdecode(ODD_NAMES[0]) / TSV / "t.tsv"), odd / "run")
                 failed(done, 2, "not valid Unicode")

@@ -17,7 +17,7 @@ Count = Callable[[int, int], int]
 
 
 def spoil(nth: int, what: str) -> None:
-    """Turn one number of the nth step of this process: of a weight, before it, or of a gradient, behind it."""
+    """Set one number in the nth step of this process: a weight to NaN before it, or a gradient to infinity in it."""
     import torch
 
     real, seen = torch.nn.utils.clip_grad_norm_, 0
@@ -50,7 +50,9 @@ def test_55_nan_loss(case: Case, job: Job, begun: Path, tmp_path: Path, rng: ran
     for nth in rng.sample(range(2, 10), count(8, 1)):
         spoilt = 23 + nth
         intervals = (int(SETTINGS[f"train.{which}_every"]) for which in ("save", "valid"))
-        if any(spoilt % steps == 0 for steps in intervals):  # and saving comes before the next loss
+        if any(
+            spoilt % steps == 0 for steps in intervals
+        ):  # the checkpoint is written before the next loss is computed
             words = [f"step {spoilt}:", "weights that are not finite"]
         else:
             words = [f"step {spoilt + 1}:", "training pairs", "the loss is nan"]
@@ -102,7 +104,7 @@ def test_57_oom_batch(case: Case, job: Job, tmp_path: Path, count: Count) -> Non
 
 
 def scarce(nth: int) -> None:
-    """Let this process have no more memory from the nth batch on."""
+    """Allow this process no more memory from the nth batch on."""
     import torch
 
     real, seen = torch.Tensor.backward, 0

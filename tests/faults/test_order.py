@@ -1,4 +1,4 @@
-"""Power may fail too: what gets its name was on disk before, and the name is before anything is deleted."""
+"""A power failure may come too: files are synced before they are renamed, and names before anything is deleted."""
 
 import re
 import shutil
@@ -12,7 +12,7 @@ from faults.conftest import Case
 from faults.harness import Job
 
 Event = tuple[str, str, str]
-"""A call, and one or two paths within the run folder."""
+"""(call, path, second path or empty); the paths are relative to the run folder."""
 
 NAMES = {"replace": "rename", "renameat": "rename", "renameat2": "rename", "tear": "write", "pwrite64": "write"}
 NAMES |= {"remove": "unlink", "unlinkat": "unlink", "rmdir": "unlink", "fdatasync": "fsync"}
@@ -24,7 +24,7 @@ def recorded(points: list[str]) -> list[Event]:
 
 
 def traced(job: Job, folder: Path) -> list[Event]:
-    """The same as the kernel sees it."""
+    """Return the system calls of a run, as strace sees them."""
     if not shutil.which("strace"):
         pytest.skip("no strace here")
     calls = "write,pwrite64,fsync,fdatasync,?rename,?renameat,renameat2,?unlink,unlinkat,?rmdir"
@@ -48,11 +48,11 @@ def traced(job: Job, folder: Path) -> list[Event]:
 
 
 UNFINISHED = r"(^|/)\.(tmp-[^/]+/|[^/]+\.tmp$)"
-"""Files written aside; one that a killed process has left is deleted before it is written again."""
+"""Temporary files. One that a killed process has left is deleted before it is written again."""
 
 
 def check_order(events: list[Event]) -> int:
-    """Assert the order of write, fsync, rename and fsync of the folder; how many renames there were."""
+    """Assert the order of write, fsync, rename and fsync of the folder. Return the number of renames."""
     unsynced: set[str] = set()
     known: set[str] = set()
     renamed: set[str] = set()
@@ -70,7 +70,7 @@ def check_order(events: list[Event]) -> int:
         elif call == "rename":
             known = {p for p in known if not PurePath(p).is_relative_to(path)}
             if PurePath(to).name.startswith("."):
-                continue  # on its way out
+                continue  # it will be deleted
             assert not {p for p in unsynced if PurePath(p).is_relative_to(path)}, f"{path} is not on disk yet"
             if path.startswith("checkpoints/"):
                 assert written == f"{path}/manifest.json", "the manifest is not the last to be written"

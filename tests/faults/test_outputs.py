@@ -1,4 +1,4 @@
-"""What commands read and write: lines without end, inputs that cannot be read, outputs that would destroy something."""
+"""Inputs and outputs of commands: endless lines, outputs that would overwrite an input, interrupted outputs."""
 
 import gzip
 import os
@@ -23,7 +23,7 @@ NEWLINE = "\n"
 
 
 def packed(path: Path, mebibytes: int, *, first: bytes = b"") -> Path:
-    """A `.gz` file of a first line and an endless one of so many MiB, which takes a thousandth of that on disk."""
+    """Write a `.gz` file with a first line and a second line of this many MiB."""
     with gzip.open(path, "wb", compresslevel=1) as file:
         file.write(first)
         file.writelines(repeat(b"tree " * (MIB // 5), mebibytes))
@@ -78,7 +78,7 @@ def test_80_no_more_of_a_file_is_read_than_its_line_may_have() -> None:
 
 
 def links(file: Path) -> dict[str, Path]:
-    """Other names of a file."""
+    """Return other names of a file."""
     names = {kind: file.with_name(f"{kind}-{file.name}") for kind in ("symbolic", "hard")}
     names["symbolic"].symlink_to(file.name)
     names["hard"].hardlink_to(file)
@@ -86,7 +86,7 @@ def links(file: Path) -> dict[str, Path]:
 
 
 def keeps(case: Case, file: Path, *arguments: str | Path, code: int = 2, **options: Any) -> None:
-    """A command refuses to write to a file, which stays as it is."""
+    """Assert that a command refuses to write to a file and leaves it unchanged."""
     before = file.read_bytes()
     with case.fault():
         done = run(*arguments, **options)
@@ -141,7 +141,7 @@ def test_81_output_is_part_of_the_model(case: Case, job: Job, tmp_path: Path) ->
         keeps(case, name, "translate", "--model", copy, "-o", name, "red tree.", code=2)
         keeps(case, name, "explain", "--model", copy, "--html", name, "red tree.")
     keeps(case, copy / "data" / "test.jsonl", "translate", "--model", copy, "-o", copy / "data" / "test.jsonl", "sun")
-    (copy / "hyp.txt").write_text("mine")  # a file of the user's own there is no part of the model
+    (copy / "hyp.txt").write_text("mine")  # other files in the folder are not part of the model
     done = run("translate", "--model", copy, "-o", copy / "hyp.txt", "-b", "1", "--max-length", "2", "sun.")
     assert (done.code, done.err) == (0, "")
 
@@ -179,7 +179,7 @@ def test_81_existing_output_needs_force(case: Case, tmp_path: Path) -> None:
 
 
 def outputs(job: Job, folder: Path) -> list[tuple[str | Path, ...]]:
-    """Every command that writes a file, up to the file's name."""
+    """Return every command that writes a file, without the name of the file at its end."""
     spec = write(folder / "in", TSV, PAIRS)
     model = ("--model", job.clean)
     return [
@@ -192,7 +192,7 @@ def outputs(job: Job, folder: Path) -> list[tuple[str | Path, ...]]:
 
 
 def folders(job: Job, folder: Path) -> list[tuple[str | Path, ...]]:
-    """Every command that writes a folder, up to the folder's name."""
+    """Return every command that writes a folder, without the name of the folder at its end."""
     return [
         ("train", "--max-steps", "1", "--out"),
         ("average", job.clean, "-n", "2", "-o"),
@@ -222,7 +222,7 @@ def test_82_output_cannot_be_written(case: Case, job: Job, tmp_path: Path) -> No
 
 
 def test_82_devices_and_links_are_written_through(job: Job, tmp_path: Path) -> None:
-    """Not a fault: only a regular file is replaced by a new one."""
+    """Not a fault: devices, and the targets of links, are written. Only a regular file is replaced by a new one."""
     for command in outputs(job, tmp_path)[:4]:
         assert run(*command, "/dev/null").code == 0
         assert Path("/dev/null").is_char_device()
@@ -276,7 +276,7 @@ def test_83_translation_that_fails_keeps_its_lines(case: Case, job: Job, tmp_pat
         )
         assert (out.read_text(), part.read_bytes().count(b"\n")) == ("old", 32)
     (tmp_path / "in").write_bytes(b"red tree.\n" * 40)
-    with case.fault():  # an earlier one's lines stay
+    with case.fault():  # an earlier partial file is not overwritten
         done = run(*command, "--format", "json", within=[partial(limit, resource.RLIMIT_FSIZE, 2000)])
         kept = (tmp_path / "out.partial1").read_text()
         failed(done, 5, "out.partial1: File too large", f"the first {kept.count(NEWLINE)} lines")
@@ -285,7 +285,7 @@ def test_83_translation_that_fails_keeps_its_lines(case: Case, job: Job, tmp_pat
     before = out.stat().st_ino
     done = run(*command)
     assert (done.code, done.err, out.read_bytes().count(b"\n")) == (0, "", 40)
-    assert out.stat().st_ino != before  # a new file, renamed when it was whole
+    assert out.stat().st_ino != before  # a new file, renamed when it was complete
     assert {path.name for path in tmp_path.iterdir()} == {"in", "out", "out.partial", "out.partial1"}
 
 
@@ -316,7 +316,7 @@ def test_84_latest_cannot_be_set(case: Case, tmp_path: Path) -> None:
             assert "warning: runs/latest does not lead to this run" in done.err
             assert f"--model {here / 'run'}" in done.err
             assert before == (sorted((here / "runs").rglob("*")) if place is not loop else [])
-        with case.fault():  # and another failure has its own line and code
+        with case.fault():  # another failure has its own line and code
             failing = train(spec, here / "run", "--set", "train.max_steps=9", cwd=here, within=[full_disk])
             assert (failing.code, failing.last.partition(":")[0]) == (5, "mtcli")
 

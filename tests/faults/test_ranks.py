@@ -63,7 +63,7 @@ def is_done(pair: Job, out: Path, resumed_at: int | None = None) -> None:
 
 
 def moments(out: Path, rng: random.Random, number: int) -> dict[str, tuple[int, Fault]]:
-    """The rank that gets a signal, and where: in each part of the work, a rank that does it or one that waits."""
+    """Return, for each part of the work, a rank that does it or waits for it, and a function that strikes it there."""
     inside = partial(points.strike_in)
     return {
         "training": (rng.randint(0, 1), partial(inside, "torch:Tensor.backward", rng.randint(3, 100), number)),
@@ -120,10 +120,10 @@ def test_58_rank_kill9_in_chains(case: Case, pair: Job, tmp_path: Path, rng: ran
         newest = injected = 0
         for _ in range(min(CHAIN, left)):
             victim, fault = rng.choice(list(moments(out, rng, signal.SIGKILL).values()))
-            if rng.random() < 0.5:  # anywhere
+            if rng.random() < 0.5:  # at any point
                 victim, fault = 0, partial(points.strike, out, None, rng.randint(1, 60))
             if not kill_one(pair, out, victim, fault):
-                continue  # a place that this run does not reach again
+                continue  # a point that this run does not reach again
             injected += 1
             assert max(whole(out), default=0) >= newest, "a checkpoint was lost"
             newest = max(whole(out), default=0)

@@ -1,6 +1,6 @@
-"""Wrong values for every setting, option, request and part of the metadata that the schema has.
+"""Wrong values for every setting, option, request field and metadata field of the schema.
 
-Each command ends in time, with a documented code and no unexpected error, and changes nothing but its own output.
+Each command ends in time, with a documented code and no unexpected error, and changes only its own output.
 """
 
 import hashlib
@@ -23,16 +23,16 @@ from faults.test_server import serving, whole
 from mtcli.serve.requests import TranslationRequest
 
 CODES = {0, 2, 3, 4, 5, 6}
-"""Documented, and without a signal or another process."""
+"""The documented exit codes, except for those of signals and other processes."""
 
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
 
 Command = list[str | Path]
 Attempt = Callable[[Path], Command]
-"""Given an empty folder to work in, the arguments of `mtcli`."""
+"""Return the arguments of `mtcli`, given an empty folder to work in."""
 
 OUTPUTS = {"--out", "--output", "--html", "--rejected"}
-"""Options whose values are written, and so stay inside the working folder."""
+"""Options that name files to write. Their values must stay inside the working folder."""
 
 FOUND: list[tuple[tuple[str, ...], str]] = [
     (("tokenizer", "train"), f"--output={schema.CONTROL}"),
@@ -40,7 +40,7 @@ FOUND: list[tuple[tuple[str, ...], str]] = [
     (("translate",), "--length-penalty=nan"),
     (("serve",), "--host=\ufeff"),
 ]
-"""Options that once ended badly."""
+"""Options that once ended with an unexpected error."""
 
 SPOILERS: dict[str, tuple[Callable[[Path, random.Random], None], tuple[str, ...]]] = {
     "model.safetensors": (schema.spoil_model, ("translate", "info", "export", "eval", "train-from")),
@@ -52,7 +52,7 @@ SPOILERS: dict[str, tuple[Callable[[Path, random.Random], None], tuple[str, ...]
     "checkpoints/NEWEST/state.json": (schema.spoil_json, ("train", "info", "plan")),
     "checkpoints/NEWEST/manifest.json": (schema.spoil_json, ("train", "info", "average")),
 }
-"""The files of a run that hold metadata: how to spoil each, and which commands read it."""
+"""The files of a run with metadata: how to spoil each, and which commands read it."""
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def exported(job: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def bases(job: Job, model: Path) -> dict[tuple[str, ...], Command]:
-    """A command line for each command that does little where nothing is wrong with it."""
+    """Return a valid command line for each command that does little work."""
     pairs, text = job.folder / "train.tsv", job.folder / "text"
     if not text.exists():
         text.write_text("red tree.\nblue sun.\n")
@@ -86,7 +86,7 @@ def bases(job: Job, model: Path) -> dict[tuple[str, ...], Command]:
 
 
 def of_settings(job: Job, rng: random.Random) -> Iterator[Attempt]:
-    """Settings on the command line or in a file."""
+    """Yield wrong settings on the command line or in a file."""
     cases = [(name, value) for name, values in schema.settings() for value in values]
     rng.shuffle(cases)
     for number, (name, value) in enumerate(cases):
@@ -104,7 +104,7 @@ def of_settings(job: Job, rng: random.Random) -> Iterator[Attempt]:
 
 
 def of_options(job: Job, rng: random.Random) -> Iterator[Attempt]:
-    """Options and arguments of every command."""
+    """Yield wrong options and arguments of every command."""
     every = bases(job, job.clean)
     for command, word in FOUND:
         yield lambda _, command=command, word=word: [*every[command], word]
@@ -124,7 +124,7 @@ def of_options(job: Job, rng: random.Random) -> Iterator[Attempt]:
 
 
 def of_folders(job: Job, exported: Path, rng: random.Random) -> Iterator[Attempt]:
-    """Metadata of a run, and of an exported model."""
+    """Yield commands on a run or an exported model with spoiled metadata."""
     newest = max(path.name for path in (job.clean / "checkpoints").iterdir())
     readers: dict[str, Callable[[Path], Command]] = {
         "translate": lambda folder: ["translate", "red tree.", "--model", folder, "--max-length", "5"],
@@ -168,17 +168,17 @@ def seal(checkpoint: Path) -> None:
 
 
 def state(folder: Path) -> dict[str, tuple[int, int]]:
-    """Size and time of every file."""
+    """Return the size and the modification time of every file."""
     found = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".lock")
     return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in found}
 
 
 def ends_well(done: Result) -> None:
-    """Assert that a command did its work, or said in a few words why not."""
-    told = f"{done.code}: {done.err[-1000:]!r}"
-    assert done.code in CODES, told
-    assert not re.search(r"Traceback|panicked|\bunexpected [A-Z]\w+:|\x1b", done.err), told
-    assert len(done.err) < 20_000 or done.err.startswith("Usage: "), told  # Typer repeats what it does not know
+    """Assert that a command succeeded, or failed with a short message."""
+    details = f"{done.code}: {done.err[-1000:]!r}"
+    assert done.code in CODES, details
+    assert not re.search(r"Traceback|panicked|\bunexpected [A-Z]\w+:|\x1b", done.err), details
+    assert len(done.err) < 20_000 or done.err.startswith("Usage: "), details  # Typer repeats an unknown value
     assert done.err.strip() or not done.code
 
 

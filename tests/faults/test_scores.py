@@ -1,4 +1,4 @@
-"""Scores that would mean nothing: refused before any work is done."""
+"""Meaningless scores are refused before any work is done."""
 
 import shutil
 from importlib.util import find_spec
@@ -12,7 +12,7 @@ from faults.inputs import failed
 
 
 def with_pairs(job: Job, out: Path, split: str, pairs: list[tuple[str, str]]) -> Path:
-    """A copy of the model with another set of held-out pairs."""
+    """Return a copy of the model with another set of held-out pairs."""
     (out / "data").mkdir(parents=True)
     for name in ("model.safetensors", "tokenizer.json", "config.toml", "data/valid.jsonl", "data/test.jsonl"):
         shutil.copyfile(job.clean / name, out / name)

@@ -1,4 +1,4 @@
-"""Files made to do harm: what they hold is never run, what does not fit is refused before memory is taken for it."""
+"""Malicious files: their content is never executed, and sizes are refused before memory is allocated."""
 
 import copy
 import json
@@ -22,7 +22,7 @@ from faults.test_input import peak
 
 
 class Planted:
-    """Leaves a file when it is unpickled."""
+    """An object that creates a file when it is unpickled."""
 
     def __init__(self, canary: Path):
         self.canary = canary
@@ -32,7 +32,7 @@ class Planted:
 
 
 def pickles(canary: Path, folder: Path) -> list[bytes]:
-    """The forms in which such an object is found: two protocols, and the archive of `torch.save`."""
+    """Return such an object in three forms: two pickle protocols, and the archive of `torch.save`."""
     torch.save({"weight": Planted(canary)}, folder / "saved")
     return [(folder / "saved").read_bytes(), pickle.dumps(Planted(canary)), pickle.dumps(Planted(canary), protocol=0)]
 
@@ -48,7 +48,7 @@ def test_66_pickle_file(case: Case, job: Job, tmp_path: Path, rng: random.Random
     canary = tmp_path / "canary"
     planted = pickles(canary, tmp_path)
     pickle.loads(planted[1])
-    assert canary.exists()  # so it does work
+    assert canary.exists()  # the object works
     canary.unlink()
 
     names = sorted(str(p.relative_to(job.clean)) for p in job.clean.rglob("*") if p.is_file() and p.name != ".lock")
@@ -107,7 +107,7 @@ def test_68_yaml_tag_and_alias_bomb(case: Case, tmp_path: Path, count: Count) ->
 
 
 def crafted(good: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """A tokenizer in six disguises, each of which `tokenizers` was reported to panic at (its pull request 2151)."""
+    """Return six malicious versions of a tokenizer, at each of which `tokenizers` panicked (its pull request 2151)."""
 
     def changed(**parts: Any) -> dict[str, Any]:
         return copy.deepcopy(good) | parts
@@ -214,7 +214,7 @@ def test_70_safetensors(case: Case, job: Job, tmp_path: Path, count: Count) -> N
                     load_model(tmp_path)
                 assert len(str(caught.value)) < 500, name
     path.unlink()
-    with path.open("wb") as file:  # a header that promises as much as a file with a hole seems to hold
+    with path.open("wb") as file:  # a sparse file whose header names a huge tensor
         size = 2 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         file.write(safetensors({"a": tensor(0, size, [size // 4])}))
         file.truncate(file.tell() + size)

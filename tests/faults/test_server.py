@@ -1,4 +1,4 @@
-"""A server gets requests too large, malformed and endless; it refuses each in words, and goes on serving."""
+"""Send a server requests that are too large, malformed, slow or endless: it refuses them and keeps serving."""
 
 import json
 import re
@@ -34,7 +34,7 @@ ASKED = [source for source, _ in PAIRS[::40]]
 
 @dataclass
 class Site:
-    """A server's process."""
+    """A server in a process of its own."""
 
     port: int
     child: Child
@@ -43,7 +43,7 @@ class Site:
         return socket.create_connection(("127.0.0.1", self.port), timeout=HANGS)
 
     def send(self, parts: Iterator[bytes], pause: float = 0.0) -> tuple[int, bytes]:
-        """Status and text of the answer to what may never end; as a client that reads while it sends."""
+        """Send parts of a request, which may never end, while reading. Return status and text of the answer."""
         answer = b""
         with self.connect() as connection:
             connection.settimeout(pause or 0.001)
@@ -59,7 +59,7 @@ class Site:
         return int(answer.split()[1]), answer
 
     def closes(self, parts: Iterator[bytes]) -> bool:
-        """Whether the server ends a connection on which these arrive, with or without an answer."""
+        """Return True if the server closes a connection on which these parts arrive, with or without an answer."""
         with self.connect() as connection:
             connection.settimeout(0.05)
             end = time.monotonic() + HANGS
@@ -75,7 +75,7 @@ class Site:
         return False
 
     def sockets(self) -> int:
-        """How many sockets the server has open."""
+        """Return the number of open sockets of the server."""
         found = 0
         for descriptor in Path(f"/proc/{self.child.pid}/fd").iterdir():
             with suppress(FileNotFoundError):
@@ -83,7 +83,7 @@ class Site:
         return found
 
     def serves(self) -> None:
-        """Assert that a request is answered, and rightly."""
+        """Assert that a request gets the right answer."""
         body = json.dumps({"q": ASKED, "source": "en"}).encode()
         request = Request(f"http://127.0.0.1:{self.port}/translate", body, {"Content-Type": "application/json"})
         with urlopen(request, timeout=HANGS) as answer:
@@ -94,7 +94,7 @@ class Site:
 
 @contextmanager
 def serving(folder: Path, within: Sequence[Callable[[], Any]] = (), warnings: Sequence[str] = ()) -> Iterator[Site]:
-    """A server, which must say nothing on stderr but its address and these warnings, and end as asked to."""
+    """Run a server. It must print only its address and these warnings on stderr, and end at SIGTERM."""
     limits = ["--max-body", str(BODY), "--timeout", str(SECONDS)]
     words = ["serve", "--model", save_toy(folder), "--port", "0", "--device", "cpu", *limits]
     child = start(*words, within=within)
@@ -115,7 +115,7 @@ def serving(folder: Path, within: Sequence[Callable[[], Any]] = (), warnings: Se
 
 
 def with_length(n: int, sent: int) -> Callable[[], Iterator[bytes]]:
-    """A request that names its length, and sends so much of it."""
+    """Return a request with Content-Length `n`, of which only `sent` bytes are sent."""
     return lambda: iter([HEAD + b"Content-Length: %d\r\n\r\n" % n, b"x" * sent])
 
 
@@ -184,14 +184,14 @@ def test_71_rest_slow(case: Case, tmp_path: Path, count: Callable[[int, int], in
 
 @pytest.mark.slow
 def test_71_rest_never_ending(case: Case, tmp_path: Path) -> None:
-    """The answer is there, and the client sends on: that ends too."""
+    """The server answers while the client keeps sending: the connection is closed anyway."""
     with serving(tmp_path) as site, ThreadPoolExecutor() as pool, case.fault(2):
         assert all(pool.map(site.closes, (endless_chunks(), SLOW["chunks"]())))
         site.serves()
 
 
 def test_71_rest_leaving(case: Case, tmp_path: Path, count: Callable[[int, int], int]) -> None:
-    """Clients that leave in the head, in the body and before the answer; and many that stay and say nothing."""
+    """Clients that disconnect in the head, in the body or before the answer, and many that stay silent."""
     with serving(tmp_path) as site:
         for _ in range(count(50, 5)):
             for sent in (HEAD[:30], HEAD + b"Content-Length: 99\r\n\r\n{", b"".join(whole(b'{"q": "one red"}')())):
@@ -206,14 +206,14 @@ def test_71_rest_leaving(case: Case, tmp_path: Path, count: Callable[[int, int],
 
 
 FILES = 128
-"""The limit of open files of a server that is to run out of them."""
+"""The limit of open files of a server that must run out of them."""
 
 
 @pytest.mark.parametrize("sent", [b"", HEAD[:20], HEAD + b"Content-Length: 99\r\n\r\n{"])
 def test_90_more_connections_than_files(
     case: Case, tmp_path: Path, sent: bytes, count: Callable[[int, int], int]
 ) -> None:
-    """Clients that stay, and send nothing, half a head or half a body; others are served all the same."""
+    """Clients that stay connected and send nothing, half a head or half a body: others are still served."""
     few = partial(limit, resource.RLIMIT_NOFILE, FILES)
     warning = "connections are open, the most that the limit of open files allows"
     with serving(tmp_path, [few], [warning]) as site, ExitStack() as stay:
@@ -225,7 +225,7 @@ def test_90_more_connections_than_files(
 
 
 def test_91_answer_never_read(case: Case, tmp_path: Path, count: Callable[[int, int], int]) -> None:
-    """A client that asks for more than the system buffers, and reads nothing, is dropped."""
+    """A client that requests more than the system buffers and never reads is disconnected."""
     request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with serving(tmp_path) as site, ExitStack() as stay:
         before = site.sockets()
@@ -239,7 +239,7 @@ def test_91_answer_never_read(case: Case, tmp_path: Path, count: Callable[[int, 
 
 
 def test_92_server_left_open(case: Case, tmp_path: Path) -> None:
-    """Keys that protect nothing, and a host that is every address without a check of its name."""
+    """Empty keys and an empty host are refused."""
     save_toy(tmp_path)
     for words in (["--api-key", ""], ["--api-key", " \t"], ["--host", ""], ["--host", " "]):
         with case.fault():
@@ -260,7 +260,7 @@ FOREIGN = {
 
 
 def test_93_requests_of_other_sites(case: Case, tmp_path: Path) -> None:
-    """A page of another site posts a form, or calls the server by a name that it made lead here."""
+    """Requests from a page of another site, by its origin or by a host name that resolves to this machine."""
     with serving(tmp_path) as site:
         for path in (b"/translate", b"/api/translate", b"/none"):
             for headers, status in FOREIGN.items():

@@ -1,4 +1,4 @@
-"""Asked to stop, a run saves and says so; stopped and continued, it does not notice."""
+"""Send signals to a run: it saves and ends, and SIGSTOP and SIGCONT have no effect."""
 
 import os
 import random
@@ -18,11 +18,11 @@ from faults.harness import Job, Result, address_space, earlier, outcome, run, st
 Count = Callable[[int, int], int]
 
 BATCHES = 100
-"""Of a run, all in all."""
+"""Batches of a run in total."""
 
 
 def stopped(result: Result, out: Path, number: int) -> int:
-    """Assert that a run was saved when the signal came; returns the step."""
+    """Assert that a run was saved at the signal, and return the step."""
     assert result.code == 128 + number, result.err
     step = whole(out)[-1]
     assert f"stopped by {signal.Signals(number).name} at step {step}" in result.last
@@ -32,11 +32,11 @@ def stopped(result: Result, out: Path, number: int) -> int:
 
 
 def stop_in_a_step(case: Case, job: Job, out: Path, batch: int, number: int) -> None:
-    """Send a signal at a batch of a run; it must be saved at the end of this very step, and end as ever."""
+    """Send a signal at a batch of a run: it must be saved at the end of the same step, and resume correctly."""
     with case.fault():
         result = run(*job.command(out), within=[partial(points.strike_in, "torch:Tensor.backward", batch, number)])
         step = stopped(result, out, number)
-        assert step == -(-batch // 2)  # two batches a step: none is lost
+        assert step == -(-batch // 2)  # two batches per step: none is lost
         job.is_done(out, step)
 
 
@@ -131,7 +131,7 @@ def test_78_sighup(case: Case, job: Job, tmp_path: Path, rng: random.Random, cou
 
 
 def on_terminal(path: str) -> None:
-    """Make a terminal this process's own, and standard error."""
+    """Make a terminal the controlling terminal and the standard error of this process."""
     os.setsid()
     os.dup2(os.open(path, os.O_RDWR), 2)
 
@@ -141,7 +141,7 @@ def has_stopped(pid: int) -> bool:
 
 
 def test_78_terminal_closed(case: Case, job: Job, tmp_path: Path) -> None:
-    """The kernel sends SIGHUP, and messages can no longer be written."""
+    """Close the terminal: the kernel sends SIGHUP, and messages can no longer be written."""
     out = tmp_path / "run"
     ours, theirs = os.openpty()
     stop = partial(points.strike_in, "torch:Tensor.backward", 51, signal.SIGSTOP)
@@ -156,7 +156,7 @@ def test_78_terminal_closed(case: Case, job: Job, tmp_path: Path) -> None:
 
 
 def drained(terminal: int) -> bool:
-    """Read what a terminal shows, which would otherwise block its process."""
+    """Read all output of a terminal, which would otherwise block its process. Return True."""
     while select.select([terminal], [], [], 0)[0]:
         os.read(terminal, 1 << 16)
     return True
@@ -175,7 +175,7 @@ def test_79_nohup(case: Case, job: Job, tmp_path: Path, count: Count) -> None:
 
 
 GLIBC_ABORT = 127
-"""How a process ends that glibc has no memory left to end properly."""
+"""The exit code of a process that lacks the memory to end properly (glibc)."""
 
 
 @pytest.mark.slow
@@ -183,7 +183,7 @@ def test_14_memory_limit(case: Case, job: Job, tmp_path: Path, rng: random.Rando
     for i in range(count(10, 2)):
         out, before = tmp_path / str(i), dict[str, bytes]()
         with case.fault():
-            if i % 2:  # once there is something to lose
+            if i % 2:  # with checkpoints that could be lost
                 assert (
                     run(*job.command(out), within=[partial(points.strike_in, "torch:Tensor.backward", 50)]).code == -9
                 )

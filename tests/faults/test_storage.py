@@ -1,4 +1,4 @@
-"""A disk that is full, read-only or not there, and files that are damaged or not the ones the run began with."""
+"""Full and read-only disks, and files that are damaged or have changed since the run began."""
 
 import hashlib
 import itertools
@@ -19,7 +19,7 @@ from safetensors.torch import load, save
 from faults import points
 from faults.conftest import Case
 from faults.harness import (
-    TOLD,
+    DERIVED_FILES,
     Job,
     contents,
     cut,
@@ -37,12 +37,12 @@ from faults.harness import (
 
 Count = Callable[[int, int], int]
 
-# ---- storage that ends ----
+# ---- storage ----
 
 
 @contextmanager
 def mounted(folder: Path, commands: str) -> Iterator[tuple[Path, Callable[[str], None]]]:
-    """Run mount commands in a namespace of their own; the folder as seen there, and a way to run more of them."""
+    """Run mount commands in a new namespace. Yield the path of the folder there, and a function for more commands."""
     holder = subprocess.Popen(
         ["unshare", "-rm", "sh"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -85,7 +85,9 @@ def test_15_tmpfs_full(case: Case, job: Job, begun: Path, tmp_path: Path, rng: r
 @pytest.mark.slow
 def test_16_rlimit_fsize(case: Case, job: Job, begun: Path, tmp_path: Path, rng: random.Random, count: Count) -> None:
     sizes = [
-        p.stat().st_size for p in begun.rglob("*") if p.is_file() and p.stat().st_size > 500 and p.name not in TOLD
+        p.stat().st_size
+        for p in begun.rglob("*")
+        if p.is_file() and p.stat().st_size > 500 and p.name not in DERIVED_FILES
     ]
     for i in range(count(8, 1)):
         out = tmp_path / str(i)
@@ -113,7 +115,7 @@ def test_17_log_full(case: Case, job: Job, tmp_path: Path, count: Count) -> None
             shutil.move(out / "metrics.jsonl", disk)
             (out / "metrics.jsonl").symlink_to(disk / "metrics.jsonl")
             with pytest.raises(OSError, match="No space"):
-                (disk / "other").write_bytes(b"x" * 40_000)  # up to the page that the log ends in
+                (disk / "other").write_bytes(b"x" * 40_000)  # fill the disk except for the last page of the log
             refused(run(*job.command(out, "--max-steps", "90")), 5, "metrics.jsonl", "No space left on device")
             unharmed(out, before)
             (disk / "other").unlink()
@@ -141,14 +143,14 @@ def test_19_few_fds(case: Case, job: Job, begun: Path, tmp_path: Path, rng: rand
         before = earlier(out)
         with case.fault():
             result = run(*job.command(out), within=[partial(leave_descriptors, left)])
-            if result.code:  # with four it may do
+            if result.code:  # four can be enough
                 refused(result, 5, "Too many open files", "ulimit -n")
             unharmed(out, before)
             job.is_done(out)
 
 
 def leave_descriptors(n: int) -> None:
-    """Let this process open n files more at a time."""
+    """Allow this process n more open files."""
     limit(resource.RLIMIT_NOFILE, max(int(path.name) for path in Path("/proc/self/fd").iterdir()) + n)
 
 
@@ -164,7 +166,7 @@ def test_20_output_is_file(case: Case, job: Job, tmp_path: Path) -> None:
 
 
 def damage(case: Case, job: Job, begun: Path, out: Path, harm: Callable[[Path], None], *words: str) -> None:
-    """Harm the newest checkpoint: the one before must be used, with a warning, and the run must end as ever."""
+    """Damage the newest checkpoint: the previous one must be used, with a warning, and the result must be the same."""
     shutil.copytree(begun, out)
     before, newest = whole(out)[-2:]
     with case.fault():
@@ -223,7 +225,7 @@ def test_24_all_checkpoints_bad(case: Case, job: Job, begun: Path, tmp_path: Pat
 
 
 def resign(checkpoint: Path) -> None:
-    """Make the manifest agree with the files, so that only what is in them can be refused."""
+    """Make the manifest agree with the files, so that only their content can be refused."""
     files = {name: (checkpoint / name).read_bytes() for name in FILES[1:]}
     facts = {name: {"size": len(c), "sha256": hashlib.sha256(c).hexdigest()} for name, c in files.items()}
     (checkpoint / "manifest.json").write_text(json.dumps(facts))
@@ -287,7 +289,7 @@ def test_21_truncated_metrics_are_mended(
             assert (again.code, "cut short" in again.err) == (0, False)
 
 
-# ---- two at once, and one that went ----
+# ---- two processes, and a killed one ----
 
 
 @pytest.mark.slow
@@ -297,7 +299,7 @@ def test_27_two_trainers(case: Case, job: Job, tmp_path: Path, count: Count) -> 
         with case.fault():
             first = start(*job.command(out))
             until((out / "metrics.jsonl").exists, first)
-            first.send(signal.SIGSTOP)  # so that it is there for sure
+            first.send(signal.SIGSTOP)  # so that it still holds the lock
             refused(run(*job.command(out)), 7, f"process {first.pid} is training here")
             refused(run(*job.command(out, "--overwrite")), 7, f"process {first.pid} is training here")
             first.send(signal.SIGCONT)
@@ -318,7 +320,7 @@ def test_28_stale_lock_after_kill9(case: Case, job: Job, tmp_path: Path, count: 
             job.is_done(out)
 
 
-# ---- what the run began with ----
+# ---- changes since the run began ----
 
 
 @pytest.mark.slow
@@ -346,7 +348,7 @@ def test_29_cache_corrupt(
 
 @pytest.fixture
 def own(job: Job, begun: Path, tmp_path: Path) -> Job:
-    """The job with files of its own, which may be changed; its clean end is the same but for their names."""
+    """The job with its own copies of the files, which a test can change."""
     folder = tmp_path / "own"
     folder.mkdir()
     for name in ("train", "valid", "test"):

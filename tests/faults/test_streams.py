@@ -1,4 +1,4 @@
-"""Standard streams: closed, full, gone, slow, or of another locale. Results stay whole, and nothing is said twice."""
+"""Standard streams that are closed, full, slow or in another locale: results stay complete, errors appear once."""
 
 import os
 import shlex
@@ -21,7 +21,7 @@ MODEL = ("-b", "1", "--max-length", "2")
 
 
 def write_scored(folder: Path) -> None:
-    """Translations whose BLEU has no remark: neither close to 0 nor to 100."""
+    """Write translations whose BLEU is neither near 0 nor near 100, so that no remark is printed."""
     (folder / "few").write_text("the red tree stands near the old house.\n" * 3)
     (folder / "ref").write_text("the red tree stands by the old house.\n" * 3)
 
@@ -39,7 +39,7 @@ def test_61_pipe_head(case: Case, job: Job, tmp_path: Path) -> None:
                 if command is not scored:
                     assert len(head.readline()) > 1
             done = child.wait()
-            assert (done.code, done.err) == (-signal.SIGPIPE, "")  # which a shell shows as 141
+            assert (done.code, done.err) == (-signal.SIGPIPE, "")  # a shell shows it as 141
 
 
 def test_61_pipe_head_of_a_shell(case: Case, job: Job, tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_62_stdin_closed(case: Case, job: Job, tmp_path: Path, count: Count) -> 
     with case.fault():
         spec = write(tmp_path / "in", TSV, PAIRS)
         assert train(spec, tmp_path / "run", within=[partial(without, 0, "stdin")]).code == 0
-    for command in commands[: count(2, 0)]:  # by the shell, in an interpreter of its own
+    for command in commands[: count(2, 0)]:  # by the shell, in a new interpreter
         words = " ".join(f"'{word}'" for word in [sys.executable, "-m", "mtcli", *command])
         with case.fault():
             done = subprocess.run(["bash", "-c", f"{words} <&-"], cwd=tmp_path, capture_output=True, timeout=HANGS)
@@ -71,7 +71,7 @@ def test_62_stdin_closed(case: Case, job: Job, tmp_path: Path, count: Count) -> 
 
 
 def printing(job: Job, folder: Path) -> list[list[str | Path]]:
-    """A command of every kind that writes to standard output."""
+    """Return a command of every kind that writes to standard output."""
     few, pairs = folder / "few", folder / "pairs.tsv"
     few.write_text("red tree.\n" * 3)
     pairs.write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS))
@@ -108,7 +108,7 @@ def test_63_full_device(case: Case, job: Job, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["eval --hyp-file few --ref-file ref", "--help"])
 def test_63_full_device_of_a_shell(case: Case, tmp_path: Path, command: str) -> None:
-    """In an interpreter of its own, which flushes its streams once more at its end."""
+    """Run a new interpreter, which flushes its streams again at its end."""
     write_scored(tmp_path)
     with case.fault():
         done = shell(f"{command} >/dev/full", tmp_path)
@@ -119,7 +119,7 @@ def test_63_full_device_of_a_shell(case: Case, tmp_path: Path, command: str) -> 
 
 
 def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """`mtcli LINE` in bash, with its redirections."""
+    """Run `mtcli LINE` in bash, with redirections."""
     words = ["bash", "-c", f"{shlex.quote(sys.executable)} -m mtcli {line}"]
     return subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=HANGS)
 
@@ -155,7 +155,7 @@ def test_65_eval_length_mismatch(case: Case, job: Job, tmp_path: Path) -> None:
 
 
 def test_65_a_slow_pipe_is_answered_as_it_goes(job: Job, tmp_path: Path) -> None:
-    """Not a fault: a program that writes a line and waits for its translation gets it."""
+    """Not a fault: a program can write a line, wait for its translation, and write the next."""
     ask, answer = tmp_path / "ask", tmp_path / "answer"
     os.mkfifo(ask)
     os.mkfifo(answer)
@@ -174,7 +174,7 @@ def test_65_a_slow_pipe_is_answered_as_it_goes(job: Job, tmp_path: Path) -> None
 
 
 def without(descriptor: int, name: str) -> None:
-    """What the interpreter does when it is started with this standard stream closed."""
+    """Do what the interpreter does if it is started with this standard stream closed."""
     os.close(descriptor)
     setattr(sys, name, None)
 
@@ -193,9 +193,9 @@ def test_76_stdout_closed(case: Case, job: Job, tmp_path: Path) -> None:
 
 
 def test_77_stderr_gone(case: Case, job: Job, tmp_path: Path) -> None:
-    """It changes neither results nor exit codes."""
+    """A broken standard error changes neither results nor exit codes."""
     long = tmp_path / "long"
-    long.write_text("red tree " * 400 + "\n")  # it has a warning
+    long.write_text("red tree " * 400 + "\n")  # it causes a warning
     commands = [
         ["translate", "--model", job.clean, *MODEL, "-i", long],
         ["translate", "--model", tmp_path / "none", "red tree."],
@@ -205,7 +205,7 @@ def test_77_stderr_gone(case: Case, job: Job, tmp_path: Path) -> None:
     faults: list[dict[str, Any]] = [
         {"stderr": Path("/dev/full")},
         {"within": [partial(without, 2, "stderr")]},
-        {"within": [deaf]},
+        {"within": [close_reader]},
     ]
     for command in commands:
         heard = run(*command)
@@ -216,8 +216,8 @@ def test_77_stderr_gone(case: Case, job: Job, tmp_path: Path) -> None:
                 assert (done.code, done.out) == (heard.code, heard.out)
 
 
-def deaf() -> None:
-    """Have standard error be a pipe that nobody reads."""
+def close_reader() -> None:
+    """Make standard error a pipe without a reader."""
     reader, writer = os.pipe()
     os.dup2(writer, 2)
     os.close(reader)

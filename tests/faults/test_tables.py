@@ -1,4 +1,4 @@
-"""Tables with a fault in one row, and languages that are unknown or would lead out of a folder."""
+"""Tables with one broken row, and language codes that are invalid or missing."""
 
 import gzip
 import random
