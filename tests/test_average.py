@@ -7,7 +7,10 @@ import pytest
 import torch
 from faults.harness import run
 
+from mtcli.data import demo
+from mtcli.data.splits import write_split
 from mtcli.errors import ModelError, UsageError
+from mtcli.report.evaluation import Request, evaluate, remark
 from mtcli.storage import checkpoint
 from mtcli.storage.checkpoint import path_of
 from mtcli.storage.model_file import load_model, mean_parameters, parameters
@@ -153,3 +156,15 @@ def test_a_worse_mean_is_not_published(train_toy: Train, tmp_path: Path, scored:
 def test_one_checkpoint_is_not_averaged(train_toy: Train, tmp_path: Path) -> None:
     run = train_toy(tmp_path / "run", "train.max_steps=10", "train.average=1")
     assert events(run, "average") == []
+
+
+def test_eval_makes_no_remark_on_the_demo_s_pairs_whatever_folder_they_are_in(toy_run: Path, tmp_path: Path) -> None:
+    """The folder of an average, like an export, does not say what its model was trained on."""
+    out = tmp_path / "average"
+    average_run(toy_run, out)
+    request = Request(out, model_is_named=True)
+    low = remark(evaluate(request))
+    assert low is not None
+    assert low.startswith("BLEU below 5")
+    write_split(out, "test", demo.load().test[:3], "en", "xx")
+    assert remark(evaluate(request)) is None

@@ -146,7 +146,7 @@ def _evaluate(request: "Request", as_json: bool) -> None:
     if request.is_comparison:
         note(f"A is {request.hyp_file or request.model}, B is {request.other_model or request.other_file}")
     print(evaluation.to_json() if as_json else evaluation.to_text())
-    warning = remark(request, evaluation)
+    warning = remark(evaluation)
     if warning:
         log.warning("%s", warning)
     if evaluation.buckets:

@@ -8,6 +8,7 @@ from typing import Any
 
 from mtcli.config.toml_file import load as load_config
 from mtcli.config.writing_systems import DEFAULT, advice, bleu_tokenizer, tokenizer_of, unspaced
+from mtcli.data import demo
 from mtcli.data.overlap import warn_of_training_sources
 from mtcli.data.splits import read_split
 from mtcli.errors import DataError, UsageError
@@ -65,6 +66,8 @@ class Evaluation:
     comparison: Comparison | None
     buckets: list[list[LengthBucket]]
     """BLEU by length of the source for each system; empty unless it was requested."""
+    sources: list[str] | None
+    """The source sentences, if they are known."""
 
     def to_text(self) -> str:
         """Return each score and its signature, one per line."""
@@ -125,16 +128,16 @@ def evaluate(request: Request) -> Evaluation:
     buckets = []
     if request.by_length:
         buckets = [metrics.by_source_length(sources or [], system, references, **options) for system in systems]
-    return Evaluation(scores, comparison, buckets)
+    return Evaluation(scores, comparison, buckets, sources)
 
 
-def remark(request: Request, evaluation: Evaluation) -> str | None:
+def remark(evaluation: Evaluation) -> str | None:
     """Return a sentence about a score that is too low to be useful or too high to be believed, if there is one.
 
-    The built-in demo is known to be easy, so nothing is said about it.
+    The built-in demo is known to be easy, so there is none for its sentences.
     """
     found = first_remark((score.name, score.value) for score in evaluation.scores)
-    if found and not request.hyp_file and _is_demo(request.model):
+    if found and evaluation.sources and _are_of_demo(evaluation.sources):
         return None
     return found
 
@@ -198,10 +201,11 @@ def _translations(
     return list(lines_of(file or "-", replace=replace))
 
 
-def _is_demo(model: Path) -> bool:
-    """Return True for a run of the built-in demo."""
-    path = model / "config.toml"
-    return path.is_file() and not load_config(path).data.train
+def _are_of_demo(sources: list[str]) -> bool:
+    """Return True if all sentences are held-out sentences of the built-in demo."""
+    corpus = demo.load()
+    held_out = {src for src, _ in (*corpus.valid, *corpus.test)}
+    return all(source in held_out for source in sources)
 
 
 def _default_tokenizer(request: Request, *translators: _Translator | None) -> str:
