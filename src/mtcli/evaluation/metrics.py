@@ -232,7 +232,7 @@ def compare(
         metrics: The metrics of the bootstrap.
         lowercase: Ignore case in BLEU and chrF.
         tokenize: sacrebleu's tokenizer for BLEU; None: 13a.
-        top: Most changes to return.
+        top: Maximum number of changes to return.
 
     Raises:
         DataError: There is nothing to score, or the texts have different lengths.

@@ -110,7 +110,7 @@ class Engine(LineTranslator):
         return drafts
 
     def _max_length(self, source: Sequence[str], options: Options) -> int:
-        """Most tokens of a translation, without `</s>`."""
+        """The maximum number of tokens of a translation, without `</s>`."""
         wanted = options.max_length or len(source) + options.max_extra
         return min(wanted, self.max_positions - 1)
 
@@ -136,7 +136,7 @@ class Engine(LineTranslator):
 
         Args:
             sources: Source tokens without `</s>`.
-            max_steps: Most tokens of a hypothesis, with `</s>`.
+            max_steps: Maximum number of tokens of a hypothesis, with `</s>`.
             options: Options of the search.
             more: Further arguments of `translate_batch`.
 

@@ -59,8 +59,9 @@ class Options:
     n_best: int = 1
     """Number of different translations of each line. See `LineTranslator._candidates`."""
     max_length: int | None = None
-    """Most tokens of a translation; None: those of the source plus `max_extra`."""
+    """Maximum number of tokens of a translation; None: the number of the source plus `max_extra`."""
     max_extra: int = 50
+    """See `max_length`."""
     prefix: str = ""
     """Text that every translation begins with."""
     no_repeat_ngram: int = 0
@@ -285,7 +286,7 @@ class LineTranslator(ABC):
 
     @abstractmethod
     def _budget(self, options: Options) -> int:
-        """The most rows × tokens of one batch."""
+        """The maximum rows × tokens of one batch."""
 
     def _candidates(self, window: Window, rows: Sequence[int], options: Options) -> list[tuple[Candidate, ...]]:
         """Search the `n_best` translations of some rows of a window.

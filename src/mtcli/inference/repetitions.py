@@ -3,7 +3,7 @@
 import re
 
 MAX_UNIT = 100
-"""Most characters of what is repeated. A search for longer units would take longer than translating."""
+"""Maximum number of characters of a repeated unit. A search for longer units would take longer than translating."""
 
 MAX_SEARCHED = 10_000
 """Characters of a text that are searched."""
@@ -37,8 +37,10 @@ def repetition_in(text: str) -> str:
 
 
 def _has_repeated_ngram(text: str) -> bool:
-    """Return True if an n-gram of `NGRAM` characters occurs twice. Most texts have none, and this is ten times as fast
-    as the regular expression."""
+    """Return True if an n-gram of `NGRAM` characters occurs twice.
+
+    Most texts have none, and this is ten times as fast as the regular expression.
+    """
     starts = range(len(text) - NGRAM + 1)
     ngrams = {text[start : start + NGRAM] for start in starts}
     return len(ngrams) < len(starts)

@@ -1,4 +1,4 @@
-"""From source ids to target ids: greedy search, sampling and beam search, by repeated steps of the model.
+"""Search for translations, from source ids to target ids: greedy search, sampling and beam search.
 
 Shapes: B sentences, W beams, N hypotheses (at most B × W, grouped by sentence), V target vocabulary, t tokens so far.
 """
@@ -19,7 +19,7 @@ from mtcli.nn.cpu_kernels import argmax, log_softmax_, top_continuations
 from mtcli.nn.transformer import Transformer
 
 COMPACT_AT = 7 / 8
-"""Greedy search removes finished rows from the batch once at most this share of its rows is unfinished.
+"""Greedy search removes finished rows from the batch once at most this share of its rows is active.
 
 Copying the caches more often would take longer than computing a few finished rows.
 """
@@ -37,7 +37,7 @@ class Hypothesis:
     log_prob: float
     """log P(y | x) in nats."""
     score: float
-    """By which hypotheses are ranked: `log_prob` divided by the length penalty."""
+    """`log_prob` divided by the length penalty. Hypotheses are ranked by it."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Limits:
     """Constraints on the translations of B sentences."""
 
     max_length: Sequence[int]
-    """Most tokens of each translation, without `</s>`, (B,)."""
+    """Maximum number of tokens of each translation, without `</s>`, (B,)."""
     forbidden: Sequence[int] = ()
     """Tokens that are never chosen."""
     prefix: Sequence[Sequence[int]] | None = None
@@ -183,7 +183,7 @@ def greedy_search(model: Transformer, src: Tensor, limits: Limits, choose: Choic
     ids: list[list[int]] = [[] for _ in range(len(src))]
     log_probs = [0.0 for _ in range(len(src))]
     finished: set[int] = set()
-    sentences = list(range(len(src)))  # of the rows of the batch
+    sentences = list(range(len(src)))  # the sentence of each row
     last = torch.full((len(src),), BOS, device=device)
 
     def history() -> Tensor:
@@ -197,7 +197,7 @@ def greedy_search(model: Transformer, src: Tensor, limits: Limits, choose: Choic
         last = choose(log_p, sentences)
         gains = log_p.gather(1, last[:, None]).squeeze(1).tolist()
         del logits, log_p  # to free their memory before the next step
-        unfinished = []  # rows
+        active = []  # the rows that are not finished
         for row, (sentence, token, gain) in enumerate(zip(sentences, last.tolist(), gains, strict=True)):
             if sentence in finished:
                 continue
@@ -206,10 +206,10 @@ def greedy_search(model: Transformer, src: Tensor, limits: Limits, choose: Choic
                 finished.add(sentence)
             else:
                 ids[sentence].append(token)
-                unfinished.append(row)
-        if len(unfinished) <= COMPACT_AT * len(sentences):
-            rows = torch.tensor(unfinished, dtype=torch.long, device=device)
-            sentences = [sentences[row] for row in unfinished]
+                active.append(row)
+        if len(active) <= COMPACT_AT * len(sentences):
+            rows = torch.tensor(active, dtype=torch.long, device=device)
+            sentences = [sentences[row] for row in active]
             last = last[rows]
             cache = cache.select(rows, rows)
         t += 1
@@ -253,7 +253,7 @@ class _Beams:
 
     @property
     def length(self) -> int:
-        """t."""
+        """The number of tokens so far, t."""
         return self.tokens.size(2) - 1
 
     @property
@@ -266,7 +266,7 @@ class _Beams:
         return self.tokens[:, :, 1:].flatten(0, 1)
 
     def extended(self, expansion: Expansion) -> tuple["_Beams", Tensor]:
-        """The beams after one step, and for each hypothesis the one that it continues, as an index into N, (B, ≤ W)."""
+        """The beams after one step, and the parent of each hypothesis as an index into N, (B, ≤ W)."""
         B, L = self.log_prob.shape
         parent = expansion.parent.gather(1, expansion.kept)
         token = expansion.token.gather(1, expansion.kept)
@@ -329,22 +329,22 @@ def beam_search(
             observe(expansion)
         beams, parents = beams.extended(expansion)
         can_continue = beams.log_prob[:, 0].isfinite().tolist()
-        rows = [
+        active = [
             row
             for row, sentence in enumerate(beams.sentences)
             if can_continue[row] and len(finished[sentence]) < beam_size
         ]
-        if len(rows) == len(beams.sentences):
+        if len(active) == len(beams.sentences):
             cache = cache.select(parents.flatten())
         else:
-            index = torch.tensor(rows, dtype=torch.long, device=src.device)
-            beams = beams.select(rows, index)
+            index = torch.tensor(active, dtype=torch.long, device=src.device)
+            beams = beams.select(active, index)
             cache = cache.select(parents[index].flatten(), index)
     return [sorted(hypotheses, key=lambda hypothesis: -hypothesis.score) for hypotheses in finished]
 
 
 def _expand(beams: _Beams, log_p: Tensor, beam_size: int, num_finished: Sequence[int]) -> Expansion:
-    """One step of every beam.
+    """Find the continuations of one step.
 
     Args:
         beams: The beams before the step.

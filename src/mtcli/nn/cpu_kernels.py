@@ -109,9 +109,10 @@ def reference_argmax(log_p: Tensor) -> Tensor:
 def top_continuations(scores: Tensor, log_p: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
     """The k most likely continuations of each sentence's hypotheses, best first.
 
-    They are the top k of a sentence's W · V sums of `scores` and `log_p`. Ranking all the sums is slow. The vocabulary
-    is divided into about √V blocks: the top k are within the k blocks with the largest maxima, and only those are
-    ranked.
+    They are the top k of a sentence's W · V sums of `scores` and `log_p`, and ranking all the sums is slow. So the
+    vocabulary is divided into about √V blocks. The top k are within the k blocks with the largest maxima, because
+    these blocks have k sums that are at least as large as any sum of another block. Only the sums of these blocks are
+    ranked, and those of the last tokens, fewer than √V, which are in no block.
 
     Args:
         scores: Log-probability of each hypothesis, (B, W).
@@ -125,26 +126,22 @@ def top_continuations(scores: Tensor, log_p: Tensor, k: int) -> tuple[Tensor, Te
     B, W = scores.shape
     V = log_p.size(1)
     num_blocks = math.isqrt(V)
-    # With fewer blocks than k, no block can be excluded.
-    size = V // num_blocks if k <= W * num_blocks else 0
-    parent, token = _outside_blocks(B, W, torch.arange(num_blocks * size, V, device=scores.device))
-    if size:
-        maxima = log_p[:, : num_blocks * size].view(B, W, num_blocks, size).amax(dim=3) + scores.unsqueeze(2)
-        best_blocks = maxima.flatten(1).topk(k, dim=1, sorted=False).indices  # (B, k) of W · num_blocks
-        first_token = best_blocks % num_blocks * size
-        block_tokens = first_token.unsqueeze(2) + torch.arange(size, device=scores.device)
-        block_parents = (best_blocks // num_blocks).repeat_interleave(size, dim=1)
-        parent = torch.cat((block_parents, parent), dim=1)
-        token = torch.cat((block_tokens.flatten(1), token), dim=1)
+    if k > W * num_blocks:
+        return reference_continuations(scores, log_p, k)
+    size = V // num_blocks  # of a block
+    blocks = log_p[:, : num_blocks * size].view(B, W, num_blocks, size)
+    maxima = blocks.amax(dim=3) + scores.unsqueeze(2)  # (B, W, num_blocks)
+    best_blocks = maxima.flatten(1).topk(k, dim=1, sorted=False).indices  # (B, k)
+    block_parents = (best_blocks // num_blocks).repeat_interleave(size, dim=1)  # (B, k · size)
+    first_tokens = best_blocks % num_blocks * size
+    block_tokens = (first_tokens.unsqueeze(2) + torch.arange(size, device=scores.device)).flatten(1)
+    last_tokens = torch.arange(num_blocks * size, V, device=scores.device)
+    last_parents = torch.arange(W, device=scores.device).repeat_interleave(len(last_tokens))
+    parent = torch.cat((block_parents, last_parents.expand(B, -1)), dim=1)
+    token = torch.cat((block_tokens, last_tokens.repeat(W).expand(B, -1)), dim=1)
     total = log_p.view(B, W * V).gather(1, parent * V + token) + scores.gather(1, parent)
     best, index = total.topk(k, dim=1)
     return best, parent.gather(1, index), token.gather(1, index)
-
-
-def _outside_blocks(B: int, W: int, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Parent and token, (B, W · len(tokens)) each, of the continuations by `tokens`, which are in no block."""
-    parent = torch.arange(W, device=tokens.device).repeat_interleave(len(tokens))
-    return parent.expand(B, -1), tokens.repeat(W).expand(B, -1)
 
 
 def reference_continuations(scores: Tensor, log_p: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
