@@ -31,7 +31,7 @@ def mtcli(*arguments: str | Path, cwd: Path, stdin: bytes = b"", **env: str) -> 
     return subprocess.CompletedProcess(arguments, done.code, done.out.encode(), done.err.encode())
 
 
-def test_lines_in_are_lines_out_and_nothing_else(toy_run: Path, tmp_path: Path) -> None:
+def test_each_input_line_gives_one_output_line(toy_run: Path, tmp_path: Path) -> None:
     text = f"red tree.\n\n  \n{LONG}\nsun\u2028moon\x85 bird\x0b.\nlast line without an end".encode()
     done = mtcli("translate", "--model", toy_run, "--max-length", "60", cwd=tmp_path, stdin=text)
     assert done.returncode == 0, done.stderr
@@ -46,7 +46,7 @@ def test_lines_in_are_lines_out_and_nothing_else(toy_run: Path, tmp_path: Path) 
     assert (tmp_path / "out.txt").read_bytes() == done.stdout
 
 
-def test_formats_of_a_translation(toy_run: Path, tmp_path: Path) -> None:
+def test_output_formats_of_translate(toy_run: Path, tmp_path: Path) -> None:
     line = ("translate", "--model", toy_run, "--n-best", "3", "--max-length", "9", "red tree.", "")
     (tmp_path / "red tree.").write_text("blue tree.\n")
     done = mtcli(*line, cwd=tmp_path)
@@ -62,7 +62,7 @@ def test_formats_of_a_translation(toy_run: Path, tmp_path: Path) -> None:
     assert all(len(fields) == 4 for fields in moses)
 
 
-def test_samples_are_counted_in_json(toy_run: Path, tmp_path: Path) -> None:
+def test_json_counts_how_often_a_sample_was_drawn(toy_run: Path, tmp_path: Path) -> None:
     line = (
         "translate",
         "--model",
@@ -88,7 +88,7 @@ def test_a_prefix_begins_every_translation(toy_run: Path, tmp_path: Path) -> Non
     assert all(line.startswith("der eert") for line in done.stdout.decode().splitlines())
 
 
-def test_evaluation_of_a_model_its_files_and_finished_translations_agrees(toy_run: Path, tmp_path: Path) -> None:
+def test_eval_of_a_model_of_files_and_of_finished_translations_agree(toy_run: Path, tmp_path: Path) -> None:
     done = mtcli("eval", "--bleu", "--chrf", "--model", toy_run, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     bleu, signature, chrf, _ = done.stdout.decode().splitlines()
@@ -167,7 +167,7 @@ def test_evaluation_of_a_model_its_files_and_finished_translations_agrees(toy_ru
         (("nonsense",), 2, "nonsense"),
     ],
 )
-def test_a_failure_is_one_line_and_its_code(
+def test_an_error_is_one_line_with_its_exit_code(
     toy_run: Path, tmp_path: Path, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
     (tmp_path / "two").write_text("a\nb\n")
@@ -199,7 +199,7 @@ def test_one_file_may_be_standard_input(toy_run: Path, tmp_path: Path) -> None:
     assert scores.stdout.startswith(b"BLEU = "), scores.stderr
 
 
-def test_tokenizer_train_encode_decode(tmp_path: Path) -> None:
+def test_tokenizer_train_encode_and_decode(tmp_path: Path) -> None:
     text = "".join(f"{a}\n{b}\n" for a, b in toy_pairs(100))
     (tmp_path / "text").write_text(text)
     assert mtcli("tokenizer", "train", "text", "-o", "tokenizer.json", cwd=tmp_path).returncode == 0
@@ -213,7 +213,7 @@ def test_tokenizer_train_encode_decode(tmp_path: Path) -> None:
     assert wrong.returncode == 3
 
 
-def test_training_from_the_command_line_names_the_run_and_links_it(tmp_path: Path) -> None:
+def test_train_names_the_run_and_links_it_as_latest(tmp_path: Path) -> None:
     pairs = "".join(f"{b}\t{a}\n" for a, b in toy_pairs(60))
     folder = tmp_path / "my data"
     folder.mkdir()
@@ -241,7 +241,7 @@ def test_training_from_the_command_line_names_the_run_and_links_it(tmp_path: Pat
     assert f"averaged 1 checkpoint (step 2) into {where['MTCLI_MODEL']}-average\n" in done.stderr.decode()
 
 
-def test_a_csv_alone_is_trained_on(tmp_path: Path) -> None:
+def test_train_takes_a_csv_as_its_only_argument(tmp_path: Path) -> None:
     rows = "".join(f'"{b}";"{a}"\r\n' for a, b in toy_pairs(60))
     (tmp_path / "my pairs.csv").write_bytes(b"\xef\xbb\xbf" + f"German;English\r\n{rows}".encode())
     small = ["--set", "model.d_model=16", "--set", "train.batch_tokens=256", "--max-steps", "2"]
@@ -260,7 +260,7 @@ def test_a_csv_alone_is_trained_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["info", "train --dry-run --max-steps 1 --out new --src en --tgt xx {tsv}"])
-def test_a_reader_that_leaves_ends_it_silently(command: str, toy_run: Path, toy_tsv: Path, tmp_path: Path) -> None:
+def test_a_closed_pipe_ends_a_command_silently(command: str, toy_run: Path, toy_tsv: Path, tmp_path: Path) -> None:
     line = f"{sys.executable} -m mtcli {command.format(tsv=toy_tsv)} | true; echo ${{PIPESTATUS[0]}}"
     env = {**os.environ, "MTCLI_MODEL": str(toy_run)}
     done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=env, capture_output=True, timeout=HANGS)
@@ -268,7 +268,7 @@ def test_a_reader_that_leaves_ends_it_silently(command: str, toy_run: Path, toy_
     assert b"mtcli:" not in done.stderr
 
 
-def test_a_closed_stderr_leaves_the_results_alone(toy_run: Path, tmp_path: Path) -> None:
+def test_a_closed_stderr_does_not_change_the_results(toy_run: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text(f"red tree.\n{LONG}\n")
     line = f"{sys.executable} -m mtcli translate --model {toy_run} --max-length 9 -i in.txt"
     told, closed = (
@@ -291,13 +291,13 @@ def test_help_of_every_command_shows_its_options(tmp_path: Path) -> None:
             parse(example)
 
 
-def test_the_version_names_what_a_report_of_a_fault_needs(tmp_path: Path) -> None:
+def test_version_shows_what_a_bug_report_needs(tmp_path: Path) -> None:
     lines = mtcli("--version", cwd=tmp_path).stdout.decode().splitlines()
     assert [line.split()[0] for line in lines] == ["mtcli", "Python", "PyTorch", "device"]
     assert lines[2] == f"PyTorch {version('torch')}"
 
 
-def test_two_systems_are_compared(toy_run: Path, tmp_path: Path) -> None:
+def test_eval_compares_two_systems(toy_run: Path, tmp_path: Path) -> None:
     pairs = [json.loads(x)["translation"] for x in (toy_run / "data" / "test.jsonl").read_text().splitlines()]
     (tmp_path / "src").write_text("".join(p["en"] + "\n" for p in pairs))
     (tmp_path / "ref").write_text("".join(p["xx"] + "\n" for p in pairs))
@@ -321,13 +321,13 @@ def test_two_systems_are_compared(toy_run: Path, tmp_path: Path) -> None:
 
 
 def options_of(command: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Every option and argument of a command and its sub-commands, with the command's name."""
+    """Yield every option and argument of a command and its subcommands, with the name of the command."""
     for inner in getattr(command, "commands", {}).items():
         yield from options_of(inner[1], f"{name} {inner[0]}")
     yield from ((name, parameter) for parameter in command.params if parameter.name != "help")
 
 
-def test_every_option_is_explained_and_a_flag_takes_no_value() -> None:
+def test_every_option_has_help_and_flags_show_no_type() -> None:
     found = list(options_of(get_command(app), "mtcli"))
     assert {"mtcli train", "mtcli translate", "mtcli data clean"} <= {name for name, _ in found}
     for name, parameter in found:

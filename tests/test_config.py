@@ -22,7 +22,7 @@ def write(folder: Path, text: str) -> Path:
 # ---- which value wins ----
 
 
-def test_preset_then_file_then_options_then_set(tmp_path: Path) -> None:
+def test_set_overrides_options_then_the_file_then_the_preset(tmp_path: Path) -> None:
     file = write(
         tmp_path, 'preset = "small"\n[data]\ntrain = ["x.tsv"]\n[train]\nlr = 0.5\nwarmup_steps = 7\nseed = 3\n'
     )
@@ -36,7 +36,7 @@ def test_preset_then_file_then_options_then_set(tmp_path: Path) -> None:
     assert build(file, {}, ["train.seed=6", "train.seed=7"]).train.seed == 7
 
 
-def test_without_data_the_demo_has_its_own_defaults_which_anything_given_beats(tmp_path: Path) -> None:
+def test_the_demo_has_its_own_defaults_which_given_values_override(tmp_path: Path) -> None:
     demo = build()
     assert (demo.data.train, demo.train.max_steps) == ((), 1000)
     assert build(None, {"train.max_steps": 9}).train.max_steps == 9
@@ -44,7 +44,7 @@ def test_without_data_the_demo_has_its_own_defaults_which_anything_given_beats(t
     assert (other.train.max_steps, other.train.batch_tokens) == (None, 4096)
 
 
-def test_train_on_the_command_line_drops_the_splits_and_note_of_the_file(tmp_path: Path) -> None:
+def test_other_training_pairs_drop_the_splits_and_the_note_of_the_file(tmp_path: Path) -> None:
     file = write(tmp_path, '[data]\ntrain = ["a"]\nvalid = "b"\ntest = "c"\nnote = "d"\nsrc = "de"\ntgt = "en"\n')
     assert build(file).data == DataConfig(train=("a",), valid="b", test="c", note="d", src="de", tgt="en")
     for options, sets in (({"data.train": ["z"]}, []), ({}, ['data.train=["z"]'])):
@@ -55,14 +55,14 @@ def test_train_on_the_command_line_drops_the_splits_and_note_of_the_file(tmp_pat
     assert build(file, {"data.valid": "y"}).data.test == "c"
 
 
-def test_norwegian_is_a_language(tmp_path: Path) -> None:
+def test_the_language_code_no_is_not_a_boolean(tmp_path: Path) -> None:
     file = write(tmp_path, '[data]\ntgt = "no"\n')
     assert build(file).data.tgt == "no"
     assert build(None, {}, ["data.tgt=no"]).data.tgt == "no"
     assert build(None, {"data.tgt": "no"}).data.tgt == "no"
 
 
-def test_set_reads_toml_and_else_plain_text() -> None:
+def test_set_reads_toml_or_plain_text() -> None:
     config = build(None, {}, ["train.betas=[0.8, 0.9]", "train.time=30m", "data.swap=true", "data.note=a = 'b"])
     assert config.train.betas == (0.8, 0.9)
     assert config.train.time == 1800
@@ -84,9 +84,7 @@ def test_set_reads_toml_and_else_plain_text() -> None:
         ("presets = 'tiny'", "preset"),
     ],
 )
-def test_an_unknown_key_is_named_with_its_file_and_the_nearest_valid_one(
-    tmp_path: Path, text: str, nearest: str
-) -> None:
+def test_an_unknown_key_is_refused_with_its_file_and_the_nearest_key(tmp_path: Path, text: str, nearest: str) -> None:
     file = write(tmp_path, text)
     with pytest.raises(UsageError, match=rf"no such key; did you mean {re.escape(nearest)}\?") as caught:
         build(file)
@@ -130,7 +128,7 @@ def test_an_unknown_key_is_named_with_its_file_and_the_nearest_valid_one(
         'data.src="a\\u0000"',
     ],
 )
-def test_a_value_out_of_bounds_is_refused_by_name(assignment: str) -> None:
+def test_a_wrong_value_is_refused_with_its_name(assignment: str) -> None:
     name = assignment.partition("=")[0].partition(".a.a")[0]
     with pytest.raises(UsageError, match=re.escape(name)):
         build(None, {"data.train": ["x"]} if name != "data.train" else {}, [assignment])
@@ -138,7 +136,7 @@ def test_a_value_out_of_bounds_is_refused_by_name(assignment: str) -> None:
 
 @pytest.mark.parametrize("name", ["preset", "data", "tokenizer", "model", "train", "decode"])
 @pytest.mark.parametrize("value", ["3", "[1]", "'text'", "{x = 1}", "true"])
-def test_a_section_that_is_no_table_is_refused(tmp_path: Path, name: str, value: str) -> None:
+def test_a_section_that_is_not_a_table_is_refused(tmp_path: Path, name: str, value: str) -> None:
     file = write(tmp_path, f"{name} = {value}")
     for call in (lambda: build(file), lambda: build(None, {}, [f"{name}={value}"])):
         with pytest.raises(UsageError, match=name):
@@ -151,7 +149,7 @@ def test_a_malformed_set_is_refused(text: str) -> None:
         build(None, {}, [text])
 
 
-def test_the_shape_of_the_model_must_fit(tmp_path: Path) -> None:
+def test_d_model_must_be_a_multiple_of_num_heads(tmp_path: Path) -> None:
     file = write(tmp_path, "[model]\nnum_heads = 3")
     with pytest.raises(UsageError, match=r"d_model = 128 is no multiple of model.num_heads = 3") as caught:
         build(file)
@@ -161,7 +159,7 @@ def test_the_shape_of_the_model_must_fit(tmp_path: Path) -> None:
     assert build(file, {}, ["model.d_k=32", "model.d_v=40"]).model.num_heads == 3
 
 
-def test_both_sides_under_one_name_are_refused() -> None:
+def test_the_same_language_on_both_sides_is_refused() -> None:
     with pytest.raises(UsageError, match=r"data.src and data.tgt are both 'es'"):
         build(None, {"data.train": ["x.tsv"], "data.src": "es"})
 
@@ -170,7 +168,7 @@ def test_both_sides_under_one_name_are_refused() -> None:
     "content",
     [b"\xff\xfea", b"a = ", b"[train]\n[train]", b"a = " + b"[" * 5000, b"a = 1" + b"0" * 5000, b"a = 2020-13-01"],
 )
-def test_a_file_that_is_no_toml_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_toml_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "c.toml"
     path.write_bytes(content)
     for read, refused in ((build, UsageError), (load, ModelError)):  # what a user gives; what is in a run
@@ -191,7 +189,7 @@ KEYS = [name for name in NAMES if name != "preset"]
 
 @given(st.lists(st.tuples(st.sampled_from([*KEYS, "preset", "train", "x.y"]), SCALARS), max_size=3))
 @settings(max_examples=150, deadline=None)
-def test_any_set_gives_a_configuration_that_survives_toml_or_a_usage_error(
+def test_any_set_is_a_usage_error_or_gives_a_configuration_that_toml_preserves(
     tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]]
 ) -> None:
     try:
@@ -217,13 +215,13 @@ def test_any_set_gives_a_configuration_that_survives_toml_or_a_usage_error(
         (" 5m ", 300),
     ],
 )
-def test_durations(text: str, seconds: float) -> None:
+def test_durations_are_read(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
     assert build(None, {"train.time": text}).train.time == seconds
 
 
 @pytest.mark.parametrize("text", ["", "m", "h30", "5d", "1:30", "-5m", "30m1h", "1h30", "1e3", "ten minutes"])
-def test_no_durations(text: str) -> None:
+def test_other_texts_are_not_durations(text: str) -> None:
     with pytest.raises(ValueError, match="a duration is written"):
         parse_duration(text)
 
@@ -237,7 +235,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 
 @given(train=st.lists(TEXT, max_size=3), valid=st.none() | TEXT, note=TEXT, lr=st.floats(1e-30, 1e30))
 @settings(max_examples=200, deadline=None)
-def test_a_configuration_survives_toml(
+def test_toml_preserves_a_configuration(
     tmp_path_factory: pytest.TempPathFactory, train: list[str], valid: str | None, note: str, lr: float
 ) -> None:
     options = {"data.train": train, "data.valid": valid, "data.note": note, "train.lr": lr}
@@ -249,7 +247,7 @@ def test_a_configuration_survives_toml(
     assert ("valid = " in to_toml(config)) == (valid is not None or "valid = " in note + "".join(train))
 
 
-def test_none_is_left_out_and_everything_else_is_there() -> None:
+def test_toml_omits_only_unset_values() -> None:
     text = to_toml(build(None, {"data.train": ["x"], "train.time": "5m", "train.max_steps": 9}))
     found = set(re.findall(r"^(\w+) = ", text, re.MULTILINE))
     unset = {"valid", "test", "vocab_size", "d_k", "d_v", "bleu_tokenizer"}
@@ -257,7 +255,7 @@ def test_none_is_left_out_and_everything_else_is_there() -> None:
     assert {k.partition(".")[2] for k in KEYS} - found == unset
 
 
-def test_a_path_that_is_no_unicode_is_a_usage_error() -> None:
+def test_a_path_that_is_not_unicode_is_refused() -> None:
     with pytest.raises(UsageError, match=r"data\.train"):
         build(None, {"data.train": ["caf\udce9.tsv"]})
 
@@ -277,7 +275,7 @@ CHANGES = {
 
 @given(st.sets(st.sampled_from(sorted(CHANGES))))
 @settings(max_examples=40, deadline=None)
-def test_differences_are_exactly_the_changed_keys_the_budget_apart(changed: set[str]) -> None:
+def test_differences_are_the_changed_keys_except_the_budget(changed: set[str]) -> None:
     old = build(None, {"data.train": ["x"]})
     new = build(None, {"data.train": ["x"]}, sorted(changed))
     assert sorted(differences(old, new)) == sorted(line for c in changed if (line := CHANGES[c]))
@@ -296,14 +294,14 @@ def test_differences_are_readable() -> None:
 
 
 @pytest.mark.parametrize("code", ["en", "zh_CN", "zh-Hans-CN", "eng_Latn", "English", "src", "lang1", "a"])
-def test_codes_of_languages(code: str) -> None:
+def test_language_codes_are_accepted(code: str) -> None:
     assert build(None, {"data.src": code}).data.src == code
 
 
 @pytest.mark.parametrize(
     "code", ["", ".", "../../x", "a/b", "a b", "en\n", "-en", "en-", "en--us", "a" * 99, "e\0", "é"]
 )
-def test_a_code_that_would_lead_out_of_a_folder_is_refused(code: str) -> None:
+def test_a_language_code_that_is_unsafe_in_a_path_is_refused(code: str) -> None:
     for side in ("src", "tgt"):
         with pytest.raises(UsageError, match=f"data.{side} = .*a language is named by letters and digits"):
             build(None, {f"data.{side}": code})

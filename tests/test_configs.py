@@ -1,4 +1,4 @@
-"""The files of `configs/`: each loads, gives only what differs, and plans a run where its data is at hand."""
+"""The files in `configs/`: each loads, sets only what differs from the defaults, and plans a run if its data exists."""
 
 import re
 import tomllib
@@ -24,13 +24,13 @@ TASKS = {path.stem: path for path in FOLDER.glob("*.toml")}
 
 
 def given(file: dict[str, Any]) -> Iterator[str]:
-    """The dotted names of what a file gives."""
+    """The dotted names of the settings in a file."""
     for name, value in file.items():
         yield from (f"{name}.{key}" for key in value) if isinstance(value, dict) else [name]
 
 
 def without(text: str, name: str) -> str:
-    """The file without one value."""
+    """A copy of the file without one setting."""
     section, _, key = name.rpartition(".")
     head, found, rest = text.partition(f"\n[{section}]") if section else ("", "", text)
     assert len(re.findall(rf"^{key} = .*\n", rest, re.MULTILINE))
@@ -45,12 +45,12 @@ def facts(path: Path) -> object:
     return None
 
 
-def test_there_is_one_for_each_task() -> None:
+def test_there_is_a_file_for_each_task() -> None:
     assert TASKS.keys() == {"demo", "multi30k", "tatoeba", "iwslt14", "wmt14-base", "wmt14-big"}
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_it_loads_and_gives_only_what_differs(task: str, tmp_path: Path) -> None:
+def test_a_file_sets_only_what_differs_from_the_defaults(task: str, tmp_path: Path) -> None:
     text, config, copy = TASKS[task].read_text(encoding="utf-8"), build(TASKS[task]), tmp_path / "config.toml"
     copy.write_text(to_toml(config), encoding="utf-8")
     assert load(copy).model_dump() == config.model_dump()
@@ -62,7 +62,7 @@ def test_it_loads_and_gives_only_what_differs(task: str, tmp_path: Path) -> None
         assert facts(copy) != facts(TASKS[task]), f"{name} goes without saying"
 
 
-def test_a_value_that_goes_without_saying_would_be_seen(tmp_path: Path) -> None:
+def test_a_redundant_setting_is_found(tmp_path: Path) -> None:
     more = TASKS["wmt14-base"].read_text(encoding="utf-8").replace("[model]", "[model]\nd_model = 512")
     assert facts(write(tmp_path, more)) == facts(TASKS["wmt14-base"])
 
@@ -72,7 +72,7 @@ def write(folder: Path, text: str) -> Path:
     return folder / "c.toml"
 
 
-def test_what_the_demo_s_file_shows_are_its_values(tmp_path: Path) -> None:
+def test_the_demo_file_shows_the_settings_of_the_demo(tmp_path: Path) -> None:
     text = TASKS["demo"].read_text(encoding="utf-8")
     shown = write(tmp_path, "\n".join(re.findall(r"^# (\[\w+\]|\w+ = .*)$", text, re.MULTILINE)))
     assert len([*given(tomllib.loads(shown.read_text(encoding="utf-8")))]) > 8
@@ -80,7 +80,7 @@ def test_what_the_demo_s_file_shows_are_its_values(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("task", ["demo", "tatoeba"])
-def test_it_plans_a_run(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_plans_a_run(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = toy_pairs()
     monkeypatch.setattr(demo, "load", lambda: demo.DemoCorpus(pairs[:200], pairs[200:250], pairs[250:]))
     monkeypatch.setattr(speed_estimate, "NUM_UNTIMED_STEPS", 0)

@@ -1,4 +1,4 @@
-"""Languages and run folders that nobody named: from the names of files and columns, or asked for."""
+"""Unset languages and run folders: taken from the names of files and columns, or requested from the user."""
 
 import gzip
 import json
@@ -107,7 +107,7 @@ def test_languages_from_parquet_and_folders() -> None:
     assert guessed("wmt/wmt14:de-en") == ("de", "en")  # its name tells: the Hub is not asked
 
 
-def test_one_language_that_is_given_leaves_the_other() -> None:
+def test_a_given_language_leaves_the_other_to_guess() -> None:
     write(["train.en", "train.de", "x.fr", "x.de", "x.en"])
     assert guessed("train", tgt="en") == ("de", "en")
     assert guessed("train", src="de") == ("de", "en")
@@ -118,7 +118,7 @@ def test_one_language_that_is_given_leaves_the_other() -> None:
         guessed("x", tgt="en")
 
 
-def test_what_does_not_say_is_asked_for() -> None:
+def test_languages_that_no_name_gives_are_requested() -> None:
     write(["train.fr", "train.de", "a.en-de.tsv", "b.en-fr.tsv", "pairs.tsv"])
     with pytest.raises(UsageError, match="add --src de --tgt fr, or --src fr --tgt de"):
         guessed("train")
@@ -178,7 +178,7 @@ def test_run_folders_of_configurations() -> None:
     assert run_name(DataConfig(), Path("configs/demo.toml")) == "demo"
 
 
-def test_a_run_under_its_earlier_name_goes_on_if_its_data_are_the_same() -> None:
+def test_a_run_under_its_earlier_name_resumes_if_its_data_is_the_same() -> None:
     data = DataConfig(train=("data/multi30k/train",), src="en", tgt="es")
     new, old = Path("runs/multi30k-train-en-es"), Path("runs/train-en-es")
     assert default_run(data, None) == (new, False)

@@ -1,4 +1,4 @@
-"""The environment of a process: what mtcli sets in its own, and what the tests have in theirs."""
+"""Environment variables: those that mtcli sets in its own process, and those of the tests."""
 
 import json
 import os
@@ -15,7 +15,7 @@ COMMAND = "import sys; from mtcli.cli import main; sys.argv = ['mtcli', '--versi
 
 
 def settings(code: str, **variables: str) -> str:
-    """What the OpenMP of PyTorch says of its settings when this code loads it."""
+    """Run code that loads PyTorch, and return the settings that its OpenMP prints."""
     environment = os.environ | {"OMP_DISPLAY_ENV": "VERBOSE"} | variables
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
     return done.stderr
@@ -30,13 +30,13 @@ def settings(code: str, **variables: str) -> str:
         ({"OMP_WAIT_POLICY": "passive"}, "0"),
     ],
 )
-def test_waiting_threads_sleep_soon_unless_the_user_says_how_they_wait(
+def test_waiting_threads_sleep_soon_unless_a_variable_says_how_they_wait(
     variables: dict[str, str], expected: str
 ) -> None:
     assert f"GOMP_SPINCOUNT = '{expected}'" in settings(COMMAND, **variables)
 
 
-def test_the_setting_of_another_runtime_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_variable_is_set_if_one_of_another_runtime_is(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in process.WAITING:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("KMP_BLOCKTIME", "0")
@@ -44,7 +44,7 @@ def test_the_setting_of_another_runtime_is_left_alone(monkeypatch: pytest.Monkey
     assert "GOMP_SPINCOUNT" not in os.environ
 
 
-def test_an_import_leaves_the_environment_alone() -> None:
+def test_an_import_does_not_change_the_environment() -> None:
     code = (
         "import os; before = dict(os.environ); import mtcli.cli, mtcli.training.run; assert dict(os.environ) == before"
     )

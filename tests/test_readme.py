@@ -1,4 +1,4 @@
-"""What the README and docs/ show is so: their commands run on a small file of pairs, their tables name what exists."""
+"""The README and docs/ are correct: their commands run on a small file of pairs, and their tables name what exists."""
 
 import http.client
 import io
@@ -27,7 +27,7 @@ DOCUMENTATION = "\n".join([README, *PAGES.values()])
 
 
 def commands(text: str) -> list[str]:
-    """`mtcli …` in code blocks and between backticks, without what is piped or redirected."""
+    """Return the `mtcli …` commands in code blocks and between backticks, without pipes and redirections."""
     blocks = re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL)
     inline = re.findall(r"`(mtcli [^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
     lines = [part for block in blocks for line in block.splitlines() for part in line.split("|")]
@@ -36,7 +36,7 @@ def commands(text: str) -> list[str]:
 
 
 def examples(command: typer.core.TyperCommand | typer.core.TyperGroup, name: str = "mtcli") -> Iterator[str]:
-    """Those at the end of `--help`, of every command that has options of its own."""
+    """Yield the examples in the `--help` of every command."""
     for part, inner in getattr(command, "commands", {}).items():
         yield from examples(inner, f"{name} {part}")
     shown = re.findall(r"^mtcli .*$", command.epilog or "", re.MULTILINE)
@@ -55,7 +55,7 @@ COMMANDS = sorted({*SHOWN, *IN_CONFIGS, *examples(typer.main.get_command(app))})
 
 
 def parse(line: str) -> None:
-    """Raise what the command line would raise for a wrong name, option or value; run nothing."""
+    """Parse a command without running it, and raise what a wrong name, option or value raises."""
     command = typer.main.get_command(app)
     arguments = shlex.split(line)[1:]
     while hasattr(command, "commands"):
@@ -65,24 +65,24 @@ def parse(line: str) -> None:
     command.make_context("mtcli", [a for a in arguments if a != "…"])
 
 
-def test_the_links_lead_somewhere() -> None:
+def test_links_lead_to_files() -> None:
     for name in re.findall(r"\]\((docs/[^)#]+)", README):
         assert (ROOT / name).exists(), name
     assert {f"docs/{name}" for name in PAGES} <= set(re.findall(r"\]\((docs/[^)#]+)", README))
 
 
-def test_the_front_page_is_two_pages() -> None:
+def test_the_readme_is_at_most_two_pages() -> None:
     assert len(README.splitlines()) <= 200
 
 
-def test_there_are_commands_to_check() -> None:
+def test_commands_are_found() -> None:
     assert len(COMMANDS) > 30
     assert "mtcli train" in COMMANDS
     assert 'mtcli translate "Hello World"' in COMMANDS
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_the_command_line_takes_it(line: str) -> None:
+def test_a_shown_command_parses(line: str) -> None:
     parse(line)
     for word in shlex.split(line):
         if word.startswith("configs/"):
@@ -90,12 +90,12 @@ def test_the_command_line_takes_it(line: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["mtcli train --no-such-option", "mtcli nonsense", "mtcli eval --bleu extra"])
-def test_a_wrong_command_would_be_seen(line: str) -> None:
+def test_a_wrong_command_does_not_parse(line: str) -> None:
     with pytest.raises((KeyError, typer.BadParameter.__base__)):  # no such command, option or argument
         parse(line)
 
 
-def test_the_files_that_are_named_exist() -> None:
+def test_files_named_in_the_documentation_exist() -> None:
     for name in re.findall(r"`((?:configs|tests|scripts)/[\w./-]+)`", DOCUMENTATION):
         assert (ROOT / name).exists(), name
     package = ROOT / "src" / "mtcli"
@@ -118,7 +118,7 @@ SMALL = {
 
 
 def run(line: str, *more: str, stdin: str = os.devnull) -> str:
-    """What a command of the README prints, run in this process with a file as its standard input."""
+    """Run a command of the README in this process, with a file as standard input, and return what it prints."""
     words = [word for word in shlex.split(line, comments=True)[1:] if word != "…"]
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
     broken_pipe = signal.getsignal(signal.SIGPIPE)
@@ -137,7 +137,7 @@ def run(line: str, *more: str, stdin: str = os.devnull) -> str:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where the user stands after the second line: the six share one training."""
+    """The working folder after the second line. All six lines share one training."""
     where = tmp_path_factory.mktemp("walk")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(where)
@@ -150,7 +150,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield where
 
 
-def test_the_walk_has_six_lines_of_one_file_and_a_request() -> None:
+def test_the_walkthrough_has_six_lines_and_a_request() -> None:
     assert [line.split()[1] for line in WALK] == ["data", "train", "translate", "eval", "export", "serve"]
     assert all("pairs.tsv" in line for line in WALK[:2])
     assert len(ASKED) == 1
@@ -166,7 +166,7 @@ def test_check_train_translate_and_score(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def exported(folder: Path) -> str:
-    """What the fifth line prints."""
+    """The output of the fifth line."""
     return run(WALK[4])
 
 
@@ -186,7 +186,7 @@ def test_export_serve_and_ask(folder: Path, exported: str) -> None:
 
 
 def ask(line: str, port: str) -> str:
-    """What curl prints, or would."""
+    """Return what curl prints; if curl is missing, the same request by `http.client`."""
     if shutil.which("curl"):
         words = shlex.split(line.replace(":5000", f":{port}"))
         return subprocess.run([*words, "--silent"], capture_output=True, text=True, check=True, timeout=HANGS).stdout
@@ -207,7 +207,7 @@ OTHERS = sorted(
 
 @pytest.fixture(scope="module")
 def place(folder: Path, exported: str) -> Path:
-    """The folder with the other files and runs that the README names."""
+    """The working folder with the other files and runs that the README names."""
     pairs = toy_pairs()
     for name, part in {"train": pairs[:200], "valid": pairs[200:250], "test": pairs[250:]}.items():
         for n, language in enumerate(("en", "de")):
@@ -224,14 +224,14 @@ def place(folder: Path, exported: str) -> Path:
 
 
 @pytest.mark.parametrize("line", OTHERS)
-def test_it_runs(line: str, place: Path) -> None:
+def test_a_shown_command_runs(line: str, place: Path) -> None:
     run(line, stdin="in.en")
     for word in shlex.split(line):
         if word.endswith((".html", "clean.tsv", ".jsonl")):
             assert (place / word).exists()
 
 
-def test_a_variable_names_the_model_where_nothing_else_does(
+def test_mtcli_model_names_the_model_if_no_option_does(
     folder: Path, exported: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run("mtcli info").startswith("run ")
@@ -259,7 +259,9 @@ def test_the_table_of_events_names_every_key(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_tab_key_completes(shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completion_can_be_installed_and_completes_commands(
+    shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")  # which would find pytest's
     assert f"{shell} completion installed" in run("mtcli --install-completion", shell)

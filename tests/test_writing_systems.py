@@ -1,4 +1,4 @@
-"""From training to the report with targets in five writing systems, three of them without spaces between words."""
+"""Training to report with targets in five writing systems, three of them without spaces between words."""
 
 import json
 from pathlib import Path
@@ -101,7 +101,7 @@ SELECTED_BY["hin_Deva"] = ("bleu", "13a")
 
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """What a command prints."""
+    """Run a command and return what it prints."""
     from mtcli.cli import app
 
     capsys.readouterr()
@@ -177,7 +177,7 @@ def test_from_training_to_the_report(
     assert read_split(tmp_path / "mean", "test") == pairs
 
 
-def test_a_text_without_spaces_under_another_language_is_warned_of(
+def test_text_without_spaces_in_another_language_gives_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "ref").write_text("".join(f"{text}\n" for text in TARGETS["zh"]))
@@ -239,7 +239,7 @@ def test_an_earlier_model_is_kept_if_enough_pairs_prefer_it(pairs: int, of: int,
     assert state.record_if_best({"bleu": 5.0, "loss": 1.0, "pairs": pairs, "of": of}) is not kept
 
 
-def test_a_state_of_version_0_1_goes_on_with_bleu() -> None:
+def test_a_state_of_version_0_1_resumes_with_bleu() -> None:
     values = State(metric="chrf", best=(3.0, -1.0)).values()
     del values["metric"]
     state = State()
