@@ -71,7 +71,7 @@ def serve(
             panel=panels.LIMITS,
             within=limits.TIMEOUT,
             metavar="SECONDS",
-            help="Time for a request to arrive, and again for it to be answered.",
+            help="Maximum time for a request to arrive, and then for it to be answered.",
         ),
     ] = 60.0,
     device: DeviceOption = "auto",

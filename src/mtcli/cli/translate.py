@@ -171,7 +171,7 @@ def translate(
     engine: EngineOption = None,
     device: DeviceOption = "auto",
 ) -> None:
-    """Translate sentences, a file or standard input, one line in, one line out; at a terminal, what you type."""
+    """Translate sentences, a file or standard input, line by line. On a terminal, translate what you type."""
     sampling = {"temperature": temperature, "top_k": top_k, "seed": seed}
     search: dict[str, Any] = {
         "beam_size": beam_size,
@@ -196,7 +196,7 @@ def translate(
     _warn_of_files(text or ())
     options = with_changes(options, **given)
     render = partial(formatted, format_=format_, scores=scores, alignments=alignments, draws=sample)
-    _write(translator, options, render, text, input_, output, replace)
+    _translate(translator, options, render, text, input_, output, replace)
 
 
 def _refuse_sampling(sampling: dict[str, Any]) -> None:
@@ -239,7 +239,7 @@ def _warn_of_files(texts: Sequence[str]) -> None:
             )
 
 
-def _write(
+def _translate(
     translator: "LineTranslator",
     options: "Options",
     render: "Callable[[Translation, int], Iterator[str]]",
