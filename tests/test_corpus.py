@@ -511,6 +511,13 @@ def test_csv_quotes_line_breaks_and_separators(tmp_path):
     ]
 
 
+def test_blank_lines_at_the_start_of_a_csv_are_counted(tmp_path):
+    (tmp_path / "p.csv").write_text("\n\nen,es\na,b\n\n")
+    counts = Counts()
+    assert list(read_pairs(str(tmp_path / "p.csv"), "en", "es", counts=counts)) == [("a", "b")]
+    assert counts.skipped == {"both sides empty": 3}
+
+
 def test_the_separator_is_what_gives_rows_of_one_width(tmp_path):
     assert table(tmp_path, "Yes, I do;Sí, claro\nNo;No\n")[0] == [("Yes, I do", "Sí, claro"), ("No", "No")]
     assert table(tmp_path, "Yes; I do,Sí; claro\n")[0] == [("Yes; I do", "Sí; claro")]

@@ -13,6 +13,7 @@ from mtcli.config.build import build
 from mtcli.config.languages import known
 from mtcli.config.schema import DataConfig
 from mtcli.config.toml_file import to_toml
+from mtcli.data import language_guess
 from mtcli.data.language_guess import guess_languages
 from mtcli.errors import DataError, UsageError
 from mtcli.storage.run_name import default_run, run_name
@@ -92,6 +93,14 @@ def test_languages_from_columns(name: str, content: str, languages: tuple[str, s
     else:
         with pytest.raises(UsageError, match="add --src en --tgt es, or whatever they are"):
             guessed(name)
+
+
+def test_a_first_object_is_searched_in_few_lines() -> None:
+    write(["p.jsonl"], "\n" * 10 + '{"en": "a", "de": "b"}\n')
+    assert guessed("p.jsonl") == ("en", "de")
+    write(["p.jsonl"], "\n" * language_guess.JSON_LINES + '{"en": "a", "de": "b"}\n')
+    with pytest.raises(UsageError, match="add --src en --tgt es"):
+        guessed("p.jsonl")
 
 
 def test_languages_from_parquet_and_folders() -> None:

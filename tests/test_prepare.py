@@ -22,6 +22,7 @@ from mtcli.data.prepare import Prepared, prepare
 from mtcli.data.splits import read_split
 from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import DataError, ModelError, UsageError
+from mtcli.runtime.progress import Progress
 
 PAIRS = toy_pairs(200)
 MADE = ["tokenizer.json", "data/train.arrow", "data/valid.jsonl", "data/test.jsonl"]
@@ -191,6 +192,31 @@ def test_weights_that_would_leave_the_first_epoch_empty(
         sets = ["train.max_steps=1", f"train.seed={seed}", "train.valid_every=1"]
         train_toy(out, *sets, spec=f"{tsv}@0.00625")
         assert (out / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("name", ["p.tsv.gz", "p.csv", "p.jsonl"])
+def test_every_pass_shows_progress_even_if_it_finds_no_pair(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    passes: dict[str, int] = {}
+
+    def update(progress: Progress, n: int = 1) -> None:
+        description = progress._display.description
+        passes[description] = passes.get(description, 0) + n
+
+    monkeypatch.setattr(Progress, "update", update)
+    content = b"\n" * 5000
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    with pytest.raises(DataError, match="no pair to train on"):
+        prepare(config(tmp_path / name), tmp_path / "run")
+    assert passes == {"choosing held-out pairs": 5000, "reading": 5000}
+    passes.clear()
+    pairs = {"tsv": "a\tb", "csv": "a,b", "jsonl": '{"en": "a", "xx": "b"}'}
+    content += f"{pairs[name.split('.')[1]]}\n".encode() * 40
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    prepare(config(tmp_path / name, "tokenizer.vocab_size=262"), tmp_path / "run")
+    wanted = ["choosing held-out pairs", "reading", "reading for the tokenizer", "encoding"]
+    assert passes == dict.fromkeys(wanted, 5000)
 
 
 # ---- the same pairs in any form ----

@@ -1,6 +1,6 @@
 """`mtcli tokenizer`: train a tokenizer, encode and decode."""
 
-from itertools import chain
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -52,12 +52,20 @@ def train(
     from mtcli.data.tokenizer_training import train_tokenizer_on_lines
     from mtcli.inference.streams import lines_of
     from mtcli.runtime.output_checks import check_outputs
+    from mtcli.runtime.progress import Progress
 
     check_standard_input({f"FILE {n}": name for n, name in enumerate(files, 1)})
     check_outputs([output], files, force=force)
     must_exist(*files)
-    lines = chain.from_iterable(lines_of(name, replace=replace) for name in files)
-    trained = train_tokenizer_on_lines(lines, kind=type_, vocab_size=vocab_size)
+
+    def lines() -> Iterator[str]:
+        with Progress("reading", unit="lines") as progress:
+            for name in files:
+                for line in lines_of(name, replace=replace):
+                    progress.update()
+                    yield line
+
+    trained = train_tokenizer_on_lines(lines(), kind=type_, vocab_size=vocab_size)
     trained.save(output)
     note(f"{trained.src_size} tokens in {output}")
 

@@ -2,7 +2,8 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from pathlib import Path
 
 from mtcli.config.schema import Config
@@ -19,6 +20,7 @@ from mtcli.data.tokenizer import Tokenizer
 from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import DataError, UsageError
 from mtcli.runtime.files import replace_file, storage_errors
+from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
 
 log = logging.getLogger(__name__)
@@ -57,7 +59,7 @@ def build_data(config: Config, run: Path, tokenizer: Tokenizer | None, init: str
     counts = Counts()
     cache = run / "data" / "train.arrow"
     with storage_errors(cache.parent):
-        pairs = training.read(counts, splits)
+        pairs = training.read("encoding", counts, splits)
         rows = encode_pairs(pairs, tokenizer, cache, max_length=data.max_length, counts=counts)
     _log_counts(corpora.name, counts)
     weights = [(rows[index], weight) for index, weight in enumerate(corpora.weights)]
@@ -91,21 +93,24 @@ class _Corpora:
         self.weights = [source.weight for source in self.sources] or [1.0]
         self.name = ", ".join(config.data.train) or "the built-in demo"
 
-    def read(self, counts: Counts) -> Iterator[NumberedPair]:
-        """Read the pairs of all corpora in turn."""
+    def read(self, description: str, counts: Counts) -> Iterator[NumberedPair]:
+        """Read the pairs of all corpora in turn, with a progress bar."""
         if self.demo:
             for pair in self.demo.train:
                 counts.read += 1
                 counts.used += 1
                 yield 0, pair
-        for index, source in enumerate(self.sources):
-            for pair in self.read_from(source.path, counts):
-                yield index, pair
+        with Progress(description, unit="pairs") as progress:
+            for index, source in enumerate(self.sources):
+                for pair in self.read_from(source.path, counts, progress):
+                    yield index, pair
 
-    def read_from(self, spec: str, counts: Counts) -> Iterator[Pair]:
+    def read_from(self, spec: str, counts: Counts, progress: Progress) -> Iterator[Pair]:
         """Read the pairs of any corpus with the options of the configuration."""
         data = self.data
-        return read_pairs(spec, data.src, data.tgt, swap=data.swap, replace=data.replace, counts=counts)
+        return read_pairs(
+            spec, data.src, data.tgt, swap=data.swap, replace=data.replace, counts=counts, progress=progress
+        )
 
 
 class _TrainingPairs:
@@ -115,14 +120,17 @@ class _TrainingPairs:
         self.corpora = corpora
         self.held_out = held_out
 
-    def read(self, counts: Counts, splits: Splits | None = None) -> Iterator[NumberedPair]:
-        """Read the training pairs.
+    def read(
+        self, description: str, counts: Counts, splits: Splits | None = None
+    ) -> Generator[NumberedPair, None, None]:
+        """Read the training pairs, with a progress bar.
 
         Args:
+            description: The name of the bar.
             counts: Updated with all pairs of the corpora.
             splits: Receives the pairs that are held out.
         """
-        for index, pair in self.corpora.read(counts):
+        for index, pair in self.corpora.read(description, counts):
             split = self.held_out.split_of(pair[0])
             if split == "train":
                 yield index, pair
@@ -132,7 +140,9 @@ class _TrainingPairs:
     def check_not_empty(self) -> None:
         """Raise a DataError if there is no training pair."""
         counts = Counts()
-        if next(self.read(counts), None) is None:
+        with closing(self.read("reading", counts)) as pairs:
+            first = next(pairs, None)
+        if first is None:
             raise DataError(f"{self.corpora.name}: no pair to train on ({_in_words(counts)}); give more pairs")
 
 
@@ -143,7 +153,8 @@ def _read_given_splits(config: Config, corpora: _Corpora) -> tuple[Splits, Count
     for name, spec in (("valid", config.data.valid), ("test", config.data.test)):
         if spec is not None:
             counts = Counts()
-            splits[name] = list(corpora.read_from(spec, counts))
+            with Progress("reading", unit="pairs") as progress:
+                splits[name] = list(corpora.read_from(spec, counts, progress))
             _log_counts(f"{spec} ({name})", counts)
             total.read += counts.read
             for reason, number in counts.skipped.items():
@@ -162,7 +173,7 @@ def _hold_out(config: Config, corpora: _Corpora) -> HeldOut:
     if corpora.demo or (data.valid is not None and data.test is not None):
         return HeldOut(data.split_seed)
     held_out = choose_held_out(
-        (pair for _, pair in corpora.read(Counts())),
+        (pair for _, pair in corpora.read("choosing held-out pairs", Counts())),
         valid=None if data.valid is None else 0,
         test=None if data.test is None else 0,
         seed=data.split_seed,
@@ -182,7 +193,7 @@ def _hold_out(config: Config, corpora: _Corpora) -> HeldOut:
 def _train_tokenizer(config: Config, training: _TrainingPairs) -> Tokenizer:
     log.info("training the tokenizer")
     settings = config.tokenizer
-    pairs = (pair for _, pair in training.read(Counts()))
+    pairs = (pair for _, pair in training.read("reading for the tokenizer", Counts()))
     return train_tokenizer(pairs, kind=settings.type, vocab_size=settings.vocab_size, joint=settings.joint)
 
 

@@ -14,6 +14,7 @@ from mtcli.data.lines import Counts, read_lines
 from mtcli.data.rows import RowReader, dataset_rows, parquet_rows
 from mtcli.data.sources import form_suffix, resolve
 from mtcli.errors import DataError
+from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
 
 Pair = tuple[str, str]
@@ -22,8 +23,19 @@ ONE_EMPTY = "one side empty"
 BOTH_EMPTY = "both sides empty"
 
 
+PROGRESS_PAIRS = 1000
+"""Pairs between two updates of a progress bar."""
+
+
 def read_pairs(
-    spec: str, src: str, tgt: str, *, swap: bool = False, replace: bool = False, counts: Counts | None = None
+    spec: str,
+    src: str,
+    tgt: str,
+    *,
+    swap: bool = False,
+    replace: bool = False,
+    counts: Counts | None = None,
+    progress: Progress | None = None,
 ) -> Iterator[Pair]:
     """Read pairs in order, stripped of surrounding white space and otherwise unchanged.
 
@@ -36,6 +48,7 @@ def read_pairs(
         swap: Swap the sides of two files joined by a comma, and of columns or keys that do not name the languages.
         replace: Replace invalid bytes by U+FFFD.
         counts: Updated with every pair; may serve several sources.
+        progress: Updated with the pairs read, including those that are skipped.
 
     Raises:
         DataError: At the call, if there is nothing at `spec`. While reading, if the text is invalid, files have
@@ -61,14 +74,16 @@ def read_pairs(
         pairs = _row_pairs(f"{spec}: row ", parquet_rows(files[0], src, tgt), reader, counts)
     else:
         pairs = _row_pairs(f"{spec}: row ", dataset_rows(spec, bool(files), src, tgt), reader, counts)
-    return _strip(pairs, counts)
+    return _strip(pairs, counts, progress)
 
 
-def _strip(pairs: Iterable[Pair], counts: Counts) -> Iterator[Pair]:
-    """Strip white space, and skip pairs with an empty side."""
+def _strip(pairs: Iterable[Pair], counts: Counts, progress: Progress | None) -> Iterator[Pair]:
+    """Strip white space, and skip pairs with an empty side. All pairs count as progress."""
     for src, tgt in pairs:
         pair = src.strip(), tgt.strip()
         counts.read += 1
+        if progress and counts.read % PROGRESS_PAIRS == 0:
+            progress.update(PROGRESS_PAIRS)
         if all(pair):
             counts.used += 1
             yield pair

@@ -15,7 +15,6 @@ from mtcli.data.lines import Counts
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError
 from mtcli.runtime.prefetch import prefetch_map
-from mtcli.runtime.progress import Progress
 from mtcli.runtime.regular_file import check_regular
 
 Ints = npt.NDArray[np.integer[Any]]
@@ -143,7 +142,7 @@ def encode_pairs(
     rows: Counter[int] = Counter()
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.unlink(missing_ok=True)  # never write through a link
-    with temporary.open("xb") as file, Progress("encoding", unit="pairs") as bar:
+    with temporary.open("xb") as file:
         with pa.ipc.new_file(file, schema) as writer:
             # The library encodes on all cores but returns the ids on one: two chunks overlap these phases.
             for chunk, src, tgt in prefetch_map(encode, _in_chunks(pairs), workers=2):
@@ -152,7 +151,6 @@ def encode_pairs(
                 rows.update(chunk[i][0] for i in kept)
                 columns = [pa.array([side[i] for i in kept], type=schema.types[0]) for side in (src, tgt)]
                 writer.write_batch(pa.record_batch(columns, schema=schema))
-                bar.update(len(chunk))
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)

@@ -178,10 +178,12 @@ def csv_records(
     feed = _Feed(lines)
     delimiter = _delimiter(feed.peek(), src, tgt)
     rows = _rows(feed, name, delimiter)
-    first = next(rows, None)
-    if first is None:
+    for first_number, first_cells in rows:
+        if first_cells:
+            break
+        yield first_number, ("", "")  # a blank line is a pair of two empty sides
+    else:
         return
-    first_number, first_cells = first
     width = len(first_cells)
     if width == 1:
         raise DataError(f"{name}:{first_number}: one column; put a comma or a semicolon between the two sides")
@@ -191,11 +193,11 @@ def csv_records(
         columns = columns.swapped()
     unnamed = "" if header or width == 2 else _unnamed(first_cells)
     notices.append(f"{name}: {width} columns, separated by {DELIMITERS[delimiter]}{unnamed}")
-    body = rows if header else chain([first], rows)
+    body = rows if header else chain([(first_number, first_cells)], rows)
     with_line_break = 0
     try:
         for number, cells in body:
-            if not cells:  # a blank line is a pair of two empty sides
+            if not cells:
                 yield number, ("", "")
             elif len(cells) != width:
                 problem = f"{counted(len(cells), 'column')}, and line {first_number} has {width}"
@@ -261,9 +263,8 @@ class _Feed:
 
 
 def _rows(feed: _Feed, name: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the first line number and the cells of each row. Blank lines at the start of the file are skipped."""
+    """Yield the first line number and the cells of each row; a blank line has no cells."""
     reader = csv.reader(feed, delimiter=delimiter, strict=True)
-    begun = False
     while True:
         start = feed.number + 1
         feed.size = 0
@@ -274,9 +275,7 @@ def _rows(feed: _Feed, name: str, delimiter: str) -> Iterator[tuple[int, list[st
             raise DataError(f"{name}:{start}: {_explain(str(error))}{noticed}") from None
         if cells is None:
             return
-        begun = begun or bool(cells)
-        if begun:
-            yield start, cells
+        yield start, cells
 
 
 def _explain(error: str) -> str:

@@ -115,7 +115,12 @@ class Corpus:
 
     def source_hashes(self, path: str) -> set[int]:
         """Return the hashes of all sources of a path that are not empty."""
-        found = {_source_hash(tidy(pair[0])) for _, pair in self.read(path, Counts()) if not isinstance(pair, str)}
+        found = set[int]()
+        with Progress("reading", unit="pairs") as bar:
+            for _, record in self.read(path, Counts()):
+                if not isinstance(record, str):
+                    found.add(_source_hash(tidy(record[0])))
+                bar.update()
         return found - {_source_hash("")}
 
     def place(self, path: str, number: int) -> str:
