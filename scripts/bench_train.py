@@ -46,7 +46,9 @@ PAIRS: list[tuple[Side, Side]] = [
     (("ours", "bf16"), ("plain", "fp32")),
     (("ours", "bf16"), ("plain", "bf16")),
 ]
-SPEED, MEMORY, LOSS = "target_tokens_per_s", "peak_memory_mb", "loss_nats_per_token"
+SPEED = "target_tokens_per_s"
+MEMORY = "peak_memory_mb"
+LOSS = "loss_nats_per_token"
 
 
 def main() -> None:
@@ -267,7 +269,8 @@ def plain(config: Any, folder: Path, steps: int) -> Figures:
     torch.manual_seed(1)
     data = prepare(config, folder / "start")
     start, info, _ = model_file.load_model(folder / "init")
-    c, settings = config.model, config.train
+    c = config.model
+    settings = config.train
     model = nn.Transformer(
         c.d_model, c.num_heads, c.num_encoder_layers, c.num_decoder_layers, c.d_ff, c.dropout, batch_first=True
     )

@@ -201,7 +201,8 @@ class Job:
         assert done.code == 0, done.err
         if resumed_at:
             assert resumed_or_finished(done, resumed_at)
-        ended, wanted = outcome(out), outcome(self.clean)
+        ended = outcome(out)
+        wanted = outcome(self.clean)
         assert not {
             name: (ended.get(name), wanted.get(name)) for name in ended | wanted if ended.get(name) != wanted.get(name)
         }

@@ -17,8 +17,14 @@ from mtcli.errors import DataError
 Count = Callable[[int, int], int]
 RawPair = tuple[bytes, bytes]
 
-PREFIX, PACKED, TWO, TSV, TSV_GZ, JSONL = "prefix", "packed prefix", "two files", "tsv", "tsv.gz", "jsonl"
-PARQUET, FOLDER = "parquet", "folder"
+PREFIX = "prefix"
+PACKED = "packed prefix"
+TWO = "two files"
+TSV = "tsv"
+TSV_GZ = "tsv.gz"
+JSONL = "jsonl"
+PARQUET = "parquet"
+FOLDER = "folder"
 BY_FILE = (PREFIX, PACKED, TWO)
 TEXT = (*BY_FILE, TSV, TSV_GZ, JSONL)
 FORMS = (*TEXT, PARQUET, FOLDER)

@@ -48,7 +48,8 @@ def strike_in(function: str, nth: int, *signals: int) -> None:
     *outer, name = name.split(".")
     for part in outer:
         place = getattr(place, part)
-    real, calls = getattr(place, name), Counter[str]()
+    real = getattr(place, name)
+    calls = Counter[str]()
 
     def call(*args: Any, **options: Any) -> Any:
         calls[name] += 1
@@ -62,7 +63,8 @@ def strike_in(function: str, nth: int, *signals: int) -> None:
 
 def record(folder: Path, log: Path) -> None:
     """Append the points that this process reaches to a file, one per line."""
-    descriptor, write = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), os.write
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    write = os.write
     watch(folder, lambda name: write(descriptor, f"{name}\n".encode()) and None)
 
 
@@ -88,7 +90,8 @@ def watch(folder: Path, note: Callable[[str], None]) -> None:
 
     class Raw(io.FileIO):
         def write(self, data: Any) -> int:
-            data, path = memoryview(data).cast("B"), within(self.name)
+            data = memoryview(data).cast("B")
+            path = within(self.name)
             note(f"write {path}")
             written = super().write(data[: len(data) // 2])
             note(f"tear {path}")

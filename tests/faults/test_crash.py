@@ -25,7 +25,8 @@ CHAIN = 10
 
 def survive(case: Case, job: Job, out: Path, kills: Iterable[Kill]) -> int:
     """Kill one run several times, let it end, and compare it with the clean run. Return how often it was killed."""
-    injected, newest = 0, 0
+    injected = 0
+    newest = 0
     for kill in kills:
         result = kill()
         if "resuming" in result.err:
@@ -34,7 +35,8 @@ def survive(case: Case, job: Job, out: Path, kills: Iterable[Kill]) -> int:
             newest = max(whole(out))
             break
         assert result.code == -signal.SIGKILL, result.err
-        case.injected, injected = case.injected + 1, injected + 1
+        case.injected += 1
+        injected += 1
         assert max(whole(out), default=0) >= newest, "a checkpoint was lost"
         newest = max(whole(out), default=0)
     job.is_done(out, newest)
@@ -81,7 +83,8 @@ def kill_at_points(case: Case, job: Job, folder: Path, rng: random.Random, n: in
     waiting = deque(point for first in range(chains) for point in turns[first::chains])
     tried = Counter[str]()
     while waiting:
-        out, chain = folder / "run", sorted((waiting.popleft() for _ in range(min(CHAIN, len(waiting)))), key=order.get)
+        out = folder / "run"
+        chain = sorted((waiting.popleft() for _ in range(min(CHAIN, len(waiting)))), key=order.get)
         nths = [1 if tried[point] else rng.randint(1, 3) for point in chain]
         tried.update(chain)
         faults = [kill_when(job, out, points.strike, out, point, nth) for point, nth in zip(chain, nths, strict=True)]
@@ -109,7 +112,8 @@ def test_02_kill9_each_write_point(
 
 
 def test_02_kill9_in_the_last_report(case: Case, job: Job, tmp_path: Path, seen: list[str]) -> None:
-    out, point = tmp_path / "run", "replace .report.html.tmp report.html"
+    out = tmp_path / "run"
+    point = "replace .report.html.tmp report.html"
     last = kill_when(job, out, points.strike, out, point, seen.count(point))
     assert survive(case, job, out, [last]) == 1
 
@@ -119,7 +123,8 @@ def test_03_kill9_before_first_checkpoint(
     case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count
 ) -> None:
     for _ in range(count(10, 1)):
-        batch, out = rng.randint(1, 8), tmp_path / "run"  # the first checkpoint is written after eight
+        batch = rng.randint(1, 8)  # the first checkpoint is written after eight
+        out = tmp_path / "run"
         assert survive(case, job, out, [kill_when(job, out, points.strike_in, "torch:Tensor.backward", batch)])
 
 
@@ -138,7 +143,8 @@ def test_05_kill9_epoch_boundary(case: Case, job: Job, tmp_path: Path, count: Co
     left = count(10, 1)
     while left > 0:
         # A process plans the epoch in which it starts first, and then the next epoch.
-        function, out = "mtcli.data.batching:plan_epoch", tmp_path / "run"
+        function = "mtcli.data.batching:plan_epoch"
+        out = tmp_path / "run"
         kills = [kill_when(job, out, points.strike_in, function, nth) for nth in (2, 3, 2, 3, 3)]
         left -= survive(case, job, out, kills[:left])
 

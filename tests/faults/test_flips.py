@@ -22,7 +22,9 @@ def damaged(original: Path, out: Path, rng: random.Random, names: list[str]) -> 
 
 def test_22_bitflip_anywhere_then_train(case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count) -> None:
     """Train again in a finished run: the damage is refused and nothing changed, or repaired, or never read."""
-    out, names, newest = tmp_path / "run", sorted(contents(job.clean)), f"step-{whole(job.clean)[-1]:08d}"
+    out = tmp_path / "run"
+    names = sorted(contents(job.clean))
+    newest = f"step-{whole(job.clean)[-1]:08d}"
     for _ in range(count(1500, 2)):
         name, before = damaged(job.clean, out, rng, names)
         with case.fault():
@@ -44,7 +46,8 @@ def test_22_bitflip_anywhere_then_translate(
     case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count
 ) -> None:
     """Translate with the published model: it is refused, or gives the same translations."""
-    out, text = tmp_path / "run", tmp_path / "text"
+    out = tmp_path / "run"
+    text = tmp_path / "text"
     text.write_text("".join(line.partition("\t")[0] + "\n" for line in (job.folder / "test.tsv").open()))
     wanted = run("translate", "--model", job.clean, "--input", text)
     assert (wanted.code, wanted.out.count("\n")) == (0, 10)

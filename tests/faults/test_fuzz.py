@@ -78,7 +78,8 @@ def test_72_fuzzed_files_of_pairs(case: Case, tmp_path: Path, rng: random.Random
             if message:  # `read` asserts that the counts add up
                 refused += 1
                 continue
-            used, pairs = used + 1, found[0]
+            used += 1
+            pairs = found[0]
             known = [pair for pair in pairs if raw([pair])[0] in PAIRS]
             assert known == sorted(known, key=lambda pair: PAIRS.index(raw([pair])[0]))
             if form not in (

@@ -328,7 +328,8 @@ def test_47_other_line_breaks(case: Case, job: Job, tmp_path: Path) -> None:
 
 def peak(*arguments: str | Path, **options: Path) -> tuple[Result, int]:
     """Run a command and return its result and its peak resident memory in MiB."""
-    child, most = start(*arguments, **options), 0
+    child = start(*arguments, **options)
+    most = 0
     while child.process.is_alive():
         with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended, or the system has no such files
             lines = Path(f"/proc/{child.pid}/status").read_text().splitlines()
@@ -411,7 +412,8 @@ ODD_NAMES = ["new\nline", b"bad\xff\xfe", "with  space", "a,b@2:c#d", "-dash", "
 def test_54_odd_paths(case: Case, job: Job, tmp_path: Path, count: Count) -> None:
     pairs = raw([(f"{a} {i}", f"{a} {i}") for i, a in enumerate(["sun.", "red tree."])])
     for number, name in enumerate(ODD_NAMES):
-        odd, unicode = tmp_path / os.fsdecode(name), isinstance(name, str)
+        odd = tmp_path / os.fsdecode(name)
+        unicode = isinstance(name, str)
         (tmp_path / "even" / str(number)).mkdir(parents=True)
         for form in FORMS:
             if form == FOLDER and name in ODD_NAMES[:2]:

@@ -20,7 +20,8 @@ def spoil(nth: int, what: str) -> None:
     """Set one number in the nth step of this process: a weight to NaN before it, or a gradient to infinity in it."""
     import torch
 
-    real, seen = torch.nn.utils.clip_grad_norm_, 0
+    real = torch.nn.utils.clip_grad_norm_
+    seen = 0
 
     def clip(parameters: Any, *rest: Any, **options: Any) -> Any:
         nonlocal seen
@@ -107,7 +108,8 @@ def scarce(nth: int) -> None:
     """Allow this process no more memory from the nth batch on."""
     import torch
 
-    real, seen = torch.Tensor.backward, 0
+    real = torch.Tensor.backward
+    seen = 0
 
     def backward(*args: Any, **options: Any) -> Any:
         nonlocal seen

@@ -56,7 +56,8 @@ def check_order(events: list[Event]) -> int:
     unsynced: set[str] = set()
     known: set[str] = set()
     renamed: set[str] = set()
-    written, renames = "", 0
+    written = ""
+    renames = 0
     for call, path, to in events:
         if call in ("open", "mkdir", "write") and path not in (*known, ".", ".lock"):
             known.add(path)

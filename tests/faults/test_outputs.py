@@ -201,7 +201,8 @@ def folders(job: Job, folder: Path) -> list[tuple[str | Path, ...]]:
 
 
 def test_82_output_cannot_be_written(case: Case, job: Job, tmp_path: Path) -> None:
-    files, inside = outputs(job, tmp_path), folders(job, tmp_path)
+    files = outputs(job, tmp_path)
+    inside = folders(job, tmp_path)
     (tmp_path / "file").write_text("stays")
     (tmp_path / "folder.tsv").mkdir()
     (tmp_path / "loop.tsv").symlink_to("loop.tsv")
@@ -248,7 +249,8 @@ def small_windows() -> None:
 
 
 def test_83_interrupted_translation(case: Case, job: Job, tmp_path: Path) -> None:
-    out, part = tmp_path / "out", tmp_path / "out.partial"
+    out = tmp_path / "out"
+    part = tmp_path / "out.partial"
     command = ("translate", "--model", job.clean, "-b", "1", "--max-length", "2", "-o", out, "-i")
     os.mkfifo(tmp_path / "pipe")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -266,7 +268,8 @@ def test_83_interrupted_translation(case: Case, job: Job, tmp_path: Path) -> Non
 
 
 def test_83_translation_that_fails_keeps_its_lines(case: Case, job: Job, tmp_path: Path) -> None:
-    out, part = tmp_path / "out", tmp_path / "out.partial"
+    out = tmp_path / "out"
+    part = tmp_path / "out.partial"
     command = ("translate", "--model", job.clean, "-b", "1", "--max-length", "2", "-o", out, "-i", tmp_path / "in")
     (tmp_path / "in").write_bytes(b"red tree.\n" * 40 + b"\xff\n")
     out.write_text("old")

@@ -58,7 +58,8 @@ def is_done(pair: Job, out: Path, resumed_at: int | None = None) -> None:
     if resumed_at:
         assert resumed_or_finished(results[0], resumed_at)
     assert results[1].err == ""
-    ended, wanted = outcome(out), outcome(pair.clean)
+    ended = outcome(out)
+    wanted = outcome(pair.clean)
     assert not {name for name in ended | wanted if ended.get(name) != wanted.get(name)}
 
 
@@ -115,13 +116,15 @@ def test_58_rank_kill9(case: Case, pair: Job, tmp_path: Path, rng: random.Random
 
 @pytest.mark.slow
 def test_58_rank_kill9_in_chains(case: Case, pair: Job, tmp_path: Path, rng: random.Random, count: Count) -> None:
-    left, out = count(30, 3), tmp_path / "run"
+    left = count(30, 3)
+    out = tmp_path / "run"
     while left:
         newest = injected = 0
         for _ in range(min(CHAIN, left)):
             victim, fault = rng.choice(list(moments(out, rng, signal.SIGKILL).values()))
             if rng.random() < 0.5:  # at any point
-                victim, fault = 0, partial(points.strike, out, None, rng.randint(1, 60))
+                victim = 0
+                fault = partial(points.strike, out, None, rng.randint(1, 60))
             if not kill_one(pair, out, victim, fault):
                 continue  # a point that this run does not reach again
             injected += 1
@@ -163,7 +166,8 @@ def test_59_a_validation_longer_than_the_timeout_of_a_step(case: Case, pair: Job
 def slow_validation(seconds: float) -> None:
     from mtcli.training import validation
 
-    real, slept = validation.validate, []
+    real = validation.validate
+    slept = []
 
     def validate(*arguments: Any, **options: Any) -> Any:
         if not slept:

@@ -64,7 +64,8 @@ def exported(job: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def bases(job: Job, model: Path) -> dict[tuple[str, ...], Command]:
     """Return a valid command line for each command that does little work."""
-    pairs, text = job.folder / "train.tsv", job.folder / "text"
+    pairs = job.folder / "train.tsv"
+    text = job.folder / "text"
     if not text.exists():
         text.write_text("red tree.\nblue sun.\n")
     return {

@@ -25,7 +25,8 @@ from faults.harness import Child, limit, run, start, until
 from faults.inputs import failed
 from mtcli.inference.line_translator import Options
 
-BODY, SECONDS = 100_000, 6
+BODY = 100_000
+SECONDS = 6
 """The limits of the server."""
 
 HEAD = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

@@ -103,7 +103,8 @@ def test_12_sigterm_in_write(
     for i in range(count(6, 1)):
         out = tmp_path / str(i)
         with case.fault():
-            point, nth = rng.choice(writes), rng.randint(1, 6)
+            point = rng.choice(writes)
+            nth = rng.randint(1, 6)
             result = run(*job.command(out), within=[partial(points.strike, out, point, nth, signal.SIGTERM)])
             job.is_done(out, stopped(result, out, signal.SIGTERM))
 
@@ -181,7 +182,8 @@ GLIBC_ABORT = 127
 @pytest.mark.slow
 def test_14_memory_limit(case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count) -> None:
     for i in range(count(10, 2)):
-        out, before = tmp_path / str(i), dict[str, bytes]()
+        out = tmp_path / str(i)
+        before = dict[str, bytes]()
         with case.fault():
             if i % 2:  # with checkpoints that could be lost
                 assert (

@@ -107,7 +107,8 @@ def test_17_log_full(case: Case, job: Job, tmp_path: Path, count: Count) -> None
     extended = shutil.copytree(job.clean, tmp_path / "extended")
     assert run(*job.command(extended, "--max-steps", "90")).code == 0
     for i in range(count(4, 1)):
-        out, small = tmp_path / str(i), tmp_path / f"small-{i}"
+        out = tmp_path / str(i)
+        small = tmp_path / f"small-{i}"
         shutil.copytree(job.clean, out)
         small.mkdir()
         before = earlier(out)
@@ -362,8 +363,10 @@ def own(job: Job, begun: Path, tmp_path: Path) -> Job:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["train", "valid"])
 def test_30_data_changed(case: Case, own: Job, name: str) -> None:
-    out, path = own.folder / "run", own.folder / f"{name}.tsv"
-    old, before = path.read_bytes(), contents(out)
+    out = own.folder / "run"
+    path = own.folder / f"{name}.tsv"
+    old = path.read_bytes()
+    before = contents(out)
     with case.fault():
         path.write_bytes(old.replace(b"blue", b"bleu", 1))
         hashes = (hashlib.sha256(content).hexdigest()[:12] for content in (old, path.read_bytes()))

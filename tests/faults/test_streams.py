@@ -72,7 +72,8 @@ def test_62_stdin_closed(case: Case, job: Job, tmp_path: Path, count: Count) -> 
 
 def printing(job: Job, folder: Path) -> list[list[str | Path]]:
     """Return a command of every kind that writes to standard output."""
-    few, pairs = folder / "few", folder / "pairs.tsv"
+    few = folder / "few"
+    pairs = folder / "pairs.tsv"
     few.write_text("red tree.\n" * 3)
     pairs.write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS))
     model = ["--model", job.clean]
@@ -135,7 +136,8 @@ def test_64_c_locale(case: Case, job: Job, tmp_path: Path, count: Count) -> None
     for command in commands[: count(3, 1)]:
         with case.fault():
             locale = {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-            there, here = run_alone(*command, env=locale), run(*command)
+            there = run_alone(*command, env=locale)
+            here = run(*command)
             assert (there.code, there.out) == (0, here.out), there.err
 
 
@@ -148,7 +150,8 @@ def test_65_eval_length_mismatch(case: Case, job: Job, tmp_path: Path) -> None:
             failed(run(*line), 3, "2", "3")
     with case.fault():
         line = ("eval", "--ref-file", tmp_path / "two", "--hyp-file")
-        file, stdin = run(*line, tmp_path / "two"), run(*line, "-", stdin=tmp_path / "two")
+        file = run(*line, tmp_path / "two")
+        stdin = run(*line, "-", stdin=tmp_path / "two")
         assert (file.code, stdin.code) == (0, 0)
         assert file.out == stdin.out
         assert file.out.startswith("BLEU = ")
@@ -156,7 +159,8 @@ def test_65_eval_length_mismatch(case: Case, job: Job, tmp_path: Path) -> None:
 
 def test_65_a_slow_pipe_is_answered_as_it_goes(job: Job, tmp_path: Path) -> None:
     """Not a fault: a program can write a line, wait for its translation, and write the next."""
-    ask, answer = tmp_path / "ask", tmp_path / "answer"
+    ask = tmp_path / "ask"
+    answer = tmp_path / "answer"
     os.mkfifo(ask)
     os.mkfifo(answer)
     child = start("translate", "--model", job.clean, *MODEL, stdin=ask, stdout=answer)

@@ -124,7 +124,8 @@ def _translation_routes(service: TranslationService, *, aligns: bool) -> APIRout
 def _information_routes(service: TranslationService) -> APIRouter:
     """Return the routes that describe the server, and `/detect`, which it does not support."""
     router = APIRouter()
-    src, tgt = service.src, service.tgt
+    src = service.src
+    tgt = service.tgt
 
     @router.api_route("/languages", methods=READ_METHODS)
     async def languages() -> list[dict[str, Any]]:
