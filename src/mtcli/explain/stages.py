@@ -66,7 +66,7 @@ INNER_LAYERS = {
 
 
 def stages(explanation: Explanation, layer: int, head: int) -> list[Stage]:
-    """All stages in the order of computation, for one layer and head.
+    """Return all stages in the order of computation, for one layer and head.
 
     Args:
         explanation: The explanation.
@@ -85,7 +85,7 @@ def stages(explanation: Explanation, layer: int, head: int) -> list[Stage]:
 
 
 def embedding_stages(explanation: Explanation, side: str) -> list[Stage]:
-    """The stages from token ids to the input of the first layer; `side` is `src` or `tgt`."""
+    """Return the stages from token ids to the input of the first layer; `side` is `src` or `tgt`."""
     embedding = cast(Embedding, getattr(explanation.translator.model, f"{side}_embedding"))
     calls = explanation.recording.calls[embedding.tokens]
     if side == "src":
@@ -138,7 +138,7 @@ def _position_stage(embedding: Embedding, key: str, rows: Sequence[str]) -> Stag
 
 
 def encoder_stages(explanation: Explanation, layer: int, head: int) -> list[Stage]:
-    """The stages of one encoder layer (§3.1): self-attention, then the feed-forward network."""
+    """Return the stages of one encoder layer (§3.1): self-attention, then the feed-forward network."""
     module = cast(EncoderLayer, explanation.translator.model.encoder[layer])
     rows = explanation.src_tokens
     key = f"encoder.{layer + 1}"
@@ -154,7 +154,7 @@ def encoder_stages(explanation: Explanation, layer: int, head: int) -> list[Stag
 
 
 def memory_stage(explanation: Explanation) -> Stage:
-    """The encoder's output, which every decoder layer attends to."""
+    """Return the encoder's output, which every decoder layer attends to."""
     return Stage(
         key="memory",
         title="Encoder output (memory)",
@@ -167,7 +167,7 @@ def memory_stage(explanation: Explanation) -> Stage:
 
 
 def decoder_stages(explanation: Explanation, layer: int, head: int) -> list[Stage]:
-    """The stages of one decoder layer (§3.1): masked self-attention, cross-attention, then the feed-forward network."""
+    """Return the stages of one decoder layer (§3.1): masked self-attention, cross-attention, feed-forward network."""
     module = cast(DecoderLayer, explanation.translator.model.decoder[layer])
     rows = explanation.decoder_tokens
     memory = explanation.src_tokens
@@ -187,7 +187,7 @@ def decoder_stages(explanation: Explanation, layer: int, head: int) -> list[Stag
 
 
 def output_stages(explanation: Explanation) -> list[Stage]:
-    """The decoder's output and the logits; `Explanation.steps` has the most probable tokens of each row."""
+    """Return the decoder's output and the logits. `Explanation.steps` has the most probable tokens of each row."""
     model = explanation.translator.model
     tied = ", here the target embedding matrix" if model.config.tie_embeddings else ""
     bias = " + b" if model.config.output_bias else ""
@@ -234,7 +234,7 @@ class _Attention:
     """Later positions are masked (§3.2.3)."""
 
     def stages(self, recording: Recording) -> list[Stage]:
-        """The stages of the head from its queries to its output, then the concatenated heads."""
+        """Return the stages of the head from its queries to its output, then the concatenated heads."""
         record = recording.attention[self.module]
         concatenated = Stage(
             key=f"{self.key}.multihead",
@@ -357,7 +357,7 @@ def _feed_forward_stages(
 def _residual_sum(
     recording: Recording, residual: Residual, following: Residual | EncoderLayer | DecoderLayer
 ) -> Tensor:
-    """x + Sublayer(x) of one sub-layer, (rows, D).
+    """Return x + Sublayer(x) of one sub-layer, (rows, D).
 
     No module outputs the sum itself. With post-norm it is the input of the sub-layer's own norm; with pre-norm it is
     the input of the `following` sub-layer's norm, or the output of the whole layer.
@@ -372,7 +372,7 @@ def _residual_sum(
 def _with_residual(
     recording: Recording, key: str, module: Residual, sublayer: Sequence[Stage], total: Tensor
 ) -> list[Stage]:
-    """The stages of a sub-layer with its layer normalisation and residual connection (§3.1), in order."""
+    """Return the stages of a sub-layer with its layer normalisation and residual connection (§3.1), in order."""
     rows = sublayer[-1].rows
     norm = Stage(
         key=f"{key}.norm",

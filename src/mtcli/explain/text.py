@@ -1,6 +1,6 @@
-"""An explanation as text for the terminal: one screen by default, every matrix on request.
+"""Render an explanation as text for the terminal: one screen by default, every matrix on request.
 
-Tables are laid out by `rich`. Without colour the result is plain text. Control characters in tokens are escaped.
+`rich` lays out the tables. Without colour the result is plain text. Control characters in tokens are escaped.
 """
 
 import io
@@ -22,22 +22,22 @@ DEFAULT_WIDTH = 100
 UNLIMITED_WIDTH = 100_000
 NUMBER_WIDTH = 8
 MAX_STEPS = 20
-"""Decoder steps in the summary."""
+"""Maximum number of decoder steps in the summary."""
 MAX_SOURCE_TOKENS = 60
-"""Source tokens in the summary."""
+"""Maximum number of source tokens in the summary."""
 MAX_HYPOTHESES = 5
-"""Hypotheses in the summary."""
+"""Maximum number of hypotheses in the summary."""
 MAX_HEAT_COLUMNS = 15
-"""Source tokens up to which the summary draws the attention weights: three columns each."""
+"""The summary draws the attention weights of sentences up to this length: each source token takes three columns."""
 NUM_ATTENDED = 3
-"""Attended tokens listed for each query."""
+"""Number of attended tokens listed for each query."""
 MIN_WEIGHT = 0.0005
-"""Smaller attention weights are not listed."""
+"""Attention weights below this are not listed."""
 
 CONFIDENCE_STYLES = ((0.9, "green"), (0.6, "cyan"), (0.3, "yellow"), (0.0, "red"))
-"""Colours of tokens, from this probability."""
+"""(probability, colour): a token has the colour of the first row whose probability it reaches."""
 SHADES = ((0.7, "██"), (0.4, "▓▓"), (0.2, "▒▒"), (0.05, "░░"), (0.0, " ·"))
-"""Characters for attention weights, from this weight."""
+"""(weight, characters): a weight is drawn with the characters of the first row whose weight it reaches."""
 
 
 def to_text(
@@ -132,7 +132,7 @@ def _summary(explanation: Explanation, layer: int | None, head: int | None, colo
 
 
 def _numbered(tokens: Sequence[str]) -> Text:
-    """The tokens with their numbers, from 1."""
+    """Return the tokens with their numbers, from 1."""
     shown = [f"{number}:{_shown(token)}" for number, token in enumerate(tokens[:MAX_SOURCE_TOKENS], 1)]
     if len(tokens) > MAX_SOURCE_TOKENS:
         shown.append(f"… {len(tokens) - MAX_SOURCE_TOKENS} more")
@@ -144,7 +144,10 @@ def _more(count: int, what: str) -> Text:
 
 
 def _steps_table(explanation: Explanation, weights: Tensor) -> Table:
-    """One row for each decoder step; `weights` (T, S) are drawn as shades under the numbers of the source tokens."""
+    """Return a table with a row for each decoder step.
+
+    The attention weights (T, S) are drawn as shades under the numbers of the source tokens.
+    """
     draws_heat = len(explanation.src_ids) <= MAX_HEAT_COLUMNS
     numbers = "".join(f"{number:2} " for number in range(1, len(explanation.src_ids) + 1))
     heat = [numbers] if draws_heat else []
@@ -165,7 +168,7 @@ def _shade(weight: float) -> str:
 
 
 def _runner_up(step: Step) -> str:
-    """The most probable token that was not chosen."""
+    """Return the most probable token that was not chosen."""
     for token_id, token, probability in step.top:
         if token_id != step.id:
             return f"{_shown(token)} {probability:.2f}"
@@ -182,7 +185,7 @@ def _confidence_legend() -> Text:
 
 
 def _hypotheses_table(explanation: Explanation, most: int | None = None) -> Iterator[RenderableType]:
-    """The finished hypotheses, best first; at most `most` of them."""
+    """Yield a table of the finished hypotheses, best first, with at most `most` rows."""
     options = explanation.options
     if options.beam_size == 1:
         yield Text("beam size 1: greedy search, which keeps one hypothesis", style="dim")
@@ -233,7 +236,7 @@ def _details(explanation: Explanation, layer: int, head: int, step: int | None, 
 
 
 def _all_stages(explanation: Explanation, layer: int, head: int, width: int) -> Iterator[RenderableType]:
-    """Every stage of one layer and head in the order of computation, then every step."""
+    """Yield every stage of one layer and head in the order of computation, then every step."""
     model = explanation.translator.model
     encoder_layer = min(layer, len(model.encoder) - 1)
     decoder_layer = min(layer, len(model.decoder) - 1)
@@ -254,7 +257,7 @@ def _all_stages(explanation: Explanation, layer: int, head: int, width: int) -> 
 
 
 def _one_step(explanation: Explanation, step: int, layer: int, head: int, width: int) -> Iterator[RenderableType]:
-    """The decoder stages that one step computes, and its probabilities."""
+    """Yield the decoder stages that one step computes, and its probabilities."""
     decoder_layer = min(layer, len(explanation.translator.model.decoder) - 1)
     yield _step_heading(explanation, step)
     stages = [_at_step(stage, step) for stage in _target_stages(explanation, decoder_layer, head)]
@@ -263,7 +266,7 @@ def _one_step(explanation: Explanation, step: int, layer: int, head: int, width:
 
 
 def _target_stages(explanation: Explanation, layer: int, head: int) -> list[Stage]:
-    """The stages of the target, without the logits: their most probable tokens are among the steps."""
+    """Return the stages of the target without the logits, whose most probable tokens are listed in the steps."""
     return [
         *embedding_stages(explanation, "tgt"),
         *decoder_stages(explanation, layer, head),
@@ -298,7 +301,7 @@ def _matrices(stages: Sequence[Stage], head: int, width: int) -> Iterator[Render
 
 
 def _matrix(stage: Stage, width: int) -> Table:
-    """A matrix with the token of each row, and of each column where there is one, cut to `width`."""
+    """Return a matrix, cut to `width`, with the token of each row, and of each column if it belongs to one."""
     label_width = max(cell_len(_shown(token)) for token in stage.rows)
     num_shown = max(1, (width - label_width - 6) // (NUMBER_WIDTH + 1))
     ellipsis = " …" if num_shown < stage.values.size(1) else ""
@@ -313,7 +316,7 @@ def _matrix(stage: Stage, width: int) -> Table:
 
 
 def _right(token: str, width: int) -> str:
-    """A token right-aligned in `width` columns, and cut if it is wider."""
+    """Return a token right-aligned in `width` columns, and cut if it is wider."""
     shown = _shown(token)
     missing = width - cell_len(shown)
     return " " * missing + shown if missing >= 0 else set_cell_size(shown, width)
@@ -325,7 +328,7 @@ def _number(value: float) -> str:
 
 
 def _at_step(stage: Stage, step: int) -> Stage:
-    """The part of a decoder stage that one step uses: its own row, and all keys and values up to it."""
+    """Return the part of a decoder stage that one step uses: its own row, and all keys and values up to it."""
     is_self_attention = ".self." in stage.key
     name = stage.key.rpartition(".")[2]
     if name in ("k", "v"):
@@ -348,7 +351,7 @@ def _step_heading(explanation: Explanation, step: int) -> Text:
 
 
 def _step_details(explanation: Explanation, position: int, layer: int, head: int) -> Iterator[RenderableType]:
-    """What one step attends to, its most probable tokens and what the beam keeps."""
+    """Yield the tokens that one step attends to, its most probable tokens, and the hypotheses that the beam keeps."""
     step = explanation.steps[position]
     own = explanation.weights(DECODER_SELF)[layer][head, position, : position + 1]
     cross = explanation.weights(CROSS)[layer][head, position]
@@ -381,7 +384,7 @@ def _beam_line(nodes: Sequence[BeamNode]) -> str:
 
 
 def _most_attended(weights: Tensor, tokens: Sequence[str]) -> str:
-    """The largest weights of one row with their tokens."""
+    """Return the largest weights of one row with their tokens."""
     best = weights.float().cpu().topk(min(NUM_ATTENDED, len(weights)))
     pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)
     return "   ".join(f"{_shown(tokens[index])} {weight:.3f}" for weight, index in pairs if weight >= MIN_WEIGHT)
@@ -393,5 +396,5 @@ def _coloured(step: Step) -> Text:
 
 
 def _shown(token: str) -> str:
-    """A token as it is printed: control characters are escaped."""
+    """Return a token as it is printed, with control characters escaped."""
     return printable(token)
