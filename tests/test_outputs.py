@@ -23,13 +23,17 @@ def failure(output: Path, lines: str, fail: Callable[[], None]) -> str:
     return str(found.value)
 
 
-def test_finished_lines_are_kept_beside_the_output(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [("one\n", "the first line of the output is in"), ("one\ntwo\n", "the first 2 lines of the output are in")],
+)
+def test_finished_lines_are_kept_beside_the_output(tmp_path: Path, lines: str, message: str) -> None:
     def fail() -> None:
         raise StorageError("broken")
 
     partial = tmp_path / "out.partial"
-    assert failure(tmp_path / "out", "one\ntwo\n", fail) == f"broken; the first 2 lines of the output are in {partial}"
-    assert partial.read_text() == "one\ntwo\n"
+    assert failure(tmp_path / "out", lines, fail) == f"broken; {message} {partial}"
+    assert partial.read_text() == lines
 
 
 @pytest.mark.parametrize("lines", ["", "one\ntwo\n"])

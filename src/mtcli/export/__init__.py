@@ -193,8 +193,8 @@ def _compare_with_original(
     max_tokens = min(MAX_TOKENS, max_target_tokens - max(0, options.max_extra))
     sources = _sentences(model, tokenizer, max_tokens)
     if not sources:
-        told = "not compared with the run: no test or valid sentence of at most %d tokens beside %s"
-        log.warning(told, max_tokens, model)
+        message = "not compared with the run: no test or valid sentence of at most %d tokens beside %s"
+        log.warning(message, max_tokens, model)
         return None
     exported: LineTranslator
     if target == "ctranslate2":

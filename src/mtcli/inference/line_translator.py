@@ -236,11 +236,11 @@ class LineTranslator(ABC):
             numbers = _line_numbers(shortened, max_named=len(shortened))
             log.warning("%s: too long; only the first %d tokens are translated", numbers, MAX_LINE_TOKENS)
         if long:
-            told = "%s: more tokens than any source in training (%d): the translation may be poor"
-            log.warning(told, _line_numbers(long), self.longest_src)
+            message = "%s: more tokens than any source in training (%d): the translation may be poor"
+            log.warning(message, _line_numbers(long), self.longest_src)
         if unknown:
-            told = "%s: most characters did not occur in training: the translation will be poor"
-            log.warning(told, _line_numbers(unknown))
+            message = "%s: most characters did not occur in training: the translation will be poor"
+            log.warning(message, _line_numbers(unknown))
 
     def _shortened(self, window: Window) -> Window:
         """Shorten each line to a beginning of at most `MAX_LINE_TOKENS` tokens."""

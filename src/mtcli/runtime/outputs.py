@@ -157,6 +157,8 @@ class PartialFile:
             self._temporary.discard()
             return "no line of the output was finished"
         self._temporary.file.close()
+        if self.lines == 1:
+            return f"the first line of the output is in {self.path}"
         return f"the first {self.lines:,} lines of the output are in {self.path}"
 
 
