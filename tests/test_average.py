@@ -54,7 +54,7 @@ def test_average_run_makes_a_model(toy_run: Path, tmp_path: Path, best: bool) ->
     assert info.step == steps[-1]
     expected = mean_parameters([path_of(toy_run / "checkpoints", step) for step in steps])
     assert all(torch.equal(tensor, expected[name]) for name, tensor in parameters(model).items())
-    assert average_run(toy_run, tmp_path / "out", n, best=best) == steps  # what it wrote it may write again
+    assert average_run(toy_run, tmp_path / "out", n, best=best) == steps  # it may overwrite its own output
 
 
 def test_all_checkpoints_are_averaged_if_there_are_few(toy_run: Path, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_the_command_writes_a_model_that_eval_can_use(toy_run: Path, tmp_path: P
 
 @pytest.fixture
 def scored(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Decide what the mean scores, since a toy's BLEU says nothing."""
+    """Set the score of the average, since the BLEU of a toy model is always near 0."""
     from dataclasses import replace
 
     from mtcli.training import validation
@@ -130,7 +130,9 @@ def test_a_better_mean_is_published_and_a_longer_run_must_beat_it(
     assert all(torch.equal(tensor, expected[name]) for name, tensor in weights(run).items())
     assert load_model(run)[1].averaged == (15, 20, 22)
     last = weights(path_of(run / "checkpoints", 22))
-    assert any(not torch.equal(last[name], tensor) for name, tensor in expected.items())  # not the mean goes on
+    assert any(
+        not torch.equal(last[name], tensor) for name, tensor in expected.items()
+    )  # training continued from its own weights, not from the mean
 
     (run / "model.safetensors").unlink()  # as if killed just before it was published
     train_toy(run, "train.max_steps=22", *settings)

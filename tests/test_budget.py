@@ -36,10 +36,12 @@ def test_an_early_cool_down_has_the_same_share_of_the_shortened_budget(limits: d
     rate = learning_rate(b.train, 128, state.step, before)
     assert b.cool_down_early(state)
     assert b.used(state) == pytest.approx(0.8)
-    assert learning_rate(b.train, 128, state.step, b.used(state)) == pytest.approx(rate)  # it falls from here, no jump
+    assert learning_rate(b.train, 128, state.step, b.used(state)) == pytest.approx(
+        rate
+    )  # it falls from here on, without a jump
     half = dataclasses.replace(state, step=900, seconds=450.0)
     assert b.ends(half) is None
-    assert not b.cool_down_early(half)  # it is under way
+    assert not b.cool_down_early(half)  # it has already begun
     assert learning_rate(b.train, 128, state.step, b.used(half)) == pytest.approx(rate / 2)
     whole = dataclasses.replace(state, step=1000, seconds=500.0)
     assert b.used(whole) == pytest.approx(1)
@@ -92,11 +94,11 @@ def test_every_budget_allows_one_step() -> None:
 
 def test_time_is_reserved_for_validating_averaging_and_scoring() -> None:
     b = budget(time="100s", average=5)
-    state = State(seconds=50, pair_seconds=0.03)  # two validations of 3 s, and the test pairs take 2.5 times as long
+    state = State(seconds=50, pair_seconds=0.03)  # two validations of 3 s; test pairs take 2.5 times as long
     assert b.used(state) == pytest.approx(50 / (100 - RESERVE_FACTOR * (2 * 3 + 0.03 * 80 * 2.5)))
     state.save_seconds = 1.0
     assert b.used(state) == pytest.approx(50 / (100 - RESERVE_FACTOR * (2 * 3 + 0.03 * 80 * 2.5) - 3))
-    state.pair_seconds = 30.0  # what does not fit is done in part
+    state.pair_seconds = 30.0  # only part of the work will fit
     assert b.used(state) == pytest.approx(50 / (100 * (1 - MAX_RESERVED_SHARE)))
     state.prepared = 20.0
     assert b.used(state) == pytest.approx(30 / (80 * (1 - MAX_RESERVED_SHARE)))
@@ -108,7 +110,7 @@ def test_a_step_that_would_end_too_late_is_not_started() -> None:
     late = State(step=3, seconds=85)
     assert b.ends(late, 4.0) is None
     assert b.ends(late, 6.0) == "budget used"
-    assert b.ends(State(step=0, seconds=85), 6.0) is None  # a model of one step there is always
+    assert b.ends(State(step=0, seconds=85), 6.0) is None  # there is always one step
     assert budget(max_steps=4).ends(late, 1000.0) is None
 
 
@@ -123,9 +125,9 @@ def test_warm_up_takes_at_most_a_fifth_of_the_time() -> None:
     assert steps(fast) == 400
     assert steps(State()) == 400
     assert steps(State(step=1, seconds=80)) == 1
-    assert steps(slow, schedule="paper") == 400  # its peak would rise
+    assert steps(slow, schedule="paper") == 400  # a shorter one would raise its peak
     chosen = []
-    assert steps(slow) == 400  # as given
+    assert steps(slow) == 400  # the user set it
     assert budget(max_steps=1000, warmup_steps=400).warmup_steps(State(step=10)) == 400
 
 
@@ -155,7 +157,7 @@ def test_forecast_of_the_next_step() -> None:
     assert forecast.step_seconds == 9
     for seconds in (1.0, 1.2, 1.1, 30.0):
         forecast.add(seconds)
-    assert forecast.step_seconds == pytest.approx(1.15)  # neither the first, nor one that was held up
+    assert forecast.step_seconds == pytest.approx(1.15)  # without the first step, and a single slow one does not count
     for _ in range(5):
         forecast.add(5.0)
     assert forecast.step_seconds == 5
@@ -208,7 +210,7 @@ def test_a_validation_takes_as_many_pairs_as_the_last_one_managed() -> None:
     b.fit_validation(state, wanted=100, done=32)
     assert state.valid_pairs == 32
     b.fit_validation(state, wanted=32, done=32)
-    assert state.valid_pairs == 32  # comparable with the one before
+    assert state.valid_pairs == 32  # as many as before, so that the scores are comparable
     state.validation_seconds = allowed / 5
     b.fit_validation(state, wanted=32, done=32)
     assert state.valid_pairs == 64

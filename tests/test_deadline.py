@@ -8,7 +8,7 @@ from mtcli.training.deadline import FIRST_PART, Deadline, parts, spread
 
 
 class Clock:
-    """Time that passes only when work is done."""
+    """A clock that only advances when work is done."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -18,7 +18,7 @@ class Clock:
 
 
 def work(total: int, allowed: float, seconds_each: float, slower: float = 1.0, after: float = 0.5) -> tuple[int, float]:
-    """How many items are done, and how many seconds it takes; `slower` times as long each, `after` part of the time."""
+    """Return how many items are done and how many seconds they take; each `slower` times as long from `after` on."""
     clock = Clock()
     done = 0
     for part in parts(total, Deadline(clock.now + allowed, clock)):
@@ -64,7 +64,7 @@ def test_a_fixed_cost_of_each_part_is_learnt() -> None:
         clock.now += 0.5 + 0.001 * len(part)
         sizes.append(len(part))
     assert clock.now - 1000 <= 5
-    assert sum(sizes) >= 700  # 520 with parts whose whole time counts as that of their items
+    assert sum(sizes) >= 700  # 520 if the fixed time counted as time of the items
 
 
 @pytest.mark.parametrize("total", [0, 1, 15, 17])

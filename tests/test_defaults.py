@@ -23,7 +23,7 @@ CONFIGS = Path(__file__).parents[1] / "configs"
 CPU = torch.device("cpu")
 LOOKS = {"train.valid_every", "train.save_every"}
 PACE = {"train.warmup_steps", *LOOKS}
-"""What follows a new budget."""
+"""Options that are chosen again for a new budget."""
 
 DEVICES = st.sampled_from(["cpu", "cuda", "mps"])
 PAIRS = st.one_of(st.integers(1, 10**8), st.sampled_from([int(band.below) + n for band in BANDS[:-1] for n in (-1, 0)]))
@@ -166,7 +166,7 @@ def test_warm_up_of_a_named_preset_fits_the_budget() -> None:
     paper = with_defaults(asked('train.schedule="paper"', preset="base", **{"train.max_steps": 50}), workload(29_000))
     assert paper.train.warmup_steps == 4000  # a shorter one would raise its peak
     timed = with_defaults(asked(preset="small", **{"train.time": "3m"}), workload(29_000))
-    assert timed.train.warmup_steps == 2000  # at most: the budget measures what it can afford
+    assert timed.train.warmup_steps == 2000  # an upper limit: the budget measures what it can afford
     assert "at most 2,000 warm-up steps, validated and saved as the time allows" in describe_choice(
         timed, workload(29_000), resumed=False
     )
@@ -183,7 +183,7 @@ def test_a_budget_of_steps_fits_its_warm_up_and_validations(steps: int, pairs: i
     cost = validations * valid * TOKENS_PER_PAIR
     assert (
         validations <= 1 or cost <= 2 * MAX_VALIDATION_SHARE * steps * train.batch_tokens
-    )  # 2: multiples of save_every
+    )  # 2: rounded to multiples of save_every
     if valid <= 10:
         assert validations >= min(steps, 5)
 
@@ -223,7 +223,7 @@ def test_a_resumed_run_keeps_its_defaults_with_any_budget(
             assert value_of(settled, name) == value_of(first, name)
         assert settled.train.max_steps or settled.train.time
         assert settled.train.time == budget["train.time"]
-        assert with_defaults(config, known, settled) == settled  # and the same command again changes nothing
+        assert with_defaults(config, known, settled) == settled  # the same command again changes nothing
         began = settled
     assert left_open(settled) == set()
 
@@ -246,7 +246,7 @@ def test_config_toml_of_a_run_is_complete(tmp_path: Path) -> None:
     assert load(path) == settled
     assert left_open(load(path)) == set()
     assert settled.chosen == OPEN
-    again = with_defaults(build(path), workload(29_000))  # as the file of another run: all is given
+    again = with_defaults(build(path), workload(29_000))  # as the configuration of another run: every option is set
     assert (again.chosen, to_toml(again)) == (
         (),
         "".join(s for s in to_toml(settled).splitlines(True) if "chosen" not in s),
@@ -278,12 +278,12 @@ def test_training_chooses_logs_and_keeps_defaults(
     run = tmp_path / "run"
     caplog.set_level("INFO")
     wanted = config(**{"train.max_steps": 2})
-    told = next(text for name, text in dry_run(wanted, run, CPU) if name == "settings")  # before any step is timed
-    assert told.startswith(
+    logged = next(text for name, text in dry_run(wanted, run, CPU) if name == "settings")  # before any step is timed
+    assert logged.startswith(
         "288 pairs, 2 steps, CPU, about 1.2 epochs: preset tiny, dropout 0.1, batches of 2,048 tokens"
     )
     train(wanted, run, CPU)
-    assert told in caplog.messages
+    assert logged in caplog.messages
     first = load(run / "config.toml")
     assert {*first.chosen} == left_open(wanted) > {"preset", "model.d_model", "train.lr"}
     train(config(**{"train.max_steps": 3}), run, CPU)

@@ -65,7 +65,7 @@ def test_a_run_is_at_its_newest_undamaged_checkpoint_and_shown_by_its_own_name(r
     before = checkpoint.load(checkpoint.path_of(run / "checkpoints", 15))
     shutil.rmtree(checkpoint.path_of(run / "checkpoints", 20))
     checkpoint.write(run / "checkpoints", 17, b"", before.optimizer, before.state | {"step": 17, "seconds": 65.0})
-    (run / "metrics.jsonl").write_text("")  # stopped before its first line
+    (run / "metrics.jsonl").write_text("")  # as if stopped before the first event
     link = run.with_name("latest")
     link.symlink_to(run.name)
     found = dict(summary(link))

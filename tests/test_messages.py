@@ -7,7 +7,7 @@ from mtcli.runtime.terminal import one_line
 
 
 @pytest.mark.parametrize(
-    ("metric", "score", "said"),
+    ("metric", "score", "remark"),
     [
         ("BLEU", 0.0, "BLEU below 5: "),
         ("BLEU", 4.9, "hardly usable"),
@@ -22,13 +22,13 @@ from mtcli.runtime.terminal import one_line
         ("TER", 250.0, None),
     ],
 )
-def test_remarks_on_unusual_scores(metric: str, score: float, said: str | None) -> None:
+def test_remarks_on_unusual_scores(metric: str, score: float, remark: str | None) -> None:
     found = what_it_means(metric, score)
-    if said is None:
+    if remark is None:
         assert found is None
     else:
         assert found is not None
-        assert said in found
+        assert remark in found
         assert "mtcli data check" in found
 
 
@@ -39,11 +39,11 @@ def test_remarks_on_unusual_scores(metric: str, score: float, said: str | None) 
         ("Hola Mundo", 9, "Hola Mun…"),
         ("a\tb\x1b[31mc\r\n", 99, r"a\tb\x1b[31mc\r\n"),
         ("a\u2028b\u202ec", 99, r"a\u2028b\u202ec"),
-        ("aaaa\x1b", 7, "aaaa…"),  # an escape is not cut in two
+        ("aaaa\x1b", 7, "aaaa…"),  # an escape sequence is not split
         ("你好世界", 8, "你好世界"),
         ("你好世界", 7, "你好世…"),
         ("e\u0301e\u0301", 2, "e\u0301e\u0301"),
-        ("می\u200cخواهم", 20, "می\u200cخواهم"),  # joiners belong to the word
+        ("می\u200cخواهم", 20, "می\u200cخواهم"),  # joiners are kept
         ("", 5, ""),
     ],
 )

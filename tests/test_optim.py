@@ -13,7 +13,7 @@ SCHEDULES = ["inverse_sqrt", "cosine", "linear", "paper"]
 
 
 def rates(**values: object) -> list[float]:
-    """The rates of steps 1 … TOTAL of a run of so many."""
+    """Return the learning rates of all steps of a run with TOTAL steps."""
     config = TrainConfig.model_validate({"warmup_steps": 40, "lr": 0.01, "cooldown": 0.25, **values})
     return [learning_rate(config, 64, step, (step - 1) / TOTAL) for step in range(1, TOTAL + 1)]
 

@@ -28,11 +28,11 @@ CPU = torch.device("cpu")
 
 
 def kept_for_backward(config: ModelConfig, batch: tuple[int, int, int], V: int) -> int:
-    """Bytes of all storages but the parameters' that autograd holds on to after a forward pass."""
+    """Return the bytes that autograd keeps after a forward pass, without the parameters."""
     B, S, T = batch
     model = Transformer(config, V, V, joint=True).train()
     own = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    held: dict[int, torch.Tensor] = {}  # keeps them alive, so that no address is taken twice
+    held: dict[int, torch.Tensor] = {}  # keeps the tensors alive, so that no address is used twice
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.untyped_storage().data_ptr() not in own:
@@ -60,7 +60,7 @@ def test_activation_bytes_agree_with_what_autograd_keeps(
     settings: dict[str, float], batch: tuple[int, int, int]
 ) -> None:
     config = ModelConfig.model_validate(settings)
-    blocks = 8 * 500 * min(batch[0] * batch[2], CPU_CHUNK)  # of logits, which are gone by then
+    blocks = 8 * 500 * min(batch[0] * batch[2], CPU_CHUNK)  # logits, which are freed by then
     estimate = activation_bytes(config, batch, 500, bf16=False, on_cpu=True) - blocks
     assert estimate == pytest.approx(kept_for_backward(config, batch, 500), rel=0.03)
 

@@ -1,4 +1,4 @@
-"""The report and the model card say what the run folder holds, and never stand in a run's way."""
+"""The report and the model card show what the run folder holds, and never end a training."""
 
 import json
 import re
@@ -27,7 +27,7 @@ Train = Callable[..., Path]
 
 
 class Page(HTMLParser):
-    """Tags that are open, texts, and addresses of other things."""
+    """A parsed page: its open tags, texts, and links."""
 
     def __init__(self, page: str):
         super().__init__()
@@ -60,7 +60,7 @@ def events(run: Path, kind: str) -> list[dict[str, object]]:
 
 @pytest.fixture(scope="module")
 def finished(train_toy: Train, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Long enough for lines of figures, several validations and an average."""
+    """A finished run, long enough for `train` events, several validations and an average."""
     return train_toy(tmp_path_factory.mktemp("report") / "run", "train.max_steps=120", "train.valid_every=30")
 
 
@@ -88,12 +88,12 @@ def test_report_and_model_card_show_data_and_scores(finished: Path) -> None:
     card = (finished / "README.md").read_text(encoding="utf-8")
     (test,) = events(finished, "test")
     last = events(finished, "valid")[-1]
-    for told in (text, card):
-        assert "300 pairs read: 288 to train on, 6 validation, 6 test" in told
-        assert "finished at step 120" in told
+    for shown in (text, card):
+        assert "300 pairs read: 288 to train on, 6 validation, 6 test" in shown
+        assert "finished at step 120" in shown
         for score in test["scores"]:  # type: ignore[attr-defined]
-            assert f"{score['score']:.1f}" in told
-            assert score["signature"] in told.replace("\\|", "|")
+            assert f"{score['score']:.1f}" in shown
+            assert score["signature"] in shown.replace("\\|", "|")
     for sample in last["samples"]:  # type: ignore[attr-defined]
         assert sample["ref"] in text
     assert "max_steps = 120" in text
@@ -103,8 +103,9 @@ def test_report_and_model_card_show_data_and_scores(finished: Path) -> None:
 
 def test_training_and_eval_compute_the_same_test_scores(finished: Path) -> None:
     (test,) = events(finished, "test")
-    model, info, pieces = model_file.load_model(finished)
-    translator, options = Translator(model, pieces, info.longest_src), Options.of(info.decode)
+    model, info, tokenizer = model_file.load_model(finished)
+    translator = Translator(model, tokenizer, info.longest_src)
+    options = Options.of(info.decode)
     pairs = read_split(finished, "test")
     hypotheses = [t.text for t in translator.translate([s for s, _ in pairs], options, warn=False)]
     wanted = metrics.score(hypotheses, [[t for _, t in pairs]], metrics=("bleu", "chrf"), confidence=True)
@@ -145,7 +146,7 @@ def test_overwrite_replaces_the_report(train_toy: Train, tmp_path: Path) -> None
 
 
 def test_a_continued_run_shows_no_scores_of_its_earlier_end(finished: Path, tmp_path: Path) -> None:
-    """A run that was given more time shows no scores of its end, and says that it is in training."""
+    """It shows that it is in training."""
     for name in ("config.toml", "metrics.jsonl"):
         (tmp_path / name).write_bytes((finished / name).read_bytes())
     with (tmp_path / "metrics.jsonl").open("a") as file:
@@ -163,7 +164,7 @@ def test_the_average_of_an_earlier_end_stays_the_best_until_it_is_beaten(finishe
     kept = last | {"event": "average", "steps": [60, 90, 120], "kept": True, "bleu": 99.0}
     later = [last | {"step": 240, "bleu": 98.0}, kept | {"step": 240, "steps": [180, 240], "kept": False, "bleu": 98.5}]
     for lines, best in (([kept], kept), ([kept, *later], kept), ([kept, *later, last | {"bleu": 99.5}], 99.5)):
-        content = (finished / "metrics.jsonl").read_bytes() + b'{"event": "val\n'  # and a line that a disk has damaged
+        content = (finished / "metrics.jsonl").read_bytes() + b'{"event": "val\n'  # the last line is damaged
         (tmp_path / "metrics.jsonl").write_bytes(content + "".join(f"{json.dumps(e)}\n" for e in lines).encode())
         found = read_run(tmp_path, "cpu").best
         assert found == best or (found and found["bleu"] == best)
@@ -199,7 +200,7 @@ def test_speed_excludes_validations() -> None:
         {"event": "train", "step": 50, "tokens": 900, "seconds": 10.0},
         {"event": "valid", "step": 50, "seconds": 17.0},
         {"event": "train", "step": 100, "tokens": 900, "seconds": 26.0},
-        {"event": "valid", "step": 120, "seconds": 33.0},  # inside of the next line's steps, which so counts it
+        {"event": "valid", "step": 120, "seconds": 33.0},  # between two train events: the speed includes it
         {"event": "train", "step": 150, "tokens": 900, "seconds": 44.0},
     ]
     assert speeds(lines) == [(100, 100.0), (150, 50.0)]

@@ -1,4 +1,4 @@
-"""One optimizer step of `Trainer`: the gradient, its normalisation, its clipping, and the line that records it."""
+"""One optimizer step of `Trainer`: the gradient, its normalisation, its clipping, and the event that records it."""
 
 import json
 import math
@@ -41,7 +41,7 @@ def start(tmp_path: Path) -> Start:
 
 
 def gradients(trainer: Trainer) -> dict[str, Tensor]:
-    """What the next step hands to the optimizer."""
+    """Take a step, and return the gradients that the optimizer gets."""
     found: dict[str, Tensor] = {}
 
     def keep(*_: object) -> None:
@@ -61,7 +61,7 @@ def norm(tensors: dict[str, Tensor]) -> float:
 
 
 def test_accumulated_gradients_are_those_of_one_large_batch(start: Start) -> None:
-    """An epoch in one batch, and in as many of unequal sizes as there are: the same pairs, so the same gradient."""
+    """An epoch has the same gradient in one batch and in many batches of different sizes."""
     whole = start("train.batch_tokens=100000", "train.clip_norm=0")
     (planned,) = whole.batch_plan.block(0, 0).batches
     small = start("train.batch_tokens=90", "train.clip_norm=0")
@@ -81,7 +81,7 @@ def test_accumulated_gradients_are_those_of_one_large_batch(start: Start) -> Non
 
 
 def test_gradients_do_not_carry_over_to_the_next_step(start: Start) -> None:
-    trainer = start("train.clip_norm=0", "train.lr=1e-30")  # so that the weights stay
+    trainer = start("train.clip_norm=0", "train.lr=1e-30")  # so low that the weights do not change
     trainer.batch_plan.block = lambda epoch, number: block  # type: ignore[method-assign]
     whole = start("train.batch_tokens=100000")
     block = whole.batch_plan.block(0, 0)
@@ -111,12 +111,12 @@ def test_gradient_is_clipped_to_norm_1_by_default(start: Start) -> None:
     for sets, limit in ((), 1.0), (("train.clip_norm=0.5",), 0.5):
         clipped = found(*sets)
         assert norm(clipped) == pytest.approx(limit, rel=1e-4)
-        for name, gradient in free.items():  # of the whole, so the direction stays
+        for name, gradient in free.items():  # clipped as a whole: the direction stays the same
             torch.testing.assert_close(clipped[name], gradient * (limit / norm(free)), rtol=1e-4, atol=1e-9)
 
 
 def test_a_gradient_that_is_not_finite_changes_no_weight(start: Start) -> None:
-    """The loss is finite, so that only the norm of the gradient shows it."""
+    """The loss is finite here; only the norm of the gradient is not."""
     trainer = start()
     before = {name: p.detach().clone() for name, p in trainer.learner.model.named_parameters()}
     trainer.learner.model.output.weight.register_hook(lambda gradient: gradient * math.inf)
@@ -140,7 +140,7 @@ def test_train_events_hold_the_figures_of_their_steps(start: Start, monkeypatch:
     assert min(first["grad_norm"], 1) == pytest.approx(before, rel=1e-4)
     assert second["tokens"] > third_and_fourth > 0
     assert trainer.session.state.tokens == 0
-    for event in (first, second):  # nats a token, of a model that has hardly begun
+    for event in (first, second):  # nats per token, of a model that is hardly trained
         assert event["loss"] == pytest.approx(math.log(trainer.session.info.tgt_vocab), rel=0.3)
         assert event["nll"] == pytest.approx(event["loss"], rel=0.05)
 
@@ -163,7 +163,7 @@ def test_a_line_of_metrics_is_synced_before_it_counts(tmp_path: Path, monkeypatc
 
 def test_the_first_line_of_metrics_names_their_format(tmp_path: Path) -> None:
     metrics = Metrics(tmp_path)
-    for _ in range(2):  # for the second time after all lines were cut off
+    for _ in range(2):  # the second time after all lines were deleted
         metrics.append("data", 0, {"read": 5})
         metrics.append("train", 1, {"loss": 2.0})
         first, second = map(json.loads, metrics.path.read_text().splitlines())

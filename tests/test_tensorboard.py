@@ -1,4 +1,4 @@
-"""What TensorBoard shows is what `metrics.jsonl` says, whatever happened to the run."""
+"""TensorBoard shows the figures of `metrics.jsonl`, also after a resumption or a failure."""
 
 import json
 from collections.abc import Callable
@@ -32,15 +32,15 @@ def names_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def curves(run: Path) -> Curves:
-    """As TensorBoard itself reads them."""
+    """Return the curves as TensorBoard reads them."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     found = EventAccumulator(str(run / "tensorboard")).Reload()
     return {tag: [(p.step, p.value) for p in found.Scalars(tag)] for tag in found.Tags()["scalars"]}
 
 
-def told(run: Path) -> Curves:
-    """The same from `metrics.jsonl`, but for the pace."""
+def recorded(run: Path) -> Curves:
+    """Return the curves of `metrics.jsonl`, without the speed."""
     wanted: Curves = {}
     for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()):
         for name in {"train": ("loss", "nll", "lr", "grad_norm"), "valid": ("loss", "bleu", "chrf")}.get(
@@ -63,7 +63,7 @@ def train_line(step: int, seconds: float, **more: Any) -> dict[str, Any]:
 
 
 def start(run: Path, metrics_bytes: int) -> Metrics:
-    """The metrics of a run that starts or resumes at a checkpoint, shown in TensorBoard as the trainer does it."""
+    """Return the metrics of a run that starts, or resumes at a checkpoint, connected to TensorBoard."""
     metrics = Metrics(run)
     metrics.cut(metrics_bytes)
     history, _ = metrics.read()
@@ -82,7 +82,7 @@ def test_a_resumed_run_shows_no_step_twice(tmp_path: Path) -> None:
     resumed.append("train", 150, train_line(150, 7.0, loss=0.25))
     found = curves(tmp_path)
     assert found.pop("train/tokens_per_second") == [(100, 100.0), (150, 50.0)]  # without the time of the validation
-    assert found == told(tmp_path)
+    assert found == recorded(tmp_path)
     assert found["train/loss"][-1] == (150, 0.25)
 
 
@@ -114,30 +114,33 @@ def test_tensorboard_changes_nothing_else_and_can_be_turned_on_later(
     train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trainer, "LOG_EVERY", 5)
-    run, plain = tmp_path / "run", tmp_path / "plain"
+    run = tmp_path / "run"
+    plain = tmp_path / "plain"
     for out, more in ((run, "train.tensorboard=true"), (plain, "train.tensorboard=false")):
         train_toy(out, "train.max_steps=10", more)
     watched = {k: v for k, v in outcome(run).items() if not k.startswith(("tensorboard/", "config.toml"))}
     assert watched == {k: v for k, v in outcome(plain).items() if k != "config.toml"}
-    assert {k: v for k, v in curves(run).items() if "tokens" not in k} == told(run)
-    train_toy(plain, "train.max_steps=10", "train.tensorboard=true")  # finished, and only shown
-    assert {k: v for k, v in curves(plain).items() if "tokens" not in k} == told(plain)
-    train_toy(plain, "train.max_steps=5", overwrite=True)  # which knows the folder as its own
+    assert {k: v for k, v in curves(run).items() if "tokens" not in k} == recorded(run)
+    train_toy(plain, "train.max_steps=10", "train.tensorboard=true")  # already finished: only its curves are written
+    assert {k: v for k, v in curves(plain).items() if "tokens" not in k} == recorded(plain)
+    train_toy(plain, "train.max_steps=5", overwrite=True)  # deletes the folder tensorboard/ too
     assert not (plain / "tensorboard").exists()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # the library's thread ends by it
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnhandledThreadExceptionWarning"
+)  # the error ends a thread of the library
 def test_a_full_disk_is_one_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     metrics = start(tmp_path, 0)
     monkeypatch.setattr(RecordWriter, "write", full)
-    said: list[str] = []
-    monkeypatch.setattr(tensorboard.log, "warning", lambda text, *values: said.append(text % values))
-    for step in range(50, 1000, 50):  # the thread of the library fails, and a later event finds out
+    messages: list[str] = []
+    monkeypatch.setattr(tensorboard.log, "warning", lambda text, *values: messages.append(text % values))
+    for step in range(50, 1000, 50):  # a thread of the library fails, which a later event notices
         metrics.append("train", step, train_line(step, step / 10))
-    assert said == [
+    assert messages == [
         "cannot write tensorboard/ ([Errno 28] No space left on device); its figures are also in metrics.jsonl"
     ]
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 19

@@ -1,4 +1,4 @@
-"""Runs with a time end in time, at any speed and under a load that changes: `Trainer`'s loop on a simulated clock."""
+"""Runs with a time budget end in time, at any speed and changing load: `Trainer`'s loop on a simulated clock."""
 
 import dataclasses
 import logging
@@ -33,26 +33,26 @@ from mtcli.training.session import Session
 from mtcli.training.trainer import Trainer
 
 PAIRS = 1000
-"""Validation pairs, and as many test pairs."""
+"""Number of validation pairs, and of test pairs."""
 
 
 @dataclasses.dataclass
 class World:
-    """What things take in seconds on a quiet machine, and how much slower it is when."""
+    """A simulated machine: how long its work takes in seconds, and how much slower it is at which time."""
 
     step: float
     validation: float
-    """Greedy, of all pairs, by a model that ends its sentences."""
+    """Greedy translation of all pairs by a model that ends its sentences."""
     call: float = 0.0
     """Fixed time of a call of the translator."""
     preparing: float = 5.0
     first: float = 1.0
-    """How much longer the first step takes."""
+    """Additional time of the first step."""
     save: float = 0.2
     load: Callable[[float], float] = lambda now: 1.0
-    """By how much everything is slower at this moment."""
+    """Factor by which everything is slower at a time."""
     early: int = 50
-    """Steps before which a model translates four times as slowly, since it does not end its sentences."""
+    """Before this step, translating takes four times as long, since the model does not end its sentences."""
     now: float = 0.0
     rates: list[float] = dataclasses.field(default_factory=list)
     saved: list[int] = dataclasses.field(default_factory=list)
@@ -60,12 +60,12 @@ class World:
     longest_step: float = 0.0
     scored: int = 0
     scores: dict[int, float] = dataclasses.field(default_factory=dict)
-    """What the validation of a step finds, where it is not the usual."""
+    """Scores of the validations of some steps, by step."""
     stop_at: float = math.inf
     signals: list[int] = dataclasses.field(default_factory=list)
 
     def work(self, seconds: float) -> float:
-        """Let so much work pass, and return how long it took."""
+        """Advance the clock by some work, and return how long it took."""
         seconds *= self.load(self.now)
         self.now += seconds
         return seconds
@@ -89,7 +89,7 @@ def asked(path: Path | str = "x.tsv", *sets: str, **options: object) -> Config:
 
 
 class Slow:
-    """A translator that takes its time."""
+    """A translator that takes simulated time and returns its input."""
 
     def __init__(self, world: World, step: int):
         self.world, self.step = world, step
@@ -104,7 +104,7 @@ class Slow:
 
 @pytest.fixture
 def simulate(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Session]:
-    """Run `Trainer`'s own loop in a world; steps, translating and files only take simulated time."""
+    """Run the loop of `Trainer` in a world, where steps, translating and saving only take simulated time."""
     begun: list[tuple[Session, World]] = []
 
     def run(world: World, *sets: str, stopped: Session | None = None, **options: object) -> Session:
@@ -165,8 +165,8 @@ def events(session: Session, kind: str) -> list[dict[str, Any]]:
 
 
 def check(session: Session, world: World, budget: float) -> None:
-    """The run ended in time, with a finished schedule, a validation, a model and a word on the test pairs."""
-    # What no forecast can spare: a step, or the smallest part of a validation.
+    """Check that a run ended in time, with a finished schedule, a validation and a model."""
+    # No forecast can shorten a step, nor the smallest part of a validation.
     part = FIRST_PART * world.validation / PAIRS * 4 * 2.5 * 5
     assert world.now <= 1.1 * budget + world.longest_step + part
     assert session.state.finished == "budget used"
@@ -249,7 +249,7 @@ def test_a_quiet_machine_validates_and_scores_everything(simulate: Callable[...,
     assert MIN_VALIDATIONS <= len(found) <= MIN_VALIDATIONS + 2
     assert [e["kept"] for e in events(session, "average")] == [False]
     assert [(e["pairs"], e["of"]) for e in events(session, "test")] == [(PAIRS, PAIRS)]
-    assert world.now >= 0.97 * 150  # the time is used
+    assert world.now >= 0.97 * 150  # nearly all of the time is used
     assert max(world.rates) == pytest.approx(session.config.train.lr, rel=0.05)
     assert session.budget.warmup_steps(session.state) == 400
 
@@ -323,7 +323,8 @@ def test_a_stopped_run_resumes_with_the_rest_of_its_time(
         simulate(world, **{"train.time": 150})
     (stopped,) = made
     assert 70 <= stopped.state.seconds == world.now <= 72
-    steps, paused = stopped.state.step, 10_000
+    steps = stopped.state.step
+    paused = 10_000
     world.now, world.stop_at = world.now + paused, math.inf
     world.signals.clear()
     session = simulate(world, stopped=stopped, **{"train.time": 150})
@@ -345,7 +346,7 @@ def test_patience_counts_the_validations_since_the_best_one(simulate: Callable[.
     assert session.state.finished == "nothing improved"
     assert {10, 20, 30, 40, 50, 60} <= {*world.saved}
     assert 0 not in world.saved
-    assert session.state.step == 60  # three after the one of step 30, whatever step 20 was
+    assert session.state.step == 60  # three validations after step 30; that of step 20 does not count
     assert session.state.best_step == 30
 
 

@@ -86,7 +86,7 @@ def test_the_same_pairs_in_every_file_format_train_identically(train_toy: Train,
     ("extra", "block"),
     [
         ([], batching.BLOCK_ROWS),
-        (["train.accumulate=3"], 90),  # an epoch is four blocks, and a step reaches from one into the next
+        (["train.accumulate=3"], 90),  # four blocks per epoch; a step has batches of two blocks
         (['train.schedule="cosine"', "train.valid_every=7"], batching.BLOCK_ROWS),
         (['train.precision="bf16"'], batching.BLOCK_ROWS),
     ],
@@ -250,7 +250,7 @@ def test_weights_that_are_not_finite_are_never_saved(
 def test_early_stopping(
     schedule: str, steps: int, train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A rate of nearly nothing: no validation after the first can be better, and two more exhaust the patience.
+    # The learning rate is almost zero: no validation after the first is better, and two more exhaust the patience.
     monkeypatch.setattr("mtcli.training.trainer.LOG_EVERY", 1)
     sets = ["train.max_steps=500", "train.lr=1e-30", "train.warmup_steps=1", "train.patience=2"]
     run = train_toy(tmp_path / "run", *sets, f"train.schedule={schedule}")
@@ -259,7 +259,7 @@ def test_early_stopping(
     assert str(end["reason"]).endswith("nothing improved")
     assert end["step"] == steps
     assert end["best_step"] == 10
-    # What remains of a cool-down's schedule is the quarter that it is of the whole: ten steps after thirty.
+    # The cool-down is a quarter of the shortened budget: ten steps after thirty.
     rates = [float(str(m["lr"])) for m in metrics(run) if m["event"] == "train"]
     for step in range(31, steps + 1):
         assert rates[step - 1] == pytest.approx(1e-30 * step**-0.5 * (41 - step) / 10)
@@ -288,7 +288,7 @@ def test_fine_tuning_keeps_the_tokenizer_and_starts_from_the_weights(
     with pytest.raises(UsageError, match="--init"):
         train_toy(tmp_path / "other", *sets, "model.d_ff=8", spec=new, init=toy_run)
 
-    with pytest.raises(UsageError, match="has 2 heads"):  # of the same shapes
+    with pytest.raises(UsageError, match="has 2 heads"):  # whose tensors have the same shapes
         train_toy(tmp_path / "third", *sets, "model.num_heads=4", spec=new, init=toy_run)
     own = train_toy(tmp_path / "own", *sets, spec=new)
     with pytest.raises(UsageError, match="another tokenizer"):
@@ -361,8 +361,9 @@ def test_counts_are_in_the_metrics(train_toy: Train, tmp_path: Path) -> None:
 
 
 def test_time_budget_ends_in_time(train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock on which a step takes a tenth of a second."""
-    now, real_step = [1000.0], Trainer.step
+    """The clock is simulated: a step takes a tenth of a second."""
+    now = [1000.0]
+    real_step = Trainer.step
 
     def look() -> float:
         now[0] += 0.001
@@ -459,7 +460,8 @@ def test_overwrite_that_is_killed_leaves_no_mixture_of_runs(
     last: str, train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = train_toy(tmp_path / "run", "train.max_steps=5")
-    unlink, rmtree = Path.unlink, shutil.rmtree
+    unlink = Path.unlink
+    rmtree = shutil.rmtree
 
     def killed_after(remove: Callable[..., None]) -> Callable[..., None]:
         def removing(path: Path, *how: object, **options: object) -> None:
@@ -524,7 +526,7 @@ def test_training_learns(train_toy: Train, tmp_path: Path) -> None:
 
 
 def test_step_does_not_depend_on_history(train_toy: Train, tmp_path: Path) -> None:
-    """Draws before training, such as another model's, leave no trace."""
+    """Random numbers that were drawn before training, such as for another model, have no effect."""
     first = train_toy(tmp_path / "a", "train.max_steps=3")
     torch.manual_seed(12345)
     torch.rand(1000)

@@ -48,7 +48,7 @@ def test_the_end_names_the_report_and_the_next_commands(
     ]
     assert logged.messages[-3:] == expected
     logged.clear()
-    train_toy(run, "train.max_steps=3")  # finished before
+    train_toy(run, "train.max_steps=3")  # already finished
     assert logged.messages[-3:] == expected
     assert "finished at step 3 (budget used); a larger --max-steps or --time continues training" in logged.text
     assert "resuming" not in logged.text
@@ -64,5 +64,5 @@ def test_missing_validation_pairs_are_reported_once(
     few = tmp_path / "few.tsv"
     few.write_text("red tree.\tder eert.\n" * 3)
     train_toy(tmp_path / "run", "train.max_steps=20", "train.valid_every=2", "tokenizer.vocab_size=270", spec=few)
-    said = [line for line in logged.messages if "no validation pairs" in line]
-    assert said == ["no validation pairs: the last checkpoint becomes the model"]
+    messages = [line for line in logged.messages if "no validation pairs" in line]
+    assert messages == ["no validation pairs: the last checkpoint becomes the model"]

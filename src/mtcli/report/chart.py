@@ -55,12 +55,14 @@ class Frame:
 
     def y(self, value: float) -> float:
         """Return the vertical position of a value."""
-        low, high = self.y_ticks[0], self.y_ticks[-1]
+        low = self.y_ticks[0]
+        high = self.y_ticks[-1]
         return HEIGHT - BOTTOM - (value - low) / (high - low) * (HEIGHT - TOP - BOTTOM)
 
     def contains(self, value: float) -> bool:
         """Return True if the y-axis covers the value."""
-        low, high = self.y_ticks[0], self.y_ticks[-1]
+        low = self.y_ticks[0]
+        high = self.y_ticks[-1]
         margin = 1e-6 * (high - low)  # the ticks are rounded
         return low - margin <= value <= high + margin
 

@@ -40,7 +40,8 @@ def summary(folder: Path) -> list[Row]:
     """
     if folder.is_symlink():  # name the run itself: runs/latest is another run after the next training
         folder = Path(os.path.normpath(folder.parent / folder.readlink()))
-    if (exported := provenance(folder)) is not None:
+    exported = provenance(folder)
+    if exported is not None:
         return list(_exported(folder, exported))
     if (folder / "metrics.jsonl").exists() or (folder / "config.toml").exists():
         return list(_run(folder))
