@@ -510,3 +510,15 @@ def test_a_data_set_without_the_languages_leaves_no_run_folder(tmp_path: Path, t
     with pytest.raises(DataError, match="no 'xx'; found 'en', 'de'"):
         train_toy(tmp_path / "run", spec=tmp_path / "in")
     assert not (tmp_path / "run").exists()
+
+
+def test_data_that_is_built_again_keeps_the_weights_that_the_run_began_with(tmp_path: Path, tsv: Path) -> None:
+    given = train_tokenizer(PAIRS, vocab_size=310)
+    prepare(config(tsv), tmp_path / "run", init=(given, "checksum"))
+    (tmp_path / "run" / "data" / "train.arrow").write_bytes(b"")
+    assert prepare(config(tsv), tmp_path / "run").init == "checksum"
+    with pytest.raises(UsageError, match="began with other weights"):
+        prepare(config(tsv), tmp_path / "run", init=(given, "other"))
+    (tmp_path / "run" / "data" / "train.arrow").write_bytes(b"")
+    with pytest.raises(UsageError, match="began with other weights"):
+        prepare(config(tsv), tmp_path / "run", init=(given, "other"))

@@ -1,4 +1,4 @@
-"""The built-in English–Spanish corpus, `demo.tsv.gz`; `scripts/make_demo.py` generates it from a grammar of our own."""
+"""The built-in English–Spanish corpus, `demo.tsv.gz`; `scripts/make_demo.py` generates it from its own grammar."""
 
 import gzip
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class DemoCorpus:
-    """Pairs of (English, Spanish). No source of valid or test is in another split in any case or punctuation."""
+    """Pairs of (English, Spanish). No source of valid or test is in another split, ignoring case and punctuation."""
 
     train: list[Pair]
     valid: list[Pair]

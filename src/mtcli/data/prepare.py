@@ -107,14 +107,14 @@ def prepare(config: Config, run: Path, *, init: tuple[Tokenizer, str] | None = N
         damaged = _damaged_file(run, info) if info else None
         if info and not damaged:
             ready = _open(run, info)
-            _check_init(run, ready, init)
+            _check_init(run, ready.tokenizer, ready.init, init)
             return ready
-        tokenizer = _tokenizer_to_use(run, damaged, init)
+        tokenizer, weights = _starting_point(run, info, damaged, init)
         info_path = _info_path(run)
         with storage_errors(run):
             info_path.unlink(missing_ok=True)
             info_path.parent.mkdir(parents=True, exist_ok=True)
-        build_data(config, run, tokenizer, init[1] if init else None)
+        build_data(config, run, tokenizer, weights)
         built = prepared(config, run)
         if built is None:
             raise DataError(f"{info_path.parent}: changed while it was being written; run the same command again")
@@ -201,28 +201,36 @@ def _is_regular(path: Path) -> bool:
     return True
 
 
-def _tokenizer_to_use(run: Path, damaged: str | None, init: tuple[Tokenizer, str] | None) -> Tokenizer | None:
-    """Return the tokenizer for building the data; None: train one.
+def _starting_point(
+    run: Path, info: Json | None, damaged: str | None, init: tuple[Tokenizer, str] | None
+) -> tuple[Tokenizer | None, str | None]:
+    """Return the tokenizer for building the data, None to train one, and the checksum of the initial weights.
 
-    The tokenizer of the run is kept if only other files are damaged, or if the run has models, which depend on it.
+    A run keeps the tokenizer and the checksum that it began with. If these are lost, it keeps the tokenizer that its
+    models depend on.
+
+    Raises:
+        UsageError: The run began with another `init`.
     """
     path = run / "tokenizer.json"
-    if damaged and damaged != "tokenizer.json":
-        return Tokenizer.load(path)
+    if info and damaged != "tokenizer.json":
+        tokenizer = Tokenizer.load(path)
+        _check_init(run, tokenizer, info["init"], init)
+        return tokenizer, info["init"]
     if init:
-        return init[0]
+        return init
     has_models = any((run / "checkpoints").glob("step-*"))
-    return Tokenizer.load(path) if has_models and path.exists() else None
+    tokenizer_of_models = Tokenizer.load(path) if has_models and path.exists() else None
+    return tokenizer_of_models, None
 
 
-def _check_init(run: Path, ready: Prepared, init: tuple[Tokenizer, str] | None) -> None:
-    """Raise a UsageError if the run began with another `init`."""
+def _check_init(run: Path, tokenizer: Tokenizer, weights: str | None, init: tuple[Tokenizer, str] | None) -> None:
+    """Raise a UsageError if the run began with a tokenizer or weights other than those of `init`."""
     if init is None:
         return
-    tokenizer, weights = init
-    if tokenizer.digest() != ready.tokenizer.digest():
+    if init[0].digest() != tokenizer.digest():
         began = "with another tokenizer"
-    elif weights != ready.init:
+    elif init[1] != weights:
         began = "with other weights"
     else:
         return
