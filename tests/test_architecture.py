@@ -19,7 +19,7 @@ LAYERS = (
     "inference",
     "explain export",
     "report",
-    "training serve",
+    "training serve importing",
     "cli",
     "__main__",
 )

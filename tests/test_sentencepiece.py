@@ -62,8 +62,7 @@ def assert_equal_to_marian(folder: Path, lines: list[str]) -> None:
         different = [line for line, a, b in zip(lines, origin(ours, rows), found, strict=True) if a != b]
         assert not different, f"{len(different)} of {len(lines)}"
     rows = ours.encode_tgt(lines)
-    known = [row for row in rows if ours.unknown not in row]
-    assert ours.decode(known) == theirs.batch_decode(origin(ours, known), skip_special_tokens=True)
+    assert ours.decode(rows) == theirs.batch_decode(origin(ours, rows), skip_special_tokens=True)
 
 
 @pytest.mark.parametrize(("kind", "byte_fallback"), [("unigram", False), ("unigram", True), ("bpe", True)])
@@ -112,7 +111,7 @@ def test_text_without_a_piece_is_unknown_or_a_token_of_the_other_side() -> None:
     assert shown[:5] == ["▁the", "▁dog", "▁", "<unk>", "▁"]
     assert shown[5] == "ñ"
     assert row.count(unknown) == 2  # ☃☃ is one run, <unk> another: a literal one is text like any other
-    assert tokenizer.decode([[*row[:4]]]) == ["the dog  \u2047"]
+    assert tokenizer.decode([row[:4]]) == ["the dog"]
 
 
 def test_a_language_tag_is_one_token_only_at_the_start_and_only_if_known() -> None:

@@ -7,7 +7,21 @@ from typing import Annotated, Any
 
 import typer
 
-from mtcli.cli import average, data, evaluate, explain, export, info, panels, score, serve, tokenizer, train, translate
+from mtcli.cli import (
+    average,
+    data,
+    evaluate,
+    explain,
+    export,
+    import_model,
+    info,
+    panels,
+    score,
+    serve,
+    tokenizer,
+    train,
+    translate,
+)
 from mtcli.cli.options import flag
 from mtcli.errors import UsageError
 
@@ -128,6 +142,7 @@ _register(app, "score", score.score, score.EXAMPLES)
 _register(app, "explain", explain.explain, explain.EXAMPLES)
 _register(app, "average", average.average, average.EXAMPLES)
 _register(app, "export", export.export, export.EXAMPLES)
+_register(app, "import", import_model.import_model, import_model.EXAMPLES)
 _register(app, "info", info.info, info.EXAMPLES)
 _register(app, "serve", serve.serve, serve.EXAMPLES)
 _register(tokenizer_app, "train", tokenizer.train, tokenizer.TRAIN_EXAMPLES)

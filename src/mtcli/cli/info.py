@@ -10,7 +10,7 @@ EXAMPLES = ("mtcli info", "mtcli info runs/ende-ctranslate2")
 
 def info(
     folder: Annotated[
-        Path, model_argument("A run, a checkpoint, an averaged or an exported model.", metavar="DIR")
+        Path, model_argument("A run, a checkpoint, or an averaged, exported or imported model.", metavar="DIR")
     ] = LATEST,
 ) -> None:
     """Summarize a run or a model: languages, shape, data, progress, best score, checkpoints, and what to do next."""

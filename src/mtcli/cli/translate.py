@@ -65,6 +65,16 @@ def translate(
     ] = None,
     replace: ReplaceOption = False,
     model: ModelOption = LATEST,
+    to: Annotated[
+        str | None,
+        option(
+            "--to",
+            panel=panels.MODEL,
+            metavar="CODE",
+            help="Target language of an imported multilingual model; mtcli info lists them.",
+            show_default="the tag that a line begins with, such as >>fra<<",
+        ),
+    ] = None,
     beam_size: BeamOption = None,
     length_penalty: LengthPenaltyOption = None,
     n_best: Annotated[int, number("--n-best", panel=panels.SEARCH, within=limits.BEAM_SIZE, help=N_BEST_HELP)] = 1,
@@ -174,6 +184,7 @@ def translate(
     """Translate sentences, a file or standard input, line by line. On a terminal, translate what you type."""
     sampling = {"temperature": temperature, "top_k": top_k, "seed": seed}
     search: dict[str, Any] = {
+        "to": to,
         "beam_size": beam_size,
         "length_penalty": length_penalty,
         "n_best": n_best,

@@ -67,8 +67,8 @@ class DataConfig(_Section):
 class TokenizerConfig(_Section):
     """How text is split into tokens."""
 
-    type: Literal["bpe", "word", "char"] = "bpe"
-    """Kind of token: subword (BPE), word or character."""
+    type: Literal["bpe", "word", "char", "sentencepiece"] = "bpe"
+    """Kind of token: subword (BPE), word or character. Imported models have `sentencepiece`, which is not trained."""
     vocab_size: Annotated[int, Within(limits.VOCABULARY)] | None = None
     """Number of tokens in the vocabulary. By default, it follows the size of the corpus."""
     joint: bool = True

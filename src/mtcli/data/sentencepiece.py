@@ -30,9 +30,6 @@ UNKNOWN_TOKEN = "<unk>"
 START_NAMES = ("<s>", "<start>")
 """Names for the token that a translation starts with; the first one that the vocabulary does not have is used."""
 
-UNKNOWN_TEXT = " \u2047 "
-"""What a translation shows for `<unk>`, as SentencePiece itself does: ⁇ between spaces."""
-
 SPACE = "▁"
 """What a SentencePiece model writes for a space."""
 
@@ -184,7 +181,7 @@ class SentencePieceSide:
         return [self._id_of.get(surface, self.unknown)]
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """Ids to lines; the special tokens are dropped, invalid UTF-8 becomes U+FFFD."""
+        """Ids to lines; special tokens and `<unk>` are dropped as in transformers, invalid UTF-8 becomes U+FFFD."""
         return [self._decode_row([i for i in row if i >= NUM_SPECIALS]) for row in rows]
 
     def _decode_row(self, ids: Sequence[int]) -> str:
@@ -196,7 +193,7 @@ class SentencePieceSide:
         return text.replace(SPACE, " ").strip()
 
     def _text_of_token(self, token_id: int) -> str:
-        return UNKNOWN_TEXT if token_id == self.unknown else self.tokens[token_id]
+        return "" if token_id == self.unknown else self.tokens[token_id]
 
     def _bytes_of_token(self, token_id: int) -> bytes:
         byte = self.byte_of.get(token_id)

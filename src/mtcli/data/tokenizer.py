@@ -31,10 +31,11 @@ from typing import Any, Protocol
 
 from tokenizers import Tokenizer as HFTokenizer
 
+from mtcli.config import languages
 from mtcli.data.native import call_native
 from mtcli.data.sentencepiece import MarianVocabulary, SentencePieceSide, sides_from_json, sides_to_json
 from mtcli.data.sentencepiece_file import SentencePieceModel
-from mtcli.errors import ModelError
+from mtcli.errors import ModelError, UsageError
 from mtcli.runtime.outputs import write_whole
 from mtcli.runtime.regular_file import read_regular
 
@@ -166,6 +167,25 @@ class Tokenizer:
         if isinstance(self._src, SentencePieceSide) and isinstance(self._tgt, SentencePieceSide):
             return self._src, self._tgt
         return None
+
+    def tag_of(self, language: str) -> int:
+        """Return the id of the tag that chooses a target language.
+
+        Args:
+            language: The name of a tag, such as `fra`, or another code of its language, such as `fr`.
+
+        Raises:
+            UsageError: The model has no such tag, or several.
+        """
+        if language in self.tags:
+            return self.tags[language]
+        if not self.tags:
+            raise UsageError(f"--to {language}: this model translates into one language only; omit --to")
+        base = languages.base(language)
+        same = [tag for tag in self.tags if base is not None and languages.base(tag) == base]
+        if len(same) != 1:
+            raise UsageError(f"--to {language}: choose from {', '.join(sorted(self.tags))}")
+        return self.tags[same[0]]
 
     def encode_src(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of source lines, without `<s>` and `</s>`."""

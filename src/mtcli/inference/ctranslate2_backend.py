@@ -34,7 +34,7 @@ BATCH_TOKENS = 2048
 
 NEARLY_ZERO = 1e-6
 
-SUPPORTED = {"beam_size", "length_penalty", "length_normalization", "n_best", "max_length", "max_extra"}
+SUPPORTED = {"beam_size", "length_penalty", "length_normalization", "n_best", "max_length", "max_extra", "to"}
 """The options of a search that this engine supports."""
 
 

@@ -72,6 +72,8 @@ class Options:
     top_k: int = 0
     """Draw from this many most likely tokens; 0: from all."""
     seed: int = 1
+    to: str = ""
+    """Target language of a multilingual model, see `Tokenizer.tag_of`. Empty: the one whose tag a line begins with."""
     alignments: bool = False
     """Align the words of each translation with those of its source."""
 
@@ -179,9 +181,11 @@ class LineTranslator(ABC):
             num_ranks: See `rank`.
 
         Raises:
-            UsageError: The prefix has more than `MAX_LINE_TOKENS` tokens.
+            UsageError: The prefix has more than `MAX_LINE_TOKENS` tokens, or the model has no such target language.
         """
         self._check_prefix(options.prefix)
+        if options.to:
+            self.tokenizer.tag_of(options.to)
         remaining = iter(lines)
         first = rank * WINDOW
         with Progress("translating", total=total, unit="lines", quiet=quiet) as bar:
@@ -196,7 +200,8 @@ class LineTranslator(ABC):
         ids = self.tokenizer.encode_src(lines)
         if warn:
             self._warn_about_lines(lines, ids, first)
-        window = self._shortened(Window(first, lines, ids))
+            self._warn_about_missing_tags(lines, ids, first, options)
+        window = self._tagged(self._shortened(Window(first, lines, ids)), options)
 
         def search(rows: list[int]) -> list[tuple[Candidate, ...]]:
             return self._candidates(window, rows, options)
@@ -241,6 +246,30 @@ class LineTranslator(ABC):
         if unknown:
             message = "%s: most characters did not occur in training: the translation will be poor"
             log.warning(message, _line_numbers(unknown))
+
+    def _warn_about_missing_tags(
+        self, lines: Sequence[str], ids: Sequence[Sequence[int]], first: int, options: Options
+    ) -> None:
+        """Warn about lines that do not tell a multilingual model its target language."""
+        tags = set(self.tokenizer.tags.values())
+        if not tags or options.to:
+            return
+        numbers = []
+        for number, (line, row) in enumerate(zip(lines, ids, strict=True), first + 1):
+            if line.strip() and row[0] not in tags:
+                numbers.append(number)
+        if numbers:
+            told = "%s: no target language, and this model has several (%s): give one with --to"
+            log.warning(told, _line_numbers(numbers), ", ".join(sorted(self.tokenizer.tags)[:MAX_LINES_NAMED]))
+
+    def _tagged(self, window: Window, options: Options) -> Window:
+        """Put the tag of the target language before every line that does not begin with one."""
+        if not options.to:
+            return window
+        tag = self.tokenizer.tag_of(options.to)
+        tags = set(self.tokenizer.tags.values())
+        ids = [row if row and row[0] in tags else [tag, *row] for row in window.ids]
+        return Window(window.first, window.lines, ids)
 
     def _shortened(self, window: Window) -> Window:
         """Shorten each line to a beginning of at most `MAX_LINE_TOKENS` tokens."""

@@ -1,4 +1,4 @@
-"""Describe a folder for `mtcli info`: a run, a checkpoint, an averaged model or an exported one.
+"""Describe a folder for `mtcli info`: a run, a checkpoint, or an averaged, exported or imported model.
 
 No weights are loaded. A checkpoint is undamaged ("whole") if its files agree with its manifest.
 """
@@ -6,6 +6,7 @@ No weights are loaded. A checkpoint is undamaged ("whole") if its files agree wi
 import json
 import math
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,14 @@ from typing import Any
 from mtcli.config.schema import TrainConfig
 from mtcli.config.toml_file import load as load_config
 from mtcli.config.writing_systems import METRIC_NAMES
+from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import ModelError
 from mtcli.inference.exported import provenance
 from mtcli.report.messages import command
 from mtcli.report.plan import describe_counts, size
 from mtcli.runtime.progress import clock
 from mtcli.runtime.regular_file import check_regular, read_regular
-from mtcli.storage import checkpoint, model_file
+from mtcli.storage import ORIGIN, checkpoint, model_file
 from mtcli.storage.events import Metrics, best_of, metric_of
 from mtcli.storage.state import State
 
@@ -43,6 +45,8 @@ def summary(folder: Path) -> list[Row]:
     exported = provenance(folder)
     if exported is not None:
         return list(_exported(folder, exported))
+    if (folder / ORIGIN).exists():
+        return list(_imported(folder))
     if (folder / "metrics.jsonl").exists() or (folder / "config.toml").exists():
         return list(_run(folder))
     if (folder / "model.safetensors").exists():
@@ -127,6 +131,31 @@ def _model(folder: Path) -> Iterator[Row]:
         yield "next", f"use another checkpoint; `mtcli info {folder.parent.parent}` lists them"
     else:
         yield from _uses(folder)
+
+
+def _imported(folder: Path) -> Iterator[Row]:
+    path = folder / ORIGIN
+    try:
+        origin = json.loads(read_regular(path))
+        weights = f"{origin['weights']['file']}, SHA-256 {str(origin['weights']['sha256'])[:16]}…"
+        rows = [
+            ("imported", f"{folder}: from {origin['source']}, by mtcli {origin['mtcli']}"),
+            ("revision", str(origin["revision"] or "none, a local folder")),
+            ("licence", str(origin["licence"] or "not named by the origin")),
+            ("from file", weights),
+        ]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ModelError(f"{path}: damaged ({error}); import the model again") from None
+    yield from rows
+    for heading, text in _shape(folder / "model.safetensors"):
+        if heading != "weights":
+            yield heading, text
+    tags = Tokenizer.load(folder / "tokenizer.json").tags
+    if tags:
+        yield "translates to", f"{', '.join(sorted(tags))} (translate --to)"
+    yield "on disk", _size_of(folder)
+    yield from _uses(folder)
+    yield "fine-tune", f"mtcli train --init {shlex.quote(str(folder))} --train PAIRS --out DIR"
 
 
 def _exported(folder: Path, about: Json) -> Iterator[Row]:

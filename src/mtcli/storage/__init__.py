@@ -5,3 +5,6 @@ May import nn, data and what these may import.
 
 PROVENANCE = "mtcli.json"
 """The file of an exported model that names the model it was made from. It is here to be known without PyTorch."""
+
+ORIGIN = "origin.json"
+"""The file of an imported model that records where it comes from."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mtcli.config.build import build
+from mtcli.config.languages import base
 from mtcli.config.schema import Config, DataConfig
 from mtcli.data.fingerprints import input_files
 from mtcli.data.language_guess import guess_languages
@@ -63,6 +64,8 @@ def resolve(
     languages = _guessed_languages(config.data)
     if languages:
         config = build(file, {**options, **languages}, sets, initial=initial)
+    if init is not None and initial is not None:
+        _check_languages(init, initial, config.data)
     run = out or _default_run(config.data, file)
     if run != Path(os.fsencode(run).decode(errors="replace")):
         raise UsageError(f"--out {run}: not valid Unicode, as a run folder's name must be; choose another")
@@ -73,9 +76,30 @@ def resolve(
 
 def _values_of_model(model: Path) -> dict[str, Any]:
     """Return the languages and the shape of a model, by dotted name, as defaults of a run that starts from it."""
-    _, info, _ = load_model(model)
+    _, info, tokenizer = load_model(model)
+    values = {"data.src": info.src, "data.tgt": info.tgt}
     shape = info.model.model_dump(exclude={"dropout"}, exclude_none=True)
-    return {"data.src": info.src, "data.tgt": info.tgt, **{f"model.{name}": value for name, value in shape.items()}}
+    values |= {f"model.{name}": value for name, value in shape.items()}
+    if tokenizer.sentencepiece:  # an imported model, which keeps its search too
+        values["tokenizer.type"] = tokenizer.kind
+        values |= {f"decode.{name}": value for name, value in info.decode.model_dump().items()}
+    return values
+
+
+def _check_languages(model: Path, initial: Mapping[str, Any], data: DataConfig) -> None:
+    """Refuse to fine-tune a model on other languages than its own. A code that names no known language is accepted.
+
+    Raises:
+        UsageError: The languages differ.
+    """
+    for side, wanted in (("src", data.src), ("tgt", data.tgt)):
+        own_language = base(initial[f"data.{side}"])
+        wanted_language = base(wanted)
+        if own_language is not None and wanted_language is not None and own_language != wanted_language:
+            raise UsageError(
+                f"--init {model}: translates {initial['data.src']} → {initial['data.tgt']}, and this training "
+                f"{data.src} → {data.tgt}; fine-tune it on its own languages, or omit --init"
+            )
 
 
 def _guessed_languages(data: DataConfig) -> dict[str, str]:

@@ -1,0 +1,78 @@
+"""`mtcli import`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mtcli.cli import panels
+from mtcli.cli.options import option
+from mtcli.cli.process import note
+
+EXAMPLES = ("mtcli import Helsinki-NLP/opus-mt-en-de", "mtcli import downloads/opus-mt-en-de -o runs/ende")
+
+
+def import_model(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A model of the Hugging Face Hub, such as Helsinki-NLP/opus-mt-en-de, or a local folder.",
+        ),
+    ],
+    revision: Annotated[
+        str | None,
+        option(
+            "--revision",
+            panel=panels.MODEL,
+            metavar="NAME",
+            help="A branch, tag or commit of the Hub.",
+            show_default="the main branch",
+        ),
+    ] = None,
+    src: Annotated[
+        str | None,
+        option(
+            "--src",
+            panel=panels.DATA,
+            metavar="CODE",
+            help="Source language code.",
+            show_default="as the model names it",
+        ),
+    ] = None,
+    tgt: Annotated[
+        str | None,
+        option(
+            "--tgt",
+            panel=panels.DATA,
+            metavar="CODE",
+            help="Target language code.",
+            show_default="as the model names it",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        option(
+            "-o",
+            "--output",
+            panel=panels.OUTPUT,
+            metavar="DIR",
+            help="The folder to write.",
+            show_default="runs/NAME",
+        ),
+    ] = None,
+) -> None:
+    """Import a Marian model (OPUS-MT) as a model folder that every command can use."""
+    from mtcli.importing.marian import default_folder, import_model
+    from mtcli.runtime.output_checks import check_folder
+
+    out = output or default_folder(source)
+    check_folder(out)
+    imported = import_model(source, out, src=src, tgt=tgt, revision=revision)
+    note(f"wrote {out} ({imported.src} → {imported.tgt})")
+    target = ""
+    if imported.tags:
+        tags = sorted(imported.tags)
+        note(f"target languages: {', '.join(tags)}")
+        target = f"--to {tags[0]} "
+    note(f'translate with it: mtcli translate --model {out} {target}"…"')

@@ -1,0 +1,235 @@
+"""Import a Marian model of `transformers` (OPUS-MT) as a model folder.
+
+The folder is like that of a run, without a training: `model.safetensors`, `tokenizer.json`, `config.toml` and a model
+card. `origin.json` records where the model comes from.
+"""
+
+import json
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mtcli import __version__
+from mtcli.config.languages import checked
+from mtcli.config.schema import Config, DataConfig, DecodeConfig, ModelConfig, TokenizerConfig
+from mtcli.config.toml_file import to_toml
+from mtcli.data import sentencepiece_file
+from mtcli.data.sentencepiece import MarianVocabulary
+from mtcli.data.sentencepiece_file import SentencePieceModel
+from mtcli.data.tokenizer import Tokenizer
+from mtcli.errors import ModelError, UsageError
+from mtcli.importing.card import to_card
+from mtcli.importing.marian_config import MarianConfig, read_config, read_json, shape_of
+from mtcli.importing.marian_weights import parameters_of, read_weights
+from mtcli.importing.source import Source, locate
+from mtcli.inference.exported import sha256
+from mtcli.runtime.files import storage_errors, sync_folder, write_file
+from mtcli.runtime.regular_file import read_regular
+from mtcli.storage import ORIGIN
+from mtcli.storage.model_file import ModelInfo, model_bytes
+
+FORMAT = 1
+"""Version of `origin.json`."""
+
+WRITTEN = {ORIGIN, "README.md", "config.toml", "model.safetensors", "tokenizer.json"}
+"""All files of an imported model. An import that replaces a folder deletes no others."""
+
+SIDES_OF_NAME = re.compile(r"opus-mt(?:-[a-z]+)*-([A-Za-z]{2,7})-([A-Za-z]{2,7})")
+"""The languages in a name such as `opus-mt-en-de` or `opus-mt-tc-big-fr-en`."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model that was imported."""
+
+    folder: Path
+    """Where it is now."""
+    src: str
+    tgt: str
+    tags: tuple[str, ...]
+    """The target languages that a multilingual model is told to translate into by a tag."""
+
+
+def default_folder(source: str) -> Path:
+    """The folder to write if none is given: `runs/opus-mt-en-de` for `Helsinki-NLP/opus-mt-en-de`."""
+    return Path("runs") / Path(source).resolve().name
+
+
+def import_model(
+    name: str, out: Path, *, src: str | None = None, tgt: str | None = None, revision: str | None = None
+) -> Imported:
+    """Import a Marian model.
+
+    Args:
+        name: A local folder, or the name of a repository of the Hugging Face Hub.
+        out: The folder to write. An earlier import there is replaced.
+        src: Code of the source language; None: as the origin names it.
+        tgt: Code of the target language; None: as the origin names it.
+        revision: A branch, tag or commit of the repository; None: its main branch.
+
+    Raises:
+        UsageError: `out` contains something else, or the origin does not name its languages.
+        ModelError: There is no such model, it is damaged, or mtcli cannot express it.
+        StorageError: `out` cannot be written.
+    """
+    _check_replaceable(out)
+    source = locate(name, revision)
+    config = read_config(source.folder)
+    languages = _languages(source, config, src, tgt)
+    tokenizer = _read_tokenizer(source.folder, config)
+    shape = shape_of(config)
+    settings = Config(
+        data=DataConfig(src=languages[0], tgt=languages[1]),
+        tokenizer=TokenizerConfig(type="sentencepiece", vocab_size=tokenizer.tgt_size),
+        model=shape,
+        decode=_search(config),
+    )
+    weights = source.weights
+    files = {
+        "model.safetensors": _model(weights, config, settings, tokenizer),
+        "tokenizer.json": tokenizer.to_json().encode(),
+        "config.toml": to_toml(settings).encode(),
+        ORIGIN: _origin(source, weights),
+        "README.md": to_card(source, settings, tokenizer).encode(),
+    }
+    _write(out, files)
+    return Imported(out, *languages, tuple(tokenizer.tags))
+
+
+def _languages(source: Source, config: MarianConfig, src: str | None, tgt: str | None) -> tuple[str, str]:
+    """The codes of both languages: as given, or as `tokenizer_config.json` or the model's name has them."""
+    found = _languages_of_origin(source, config)
+    codes = (src or found[0], tgt or found[1])
+    for option, code in zip(("--src", "--tgt"), codes, strict=True):
+        if code is None:
+            raise UsageError(f"{source.name}: does not name its languages; give {option}")
+        try:
+            checked(code)
+        except ValueError as error:
+            raise UsageError(f"{option} {code[:100]}: {error}") from None
+    if codes[0] == codes[1]:
+        raise UsageError(f"{source.name}: source and target are both {codes[0]}; give --src and --tgt")
+    return str(codes[0]), str(codes[1])
+
+
+def _languages_of_origin(source: Source, config: MarianConfig) -> tuple[str | None, str | None]:
+    """The codes in the model's files, or in its name; None where there is none that names a language."""
+    path = source.folder / "tokenizer_config.json"
+    about = read_json(path) if path.exists() else {}
+    if about.get("separate_vocabs"):
+        raise ModelError(f"{path}: a model that mtcli cannot express: separate_vocabs = true")
+    names = (about.get("source_lang"), about.get("target_lang"))
+    if all(isinstance(name, str) and name for name in names):
+        return names
+    for name in (Path(source.name).resolve().name, config.name.rpartition("/")[2]):
+        match = SIDES_OF_NAME.fullmatch(name)
+        if match:
+            return match[1], match[2]
+    return None, None
+
+
+def _read_tokenizer(folder: Path, config: MarianConfig) -> Tokenizer:
+    """The tokenizer of `source.spm`, `target.spm` and `vocab.json`."""
+    path = folder / "vocab.json"
+    vocab = read_json(path)
+    if not all(type(i) is int for i in vocab.values()):
+        raise ModelError(f"{path}: damaged, an id is not an integer")
+    try:
+        vocabulary = MarianVocabulary.of(vocab, config.pad_token_id, config.eos_token_id)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from None
+    if config.decoder_start_token_id >= len(vocab):
+        start = config.decoder_start_token_id
+        raise ModelError(f"{path}: has {len(vocab):,} tokens, and config.json names {start} (decoder_start_token_id)")
+    return Tokenizer.from_sentencepiece(_read_spm(folder / "source.spm"), _read_spm(folder / "target.spm"), vocabulary)
+
+
+def _read_spm(path: Path) -> SentencePieceModel:
+    try:
+        return sentencepiece_file.from_bytes(read_regular(path))
+    except FileNotFoundError:
+        raise ModelError(f"{path}: no such file, which a Marian model has") from None
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read ({error.strerror})") from None
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from None
+
+
+def _search(config: MarianConfig) -> DecodeConfig:
+    """The search of the origin; where it names none, that of `transformers` with a beam of 4."""
+    return DecodeConfig(
+        beam_size=4 if config.num_beams is None else config.num_beams,
+        length_penalty=1.0 if config.length_penalty is None else config.length_penalty,
+        length_normalization="power",
+    )
+
+
+def _model(weights: Path, config: MarianConfig, settings: Config, tokenizer: Tokenizer) -> bytes:
+    """The content of `model.safetensors`."""
+    assert tokenizer.sentencepiece
+    shape: ModelConfig = settings.model
+    vocabulary = tokenizer.sentencepiece[0].vocabulary
+    try:
+        parameters = parameters_of(read_weights(weights), shape, vocabulary, config.decoder_start_token_id)
+    except ModelError as error:
+        where = "" if str(error).startswith(str(weights)) else f"{weights}: "
+        raise ModelError(f"{where}{error}") from None
+    info = ModelInfo(
+        model=shape,
+        decode=settings.decode,
+        src=settings.data.src,
+        tgt=settings.data.tgt,
+        src_vocab=tokenizer.src_size,
+        tgt_vocab=tokenizer.tgt_size,
+        joint=True,
+        tokenizer=tokenizer.digest(),
+        step=0,
+        longest_src=config.max_position_embeddings,
+    )
+    return model_bytes(parameters, info)
+
+
+def _origin(source: Source, weights: Path) -> bytes:
+    """The content of `origin.json`."""
+    about: dict[str, Any] = {
+        "format": FORMAT,
+        "mtcli": __version__,
+        "source": source.name,
+        "revision": source.revision,
+        "licence": source.licence,
+        "architecture": "MarianMTModel",
+        "weights": {"file": weights.name, "sha256": sha256(weights)},
+    }
+    return (json.dumps(about, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _check_replaceable(out: Path) -> None:
+    """Refuse to replace anything but an earlier import."""
+    if not out.exists():
+        return
+    names = {path.name for path in out.iterdir()} if out.is_dir() else {out.name}
+    if names and ORIGIN not in names:
+        raise UsageError(f"{out}: exists and holds no imported model; choose another --output")
+    others = sorted(names - WRITTEN)
+    if others:
+        raise UsageError(f"{out}: holds {others[0]}, which is not part of an imported model; choose another --output")
+
+
+def _write(out: Path, files: dict[str, bytes]) -> None:
+    """Write the folder, whole or not at all."""
+    temporary = out.with_name(f".{out.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        with storage_errors(out):
+            temporary.mkdir(parents=True)
+            for name, content in files.items():
+                write_file(temporary / name, content)
+            sync_folder(temporary)
+            if out.exists():
+                shutil.rmtree(out)
+            temporary.rename(out)
+            sync_folder(out.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

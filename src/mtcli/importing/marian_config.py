@@ -1,0 +1,149 @@
+"""`config.json` of a Marian model: what it says of the model, and what of it our Transformer cannot express."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from mtcli import limits
+from mtcli.config.fields import Within
+from mtcli.config.schema import ModelConfig
+from mtcli.errors import ModelError
+from mtcli.runtime.regular_file import read_regular
+
+ACTIVATIONS = {"relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu"}
+"""Names of `transformers`, and ours."""
+
+REQUIRED: dict[str, Any] = {
+    "model_type": "marian",
+    "is_encoder_decoder": True,
+    "scale_embedding": True,
+    "static_position_embeddings": True,
+    "share_encoder_decoder_embeddings": True,
+    "tie_word_embeddings": True,
+    "normalize_before": False,
+    "normalize_embedding": False,
+    "add_final_layer_norm": False,
+    "extra_pos_embeddings": 0,
+}
+"""Settings that our Transformer has no choice of, each with the one value that it can express."""
+
+DEFAULTS = {"scale_embedding": False}
+"""What `transformers` assumes for those of them that are missing, where it is another value."""
+
+TRAINING_ONLY = ("attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop")
+"""Settings that change training alone; ours has no such dropout."""
+
+Id = Annotated[int, Within(limits.Range(0, limits.VOCABULARY.max))]
+
+
+class MarianConfig(BaseModel):
+    """The settings of `config.json` that an import uses; the defaults are those of `transformers`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    d_model: Annotated[int, Within(limits.WIDTH)] = 1024
+    encoder_layers: Annotated[int, Within(limits.LAYERS)] = 12
+    decoder_layers: Annotated[int, Within(limits.LAYERS)] = 12
+    encoder_ffn_dim: Annotated[int, Within(limits.FEED_FORWARD)] = 4096
+    decoder_ffn_dim: Annotated[int, Within(limits.FEED_FORWARD)] = 4096
+    encoder_attention_heads: Annotated[int, Within(limits.HEADS)] = 16
+    decoder_attention_heads: Annotated[int, Within(limits.HEADS)] = 16
+    activation_function: str = "gelu"
+    dropout: Annotated[float, Within(limits.DROPOUT)] = 0.1
+    max_position_embeddings: Annotated[int, Within(limits.POSITIONS)] = 1024
+    vocab_size: Annotated[int, Within(limits.VOCABULARY)] = 58_101
+    decoder_vocab_size: int | None = None
+    pad_token_id: Id = 58_100
+    eos_token_id: Id = 0
+    decoder_start_token_id: Id = 58_100
+    num_beams: Annotated[int, Within(limits.BEAM_SIZE)] | None = None
+    length_penalty: Annotated[float, Within(limits.LENGTH_PENALTY)] | None = None
+    name: str = ""
+    """`_name_or_path`: what the model was called where it was made."""
+
+
+def read_config(folder: Path) -> MarianConfig:
+    """Read `config.json`, with the search settings of `generation_config.json` where there is one.
+
+    Raises:
+        ModelError: A file is missing or damaged, or describes a model that our Transformer cannot express; each
+            setting in the way is named.
+    """
+    path = folder / "config.json"
+    content = read_json(path)
+    if found := _inexpressible(content):
+        raise ModelError(f"{path}: a model that mtcli cannot express: {', '.join(found)}")
+    if (folder / "generation_config.json").exists():
+        search = read_json(folder / "generation_config.json")
+        content |= {key: search[key] for key in ("num_beams", "length_penalty") if key in search}
+    try:
+        return MarianConfig.model_validate({**content, "name": str(content.get("_name_or_path") or "")})
+    except ValidationError as error:
+        problem = error.errors()[0]
+        key = ".".join(map(str, problem["loc"]))
+        raise ModelError(f"{path}: {key}: {problem['msg']}") from None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Raises:
+        ModelError: The file is missing or damaged, or holds no object.
+    """
+    try:
+        content = json.loads(read_regular(path))
+    except FileNotFoundError:
+        raise ModelError(f"{path}: no such file, which a Marian model has") from None
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path}: damaged, not JSON ({error})") from None
+    if not isinstance(content, dict):
+        raise ModelError(f"{path}: damaged, holds no JSON object")
+    return content
+
+
+def _inexpressible(content: dict[str, Any]) -> list[str]:
+    """The settings that our Transformer cannot express, with their values; none: it can be imported."""
+    found = []
+    for key, expressible in REQUIRED.items():
+        value = content.get(key, DEFAULTS.get(key, expressible))
+        if value != expressible:
+            found.append(f"{key} = {json.dumps(value)[:60]}")
+    for key in ("attention_heads", "ffn_dim"):
+        encoder, decoder = content.get(f"encoder_{key}"), content.get(f"decoder_{key}")
+        if encoder != decoder:
+            found.append(f"encoder_{key} = {json.dumps(encoder)[:60]} and decoder_{key} = {json.dumps(decoder)[:60]}")
+    activation = content.get("activation_function", "gelu")
+    if activation not in ACTIVATIONS:
+        found.append(f"activation_function = {json.dumps(activation)[:60]}")
+    vocabularies = content.get("vocab_size"), content.get("decoder_vocab_size")
+    if None not in vocabularies and vocabularies[0] != vocabularies[1]:
+        found.append(f"decoder_vocab_size = {json.dumps(vocabularies[1])[:60]}")
+    return found
+
+
+def shape_of(config: MarianConfig) -> ModelConfig:
+    """The same shape as a `ModelConfig`.
+
+    Raises:
+        ModelError: No Transformer of ours has it.
+    """
+    if config.d_model % 2 or config.d_model % config.encoder_attention_heads:
+        raise ModelError(
+            f"d_model = {config.d_model}: must be even, and a multiple of the {config.encoder_attention_heads} heads"
+        )
+    return ModelConfig.model_validate(
+        {
+            "d_model": config.d_model,
+            "d_ff": config.encoder_ffn_dim,
+            "num_heads": config.encoder_attention_heads,
+            "num_encoder_layers": config.encoder_layers,
+            "num_decoder_layers": config.decoder_layers,
+            "dropout": config.dropout,
+            "activation": ACTIVATIONS[config.activation_function],
+            "output_bias": True,
+        }
+    )

@@ -1,0 +1,164 @@
+"""The weights of a Marian model as the parameters of our Transformer."""
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mtcli.config.schema import ModelConfig
+from mtcli.data.sentencepiece import MarianVocabulary
+from mtcli.data.tokenizer import BOS
+from mtcli.errors import ModelError
+from mtcli.export.marian import (
+    EMBEDDING,
+    OUR_EMBEDDING,
+    OUR_OUTPUT_BIAS,
+    OUTPUT_BIAS,
+    from_marian,
+    layer_parameters,
+    order_of_export,
+)
+from mtcli.nn.transformer import sinusoids
+from mtcli.runtime.regular_file import check_regular
+from mtcli.storage.tensors import Tensors, read_tensors
+
+COPIES = ("lm_head.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
+"""Names under which a file may hold the embedding again."""
+
+POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
+"""Names under which a file may hold the sinusoids."""
+
+START_BIAS = -100.0
+"""Bias of the start token, which no translation has again: its probability is 0 in float32, so that those of the other
+tokens are as in the origin, which has no such token."""
+
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
+
+def read_weights(path: Path) -> Tensors:
+    """The tensors of `model.safetensors` or `pytorch_model.bin`, in float32.
+
+    Raises:
+        ModelError: The file is missing or damaged, holds anything but tensors, or a number that is not finite.
+    """
+    if path.suffix == ".safetensors":
+        tensors, _ = read_tensors(path)
+    else:
+        tensors = _read_pickled(path)
+    for name, tensor in tensors.items():
+        if tensor.dtype not in FLOATS:
+            raise ModelError(f"{path}: {name} is of type {tensor.dtype}, and weights are floating-point numbers")
+    return {name: tensor.float() for name, tensor in tensors.items()}
+
+
+def _read_pickled(path: Path) -> Tensors:
+    """The tensors of a file that `torch.save` wrote. Nothing in it is run: PyTorch's restricted reader loads it."""
+    try:
+        check_regular(path)
+        if path.stat().st_size > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
+            raise ModelError(f"{path}: larger than this machine's memory")
+        content: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except pickle.UnpicklingError:
+        raise ModelError(
+            f"{path}: damaged, or holds code or objects besides tensors, which mtcli never loads; "
+            "convert it to model.safetensors where you trust it"
+        ) from None
+    except (RuntimeError, ValueError, KeyError, EOFError, TypeError, AttributeError, IndexError) as error:
+        reason = str(error).partition("\n")[0][:200]
+        raise ModelError(f"{path}: not a readable file of PyTorch tensors: {reason}") from None
+    if not isinstance(content, dict):
+        raise ModelError(f"{path}: holds a {type(content).__name__} in place of tensors by name")
+    for name, tensor in content.items():
+        if not isinstance(name, str) or not isinstance(tensor, Tensor) or tensor.layout != torch.strided:
+            raise ModelError(f"{path}: {str(name)[:100]} is no tensor with a name")
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise ModelError(f"{path}: {name} holds NaN or infinity")
+    return content
+
+
+def parameters_of(tensors: Tensors, shape: ModelConfig, vocabulary: MarianVocabulary, start: int) -> Tensors:
+    """The parameters of a Transformer of this shape.
+
+    Args:
+        tensors: Of the Marian model.
+        shape: The model's.
+        vocabulary: The order of its tokens.
+        start: The origin's id of the token that a translation starts with.
+
+    Raises:
+        ModelError: A tensor is missing, has another shape, or is one that our Transformer has no place for.
+    """
+    tensors = dict(tensors)
+    size = len(vocabulary.tokens) - 1
+    _drop_copies(tensors)
+    tensors.setdefault(OUTPUT_BIAS, torch.zeros(1, size))
+    _check_shapes(tensors, shape, size)
+    parameters = from_marian(tensors, shape)
+    rows = torch.tensor(vocabulary.origin_ids)
+    rows[BOS] = start
+    parameters[OUR_EMBEDDING] = parameters[OUR_EMBEDDING][rows]
+    parameters[OUR_OUTPUT_BIAS] = parameters[OUR_OUTPUT_BIAS][rows]
+    parameters[OUR_OUTPUT_BIAS][BOS] = START_BIAS
+    return parameters
+
+
+def _drop_copies(tensors: Tensors) -> None:
+    """Remove what a file holds twice, or what is computed: the embedding's copies and the sinusoids.
+
+    Raises:
+        ModelError: One is not the copy that it should be, so that the model is another one.
+    """
+    embedding = tensors.get(EMBEDDING)
+    for name in COPIES:
+        copy = tensors.pop(name, None)
+        if copy is None:
+            continue
+        if embedding is None:
+            tensors[EMBEDDING] = embedding = copy
+        elif not torch.equal(copy, embedding):
+            raise ModelError(f"a model that mtcli cannot express: {name} differs from {EMBEDDING}")
+    for name in POSITIONS:
+        table = tensors.pop(name, None)
+        if table is not None and not _is_sinusoidal(table):
+            raise ModelError(f"a model that mtcli cannot express: {name} is not a table of sinusoids")
+
+
+def _is_sinusoidal(table: Tensor) -> bool:
+    """Return True for Marian's sinusoids, also if they were stored in float16."""
+    if table.dim() != 2 or table.size(1) % 2:
+        return False
+    expected = sinusoids(len(table), table.size(1))[:, order_of_export(table.size(1))]
+    return torch.allclose(table, expected, rtol=0, atol=2e-3)
+
+
+def _check_shapes(tensors: Tensors, shape: ModelConfig, size: int) -> None:
+    """Compare the names and shapes of all tensors with those that the configuration asks for.
+
+    Raises:
+        ModelError: One differs; the message names it.
+    """
+    expected = _shapes(shape, size)
+    for name in sorted(expected.keys() - tensors.keys()):
+        raise ModelError(f"the weights lack {name}, which config.json asks for")
+    for name in sorted(tensors.keys() - expected.keys()):
+        raise ModelError(f"a model that mtcli cannot express: the weights hold {name[:100]}")
+    for name, wanted in expected.items():
+        found = tuple(tensors[name].shape)
+        if found != wanted:
+            raise ModelError(f"{name} has the shape {found}, where config.json and vocab.json ask for {wanted}")
+
+
+def _shapes(shape: ModelConfig, size: int) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor of a Marian model with a vocabulary of `size` tokens."""
+    shapes: dict[str, tuple[int, ...]] = {EMBEDDING: (size, shape.d_model), OUTPUT_BIAS: (1, size)}
+    for parameter in layer_parameters(shape):
+        rows = shape.d_ff if ".fc1." in parameter.theirs else shape.d_model
+        columns = shape.d_ff if ".fc2." in parameter.theirs else shape.d_model
+        is_matrix = parameter.theirs.endswith(".weight") and "layer_norm" not in parameter.theirs
+        shapes[parameter.theirs] = (rows, columns) if is_matrix else (rows,)
+    return shapes

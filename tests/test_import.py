@@ -1,0 +1,407 @@
+import json
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from marian import TAGS, lines, marian_folder
+from safetensors.torch import load_file, save_file
+from spm import marian_tokenizer
+
+from mtcli.cli import main
+from mtcli.config.toml_file import load as load_config
+from mtcli.data.tokenizer import BOS, PAD
+from mtcli.errors import ModelError, UsageError
+from mtcli.export import export
+from mtcli.importing.marian import default_folder, import_model
+from mtcli.inference.line_translator import Options
+from mtcli.inference.loading import load
+from mtcli.inference.pytorch_backend import Translator
+from mtcli.report.info import summary
+from mtcli.storage.model_file import load_model
+
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("sentencepiece")
+
+FORMS: dict[str, dict[str, Any]] = {
+    "opus-mt": {"activation_function": "swish"},
+    "tc-big": {"activation_function": "relu", "half": True, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64},
+    "gelu": {"activation_function": "gelu", "decoder_layers": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return marian_folder(tmp_path_factory.mktemp("origin") / "opus-mt-en-es", tags=TAGS)
+
+
+@pytest.fixture(scope="module")
+def imported(origin: Path) -> Path:
+    out = origin.with_name("imported")
+    import_model(str(origin), out)
+    return out
+
+
+def command(*arguments: object) -> int:
+    """The exit code of a command."""
+    sys.argv = ["mtcli", *map(str, arguments)]
+    with pytest.raises(SystemExit) as end:
+        main()
+    return int(end.value.code or 0)
+
+
+def theirs(folder: Path) -> tuple[Any, Any]:
+    """The model and the tokenizer of transformers, in float32."""
+    model = transformers.MarianMTModel.from_pretrained(folder, dtype=torch.float32).eval()
+    return model, marian_tokenizer(folder)
+
+
+def assert_same_logits(origin: Path, imported: Path, texts: list[str]) -> None:
+    model, tokenizer = theirs(origin)
+    ours, _, our_tokenizer = load_model(imported)
+    assert our_tokenizer.sentencepiece
+    order = torch.tensor(our_tokenizer.sentencepiece[0].vocabulary.origin_ids)
+    inputs = tokenizer(texts, text_target=texts, padding=True, return_tensors="pt")
+    labels = inputs.pop("labels")
+    start = torch.full((len(texts), 1), model.config.decoder_start_token_id)
+    tgt = torch.cat((start, labels[:, :-1]), dim=1)
+    with torch.inference_mode():
+        expected = model(**inputs, decoder_input_ids=tgt).logits[:, :, order]
+        to_ours = torch.empty(len(order) - 1, dtype=torch.long)
+        to_ours[order] = torch.arange(len(order))
+        to_ours[order[PAD]] = PAD
+        our_tgt = to_ours[tgt]
+        our_tgt[:, 0] = BOS
+        found = ours(to_ours[inputs["input_ids"]], our_tgt)
+    real = [*range(BOS), *range(BOS + 1, len(order))]
+    assert float(expected[..., real].std()) > 0.5
+    torch.testing.assert_close(found[..., real], expected[..., real], rtol=0, atol=1e-5)
+    assert float(found.softmax(dim=-1)[..., BOS].max()) == 0  # which the origin does not have
+    torch.testing.assert_close(
+        found.log_softmax(dim=-1)[..., real], expected[..., real].log_softmax(dim=-1), rtol=0, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_logits_are_those_of_transformers(form: str, tmp_path: Path) -> None:
+    origin = marian_folder(tmp_path / "origin", **FORMS[form])
+    import_model(str(origin), tmp_path / "out")
+    assert_same_logits(origin, tmp_path / "out", lines(20))
+
+
+def generated(folder: Path, texts: list[str], most: int, **how: Any) -> list[str]:
+    model, tokenizer = theirs(folder)
+    inputs = tokenizer(texts, padding=True, return_tensors="pt")
+    bad = [[model.config.pad_token_id]]
+    found = model.generate(**inputs, max_length=most + 1, bad_words_ids=bad, forced_eos_token_id=None, **how)
+    return list(tokenizer.batch_decode(found, skip_special_tokens=True))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_translations_are_those_of_transformers(form: str, tmp_path: Path) -> None:
+    origin = marian_folder(tmp_path / "origin", steps=100, **FORMS[form])
+    import_model(str(origin), tmp_path / "out")
+    translator, options, languages = load(tmp_path / "out", "cpu")
+    assert languages == ("en", "es")
+    assert (options.beam_size, options.length_penalty, options.length_normalization) == (4, 1.0, "power")
+    texts = lines(40)
+    for beam_size in (1, 4):
+        chosen = replace(options, beam_size=beam_size, max_length=30)
+        found = list(translator.translate(texts, chosen, warn=False))
+        ended = [i for i, t in enumerate(found) if len(translator.tokenizer.encode_tgt([t.text])[0]) < 25]
+        assert len(ended) > 20
+        assert len({t.text for t in found}) > 20
+        expected = generated(origin, texts, 30, num_beams=beam_size, early_stopping=True)
+        different = [i for i in ended if found[i].text != expected[i]]
+        assert not different
+
+
+def test_an_import_and_an_export_give_the_same_tensors_and_files(origin: Path, imported: Path, tmp_path: Path) -> None:
+    export(imported, "huggingface", tmp_path / "out")
+    before, after = (load_file(folder / "model.safetensors") for folder in (origin, tmp_path / "out"))
+    before.setdefault("final_logits_bias", torch.zeros_like(after["final_logits_bias"]))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    for name in ("source.spm", "target.spm"):
+        assert (origin / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
+    assert json.loads((origin / "vocab.json").read_text()) == json.loads((tmp_path / "out" / "vocab.json").read_text())
+    old, new = theirs(origin)[0].config, theirs(tmp_path / "out")[0].config
+    for key in ("pad_token_id", "eos_token_id", "decoder_start_token_id", "activation_function", "vocab_size"):
+        assert getattr(old, key) == getattr(new, key), key
+    again = tmp_path / "again"
+    import_model(str(tmp_path / "out"), again)
+    assert (again / "tokenizer.json").read_bytes() == (imported / "tokenizer.json").read_bytes()
+
+
+def test_an_export_of_a_trained_start_token_keeps_it_as_a_further_token(imported: Path, tmp_path: Path) -> None:
+    from mtcli.storage.model_file import model_bytes, parameters
+
+    model, info, _ = load_model(imported)
+    with torch.no_grad():
+        model.tgt_embedding.tokens.weight[BOS] += 0.1
+    shutil.copytree(imported, tmp_path / "tuned")
+    (tmp_path / "tuned" / "model.safetensors").write_bytes(model_bytes(parameters(model), info))
+    export(tmp_path / "tuned", "huggingface", tmp_path / "out")
+    config = theirs(tmp_path / "out")[0].config
+    assert config.decoder_start_token_id == config.vocab_size - 1 != config.pad_token_id
+    texts = lines(10)
+    translator, options, _ = load(tmp_path / "tuned", "cpu")
+    found = [t.text for t in translator.translate(texts, replace(options, beam_size=1, max_length=12), warn=False)]
+    expected = generated(tmp_path / "out", texts, 12, num_beams=1, suppress_tokens=[config.decoder_start_token_id])
+    assert found == expected
+
+
+def test_an_export_to_ctranslate2_translates_as_we_do(imported: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    export(imported, "ctranslate2", tmp_path / "ct2")
+    engine, options, _ = load(tmp_path / "ct2", "cpu")
+    ours, _, _ = load(imported, "cpu")
+    assert options.length_normalization == "power"
+    for chosen in (replace(options, max_length=20), replace(options, max_length=20, to="fra", beam_size=1)):
+        for a, b in zip(*(x.translate(lines(20), chosen, warn=False) for x in (ours, engine)), strict=True):
+            assert a.text == b.text
+            assert a.candidates[0].score == pytest.approx(b.candidates[0].score, abs=1e-3)
+
+
+def test_the_folder_says_where_the_model_is_from(
+    origin: Path, imported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    about = json.loads((imported / "origin.json").read_text())
+    assert about["source"] == str(origin)
+    assert about["revision"] is None
+    card = (imported / "README.md").read_text()
+    assert f"imported from `{origin}`" in card
+    assert "the origin's model card names none" in card
+    rows = dict(summary(imported))
+    assert rows["translates to"].startswith("deu, fra")
+    assert rows["languages"] == "en → es"
+    config = load_config(imported / "config.toml")
+    assert (config.tokenizer.type, config.model.activation, config.data.src) == ("sentencepiece", "swish", "en")
+    shutil.copytree(origin, tmp_path / "opus-mt-en-es")
+    (tmp_path / "opus-mt-en-es" / "README.md").write_text(
+        "---\nlanguage: en\nlicense: cc-by-4.0\n---\nlicense: other\n"
+    )
+    assert command("import", tmp_path / "opus-mt-en-es", "-o", tmp_path / "out") == 0
+    assert "target languages: deu, fra" in capsys.readouterr().err
+    assert "license: cc-by-4.0" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_a_multilingual_model_is_told_its_target(
+    imported: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def translated(*options: str, text: str = "Good morning.") -> str:
+        assert command("translate", text, "--model", imported, "--max-length", 9, "-b", 1, *options) == 0
+        return capsys.readouterr().out
+
+    tagged = translated("--to", "fra")
+    assert tagged == translated("--to", "fr") == translated(text=">>fra<< Good morning.")
+    assert translated("--to", "deu") not in (tagged, translated())
+    assert "line 1: no target language, and this model has several (deu, fra)" in caplog.text
+    assert command("translate", "x", "--model", imported, "--to", "spa") == 2
+    assert "--to spa: choose from deu, fra" in capsys.readouterr().err
+
+
+def test_a_tag_is_no_word_of_the_line(imported: Path) -> None:
+    translator, options, _ = load(imported, "cpu")
+    chosen = replace(options, alignments=True, max_length=9, beam_size=1, to="fra")
+    (found,) = translator.translate(["Good morning."], chosen, warn=False)
+    assert {src for src, _ in found.candidates[0].alignment} <= {0, 1}
+    words = found.text.split()
+    assert {tgt for _, tgt in found.candidates[0].alignment} == set(range(len(words)))
+
+
+def test_one_language_needs_no_tag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import_model(str(marian_folder(tmp_path / "origin")), tmp_path / "out")
+    assert command("translate", "x", "--model", tmp_path / "out", "--to", "fra") == 2
+    assert "translates into one language only" in capsys.readouterr().err
+
+
+def test_a_file_of_pickled_tensors_gives_the_same_model(origin: Path, imported: Path, tmp_path: Path) -> None:
+    shutil.copytree(origin, tmp_path / "origin")
+    (tmp_path / "origin" / "model.safetensors").unlink()
+    model, _ = theirs(origin)
+    state = model.state_dict()
+    state["lm_head.weight"] = state["model.shared.weight"]
+    torch.save(state, tmp_path / "origin" / "pytorch_model.bin")
+    import_model(str(tmp_path / "origin"), tmp_path / "out")
+    assert (tmp_path / "out" / "model.safetensors").read_bytes() == (imported / "model.safetensors").read_bytes()
+
+
+def test_the_hub_is_asked_for_what_is_needed_and_the_revision_is_pinned(
+    origin: Path, imported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    asked: list[tuple[str, str | None, list[str]]] = []
+
+    def snapshot_download(name: str, *, revision: str | None, allow_patterns: list[str]) -> str:
+        asked.append((name, revision, allow_patterns))
+        folder = tmp_path / "models--Helsinki-NLP--opus-mt-en-es" / "snapshots" / commit
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in set(allow_patterns) & {path.name for path in origin.iterdir()} - {"model.safetensors"}:
+            shutil.copy(origin / name, folder)
+        if "pytorch_model.bin" in allow_patterns:
+            torch.save(load_file(origin / "model.safetensors"), folder / "pytorch_model.bin")
+        return str(folder)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    monkeypatch.chdir(tmp_path)
+    assert default_folder("Helsinki-NLP/opus-mt-en-es") == Path("runs/opus-mt-en-es")
+    assert command("import", "Helsinki-NLP/opus-mt-en-es", "--revision", "main") == 0
+    assert [(name, revision) for name, revision, _ in asked] == [
+        ("Helsinki-NLP/opus-mt-en-es", "main"), ("Helsinki-NLP/opus-mt-en-es", commit),
+    ]  # fmt: skip
+    assert asked[1][2] == ["pytorch_model.bin"]
+    out = tmp_path / "runs" / "opus-mt-en-es"
+    assert json.loads((out / "origin.json").read_text())["revision"] == commit
+    assert f"revision: `{commit}`" in (out / "README.md").read_text()
+    assert (out / "model.safetensors").read_bytes() == (imported / "model.safetensors").read_bytes()
+
+
+@pytest.mark.network
+def test_a_real_model_of_the_hub(tmp_path: Path) -> None:
+    import_model("Helsinki-NLP/opus-mt-en-de", tmp_path / "out")
+    translator, options, languages = load(tmp_path / "out", "cpu")
+    assert languages == ("en", "de")
+    (found,) = translator.translate(["Good morning."], options)
+    assert found.text == "Guten Morgen."
+
+
+def test_a_name_that_is_nowhere_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    def snapshot_download(*_: object, **__: object) -> str:
+        raise LocalEntryNotFoundError("offline")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    with pytest.raises(ModelError, match="no such folder, and the Hugging Face Hub cannot be reached"):
+        import_model("Helsinki-NLP/opus-mt-en-de", tmp_path / "out")
+    with pytest.raises(ModelError, match="no such folder; name one"):
+        import_model(str(tmp_path / "absent" / "model" / "x"), tmp_path / "out")
+    (tmp_path / "file").touch()
+    with pytest.raises(ModelError, match="is a file"):
+        import_model(str(tmp_path / "file"), tmp_path / "out")
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "pre-norm": ({"normalize_before": True}, "normalize_before = true"),
+    "embedding norm": ({"normalize_embedding": True}, "normalize_embedding = true"),
+    "final norm": ({"add_final_layer_norm": True}, "add_final_layer_norm = true"),
+    "learned positions": ({"static_position_embeddings": False}, "static_position_embeddings = false"),
+    "unscaled": ({"scale_embedding": False}, "scale_embedding = false"),
+    "two vocabularies": ({"share_encoder_decoder_embeddings": False}, "share_encoder_decoder_embeddings = false"),
+    "untied output": ({"tie_word_embeddings": False}, "tie_word_embeddings = false"),
+    "other heads": ({"decoder_attention_heads": 8}, "encoder_attention_heads = 4 and decoder_attention_heads = 8"),
+    "other widths": ({"decoder_ffn_dim": 64}, "encoder_ffn_dim = 48 and decoder_ffn_dim = 64"),
+    "activation": ({"activation_function": "tanh"}, 'activation_function = "tanh"'),
+    "another model": ({"model_type": "bart"}, 'model_type = "bart"'),
+    "vocabularies": ({"decoder_vocab_size": 7}, "decoder_vocab_size = 7"),
+    "two things": ({"model_type": "bart", "normalize_before": True}, 'model_type = "bart", normalize_before = true'),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_transformer_cannot_express_is_named(name: str, origin: Path, tmp_path: Path) -> None:
+    changes, message = REFUSED[name]
+    changed = tmp_path / "origin"
+    shutil.copytree(origin, changed)
+    config = json.loads((changed / "config.json").read_text())
+    (changed / "config.json").write_text(json.dumps({**config, **changes}))
+    with pytest.raises(ModelError) as error:
+        import_model(str(changed), tmp_path / "out")
+    assert str(error.value).endswith(f"a model that mtcli cannot express: {message}")
+    assert not (tmp_path / "out").exists()
+
+
+def test_weights_that_are_no_such_model_are_named(origin: Path, tmp_path: Path) -> None:
+    changed = tmp_path / "origin"
+    shutil.copytree(origin, changed)
+    weights = load_file(origin / "model.safetensors")
+    first = "model.encoder.layers.0.fc1.weight"
+    cases: list[tuple[dict[str, torch.Tensor | None], str]] = [
+        ({first: None}, f"the weights lack {first}"),
+        ({first: torch.zeros(3, 3)}, f"{first} has the shape"),
+        ({first: torch.zeros(48, 32, dtype=torch.int64)}, f"{first} is of type torch.int64"),
+        ({first: torch.full((48, 32), torch.nan)}, f"{first} holds NaN"),
+        ({"model.encoder.layer_norm.weight": torch.ones(32)}, "the weights hold model.encoder.layer_norm.weight"),
+        ({"lm_head.weight": torch.ones(2, 2)}, "lm_head.weight differs from model.shared.weight"),
+        ({"model.encoder.embed_positions.weight": torch.ones(8, 32)}, "is not a table of sinusoids"),
+        ({"model.shared.weight": torch.zeros(9, 32)}, "model.shared.weight has the shape"),
+    ]
+    for changes, message in cases:
+        tensors = {name: tensor for name, tensor in {**weights, **changes}.items() if tensor is not None}
+        save_file(tensors, changed / "model.safetensors")
+        with pytest.raises(ModelError, match=message):
+            import_model(str(changed), tmp_path / "out")
+
+
+def test_an_import_takes_the_place_of_an_earlier_one_only(origin: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    import_model(str(origin), out)
+    import_model(str(origin), out, src="en", tgt="pt")
+    assert load_model(out)[1].tgt == "pt"
+    (out / "mine.txt").touch()
+    with pytest.raises(UsageError, match=r"holds mine\.txt"):
+        import_model(str(origin), out)
+    with pytest.raises(UsageError, match="holds no imported model"):
+        import_model(str(origin), origin)
+
+
+def test_languages_come_from_the_files_or_the_name(origin: Path, tmp_path: Path) -> None:
+    named = tmp_path / "opus-mt-tc-big-fr-en"
+    shutil.copytree(origin, named)
+    (named / "tokenizer_config.json").unlink()
+    assert import_model(str(named), tmp_path / "out").src == "fr"
+    nameless = named.rename(tmp_path / "model")
+    with pytest.raises(UsageError, match="does not name its languages; give --src"):
+        import_model(str(nameless), tmp_path / "out")
+    with pytest.raises(UsageError, match="--tgt a/b"):
+        import_model(str(nameless), tmp_path / "out", src="fr", tgt="a/b")
+    with pytest.raises(UsageError, match="source and target are both fr"):
+        import_model(str(nameless), tmp_path / "out", src="fr", tgt="fr")
+
+
+def test_explain_and_score_work(imported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("explain", ">>fra<< Good morning.", "--model", imported, "--full", "-b", 2) == 0
+    shown = capsys.readouterr().out
+    assert "u · σ(u), u = x W_1 + b_1" in shown
+    assert "/ n^1" in shown
+    (tmp_path / "src").write_text("Good morning.\n")
+    (tmp_path / "tgt").write_text("Buenos días.\n")
+    assert command("score", "--model", imported, "--src-file", tmp_path / "src", "--tgt-file", tmp_path / "tgt") == 0
+
+
+def test_fine_tuning_starts_from_the_imported_weights(imported: Path, tmp_path: Path) -> None:
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"{text}\tuno {i}\n" for i, text in enumerate(lines(60))))
+    out = tmp_path / "tuned"
+    done = command("train", "--init", imported, "--train", pairs, "--out", out, "--max-steps", 2,
+                   "--set", "train.lr=1e-4", "--set", "train.warmup_steps=1")  # fmt: skip
+    assert done == 0
+    (before, _, pieces), (after, info, _) = load_model(imported), load_model(out)
+    assert pieces.kind == "sentencepiece"
+    assert info.decode.length_normalization == "power"
+    moved = [float((a - b).detach().abs().max()) for a, b in zip(before.parameters(), after.parameters(), strict=True)]
+    assert 0 < max(moved) < 1e-2
+    assert load_config(out / "config.toml").tokenizer.type == "sentencepiece"
+
+
+@pytest.mark.parametrize("pair", [("en", "de"), ("es", "en")])
+def test_fine_tuning_across_languages_is_refused(
+    pair: tuple[str, str], imported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("a\tb\n")
+    run = tmp_path / "run"
+    arguments = ("--train", pairs, "--out", run, "--src", pair[0], "--tgt", pair[1])
+    assert command("train", "--init", imported, *arguments) == 2
+    assert f"translates en → es, and this training {pair[0]} → {pair[1]}" in capsys.readouterr().err
+    assert not run.exists()
+
+
+def test_a_translator_of_torch_is_what_an_import_loads(imported: Path) -> None:
+    translator, _, _ = load(imported, "cpu")
+    assert isinstance(translator, Translator)
+    assert isinstance(Options().to, str)
