@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mtcli.config.build import build
-from mtcli.config.languages import known
+from mtcli.config.languages import english_name, known
 from mtcli.config.schema import DataConfig
 from mtcli.config.toml_file import to_toml
 from mtcli.data import language_guess
@@ -148,6 +148,13 @@ def test_names_of_languages() -> None:
         "en", "en", "en", "zh_cn", "en_latn", "es_419",
     ]  # fmt: skip
     assert [known(name) for name in ("", "xx", "txt", "json", "text", "en_x", "train")] == [None] * 7
+
+
+def test_english_names_of_language_codes() -> None:
+    assert [english_name(code) for code in ("en", "es", "zh", "fa", "af")] == [
+        "English", "Spanish", "Chinese", "Persian", "Afrikaans",
+    ]  # fmt: skip
+    assert [english_name(code) for code in ("xx", "zh_CN", "src")] == ["xx", "zh_CN", "src"]
 
 
 # ---- run folders ----

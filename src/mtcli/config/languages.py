@@ -12,6 +12,7 @@ TARGET_NAMES = frozenset({"tgt", "trg", "target", "translation"})
 """Names of columns that give the side instead of the language."""
 
 # Each row: the two-letter code (ISO 639-1), three-letter codes (639-2 and 639-3), the English name, other names.
+# The English name is the first that begins with a capital letter.
 _TABLE = """
 af afr Afrikaans
 am amh Amharic
@@ -127,6 +128,12 @@ zu zul Zulu
 _CODE_OF = {name.casefold(): row.split()[0] for row in _TABLE.split("\n") for name in row.split()}
 """The two-letter code by any name in the table."""
 
+_ENGLISH_NAMES = {
+    code: next(name for name in names if name[0].isupper())
+    for code, *names in (row.split() for row in _TABLE.strip().split("\n"))
+}
+"""The English name by two-letter code."""
+
 _PARENTHESES = re.compile(r"\s*\([^()]*\)$")
 _SUBTAG = re.compile("[a-z]{4}|[a-z]{2}|[0-9]{3}")
 """A script (`latn`) or a region (`us`, `419`)."""
@@ -172,3 +179,8 @@ def base(name: str) -> str | None:
     """Return the two-letter code of a language's code or name, without script or region; None if it is unknown."""
     found = known(name)
     return found.partition("_")[0] if found else None
+
+
+def english_name(code: str) -> str:
+    """Return the English name of a two-letter code, or the code itself if it is another one."""
+    return _ENGLISH_NAMES.get(code, code)

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
 
+from mtcli.config.languages import english_name
 from mtcli.inference.ctranslate2_backend import Engine
 from mtcli.inference.line_translator import LineTranslator, Options, Translation
 from mtcli.inference.loading import load
@@ -19,16 +20,6 @@ from mtcli.serve.translation import TranslationService, split_lines
 
 READ_METHODS = ["GET", "HEAD"]
 """FastAPI does not answer HEAD on GET routes unless it is listed. The server omits the body of the answer."""
-
-CODES = (
-    "ar Arabic, bg Bulgarian, bn Bengali, ca Catalan, cs Czech, da Danish, de German, el Greek, en English, es "
-    "Spanish, et Estonian, eu Basque, fa Persian, fi Finnish, fr French, ga Irish, gl Galician, he Hebrew, hi Hindi, "
-    "hr Croatian, hu Hungarian, id Indonesian, it Italian, ja Japanese, ko Korean, lt Lithuanian, lv Latvian, nl "
-    "Dutch, pl Polish, pt Portuguese, ro Romanian, ru Russian, sk Slovak, sl Slovenian, sq Albanian, sr Serbian, sv "
-    "Swedish, th Thai, tr Turkish, uk Ukrainian, ur Urdu, vi Vietnamese, zh Chinese"
-)
-NAMES = dict(code.split() for code in CODES.split(", "))
-"""English names of language codes, for `/languages`. Other codes are their own name."""
 
 
 def create_app(
@@ -130,8 +121,8 @@ def _information_routes(service: TranslationService) -> APIRouter:
     @router.api_route("/languages", methods=READ_METHODS)
     async def languages() -> list[dict[str, Any]]:
         return [
-            {"code": src, "name": NAMES.get(src, src), "targets": [tgt]},
-            {"code": tgt, "name": NAMES.get(tgt, tgt), "targets": []},
+            {"code": src, "name": english_name(src), "targets": [tgt]},
+            {"code": tgt, "name": english_name(tgt), "targets": []},
         ]
 
     @router.api_route("/health", methods=READ_METHODS)
