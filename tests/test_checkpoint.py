@@ -131,7 +131,7 @@ def test_with_all_damaged_nothing_is_deleted(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         (save_step(tmp_path, step) / "state.json").write_bytes(b"{}")
     before = contents(tmp_path)
-    with pytest.raises(ModelError, match="none of the 3 checkpoints is whole"):
+    with pytest.raises(ModelError, match=r"every checkpoint is damaged \(3 found\)"):
         latest(tmp_path)
     prune(tmp_path, 1, ())
     assert contents(tmp_path) == before

@@ -154,7 +154,7 @@ def test_a_client_of_that_api_needs_no_change(site: Site) -> None:
     ]
     with pytest.raises(urllib.error.HTTPError, match="501") as refused:
         client.detect("Hello")
-    assert "cannot tell languages apart" in json.loads(refused.value.read())["error"]
+    assert "cannot detect languages" in json.loads(refused.value.read())["error"]
     with pytest.raises(urllib.error.HTTPError, match="400") as refused:
         client.translate("Hello", "de", "fr")
     assert "en → es" in json.loads(refused.value.read())["error"]

@@ -221,7 +221,7 @@ def test_24_all_checkpoints_bad(case: Case, job: Job, begun: Path, tmp_path: Pat
         flip(path / rng.choice(FILES), rng)
     before = contents(out)
     with case.fault():
-        refused(run(*job.command(out)), 4, "none of the", "--overwrite")
+        refused(run(*job.command(out)), 4, "every checkpoint is damaged", "--overwrite")
         assert contents(out) == before
 
 

@@ -145,7 +145,7 @@ class PartialFile:
     def keep(self) -> str:
         """Cut the file after its last complete line, and return where it is. A file without a line is deleted."""
         if self._temporary.published:
-            return f"{self.target} is whole"
+            return f"{self.target} is complete"
         if not self.path.exists():
             self._temporary.discard()
             folder = self.path.parent

@@ -133,7 +133,7 @@ def _information_routes(service: TranslationService) -> APIRouter:
 
     @router.post("/detect")
     async def detect() -> None:
-        raise HTTPException(501, f"this server has one model, {src} → {tgt}, and cannot tell languages apart")
+        raise HTTPException(501, f"this server has one model, {src} → {tgt}, and cannot detect languages")
 
     return router
 

@@ -156,7 +156,7 @@ def latest(folder: Path) -> Checkpoint | None:
             continue
         return load(path)
     if found:
-        raise ModelError(f"{folder}: none of the {len(found)} checkpoints is whole; start over with --overwrite")
+        raise ModelError(f"{folder}: every checkpoint is damaged ({len(found)} found); start over with --overwrite")
     return None
 
 
