@@ -114,21 +114,30 @@ def evaluate(request: Request) -> Evaluation:
             "score raw text, or take --tokenize none and compare with nothing else"
         )
     systems = [hypotheses]
-    options: dict[str, Any] = {"lowercase": request.lowercase, "tokenize": tokenize}
-    scores: list[Score] = []
-    comparison = None
     if request.is_comparison:
-        others = _translations(other_translator, sources, request.other_file, request.replace)
-        systems.append(others)
-        comparison = metrics.compare(hypotheses, others, references, sources, metrics=request.metrics, **options)
-    else:
-        scores = metrics.score(
-            hypotheses, references, metrics=request.metrics, confidence=request.confidence, **options
-        )
+        systems.append(_translations(other_translator, sources, request.other_file, request.replace))
+    return _score(request, systems, references, sources, tokenize)
+
+
+def _score(
+    request: Request,
+    systems: list[list[str]],
+    references: list[list[str]],
+    sources: list[str] | None,
+    tokenize: str,
+) -> Evaluation:
+    """Score the translations of one system, or compare those of two."""
+    options: dict[str, Any] = {"lowercase": request.lowercase, "tokenize": tokenize}
     buckets = []
     if request.by_length:
         buckets = [metrics.by_source_length(sources or [], system, references, **options) for system in systems]
-    return Evaluation(scores, comparison, buckets, sources)
+    if request.is_comparison:
+        ours, others = systems
+        comparison = metrics.compare(ours, others, references, sources, metrics=request.metrics, **options)
+        return Evaluation([], comparison, buckets, sources)
+    (system,) = systems
+    scores = metrics.score(system, references, metrics=request.metrics, confidence=request.confidence, **options)
+    return Evaluation(scores, None, buckets, sources)
 
 
 def remark(evaluation: Evaluation) -> str | None:
