@@ -16,8 +16,7 @@ from mtcli.config.languages import checked
 from mtcli.config.schema import Config, DataConfig, DecodeConfig, ModelConfig, TokenizerConfig
 from mtcli.config.toml_file import to_toml
 from mtcli.data import sentencepiece_file
-from mtcli.data.sentencepiece import MarianVocabulary
-from mtcli.data.sentencepiece_file import SentencePieceModel
+from mtcli.data.sentencepiece import MarianVocabulary, SentencePieceSide
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import ModelError, UsageError
 from mtcli.importing.card import to_card
@@ -143,12 +142,13 @@ def _read_tokenizer(folder: Path, config: MarianConfig) -> Tokenizer:
     if config.decoder_start_token_id >= len(vocab):
         start = config.decoder_start_token_id
         raise ModelError(f"{path}: has {len(vocab):,} tokens, and config.json names {start} (decoder_start_token_id)")
-    return Tokenizer.from_sentencepiece(_read_spm(folder / "source.spm"), _read_spm(folder / "target.spm"), vocabulary)
+    return Tokenizer(_read_side(folder / "source.spm", vocabulary), _read_side(folder / "target.spm", vocabulary))
 
 
-def _read_spm(path: Path) -> SentencePieceModel:
+def _read_side(path: Path, vocabulary: MarianVocabulary) -> SentencePieceSide:
+    """The tokenizer of one side, from its SentencePiece model."""
     try:
-        return sentencepiece_file.from_bytes(read_regular(path))
+        return SentencePieceSide(sentencepiece_file.from_bytes(read_regular(path)), vocabulary)
     except FileNotFoundError:
         raise ModelError(f"{path}: no such file, which a Marian model has") from None
     except OSError as error:
