@@ -107,7 +107,7 @@ def test_every_form_gives_the_same_pairs(tmp_path, pairs):
         assert read(spec, swap=True) == ([(b, a) for a, b in expected] if by_place else expected), spec
 
 
-def test_tabs_inside_survive_where_the_form_can_hold_them(tmp_path):
+def test_tabs_inside_a_side_are_kept_by_forms_other_than_tsv(tmp_path):
     pairs = [("a\tb", "c"), ("d", "e\tf\tg")]
     for spec in write_all_forms(tmp_path, pairs):
         if ".tsv" not in spec:
@@ -128,7 +128,7 @@ def stored(cache: Path) -> list[Path]:
     return list(cache.rglob("*.arrow"))
 
 
-def test_local_folder_through_datasets(tmp_path, cache):
+def test_a_local_folder_is_read_by_datasets(tmp_path, cache):
     pairs = [(a.strip(), b.strip()) for a, b in zip(NASTY, reversed(NASTY), strict=True) if a.strip() and b.strip()]
     folders = [tmp_path / name for name in ("parquet", "jsonl", "tsv")]
     for folder in folders:
@@ -189,7 +189,7 @@ def test_configurations_and_splits(hub, cache):
     assert read(f"{hub}:de-en#train[1:3]") == pairs_in("train")[1:3]
 
 
-def test_a_hub_data_set_is_stored_where_its_size_is_known_and_there_is_room_and_else_streamed(hub, cache, monkeypatch):
+def test_a_hub_data_set_is_stored_if_there_is_room_and_streamed_otherwise(hub, cache, monkeypatch):
     disk = shutil.disk_usage(hub)
     assert read("owner/name:de-en") == pairs_in("train")
     assert not stored(cache)
@@ -207,7 +207,7 @@ def test_a_hub_data_set_is_stored_where_its_size_is_known_and_there_is_room_and_
     assert stored(cache) == files
 
 
-def test_a_stream_is_read_as_far_as_it_is_drawn(hub, monkeypatch):
+def test_a_stream_is_read_only_as_far_as_needed(hub, monkeypatch):
     monkeypatch.setattr(rows, "BATCH_ROWS", 3)
     (hub / "de-en" / "train-00001-of-00002.parquet").write_bytes(b"PAR1 no more")
     pairs = read_pairs(f"{hub}:de-en", "en", "de")
@@ -217,7 +217,7 @@ def test_a_stream_is_read_as_far_as_it_is_drawn(hub, monkeypatch):
 
 
 @pytest.mark.parametrize("place", ["owner/name", "folder"])
-def test_what_a_data_set_does_not_have_is_told_with_what_it_has(hub, cache, place):
+def test_errors_about_data_sets_list_the_existing_names(hub, cache, place):
     name = str(hub) if place == "folder" else place
     fails(name, f"{name}: ", "Config name is missing", "'de-en', 'fr-en'", f"; choose by {name}:CONFIG#SPLIT")
     fails(f"{name}:cs-en", "'cs-en' not found", "'de-en', 'fr-en'", f"; choose by {name}:CONFIG#SPLIT")
@@ -240,7 +240,7 @@ def test_a_folder_without_pairs(tmp_path, cache):
     fails(folder, "JSON parse error", "; give a folder of .parquet")
 
 
-def test_hub_that_does_not_answer_is_one_line(cache, monkeypatch):
+def test_an_unreachable_hub_is_reported_in_one_line(cache, monkeypatch):
     fails("nobody-here/nothing:de-en", "no nobody-here/nothing.en here, and from the Hub: Couldn't reach", "connection")
     import datasets
 
@@ -273,7 +273,7 @@ def test_real_data():
 @here
 @example([*NASTY])
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n\0"), max_size=20), min_size=1))
-def test_lines_in_are_lines_out(texts):
+def test_reading_returns_the_written_lines(texts):
     if texts[0].startswith("\ufeff"):
         texts[0] = "x" + texts[0]
     # Without a \r at the end, lines with either ending are the same; the last may lack it.
@@ -285,11 +285,11 @@ def test_lines_in_are_lines_out(texts):
             assert list(read_lines(io.BytesIO(raw[: -len(end)]))) == texts
 
 
-def test_a_carriage_return_goes_only_before_a_newline():
+def test_a_carriage_return_is_removed_only_before_a_newline():
     assert list(read_lines(io.BytesIO(b"a\r\r\nb\rc\nd\r"))) == ["a\r", "b\rc", "d\r"]
 
 
-def test_a_stream_is_not_closed_and_lends_its_name(tmp_path):
+def test_a_stream_stays_open_and_its_name_is_in_messages(tmp_path):
     stream = io.BytesIO(b"ok\nbad \xff\n")
     with pytest.raises(DataError, match=r"^stdin:2: byte 5 is not UTF-8.*--replace"):
         list(read_lines(stream, name="stdin"))
@@ -300,7 +300,7 @@ def test_a_stream_is_not_closed_and_lends_its_name(tmp_path):
         list(read_lines(tmp_path))
 
 
-def test_replace_counts_what_it_put_in():
+def test_replaced_bytes_are_counted():
     counts = Counts()
     raw = b"ok\n" + "was \ufffd".encode() + b"\xff\xfe x \xe2\x82\n"
     assert list(read_lines(io.BytesIO(raw), replace=True, counts=counts)) == ["ok", "was \ufffd\ufffd\ufffd x \ufffd"]
@@ -331,7 +331,7 @@ def test_byte_order_mark_is_dropped_once_with_a_notice(tmp_path, pack):
     ],
     ids=["invalid", "nul", "utf-16", "utf-16-le", "utf-16-be", "gzip", "one-column"],
 )
-def test_broken_text_names_the_place(tmp_path, raw, words):
+def test_errors_about_invalid_text_give_the_place(tmp_path, raw, words):
     (tmp_path / "p.tsv").write_bytes(raw)
     fails(tmp_path / "p.tsv", str(tmp_path / "p.tsv"), *words)
 
@@ -348,13 +348,13 @@ def test_damaged_gzip(tmp_path):
 
 
 @pytest.mark.parametrize(("left", "right"), [(3, 5), (5, 3), (0, 2), (2, 0), (4, 5)])
-def test_unequal_files_name_both_counts(tmp_path, left, right):
+def test_errors_about_unequal_files_give_both_counts(tmp_path, left, right):
     (tmp_path / "t.en").write_bytes(b"x\n" * left)
     (tmp_path / "t.de").write_bytes(b"y\n" * right)
     fails(tmp_path / "t", f"t.en has {left} lines", f"t.de has {right}")
 
 
-def test_empty_sides_never_shift_their_neighbours(tmp_path):
+def test_skipping_empty_sides_keeps_the_other_pairs_aligned(tmp_path):
     (tmp_path / "t.en").write_text("1\n\n3\n \n5\n\n")
     (tmp_path / "t.de").write_text("eins\nzwei\n\n\nfünf\n\u00a0\n")
     counts = Counts()
@@ -489,7 +489,7 @@ def table(tmp_path, content: bytes | str, name="p.csv", src="en", tgt="es", **op
     ],
 )
 @pytest.mark.parametrize("gzipped", [False, True])
-def test_csv_as_people_write_it(tmp_path, content, gzipped):
+def test_common_forms_of_csv(tmp_path, content, gzipped):
     if gzipped:
         found, _ = table(tmp_path, gzip.compress(content.encode()), name="p.csv.gz")
     else:
@@ -518,7 +518,7 @@ def test_blank_lines_at_the_start_of_a_csv_are_counted(tmp_path):
     assert counts.skipped == {"both sides empty": 3}
 
 
-def test_the_separator_is_what_gives_rows_of_one_width(tmp_path):
+def test_the_separator_gives_rows_of_equal_width(tmp_path):
     assert table(tmp_path, "Yes, I do;Sí, claro\nNo;No\n")[0] == [("Yes, I do", "Sí, claro"), ("No", "No")]
     assert table(tmp_path, "Yes; I do,Sí; claro\n")[0] == [("Yes; I do", "Sí; claro")]
     assert table(tmp_path, "English;Spanish\na, b, c;d, e, f\n")[0] == [("a, b, c", "d, e, f")]
@@ -556,7 +556,7 @@ def test_csv_that_is_not_pairs(tmp_path, content, words):
     fails_with(tmp_path, content, *words)
 
 
-def test_a_row_of_many_fields_is_bounded_as_a_line_is(tmp_path, monkeypatch):
+def test_a_row_of_many_fields_has_the_limit_of_a_line(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "LINE_BYTES", 1000)
     fails_with(tmp_path, "a,b\n" + '"x\n",' * 400, "p.csv:2: the row is longer than")
     assert table(tmp_path, "a,b\n" + "c,d\n" * 400)[0][1] == ("c", "d")
@@ -568,7 +568,7 @@ def test_a_field_longer_than_the_csv_module_allows(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["p.tsv", "p.csv"])
-def test_a_header_is_no_pair_and_names_the_columns(tmp_path, name):
+def test_a_header_names_the_columns_and_is_not_a_pair(tmp_path, name):
     for header in ("en\tes", "English\tSpanish", "source\ttarget", "Src\tTrg"):
         found, notices = table(tmp_path, f"{header}\na\tb\n", name=name)
         assert found == [("a", "b")]
@@ -581,13 +581,13 @@ def test_a_header_is_no_pair_and_names_the_columns(tmp_path, name):
     fails_with(tmp_path, "en\tde\na\tb\n", "line 1 names the languages en, de, not en and es", name=name)
 
 
-def test_columns_that_a_header_names_anywhere_in_a_tsv(tmp_path):
+def test_a_header_may_name_any_columns_of_a_tsv(tmp_path):
     content = "id\ten\tes\n1\ta\tb\n2\tc\n"
     fails_with(tmp_path, content, "p.tsv:3: 2 columns, and line 1 names 3", name="p.tsv")
     assert table(tmp_path, content[:15], name="p.tsv")[0] == [("a", "b")]
 
 
-def test_columns_chosen_by_position_are_said(tmp_path):
+def test_a_notice_about_columns_chosen_by_position(tmp_path):
     _, notices = table(tmp_path, "id,text,texto\n1,a,b\n")
     assert notices == [
         f"{tmp_path}/p.csv: 3 columns, separated by commas; line 1 (id, text, texto) does not name its languages: "
@@ -616,7 +616,7 @@ def test_a_text_file_without_one_tab_in_each_line_is_refused(tmp_path, content):
 # names
 
 
-def test_what_was_looked_for_is_listed(tmp_path, monkeypatch):
+def test_errors_about_missing_files_list_what_was_searched(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("data").mkdir()
     fails("data/train", "data/train: no such file or folder, and no data/train.en and data/train.de; give")
@@ -634,7 +634,7 @@ def test_what_was_looked_for_is_listed(tmp_path, monkeypatch):
     fails("data/train.en", "one side only", "both sides as data/train,")
 
 
-def test_a_missing_source_fails_before_the_first_pair():
+def test_a_missing_source_is_an_error_at_the_call():
     with pytest.raises(DataError):
         read_pairs("nothing", "en", "de")
     with pytest.raises(DataError):
@@ -654,7 +654,7 @@ def test_odd_paths(tmp_path, name):
     assert parse_source(f"{tmp_path / name}@3") == Source(str(tmp_path / name), 3.0)
 
 
-def test_files_in_the_wrong_order_are_noticed(tmp_path):
+def test_a_notice_about_files_in_the_wrong_order(tmp_path):
     (tmp_path / "a.de").write_text("eins\n")
     (tmp_path / "a.en").write_text("one\n")
     counts = Counts()
@@ -716,7 +716,7 @@ def test_held_out_sizes_and_seeds():
 
 @here
 @given(st.lists(st.integers(0, 60), min_size=20, max_size=300), st.randoms())
-def test_held_out_sets_of_a_corpus_read_in_parts(numbers, shuffler):
+def test_held_out_sets_of_a_large_corpus(numbers, shuffler):
     """With few candidates, as a corpus of millions has: the same sets in whatever order the pairs come."""
     pairs = [(f"sentence {i}", "x") for i in numbers]
     shuffled = pairs[:]

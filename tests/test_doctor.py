@@ -67,7 +67,7 @@ def names(path: Path, **options: object) -> dict[str, int]:
         ("several translations", GOOD[3][0].upper(), "Der dritte Satz."),
     ],
 )
-def test_what_is_wrong_is_found_with_its_line_and_taken_out(tmp_path: Path, name: str, src: str, tgt: str) -> None:
+def test_a_problem_is_found_with_its_line_and_removed(tmp_path: Path, name: str, src: str, tgt: str) -> None:
     path = write(tmp_path / "p.tsv", [*GOOD, (src, tgt)])
     found = {finding.rule.name: finding for finding in look(path).findings}
     assert f"{path}:21" in [example.where for example in found[name].examples]
@@ -103,11 +103,11 @@ def test_what_is_wrong_is_found_with_its_line_and_taken_out(tmp_path: Path, name
         (" spaces at the ends ", "\u00a0werden beim Lesen entfernt\r"),
     ],
 )
-def test_what_is_right_is_left_alone(tmp_path: Path, src: str, tgt: str) -> None:
+def test_a_correct_pair_has_no_findings(tmp_path: Path, src: str, tgt: str) -> None:
     assert names(write(tmp_path / "p.tsv", [*GOOD, (src, tgt)])) == {}
 
 
-def test_words_are_not_counted_where_no_spaces_separate_them(tmp_path: Path) -> None:
+def test_words_are_not_counted_in_scripts_without_spaces(tmp_path: Path) -> None:
     pairs = [(f"Number {i} is read.", f"数字{i}正在被大声朗读。") for i in range(9)]
     path = write(
         tmp_path / "p.tsv", [*pairs, ("这个句子没有人翻译。", "这个句子没有人翻译。"), ("数字正在被大声朗读。", "@@")]
@@ -120,7 +120,7 @@ def test_words_are_not_counted_where_no_spaces_separate_them(tmp_path: Path) -> 
     assert {"untranslated", "no words on one side"} <= {finding.rule.name for finding in found.findings}
 
 
-def test_borrowed_latin_words_are_no_wrong_script(tmp_path: Path) -> None:
+def test_a_few_latin_words_are_not_a_wrong_script(tmp_path: Path) -> None:
     russian = [(f"The word number {i} is here.", f"Слово номер {i} находится здесь.") for i in range(9)]
     pairs = [*russian, ("It is an IBM PC.", "IBM PC"), ("Tom?", "Tom?")]
     path = write(tmp_path / "p.tsv", pairs)
@@ -128,7 +128,7 @@ def test_borrowed_latin_words_are_no_wrong_script(tmp_path: Path) -> None:
     assert look(path).survey.scripts == ("Latin", "Cyrillic")
 
 
-def test_what_is_left_without_wrong_scripts_has_none(tmp_path: Path) -> None:
+def test_removing_wrong_scripts_leaves_none(tmp_path: Path) -> None:
     """Without the Greek lines, Cyrillic is no longer the script of most sources."""
     pairs = [(f"Слово {n}", f"λέξη {n}") for n in "абвг"] + [(f"Word {n}", f"A word as it is {n}") for n in "abcd"]
     path = write(tmp_path / "p.tsv", [*pairs, ("Слово", "This is a word")])
@@ -151,7 +151,7 @@ def test_the_sides_may_be_written_in_any_script(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["é", "ñandú", "“quoted” – it’s", "привет", "ελληνικά", "日本", "€ 5", "5 °C", "«à»"])
-def test_text_read_in_the_wrong_encoding_is_seen(text: str) -> None:
+def test_text_in_the_wrong_encoding_is_found(text: str) -> None:
     wrong = "".join(
         bytes([b]).decode("cp1252") if b not in (0x81, 0x8D, 0x8F, 0x90, 0x9D) else chr(b) for b in text.encode()
     )
@@ -161,7 +161,7 @@ def test_text_read_in_the_wrong_encoding_is_seen(text: str) -> None:
 
 @settings(max_examples=300)
 @given(st.text())
-def test_tidying_twice_is_tidying_once(text: str) -> None:
+def test_tidying_twice_changes_nothing(text: str) -> None:
     once = tidy(text)
     assert tidy(once) == once == once.strip()
     assert "".join(once.split()) == "".join(c for c in text if c not in "\ufeff\u00ad\u2060" and not c.isspace())
@@ -178,7 +178,7 @@ def test_every_rule_has_its_own_bit_and_name() -> None:
 # whole corpora
 
 
-def test_all_invalid_lines_are_reported_not_the_first(tmp_path: Path) -> None:
+def test_all_invalid_lines_are_reported(tmp_path: Path) -> None:
     (tmp_path / "p.tsv").write_bytes(b"a\tb\nx\xe9\ty\nno tab\n\0\tc\n\xff\xfe\td\n\na\tb\n")
     assert names(tmp_path / "p.tsv") == {
         "not a pair": 1,
@@ -193,7 +193,7 @@ def test_all_invalid_lines_are_reported_not_the_first(tmp_path: Path) -> None:
     assert "would remove 6 pairs" in text
 
 
-def test_rows_that_are_no_pair(tmp_path: Path) -> None:
+def test_rows_that_are_not_pairs(tmp_path: Path) -> None:
     rows = ['{"en": "a", "de": "b"}', "[1", '{"en": "a"}', '{"en": 5, "de": "b"}', r'{"en": "\ud800", "de": "b"}', ""]
     (tmp_path / "p.jsonl").write_bytes("\n".join(rows).encode() + b'\n{"en": "\xff", "de": "b"}\n')
     assert names(tmp_path / "p.jsonl") == {"not a pair": 5, "empty side": 1}
@@ -204,7 +204,7 @@ def test_rows_that_are_no_pair(tmp_path: Path) -> None:
     assert [row["where"] for row in rejected] == [f"{tmp_path}/p.jsonl:{n}" for n in range(2, 8)]
 
 
-def test_a_reader_that_cannot_go_on_stops(tmp_path: Path) -> None:
+def test_a_corpus_that_cannot_be_read_to_its_end_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "t.en").write_text("a\nb\n")
     (tmp_path / "t.de").write_text("a\n")
     with pytest.raises(DataError, match=r"t\.en has 2 lines"):
@@ -245,7 +245,7 @@ def test_swapped_columns(tmp_path: Path) -> None:
     assert list(read_pairs(str(tmp_path / "o.jsonl"), "en", "de")) == GOOD
 
 
-def test_sources_of_valid_and_test_are_looked_for_in_any_case_and_spacing(tmp_path: Path) -> None:
+def test_sources_of_valid_and_test_are_found_in_any_case_and_spacing(tmp_path: Path) -> None:
     path = write(tmp_path / "p.tsv", GOOD)
     valid = write(tmp_path / "v.tsv", [(GOOD[2][0].upper(), "x"), ("unseen", "x"), ("", "x")])
     test = write(tmp_path / "t.tsv", [(GOOD[5][0].replace(" ", "  "), "x"), (GOOD[2][0], "x")])
@@ -264,7 +264,7 @@ def test_pairs_are_compared_over_all_paths(tmp_path: Path) -> None:
     assert finding.examples[0].where == f"{paths[1]}:1"
 
 
-def test_limits_can_be_moved(tmp_path: Path) -> None:
+def test_other_limits(tmp_path: Path) -> None:
     path = write(tmp_path / "p.tsv", [("x" * 1500, "y" * 1500), ("a" * 10, "b" * 60)])
     assert names(path) == {"too long": 1, "unlike lengths": 1}
     assert names(path, max_length=1500, max_ratio=6.0) == {}
@@ -309,7 +309,7 @@ def raw(pairs: list[tuple[str, str]]) -> bytes:
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(corpora, st.sampled_from(["o.tsv", "o.jsonl", "o", "o.tsv.gz", "o.tsv.jsonl"]))
-def test_counts_add_up_order_is_kept_and_a_second_cleaning_finds_nothing(
+def test_cleaning_accounts_for_every_pair_and_a_second_cleaning_finds_nothing(
     tmp_path: Path, pairs: list[tuple[str, str]], form: str
 ) -> None:
     path = tmp_path / "in.jsonl"
@@ -370,7 +370,7 @@ def test_csv_in_and_out(tmp_path: Path) -> None:
     assert list(read_pairs(str(tmp_path / "out.csv"), "de", "en")) == [(b, a) for a, b in pairs]
 
 
-def test_a_header_of_a_tsv_is_noticed_and_no_pair(tmp_path: Path) -> None:
+def test_the_header_of_a_tsv_is_not_a_pair(tmp_path: Path) -> None:
     path = write(tmp_path / "p.tsv", [("en", "de"), *GOOD])
     report = look(path)
     assert len(report.survey.found) == len(GOOD)
@@ -381,7 +381,7 @@ def test_a_header_of_a_tsv_is_noticed_and_no_pair(tmp_path: Path) -> None:
         look(broken)
 
 
-def test_output_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_is_complete_or_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "in.tsv", GOOD)
     monkeypatch.setattr("mtcli.data.quality.clean._json", lambda row: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -389,7 +389,7 @@ def test_output_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.
     assert [p.name for p in tmp_path.iterdir()] == ["in.tsv"]
 
 
-def test_both_sides_appear_or_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_output_files_are_complete_or_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs, synced = Corpus([str(write(tmp_path / "in.tsv", GOOD))], "en", "de"), list[int]()
 
     def fsync(descriptor: int) -> None:
@@ -403,7 +403,7 @@ def test_both_sides_appear_or_neither(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [p.name for p in tmp_path.iterdir()] == ["in.tsv"]
 
 
-def test_a_file_that_changes_meanwhile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "in.tsv", GOOD)
     other = [("Another sentence.", "Ein anderer Satz."), *GOOD[1:]]
     for now, words in ((GOOD * 2, "grew"), (GOOD[:5], "shrank"), ([("no tab", "")], "changed"), (other, "changed")):
@@ -466,7 +466,7 @@ def test_json_whose_keys_name_the_sides_needs_no_languages(tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared data")
-def test_multi30k_as_people_see_it() -> None:
+def test_known_problems_of_multi30k() -> None:
     held = {"valid": str(SHARED / "multi30k/val"), "test": str(SHARED / "multi30k/test_2016_flickr")}
     found = look(SHARED / "multi30k/train", **held)
     serious = {x.rule.name: [e.where.rpartition(":")[2] for e in x.examples] for x in found.findings}

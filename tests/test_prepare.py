@@ -184,7 +184,7 @@ def test_weights_that_leave_no_pair_are_refused(tmp_path: Path) -> None:
         prepare(config(f"{path}@0.09"), tmp_path / "run")
 
 
-def test_weights_that_would_leave_the_first_epoch_empty(
+def test_training_with_weights_below_one_pair_per_epoch(
     tmp_path: Path, tsv: Path, train_toy: Callable[..., Path]
 ) -> None:
     for seed in range(1, 6):  # each pair comes once in 160 epochs, so half of the epochs draw none
@@ -307,7 +307,7 @@ def test_changed_data_is_refused_with_both_hashes(ready: Ready, tsv: Path) -> No
 
 @pytest.mark.parametrize("name", ["data/train.arrow", "data/valid.jsonl", "data/test.jsonl"])
 @pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
-def test_a_damaged_file_is_warned_about_and_made_again_to_the_byte(
+def test_a_damaged_file_is_built_again_with_a_warning(
     ready: Ready, name: str, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings, run = ready
@@ -434,7 +434,7 @@ def test_a_run_of_version_0_1_is_resumed_with_its_own_split(
     assert load(run / "config.toml").data.split_seed == 1
 
 
-def test_a_tokenizer_given_at_the_start_stays(tmp_path: Path, tsv: Path) -> None:
+def test_the_initial_tokenizer_is_kept(tmp_path: Path, tsv: Path) -> None:
     given = train_tokenizer([(a.upper(), b.upper()) for a, b in PAIRS], vocab_size=310)
     run = tmp_path / "run"
     prepare(config(tsv), run, init=(given, "checksum"))

@@ -1,9 +1,9 @@
-"""The built-in English–Spanish corpus: a lexicon and a grammar of our own, and the pairs they generate.
+"""The built-in English–Spanish corpus: a lexicon, a grammar, and the pairs that they generate.
 
-Read in this order: `lexicon` (the words), `inflection` (how they change), `grammar` (phrases and clauses in both
-languages at once), `dealer` (balanced draws), `parts` (what the templates share), then the templates themselves in
-`actions`, `states`, `questions`, `numbers` and `phrases`; `templates` says how many pairs of each. This module makes
-the corpus and holds sentences out.
+Read in this order: `lexicon` (the words), `inflection` (their forms), `grammar` (phrases and clauses), `dealer`
+(balanced draws), `parts` (phrases that the templates share), then the templates in `actions`, `states`, `questions`,
+`numbers` and `phrases`; `templates` has the number of pairs of each. This module generates the corpus and holds
+sentences out.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from collections import Counter
 from demo.dealer import Dealer
 from demo.grammar import Pair
 from demo.phrases import greetings_of_the_world
-from demo.templates import BY_HEART, TEMPLATES
+from demo.templates import MEMORIZED, TEMPLATES
 from mtcli.data.demo import DemoCorpus
 
 HELD_OUT = 500  # pairs in each of valid and test
-_SEEN_ENOUGH = 8  # a pair is held out only if each of its words stays this often in train
+_SEEN_ENOUGH = 8  # a pair is held out only if train keeps each of its words this often
 
 
 def source_key(text: str) -> str:
-    """Return what makes a source the same sentence: its words without case, punctuation or contracted not."""
+    """Return a key for all variants of a sentence: its words without case, punctuation or contracted not."""
     text = text.casefold().replace("n't", " not")
     return " ".join(re.sub(r"[^\w\s]", "", text.replace("-", " ")).split())
 
@@ -31,7 +31,7 @@ def generate(seed: int = 1) -> DemoCorpus:
     """Return the demo corpus of this seed: the same lists on every machine and every Python."""
     deal = Dealer(seed)
     pairs: dict[str, str] = {}
-    kept_in_train: set[str] = set()  # keys; only asked for membership, so its order cannot matter
+    kept_in_train: set[str] = set()  # keys; used for membership only, so the order of the set does not matter
     for en, es in greetings_of_the_world():
         pairs[en] = es
         kept_in_train.add(source_key(en))
@@ -40,7 +40,7 @@ def generate(seed: int = 1) -> DemoCorpus:
         while made < wanted and tries < 4 * wanted:
             tries += 1
             en, es = template(deal)
-            if template in BY_HEART:
+            if template in MEMORIZED:
                 kept_in_train.add(source_key(en))
             if en not in pairs:
                 pairs[en] = es
@@ -62,14 +62,14 @@ def _split(deal: Dealer, pairs: list[Pair], kept_in_train: set[str]) -> DemoCorp
     left = Counter(word for pair in pairs for word in _words(pair))
     held_out: list[Pair] = []
     train: list[Pair] = []
-    # Drawn by sentence, not by pair, or the greetings, with their many writings, would be held out most.
+    # Draw by sentence, not by pair. Greetings have many variants, so most held-out pairs would be greetings.
     for key in deal.shuffled(list(groups)):
         group = groups[key]
         cost = Counter(word for pair in group for word in _words(pair))
         answerable = all(left[word] - n >= _SEEN_ENOUGH for word, n in cost.items())
         if len(held_out) < 2 * HELD_OUT and key not in kept_in_train and answerable:
             left -= cost
-            held_out.append(group[0])  # one of its writings; the others would test the same sentence again
+            held_out.append(group[0])  # one variant; the others would test the same sentence again
         else:
             train.extend(group)
     return DemoCorpus(deal.shuffled(train), held_out[:HELD_OUT], held_out[HELD_OUT:])

@@ -1,4 +1,4 @@
-"""Templates with a full verb: somebody does, wants, gives or likes something."""
+"""Templates with a main verb: somebody does, wants, gives or likes something."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _PROGRESSIVE = tuple(verb for verb in DOABLE if verb.en not in ("see", "find", "
 _PLEASANT = tuple(verb for verb in DOABLE if verb.en not in ("find", "lose", "look for", "say"))
 _MOVING = tuple(verb for verb in MOTION if verb.en not in ("go", "come"))
 
-# Every verb in every tense and person is one card, so that each Spanish form is seen about equally often.
+# One card for every verb in every tense and person, so that all Spanish forms are about equally frequent.
 _ACTIONS = tuple((verb, tense, person) for verb in TRANSITIVE for tense in verb.tenses for person in PERSONS)
 _OF_ANIMALS = ("eat", "drink", "see", "look for", "find", "wait for", "love")
 _ANIMAL_VERBS = tuple(verb for verb in TRANSITIVE if verb.en in _OF_ANIMALS)
@@ -71,7 +71,7 @@ def action(deal: Dealer) -> Pair:
         when = at_some_time(deal, tense, 1.0 if unclear else 0.25)
         if tense == "present" and not when[0] and not negative and not question and deal.chance(0.25):
             adverb = deal.choice((("always", "siempre"), ("never", "nunca")))
-    known = verb.es in ("saber", "conocer", "decir")  # one knows this or that, not "answers"
+    known = verb.es in ("saber", "conocer", "decir")  # these verbs need a determiner: not "I know answers"
     thing = a_thing(deal, deal.deal(verb.objects), bare=not known, counted=not negative)
     rest = then(direct(verb, thing), when)
     pair = clause(a_subject(deal, person), verb, rest, tense, negative, question, adverb, deal.chance(0.3))
@@ -173,7 +173,7 @@ def pronoun_object(deal: Dealer) -> Pair:
     tense = deal.choice(verb.tenses)
     negative, question = a_form(deal, person)
     when = at_some_time(deal, tense, 0.3 if verb.en not in STATIVE else 0)
-    # The clitic stands where always and never do, before the verb: "ella no la ve".
+    # The clitic precedes the verb, as "always" and "never" do: "ella no la ve".
     pair = clause(a_subject(deal, person), verb, then((en_object, ""), when), tense, negative, question, ("", clitic))
     return written(deal, pair, negative, question)
 

@@ -1,4 +1,4 @@
-"""Balanced random draws: how the templates pick their words."""
+"""Balanced random draws, by which the templates choose words."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ T = TypeVar("T")
 
 
 class Dealer:
-    """Draws from decks: every card of a deck is dealt once before any is dealt again, so words stay balanced.
+    """Draws from decks. Every card of a deck is dealt once before any is dealt again, so words stay balanced.
 
-    Only `random.Random.random()` is called: it is the one method whose sequence Python promises to keep.
+    It calls only `random.Random.random()`, the one method whose sequence is the same in every version of Python.
     """
 
     def __init__(self, seed: int) -> None:
@@ -28,11 +28,14 @@ class Dealer:
         return int(self._rng.random() * n)
 
     def choice(self, items: Sequence[T]) -> T:
-        """Return any of the items, independently of earlier draws (for lists made on the spot)."""
+        """Return a random item, independently of earlier draws; for lists that are built for one draw."""
         return items[self.below(len(items))]
 
     def deal(self, items: Sequence[T]) -> T:
-        """Return the next card of the deck of these items (a constant; known by identity, which holding it keeps)."""
+        """Return the next card of the deck of these items.
+
+        The deck belongs to the object `items`, not to its content, so give a constant.
+        """
         kept, deck = self._decks.setdefault(id(items), (items, []))
         if not deck:
             deck.extend(self.shuffled(kept))

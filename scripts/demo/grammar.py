@@ -1,9 +1,9 @@
-"""Phrases and clauses in English and Spanish at once, from the same parts.
+"""Build phrases and clauses in English and Spanish from the same parts.
 
-Conventions that make the translation unique: you = tú; I, you, we and they are masculine; the subject pronouns of
-"I", "you" and "we" are dropped and él, ella, ellos are kept; yes/no questions keep the subject first; the simple
-past is the pretérito; "was" is era or estaba; a person as object takes the personal a, and so does an animal that one
-meets.
+Conventions make the translation unique: "you" is tú; "I", "you", "we" and "they" are masculine; the subject pronouns of
+"I", "you" and "we" are dropped, and él, ella, ellos are kept; yes/no questions keep the subject first; the simple past
+is the pretérito; "was" is era or estaba; a person as object takes the personal a, and so does an animal with verbs such
+as "see" and "find".
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PEOPLE = ("kin", "profession", "person")
 
 @dataclass(frozen=True)
 class NounPhrase:
-    """A subject or object in both languages, with what its verb and adjectives agree with."""
+    """A subject or object in both languages, with the features that verbs and adjectives agree with."""
 
     en: str
     es: str
@@ -90,7 +90,7 @@ def noun_phrase(
     else:
         en_determiner = article_a(en_adjective or en_noun) if determiner == "a" else determiner
         es_determiner = DETERMINERS[determiner][2 * plural + (noun.gender == "f")]
-        # Feminine nouns in stressed a take the masculine article: el agua fría.
+        # A feminine noun that starts with a stressed a takes the masculine article: el agua fría.
         if noun.es == "agua" and determiner in ("the", "a"):
             es_determiner = DETERMINERS[determiner][0]
     return NounPhrase(
@@ -109,7 +109,7 @@ def name(text: str, gender: str) -> NounPhrase:
 
 
 def possession(owner: NounPhrase, noun: str | Noun, plural: bool = False) -> NounPhrase:
-    """Return an owner's thing: "my brother's car", "el coche de mi hermano"."""
+    """Return a thing with its owner: "my brother's car", "el coche de mi hermano"."""
     owned = noun_phrase("the", noun, plural)
     ending = "'" if owner.plural and owner.en.endswith("s") else "'s"
     return NounPhrase(
@@ -126,7 +126,7 @@ _MEETING = ("see", "look for", "find", "wait for", "listen to", "help", "love")
 
 
 def direct(verb: Verb, thing: NounPhrase) -> Pair:
-    """Return the phrase as a direct object: persons, and animals that one meets, take the personal a.
+    """Return the phrase as a direct object. A person takes the personal a, and so does an animal with some verbs.
 
     "I see the dog", "veo al perro"; but "I have a brother", "tengo un hermano", and "I want a horse", "quiero un
     caballo".
@@ -158,7 +158,7 @@ def finite(subject: NounPhrase, verb: Verb, tense: str) -> str:
 
 
 def find_verb(en: str, es: str = "") -> Verb:
-    """Return the verb of an English base form; `es` picks one where several share it (know, love)."""
+    """Return the verb of an English base form; `es` selects one of several with the same base form (know, love)."""
     return next(verb for (base, infinitive), verb in VERBS.items() if base == en and es in ("", infinitive))
 
 
@@ -240,7 +240,7 @@ def capital(text: str) -> str:
 
 
 def sentence(pair: Pair, mark: str = ".", opening: Pair = ("", "")) -> Pair:
-    """Return a written sentence: contractions, capital letter, marks; `opening` is a word such as Yes or No."""
+    """Return a written sentence: contractions, capital letter, marks; `opening` is a word such as "yes" or "no"."""
     en, es = pair[0], contract(pair[1])
     if mark in ("?", "!"):
         inner = es if opening[1] else capital(es)
@@ -256,24 +256,24 @@ CASINGS = ("title", "lower", "sentence", "upper")
 
 
 def cased(pair: Pair, casing: str) -> Pair:
-    """Return the pair in one of four capitalisations: Hello World, hello world, Hello world, HELLO WORLD."""
+    """Return the pair in one of four capitalizations: Hello World, hello world, Hello world, HELLO WORLD."""
     if casing == "upper":
         return pair[0].upper(), pair[1].upper()
     if casing == "lower":
         return pair[0].lower(), pair[1].lower()
-    # One English word has no title case of its own: "Please" must not be both "Por favor" and "Por Favor".
+    # A single English word is the same in title and sentence case, so "Please" must not also be "Por Favor".
     if casing == "sentence" or " " not in pair[0]:
         return capital(pair[0]), capital(pair[1])
     en, es = (" ".join(capital(word) for word in text.split(" ")) for text in pair)
     return en, es
 
 
-# Between and after a greeting and the one greeted: (separator, mark).
+# Between a greeting and its addressee, and after them: (separator, mark).
 GREETING_STYLES = ((" ", ""), (" ", "!"), (", ", "!"), (", ", ""), (", ", "."), (" ", "."))
 
 
 def greeting(words_: Pair, vocative: Pair, casing: str, style: tuple[str, str]) -> Pair:
-    """Return a greeting and the one greeted, capitalised alike: "Good Night, Moon!", "¡Buenas Noches, Luna!"."""
+    """Return a greeting and its addressee, capitalized alike: "Good Night, Moon!", "¡Buenas Noches, Luna!"."""
     separator, mark = style
     pair = words_[0] + separator + vocative[0], words_[1] + separator + vocative[1]
     return exclaimed(cased(pair, casing), mark)

@@ -1,13 +1,13 @@
-"""How English and Spanish words change: plurals, agreement, conjugation, numbers.
+"""Inflect English and Spanish words: plurals, agreement, conjugation, numbers.
 
-Rules first, and a table for what the rules do not cover. Persons are counted 0 to 4: I, you (tú), he or she, we,
-they; the demo has no vosotros and no usted.
+Rules give the regular forms, and tables the others. Persons are numbered 0 to 4: I, you (tú), he or she, we, they. The
+demo has neither vosotros nor usted.
 """
 
 from __future__ import annotations
 
 _PLAIN_VOWEL = str.maketrans("áéíóú", "aeiou")
-_DOUBLED = {"run", "swim"}  # running, swimming; other verbs of ours keep one consonant
+_DOUBLED = {"run", "swim"}  # running, swimming; the other verbs of the demo do not double the consonant
 
 
 def english_plural(noun: str) -> str:
@@ -29,7 +29,7 @@ def spanish_plural(word: str) -> str:
         return word + "s"
     if word.endswith("z"):
         return word[:-1] + "ces"
-    if word[-2] in "áéíóú" and word[-1] in "ns":  # the stress no longer needs its mark: lección, lecciones
+    if word[-2] in "áéíóú" and word[-1] in "ns":  # the plural has no accent: lección, lecciones
         return word[:-2] + word[-2].translate(_PLAIN_VOWEL) + word[-1] + "es"
     return word + "es"
 
@@ -42,7 +42,7 @@ def agree(adjective: str, gender: str, plural: bool) -> str:
 
 
 def english_third(verb: str) -> str:
-    """Return the present of he and she: goes, has, looks for."""
+    """Return the third person singular of the present: goes, has, looks for."""
     head, _, tail = verb.partition(" ")
     if head == "have":
         form = "has"
@@ -82,7 +82,7 @@ _ENDINGS = {
 }
 _FUTURE_ENDINGS = ["é", "ás", "á", "emos", "án"]
 
-# Whole paradigms where the rule fails; persons I, you, he/she, we, they.
+# Irregular paradigms, for the persons 0 to 4.
 _IRREGULAR = {
     ("ser", "present"): "soy eres es somos son",
     ("ser", "imperfect"): "era eras era éramos eran",
@@ -140,7 +140,7 @@ def conjugate(infinitive: str, tense: str, person: int) -> str:
 
 
 def _spelled(stem: str, suffix: str) -> str:
-    """Keep the sound of a stem in c or g before e: busqué, llegué."""
+    """Return a stem with the spelling that keeps the sound of its final c or g before e: busqué, llegué."""
     if suffix[0] in "eé":
         if stem.endswith("c"):
             return stem[:-1] + "qu"
@@ -236,7 +236,7 @@ def english_number(n: int) -> str:
 
 
 def spanish_number(n: int, before: str = "") -> str:
-    """Return 0 to 100 in Spanish words; `before` is the gender of the noun counted (veintiún, veintiuna)."""
+    """Return 0 to 100 in Spanish words; `before` is the gender of the counted noun (veintiún, veintiuna)."""
     if n == 100:
         return "cien"
     tens, unit = divmod(n, 10)

@@ -1,7 +1,7 @@
-"""The words of the demo corpus, as tables: English, Spanish, and what the grammar must know about them.
+"""The words of the demo corpus, as tables: English, Spanish, and what the grammar needs to know about them.
 
-Every noun has one gender, every adjective one copula (ser or estar), every verb a list of things it can sensibly
-be done to, so that the translation of an English sentence is decided by the sentence alone and nobody eats a door.
+Every noun has one gender and every adjective one copula (ser or estar), so that an English sentence has exactly one
+translation. Every verb has a list of possible objects, so that sentences make sense.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Copula = Literal["ser", "estar"]
 
 @dataclass(frozen=True)
 class Noun:
-    """A noun in both languages. `mass` has no plural; `single` one says in the singular only (the sun, my mother)."""
+    """A noun in both languages. `mass`: it has no plural; `single`: it is used in the singular only (the sun)."""
 
     en: str
     es: str
@@ -42,7 +42,7 @@ class Adjective:
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb: English base and past, Spanish infinitive, the tenses we use and its sensible objects or places."""
+    """A verb: English base and past, Spanish infinitive, its tenses in the demo, and its possible objects or places."""
 
     en: str
     past: str

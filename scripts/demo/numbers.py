@@ -36,7 +36,7 @@ from demo.parts import (
     then,
 )
 
-# One changes with the gender after it, so these are met more often.
+# Numbers that end in one agree with the gender of the noun, so they are more frequent.
 _NUMBERS = (*range(101), 0, 21, 21, 21, 31, 41, 51, 100)
 _AGES = tuple(range(18, 82))
 _MEASURED = nouns(
@@ -83,7 +83,7 @@ def age(deal: Dealer) -> Pair:
     if subject.en.endswith(("boy", "boys", "girl", "girls")):
         n = 2 + n % 12
     if digits:
-        n = 10 + n % 21  # few numerals are enough to show that they are copied
+        n = 10 + n % 21  # a few numerals are enough to learn that they are copied
     en_n, es_n = (str(n), str(n)) if digits else (english_number(n), spanish_number(n, "m"))
     tener = conjugate("tener", "present", subject.person)
     return sentence((f"{subject.en} {be(subject)} {en_n} years old", words(subject.es, tener, es_n, "años")))

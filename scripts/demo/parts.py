@@ -1,4 +1,4 @@
-"""What the templates share: who does it, to what, when, where, and whether it is denied or asked."""
+"""Parts that the templates share: subjects, objects, times and places, negation and questions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PERSON_PLURALS = tuple(noun for noun in PERSON_NOUNS if not noun.single)
 COUNTED = tuple(
     noun for noun in NOUNS.values() if noun.category not in (*PEOPLE, "mind") and not noun.single and not noun.mass
 )
-_NOBODYS = ("land", "nature", "building", "study")  # nobody says "his river"
+_WITHOUT_OWNER = ("land", "nature", "building", "study")  # not "his river"
 _OWNED_THINGS = ("text", "clothes", "thing", "vehicle", "saying")
 ANIMALS = tuple(noun for noun in NOUNS.values() if noun.category == "animal")
 PERSONS = (0, 1, 2, 3, 4)
@@ -51,7 +51,7 @@ DOABLE = tuple(verb for verb in TRANSITIVE if verb.en not in STATIVE)
 
 
 def person_determiner(deal: Dealer, noun: Noun, plural: bool) -> str:
-    """Return a determiner for a person: relatives are somebody's."""
+    """Return a determiner for a person; relatives take a possessive."""
     if noun.category == "kin":
         return deal.deal(POSSESSIVES)
     if noun.single:
@@ -60,7 +60,7 @@ def person_determiner(deal: Dealer, noun: Noun, plural: bool) -> str:
 
 
 def someone(deal: Dealer, plural: bool = False) -> NounPhrase:
-    """Return any person, or several of a kind."""
+    """Return a person, or several of one kind."""
     noun = deal.deal(PERSON_PLURALS if plural else PERSON_NOUNS)
     if noun.category == "kin" and deal.chance(0.15):
         return possession(named(deal), noun, plural)
@@ -68,7 +68,7 @@ def someone(deal: Dealer, plural: bool = False) -> NounPhrase:
 
 
 def an_animal(deal: Dealer, plural: bool = False) -> NounPhrase:
-    """Return an animal, or several of a kind."""
+    """Return an animal, or several of one kind."""
     noun = deal.deal(ANIMALS)
     near_and_far = ("these", "those") if plural else ("this", "that")
     return noun_phrase(
@@ -77,12 +77,12 @@ def an_animal(deal: Dealer, plural: bool = False) -> NounPhrase:
 
 
 def somebodys(deal: Dealer, noun: Noun) -> NounPhrase:
-    """Return a thing that is named after its owner: "the old king's name", "el nombre del rey viejo"."""
+    """Return a thing with its owner: "the old king's name", "el nombre del rey viejo"."""
     return possession(named(deal) if deal.chance(0.3) else someone(deal), noun)
 
 
 def named(deal: Dealer) -> NounPhrase:
-    """Return somebody by name."""
+    """Return a person's name as a phrase."""
     return name(*deal.deal(NAMES))
 
 
@@ -99,7 +99,7 @@ def a_subject(deal: Dealer, person: int) -> NounPhrase:
 
 
 def an_adjective(deal: Dealer, noun: Noun, probability: float) -> str | Adjective:
-    """Return an adjective that can describe the noun, or none."""
+    """Return an adjective that can describe the noun, or an empty one."""
     suitable = DESCRIBING[noun.en]
     return deal.choice(suitable) if suitable and deal.chance(probability) else ""
 
@@ -107,7 +107,8 @@ def an_adjective(deal: Dealer, noun: Noun, probability: float) -> str | Adjectiv
 def a_thing(deal: Dealer, noun: Noun, adjective: float = 0.2, bare: bool = True, counted: bool = True) -> NounPhrase:
     """Return a noun as an object, with a determiner that suits it.
 
-    `adjective` is the chance of one; `bare` allows no determiner (bread, apples), `counted` a number or quantity.
+    `adjective` is the probability of an adjective. `bare` allows to omit the determiner (bread, apples), `counted` a
+    number or quantity.
     """
     if noun.category in PEOPLE:
         return noun_phrase(person_determiner(deal, noun, False), noun)
@@ -121,7 +122,7 @@ def a_thing(deal: Dealer, noun: Noun, adjective: float = 0.2, bare: bool = True,
         determiner = deal.choice(("", "", "the", "the", "this", "my") if bare else ("the", "the", "this", "my", "your"))
         return noun_phrase(determiner, noun, False, an_adjective(deal, noun, adjective) if determiner else "")
     described_as = an_adjective(deal, noun, adjective)
-    whose = "the" if noun.category in _NOBODYS else deal.deal(POSSESSIVES)
+    whose = "the" if noun.category in _WITHOUT_OWNER else deal.deal(POSSESSIVES)
     if deal.chance(0.62):
         determiner = deal.choice(("the", "the", "the", "a", "a", "this", "that", whose))
         return noun_phrase(determiner, noun, False, described_as)
@@ -166,7 +167,7 @@ def an_infinitive(
 
 
 def written(deal: Dealer, pair: Pair, negative: bool, question: bool) -> Pair:
-    """Return the clause as a sentence; now and then without its full stop, or as an answer: "Yes, ..."."""
+    """Return the clause as a sentence; sometimes without its full stop, or as an answer: "Yes, ..."."""
     if question:
         return sentence(pair, "?")
     mark = "" if deal.chance(0.06) else "."
@@ -179,6 +180,6 @@ _FORMS = ("statement",) * 5 + ("negative",) * 2 + ("question",) * 2
 
 
 def a_form(deal: Dealer, person: int = 2) -> tuple[bool, bool]:
-    """Return (negative, question) of a statement, a negation or, as one seldom asks about oneself, a question."""
+    """Return (negative, question) of a statement, a negation or a question. The person "I" gets no questions."""
     form = deal.deal(_FORMS)
     return form == "negative", form == "question" and person != 0

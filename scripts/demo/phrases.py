@@ -1,4 +1,4 @@
-"""Templates capitalised in all ways: greetings, captions, set phrases; and what is learned by heart."""
+"""Templates in all capitalizations: greetings, captions, set phrases; also the sentences to memorize."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def exclamation(deal: Dealer) -> Pair:
 
 
 def caption(deal: Dealer) -> Pair:
-    """A noun phrase by itself, capitalised in one of four ways: The Red House, LA CASA ROJA."""
+    """A noun phrase by itself, capitalized in one of four ways: The Red House, LA CASA ROJA."""
     noun = deal.deal(_CAPTIONED)
     casing = deal.deal(CASINGS)
     phrase = a_thing(deal, noun, 0.6)
@@ -68,7 +68,7 @@ _CAPTIONED = tuple(noun for noun in NOUNS.values() if noun.category not in ("min
 
 
 def set_phrase(deal: Dealer) -> Pair:
-    """Thank you, good morning and the like, in every capitalisation, with or without a mark."""
+    """Thank you, good morning and the like, in every capitalization, with or without a mark."""
     phrase = deal.deal(_SET_PHRASES)
     casing = deal.deal(CASINGS)
     return exclaimed(cased(phrase, casing), deal.choice(("", "", ".", "!")))
@@ -78,7 +78,7 @@ _SET_PHRASES = tuple(SET_PHRASES.items())
 
 
 def fixed_sentence(deal: Dealer) -> Pair:
-    """Whole sentences that are learned by heart: How are you? ¿Cómo estás? Also typed carelessly, or loudly."""
+    """Whole sentences to memorize: How are you? ¿Cómo estás? Also in lower case without marks, or in upper case."""
     en, es = deal.deal(FIXED_SENTENCES)
     writing = deal.below(4)
     if writing == 2:
@@ -110,12 +110,12 @@ VOCATIVES = _vocatives()
 _WORLD = next(vocative for vocative in VOCATIVES if vocative[0] == "world")
 _GREETING_PAIRS = tuple(GREETINGS.items())
 _CASINGS_AND_STYLES = tuple((casing, style) for casing in CASINGS for style in GREETING_STYLES)
-# Many greetings are without comma and mark, as people type them.
+# Many greetings have no comma and no mark, as people type them.
 _PLAIN = tuple((casing, GREETING_STYLES[0]) for casing in CASINGS)
 
 
 def greet(words_: Pair, vocative: Vocative, casing: str, style: tuple[str, str]) -> Pair:
-    """Return a greeting and the one greeted; only "welcome" agrees with them (bienvenida, bienvenidos)."""
+    """Return a greeting and its addressee; only "welcome" agrees with the addressee (bienvenida, bienvenidos)."""
     en, es, gender, plural = vocative
     if words_[0] == "welcome":
         words_ = (words_[0], agree(words_[1], gender, plural))
@@ -123,7 +123,7 @@ def greet(words_: Pair, vocative: Vocative, casing: str, style: tuple[str, str])
 
 
 def hello_somebody(deal: Dealer) -> Pair:
-    """Hello Teacher, Hola Maestra: greetings of everybody but the world (see `greetings_of_the_world`)."""
+    """Hello Teacher, Hola Maestra: greet anyone except the world (see `greetings_of_the_world`)."""
     words_ = ("hello", "hola") if deal.chance(0.45) else deal.deal(_GREETING_PAIRS)
     vocative = deal.deal(VOCATIVES)
     while vocative is _WORLD:
@@ -133,10 +133,10 @@ def hello_somebody(deal: Dealer) -> Pair:
 
 
 def greetings_of_the_world() -> list[Pair]:
-    """Return the world greeted in every way but "hello" and "hi".
+    """Return all greetings of the world except those with "hello" and "hi".
 
-    "Hello World" is what a new user types first, and the model must compose it, not remember it: neither the
-    English nor its Spanish, "hola mundo", is anywhere in the corpus.
+    "Hello World" is what a new user types first, and the model should compose it rather than remember it. Therefore
+    neither the English nor its Spanish, "hola mundo", occurs in the corpus.
     """
     return [
         greet(words_, _WORLD, casing, style)

@@ -1,4 +1,4 @@
-"""Templates with to be: what things and people are like, where they are, whose they are."""
+"""Templates with "to be": properties, places and owners of things and people."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ _LARGE = nouns("car bicycle bus house hotel restaurant store school bank church 
 
 
 def _where(deal: Dealer) -> tuple[Noun, Pair]:
-    """Return a thing (or animal) and where it could be."""
+    """Return a thing or animal, and a place where it could be."""
     kind = deal.below(3)
     if kind == 0:
         noun, (en, es), place = deal.deal(_SMALL), deal.deal(_ON), deal.deal(_SURFACES)
@@ -207,7 +207,7 @@ def _kind(noun: Noun) -> str:
     return "person" if noun.category in PEOPLE else noun.category
 
 
-# Like is compared with like: two people, two animals, two places.
+# Only nouns of one kind are compared: two people, two animals, two places.
 _ALIKE = {
     adjective.en: [
         (one, two)

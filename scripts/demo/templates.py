@@ -1,6 +1,6 @@
 """The kinds of sentence in the demo corpus, and how many pairs of each.
 
-The numbers keep a template with many combinations from swallowing the corpus.
+The numbers limit templates with many combinations, which would otherwise dominate the corpus.
 """
 
 from __future__ import annotations
@@ -34,5 +34,5 @@ TEMPLATES: tuple[tuple[Template, int], ...] = (
     (small_question, 650), (number, 700), (age, 300), (time_and_day, 500), (called, 150), (exclamation, 350),
     (caption, 900), (set_phrase, 400), (fixed_sentence, 230), (hello_somebody, 2200),
 )  # fmt: skip
-# What has no parts to recombine is learned by heart, so it is never held out.
-BY_HEART: tuple[Template, ...] = (set_phrase, fixed_sentence)
+# These have no parts to recombine. They can only be memorized, so they are never held out.
+MEMORIZED: tuple[Template, ...] = (set_phrase, fixed_sentence)
