@@ -1,4 +1,4 @@
-"""Readers as properties: the same pairs whatever holds them, lines in = lines out, and every pair accounted for."""
+"""Readers: the same pairs in any form, the same lines as written, and every pair accounted for."""
 
 import csv
 import gzip
@@ -35,7 +35,7 @@ texts = st.one_of(
     st.sampled_from(NASTY),
     st.text(st.characters(codec="utf-8", exclude_characters="\n\t\0"), max_size=20),
 )
-# A byte-order mark at the very start of a file is the file's, not the text's.
+# A byte-order mark at the start of a file belongs to the file, not to the text.
 pair_lists = st.lists(st.tuples(texts, texts), max_size=12).filter(
     lambda pairs: not any(side.startswith("\ufeff") for side in (pairs[0] if pairs else ()))
 )
@@ -46,7 +46,7 @@ def lines_of(texts):
 
 
 def write_all_forms(folder: Path, pairs: list[tuple[str, str]]) -> list[str]:
-    """The same pairs in every form that needs no import of datasets."""
+    """Write the same pairs in every form that does not need `datasets`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -80,7 +80,7 @@ def read(spec, **options) -> list[tuple[str, str]]:
 
 
 def fails(spec, *words: str, **options) -> str:
-    """Reading `spec` fails with one line that holds every one of `words`; the line."""
+    """Check that reading `spec` fails with one line that contains all `words`, and return the line."""
     with pytest.raises(DataError) as caught:
         read(spec, **options)
     message = str(caught.value)
@@ -116,7 +116,7 @@ def test_tabs_inside_a_side_are_kept_by_forms_other_than_tsv(tmp_path):
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """The folder in which `datasets` would store something; the Hub is out of reach."""
+    """Return the folder in which `datasets` would store something. The Hub is unreachable."""
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
@@ -152,7 +152,7 @@ SIZES = "dataset_info:\n- config_name: de-en\n  download_size: 1000\n  dataset_s
 
 @pytest.fixture
 def hub(tmp_path, cache, monkeypatch):
-    """A folder in the layout of wmt/wmt14, two files a split, that is also what the Hub has for owner/name."""
+    """Return a folder in the layout of wmt/wmt14, two files per split. The Hub has it under owner/name."""
     import datasets
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -202,7 +202,7 @@ def test_a_hub_data_set_is_stored_if_there_is_room_and_streamed_otherwise(hub, c
     assert read("owner/name:de-en#test") == pairs_in("test")
     files = stored(cache)
     assert files
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: disk._replace(free=0))  # what is there needs no room
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: disk._replace(free=0))  # what is stored already needs no room
     assert read("owner/name:de-en") == pairs_in("train")
     assert stored(cache) == files
 
@@ -463,7 +463,7 @@ def test_parquet_that_is_not_pairs(tmp_path):
 
 
 def table(tmp_path, content: bytes | str, name="p.csv", src="en", tgt="es", **options):
-    """What a table holds for a reader of English and Spanish, and the notices."""
+    """Return the pairs of a table of English and Spanish, and the notices."""
     (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
     counts = Counts()
     found = list(read_pairs(str(tmp_path / name), src, tgt, counts=counts, **options))
@@ -526,7 +526,7 @@ def test_the_separator_gives_rows_of_equal_width(tmp_path):
 
 
 def fails_with(tmp_path, content: bytes | str, *words: str, name="p.csv"):
-    """Reading the table is refused with these words, by `data check` too where it cannot go on."""
+    """Check that reading the table is refused with these words."""
     with pytest.raises(DataError) as caught:
         table(tmp_path, content, name=name)
     message = str(caught.value)
@@ -717,7 +717,7 @@ def test_held_out_sizes_and_seeds():
 @here
 @given(st.lists(st.integers(0, 60), min_size=20, max_size=300), st.randoms())
 def test_held_out_sets_of_a_large_corpus(numbers, shuffler):
-    """With few candidates, as a corpus of millions has: the same sets in whatever order the pairs come."""
+    """The sets do not depend on the order of the pairs, even if only some sources are candidates."""
     pairs = [(f"sentence {i}", "x") for i in numbers]
     shuffled = pairs[:]
     shuffler.shuffle(shuffled)
@@ -730,7 +730,7 @@ def test_held_out_sets_of_a_large_corpus(numbers, shuffler):
     splits = [held.split_of(src) for src, _ in pairs]
     assert (splits.count("valid"), splits.count("test")) == (held.n_valid, held.n_test)
     hashes = sorted({held_out._hash(src, 1) for src, _ in pairs})
-    if whole.test <= set(hashes[:12]) and whole.valid <= set(hashes[-12:]):  # nothing but candidates was needed
+    if whole.test <= set(hashes[:12]) and whole.valid <= set(hashes[-12:]):  # all held-out sources were candidates
         assert held == whole
 
 

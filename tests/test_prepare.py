@@ -48,7 +48,7 @@ def rows(ready: Prepared) -> list[tuple[list[int], list[int]]]:
 
 
 def texts(ready: Prepared) -> list[tuple[str, str]]:
-    """The training pairs as text, by the tokenizer."""
+    """Return the training pairs as text, decoded by the tokenizer."""
     return [tuple(ready.tokenizer.decode([src, tgt])) for src, tgt in rows(ready)]  # type: ignore[misc]
 
 
@@ -97,7 +97,7 @@ def test_a_warning_about_test_pairs_in_the_training_data(
     assert f"{mine}: 7 of 9 test sources are also in the training data" in caplog.text
     caplog.clear()
     prepare(config(tsv), tmp_path / "held")
-    prepare(config(tsv, test=mine), tmp_path / "run")  # once is enough
+    prepare(config(tsv, test=mine), tmp_path / "run")  # a reused run warns only once
     assert caplog.text == ""
 
 
@@ -184,7 +184,7 @@ def test_weights_that_leave_no_pair_are_refused(tmp_path: Path) -> None:
         prepare(config(f"{path}@0.09"), tmp_path / "run")
 
 
-def test_training_with_weights_below_one_pair_per_epoch(
+def test_training_with_a_small_weight_has_no_empty_epoch(
     tmp_path: Path, tsv: Path, train_toy: Callable[..., Path]
 ) -> None:
     for seed in range(1, 6):  # each pair comes once in 160 epochs, so half of the epochs draw none
@@ -477,7 +477,7 @@ def test_a_missing_or_damaged_split(ready: Ready, tmp_path: Path) -> None:
 def test_a_new_or_missing_file_is_a_change(
     ready: Ready, tsv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a folder of files."""
+    """Such as a file of a folder."""
     settings, run = ready
     other = write_tsv(tmp_path / "other.tsv", PAIRS)
     monkeypatch.setattr(fingerprints, "source_files", lambda *spec: [tsv, other])
