@@ -14,7 +14,7 @@ PLAIN = Path(__file__).parents[1] / "scripts" / "plain"
 
 
 def drop_developer_variables() -> None:
-    """Leave only the variables that `scripts/plain` keeps: no test, nor a process of one, may depend on another."""
+    """Keep only the variables that `scripts/plain` keeps, so that tests do not depend on the others."""
     names = [PLAIN, sys.executable, "-c", "import os; print(*os.environ)"]
     kept = subprocess.run(names, capture_output=True, text=True, check=True).stdout.split()
     for name in set(os.environ) - set(kept):
@@ -45,7 +45,7 @@ TOY_SETTINGS = [
 
 
 def toy_pairs(n: int = 300, seed: int = 0) -> list[tuple[str, str]]:
-    """Distinct sentences of one to eight words; the "translation" turns each word's letters round."""
+    """Return pairs of distinct sentences of one to eight words. The translation reverses the letters of each word."""
     rng = random.Random(seed)
     words = ["red", "blue", "tree", "house", "sun", "moon", "river", "stone", "bird", "Ana", "Tom", "42"]
     sources: dict[str, None] = {}
@@ -61,7 +61,7 @@ def write_tsv(path: Path, pairs: list[tuple[str, str]]) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
-    """Models of this size only wait for a second thread."""
+    """Use one thread, because models of this size are slower with two."""
     import torch
 
     torch.set_num_threads(1)
@@ -74,7 +74,7 @@ def toy_tsv(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def train_toy(toy_tsv: Path) -> Callable[..., Path]:
-    """Train in a folder, with `--set` strings on top of the toy's."""
+    """Return a function that trains in a folder with the settings of the toy and further `--set` strings."""
     import torch
 
     from mtcli.config.build import build

@@ -1,4 +1,4 @@
-"""For tests that start processes: when one hangs, and how a shell starts one."""
+"""Helpers for tests that start processes: a limit of time, and the signal handlers of a shell."""
 
 import signal
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 HANGS = 600
-"""Seconds after which a process is taken to hang: far more than any needs where other work has all the cores."""
+"""Seconds after which a process counts as hung: far more than any needs, even on a busy machine."""
 
 
 @contextmanager
@@ -28,6 +28,6 @@ def no_hang() -> Iterator[None]:
 
 
 def heed_signals() -> None:
-    """For `preexec_fn`: heed what `nohup` and a shell's background have the tests themselves ignore."""
+    """For `preexec_fn`: handle the signals that tests ignore if they run under `nohup` or in the background."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)

@@ -13,11 +13,11 @@ from faults.harness import Child, Result, start
 from processes import HANGS
 
 LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-"""torchrun, on one machine."""
+"""torchrun on one machine."""
 
 
 LAUNCHED = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
-"""The environment of rank 0 of two, for what needs no other rank."""
+"""The environment of rank 0 of two, for tests without the other rank."""
 
 
 def start_ranks(
@@ -32,11 +32,11 @@ def start_ranks(
 
     Args:
         n: The number of ranks.
-        arguments: Of the command line.
-        within: By rank, functions that its process calls before it begins.
+        arguments: The arguments of the command line.
+        within: By rank, functions that its process calls first.
         step_timeout: Seconds after which a collective of a training step fails.
         work_timeout: Seconds after which the wait for the work of another rank fails.
-        place: As of `start`.
+        place: See `start`.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -62,7 +62,7 @@ def set_timeouts(step: float, work: float) -> None:
 
 
 def list_rows(log: Path) -> None:
-    """Have this process write down which training pairs it reads, one a line."""
+    """Make this process list the training pairs that it reads in a file, one per line."""
     from mtcli.data.encoded_pairs import EncodedPairs
 
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

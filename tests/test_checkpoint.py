@@ -34,7 +34,7 @@ FILES = ["manifest.json", "model.safetensors", "optimizer.safetensors", "state.j
 
 
 def save_step(folder: Path, step: int, **state: Any) -> Path:
-    """A small checkpoint whose numbers are its step's."""
+    """Write a small checkpoint whose numbers depend on its step."""
     torch.manual_seed(step)
     model = to_bytes({"w": torch.randn(3, 4), "b": torch.randn(3)})
     return write(folder, step, model, {"w/exp_avg": torch.randn(3, 4), "w/step": torch.tensor(float(step))}, state)
@@ -52,7 +52,7 @@ def found(folder: Path) -> int | None:
 # ---- round trip ----
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_a_checkpoint_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert latest(tmp_path / "none") is None
     state = {"best": [31.25, -0.1], "text": "é\u2028", "third": 1 / 3, "none": None}
     path = save_step(tmp_path, 7, **state)
@@ -71,7 +71,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert set(read.model) == {"w", "b"}
 
 
-def test_the_newest_by_number_is_taken_and_strange_names_are_left_alone(tmp_path: Path) -> None:
+def test_the_newest_checkpoint_is_found_by_number_and_other_names_are_ignored(tmp_path: Path) -> None:
     for step in (5, 99_999_999, 100_000_000):
         save_step(tmp_path, step)
     shutil.copytree(tmp_path / "step-00000005", tmp_path / "step-99999999 (copy)")
@@ -84,7 +84,7 @@ def test_the_newest_by_number_is_taken_and_strange_names_are_left_alone(tmp_path
 # ---- damage ----
 
 
-def test_every_flipped_bit_and_every_cut_is_found_and_the_one_before_is_used(
+def test_flipped_bits_and_truncation_are_detected_and_the_previous_checkpoint_is_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rng = random.Random(1)
@@ -118,7 +118,7 @@ def test_every_flipped_bit_and_every_cut_is_found_and_the_one_before_is_used(
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_missing_file_is_named_and_the_one_before_is_used(
+def test_a_missing_file_is_named_and_the_previous_checkpoint_is_used(
     tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     save_step(tmp_path, 1)
@@ -127,7 +127,7 @@ def test_a_missing_file_is_named_and_the_one_before_is_used(
     assert f"{name} is missing" in caplog.text
 
 
-def test_with_all_damaged_nothing_is_deleted(tmp_path: Path) -> None:
+def test_nothing_is_deleted_if_all_checkpoints_are_damaged(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         (save_step(tmp_path, step) / "state.json").write_bytes(b"{}")
     before = contents(tmp_path)
@@ -138,7 +138,7 @@ def test_with_all_damaged_nothing_is_deleted(tmp_path: Path) -> None:
 
 
 def resign(path: Path) -> None:
-    """Make the manifest agree with what is there, as one who plants a file would."""
+    """Make the manifest agree with the files, as an attacker who plants a file would."""
     import hashlib
 
     data = {n: (path / n).read_bytes() for n in FILES if n != "manifest.json"}
@@ -160,7 +160,7 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path: Path, name: str, valu
 
 
 @pytest.mark.parametrize("state", ['{"format": 2}', "{}", "[1]", "null", "{", "[" * 100_000])
-def test_another_format_is_named_and_no_state_at_all_refused(tmp_path: Path, state: str) -> None:
+def test_another_format_and_an_invalid_state_are_refused(tmp_path: Path, state: str) -> None:
     save_step(tmp_path, 1)
     path = save_step(tmp_path, 2)
     (path / "state.json").write_text(state)
@@ -171,7 +171,7 @@ def test_another_format_is_named_and_no_state_at_all_refused(tmp_path: Path, sta
 
 
 @pytest.mark.parametrize("manifest", ["[]", "3", "null", '["model.safetensors"]', "[" * 100_000, '{"a": 1}'])
-def test_a_manifest_of_another_kind_is_damage(tmp_path: Path, manifest: str) -> None:
+def test_an_invalid_manifest_counts_as_damage(tmp_path: Path, manifest: str) -> None:
     path = save_step(tmp_path, 1)
     for text in (manifest, json.dumps([n for n in FILES if n != "manifest.json"])):
         (path / "manifest.json").write_text(text)
@@ -181,7 +181,7 @@ def test_a_manifest_of_another_kind_is_damage(tmp_path: Path, manifest: str) -> 
 
 
 class Canary:
-    """Unpickled, it makes a file."""
+    """An object that creates a file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -192,8 +192,9 @@ class Canary:
 
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("name", FILES)
-def test_a_planted_pickle_does_nothing(tmp_path: Path, name: str, signed: bool) -> None:
-    canary, other = tmp_path / "canary", tmp_path / "other"
+def test_a_planted_pickle_is_not_executed(tmp_path: Path, name: str, signed: bool) -> None:
+    canary = tmp_path / "canary"
+    other = tmp_path / "other"
     planted = [pickle.dumps(Canary(canary))]
     torch.save({"w": Canary(canary)}, other)
     planted.append(other.read_bytes())
@@ -229,7 +230,7 @@ def test_pruning_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damaged", [[4], [4, 3], [4, 3, 2], [3], [1, 3]])
 @pytest.mark.parametrize("keep", [1, 2])
-def test_pruning_never_takes_the_last_good_one(tmp_path: Path, damaged: list[int], keep: int) -> None:
+def test_pruning_keeps_the_last_undamaged_checkpoint(tmp_path: Path, damaged: list[int], keep: int) -> None:
     for step in (1, 2, 3, 4):
         path = save_step(tmp_path, step)
         if step in damaged:
@@ -240,7 +241,7 @@ def test_pruning_never_takes_the_last_good_one(tmp_path: Path, damaged: list[int
     assert len(checkpoint.steps(tmp_path)) == max(keep, 4 - newest + 1)
 
 
-def test_leftovers_are_ignored_replaced_and_in_the_end_swept_away(tmp_path: Path) -> None:
+def test_temporary_folders_are_ignored_replaced_and_deleted(tmp_path: Path) -> None:
     save_step(tmp_path, 1)
     left = tmp_path / ".tmp-step-00000002"
     shutil.copytree(tmp_path / "step-00000001", left)
@@ -255,12 +256,12 @@ def test_leftovers_are_ignored_replaced_and_in_the_end_swept_away(tmp_path: Path
 
 
 class CrashError(BaseException):
-    """The process is gone."""
+    """Stands for the end of the process."""
 
 
 @contextmanager
 def system_calls(monkeypatch: pytest.MonkeyPatch, note: Callable[[str, Path], None]) -> Iterator[None]:
-    """Tell `note` of each fsync, rename and removal before it is done."""
+    """Call `note` before each fsync, rename and removal."""
 
     def watch(place: Any, name: str) -> None:
         real = getattr(place, name)
@@ -327,17 +328,18 @@ def test_the_kernel_sees_the_same_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_crash_at_any_system_call_leaves_a_whole_checkpoint(
+def test_a_crash_at_any_system_call_leaves_a_complete_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
 ) -> None:
-    """Also where a step is saved again, with nothing else to fall back on."""
+    """This also holds if a step is saved again and is the only checkpoint."""
 
     def save_and_prune(folder: Path) -> None:
         save_step(folder, 1 if again else 2, version=2)
         prune(folder, 1, ())
 
     for crash_at in range(1, 50):
-        folder, left = tmp_path / str(crash_at), crash_at
+        folder = tmp_path / str(crash_at)
+        left = crash_at
         save_step(folder, 1, version=1)
 
         def note(name: str, path: Path) -> None:
@@ -371,7 +373,7 @@ FAILURES = {errno.ENOSPC: "free some space", errno.EDQUOT: "quota", errno.EROFS:
 
 @pytest.mark.parametrize("number", FAILURES)
 @pytest.mark.parametrize("call", [1, 3, 4, 5, 6])
-def test_a_failing_disk_is_one_line_and_earlier_checkpoints_stay(
+def test_a_failing_disk_is_reported_and_earlier_checkpoints_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, call: int
 ) -> None:
     save_step(tmp_path, 1)
@@ -430,7 +432,7 @@ with lock(Path(sys.argv[1])):
 """
 
 
-def test_a_second_process_is_kept_out_until_the_first_is_gone(tmp_path: Path) -> None:
+def test_a_second_process_is_refused_until_the_first_ends(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
@@ -456,9 +458,7 @@ def link_to_nothing(path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [link_to_a_file, link_to_nothing, os.mkfifo, Path.mkdir])
-def test_a_lock_that_is_no_regular_file_is_refused_and_not_followed(
-    tmp_path: Path, make: Callable[[Path], None]
-) -> None:
+def test_a_lock_that_is_not_a_regular_file_is_refused(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path / ".lock")
     with pytest.raises(StorageError, match=r"\.lock: "), lock(tmp_path):
         pass
@@ -498,7 +498,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def replant(run: Path, to: Path, change: Callable[[dict[str, Tensor], dict[str, Any]], None]) -> Path:
-    """A copy of a run whose tensors and information are changed."""
+    """Copy a run with changed tensors and metadata."""
     shutil.copytree(run, to)
     tensors, metadata = read_tensors(to / "model.safetensors")
     info = json.loads(metadata["mtcli"])["info"]
@@ -507,7 +507,7 @@ def replant(run: Path, to: Path, change: Callable[[dict[str, Tensor], dict[str, 
     return to
 
 
-def test_a_model_comes_back_exactly(run_folder: Path, tmp_path: Path) -> None:
+def test_a_model_is_loaded_as_it_was_saved(run_folder: Path, tmp_path: Path) -> None:
     model, info, toy = load_model(run_folder)
     tensors, _ = read_tensors(run_folder / "model.safetensors")
     assert not model.training
@@ -555,7 +555,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Tensor], dict[str, Any]], Any], str
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_model_that_does_not_fit_is_refused_by_name(run_folder: Path, tmp_path: Path, change: str) -> None:
+def test_a_model_with_wrong_tensors_is_refused_with_their_name(run_folder: Path, tmp_path: Path, change: str) -> None:
     apply, message = CHANGES[change]
     run = replant(run_folder, tmp_path / "run", apply)
     with pytest.raises(ModelError, match=message) as caught:
@@ -564,7 +564,7 @@ def test_a_model_that_does_not_fit_is_refused_by_name(run_folder: Path, tmp_path
     assert "\n" not in str(caught.value)
 
 
-def test_no_model_and_no_tokenizer(run_folder: Path, tmp_path: Path) -> None:
+def test_a_missing_model_or_tokenizer_is_reported(run_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="no model here"):
         load_model(tmp_path)
     (tmp_path / "config.toml").touch()
@@ -590,7 +590,7 @@ def test_setting_parameters_is_all_or_nothing(run_folder: Path) -> None:
     assert all(torch.equal(t, before[name]) for name, t in model_file.parameters(model).items())
 
 
-def test_a_flipped_bit_in_a_published_model_is_found(run_folder: Path, tmp_path: Path) -> None:
+def test_a_flipped_bit_in_a_published_model_is_detected(run_folder: Path, tmp_path: Path) -> None:
     whole = (run_folder / "model.safetensors").read_bytes()
     (tmp_path / "tokenizer.json").write_bytes((run_folder / "tokenizer.json").read_bytes())
     rng = random.Random(0)
@@ -616,7 +616,7 @@ def test_another_tokenizer_of_the_same_size_is_refused(run_folder: Path, tmp_pat
         load_model(tmp_path / "run")
 
 
-def test_a_run_folder_that_was_deleted_is_not_made_again(tmp_path: Path) -> None:
+def test_a_deleted_run_folder_is_not_created_again(tmp_path: Path) -> None:
     run = tmp_path / "run"
     with pytest.raises(StorageError, match="run"):
         checkpoint.write(run / "checkpoints", 1, b"m", {"a": torch.ones(2)}, {})

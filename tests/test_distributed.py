@@ -1,4 +1,4 @@
-"""Several ranks do what one process does: the same batches, the same gradient, the same file."""
+"""Several ranks process the same batches, compute the same gradient and write the same file as one process."""
 
 import json
 import signal
@@ -30,7 +30,7 @@ STEPS = 24
 
 @pytest.fixture(scope="session")
 def command(toy_tsv: Path) -> Callable[..., list[str]]:
-    """The words of `mtcli train` for the toy."""
+    """Return the arguments of `mtcli train` for the toy."""
 
     def words(out: Path, *more: str, steps: int = STEPS) -> list[str]:
         sets = [word for setting in [*TOY_SETTINGS, *more] for word in ("--set", setting)]
@@ -64,9 +64,10 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
     return checkpoint.latest(run / "checkpoints").model  # type: ignore[union-attr]
 
 
-def test_two_ranks_do_what_one_does_that_accumulates_two_batches(two: Path, train_toy: Train, tmp_path: Path) -> None:
+def test_two_ranks_equal_one_that_accumulates_two_batches(two: Path, train_toy: Train, tmp_path: Path) -> None:
     one = train_toy(tmp_path / "one", f"train.max_steps={STEPS}", "train.accumulate=2")
-    ours, theirs = weights(two), weights(one)
+    ours = weights(two)
+    theirs = weights(one)
     for name, tensor in ours.items():  # times two and halved is exact, and a sum of two has one order
         assert torch.equal(tensor, theirs[name])
     states = [checkpoint.latest(run / "checkpoints").state for run in (two, one)]  # type: ignore[union-attr]
@@ -78,7 +79,7 @@ def test_two_ranks_do_what_one_does_that_accumulates_two_batches(two: Path, trai
 
 
 @pytest.mark.slow
-def test_two_that_accumulate_two_do_what_one_does_that_accumulates_four(
+def test_two_ranks_that_accumulate_two_equal_one_that_accumulates_four(
     command: Callable[..., list[str]], train_toy: Train, tmp_path: Path
 ) -> None:
     one = train_toy(tmp_path / "one", "train.max_steps=6", "train.accumulate=4")
@@ -102,12 +103,13 @@ def test_stopped_and_resumed_two_ranks_end_with_the_same_bits(
     step = json.loads((checkpoint.steps(run / "checkpoints")[-1] / "state.json").read_bytes())["step"]
     assert sum(f"stopped by SIGTERM at step {step};" in result.err for result in results) == 2
     assert [result.code for result in run_ranks(2, *command(run))] == [0, 0]
-    ended, wanted = outcome(run), outcome(two)
+    ended = outcome(run)
+    wanted = outcome(two)
     assert {name for name in ended if ended[name] != wanted.get(name)} <= {"config.toml"}
     assert ended.keys() == wanted.keys()
 
 
-def test_no_rank_reads_what_another_does(command: Callable[..., list[str]], tmp_path: Path) -> None:
+def test_each_rank_reads_its_own_pairs_only(command: Callable[..., list[str]], tmp_path: Path) -> None:
     logs = [tmp_path / str(rank) for rank in range(2)]
     within = {rank: [partial(list_rows, log)] for rank, log in enumerate(logs)}
     words = command(tmp_path / "run", "train.accumulate=2", steps=4)  # of sixteen batches: an epoch
@@ -161,7 +163,8 @@ def test_a_failure_of_one_rank_ends_all(command: Callable[..., list[str]], tmp_p
 
 
 def fail_in_backward(nth: int) -> None:
-    seen, real = [], torch.Tensor.backward
+    seen = []
+    real = torch.Tensor.backward
 
     def backward(*args: Any, **options: Any) -> Any:
         seen.append(nth)
@@ -181,17 +184,18 @@ def test_a_folder_in_use_ends_all(command: Callable[..., list[str]], tmp_path: P
 
 @pytest.mark.slow
 def test_three_ranks_resumed_add_in_the_same_order(command: Callable[..., list[str]], tmp_path: Path) -> None:
-    """The sum of two numbers does not depend on their order; that of three does, and on DDP's buckets."""
+    """The sum of three floats depends on their order, and so on the buckets of DDP; the sum of two does not."""
     sizes = ("model.d_model=256", "model.d_ff=512")  # 1.5 million parameters: several buckets
     sizes += ('train.schedule="paper"',)  # which does not depend on the budget
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    whole = tmp_path / "whole"
+    parts = tmp_path / "parts"
     for steps, run in ((12, whole), (7, parts), (12, parts)):
         assert [result.code for result in run_ranks(3, *command(run, *sizes, steps=steps))] == [0] * 3
     for name, tensor in weights(whole).items():
         assert torch.equal(tensor, weights(parts)[name])
 
 
-def test_two_ranks_translate_a_file_as_one_does(two: Path, tmp_path: Path) -> None:
+def test_two_ranks_translate_a_file_like_one(two: Path, tmp_path: Path) -> None:
     lines = [f"red {'tree ' * (i % 5)}{i}" if i % 7 else "" for i in range(200)]
     (tmp_path / "in").write_text("\n".join(lines))
     words = ("translate", "--model", two, "-i", "in", "--max-length", "3", "--device", "cpu")
@@ -247,7 +251,7 @@ def test_streams_cannot_be_shared(monkeypatch: pytest.MonkeyPatch, words: tuple[
 
 
 @pytest.mark.parametrize("words", [["eval"], ["average", "x"], ["data", "check", "x"]])
-def test_what_one_process_does_is_refused_to_several(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+def test_commands_for_one_process_are_refused_under_torchrun(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     from mtcli.cli import app
 
     for name, value in (LAUNCHED | {"TORCHELASTIC_RUN_ID": "x"}).items():
@@ -257,7 +261,9 @@ def test_what_one_process_does_is_refused_to_several(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("environment", [{"WORLD_SIZE": "16"}, LAUNCHED], ids=["size alone", "all but torchrun"])
-def test_a_clusters_own_variables_stop_no_command_of_one_process(toy_run: Path, environment: dict[str, str]) -> None:
+def test_variables_of_a_cluster_do_not_stop_commands_for_one_process(
+    toy_run: Path, environment: dict[str, str]
+) -> None:
     done = harness.run("info", toy_run, env=environment)
     assert (done.code, done.err) == (0, "")
 
@@ -276,13 +282,13 @@ def test_a_rank_has_all_variables_of_its_launcher(monkeypatch: pytest.MonkeyPatc
             torchrun.size()
 
 
-def test_a_size_without_the_rest_is_reported_and_ignored(toy_run: Path, tmp_path: Path) -> None:
+def test_a_world_size_without_the_other_variables_is_reported_and_ignored(toy_run: Path, tmp_path: Path) -> None:
     done = harness.run("translate", "--model", toy_run, "red tree.", env={"WORLD_SIZE": "16"})
     assert done.code == 0
     assert "WORLD_SIZE=16 is ignored, without RANK and MASTER_ADDR and MASTER_PORT" in done.err
 
 
-def test_a_restart_does_not_overwrite_what_it_is_to_resume(
+def test_a_restart_does_not_overwrite_the_run_it_resumes(
     train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = train_toy(tmp_path / "run", "train.max_steps=5")
@@ -292,7 +298,7 @@ def test_a_restart_does_not_overwrite_what_it_is_to_resume(
     assert outcome(run) == before
 
 
-def test_alone_nothing_is_shared() -> None:
+def test_a_group_of_one_returns_its_own_values() -> None:
     assert (torchrun.size(), torchrun.rank()) == (1, 0)
     with join(torch.device("cpu")) as group:
         assert type(group) is Group
@@ -303,7 +309,7 @@ def test_alone_nothing_is_shared() -> None:
     assert not torch.distributed.is_initialized()
 
 
-def test_ranks_of_a_machine_use_a_gpu_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_rank_of_a_machine_uses_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     for name, value in (LAUNCHED | {"WORLD_SIZE": "8", "RANK": "6", "LOCAL_RANK": "2"}).items():
@@ -318,7 +324,7 @@ def test_ranks_of_a_machine_use_a_gpu_each(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_rank_that_does_not_start_ends_the_others(command: Callable[..., list[str]], tmp_path: Path) -> None:
-    """The timeout counts for each rank from its own start."""
+    """The timeout of each rank begins at its own start."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -330,7 +336,7 @@ def test_a_rank_that_does_not_start_ends_the_others(command: Callable[..., list[
 
 
 def test_the_run_of_an_earlier_version_resumes(train_toy: Train, tmp_path: Path) -> None:
-    """Before, the number of ranks had another name."""
+    """In version 0.1 the number of ranks had another name in the checkpoint."""
     run = train_toy(tmp_path / "run", "train.max_steps=5")
     newest = checkpoint.latest(run / "checkpoints")
     assert newest

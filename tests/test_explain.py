@@ -43,7 +43,7 @@ def by_key(found: Explanation, layer: int = 0, head: int = 0) -> dict[str, torch
 
 @pytest.mark.parametrize("beam", [1, 2, 5])
 @pytest.mark.parametrize("sentence", SENTENCES)
-def test_it_decodes_what_translate_prints(translator: Translator, sentence: str, beam: int) -> None:
+def test_explain_decodes_the_translation_of_translate(translator: Translator, sentence: str, beam: int) -> None:
     found = explain(translator, sentence, options(beam))
     (expected,) = translator.translate([sentence], replace(options(beam), n_best=beam))
     assert list(found.texts) == [c.text for c in expected.candidates]
@@ -65,9 +65,10 @@ def test_the_steps_add_up_to_the_probability_of_the_translation(translator: Tran
         assert sum(probabilities) < 1 + 1e-5
 
 
-def test_every_row_of_weights_sums_to_one_and_looks_at_nothing_later(translator: Translator) -> None:
+def test_attention_rows_sum_to_one_and_ignore_later_positions(translator: Translator) -> None:
     found = explain(translator, SENTENCES[1], options())
-    S, T = len(found.src_ids), len(found.tgt_ids)
+    S = len(found.src_ids)
+    T = len(found.tgt_ids)
     for kind, shape in (("encoder", (S, S)), ("decoder", (T, T)), ("cross", (T, S))):
         for weights in found.weights(kind):
             assert weights.shape == (2, *shape)
@@ -79,17 +80,20 @@ def test_every_row_of_weights_sums_to_one_and_looks_at_nothing_later(translator:
 @pytest.mark.parametrize("layer", [0, 1])
 @pytest.mark.parametrize("head", [0, 1])
 @torch.inference_mode()
-def test_each_stage_follows_from_the_one_before(translator: Translator, layer: int, head: int) -> None:
+def test_each_stage_follows_from_the_previous_one(translator: Translator, layer: int, head: int) -> None:
     found = explain(translator, SENTENCES[0], options())
-    value, model = by_key(found, layer, head), translator.model
+    value = by_key(found, layer, head)
+    model = translator.model
     pre = model.config.norm == "pre"
     for side in ("src", "tgt"):
         torch.testing.assert_close(value[f"{side}.embedding"] + value[f"{side}.position"], value[f"{side}.sum"])
     for stack, attentions in (("encoder", ["self"]), ("decoder", ["self", "cross"])):
-        key, module = f"{stack}.{layer + 1}", getattr(model, stack)[layer]
+        key = f"{stack}.{layer + 1}"
+        module = getattr(model, stack)[layer]
         for name in attentions:
             at = f"{key}.{name}"
-            mha, around = getattr(module, f"{name}_attention"), getattr(module, f"{name}_residual")
+            mha = getattr(module, f"{name}_attention")
+            around = getattr(module, f"{name}_residual")
             q, k, v = (value[f"{at}.{x}"] for x in "qkv")
             scores = q @ k.T / math.sqrt(q.size(-1))
             seen = value[f"{at}.scores"].isfinite()
@@ -116,13 +120,13 @@ def test_each_stage_follows_from_the_one_before(translator: Translator, layer: i
     torch.testing.assert_close(model.output(value["hidden"]), value["logits"])
 
 
-def test_the_memory_is_what_the_model_encodes(translator: Translator) -> None:
+def test_the_memory_is_the_output_of_encode(translator: Translator) -> None:
     found = explain(translator, SENTENCES[0], options())
     memory, _ = translator.model.encode(torch.tensor([list(found.src_ids)]))
     torch.testing.assert_close(by_key(found)["memory"], memory[0].detach())
 
 
-def test_recording_leaves_the_model_as_it_was() -> None:
+def test_recording_does_not_change_the_model() -> None:
     model = toy().model
     before = {m: m.attend for m in model.modules() if isinstance(m, MultiHeadAttention)}
 
@@ -186,13 +190,13 @@ def test_json_has_every_key_and_only_finite_numbers(translator: Translator) -> N
 
 
 def page_data(page: str) -> dict[str, Any]:
-    """The data in the page's script."""
+    """Return the data in the script of the page."""
     line = next(line for line in page.splitlines() if line.startswith("const data = "))
     data: dict[str, Any] = json.loads(line.removeprefix("const data = ").removesuffix(";"))
     return data
 
 
-def test_the_page_needs_nothing_else_and_runs_no_text(translator: Translator) -> None:
+def test_the_page_loads_nothing_and_does_not_execute_text(translator: Translator) -> None:
     found = explain(translator, SENTENCES[2], options(), neighbours=True)
     page = to_html(found, 0, 0)
     assert page.count("<script") == page.count("</script") == 1

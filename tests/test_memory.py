@@ -8,7 +8,7 @@ from mtcli.runtime import memory
 from mtcli.runtime.memory import available, require
 
 
-def test_what_is_free_is_less_than_all_memory() -> None:
+def test_available_memory_is_less_than_all_memory() -> None:
     free = available()
     assert free is not None
     assert 0 < free < 2**50

@@ -1,4 +1,4 @@
-"""What the error message says about the finished lines of an output."""
+"""The finished lines of an output are kept after an error, and the message names their file."""
 
 import shutil
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from mtcli.runtime.outputs import partial_file
 
 
 def failure(output: Path, lines: str, fail: Callable[[], None]) -> str:
-    """The message of the error after these lines were written and `fail` was called."""
+    """Write lines, call `fail`, and return the message of the error."""
 
     def write() -> None:
         with partial_file(output) as file:

@@ -34,13 +34,13 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    """The log, as in a pipe."""
+    """The log, with standard error as a pipe."""
     monkeypatch.setattr(progress, "on_terminal", lambda _: False)
     caplog.set_level(logging.INFO, "mtcli")
     return caplog
 
 
-def test_recent_sums_are_an_average_that_forgets() -> None:
+def test_recent_sums_decay() -> None:
     recent = Recent(10.0)
     assert recent.ratio("steps") == 0.0
     for _ in range(5):
@@ -51,7 +51,7 @@ def test_recent_sums_are_an_average_that_forgets() -> None:
     assert recent.ratio("steps") == pytest.approx(4.0, abs=1e-3)
 
 
-def test_an_estimate_is_as_coarse_as_its_size() -> None:
+def test_an_estimate_is_rounded_by_its_size() -> None:
     assert [estimate(s) for s in (0, 1, 12, 61, 599, 601, 7000)] == [
         "0:00", "0:05", "0:15", "1:10", "10:00", "11:00", "1:57:00",
     ]  # fmt: skip
@@ -68,7 +68,7 @@ def test_training_in_a_pipe_logs_a_line_a_minute(logged: pytest.LogCaptureFixtur
     ]
 
 
-def test_a_budget_of_time_is_counted_down_and_not_estimated(logged: pytest.LogCaptureFixture) -> None:
+def test_the_rest_of_a_time_budget_is_exact(logged: pytest.LogCaptureFixture) -> None:
     shown = TrainingProgress(10, 30.0, max_seconds=600.0)
     shown.update(95.0, tokens=6500, nll=0.0)
     assert logged.messages == ["training: step 11, loss 0.000, 100 tokens/s, 1:35 elapsed, 8:25 left"]
@@ -90,7 +90,7 @@ def test_a_validation_slows_the_estimate_and_not_the_tokens_per_second() -> None
 
 
 @pytest.mark.usefixtures("terminal")
-def test_the_bar_of_training_has_one_clock_and_no_inverted_rate(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_bar_of_training_has_one_clock_and_a_rate_per_second(capsys: pytest.CaptureFixture[str]) -> None:
     shown = TrainingProgress(0, 0.0, max_steps=100)
     with shown:
         for step in range(1, 26):
@@ -145,7 +145,7 @@ def test_a_training_run_logs_its_own_figures(
 
 
 class Recorder:
-    """Stands for a translator, and notes whether a progress bar was asked for."""
+    """A stand-in for a translator that records whether a progress bar was requested."""
 
     def __init__(self) -> None:
         self.quiet: list[bool] = []
@@ -171,7 +171,7 @@ def test_a_dialogue_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def at_a_terminal(*arguments: str | Path, cwd: Path, typed: bytes = b"") -> str:
-    """What a terminal shows of a command, with its exit code 0."""
+    """Return what a terminal shows of a command, which must exit with 0."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 120))
     line = [sys.executable, "-m", "mtcli", *map(str, arguments)]
@@ -212,7 +212,7 @@ def test_results_and_a_bar_do_not_share_a_terminal(toy_run: Path, tmp_path: Path
     assert "translating" not in at_a_terminal("translate", "--model", toy_run, "-i", "in.txt", cwd=tmp_path)
 
 
-def test_training_at_a_terminal_shows_a_calm_bar(toy_tsv: Path, tmp_path: Path) -> None:
+def test_training_on_a_terminal_shows_a_bar(toy_tsv: Path, tmp_path: Path) -> None:
     settings = [part for setting in TOY_SETTINGS for part in ("--set", setting)]
     line = ["train", "--train", toy_tsv, "--src", "en", "--tgt", "xx", "--out", "run", "--max-steps", "150", *settings]
     shown = at_a_terminal(*line, cwd=tmp_path)
@@ -221,7 +221,7 @@ def test_training_at_a_terminal_shows_a_calm_bar(toy_tsv: Path, tmp_path: Path) 
     assert any("tokens/s" in bar for bar in bars)
 
 
-def test_the_hub_says_nothing_of_single_requests() -> None:
+def test_single_requests_to_the_hub_are_not_logged() -> None:
     code = """
 from mtcli.runtime.progress import show_log
 show_log()

@@ -47,39 +47,44 @@ LINES = [source for source, _ in PAIRS[::5]]
 
 
 def best(lines: Iterable[str], **changes: Any) -> list[Translation]:
-    """What `mtcli translate` gives."""
+    """Return the translations of `mtcli translate`."""
     return list(toy().translate(lines, replace(OPTIONS, **changes), warn=False))
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that another thread or process brings about."""
+    """Wait until another thread or process makes a condition true."""
     end = time.monotonic() + HANGS
     while not condition():
-        assert time.monotonic() < end, "never got there"
+        assert time.monotonic() < end, "the condition was never true"
         time.sleep(0.001)
 
 
 class Site:
-    """A server that runs, and requests to it."""
+    """A running server, and methods that send requests to it."""
 
     def __init__(self, port: int):
-        self.port, self.url = port, f"http://127.0.0.1:{port}"
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
 
     def send(self, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Any, dict[str, str]]:
-        """Status, JSON or text, headers of an answer."""
+        """Send a request. Return status, JSON or text, and headers of the answer."""
         names = {name.replace("_", "-"): value for name, value in headers.items()}
         try:
             with urllib.request.urlopen(urllib.request.Request(self.url + path, body, names), timeout=HANGS) as answer:
-                status, text, found = answer.status, answer.read(), dict(answer.headers)
+                status = answer.status
+                text = answer.read()
+                found = dict(answer.headers)
         except urllib.error.HTTPError as error:
-            status, text, found = error.code, error.read(), dict(error.headers)
+            status = error.code
+            text = error.read()
+            found = dict(error.headers)
         return status, json.loads(text) if "json" in found.get("content-type", "") else text.decode(), found
 
     def json(self, path: str, **fields: Any) -> tuple[int, Any, dict[str, str]]:
         return self.send(path, json.dumps(fields).encode(), content_type="application/json")
 
     def until_waiting(self, lines: int) -> None:
-        """Until so many lines wait for the model."""
+        """Wait until this number of lines waits for the model."""
         until(lambda: self.send("/health")[1]["waiting"] == lines)
 
     def form(self, **fields: Any) -> tuple[int, Any, dict[str, str]]:
@@ -115,12 +120,13 @@ def site() -> Iterator[Site]:
 
 
 class Gated(LineTranslator):
-    """Gives back what it gets, once it may, and keeps count."""
+    """A translator that returns its input in capitals when `gate` is released, and records its calls."""
 
     def __init__(self) -> None:
         super().__init__(toy().tokenizer, 64)
         self.calls: list[list[str]] = []
-        self.begun, self.gate = threading.Semaphore(0), threading.Semaphore(0)
+        self.begun = threading.Semaphore(0)
+        self.gate = threading.Semaphore(0)
 
     def translate(self, lines: Iterable[str], options: Options, **_: Any) -> Iterator[Translation]:
         self.calls.append(list(lines))
@@ -141,7 +147,7 @@ class Gated(LineTranslator):
 # ---- the LibreTranslate API ----
 
 
-def test_a_client_of_that_api_needs_no_change(site: Site) -> None:
+def test_a_libretranslate_client_works_unchanged(site: Site) -> None:
     client = LibreTranslateAPI(site.url)
     for line in LINES[:5]:
         assert client.translate(line, "en", "es") == best([line])[0].text
@@ -160,7 +166,7 @@ def test_a_client_of_that_api_needs_no_change(site: Site) -> None:
     assert "en → es" in json.loads(refused.value.read())["error"]
 
 
-def test_a_text_or_a_list_as_json_or_as_a_form(site: Site) -> None:
+def test_q_is_a_text_or_a_list_in_json_or_a_form(site: Site) -> None:
     one, two = (found.text for found in best(LINES[:2]))
     asked = {"source": "en", "target": "es"}
     assert site.json("/translate", q=LINES[0], **asked)[:2] == (200, {"translatedText": one})
@@ -171,14 +177,14 @@ def test_a_text_or_a_list_as_json_or_as_a_form(site: Site) -> None:
     assert site.json("/translate", q=[], **asked)[1] == {"translatedText": []}
 
 
-def test_no_language_is_claimed_to_be_detected(site: Site) -> None:
+def test_detected_language_has_confidence_0(site: Site) -> None:
     nothing = {"language": "en", "confidence": 0.0}
     assert site.json("/translate", q=LINES[0], source="auto", target="es")[1]["detectedLanguage"] == nothing
     assert site.json("/translate", q=LINES[:2])[1]["detectedLanguage"] == [nothing, nothing]
 
 
 @pytest.mark.parametrize("alternatives", [1, 5])
-def test_alternatives_are_the_beam(site: Site, alternatives: int) -> None:
+def test_alternatives_come_from_the_beam(site: Site, alternatives: int) -> None:
     n = alternatives + 1
     found = best(LINES[:2], n_best=n)
     asked = {"source": "en", "target": "es", "alternatives": alternatives}
@@ -195,7 +201,7 @@ def test_alternatives_are_the_beam(site: Site, alternatives: int) -> None:
     ]
 
 
-def test_alternatives_differ_from_each_other_and_move_not_the_translation(site: Site) -> None:
+def test_alternatives_differ_and_do_not_change_the_translation(site: Site) -> None:
     for line in LINES[:6]:
         expected = site.json("/translate", q=line, source="en")[1]["translatedText"]
         for alternatives in (1, 3, 9):
@@ -221,7 +227,8 @@ def test_scores_and_alignments(site: Site) -> None:
 
 # ---- refusals ----
 
-JSON, FORM = "application/json", "application/x-www-form-urlencoded"
+JSON = "application/json"
+FORM = "application/x-www-form-urlencoded"
 
 
 @pytest.mark.parametrize(
@@ -254,7 +261,9 @@ JSON, FORM = "application/json", "application/x-www-form-urlencoded"
         (json.dumps({"q": ["x", "one dog " * 61]}).encode(), JSON, 413, "tokens; this server takes 60"),
     ],
 )
-def test_what_is_wrong_is_said(site: Site, body: bytes, kind: str, status: int, says: str) -> None:
+def test_an_invalid_request_is_refused_with_the_reason(
+    site: Site, body: bytes, kind: str, status: int, says: str
+) -> None:
     for path in ("/translate", "/api/translate"):
         found, answer, _ = site.send(path, body, content_type=kind)
         assert found == status
@@ -270,7 +279,7 @@ def test_other_paths_and_methods(site: Site) -> None:
 
 
 def answer_to(site: Site, method: str, path: str) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers without the date, and body."""
+    """Return status, headers without the date, and body."""
     with closing(http.client.HTTPConnection("127.0.0.1", site.port, timeout=HANGS)) as connection:
         connection.request(method, path)
         answer = connection.getresponse()
@@ -289,7 +298,7 @@ def test_head_has_the_status_and_headers_of_get_without_a_body(site: Site, path:
     assert answer_to(site, "HEAD", path) == (status, headers, b"")
 
 
-def test_a_key_is_asked_for() -> None:
+def test_translating_needs_the_key() -> None:
     with running(toy(), api_key="très secret") as site:
         expected = best(LINES[:1])[0].text
         assert LibreTranslateAPI(site.url, "très secret").translate(LINES[0], "en", "es") == expected
@@ -303,7 +312,7 @@ def test_a_key_is_asked_for() -> None:
 # ---- together ----
 
 
-def test_lines_gather_while_the_model_works() -> None:
+def test_lines_that_arrive_while_the_model_works_are_batched() -> None:
     gated = Gated()
     batcher = Batcher(gated, max_waiting=10)
     waiting = batcher.submit(["a"], OPTIONS)
@@ -319,7 +328,7 @@ def test_lines_gather_while_the_model_works() -> None:
     assert not batcher.alive
 
 
-def test_a_long_request_lets_others_through() -> None:
+def test_a_long_request_does_not_block_others() -> None:
     gated = Gated()
     batcher = Batcher(gated, max_waiting=10_000)
     long = batcher.submit(["x"] * (MAX_BATCH_LINES + 1), OPTIONS)
@@ -331,7 +340,7 @@ def test_a_long_request_lets_others_through() -> None:
     batcher.close()
 
 
-def test_no_more_wait_than_may() -> None:
+def test_lines_beyond_the_limit_of_the_queue_are_refused() -> None:
     gated = Gated()
     batcher = Batcher(gated, max_waiting=2)
     done = batcher.submit(["a"], OPTIONS)
@@ -346,7 +355,7 @@ def test_no_more_wait_than_may() -> None:
     batcher.close()
 
 
-def test_a_line_that_is_no_longer_wanted_is_not_translated() -> None:
+def test_a_cancelled_line_is_not_translated() -> None:
     gated = Gated()
     batcher = Batcher(gated, max_waiting=9)
     batcher.submit(["a"], OPTIONS)
@@ -359,7 +368,7 @@ def test_a_line_that_is_no_longer_wanted_is_not_translated() -> None:
     batcher.close()
 
 
-def test_a_bad_line_harms_no_other() -> None:
+def test_a_bad_line_does_not_fail_the_others() -> None:
     gated = Gated()
     batcher = Batcher(gated, max_waiting=9)
     a, bad, b, worse = batcher.submit(["a", "bad", "b", "worse"], OPTIONS)
@@ -370,7 +379,7 @@ def test_a_bad_line_harms_no_other() -> None:
     batcher.close()
 
 
-def test_what_became_of_a_request_is_said() -> None:
+def test_a_full_queue_and_a_failed_translation_are_reported() -> None:
     gated = Gated()
     with running(gated, RequestLimits(waiting=1)) as site, ThreadPoolExecutor(2) as pool:
         first = pool.submit(site.json, "/translate", q="a", source="en")
@@ -390,7 +399,7 @@ def test_what_became_of_a_request_is_said() -> None:
         assert site.json("/translate", q="d", source="en")[1] == {"translatedText": "D"}
 
 
-def test_what_takes_too_long_is_called_off() -> None:
+def test_a_request_that_takes_too_long_is_cancelled() -> None:
     gated = Gated()
     with running(gated, RequestLimits(seconds=2)) as site, ThreadPoolExecutor(2) as pool:
         first = pool.submit(site.json, "/translate", q="a")
@@ -402,13 +411,13 @@ def test_what_takes_too_long_is_called_off() -> None:
     assert gated.calls == [["a"]]  # none waited for "b" any more
 
 
-def test_a_text_of_too_many_lines_is_not_even_split(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_of_too_many_lines_is_refused_before_it_is_split(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mtcli.serve.translation.split_lines", lambda text: 1 / 0)
     for q in ("\n" * 100, ["a", "\n" * 99]):
         assert site.json("/translate", q=q)[0] == 413
 
 
-def test_a_page_from_elsewhere_cannot_ask_under_another_name() -> None:
+def test_requests_for_another_host_name_are_refused() -> None:
     with started(create_app(toy(), OPTIONS, ("en", "es"), host="127.0.0.1")) as site:
         for host in ("localhost", f"127.0.0.1:{site.port}", "[::1]:80", "LOCALHOST:1", "localhost.:5000", "127.9.8.7"):
             assert site.send("/languages", host=host)[0] == 200
@@ -426,14 +435,14 @@ def test_a_page_from_elsewhere_cannot_ask_under_another_name() -> None:
                 assert (host, status, "answers as localhost, 127.0.0.1" in answer["error"]) == (host, 421, True)
 
 
-def test_a_server_of_a_name_answers_under_it() -> None:
+def test_a_server_answers_under_the_name_of_its_host_option() -> None:
     with started(create_app(toy(), OPTIONS, ("en", "es"), host="MyBox")) as site:
         assert [site.send("/health", host=host)[0] for host in ("mybox:80", "localhost", "other")] == [200, 200, 421]
     with running(toy()) as site:
         assert site.send("/health", host="example.org")[0] == 200
 
 
-def test_what_is_loopback() -> None:
+def test_loopback_names() -> None:
     assert all(
         map(is_loopback, ("localhost", "Localhost.", "127.0.0.1", "127.255.0.3", "::1", "[::1]", "0:0:0:0:0:0:0:1"))
     )
@@ -457,7 +466,7 @@ def test_a_page_of_another_site_is_refused(site: Site, path: str) -> None:
     assert site.send("/", sec_fetch_site="cross-site")[0] == 200  # a link to the page
 
 
-def test_a_client_that_leaves_takes_its_lines_along() -> None:
+def test_the_lines_of_a_client_that_disconnects_are_cancelled() -> None:
     gated = Gated()
     with running(gated, RequestLimits(seconds=20)) as site, ThreadPoolExecutor(2) as pool:
         first = pool.submit(site.json, "/translate", q="a", source="en")
@@ -473,7 +482,7 @@ def test_a_client_that_leaves_takes_its_lines_along() -> None:
         assert all("b" not in lines for lines in gated.calls)
 
 
-def test_many_clients_get_what_the_command_gives() -> None:
+def test_many_clients_get_the_translations_of_the_command() -> None:
     expected = {found.source: found.text for found in best(LINES)}
     with running(toy()) as site, ThreadPoolExecutor(16) as pool:
         client = LibreTranslateAPI(site.url)
@@ -492,7 +501,7 @@ def test_many_clients_get_what_the_command_gives() -> None:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """Four connections are as many as may be open."""
+    """Allow four open connections."""
     monkeypatch.setattr(Capacity, "measured", lambda: Capacity(connections=4, backlog=2))
     monkeypatch.setattr(logging.getLogger("mtcli"), "propagate", True)
     return caplog
@@ -508,7 +517,7 @@ def is_closed(connection: socket.socket) -> bool:
         return True
 
 
-def test_connections_that_wait_longest_make_room(few: pytest.LogCaptureFixture) -> None:
+def test_connections_that_wait_longest_are_closed_for_new_ones(few: pytest.LogCaptureFixture) -> None:
     with running(toy()) as site, ExitStack() as stay:
         idle = [stay.enter_context(socket.create_connection(("127.0.0.1", site.port))) for _ in range(9)]
         assert site.json("/translate", q=LINES[0])[0] == 200
@@ -517,7 +526,7 @@ def test_connections_that_wait_longest_make_room(few: pytest.LogCaptureFixture) 
 
 
 def connected(connections: Connections, port: int) -> tuple[Connection, Mock]:
-    """A connection from this port, and its transport."""
+    """Return a connection from this port, and its transport."""
     ends = {"peername": ("127.0.0.1", port), "sockname": ("127.0.0.1", 5000)}
     transport = Mock(asyncio.Transport, **{"get_extra_info.side_effect": ends.get, "is_closing.return_value": False})
     connection = Connection(Mock(asyncio.Protocol), connections)
@@ -544,7 +553,7 @@ def test_a_connection_that_waits_for_the_server_is_kept(few: pytest.LogCaptureFi
     asyncio.run(scenario())
 
 
-def test_a_shortage_of_descriptors_is_one_line(few: pytest.LogCaptureFixture) -> None:
+def test_a_shortage_of_descriptors_is_logged_in_one_line(few: pytest.LogCaptureFixture) -> None:
     loop = asyncio.new_event_loop()
     with closing(loop):
         connections = Connections(create_app(toy(), OPTIONS, ("en", "es")), Capacity(4, 2), 60.0)
@@ -562,7 +571,7 @@ def test_a_shortage_of_descriptors_is_one_line(few: pytest.LogCaptureFixture) ->
 # ---- the page ----
 
 
-def test_the_page_needs_nothing_but_this_server(site: Site) -> None:
+def test_the_page_loads_nothing_from_elsewhere(site: Site) -> None:
     status, html, headers = site.send("/")
     assert status == 200
     assert headers["content-type"].startswith("text/html")
@@ -578,7 +587,7 @@ def test_the_page_needs_nothing_but_this_server(site: Site) -> None:
 
 
 def run_folder(folder: Path, src: str, tgt: str) -> Path:
-    """A run with a test score and test pairs, as far as the page reads it."""
+    """Write those files of a run, with a test score and test pairs, that the page reads."""
     (folder / "data").mkdir(parents=True)
     (folder / "config.toml").write_text(f'preset = "tiny"\n[data]\nsrc = "{src}"\ntgt = "{tgt}"\n')
     score = {"name": "BLEU", "score": 31.234, "confidence": [31.2, 1.04], "signature": "nrefs:1"}
@@ -602,13 +611,13 @@ def test_the_page_names_the_model_its_score_and_three_examples(tmp_path: Path) -
     assert html.count("</script>") == 1
 
 
-def test_the_page_shows_no_test_pairs_where_a_key_is_needed(tmp_path: Path) -> None:
+def test_the_page_shows_no_test_pairs_if_a_key_is_needed(tmp_path: Path) -> None:
     run = run_folder(tmp_path / "run", "de", "fr")
     assert page_data(run, ("de", "fr"), aligns=True, public=False).examples == ()
     assert "The old king reads a book." in page_data(run, ("en", "es"), aligns=True, public=False).examples
 
 
-def test_the_page_does_without_what_a_folder_lacks_or_holds_damaged(tmp_path: Path) -> None:
+def test_the_page_omits_what_is_missing_or_damaged(tmp_path: Path) -> None:
     assert page_data(save_toy(tmp_path), ("de", "fr"), aligns=True, public=True) == PageData(
         "de", "fr", aligns=True, name=tmp_path.name
     )
@@ -671,7 +680,7 @@ def process(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[st
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_what_is_under_way_is_finished_at_the_end(tmp_path: Path, number: signal.Signals) -> None:
+def test_running_requests_are_answered_before_the_server_ends(tmp_path: Path, number: signal.Signals) -> None:
     with process(save_toy(tmp_path)) as (child, site), ThreadPoolExecutor(2) as pool:
         assert site.json("/translate", q=LINES[0])[1]["translatedText"] == best(LINES[:1])[0].text
         lines = (LINES * 12)[:500]
@@ -694,7 +703,7 @@ def listens(port: int) -> bool:
     return True
 
 
-def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
+def test_a_second_ctrl_c_ends_the_server_at_once(tmp_path: Path) -> None:
     with process(save_toy(tmp_path)) as (child, site):
         assert site.send("/health")[0] == 200  # it is at work, not still beginning to be
         assert site.send("/health", host="example.org")[0] == 421
@@ -711,7 +720,7 @@ def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
         assert child.stderr.read() == ""
 
 
-def test_a_taken_port_is_said() -> None:
+def test_a_port_in_use_is_reported() -> None:
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=f"--port {port}: Address already in use; choose another"):
@@ -721,7 +730,7 @@ def test_a_taken_port_is_said() -> None:
 
 
 @pytest.mark.parametrize("key", ["", " ", "\t\n", "\udcff"])
-def test_a_key_that_protects_nothing_is_refused(key: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_empty_or_undecodable_key_is_refused(key: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--api-key or MTCLI_API_KEY is"):
         serve(model=tmp_path, api_key=key)
     monkeypatch.setenv("MTCLI_API_KEY", key)
@@ -731,12 +740,12 @@ def test_a_key_that_protects_nothing_is_refused(key: str, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("host", ["", " ", "a" * 70, "no.such.host.invalid"])
-def test_a_host_that_is_none_is_refused(host: str, tmp_path: Path) -> None:
+def test_an_invalid_host_is_refused(host: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--host"):
         serve(model=save_toy(tmp_path), host=host, port=0)
 
 
-def test_without_the_extra_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_extra_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in [name for name in sys.modules if name.startswith("mtcli.serve")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "fastapi", None)

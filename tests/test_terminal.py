@@ -31,13 +31,13 @@ def test_control_characters_are_escaped(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
-def test_log_lines_control_no_terminal() -> None:
+def test_control_characters_are_escaped_in_log_lines() -> None:
     record = logging.LogRecord("mtcli", logging.WARNING, "", 0, "line 1: %s", (HOSTILE,), None)
     assert _Formatter().format(record) == r"warning: line 1: \x1b]0;owned\x07\x9b31m\u202een\r\n"
 
 
 def hostile_info() -> ModelInfo:
-    """The information of a model whose languages are written to control a terminal."""
+    """The metadata of a model whose language codes contain control characters."""
     pieces = toy().tokenizer
     return ModelInfo.model_construct(
         model=toy().model.config, decode=DecodeConfig(), src=HOSTILE, tgt=HOSTILE, joint=pieces.joint, step=1,
@@ -56,7 +56,7 @@ def is_harmless(output: str) -> None:
     assert not {"\x1b", "\x07", "\x9b", "\u202e", "\r"} & set(output)
 
 
-def test_metadata_of_a_model_controls_no_terminal(hostile: Path, tmp_path: Path) -> None:
+def test_control_characters_are_escaped_in_metadata_of_a_model(hostile: Path, tmp_path: Path) -> None:
     exported = tmp_path / "exported"
     exported.mkdir()
     about: dict[str, Any] = {"format": 2, "to": HOSTILE, "mtcli": HOSTILE, "quantization": HOSTILE}
@@ -68,7 +68,7 @@ def test_metadata_of_a_model_controls_no_terminal(hostile: Path, tmp_path: Path)
         is_harmless(done.out + done.err)
 
 
-def test_the_address_of_a_server_controls_no_terminal(hostile: Path) -> None:
+def test_control_characters_are_escaped_in_the_address_of_a_server(hostile: Path) -> None:
     command = [sys.executable, "-m", "mtcli", "serve", "--model", hostile, "--port", "0"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, encoding="utf-8", env=environment) as child:

@@ -1,4 +1,4 @@
-"""A model small enough to be trained inside a test, so that what it does is more than chance."""
+"""A model small enough to be trained in a test, so that its translations are better than chance."""
 
 from functools import cache
 from pathlib import Path
@@ -21,7 +21,7 @@ PAIRS = [(f"{a} {b} {c}.", f"{WORDS[a]} {WORDS[b]} {WORDS[c]}.") for a in WORDS 
 def toy(
     norm: str = "post", joint: bool = True, positions: str = "sinusoidal", activation: str = "relu", bias: bool = False
 ) -> Translator:
-    """A translator word by word, of two encoder and two decoder layers and two heads."""
+    """Return a trained word-by-word translator with two encoder layers, two decoder layers and two heads."""
     config = ModelConfig(
         d_model=32, d_ff=48, num_heads=2, num_encoder_layers=2, num_decoder_layers=2, dropout=0.0,
         norm=norm, positions=positions, max_positions=64, activation=activation, output_bias=bias,
@@ -44,7 +44,7 @@ def toy(
 
 
 def save_toy(folder: Path, translator: Translator | None = None) -> Path:
-    """The folder, with a toy model in it as a run leaves it."""
+    """Write the toy model into a folder, as a run does, and return the folder."""
     translator = translator or toy()
     model, pieces = translator.model, translator.tokenizer
     info = ModelInfo(
