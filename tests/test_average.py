@@ -10,7 +10,7 @@ from faults.harness import run
 from mtcli.data import demo
 from mtcli.data.splits import write_split
 from mtcli.errors import ModelError, UsageError
-from mtcli.report.evaluation import Request, evaluate, remark
+from mtcli.report.evaluation import EvaluationRequest, evaluate, remark
 from mtcli.storage import checkpoint
 from mtcli.storage.checkpoint import path_of
 from mtcli.storage.model_file import load_model, mean_parameters, parameters
@@ -164,7 +164,7 @@ def test_eval_makes_no_remark_on_the_demo_s_pairs_whatever_folder_they_are_in(to
     """The folder of an average, like an export, does not say what its model was trained on."""
     out = tmp_path / "average"
     average_run(toy_run, out)
-    request = Request(out, model_is_named=True)
+    request = EvaluationRequest(out, model_is_named=True)
     low = remark(evaluate(request))
     assert low is not None
     assert low.startswith("BLEU below 5")

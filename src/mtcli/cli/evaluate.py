@@ -24,7 +24,7 @@ from mtcli.errors import UsageError
 
 if TYPE_CHECKING:
     from mtcli.evaluation.metrics import Metric
-    from mtcli.report.evaluation import Request
+    from mtcli.report.evaluation import EvaluationRequest
 
 log = logging.getLogger(__name__)
 
@@ -108,10 +108,10 @@ def evaluate(
     device: DeviceOption = "auto",
 ) -> None:
     """Score a model on its test pairs or on files, or score finished translations. Scores are sacrebleu's."""
-    from mtcli.report.evaluation import Request
+    from mtcli.report.evaluation import EvaluationRequest
 
     other_model = Path(compare) if compare and Path(compare).is_dir() else None
-    request = Request(
+    request = EvaluationRequest(
         model=model,
         model_is_named=model != LATEST,
         split=split,
@@ -137,7 +137,7 @@ def evaluate(
     _evaluate(request, json_)
 
 
-def _evaluate(request: "Request", as_json: bool) -> None:
+def _evaluate(request: "EvaluationRequest", as_json: bool) -> None:
     """Evaluate, and print the result."""
     from mtcli.evaluation.metrics import lengths_to_text
     from mtcli.report.evaluation import evaluate, remark
@@ -165,7 +165,7 @@ def _metrics(bleu: bool, chrf: bool, ter: bool) -> "tuple[Metric, ...]":
     return tuple(chosen)
 
 
-def _check(request: "Request") -> None:
+def _check(request: "EvaluationRequest") -> None:
     """Check that the options name something to score and something to score it against, before minutes of work.
 
     Raises:

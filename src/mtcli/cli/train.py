@@ -22,7 +22,7 @@ from mtcli.errors import DataError, LockedError, ModelError, UsageError
 if TYPE_CHECKING:
     import torch
 
-    from mtcli.training.request import Request
+    from mtcli.training.request import TrainingRequest
 
 EXAMPLES = (
     "mtcli train",
@@ -182,7 +182,7 @@ def train(
         _train(request, pick_device(device), started)
 
 
-def _print_plan(request: "Request", device: "torch.device") -> None:
+def _print_plan(request: "TrainingRequest", device: "torch.device") -> None:
     from mtcli.report.plan import table
     from mtcli.training.dry_run import dry_run
 
@@ -191,7 +191,7 @@ def _print_plan(request: "Request", device: "torch.device") -> None:
         print(table([row]), flush=True)
 
 
-def _train(request: "Request", device: "torch.device", started: float) -> None:
+def _train(request: "TrainingRequest", device: "torch.device", started: float) -> None:
     """Train. Unless the request is refused, make runs/latest lead to the run, even if training fails later."""
     from mtcli.runtime import torchrun
     from mtcli.storage.latest import point_to

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Request:
+class EvaluationRequest:
     """What to evaluate, against what, and how."""
 
     model: Path
@@ -87,7 +87,7 @@ class _Translator:
     """Target language."""
 
 
-def evaluate(request: Request) -> Evaluation:
+def evaluate(request: EvaluationRequest) -> Evaluation:
     """Translate if needed, and score.
 
     Raises:
@@ -120,7 +120,7 @@ def evaluate(request: Request) -> Evaluation:
 
 
 def _score(
-    request: Request,
+    request: EvaluationRequest,
     systems: list[list[str]],
     references: list[list[str]],
     sources: list[str] | None,
@@ -151,7 +151,7 @@ def remark(evaluation: Evaluation) -> str | None:
     return found
 
 
-def _load(model: Path, request: Request) -> _Translator:
+def _load(model: Path, request: EvaluationRequest) -> _Translator:
     translator, options, (_, tgt) = load_translator(model, request.device, request.engine)
     if request.beam_size is not None:
         options = replace(options, beam_size=request.beam_size)
@@ -164,7 +164,7 @@ def _load(model: Path, request: Request) -> _Translator:
     return _Translator(translate, tgt)
 
 
-def _sources_and_references(request: Request) -> tuple[list[str] | None, list[list[str]]]:
+def _sources_and_references(request: EvaluationRequest) -> tuple[list[str] | None, list[list[str]]]:
     """Return the source sentences, if there are any, and each set of references."""
     if request.ref_files:
         return _read_files(request.src_file, request.ref_files, request.replace)
@@ -217,7 +217,7 @@ def _are_of_demo(sources: list[str]) -> bool:
     return all(source in held_out for source in sources)
 
 
-def _default_tokenizer(request: Request, *translators: _Translator | None) -> str:
+def _default_tokenizer(request: EvaluationRequest, *translators: _Translator | None) -> str:
     """Return BLEU's tokenizer: that of the run's training, otherwise that of the target language.
 
     Translations in a file have the language of the run that `--model` names, if it does.

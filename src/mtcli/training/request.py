@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Request:
+class TrainingRequest:
     """A training as the user asks for it."""
 
     config: Config
@@ -42,7 +42,7 @@ def resolve(
     out: Path | None = None,
     init: Path | None = None,
     overwrite: bool = False,
-) -> Request:
+) -> TrainingRequest:
     """Build the configuration, find languages and run folder, and check that the folder can be written.
 
     Args:
@@ -71,7 +71,7 @@ def resolve(
         raise UsageError(f"--out {run}: not valid Unicode, as a run folder's name must be; choose another")
     deleted_model = init if overwrite else None
     check_folder(run, _inputs(config, deleted_model), option="--out")
-    return Request(config, run, init, overwrite)
+    return TrainingRequest(config, run, init, overwrite)
 
 
 def _values_of_model(model: Path) -> dict[str, Any]:
