@@ -54,6 +54,8 @@ def kept_for_backward(config: ModelConfig, batch: tuple[int, int, int], V: int) 
         ({"num_heads": 2, "d_k": 16, "d_v": 48, "d_ff": 640}, (64, 12, 9)),
         ({}, (4, 160, 170)),  # long enough for the fused kernel
         ({"attention": "reference", "num_heads": 8}, (4, 160, 170)),
+        ({"activation": "swish", "d_ff": 512}, (64, 20, 24)),
+        ({"activation": "gelu", "d_ff": 512}, (64, 20, 24)),
     ],
 )
 def test_activation_bytes_agree_with_what_autograd_keeps(

@@ -73,7 +73,7 @@ def activation_bytes(
 
         self-attention    D (its input) + 2Q + V (q, k, v) + V (heads)                  × a   + (m + 4)·D
         cross-attention   D + Q + V for a target position, Q + V for a source position  × a   + (m + 4)·D
-        feed-forward      D + F                                                         × a   + (m + 4)·D
+        feed-forward      D + F, or D + 2F with another activation than ReLU            × a   + (m + 4)·D
 
     where a is the size of a number, 4 bytes, or 2 with bf16; m is the size of a number in a dropout mask, 4 bytes on a
     CPU, 1 elsewhere, and 0 without dropout; and 4·D is the float32 sum that the norm reads. The reference attention
@@ -101,7 +101,8 @@ def activation_bytes(
     self_attention = a * (D + 2 * Q + 2 * V) + residual
     cross_attention_of_target = a * (D + Q + V) + residual
     cross_attention_of_source = a * (Q + V)
-    feed_forward = a * (D + F) + residual
+    inner = F if model.activation == "relu" else 2 * F  # the gradient of ReLU needs its output only
+    feed_forward = a * (D + inner) + residual
     encoder_layer = self_attention + feed_forward
     decoder_layer = self_attention + cross_attention_of_target + feed_forward
     embedding = m * D
@@ -116,5 +117,6 @@ def activation_bytes(
     decoder_weights = model.num_decoder_layers * (weights(num_tgt, num_tgt) + weights(num_tgt, num_src))
     layers = rows * (num_src * source + num_tgt * target + encoder_weights + decoder_weights)
     block = min(rows * num_tgt, CPU_CHUNK if on_cpu else GPU_CHUNK)
-    loss = a * tgt_vocab * D + (a + 4) * block * tgt_vocab
+    matrices = 2 if model.output_bias else 1  # with a bias, the loss also copies the output matrix
+    loss = matrices * a * tgt_vocab * D + (a + 4) * block * tgt_vocab
     return layers + loss
