@@ -197,17 +197,16 @@ def csv_records(
     with_line_break = 0
     try:
         for number, cells in body:
-            if not cells:
-                yield number, ("", "")
-            elif len(cells) != width:
+            if cells and len(cells) != width:
                 problem = f"{counted(len(cells), 'column')}, and line {first_number} has {width}"
                 remedy = "put a side that contains the separator in quotation marks"
                 yield number, BadRow(problem, remedy, delimiter.join(cells))
-            else:
-                src_text, tgt_text = cells[columns.src], cells[columns.tgt]
-                if "\n" in src_text or "\n" in tgt_text:
-                    with_line_break += 1
-                yield number, (src_text.replace("\n", " "), tgt_text.replace("\n", " "))
+                continue
+            pair = (cells[columns.src], cells[columns.tgt]) if cells else ("", "")
+            if "\n" in pair[0] or "\n" in pair[1]:
+                with_line_break += 1
+                pair = pair[0].replace("\n", " "), pair[1].replace("\n", " ")
+            yield number, pair
     finally:
         if with_line_break:
             notices.append(f"{name}: {line_break_notice(with_line_break)}")

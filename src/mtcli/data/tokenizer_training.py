@@ -64,7 +64,8 @@ def train_tokenizer(
         DataError: The text is too short for `vocab_size`, or repeats no character.
     """
     _check_kind(kind)
-    src, tgt = _Sample(), _Sample()
+    src = _Sample()
+    tgt = _Sample()
     for src_text, tgt_text in pairs:
         src.add(src_text)
         tgt.add(tgt_text)

@@ -151,8 +151,9 @@ def rules(max_length: int = MAX_LENGTH, max_ratio: float = MAX_RATIO) -> list[Ru
     """Return all rules, the most serious first. A pair is removed for the first removing rule that it breaks."""
 
     def unlike(src: str, tgt: str) -> bool:
-        a, b = size(src), size(tgt)
-        return max(a, b) > max_ratio * min(a, b) + RATIO_SLACK
+        src_size = size(src)
+        tgt_size = size(tgt)
+        return max(src_size, tgt_size) > max_ratio * min(src_size, tgt_size) + RATIO_SLACK
 
     over = f"a side of over {max_length:,} characters; split it into sentences, or raise --max-length"
     times = f"a side is longer than {max_ratio:g} times the other plus {RATIO_SLACK} characters: rarely a translation"
