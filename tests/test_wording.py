@@ -1,7 +1,15 @@
+from mtcli.report.plan import describe_counts
 from mtcli.runtime.wording import counted
+from mtcli.training.validation import TestScores as Scores
 
 
 def test_a_number_with_its_noun() -> None:
     numbers = (0, 1, 2, 1234)
     assert [counted(n, "pair") for n in numbers] == ["0 pairs", "1 pair", "2 pairs", "1,234 pairs"]
     assert counted(2, "entry", "entries") == "2 entries"
+
+
+def test_messages_about_one_pair() -> None:
+    assert str(Scores(pairs=1, of=1, beam_size=4, scores=[])).startswith("1 test pair, beam 4")
+    counts = {"read": 1, "train": 1, "valid": 0, "test": 0, "skipped": {}}
+    assert describe_counts(counts).startswith("1 pair read: 1 to train on")

@@ -16,6 +16,7 @@ from mtcli.report.memory_estimate import Memory, activation_bytes, count_paramet
 from mtcli.runtime.memory import require
 from mtcli.runtime.progress import clock
 from mtcli.runtime.terminal import printable
+from mtcli.runtime.wording import counted
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Plan:
         precision = ", matrix products in bf16" if self.bf16 else ""
         return (
             f"{self.parameters:,} parameters, {self.tgt_vocab:,} tokens in the target vocabulary, "
-            f"{self.pairs:,} pairs in {self.batches:,} batches per epoch{precision}"
+            f"{counted(self.pairs, 'pair')} in {counted(self.batches, 'batch', 'batches')} per epoch{precision}"
         )
 
     def memory(self, model: ModelConfig) -> Memory:
@@ -137,7 +138,8 @@ class Plan:
         if self.ranks > 1:
             batch += f" × {self.ranks} ranks"
         steps = self.steps(train.accumulate)
-        return f"{batch}; an epoch is {steps:,.0f} steps, {self.pairs:,} pairs, {self.target_tokens:,} target tokens"
+        pairs = counted(self.pairs, "pair")
+        return f"{batch}; an epoch is {counted(round(steps), 'step')}, {pairs}, {self.target_tokens:,} target tokens"
 
     def _describe_memory(self, model: ModelConfig) -> str:
         memory = self.memory(model)
@@ -184,7 +186,7 @@ def describe_counts(counts: dict[str, Any]) -> str:
     """
     splits = f"{counts['train']:,} to train on, {counts['valid']:,} validation, {counts['test']:,} test"
     skipped = "".join(f"; {n:,} skipped: {reason}" for reason, n in counts["skipped"].items())
-    return f"{counts['read']:,} pairs read: {splits}{skipped}"
+    return f"{counted(counts['read'], 'pair')} read: {splits}{skipped}"
 
 
 def size(n: float) -> str:

@@ -16,6 +16,7 @@ from mtcli.data.info import read_data_info
 from mtcli.report.plan import Plan
 from mtcli.report.speed import speeds
 from mtcli.runtime.progress import clock
+from mtcli.runtime.wording import counted
 from mtcli.storage.events import Metrics, best_of, metric_of
 
 Event = dict[str, Any]
@@ -157,7 +158,7 @@ def score_rows(record: RunRecord) -> list[ScoreRow]:
 def _test_rows(record: RunRecord) -> list[ScoreRow]:
     if record.test is None:
         return []
-    measured = f"{record.test['pairs']:,} test pairs, beam {record.test['beam_size']}"
+    measured = f"{counted(record.test['pairs'], 'test pair')}, beam {record.test['beam_size']}"
     rows = []
     for score in record.test["scores"]:
         interval = score["confidence"]

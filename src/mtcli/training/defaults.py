@@ -18,6 +18,7 @@ from mtcli.config.presets import PRESETS, Preset
 from mtcli.config.schema import BUDGET, OPEN, SHAPE, Config, TrainConfig, left_open, value_of
 from mtcli.data.prepare import Prepared
 from mtcli.runtime.progress import clock
+from mtcli.runtime.wording import counted
 from mtcli.training.budget import MAX_VALIDATIONS, MIN_VALIDATIONS, SAVE_SECONDS, SAVES, TOKENS_PER_PAIR, WARMUP_SHARE
 
 
@@ -300,12 +301,14 @@ def _describe_basis(config: Config, workload: Workload) -> str:
     """Describe what the choice is based on: the corpus, the budget and the device."""
     budget = []
     if config.train.max_steps and BUDGET not in config.chosen:
-        budget.append(f"{config.train.max_steps:,} steps")
+        budget.append(counted(config.train.max_steps, "step"))
     if config.train.time:
         budget.append(clock(config.train.time))
     device = {"cpu": "CPU", "cuda": "GPU", "mps": "Apple GPU"}[workload.device]
     epochs = float(f"{_num_epochs(config, workload):.2g}")
-    return f"{workload.pairs:,} pairs, {' or '.join(budget) or 'no budget'}, {device}, about {epochs:,g} epochs"
+    return (
+        f"{counted(workload.pairs, 'pair')}, {' or '.join(budget) or 'no budget'}, {device}, about {epochs:,g} epochs"
+    )
 
 
 def _describe_preset(config: Config, workload: Workload, *, resumed: bool) -> str:

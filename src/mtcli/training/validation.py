@@ -14,6 +14,7 @@ from mtcli.data.batching import Batch, plan_epoch
 from mtcli.data.corpus import Pair
 from mtcli.evaluation import metrics
 from mtcli.inference.pytorch_backend import Options, Translator
+from mtcli.runtime.wording import counted
 from mtcli.training.deadline import Deadline, parts, spread
 
 BatchLoss = Callable[[Batch], tuple[Tensor, Tensor]]
@@ -105,7 +106,7 @@ class TestScores:
     def __str__(self) -> str:
         figures = ", ".join(f"{score['name']} {score['score']:.1f}" for score in self.scores)
         part = f"a sample of {self.pairs:,} of " if self.pairs < self.of else ""
-        return f"{part}{self.of:,} test pairs, beam {self.beam_size}: {figures}"
+        return f"{part}{counted(self.of, 'test pair')}, beam {self.beam_size}: {figures}"
 
 
 def score_test(
