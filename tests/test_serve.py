@@ -37,7 +37,7 @@ from mtcli.inference.line_translator import Candidate, LineTranslator, Options, 
 from mtcli.serve.app import create_app, load_app
 from mtcli.serve.batcher import MAX_BATCH_LINES, Batcher, FullError
 from mtcli.serve.connection import UNAVAILABLE, Capacity, Connection, Connections
-from mtcli.serve.guard import is_loopback
+from mtcli.serve.origin_check import is_loopback
 from mtcli.serve.page import PageData, page_data, render
 from mtcli.serve.requests import RequestLimits
 from mtcli.serve.server import listen, server

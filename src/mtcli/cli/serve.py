@@ -84,7 +84,7 @@ def serve(
         )
     try:
         from mtcli.serve.app import load_app
-        from mtcli.serve.guard import is_loopback
+        from mtcli.serve.origin_check import is_loopback
         from mtcli.serve.requests import RequestLimits
         from mtcli.serve.server import listen, server
     except ModuleNotFoundError as error:

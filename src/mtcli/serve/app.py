@@ -13,7 +13,7 @@ from mtcli.config.languages import english_name
 from mtcli.inference.ctranslate2_backend import Engine
 from mtcli.inference.line_translator import LineTranslator, Options, Translation
 from mtcli.inference.loading import load
-from mtcli.serve.guard import Guard
+from mtcli.serve.origin_check import OriginCheck
 from mtcli.serve.page import PageData, page_data, render
 from mtcli.serve.requests import RequestLimits, TranslationRequest, read_request
 from mtcli.serve.translation import TranslationService, split_lines
@@ -41,7 +41,7 @@ def create_app(
         limits: Limits of a request.
         api_key: The key that every request for translation must have; None: no key is needed.
         page_data: The content of the page; None: the languages only.
-        host: Answer only under this name and those of the loopback interface; None: under any name. See `guard.Guard`.
+        host: Answer only under this name and those of the loopback interface; None: under any name. See `OriginCheck`.
     """
     src, tgt = languages
     shown = page_data or PageData(src, tgt, aligns=True)
@@ -53,7 +53,7 @@ def create_app(
         service.batcher.close()
 
     app = FastAPI(title="mtcli", lifespan=lifespan, openapi_url=None)
-    app.add_middleware(Guard, host=host)
+    app.add_middleware(OriginCheck, host=host)
     app.add_exception_handler(HTTPException, _error_answer)  # type: ignore[arg-type]
     app.include_router(_translation_routes(service, aligns=shown.aligns))
     app.include_router(_information_routes(service))

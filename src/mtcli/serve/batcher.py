@@ -90,7 +90,10 @@ class Batcher:
             return [self._waiting.popleft() for _ in range(num_lines)]
 
     def _translate(self, jobs: Sequence[_Job], options: Options) -> None:
-        """Translate lines with the same options. If that fails, translate each alone, so that only one can fail."""
+        """Translate lines with the same options.
+
+        If that fails, translate each line alone, so that a line that fails does not fail the others.
+        """
         try:
             lines = [job.line for job in jobs]
             translations = list(self._translator.translate(lines, options, warn=False, quiet=True))

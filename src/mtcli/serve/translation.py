@@ -27,7 +27,7 @@ class TranslationService:
         options: Search options; each request sets `n_best` and `alignments`.
         languages: Codes of source and target.
         limits: Limits of a request.
-        api_key: The key that every request must have; None: no key is needed.
+        api_key: The key that every request for translation must have; None: no key is needed.
     """
 
     def __init__(

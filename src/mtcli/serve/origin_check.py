@@ -1,4 +1,7 @@
-"""Refuse requests for another host name and requests from pages of other sites."""
+"""Refuse requests for another host name and requests from pages of other sites.
+
+The API key is checked in `translation.py`.
+"""
 
 import re
 from ipaddress import ip_address
@@ -22,7 +25,7 @@ def is_loopback(name: str) -> bool:
         return False
 
 
-class Guard:
+class OriginCheck:
     """ASGI middleware that checks the `Host` and `Origin` of each request before it is routed.
 
     The check of `Host` prevents DNS rebinding: a page of another site cannot use a server on this machine under a name
