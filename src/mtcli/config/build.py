@@ -90,9 +90,13 @@ def _defaults_for(given: Values) -> Values:
     return _without_pace(defaults, given)
 
 
-def _preset(given: Values, otherwise: Preset | None) -> Values:
-    """Return the values of the given preset, or of the one that a given width stands for."""
-    preset = given.get("preset", otherwise)
+def _preset(given: Values, fallback: Preset | None) -> Values:
+    """Return the values of the preset that the settings choose.
+
+    This is the given preset; without one, `fallback`; without both, the preset that fits a given `d_model`. Without any
+    of these, there are no values.
+    """
+    preset = given.get("preset", fallback)
     width = given.get("model", {}).get("d_model")
     if preset is None and isinstance(width, int):
         return _preset_of_width(width)

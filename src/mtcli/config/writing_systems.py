@@ -30,6 +30,9 @@ _PACKAGES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko
 
 METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF"}
 
+SPLITS_AT_SPACES = (DEFAULT, "intl", "none")
+"""sacrebleu's tokenizers that find words by the spaces between them."""
+
 SAMPLE = 1000
 """Number of sentences that show whether a text is written with spaces."""
 
@@ -85,7 +88,7 @@ def unspaced(texts: Iterable[str]) -> bool:
 def advice(texts: Iterable[str], tokenizer: str) -> str | None:
     """Return what is wrong with this tokenizer for the texts, and the one to use; None if it suits them."""
     sample = list(islice(texts, SAMPLE))
-    if tokenizer not in (DEFAULT, "intl", "none") or not unspaced(sample):
+    if tokenizer not in SPLITS_AT_SPACES or not unspaced(sample):
         return None
     text = "".join(sample)
     if _KANA.search(text):

@@ -29,8 +29,9 @@ FEWEST_PAIRS = 20
 
 def source_key(src: str) -> str:
     """Return a key that is equal for sources which count as the same: NFC, case-folded, single spaces."""
-    normalized = unicodedata.normalize("NFC", src).casefold()
-    return " ".join(unicodedata.normalize("NFC", normalized).split())
+    folded = unicodedata.normalize("NFC", src).casefold()
+    normalized = unicodedata.normalize("NFC", folded)  # again: case folding can undo NFC
+    return " ".join(normalized.split())
 
 
 def held_out_size(n_pairs: int) -> int:

@@ -74,7 +74,11 @@ def write_data_info(path: Path, info: Json) -> None:
 
 
 def digest(info: Json) -> str:
-    """Return the checksum of an `info.json`, which covers everything except the checksum itself."""
+    """Return the checksum of the content of an `info.json`.
+
+    Args:
+        info: The content without its key `sha256`, which holds this checksum.
+    """
     return hashlib.sha256(json.dumps(info, sort_keys=True).encode()).hexdigest()
 
 

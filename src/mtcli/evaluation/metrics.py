@@ -43,7 +43,7 @@ class Score:
     """What `sacrebleu --format json` prints."""
 
     def __str__(self) -> str:
-        return f"{self.name} = {_number(self.value, self.confidence)}"
+        return f"{self.name} = {_formatted(self.value, self.confidence)}"
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,8 @@ class Difference:
     b: Estimate
 
     def __str__(self) -> str:
-        a, b = (_number(s.score, (s.mean, s.ci)) for s in (self.a, self.b))
+        a = _formatted(self.a.score, (self.a.mean, self.a.ci))
+        b = _formatted(self.b.score, (self.b.mean, self.b.ci))
         return f"{self.name} = {a} in A, {b} in B: {self.b.score - self.a.score:+.1f}, p = {self.b.p_value:.3f}"
 
 
@@ -150,7 +151,8 @@ def score(
         references: Reference sets, each with one reference for each translation.
         metrics: The metrics.
         lowercase: Ignore case in BLEU and chrF. TER ignores it by definition.
-        tokenize: sacrebleu's tokenizer for BLEU; None: 13a.
+        tokenize: sacrebleu's tokenizer for BLEU; None: 13a. Callers choose it by language, see
+            `config.writing_systems`.
         confidence: Also compute confidence intervals.
 
     Returns:
@@ -231,7 +233,8 @@ def compare(
         sources: The sources, to show them with the changes.
         metrics: The metrics of the bootstrap.
         lowercase: Ignore case in BLEU and chrF.
-        tokenize: sacrebleu's tokenizer for BLEU; None: 13a.
+        tokenize: sacrebleu's tokenizer for BLEU; None: 13a. Callers choose it by language, see
+            `config.writing_systems`.
         top: Maximum number of changes to return.
 
     Raises:
@@ -331,10 +334,11 @@ def lengths_to_text(systems: Sequence[Sequence[LengthBucket]]) -> str:
     return "\n".join(lines)
 
 
-def _number(value: float, confidence: tuple[float, float] | None) -> str:
-    if confidence is None:
+def _formatted(value: float, interval: tuple[float, float] | None) -> str:
+    """Return a score as text: `36.9`, or `36.9 (μ = 36.8 ± 1.2)` with the mean and half width of an interval."""
+    if interval is None:
         return f"{value:.1f}"
-    mean, half_width = confidence
+    mean, half_width = interval
     return f"{value:.1f} (μ = {mean:.1f} ± {half_width:.1f})"
 
 

@@ -328,4 +328,5 @@ class Budget:
         return True
 
     def _nothing_improves(self, state: State) -> bool:
+        """Return True after `patience` validations without a better one. A patience of 0 turns this off."""
         return 0 < self.train.patience <= state.stale
