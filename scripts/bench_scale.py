@@ -27,7 +27,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -36,6 +36,9 @@ import numpy as np
 
 ENCODED_PAIRS = 300_000
 SLICES = 5
+"""Slices of these pairs, which both sides encode alternately."""
+MEASURED_STEPS = 8
+"""Steps with each corpus."""
 VOCAB = 16_000
 LARGER = {"WMT14 English-German": 4_500_000, "a billion pairs": 1_000_000_000}
 FIGURES = (
@@ -228,44 +231,18 @@ def measure_corpus(cache: Path) -> dict[str, Any]:
     memory = Memory()
     started = time.perf_counter()
 
-    from mtcli.config.schema import ModelConfig, TrainConfig
-    from mtcli.data.batching import Batch, BatchPlan, Position, collate
+    from mtcli.data.batching import BatchPlan, Position, collate
     from mtcli.data.encoded_pairs import EncodedPairs
-    from mtcli.data.tokenizer import PAD
-    from mtcli.nn.loss import projected_loss
-    from mtcli.nn.transformer import Transformer
-    from mtcli.training.optimizer import build_optimizer
 
     with cache.open("rb") as file:
         hashlib.file_digest(file, "sha256")
     pairs = EncodedPairs(cache)
     plan = BatchPlan(pairs, 4096, 1, [(len(pairs), 1.0)])
-    model = Transformer(ModelConfig(), VOCAB, VOCAB, joint=True)
-    optimizer = build_optimizer(TrainConfig(), model.parameters())
+    step = make_step()
     batches = plan.batches_from(Position())
     collate(pairs, next(batches).rows)
     start = time.perf_counter() - started
-
-    def step(batch: Batch) -> None:
-        real = batch.tgt_out != PAD
-        hidden = model.decode(batch.tgt_in, *model.encode(batch.src))
-        loss, _ = projected_loss(hidden[real], model.output.weight, batch.tgt_out[real], 0.1)
-        (loss / batch.tokens).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    loading = []
-    computing = []
-    speeds = []
-    for _ in range(8):
-        began = time.perf_counter()
-        batch = collate(pairs, next(batches).rows)
-        loaded = time.perf_counter()
-        step(batch)
-        ended = time.perf_counter()
-        loading.append(loaded - began)
-        computing.append(ended - loaded)
-        speeds.append(batch.tokens / (ended - began))
+    speeds = measure_speeds(pairs, batches, step)
     started = time.perf_counter()
     following = next(plan.batches_from(Position(epoch=1)))  # plans the epoch, or its first block
     planning = time.perf_counter() - started
@@ -279,6 +256,49 @@ def measure_corpus(cache: Path) -> dict[str, Any]:
         "start_s": round(start, 2),
         "plan_s": round(planning, 2),
         "peak_rss_anon_mb": round(max(memory.samples)),
+        **speeds,
+    }
+
+
+def make_step() -> Callable[[Any], None]:
+    """Return a function that takes one optimizer step of a model with the default settings on a batch."""
+    from mtcli.config.schema import ModelConfig, TrainConfig
+    from mtcli.data.tokenizer import PAD
+    from mtcli.nn.loss import projected_loss
+    from mtcli.nn.transformer import Transformer
+    from mtcli.training.optimizer import build_optimizer
+
+    model = Transformer(ModelConfig(), VOCAB, VOCAB, joint=True)
+    optimizer = build_optimizer(TrainConfig(), model.parameters())
+
+    def step(batch: Any) -> None:
+        real = batch.tgt_out != PAD
+        hidden = model.decode(batch.tgt_in, *model.encode(batch.src))
+        loss, _ = projected_loss(hidden[real], model.output.weight, batch.tgt_out[real], 0.1)
+        (loss / batch.tokens).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def measure_speeds(pairs: Any, batches: Iterator[Any], step: Callable[[Any], None]) -> dict[str, float]:
+    """Take some steps, and return the speed of loading batches, of the model and of both together."""
+    from mtcli.data.batching import collate
+
+    loading = []
+    computing = []
+    speeds = []
+    for _ in range(MEASURED_STEPS):
+        began = time.perf_counter()
+        batch = collate(pairs, next(batches).rows)
+        loaded = time.perf_counter()
+        step(batch)
+        ended = time.perf_counter()
+        loading.append(loaded - began)
+        computing.append(ended - loaded)
+        speeds.append(batch.tokens / (ended - began))
+    return {
         "loader_batches_per_s": round(1 / median(loading), 1),
         "model_batches_per_s": round(1 / median(computing), 2),
         "target_tokens_per_s": round(median(speeds)),

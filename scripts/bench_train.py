@@ -30,6 +30,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -258,45 +259,72 @@ def ours(config: Any, folder: Path, steps: int) -> Figures:
 def plain(config: Any, folder: Path, steps: int) -> Figures:
     """Train with a plain loop over the modules of PyTorch."""
     import torch
-    from torch import nn
 
     from mtcli.data.batching import BatchPlan, Position
     from mtcli.data.prepare import prepare
-    from mtcli.data.tokenizer import BOS, EOS, PAD
     from mtcli.storage import model_file
-    from mtcli.training.optimizer import learning_rate
 
     torch.manual_seed(1)
     data = prepare(config, folder / "start")
     start, info, _ = model_file.load_model(folder / "init")
-    c = config.model
+    take_step = plain_step(config, start, info.tgt_vocab, data.train)
+    plan = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
+    batches = (planned.rows for planned in plan.batches_from(Position()))
+    losses = [take_step(number + 1, next(batches)) for number in range(WARMUP_STEPS)]
+    started = time.perf_counter()
+    losses += [take_step(number + 1, next(batches)) for number in range(WARMUP_STEPS, WARMUP_STEPS + steps)]
+    seconds = time.perf_counter() - started
+    last = losses[-WARMUP_STEPS:]
+    return {
+        "target_tokens_per_s": sum(tokens for _, tokens in losses[WARMUP_STEPS:]) / seconds,
+        "loss_nats_per_token": sum(loss * tokens for loss, tokens in last) / sum(tokens for _, tokens in last),
+    }
+
+
+def plain_step(config: Any, start: Any, vocab: int, train: Any) -> Callable[[int, Any], tuple[float, int]]:
+    """Return the training step of the plain loop.
+
+    Args:
+        config: The configuration.
+        start: Our model with the initial weights.
+        vocab: The size of the joint vocabulary.
+        train: The encoded training pairs.
+
+    Returns:
+        A function of the number of the step, from 1, and the rows of the batch. It returns the mean loss and the number
+        of target tokens.
+    """
+    import torch
+    from torch import nn
+
+    from mtcli.data.tokenizer import BOS, EOS, PAD
+    from mtcli.training.optimizer import learning_rate
+
+    sizes = config.model
     settings = config.train
     model = nn.Transformer(
-        c.d_model, c.num_heads, c.num_encoder_layers, c.num_decoder_layers, c.d_ff, c.dropout, batch_first=True
-    )
+        sizes.d_model, sizes.num_heads, sizes.num_encoder_layers, sizes.num_decoder_layers, sizes.d_ff, sizes.dropout,
+        batch_first=True,
+    )  # fmt: skip
     copy_weights(start, model)
-    embedding = nn.Embedding(info.tgt_vocab, c.d_model)
+    embedding = nn.Embedding(vocab, sizes.d_model)
     embedding.load_state_dict(start.tgt_embedding.tokens.state_dict())
     positions = start.tgt_embedding.table
-    dropout = nn.Dropout(c.dropout)
+    dropout = nn.Dropout(sizes.dropout)
     criterion = nn.CrossEntropyLoss(ignore_index=PAD, label_smoothing=settings.label_smoothing)
     parameters = [*model.parameters(), *embedding.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=settings.lr, betas=settings.betas, eps=settings.eps)
 
     def embed(ids: torch.Tensor) -> torch.Tensor:
-        return dropout(embedding(ids) * math.sqrt(c.d_model) + positions[: ids.size(1)])
+        return dropout(embedding(ids) * math.sqrt(sizes.d_model) + positions[: ids.size(1)])
 
-    def pad(rows: list[list[int]]) -> torch.Tensor:
-        width = max(map(len, rows))
-        return torch.tensor([row + [PAD] * (width - len(row)) for row in rows])
-
-    def one_step(number: int, rows: Any) -> tuple[float, int]:
-        pairs = [data.train[int(row)] for row in rows]
-        src = pad([[*x.tolist(), EOS] for x, _ in pairs])
-        tgt = pad([[BOS, *y.tolist()] for _, y in pairs])
-        out = pad([[*y.tolist(), EOS] for _, y in pairs])
+    def take_step(number: int, rows: Any) -> tuple[float, int]:
+        pairs = [train[int(row)] for row in rows]
+        src = padded([[*source.tolist(), EOS] for source, _ in pairs], PAD)
+        tgt = padded([[BOS, *target.tolist()] for _, target in pairs], PAD)
+        expected = padded([[*target.tolist(), EOS] for _, target in pairs], PAD)
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(settings, c.d_model, number, (number - 1) / settings.max_steps)
+            group["lr"] = learning_rate(settings, sizes.d_model, number, (number - 1) / settings.max_steps)
         with torch.autocast("cpu", torch.bfloat16, enabled=settings.precision == "bf16"):
             hidden = model(
                 embed(src),
@@ -306,24 +334,22 @@ def plain(config: Any, folder: Path, steps: int) -> Figures:
                 memory_key_padding_mask=src == PAD,
                 tgt_is_causal=True,
             )
-            loss = criterion((hidden @ embedding.weight.t()).flatten(0, 1), out.flatten())
+            loss = criterion((hidden @ embedding.weight.t()).flatten(0, 1), expected.flatten())
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, settings.clip_norm)
         optimizer.step()
-        return loss.item(), int((out != PAD).sum())
+        return loss.item(), int((expected != PAD).sum())
 
-    plan = BatchPlan(data.train, settings.batch_tokens, settings.seed, data.weights)
-    batches = (planned.rows for planned in plan.batches_from(Position()))
-    losses = [one_step(number + 1, next(batches)) for number in range(WARMUP_STEPS)]
-    started = time.perf_counter()
-    losses += [one_step(number + 1, next(batches)) for number in range(WARMUP_STEPS, WARMUP_STEPS + steps)]
-    seconds = time.perf_counter() - started
-    last = losses[-WARMUP_STEPS:]
-    return {
-        "target_tokens_per_s": sum(n for _, n in losses[WARMUP_STEPS:]) / seconds,
-        "loss_nats_per_token": sum(loss * n for loss, n in last) / sum(n for _, n in last),
-    }
+    return take_step
+
+
+def padded(rows: list[list[int]], padding: int) -> Any:
+    """Return rows of different lengths as one tensor of ids."""
+    import torch
+
+    width = max(map(len, rows))
+    return torch.tensor([row + [padding] * (width - len(row)) for row in rows])
 
 
 def copy_weights(start: Any, model: Any) -> None:
