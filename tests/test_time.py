@@ -24,12 +24,12 @@ from mtcli.storage import checkpoint
 from mtcli.training import evaluator, saving, validation
 from mtcli.training import trainer as trainer_module
 from mtcli.training.budget import MIN_VALIDATIONS
-from mtcli.training.deadline import FIRST_PART
 from mtcli.training.defaults import Workload, with_defaults
 from mtcli.training.evaluator import Evaluator
 from mtcli.training.learner import StepResult
 from mtcli.training.saving import Checkpoints
 from mtcli.training.session import Session
+from mtcli.training.timed_parts import FIRST_PART
 from mtcli.training.trainer import Trainer
 
 PAIRS = 1000

@@ -12,8 +12,8 @@ from typing import Literal
 from mtcli.config.schema import Config, TrainConfig
 from mtcli.runtime.progress import clock
 from mtcli.storage.state import State
-from mtcli.training.deadline import FIRST_PART
 from mtcli.training.optimizer import cooldown_begins
+from mtcli.training.timed_parts import FIRST_PART
 
 log = logging.getLogger(__name__)
 

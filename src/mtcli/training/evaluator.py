@@ -8,11 +8,11 @@ from mtcli.inference.pytorch_backend import Translator
 from mtcli.storage import checkpoint
 from mtcli.training import validation
 from mtcli.training.averaging import weights_of
-from mtcli.training.deadline import Deadline, spread
 from mtcli.training.learner import Learner
 from mtcli.training.log import log_scores, log_validation
 from mtcli.training.saving import Checkpoints
 from mtcli.training.session import Session
+from mtcli.training.timed_parts import Deadline, spread
 from mtcli.training.validation import Validation
 
 log = logging.getLogger(__name__)

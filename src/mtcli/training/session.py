@@ -15,7 +15,7 @@ from mtcli.storage.events import Metrics
 from mtcli.storage.model_file import ModelInfo
 from mtcli.storage.state import State
 from mtcli.training.budget import Budget
-from mtcli.training.deadline import Clock
+from mtcli.training.timed_parts import Clock
 
 
 class Session:

@@ -25,7 +25,6 @@ from mtcli.runtime.device import describe
 from mtcli.runtime.distributed import Group
 from mtcli.runtime.progress import TrainingProgress, clock
 from mtcli.storage import model_file
-from mtcli.training.deadline import Clock
 from mtcli.training.evaluator import Evaluator
 from mtcli.training.forecast import Forecast
 from mtcli.training.learner import Learner, StepResult
@@ -33,6 +32,7 @@ from mtcli.training.log import log_next
 from mtcli.training.optimizer import learning_rate
 from mtcli.training.saving import Checkpoints
 from mtcli.training.session import Session
+from mtcli.training.timed_parts import Clock
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from mtcli.data.corpus import Pair
 from mtcli.evaluation import metrics
 from mtcli.inference.pytorch_backend import Options, Translator
 from mtcli.runtime.wording import counted
-from mtcli.training.deadline import Deadline, parts, spread
+from mtcli.training.timed_parts import Deadline, parts, spread
 
 BatchLoss = Callable[[Batch], tuple[Tensor, Tensor]]
 """Returns two sums over the target tokens of a batch, in nats: the training loss and the negative log-likelihood."""

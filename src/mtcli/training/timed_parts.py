@@ -1,4 +1,7 @@
-"""Work with a deadline. It is done in parts, each as large as the measured speed allows."""
+"""Do work in parts that end before a deadline, each as large as the measured speed allows.
+
+Used by validation and scoring. When `--time` ends training is decided in `budget.py`.
+"""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
