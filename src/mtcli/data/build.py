@@ -94,12 +94,13 @@ class _Corpora:
         self.name = ", ".join(config.data.train) or "the built-in demo"
 
     def read(self, description: str, counts: Counts) -> Iterator[NumberedPair]:
-        """Read the pairs of all corpora in turn, with a progress bar."""
+        """Read the pairs of all corpora in turn, with a progress bar, or those of the built-in demo."""
         if self.demo:
             for pair in self.demo.train:
                 counts.read += 1
                 counts.used += 1
                 yield 0, pair
+            return
         with Progress(description, unit="pairs") as progress:
             for index, source in enumerate(self.sources):
                 for pair in self.read_from(source.path, counts, progress):

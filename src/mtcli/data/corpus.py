@@ -45,7 +45,8 @@ def read_pairs(
         spec: What to read, in any form that `--train` takes.
         src: Source language, as in the names of files, columns and keys.
         tgt: Target language.
-        swap: Swap the sides of two files joined by a comma, and of columns or keys that do not name the languages.
+        swap: Swap source and target. Has no effect on columns or keys that name a language (`en`), only on neutral
+            ones (`source`), unnamed columns, and two files joined by a comma.
         replace: Replace invalid bytes by U+FFFD.
         counts: Updated with every pair; may serve several sources.
         progress: Updated with the pairs read, including those that are skipped.
@@ -73,7 +74,8 @@ def read_pairs(
     elif form == "parquet":
         pairs = _row_pairs(f"{spec}: row ", parquet_rows(files[0], src, tgt), reader, counts)
     else:
-        pairs = _row_pairs(f"{spec}: row ", dataset_rows(spec, bool(files), src, tgt), reader, counts)
+        is_local_folder = bool(files)  # otherwise the name of a data set on the Hub
+        pairs = _row_pairs(f"{spec}: row ", dataset_rows(spec, is_local_folder, src, tgt), reader, counts)
     return _strip(pairs, counts, progress)
 
 
@@ -158,11 +160,11 @@ def _table_pairs(records: Iterable[tables.Record], path: Path) -> Iterator[Pair]
         yield record
 
 
-def _row_pairs(place: str, rows: Iterable[object], reader: RowReader, counts: Counts) -> Iterator[Pair]:
+def _row_pairs(number_prefix: str, rows: Iterable[object], reader: RowReader, counts: Counts) -> Iterator[Pair]:
     """Read pairs from rows with a key for each side: lines of JSON, or dictionaries.
 
     Args:
-        place: Where the rows are; with the number of a row appended, its place in messages.
+        number_prefix: The text before the number of a row in messages: `pairs.jsonl:` or `pairs.parquet: row `.
         rows: What `reader` takes.
         reader: Finds the sides of a row.
         counts: Receives notices.
@@ -173,14 +175,14 @@ def _row_pairs(place: str, rows: Iterable[object], reader: RowReader, counts: Co
             try:
                 pair = reader.sides(row)
             except (ValueError, RecursionError) as error:
-                raise DataError(f"{place}{number}: {error}") from None
+                raise DataError(f"{number_prefix}{number}: {error}") from None
             if "\n" in pair[0] or "\n" in pair[1]:
                 with_line_break += 1
                 pair = _on_one_line(pair[0]), _on_one_line(pair[1])
             yield pair
     finally:
         if with_line_break:
-            counts.notices.append(f"{place.rstrip(':')} {tables.line_break_notice(with_line_break)}")
+            counts.notices.append(f"{number_prefix.rstrip(':')} {tables.line_break_notice(with_line_break)}")
 
 
 def _on_one_line(text: str) -> str:

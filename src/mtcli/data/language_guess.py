@@ -117,18 +117,21 @@ def _guess(spec: str, src: str | None, tgt: str | None) -> Guess | None:
 
 
 def _find(spec: str) -> _Found | None:
-    """Return at least two languages that a corpus names; None: it names fewer.
+    """Return the languages that a corpus names, or None if they are fewer than two.
 
-    A pair of codes in the name decides the order, and selects two of more than two columns.
+    The name of the corpus can hold a pair of codes, such as `en-de`. If two columns have these languages, the pair
+    selects these columns and gives their order.
     """
     named = _in_columns_or_suffixes(spec)
     pair = _in_name(spec)
     if named is None or len(named.languages) < 2:
         return pair
-    if pair and all(_spelling(named, language) for language in pair.languages):
-        first, second = (_spelling(named, language) or language for language in pair.languages)
-        return _Found((first, second), named.where)
-    return named
+    if pair is None:
+        return named
+    first, second = (_spelling(named, language) for language in pair.languages)
+    if first is None or second is None:
+        return named
+    return _Found((first, second), named.where)
 
 
 def _spelling(found: _Found, language: str) -> str | None:

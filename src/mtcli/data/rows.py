@@ -39,10 +39,10 @@ class SideKeys:
     src: str
     tgt: str
     named: bool
-    """They name their languages, so `--swap` does not apply."""
+    """A key names its language, so `--swap` does not apply."""
 
     def swapped(self) -> SideKeys:
-        """Return the keys with source and target swapped, unless they name their languages."""
+        """Return the keys with source and target swapped, unless a key names its language."""
         return self if self.named else SideKeys(self.tgt, self.src, named=False)
 
 
@@ -70,8 +70,10 @@ class RowReader:
             name: What is read, for messages.
             src: Source language.
             tgt: Target language.
-            swap: Swap the sides of rows whose keys do not name their languages.
-            notices: Receives one notice if the first keys are not the languages.
+            swap: Swap source and target. Has no effect on keys that name a language (`en`), only on neutral ones
+                (`source`).
+            notices: Receives one notice, at the first row whose keys are not both languages: which keys are read
+                instead.
         """
         self.name = name
         self.src = src
@@ -103,7 +105,7 @@ class RowReader:
         return row[keys.src], row[keys.tgt]
 
     def _other_keys(self, row: Iterable[str]) -> SideKeys:
-        """Return the keys of a row that lacks a language, with a notice for the first one."""
+        """Return the keys of a row whose keys are not both languages. Add a notice for the first such row."""
         keys = find_keys(row, self.src, self.tgt)
         if keys is None:
             raise ValueError(_missing(self.src, self.tgt, row))
