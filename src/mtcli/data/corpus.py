@@ -70,12 +70,12 @@ def read_pairs(
         pairs = _table_pairs(records, files[0])
     elif form == "json":
         lines = read_lines(files[0], replace=replace, counts=counts)
-        pairs = _row_pairs(f"{spec}:", lines, reader, counts)
+        pairs = _row_pairs(":", lines, reader, counts)
     elif form == "parquet":
-        pairs = _row_pairs(f"{spec}: row ", parquet_rows(files[0], src, tgt), reader, counts)
+        pairs = _row_pairs(": row ", parquet_rows(files[0], src, tgt), reader, counts)
     else:
         is_local_folder = bool(files)  # otherwise the name of a data set on the Hub
-        pairs = _row_pairs(f"{spec}: row ", dataset_rows(spec, is_local_folder, src, tgt), reader, counts)
+        pairs = _row_pairs(": row ", dataset_rows(spec, is_local_folder, src, tgt), reader, counts)
     return _strip(pairs, counts, progress)
 
 
@@ -164,7 +164,7 @@ def _row_pairs(number_prefix: str, rows: Iterable[object], reader: RowReader, co
     """Read pairs from rows with a key for each side: lines of JSON, or dictionaries.
 
     Args:
-        number_prefix: The text before the number of a row in messages: `pairs.jsonl:` or `pairs.parquet: row `.
+        number_prefix: The text between the name and the number of a row in messages: `:` or `: row `.
         rows: What `reader` takes.
         reader: Finds the sides of a row.
         counts: Receives notices.
@@ -175,14 +175,14 @@ def _row_pairs(number_prefix: str, rows: Iterable[object], reader: RowReader, co
             try:
                 pair = reader.sides(row)
             except (ValueError, RecursionError) as error:
-                raise DataError(f"{number_prefix}{number}: {error}") from None
+                raise DataError(f"{reader.name}{number_prefix}{number}: {error}") from None
             if "\n" in pair[0] or "\n" in pair[1]:
                 with_line_break += 1
                 pair = _on_one_line(pair[0]), _on_one_line(pair[1])
             yield pair
     finally:
         if with_line_break:
-            counts.notices.append(f"{number_prefix.rstrip(':')} {tables.line_break_notice(with_line_break)}")
+            counts.notices.append(f"{reader.name}: {tables.line_break_notice(with_line_break)}")
 
 
 def _on_one_line(text: str) -> str:
