@@ -9,10 +9,15 @@ log = logging.getLogger(__name__)
 
 
 def point_to(link: Path, run: Path) -> None:
-    """Make the link lead to this run. Only warn if that is impossible: the training has succeeded anyway."""
+    """Point the link to a run. A failure is only a warning, because the training has succeeded.
+
+    Args:
+        link: `runs/latest`.
+        run: The run folder.
+    """
     if link.exists() and not link.is_symlink():
         if not link.samefile(run):
-            _warn(link, run, "it is no link; move it away")
+            _warn(link, run, "it is not a link; move it away")
         return
     temporary = link.with_name(f".latest-{os.getpid()}")
     try:
