@@ -176,7 +176,7 @@ def test_the_folder_says_where_the_model_is_from(
     assert f"imported from `{origin}`" in card
     assert "the origin's model card names none" in card
     rows = dict(summary(imported))
-    assert rows["translates to"].startswith("deu, fra")
+    assert rows["targets"].startswith("deu, fra")
     assert rows["languages"] == "en → es"
     config = load_config(imported / "config.toml")
     assert (config.tokenizer.type, config.model.activation, config.data.src) == ("sentencepiece", "swish", "en")

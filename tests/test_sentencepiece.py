@@ -54,15 +54,26 @@ def without_special_text(lines: list[str]) -> list[str]:
 
 
 def assert_equal_to_marian(folder: Path, lines: list[str]) -> None:
+    """Compare ids and text with MarianTokenizer's.
+
+    SentencePiece adds scores in float32, `tokenizers` in float64. Where two ways to split a line have the same score,
+    as with ????? in two pieces, the last bit decides; at most one line in a thousand may differ, and only so.
+    """
     ours, theirs = tokenizer_of(folder), marian_tokenizer(folder)
-    for rows, found in (
-        (ours.encode_src(lines), theirs(lines)["input_ids"]),
-        (ours.encode_tgt(lines), theirs(text_target=lines)["input_ids"]),
+    assert ours.sentencepiece
+    for side, rows, found in (
+        (ours.sentencepiece[0], ours.encode_src(lines), theirs(lines)["input_ids"]),
+        (ours.sentencepiece[1], ours.encode_tgt(lines), theirs(text_target=lines)["input_ids"]),
     ):
-        different = [line for line, a, b in zip(lines, origin(ours, rows), found, strict=True) if a != b]
-        assert not different, f"{len(different)} of {len(lines)}"
+        different = [(a, b) for a, b in zip(origin(ours, rows), found, strict=True) if a != b]
+        assert len(different) <= len(lines) / 1000
+        score = {piece.text: piece.score for piece in side.model.pieces}
+        for both in different:
+            ways = [sum(score.get(token, 0.0) for token in theirs.convert_ids_to_tokens(row)) for row in both]
+            assert ways[0] == pytest.approx(ways[1], abs=1e-4)
     rows = ours.encode_tgt(lines)
-    assert ours.decode(rows) == theirs.batch_decode(origin(ours, rows), skip_special_tokens=True)
+    texts = theirs.batch_decode(origin(ours, rows), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    assert ours.decode(rows) == texts
 
 
 @pytest.mark.parametrize(("kind", "byte_fallback"), [("unigram", False), ("unigram", True), ("bpe", True)])
