@@ -38,29 +38,23 @@ class SideKeys:
 
     src: str
     tgt: str
-    named: bool
-    """A key names its language, so `--swap` does not apply."""
-
-    def swapped(self) -> SideKeys:
-        """Return the keys with source and target swapped, unless a key names its language."""
-        return self if self.named else SideKeys(self.tgt, self.src, named=False)
 
 
 def find_keys(found: Iterable[str], src: str, tgt: str) -> SideKeys | None:
-    """Return the keys of the two sides: the languages, otherwise `source` and `target` or the like; None: none."""
+    """Return the languages if both are keys, otherwise keys such as `source` and `target`; None: there are none."""
     keys = list(found)
-    src_key = src if src in keys else next((key for key in keys if key.casefold() in SOURCE_KEYS), None)
-    tgt_key = tgt if tgt in keys else next((key for key in keys if key.casefold() in TARGET_KEYS), None)
-    if src_key is None or tgt_key is None or src_key == tgt_key:
-        return None
-    return SideKeys(src_key, tgt_key, named=src in keys or tgt in keys)
+    if src in keys and tgt in keys:
+        return SideKeys(src, tgt)
+    src_key = next((key for key in keys if key.casefold() in SOURCE_KEYS), None)
+    tgt_key = next((key for key in keys if key.casefold() in TARGET_KEYS), None)
+    return SideKeys(src_key, tgt_key) if src_key and tgt_key else None
 
 
 class RowReader:
     """Reads source and target from rows: dictionaries, or lines of JSON.
 
     A row is `{"translation": {src: …, tgt: …}}`, or the inner dictionary alone. The keys are the languages, otherwise
-    `source` and `target` or the like.
+    `source` and `target` or the like. The first row decides for all.
     """
 
     def __init__(self, name: str, src: str, tgt: str, *, swap: bool, notices: list[str]):
@@ -72,15 +66,14 @@ class RowReader:
             tgt: Target language.
             swap: Swap source and target. Has no effect on keys that name a language (`en`), only on neutral ones
                 (`source`).
-            notices: Receives one notice, at the first row whose keys are not both languages: which keys are read
-                instead.
+            notices: Receives a notice at the first row if its keys are not the languages: which keys are read instead.
         """
         self.name = name
         self.src = src
         self.tgt = tgt
         self.swap = swap
         self.notices = notices
-        self.noticed = False
+        self.keys: SideKeys | None = None
 
     def sides(self, row: object) -> tuple[str, str]:
         """Return the source and the target of a row. A blank line is a pair of two empty sides.
@@ -92,28 +85,30 @@ class RowReader:
             if not row.strip():
                 return "", ""
             row = _parse(row)
-        if isinstance(row, dict) and not (self.src in row and self.tgt in row):
+        wanted = self.keys or SideKeys(self.src, self.tgt)
+        if isinstance(row, dict) and not (wanted.src in row and wanted.tgt in row):
             row = row.get("translation", row)
         if not isinstance(row, dict):
             raise ValueError("not an object with a key for each language; put one object on each line")
-        if self.src in row and self.tgt in row:
-            keys = SideKeys(self.src, self.tgt, named=True)
-        else:
-            keys = self._other_keys(row)
+        if self.keys is None:
+            self.keys = self._choose_keys(row)
+        keys = self.keys
+        if keys.src not in row or keys.tgt not in row:
+            raise ValueError(_missing(keys.src, keys.tgt, row))
         for key in (keys.src, keys.tgt):
             _check_text(key, row[key])
         return row[keys.src], row[keys.tgt]
 
-    def _other_keys(self, row: Iterable[str]) -> SideKeys:
-        """Return the keys of a row whose keys are not both languages. Add a notice for the first such row."""
+    def _choose_keys(self, row: Iterable[str]) -> SideKeys:
+        """Return the keys of the first row, with a notice if they are not the languages."""
         keys = find_keys(row, self.src, self.tgt)
         if keys is None:
             raise ValueError(_missing(self.src, self.tgt, row))
+        if keys == SideKeys(self.src, self.tgt):
+            return keys
         if self.swap:
-            keys = keys.swapped()
-        if not self.noticed:
-            self.notices.append(f"{self.name}: read {keys.src!r} as {self.src} and {keys.tgt!r} as {self.tgt}")
-            self.noticed = True
+            keys = SideKeys(keys.tgt, keys.src)
+        self.notices.append(f"{self.name}: read {keys.src!r} as {self.src} and {keys.tgt!r} as {self.tgt}")
         return keys
 
 
