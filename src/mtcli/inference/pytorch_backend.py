@@ -101,8 +101,8 @@ class Translator(LineTranslator):
         longest = max(limits.max_length) + 1
         cached = shape.num_decoder_layers * shape.num_heads * (d_k + d_v) * longest
         logits = self.model.output.out_features
-        numbers = 2 * cached + 3 * logits  # the caches before and after a step, the logits and what is made of them
-        needed = 4 * len(limits.max_length) * beam_size * numbers
+        floats = 2 * cached + 3 * logits  # the caches before and after a step, the logits and what is made of them
+        needed = 4 * len(limits.max_length) * beam_size * floats
         require(needed, f"a beam of {beam_size}", "give a smaller --beam-size or --max-length")
 
     def search(
@@ -110,7 +110,7 @@ class Translator(LineTranslator):
         ids: Sequence[Sequence[int]],
         options: Options,
         *,
-        numbers: Sequence[int] | None = None,
+        line_numbers: Sequence[int] | None = None,
         observe: Callable[[Expansion], None] | None = None,
     ) -> list[list[Hypothesis]]:
         """Search the `n_best` translations of each source.
@@ -118,13 +118,13 @@ class Translator(LineTranslator):
         Args:
             ids: Source ids without `</s>`.
             options: Options of the search.
-            numbers: The number of each line. Sampling depends on it and on the seed. None: 0, 1, 2, …
+            line_numbers: The number of each line. Sampling depends on it and on the seed. None: 0, 1, 2, …
             observe: Called with every step of a beam search.
         """
         src = pad(ids, after=(EOS,)).to(self.device)
         limits = self._limits(ids, options)
         if options.sample:
-            return self._sample(src, limits, options, numbers or range(len(ids)))
+            return self._sample(src, limits, options, line_numbers or range(len(ids)))
         if options.beam_size == 1:
             return [[hypothesis] for hypothesis in greedy_search(self.model, src, limits)]
         self._check_memory(limits, options.beam_size)
@@ -149,23 +149,32 @@ class Translator(LineTranslator):
         )
 
     def _sample(
-        self, src: torch.Tensor, limits: Limits, options: Options, numbers: Sequence[int]
+        self, src: torch.Tensor, limits: Limits, options: Options, line_numbers: Sequence[int]
     ) -> list[list[Hypothesis]]:
         """Draw `n_best` translations of each of the sources (B, S)."""
         draws = []
         for draw in range(options.n_best):
-            generators = [_generator(options.seed, number, draw) for number in numbers]
+            generators = [_generator(options.seed, line_number, draw) for line_number in line_numbers]
             choose = sampler(options.temperature, options.top_k, generators)
             draws.append(greedy_search(self.model, src, limits, choose))
         return [list(hypotheses) for hypotheses in zip(*draws, strict=True)]
 
     def _drafts(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Draft]]:
         if not options.sample:
-            options = replace(options, n_best=options.beam_size)  # all that the search finds
-        numbers = [window.first + row for row in rows]
-        found = self.search([window.ids[row] for row in rows], options, numbers=numbers)
-        texts = iter(self.tokenizer.decode([h.ids for hypotheses in found for h in hypotheses]))
-        return [[Draft(next(texts), tuple(h.ids), h.log_prob, h.score) for h in hypotheses] for hypotheses in found]
+            # Several hypotheses can have one text. The caller merges them, and needs all that the beam finds for it.
+            options = replace(options, n_best=options.beam_size)
+        line_numbers = [window.first + row for row in rows]
+        found = self.search([window.ids[row] for row in rows], options, line_numbers=line_numbers)
+        # One call decodes all lines, because each call of the native library has a cost.
+        texts = iter(self.tokenizer.decode([hypothesis.ids for hypotheses in found for hypothesis in hypotheses]))
+        all_drafts = []
+        for hypotheses in found:
+            drafts = []
+            for hypothesis in hypotheses:
+                text = next(texts)
+                drafts.append(Draft(text, tuple(hypothesis.ids), hypothesis.log_prob, hypothesis.score))
+            all_drafts.append(drafts)
+        return all_drafts
 
     def _links(self, window: Window, rows: Sequence[int], best: Sequence[Sequence[Draft]]) -> list[list[Links]]:
         lines = [window.lines[row] for row in rows]

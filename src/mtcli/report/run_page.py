@@ -54,16 +54,20 @@ def to_html(record: RunRecord) -> str:
 
 
 def _scores(record: RunRecord) -> str:
+    """Return the headline score, a remark about it, and a table of the other scores."""
     rows = score_rows(record)
     if not rows:
-        return '<p class="soft">None yet: the first comes with the first validation.</p>'
+        return '<p class="soft">No scores yet. The first validation adds them.</p>'
     headline, *others = rows
     parts = [_headline(headline)]
+    is_demo = not record.config.data.train
     if record.test is None and record.end is None:
         parts.append('<p class="soft">The test pairs are scored once, at the end.</p>')
     elif record.test is None:
-        parts.append('<p class="soft">No test pairs were scored; <code>mtcli eval</code> scores any.</p>')
-    elif record.config.data.train:  # the built-in demo is known to be easy
+        parts.append(
+            '<p class="soft">No test pairs were scored. <code>mtcli eval</code> scores test pairs or files.</p>'
+        )
+    elif not is_demo:  # high scores on the demo are not suspicious: it is known to be easy
         remark = first_remark((score["name"], score["score"]) for score in record.test["scores"])
         if remark:
             parts.append(f"<p>{escape(remark)}.</p>")
@@ -151,7 +155,7 @@ def _series(name: str, events: Sequence[Event], key: str, *, marks: bool = False
 
 def _samples(record: RunRecord) -> str:
     if not record.valid:
-        return '<p class="soft">None yet.</p>'
+        return '<p class="soft">No samples yet. The first validation adds them.</p>'
     shown = _evenly_spaced(record.valid)
     parts = [
         '<p class="soft"><mark>Marked</mark>: differs from the reference. <del>Struck out</del>: in the reference, '

@@ -19,10 +19,11 @@ CURVE_EVENTS = ("train", "valid")
 class CurveWriter:
     """Writes the figures of each event as scalars such as `train/loss` and `valid/bleu`.
 
-    Every start of a run opens a new event file, in which `purge_step=0` makes TensorBoard discard what the earlier
-    files hold, and writes all earlier events again. `metrics.jsonl` was cut back to the checkpoint before, so a resumed
-    run shows no step twice, and the curves are complete even if TensorBoard is turned on for a run that has already
-    begun. The earlier files are kept: a TensorBoard that is open could not continue to read if they were deleted.
+    Every start of a run opens a new event file and writes all earlier events to it again. `purge_step=0` tells
+    TensorBoard to ignore the older files. They are not deleted, because an open TensorBoard could not continue to read.
+
+    When a run resumes, `metrics.jsonl` is first cut back to the checkpoint, so no step appears twice. The curves are
+    also complete if TensorBoard is turned on for a run that has already begun.
 
     A failure is logged once and ends the writing. It never ends the training.
 
@@ -34,6 +35,7 @@ class CurveWriter:
     def __init__(self, run: Path, history: Iterable[dict[str, Any]]):
         history = list(history)
         seconds_used = max((event["seconds"] for event in history if "seconds" in event), default=0.0)
+        # When training would have started if it had run until now without pauses. The times of points count from it.
         self._start = time.time() - seconds_used
         self._speed = SpeedMeter()
         self._writer: SummaryWriter | None = None
@@ -51,14 +53,15 @@ class CurveWriter:
         self._flush()
 
     def _add(self, event: dict[str, Any]) -> None:
+        if self._writer is None:
+            return
         kind = event["event"]
         tokens_per_second = self._speed.add(event)
-        if self._writer is None or kind not in CURVE_EVENTS or "seconds" not in event:
+        if kind not in CURVE_EVENTS or "seconds" not in event:
             return
         scalars = {name: value for name, value in event.items() if isinstance(value, float) and name != "seconds"}
         if tokens_per_second is not None:
             scalars["tokens_per_second"] = tokens_per_second
-        # The time of a point is the training time used, so that pauses between two starts do not show.
         walltime = self._start + event["seconds"]
         try:
             for name, value in scalars.items():
