@@ -166,6 +166,28 @@ def test_an_export_to_ctranslate2_translates_as_we_do(imported: Path, tmp_path: 
             assert a.candidates[0].score == pytest.approx(b.candidates[0].score, abs=1e-3)
 
 
+def test_ctranslate2_translates_as_with_its_own_converter(tmp_path: Path) -> None:
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    origin = marian_folder(tmp_path / "origin", steps=60, activation_function="swish")
+    model, tokenizer = theirs(origin)
+    pad = model.config.pad_token_id
+    with torch.no_grad():  # as published models have it: their converter removes <pad> and starts from zeros
+        model.model.shared.weight[pad] = 0
+        model.final_logits_bias[0, pad] = -50
+    model.save_pretrained(origin)
+    ctranslate2.converters.TransformersConverter(str(origin)).convert(str(tmp_path / "theirs"))
+    import_model(str(origin), tmp_path / "imported")
+    export(tmp_path / "imported", "ctranslate2", tmp_path / "ours")
+    sources = [tokenizer.convert_ids_to_tokens(row) for row in tokenizer(lines(30))["input_ids"]]
+    found = []
+    for name, rows in (("ours", [row[:-1] for row in sources]), ("theirs", sources)):  # ours adds </s> itself
+        translator = ctranslate2.Translator(str(tmp_path / name), device="cpu")
+        for beam_size in (1, 4):
+            results = translator.translate_batch(rows, beam_size=beam_size, max_decoding_length=30)
+            found.append([result.hypotheses[0] for result in results])
+    assert found[:2] == found[2:]
+
+
 def test_the_folder_says_where_the_model_is_from(
     origin: Path, imported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
