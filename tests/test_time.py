@@ -23,7 +23,7 @@ from mtcli.runtime.distributed import Group
 from mtcli.storage import checkpoint
 from mtcli.training import evaluator, saving, validation
 from mtcli.training import trainer as trainer_module
-from mtcli.training.budget import MIN_VALIDATIONS
+from mtcli.training.budget import MIN_VALIDATIONS, SAVES
 from mtcli.training.defaults import Workload, with_defaults
 from mtcli.training.evaluator import Evaluator
 from mtcli.training.learner import StepResult
@@ -269,7 +269,7 @@ def test_a_run_without_held_out_pairs_uses_its_time(data: Prepared, simulate: Ca
     data.valid.clear()
     data.test.clear()
     try:
-        world = World(step=1.0, validation=0.0)
+        world = World(step=0.1, validation=0.0)
         session = simulate(world, **{"train.time": 60})
     finally:
         data.valid.extend([("a", "b")] * PAIRS)
@@ -277,6 +277,7 @@ def test_a_run_without_held_out_pairs_uses_its_time(data: Prepared, simulate: Ca
     assert 50 <= world.now <= 66
     assert world.published[-1] == session.state.step
     assert not events(session, "test")
+    assert MIN_VALIDATIONS <= len(world.saved) <= SAVES + MIN_VALIDATIONS + 2
 
 
 @pytest.mark.parametrize("steps", [3, 100, 5000])

@@ -47,6 +47,8 @@ class Evaluator:
         state.validated_step = state.step
         if not self.valid:
             state.best_step = state.step
+            if session.config.train.time:
+                state.validated_at = state.seconds
             return
         is_large = budget.large_sample_is_due(state)
         num_pairs = len(self.valid)
