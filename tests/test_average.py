@@ -80,6 +80,18 @@ def test_average_run_refuses(toy_run: Path, tmp_path: Path) -> None:
         average_run(toy_run, tmp_path / "mine", 2)
 
 
+def test_only_an_average_is_replaced(toy_run: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    (mine / "data").mkdir(parents=True)
+    (mine / "data" / "test.jsonl").write_text("dear")
+    with pytest.raises(UsageError, match="holds something else"):
+        average_run(toy_run, mine, 2)
+    assert (mine / "data" / "test.jsonl").read_text() == "dear"
+    (tmp_path / "average").mkdir()
+    average_run(toy_run, tmp_path / "average", 2)
+    assert average_run(toy_run, tmp_path / "average", 2)
+
+
 def test_the_command_writes_a_model_that_eval_can_use(toy_run: Path, tmp_path: Path) -> None:
     done = run("average", toy_run, "-n", "2", "-o", "mean", cwd=tmp_path)
     assert (done.code, done.out) == (0, "")

@@ -226,6 +226,13 @@ def test_a_multilingual_model_is_told_its_target(
     assert "--to spa: choose from deu, fra" in capsys.readouterr().err
 
 
+def test_a_line_without_a_token_needs_no_tag(imported: Path) -> None:
+    translator, options, _ = load(imported, "cpu")
+    chosen = replace(options, max_length=3, beam_size=1)
+    found = list(translator.translate(["\u200b", "", "Good morning."], chosen))
+    assert [one.source for one in found] == ["\u200b", "", "Good morning."]
+
+
 def test_a_tag_is_no_word_of_the_line(imported: Path) -> None:
     translator, options, _ = load(imported, "cpu")
     chosen = replace(options, alignments=True, max_length=9, beam_size=1, to="fra")

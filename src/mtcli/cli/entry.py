@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import sys
+from typing import NoReturn
 
 from mtcli.cli import process
 from mtcli.cli.commands import app
@@ -44,7 +45,7 @@ def main() -> None:
         _fail_unexpectedly(error)
 
 
-def _fail_unexpectedly(error: BaseException) -> None:
+def _fail_unexpectedly(error: BaseException) -> NoReturn:
     if isinstance(error, MemoryError) or re.search(_OUT_OF_MEMORY, str(error)):
         _fail("out of memory; try a smaller model, beam, file or --set train.batch_tokens", 5, error)
     if _NO_DESCRIPTOR in str(error):
@@ -53,7 +54,7 @@ def _fail_unexpectedly(error: BaseException) -> None:
     _fail(f"unexpected {type(error).__name__}: {error}; MTCLI_DEBUG=1 shows where; please report it", code, error)
 
 
-def _fail(message: str, code: int, error: BaseException) -> None:
+def _fail(message: str, code: int, error: BaseException) -> NoReturn:
     """Print one line on standard error and exit; with MTCLI_DEBUG=1, raise the error instead."""
     if os.environ.get("MTCLI_DEBUG") == "1":
         raise error

@@ -5,7 +5,7 @@ from typing import Any
 
 from mtcli.config.schema import NAMES, Config, left_open, value_of
 
-MAY_DIFFER = frozenset({"train.max_steps", "train.time", "train.tensorboard", "data.note"})
+MAY_DIFFER = frozenset({"train.max_steps", "train.time", "train.keep", "train.tensorboard", "data.note"})
 """The budget, which may grow, and settings that change no result."""
 
 

@@ -36,6 +36,9 @@ ROW_OVERHEAD = 24
 WIDER_FACTORS = (2, 4)
 """Factors of the beam size, or of the number of draws, of further searches where the first finds too few texts."""
 
+USEFUL_NGRAM = 3
+"""The n-gram size that the warning about repetitions suggests first."""
+
 MAX_LINES_NAMED = 10
 """Line numbers that one warning names."""
 
@@ -256,7 +259,7 @@ class LineTranslator(ABC):
             return
         numbers = []
         for number, (line, row) in enumerate(zip(lines, ids, strict=True), first + 1):
-            if line.strip() and row[0] not in tags:
+            if line.strip() and row and row[0] not in tags:
                 numbers.append(number)
         if numbers:
             told = "%s: no target language, and this model has several (%s): give one with --to"
@@ -422,13 +425,13 @@ def _warn_about_repetitions(translations: Sequence[Translation], first: int, opt
         if repetition and not repetition_in(translation.source):
             numbers.append(number)
             examples.append(repetition)
-    if numbers:
-        log.warning(
-            "%s: the translation repeats itself (%.40s); --no-repeat-ngram %d prevents that",
-            _line_numbers(numbers),
-            examples[0],
-            max(1, (options.no_repeat_ngram or 4) - 1),
-        )
+    if not numbers:
+        return
+    message = f"{_line_numbers(numbers)}: the translation repeats itself ({examples[0]:.40s})"
+    smaller = (options.no_repeat_ngram or USEFUL_NGRAM + 1) - 1
+    if smaller:
+        message += f"; --no-repeat-ngram {smaller} may prevent that"
+    log.warning("%s", message)
 
 
 def _next_lines(lines: Iterator[str], ready: Callable[[], bool]) -> list[str]:

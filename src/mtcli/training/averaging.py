@@ -10,6 +10,7 @@ from torch import nn
 from mtcli.errors import ModelError, UsageError
 from mtcli.runtime import files
 from mtcli.runtime.regular_file import check_regular
+from mtcli.runtime.wording import counted
 from mtcli.storage import checkpoint, model_file
 from mtcli.storage.events import metric_of, read_events
 from mtcli.storage.model_file import averaged_bytes, mean_parameters
@@ -17,7 +18,7 @@ from mtcli.storage.model_file import averaged_bytes, mean_parameters
 DEFAULT_NUM_CHECKPOINTS = 5
 """Checkpoints that `mtcli average` takes if no number is given, as in the paper."""
 
-WRITTEN = ("data", "model.safetensors", "tokenizer.json")
+WRITTEN = frozenset({"data", "model.safetensors", "tokenizer.json"})
 """What `average_run` writes to its folder."""
 
 
@@ -62,7 +63,7 @@ def average_run(run: Path, out: Path, n: int | None = None, *, best: bool = Fals
         raise ModelError(f"{run}: no run here; name the folder of a run that `mtcli train` made")
     folders = _undamaged_checkpoints(run)
     steps = _select(run, sorted(folders), n, best=best)
-    if out.exists() and not _was_written_here(out):
+    if out.exists() and not _may_replace(out):
         raise UsageError(f"{out}: holds something else; choose another --output")
     _, info, tokenizer = model_file.load_model(folders[steps[-1]])
     tensors = mean_parameters([folders[step] for step in steps])
@@ -103,9 +104,19 @@ def _select(run: Path, steps: list[int], n: int | None, *, best: bool) -> list[i
     return sorted(steps[-wanted:])
 
 
-def _was_written_here(out: Path) -> bool:
-    """Return True if a folder holds nothing but what `average_run` writes."""
-    return out.is_dir() and all(path.name in WRITTEN for path in out.iterdir())
+def _may_replace(out: Path) -> bool:
+    """Return True if a folder is empty, or holds nothing but an average that `average_run` wrote."""
+    if not out.is_dir():
+        return False
+    names = {path.name for path in out.iterdir()}
+    if not names:
+        return True
+    if not names <= WRITTEN:
+        return False
+    try:
+        return bool(model_file.load_model(out)[1].averaged)
+    except ModelError:
+        return False
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -130,5 +141,5 @@ def _validation_scores(path: Path) -> dict[int, float]:
     """
     events, damaged = read_events(path)
     if damaged:
-        raise ModelError(f"{path}: has {damaged} damaged lines; use --last")
+        raise ModelError(f"{path}: has {counted(damaged, 'damaged line')}; use --last")
     return {event["step"]: event[metric_of(event)] for event in events if event["event"] == "valid"}
