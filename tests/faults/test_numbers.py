@@ -63,7 +63,7 @@ def test_55_nan_loss(case: Case, job: Job, begun: Path, tmp_path: Path, rng: ran
 @pytest.mark.slow
 def test_55_nan_loss_of_a_learning_rate(case: Case, job: Job, tmp_path: Path) -> None:
     codes = []
-    for i, rate in enumerate([1e6, 1e20, 1e38]):
+    for i, rate in enumerate([1e6, 1e20, 1e30]):
         out = tmp_path / str(i)
         with case.fault():
             command = job.command(out, train__lr=rate, train__save_every=1, train__keep=1000, train__valid_every=1000)
