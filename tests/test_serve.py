@@ -272,6 +272,13 @@ def test_an_invalid_request_is_refused_with_the_reason(
     assert site.json("/translate", q=LINES[0])[1]["translatedText"] == best(LINES[:1])[0].text
 
 
+def test_the_tokens_of_a_line_are_counted_after_its_normalization(site: Site) -> None:
+    line = "\u0958" * 18  # NFC makes two characters of each
+    assert len(line.encode()) < 60
+    status, answer, _ = site.json("/translate", q=line)
+    assert (status, answer) == (413, {"error": "line 1 has 109 tokens; this server takes 60 in a line"})
+
+
 def test_other_paths_and_methods(site: Site) -> None:
     assert site.send("/docs")[:2] == (404, {"error": "Not Found"})
     assert site.send("/translate")[0] == 405

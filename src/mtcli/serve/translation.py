@@ -94,7 +94,9 @@ class TranslationService:
         """
         limit = self.limits.tokens
         for number, line in enumerate(lines, 1):
-            if len(line.encode()) < limit:  # a token has at least one byte
+            # An ASCII line has at most one token per character, and one for the space before it. Normalization can make
+            # other lines longer.
+            if line.isascii() and len(line) < limit:
                 continue
             num_tokens = len(self._translator.tokenizer.encode_src([line])[0])
             if num_tokens > limit:
