@@ -752,6 +752,18 @@ def test_an_invalid_host_is_refused(host: str, tmp_path: Path) -> None:
         serve(model=save_toy(tmp_path), host=host, port=0)
 
 
+@pytest.mark.parametrize("option", ["--max-tokens", "--max-pieces"])
+def test_the_token_limit_has_a_hidden_former_name(option: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    loaded = Mock(side_effect=UsageError("stop"))
+    monkeypatch.setattr("mtcli.serve.app.load_app", loaded)
+    CliRunner().invoke(app, ["serve", "--model", str(tmp_path), "--port", "0", option, "77"])
+    request_limits = loaded.call_args.args[2]
+    assert request_limits == RequestLimits(tokens=77)
+    usage = CliRunner().invoke(app, ["serve", "--help"], terminal_width=100).output
+    assert "--max-tokens" in usage
+    assert "--max-pieces" not in usage
+
+
 def test_a_missing_extra_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in [name for name in sys.modules if name.startswith("mtcli.serve")]:
         monkeypatch.delitem(sys.modules, name)

@@ -51,10 +51,21 @@ def serve(
         int,
         number("--max-lines", panel=panels.LIMITS, within=limits.LINES, help="Maximum number of lines of a request."),
     ] = 500,
-    max_pieces: Annotated[
+    max_tokens: Annotated[
         int,
-        number("--max-pieces", panel=panels.LIMITS, within=limits.LENGTH, help="Maximum number of tokens of a line."),
+        number("--max-tokens", panel=panels.LIMITS, within=limits.LENGTH, help="Maximum number of tokens of a line."),
     ] = 512,
+    max_pieces: Annotated[
+        int | None,
+        number(
+            "--max-pieces",
+            panel=panels.LIMITS,
+            within=limits.LENGTH,
+            help="The former name of --max-tokens.",
+            show_default="the value of --max-tokens",
+            hidden=True,
+        ),
+    ] = None,
     max_waiting: Annotated[
         int,
         number(
@@ -93,7 +104,9 @@ def serve(
         raise UsageError(f"{error.name} is not installed; `pip install fastapi uvicorn h11` brings it") from None
     from mtcli.runtime.terminal import printable
 
-    request_limits = RequestLimits(max_body, max_lines, max_pieces, max_waiting, timeout)
+    if max_pieces is not None:
+        max_tokens = max_pieces
+    request_limits = RequestLimits(max_body, max_lines, max_tokens, max_waiting, timeout)
     listening = listen(host, port)
     address, port = listening.getsockname()[:2]
     own_host = host if is_loopback(address) else None
