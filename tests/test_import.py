@@ -344,6 +344,15 @@ def test_what_the_transformer_cannot_express_is_named(name: str, origin: Path, t
     assert not (tmp_path / "out").exists()
 
 
+def test_dropout_that_is_ignored_is_named(origin: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    changed = tmp_path / "origin"
+    shutil.copytree(origin, changed)
+    config = json.loads((changed / "config.json").read_text())
+    (changed / "config.json").write_text(json.dumps({**config, "attention_dropout": 0.2}))
+    import_model(str(changed), tmp_path / "out")
+    assert "attention_dropout = 0.2 is ignored" in caplog.text
+
+
 def test_weights_that_are_no_such_model_are_named(origin: Path, tmp_path: Path) -> None:
     changed = tmp_path / "origin"
     shutil.copytree(origin, changed)

@@ -48,7 +48,7 @@ class Imported:
     src: str
     tgt: str
     tags: tuple[str, ...]
-    """The target languages that a multilingual model is told to translate into by a tag."""
+    """The target languages of a multilingual model."""
 
 
 def default_folder(source: str) -> Path:

@@ -1,6 +1,7 @@
-"""`config.json` of a Marian model: what it says of the model, and what of it our Transformer cannot express."""
+"""`config.json` of a Marian model: its settings, and those that our Transformer cannot express."""
 
 import json
+import logging
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,8 @@ from mtcli.config.fields import Within
 from mtcli.config.schema import ModelConfig
 from mtcli.errors import ModelError
 from mtcli.runtime.regular_file import read_regular
+
+log = logging.getLogger(__name__)
 
 ACTIVATIONS = {"relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu"}
 """Names of `transformers`, and ours."""
@@ -27,13 +30,13 @@ REQUIRED: dict[str, Any] = {
     "add_final_layer_norm": False,
     "extra_pos_embeddings": 0,
 }
-"""Settings that our Transformer has no choice of, each with the one value that it can express."""
+"""Settings with the only value that our Transformer can express."""
 
 DEFAULTS = {"scale_embedding": False}
-"""What `transformers` assumes for those of them that are missing, where it is another value."""
+"""Values that `transformers` assumes for missing settings, if they are not those of `REQUIRED`."""
 
 TRAINING_ONLY = ("attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop")
-"""Settings that change training alone; ours has no such dropout."""
+"""Rates of dropout that our Transformer does not have. They change training only."""
 
 Id = Annotated[int, Within(limits.Range(0, limits.VOCABULARY.max))]
 
@@ -75,6 +78,9 @@ def read_config(folder: Path) -> MarianConfig:
     content = read_json(path)
     if found := _inexpressible(content):
         raise ModelError(f"{path}: a model that mtcli cannot express: {', '.join(found)}")
+    for key in TRAINING_ONLY:
+        if content.get(key):
+            log.warning("%s: %s = %s is ignored, which changes further training only", path, key, content[key])
     if (folder / "generation_config.json").exists():
         search = read_json(folder / "generation_config.json")
         content |= {key: search[key] for key in ("num_beams", "length_penalty") if key in search}
