@@ -48,6 +48,17 @@ def test_an_early_cool_down_has_the_same_share_of_the_shortened_budget(limits: d
     assert b.ends(dataclasses.replace(whole, step=1001, seconds=500.5)) == "cut short, as nothing improved"
 
 
+def test_an_early_cool_down_does_not_change_an_adapted_warm_up() -> None:
+    b = dataclasses.replace(budget(time="600s", lr=0.003, warmup_steps=4000), chosen=frozenset({"train.warmup_steps"}))
+    state = State(step=1000, seconds=200.0, stale=3)
+    warmup_steps = b.warmup_steps(state)
+    rate = learning_rate(b.train, 128, state.step, b.used(state), warmup_steps)
+    assert warmup_steps < state.step
+    assert b.cool_down_early(state)
+    assert b.warmup_steps(state) == pytest.approx(warmup_steps)
+    assert learning_rate(b.train, 128, state.step, b.used(state), b.warmup_steps(state)) == pytest.approx(rate)
+
+
 def test_a_cool_down_that_has_begun_is_completed() -> None:
     b = budget(max_steps=1000)
     late = State(step=801, stale=50)

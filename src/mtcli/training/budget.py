@@ -99,9 +99,11 @@ class Budget:
     # ---- how much is used ----
 
     def used(self, state: State) -> float:
-        """Return the share of the budget that is used. It may exceed 1."""
-        by_steps = state.step / self.train.max_steps if self.train.max_steps else 0.0
-        return max(by_steps, self._time_used(state, 0.0)) / state.share
+        """Return the share of the budget that is used. It may exceed 1.
+
+        After an early cool-down began, this is the share of the budget that training will use.
+        """
+        return self._used_of_whole(state) / state.share
 
     def ends(self, state: State, next_step: float = 0.0) -> str | None:
         """Return why training ends now, or None if it continues.
@@ -128,10 +130,15 @@ class Budget:
         The mean speed so far decides how many steps fit into `WARMUP_SHARE` of the time.
         """
         adapts = self.adapts("train.warmup_steps") and self.train.schedule != "paper"
-        used = self.used(state)
+        used = self._used_of_whole(state)  # an early cool-down must not shorten a warm-up that is over
         if not adapts or not state.step or used <= 0:
             return self.train.warmup_steps
         return min(self.train.warmup_steps, max(1.0, WARMUP_SHARE * state.step / used))
+
+    def _used_of_whole(self, state: State) -> float:
+        """Return the share of the whole budget that is used, also of a run that will be cut short."""
+        by_steps = state.step / self.train.max_steps if self.train.max_steps else 0.0
+        return max(by_steps, self._time_used(state, 0.0))
 
     def _time_used(self, state: State, more: float) -> float:
         """Return the share of the training time that is used after `more` seconds; 0 without a time budget."""
