@@ -2,8 +2,10 @@ import math
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
 import torch
+from conftest import TOY_SETTINGS, toy_pairs, write_tsv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +14,7 @@ from mtcli.config.differences import differences
 from mtcli.config.presets import PRESETS, Preset
 from mtcli.config.schema import BUDGET, OPEN, SHAPE, Config, left_open, value_of
 from mtcli.config.toml_file import load, to_toml
+from mtcli.data.prepare import prepare
 from mtcli.errors import UsageError
 from mtcli.nn.transformer import Transformer
 from mtcli.training.budget import SAVES, TOKENS_PER_PAIR
@@ -45,6 +48,22 @@ def asked(*sets: str, **options: object) -> Config:
 
 def rank(config: Config) -> int:
     return get_args(Preset).index(config.preset)
+
+
+# ---- what is counted ----
+
+
+def test_a_workload_counts_each_pair_by_the_weight_of_its_corpus(tmp_path: Path) -> None:
+    few = write_tsv(tmp_path / "few.tsv", toy_pairs(30, seed=1))
+    many = write_tsv(tmp_path / "many.tsv", toy_pairs(200, seed=2))
+    config = build(None, {"data.train": [f"{few}@10", f"{many}@0.5"], "data.src": "en", "data.tgt": "xx"}, TOY_SETTINGS)
+    data = prepare(config, tmp_path / "run")
+    _, src, tgt = data.train.lengths()
+    widths = np.maximum(src, tgt) + 1
+    num_few = data.weights[0][0]
+    found = Workload.of(data, "cpu", ranks=1)
+    assert found.epoch_tokens == round(10 * widths[:num_few].sum() + 0.5 * widths[num_few:].sum())
+    assert found.pairs == len(widths)
 
 
 # ---- what is chosen ----

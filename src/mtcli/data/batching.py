@@ -10,6 +10,7 @@ from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -79,13 +80,30 @@ def _draw_by_weight(rows: Ints, weights: Sequence[tuple[int, float]], random: np
     """Repeat or omit rows at random by the weight of their corpus."""
     if all(weight == 1 for _, weight in weights):
         return rows
-    per_row = np.concatenate([np.full(n, weight) for n, weight in weights])
+    per_row = weight_of_rows(weights)
     whole = np.floor(per_row)
     drawn = random.random(len(rows))
     copies = (whole + (drawn < per_row - whole)).astype(np.int64)
     if len(rows) and not copies.any():
         copies[np.argmax(per_row - drawn)] = 1  # a small corpus with a small weight: no epoch is empty
     return np.repeat(rows, copies)
+
+
+def weights_within(rows: Ints, weights: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Return (rows, weight) of each corpus within some of the rows.
+
+    Args:
+        rows: Row numbers, ascending.
+        weights: (rows, weight) of each corpus in order, for all rows.
+    """
+    bounds = np.cumsum([0, *(num_rows for num_rows, _ in weights)])
+    sizes = np.diff(np.searchsorted(rows, bounds))
+    return [(int(size), weight) for size, (_, weight) in zip(sizes, weights, strict=True)]
+
+
+def weight_of_rows(weights: Sequence[tuple[int, float]]) -> npt.NDArray[np.float64]:
+    """Return the weight of each row, (rows,), from (rows, weight) of each corpus in order."""
+    return np.concatenate([np.full(num_rows, weight) for num_rows, weight in weights])
 
 
 def _fill_batches(rows: Ints, width: Ints, batch_tokens: int) -> list[Ints]:
@@ -221,17 +239,11 @@ class BatchPlan:
             chunks = np.sort(dealt[number :: self.blocks])
             key = (*key, number + 1)
         rows, src_lengths, tgt_lengths = self.pairs.lengths(chunks)
-        weights = self._weights_of(rows)
+        weights = weights_within(rows, self.weights)
         batches = plan_epoch(src_lengths, tgt_lengths, batch_tokens=self.batch_tokens, key=key, weights=weights)
         block = Block(rows, src_lengths, tgt_lengths, batches)
         self._planned = (epoch, number), block
         return block
-
-    def _weights_of(self, rows: Ints) -> list[tuple[int, float]]:
-        """Return (rows, weight) of each corpus within ascending row numbers."""
-        bounds = np.cumsum([0, *(n for n, _ in self.weights)])
-        sizes = np.diff(np.searchsorted(rows, bounds))
-        return [(int(n), weight) for n, (_, weight) in zip(sizes, self.weights, strict=True)]
 
     def batches_from(self, position: Position) -> Iterator[PlannedBatch]:
         """Yield the batches after a position, without end."""

@@ -16,6 +16,7 @@ import numpy as np
 from mtcli.config.build import filled
 from mtcli.config.presets import PRESETS, Preset
 from mtcli.config.schema import BUDGET, OPEN, SHAPE, Config, TrainConfig, left_open, value_of
+from mtcli.data.batching import weight_of_rows, weights_within
 from mtcli.data.prepare import Prepared
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import counted
@@ -110,7 +111,7 @@ class Workload:
     pairs: int
     """Training pairs."""
     epoch_tokens: int
-    """Tokens per epoch as batches count them: the longer side of each pair, `</s>` included."""
+    """Tokens per epoch as batches count them: the longer side of each pair, `</s>` included, times its weight."""
     device: str
     """`cpu`, `cuda` or `mps`."""
     ranks: int = 1
@@ -127,11 +128,13 @@ class Workload:
             ranks: Number of processes that train together.
         """
         pairs = data.train
-        longer_sides = 0
+        epoch_tokens = 0.0
         for chunk in range(pairs.chunks):
-            _, src, tgt = pairs.lengths([chunk])
-            longer_sides += int(np.maximum(src, tgt).sum())
-        return cls(len(pairs), longer_sides + len(pairs), device, ranks, len(data.valid))
+            rows, src, tgt = pairs.lengths([chunk])
+            widths = np.maximum(src, tgt) + 1
+            weights = weight_of_rows(weights_within(rows, data.weights))
+            epoch_tokens += float((weights * widths).sum())
+        return cls(len(pairs), round(epoch_tokens), device, ranks, len(data.valid))
 
     @property
     def band(self) -> Band:
