@@ -135,6 +135,12 @@ def test_eval_of_a_model_of_files_and_of_finished_translations_agree(toy_run: Pa
         (("eval", "--model", "{run}", "--src-file", "two", "--ref-file", "three"), 3, "3"),
         (("eval", "--hyp-file", "two", "--ref-file", "three"), 3, "3"),
         (("eval", "--hyp-file", "two"), 2, "--ref-file"),
+        (("eval", "--hyp-file", "two", "--ref-file", "two", "--split", "test"), 2, "--split: not with files"),
+        (("eval", "--model", "{run}", "--compare", "{run}", "--confidence"), 2, "--confidence: not with --compare"),
+        (("explain", "x", "--model", "{run}", "--full", "--json"), 2, "--full: not with --json or --html"),
+        (("explain", "x", "--model", "{run}", "--full", "--html", "x.html"), 2, "--full: not with --json or --html"),
+        (("explain", "x", "--model", "{run}", "--neighbours"), 2, "--neighbours: only with --full, --json or --html"),
+        (("explain", "x", "--model", "{run}", "--full", "--step", "1", "--neighbours"), 2, "--neighbours: not with"),
         (("eval", "--hyp-file", "-", "--ref-file", "-"), 2, "--hyp-file and --ref-file: only one of them can read"),
         (
             ("eval", "--src-file", "two", "--ref-file", "-", "--ref-file", "-", "--model", "{run}"),

@@ -38,9 +38,15 @@ EXAMPLES = (
 
 def evaluate(
     split: Annotated[
-        str,
-        choice("--split", panel=panels.DATA, values=("test", "valid"), help="The pairs of the run to score on."),
-    ] = "test",
+        str | None,
+        choice(
+            "--split",
+            panel=panels.DATA,
+            values=("test", "valid"),
+            help="The pairs of the run to score on; not with files.",
+            show_default="test",
+        ),
+    ] = None,
     src_file: Annotated[
         str | None,
         option(
@@ -91,7 +97,11 @@ def evaluate(
     ] = None,
     confidence: Annotated[
         bool,
-        flag("--confidence", panel=panels.SCORES, help="Add 95% confidence intervals by bootstrap resampling."),
+        flag(
+            "--confidence",
+            panel=panels.SCORES,
+            help="Add 95% confidence intervals by bootstrap resampling. --compare always adds them.",
+        ),
     ] = False,
     by_length: Annotated[
         bool, flag("--by-length", panel=panels.SCORES, help="Also compute BLEU by length of the source.")
@@ -114,7 +124,7 @@ def evaluate(
     request = EvaluationRequest(
         model=model,
         model_is_named=model != LATEST,
-        split=split,
+        split=split or "test",
         src_file=src_file,
         ref_files=tuple(ref_file or ()),
         hyp_file=hyp_file,
@@ -133,6 +143,10 @@ def evaluate(
     )
     if by_length and json_:
         raise UsageError("--by-length: not with --json")
+    if confidence and compare is not None:
+        raise UsageError("--confidence: not with --compare, which always computes the intervals")
+    if split is not None and (src_file or ref_file or hyp_file):
+        raise UsageError("--split: not with files, which replace the pairs of the run")
     _check(request)
     _evaluate(request, json_)
 

@@ -64,14 +64,18 @@ def explain(
     ] = None,
     full: Annotated[
         bool,
-        flag("--full", panel=panels.VIEW, help="Show every matrix and every step; with --step, whole matrices."),
+        flag(
+            "--full",
+            panel=panels.VIEW,
+            help="Show every matrix and every step; with --step, whole matrices. Not with --json or --html.",
+        ),
     ] = False,
     neighbours: Annotated[
         bool,
         flag(
             "--neighbours",
             panel=panels.VIEW,
-            help="With --full, --json or --html: show the nearest embeddings of each token.",
+            help="With --full, --json or --html: show the nearest embeddings of each token; not with --step.",
         ),
     ] = False,
     json_: Annotated[bool, flag("--json", panel=panels.OUTPUT, help="Print every number as JSON.")] = False,
@@ -94,10 +98,7 @@ def explain(
     from mtcli.runtime.device import pick_device
     from mtcli.runtime.output_checks import check_outputs
 
-    if step is not None and (json_ or html is not None):
-        raise UsageError("--step: not with --json or --html, which show all steps")
-    if str(html) == "-":
-        raise UsageError("--html -: the page is written to a file; name one")
+    _check_options(step, full, neighbours, json_, html)
     check_outputs([html, "-"], models=[model])
     (sentence,) = arguments([text.replace("\n", " ")])
     translator, options, _ = Translator.load(model, pick_device(device))
@@ -115,6 +116,25 @@ def explain(
         _print_json(explanation, layer_index or 0, head_index or 0)
     elif html is None:
         _print_text(explanation, layer_index, head_index, _index(step), full)
+
+
+def _check_options(step: int | None, full: bool, neighbours: bool, json_: bool, html: Path | None) -> None:
+    """Refuse options that would have no effect together.
+
+    Raises:
+        UsageError: An option has no effect, or the page has no file.
+    """
+    shows_all = json_ or html is not None
+    if step is not None and shows_all:
+        raise UsageError("--step: not with --json or --html, which show all steps")
+    if full and shows_all:
+        raise UsageError("--full: not with --json or --html, which contain every step already")
+    if neighbours and step is not None:
+        raise UsageError("--neighbours: not with --step")
+    if neighbours and not (full or shows_all):
+        raise UsageError("--neighbours: only with --full, --json or --html")
+    if str(html) == "-":
+        raise UsageError("--html -: the page is written to a file; name one")
 
 
 def _check_layer_and_head(translator: "Translator", layer: int | None, head: int | None) -> None:
