@@ -21,6 +21,7 @@ from mtcli.errors import InterruptedTrainingError
 from mtcli.evaluation import metrics
 from mtcli.runtime.distributed import Group
 from mtcli.storage import checkpoint
+from mtcli.storage.state import COMPARABLE_PAIRS
 from mtcli.training import evaluator, saving, validation
 from mtcli.training import trainer as trainer_module
 from mtcli.training.budget import MIN_VALIDATIONS, SAVES
@@ -306,6 +307,16 @@ def test_validations_of_few_pairs_prefer_the_newer_model(simulate: Callable[...,
     assert len(large) == 1  # the one that measures the speed
     assert session.state.stale == 0
     assert session.state.best_step == session.state.step
+
+
+def test_an_average_on_few_pairs_must_be_better_to_be_kept(simulate: Callable[..., Session]) -> None:
+    session = simulate(World(step=1.0, validation=200.0), **{"train.time": 150})
+    last = events(session, "valid")[-1]
+    (average,) = events(session, "average")
+    assert average["pairs"] == last["pairs"] < COMPARABLE_PAIRS
+    assert average["bleu"] == last["bleu"]
+    assert not average["kept"]
+    assert session.state.averaged == []
 
 
 def test_a_stopped_run_resumes_with_the_rest_of_its_time(

@@ -239,6 +239,14 @@ def test_an_earlier_model_is_kept_if_enough_pairs_prefer_it(pairs: int, of: int,
     assert state.record_if_best({"bleu": 5.0, "loss": 1.0, "pairs": pairs, "of": of}) is not kept
 
 
+@pytest.mark.parametrize(("bleu", "kept"), [(5.0, False), (30.0, False), (30.1, True)])
+def test_an_average_on_few_pairs_is_kept_only_if_it_is_better(bleu: float, kept: bool) -> None:
+    state = State(metric="bleu")
+    assert state.record_if_best({"bleu": 30.0, "loss": 1.0, "pairs": 16, "of": 1000})
+    assert state.record_if_better({"bleu": bleu, "loss": 1.0, "pairs": 16, "of": 1000}) is kept
+    assert state.best == (max(bleu, 30.0), -1.0)
+
+
 def test_a_state_of_version_0_1_resumes_with_bleu() -> None:
     values = State(metric="chrf", best=(3.0, -1.0)).values()
     del values["metric"]

@@ -125,15 +125,33 @@ class State:
         Args:
             validation: `bleu`, `chrf`, `loss`, `pairs` (scored) and `of` (all pairs).
         """
-        figures = (float(validation[self.metric]), -float(validation["loss"]))
         pairs = validation["pairs"]
         same_pairs = self.best_pairs in (0, pairs)
         enough_pairs = pairs >= min(COMPARABLE_PAIRS, validation["of"] // 2)
-        if self.best is not None and same_pairs and enough_pairs and figures <= self.best:
-            return False
-        self.best = figures
-        self.best_pairs = pairs
+        if same_pairs and enough_pairs:
+            return self.record_if_better(validation)
+        self._record(validation)
         return True
+
+    def record_if_better(self, validation: dict[str, Any]) -> bool:
+        """Record the figures of a validation and return True if they are better than those of the best one.
+
+        Args:
+            validation: As in `record_if_best`, on the pairs of the best validation.
+        """
+        if self.best is not None and self._figures(validation) <= self.best:
+            return False
+        self._record(validation)
+        return True
+
+    def _record(self, validation: dict[str, Any]) -> None:
+        """Record the figures of the best validation."""
+        self.best = self._figures(validation)
+        self.best_pairs = validation["pairs"]
+
+    def _figures(self, validation: dict[str, Any]) -> tuple[float, float]:
+        """Return (score, −loss) of a validation. The greater one is the better one."""
+        return float(validation[self.metric]), -float(validation["loss"])
 
     def values(self) -> dict[str, Any]:
         """Return all fields as JSON values."""

@@ -75,7 +75,10 @@ class Evaluator:
             log.info("%s: the learning rate falls to zero from here, and training ends early", reason)
 
     def average(self) -> None:
-        """Make the mean of the last checkpoints the run's model, if it scores better than each of them (§6.1)."""
+        """Make the mean of the last checkpoints the run's model, if it is better than the best checkpoint (§6.1).
+
+        Both are scored on the same validation pairs, even if these are few.
+        """
         session = self.session
         state = session.state
         self.checkpoints.save()
@@ -89,7 +92,7 @@ class Evaluator:
             return
         with weights_of(self.learner.model, self.checkpoints.paths(steps)):
             found = self._measure(num_pairs, seconds, settle_speed=True)
-        is_better = found.pairs == num_pairs and state.record_if_best(asdict(found))
+        is_better = found.pairs == num_pairs and state.record_if_better(asdict(found))
         if is_better:
             state.averaged = steps
         session.record(
