@@ -362,6 +362,20 @@ def test_patience_counts_the_validations_since_the_best_one(simulate: Callable[.
     assert session.state.best_step == 30
 
 
+@pytest.mark.parametrize("schedule", ['train.schedule="linear"', "train.cooldown=0"])
+def test_a_run_that_ends_as_nothing_improves_keeps_its_best_model(
+    simulate: Callable[..., Session], schedule: str
+) -> None:
+    world = World(step=0.1, validation=10.0, early=0, scores={step: 50 - step / 100 for step in range(2000)})
+    session = simulate(world, schedule, "train.patience=1", "train.average=1", **{"train.time": 150})
+    state = session.state
+    assert state.finished == "nothing improved"
+    assert COMPARABLE_PAIRS <= state.best_pairs < PAIRS
+    assert state.best_step is not None
+    assert state.best_step < state.step
+    assert state.best_step in world.published
+
+
 def test_a_validation_of_few_pairs_takes_a_sample_of_all(data: Prepared, tmp_path: Path) -> None:
     pairs = [(f"source {i}", f"target {i}") for i in range(500)]
     data = dataclasses.replace(data, valid=pairs)

@@ -61,6 +61,9 @@ It is 11 with a good model (661 pairs and 7,130 tokens per second on two cores, 
 bench_train.py), and more with an early one, which writes longer translations.
 """
 
+NOTHING_IMPROVED = "nothing improved"
+"""Why training ends if a schedule without a cool-down stops early: the best model is an earlier one."""
+
 FinalWork = Literal["valid", "average", "test"]
 """The work after the last step, in this order."""
 
@@ -116,7 +119,7 @@ class Budget:
             next_step: Seconds that the next step will take. It is not started if it would end too late.
         """
         if self._nothing_improves(state) and cooldown_begins(self.train) is None:
-            return "nothing improved"
+            return NOTHING_IMPROVED
         if not state.step:
             return None
         next_step_fits = self._time_used(state, next_step) <= state.share

@@ -25,6 +25,7 @@ from mtcli.runtime.device import describe
 from mtcli.runtime.distributed import Group
 from mtcli.runtime.progress import TrainingProgress, clock
 from mtcli.storage import model_file
+from mtcli.training.budget import NOTHING_IMPROVED
 from mtcli.training.evaluator import Evaluator
 from mtcli.training.forecast import Forecast
 from mtcli.training.learner import Learner, StepResult
@@ -263,7 +264,10 @@ class Trainer:
             problem = f"ended within its warm-up, after {state.step:,} of {settings.warmup_steps:,} steps"
             log.warning("%s: give it more time or steps, or a lower --set train.warmup_steps", problem)
         num_valid = len(self.evaluator.valid)
-        if state.validated_step != state.step or (settings.time and state.best_pairs < num_valid):
+        if state.validated_step != state.step:
+            self.evaluator.validate(is_last=True)
+        elif settings.time and state.best_pairs < num_valid and reason != NOTHING_IMPROVED:
+            # On more pairs, this model would count as the best: right after a cool-down, wrong if it did not improve.
             self.evaluator.validate(is_last=True)
         if settings.average > 1 and num_valid:
             self.evaluator.average()
