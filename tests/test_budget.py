@@ -1,4 +1,5 @@
 import dataclasses
+import math
 
 import pytest
 
@@ -113,6 +114,12 @@ def test_time_is_reserved_for_validating_averaging_and_scoring() -> None:
     assert b.used(state) == pytest.approx(50 / (100 * (1 - MAX_RESERVED_SHARE)))
     state.prepared = 20.0
     assert b.used(state) == pytest.approx(30 / (80 * (1 - MAX_RESERVED_SHARE)))
+
+
+def test_training_time_is_infinite_without_a_time_budget() -> None:
+    b = budget(max_steps=100)
+    assert b.training_time(State(step=7, seconds=5.0)) == math.inf
+    assert b.training_time(State(step=7, pair_seconds=0.1)) == math.inf
 
 
 def test_a_step_that_would_end_too_late_is_not_started() -> None:

@@ -150,8 +150,13 @@ class Budget:
         return (state.seconds + more - state.prepared) / self.training_time(state)
 
     def training_time(self, state: State) -> float:
-        """Return the seconds from the first to the last step: without preparing and without the work after it."""
-        total = (self.train.time or math.inf) - state.prepared
+        """Return the seconds from the first to the last step: without preparing and without the work after it.
+
+        It is infinite without a time budget.
+        """
+        if not self.train.time:
+            return math.inf
+        total = self.train.time - state.prepared
         if state.pair_seconds:
             seconds_per_pair = RESERVE_FACTOR * state.pair_seconds
             reserved = seconds_per_pair * sum(self._costs().values()) + 3 * state.save_seconds
