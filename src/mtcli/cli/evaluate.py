@@ -198,6 +198,8 @@ def _check(request: "EvaluationRequest") -> None:
             raise UsageError(f"--compare {request.other_model}: needs the sources; give --src-file")
         if request.by_length:
             raise UsageError("--by-length: needs the sources; give --src-file")
+    if request.hyp_file and not request.other_model:
+        _refuse_search_options(request)
     if request.tokenize is not None:
         check_tokenizer(request.tokenize)
     files = {"--src-file": request.src_file, "--hyp-file": request.hyp_file, "--compare": request.other_file}
@@ -207,3 +209,19 @@ def _check(request: "EvaluationRequest") -> None:
     model = None if request.hyp_file else request.model
     check_outputs(["-"], files.values(), models=[model, request.other_model])
     must_exist(*files.values())
+
+
+def _refuse_search_options(request: "EvaluationRequest") -> None:
+    """Refuse the options of the search where no model translates.
+
+    Raises:
+        UsageError: One of them is set.
+    """
+    options = {
+        "--beam-size": request.beam_size,
+        "--length-penalty": request.length_penalty,
+        "--engine": request.engine,
+    }
+    for name, value in options.items():
+        if value is not None:
+            raise UsageError(f"{name}: only with a model that translates, not with finished translations")

@@ -196,8 +196,12 @@ def translate(
         **sampling,
     }
     given = {name: value for name, value in search.items() if value is not None}
-    if not sample:
-        _refuse_sampling(sampling)
+    if sample:
+        _refuse({"beam_size": beam_size, "length_penalty": length_penalty}, "not with --sample")
+    else:
+        _refuse(sampling, "only with --sample")
+    if scores and format_ != "text":
+        raise UsageError("--scores: only with --format text; the other formats always contain the scores")
     _check_files(text, input_, output, model)
 
     from mtcli.inference.loading import load
@@ -210,10 +214,11 @@ def translate(
     _translate(translator, options, render, text, input_, output, replace)
 
 
-def _refuse_sampling(sampling: dict[str, Any]) -> None:
-    for name, value in sampling.items():
+def _refuse(options: dict[str, Any], reason: str) -> None:
+    """Raise a UsageError with this reason if one of the options is set."""
+    for name, value in options.items():
         if value is not None:
-            raise UsageError(f"--{name.replace('_', '-')}: only with --sample")
+            raise UsageError(f"--{name.replace('_', '-')}: {reason}")
 
 
 def _check_files(text: list[str] | None, input_: str | None, output: str, model: Path) -> None:
