@@ -565,7 +565,7 @@ def test_a_model_with_wrong_tensors_is_refused_with_their_name(run_folder: Path,
 
 
 def test_a_missing_model_or_tokenizer_is_reported(run_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="no model here"):
+    with pytest.raises(ModelError, match="no model here; train one with `mtcli train`, or name the folder of another"):
         load_model(tmp_path)
     (tmp_path / "config.toml").touch()
     with pytest.raises(ModelError, match="has no model yet"):

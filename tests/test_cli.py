@@ -118,6 +118,17 @@ def test_eval_of_a_model_of_files_and_of_finished_translations_agree(toy_run: Pa
     [
         (("translate", "--model", "nowhere", "x"), 4, "nowhere: no model here"),
         (("eval", "--model", "nowhere"), 4, "nowhere: no model here"),
+        (
+            ("average", "--model", "x"),
+            2,
+            "--model: not an option here; give the folder as the argument: mtcli average RUN",
+        ),
+        (
+            ("export", "--model=x"),
+            2,
+            "--model: not an option here; give the folder as the argument: mtcli export MODEL",
+        ),
+        (("info", "--model", "x"), 2, "--model: not an option here; give the folder as the argument: mtcli info DIR"),
         (("translate", "--model", "{run}/model.safetensors", "x"), 4, "is a file; give the folder of a run or model"),
         (("translate", "--model", "{run}", "--prefix", "é" * 4001, "x"), 2, "a prefix may have 2000 tokens at most"),
         (("translate", "--model", "{run}", "-i", ""), 3, "the name of a file to read is empty"),

@@ -22,7 +22,7 @@ from mtcli.cli import (
     train,
     translate,
 )
-from mtcli.cli.options import flag
+from mtcli.cli.options import MODEL_VARIABLE, flag
 from mtcli.errors import UsageError
 
 SEVERAL_RANKS = ("train", "translate")
@@ -30,7 +30,30 @@ SEVERAL_RANKS = ("train", "translate")
 
 
 class _Command(typer.core.TyperCommand):
-    """A command whose `--help` is in the last panel."""
+    """A command whose `--help` is in the last panel, and which says where the model belongs if it has no `--model`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the command line.
+
+        Raises:
+            UsageError: `--model` is given to a command that takes the model as its argument.
+        """
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            # The class of the error, NoSuchOption, is not public in typer.
+            metavar = self._metavar_of_model()
+            if getattr(error, "option_name", None) != "--model" or metavar is None:
+                raise
+        command = f"{ctx.command_path} {metavar}"
+        raise UsageError(f"--model: not an option here; give the folder as the argument: {command}")
+
+    def _metavar_of_model(self) -> str | None:
+        """Return the name, as in the help, of the argument that names a model; None if there is none."""
+        for parameter in self.params:
+            if parameter.param_type_name == "argument" and parameter.envvar == MODEL_VARIABLE:
+                return parameter.metavar
+        return None
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options and arguments, `--help` among them."""

@@ -190,7 +190,7 @@ def _check_present(folder: Path, path: Path) -> None:
             f"{folder}: this run has no model yet: the first validation writes it; "
             "run the same training command to resume"
         )
-    raise ModelError(f"{folder}: no model here; train one with `mtcli train`, or name one with --model")
+    raise ModelError(f"{folder}: no model here; train one with `mtcli train`, or name the folder of another")
 
 
 def _info(path: Path, tensors: Tensors, metadata: dict[str, str]) -> ModelInfo:
