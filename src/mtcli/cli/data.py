@@ -21,7 +21,9 @@ CLEAN_EXAMPLES = ("mtcli data clean pairs.tsv -o clean.tsv --src en --tgt es",)
 
 PATH_HELP = "Pairs, in any form that `mtcli train --train` takes."
 
-SwapOption = Annotated[bool, flag("--swap", panel=panels.DATA, help="Swap source and target.")]
+SwapOption = Annotated[
+    bool, flag("--swap", panel=panels.DATA, help="Swap source and target, unless columns or keys name a language.")
+]
 ValidOption = Annotated[
     str | None,
     option(

@@ -112,12 +112,12 @@ def evaluate(
     length_penalty: LengthPenaltyOption = None,
     json_: Annotated[
         bool,
-        flag("--json", panel=panels.OUTPUT, help="Print JSON. Without --compare, it has sacrebleu's own format."),
+        flag("--json", panel=panels.OUTPUT, help="Print JSON. Without --compare, the format is sacrebleu's."),
     ] = False,
     engine: EngineOption = None,
     device: DeviceOption = "auto",
 ) -> None:
-    """Score a model on its test pairs or on files, or score finished translations. Scores are sacrebleu's."""
+    """Score a model on its test pairs or on files, or score finished translations, with sacrebleu."""
     from mtcli.report.evaluation import EvaluationRequest
 
     other_model = Path(compare) if compare and Path(compare).is_dir() else None

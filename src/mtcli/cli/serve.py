@@ -37,7 +37,7 @@ def serve(
             panel=panels.SERVER,
             envvar=KEY_VARIABLE,
             metavar="KEY",
-            help="A key that every request must carry.",
+            help="A key that every request for translation must carry.",
             show_default="no key",
         ),
     ] = None,

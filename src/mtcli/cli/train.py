@@ -63,7 +63,10 @@ def train(
     ] = None,
     src: SrcOption = None,
     tgt: TgtOption = None,
-    swap: Annotated[bool | None, flag("--swap", panel=panels.DATA, help="Swap source and target.")] = None,
+    swap: Annotated[
+        bool | None,
+        flag("--swap", panel=panels.DATA, help="Swap source and target, unless columns or keys name a language."),
+    ] = None,
     replace: ReplaceOption = False,
     preset: Annotated[
         str | None,

@@ -109,7 +109,12 @@ def translate(
         ),
     ] = "",
     sample: Annotated[
-        bool, flag("--sample", panel=panels.SAMPLING, help="Sample tokens at random instead of searching.")
+        bool,
+        flag(
+            "--sample",
+            panel=panels.SAMPLING,
+            help="Sample tokens at random instead of searching; not with -b or --length-penalty.",
+        ),
     ] = False,
     temperature: Annotated[
         float | None,
