@@ -183,7 +183,9 @@ def _in_columns_or_suffixes(spec: str) -> _Found | None:
     only = next(iter(sides), "SRC")
     form, files = resolve(spec, only, "TGT")  # reports what is missing
     if form == "dataset" and not _in_name(spec):
-        return _Found(_languages(dataset_keys(spec, bool(files))), f"from the columns of {spec}")
+        is_local_folder = bool(files)  # otherwise the name of a data set on the Hub
+        keys = dataset_keys(spec, is_local_folder)
+        return _Found(_languages(keys), f"from the columns of {spec}")
     return None
 
 

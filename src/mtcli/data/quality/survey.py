@@ -74,7 +74,9 @@ class Corpus:
         elif form == "parquet":
             records = self._row_records(path, rows.parquet_rows(files[0], self.src, self.tgt), counts)
         else:
-            records = self._row_records(path, rows.dataset_rows(path, bool(files), self.src, self.tgt), counts)
+            is_local_folder = bool(files)  # otherwise the name of a data set on the Hub
+            dataset = rows.dataset_rows(path, is_local_folder, self.src, self.tgt)
+            records = self._row_records(path, dataset, counts)
         yield from enumerate(records, 1)
 
     def files(self) -> list[Path]:
