@@ -362,6 +362,18 @@ def test_patience_counts_the_validations_since_the_best_one(simulate: Callable[.
     assert session.state.best_step == 30
 
 
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_a_schedule_that_decays_reaches_its_peak_at_a_changing_speed(
+    simulate: Callable[..., Session], schedule: str
+) -> None:
+    world = World(step=0.05, validation=1.0, load=suddenly(75, 3.0))
+    session = simulate(world, f'train.schedule="{schedule}"', "train.warmup_steps=200", **{"train.time": 150})
+    peak = session.config.train.lr
+    assert world.rates[:200] == pytest.approx([peak * step / 200 for step in range(1, 201)])
+    assert max(world.rates) == peak
+    assert world.rates[-1] < peak / 30
+
+
 @pytest.mark.parametrize("schedule", ['train.schedule="linear"', "train.cooldown=0"])
 def test_a_run_that_ends_as_nothing_improves_keeps_its_best_model(
     simulate: Callable[..., Session], schedule: str

@@ -126,7 +126,7 @@ class TrainConfig(_Section):
     lr: Annotated[float, Within(limits.LEARNING_RATE)] = 3e-3
     """Peak learning rate, reached after `warmup_steps`. With `schedule=paper`, the factor of equation 3."""
     schedule: Literal["inverse_sqrt", "paper", "cosine", "linear"] = "inverse_sqrt"
-    """Learning rate after the warm-up. `paper` is equation 3 of §5.3."""
+    """Learning rate after the warm-up. `paper` is equation 3 of §5.3; `cosine` and `linear` fall to zero."""
     warmup_steps: Annotated[int, Within(limits.STEPS)] = 500
     """Number of steps in which the learning rate rises to its peak."""
     cooldown: Annotated[float, Within(limits.SHARE)] = 0.25

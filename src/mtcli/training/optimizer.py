@@ -19,7 +19,7 @@ def learning_rate(
 
     - `paper`: lr · d_model^−0.5 · step^−0.5 (equation 3; lr is a factor, 1 in the paper);
     - `inverse_sqrt`: lr · √(warmup / step), and down to zero over the last `cooldown` of the budget;
-    - `cosine`, `linear`: down from lr to zero over the budget.
+    - `cosine`, `linear`: down from lr to zero, from the end of the warm-up to the end of the budget.
 
     Args:
         config: Schedule, peak and warm-up.
@@ -31,14 +31,29 @@ def learning_rate(
     warmup = warmup_steps or config.warmup_steps
     if config.schedule == "paper":
         return float(config.lr * d_model**-0.5 * min(step**-0.5, step * warmup**-1.5))
-    left = 1 - min(max(progress, 0.0), 1.0)
+    progress = min(max(progress, 0.0), 1.0)
     rise = min(1.0, step / warmup)
     if config.schedule == "inverse_sqrt":
-        cooling = min(1.0, left / config.cooldown) if config.cooldown else 1.0
+        cooling = min(1.0, (1 - progress) / config.cooldown) if config.cooldown else 1.0
         return config.lr * min(rise, math.sqrt(warmup / step)) * cooling
+    left = _decay_left(step - 1, progress, warmup)
     if config.schedule == "cosine":
         return config.lr * rise * 0.5 * (1 - math.cos(math.pi * left))
     return config.lr * rise * left
+
+
+def _decay_left(steps: int, progress: float, warmup_steps: float) -> float:
+    """Return how much of the decay from the end of the warm-up to the end of the budget is left, 1 to 0.
+
+    Args:
+        steps: Steps taken.
+        progress: The share of the budget that they used, 0 to 1.
+        warmup_steps: Length of the warm-up. At the mean speed, it used its part of `progress`.
+    """
+    if steps <= warmup_steps:
+        return 1.0
+    warmup_share = progress * warmup_steps / steps
+    return (1 - progress) / (1 - warmup_share)
 
 
 def cooldown_begins(config: TrainConfig) -> float | None:

@@ -267,7 +267,7 @@ class Trainer:
         if state.validated_step != state.step:
             self.evaluator.validate(is_last=True)
         elif settings.time and state.best_pairs < num_valid and reason != NOTHING_IMPROVED:
-            # On more pairs, this model would count as the best: right after a cool-down, wrong if it did not improve.
+            # On more pairs, this model counts as the best, as it should after a cool-down; but not if it is no better.
             self.evaluator.validate(is_last=True)
         if settings.average > 1 and num_valid:
             self.evaluator.average()
