@@ -184,6 +184,20 @@ def test_text_of_the_data_is_escaped(finished: Path, tmp_path: Path) -> None:
     assert any(nasty in text for text in page.texts)
 
 
+def test_a_sample_is_shown_with_the_translations_of_its_own_source(finished: Path, tmp_path: Path) -> None:
+    for name in ("config.toml", "metrics.jsonl"):
+        (tmp_path / name).write_bytes((finished / name).read_bytes())
+    event = events(finished, "valid")[0]
+    with (tmp_path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        for step, hypothesis in ((130, "of another sentence"), (140, "of this sentence")):
+            source = f"source of step {step}"
+            sample = {"src": source, "ref": "a reference", "hyp": hypothesis}
+            file.write(json.dumps(event | {"step": step, "samples": [sample]}) + "\n")
+    text = " ".join(Page(to_html(read_run(tmp_path, "cpu"))).texts)
+    assert "of this sentence" in text
+    assert "of another sentence" not in text
+
+
 def test_a_run_without_validations_has_a_report(finished: Path, tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_bytes((finished / "config.toml").read_bytes())
     lines = (finished / "metrics.jsonl").read_text().splitlines(keepends=True)

@@ -266,6 +266,21 @@ def test_a_translator_that_is_slow_with_few_pairs_does_not_waste_the_time(
     assert [(e["pairs"], e["of"]) for e in events(session, "test")] == [(PAIRS, PAIRS)]
 
 
+def test_validations_of_different_size_show_the_same_sentences(
+    data: Prepared, simulate: Callable[..., Trainer]
+) -> None:
+    data.valid[:] = [(f"source {number}", "b") for number in range(PAIRS)]
+    try:
+        trainer = simulate(World(step=0.2, validation=1.0, call=0.4), **{"train.time": 150})
+    finally:
+        data.valid[:] = [("a", "b")] * PAIRS
+    found = events(trainer, "valid")
+    assert len({e["pairs"] for e in found}) > 1
+    sources = {tuple(sample["src"] for sample in e["samples"]) for e in found}
+    assert len(sources) == 1
+    assert len(set(*sources)) == 3
+
+
 def test_a_run_without_held_out_pairs_uses_its_time(data: Prepared, simulate: Callable[..., Session]) -> None:
     data.valid.clear()
     data.test.clear()

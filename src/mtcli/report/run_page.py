@@ -161,13 +161,15 @@ def _samples(record: RunRecord) -> str:
         '<p class="soft"><mark>Marked</mark>: differs from the reference. <del>Struck out</del>: in the reference, '
         "missing in the translation. ✓: equal to the reference.</p>"
     ]
-    for number, sample in enumerate(record.valid[-1]["samples"]):
+    for sample in record.valid[-1]["samples"]:
         reference = sample["ref"]
-        rows = [
-            f"<dt>step {event['step']:,}</dt>"
-            f'<dd dir="auto">{_translation(event["samples"][number]["hyp"], reference)}</dd>'
-            for event in shown
-        ]
+        rows = []
+        for event in shown:
+            translations = {each["src"]: each["hyp"] for each in event["samples"]}
+            if sample["src"] not in translations:
+                continue  # a sampled validation of an earlier version, which had other pairs
+            translation = _translation(translations[sample["src"]], reference)
+            rows.append(f'<dt>step {event["step"]:,}</dt><dd dir="auto">{translation}</dd>')
         parts.append(
             f'<h3 dir="auto">{escape(sample["src"])}</h3><dl>{"".join(rows)}'
             f'<dt class="ref">reference</dt><dd class="ref" dir="auto">{escape(reference)}</dd></dl>'

@@ -15,7 +15,7 @@ from mtcli.data.corpus import Pair
 from mtcli.evaluation import metrics
 from mtcli.inference.pytorch_backend import Options, Translator
 from mtcli.runtime.wording import counted
-from mtcli.training.timed_parts import Deadline, parts, spread
+from mtcli.training.timed_parts import FIRST_PART, Deadline, parts, spread
 
 BatchLoss = Callable[[Batch], tuple[Tensor, Tensor]]
 """Returns two sums over the target tokens of a batch, in nats: the training loss and the negative log-likelihood."""
@@ -31,7 +31,7 @@ class Validation:
     """From 0 to 100, of greedy translations; so is `chrf`."""
     chrf: float
     samples: list[dict[str, str]]
-    """Source, reference and translation (`src`, `ref`, `hyp`) of the first, the middle and the last pair."""
+    """Source, reference and translation (`src`, `ref`, `hyp`) of three pairs, the same in all validations of a run."""
     tokenize: str = writing_systems.DEFAULT
     """sacrebleu's tokenizer for BLEU."""
     pairs: int = 0
@@ -78,7 +78,9 @@ def validate(
     sources = [src for src, _ in pairs[: len(hypotheses)]]
     references = [tgt for _, tgt in pairs[: len(hypotheses)]]
     bleu, chrf = metrics.score(hypotheses, [references], metrics=("bleu", "chrf"), tokenize=tokenize)
-    sampled = sorted({0, len(sources) // 2, len(sources) - 1})
+    # With a deadline, other validations may have fewer pairs, but all have those of the first part.
+    always_there = len(sources) if deadline is None else min(FIRST_PART, len(sources))
+    sampled = sorted({0, always_there // 2, always_there - 1})
     samples = [{"src": sources[i], "ref": references[i], "hyp": hypotheses[i]} for i in sampled]
     return Validation(
         loss=nll / tokens,
