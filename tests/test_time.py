@@ -146,7 +146,7 @@ def simulate(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         return [one, one]
 
     monkeypatch.setattr(Trainer, "step", step)
-    monkeypatch.setattr(Evaluator, "translator", lambda self: Slow(begun[-1][1], self.session.state.step))
+    monkeypatch.setattr(Evaluator, "translator_in_eval_mode", lambda self: Slow(begun[-1][1], self.session.state.step))
     monkeypatch.setattr(Checkpoints, "scheduled", lambda self: list(begun[-1][1].saved))
     monkeypatch.setattr(checkpoint, "write", write)
     monkeypatch.setattr(checkpoint, "verify", lambda path: None)
@@ -216,7 +216,7 @@ def test_a_time_that_is_too_short_is_reported_after_the_first_steps(
     world = World(step=1.0, validation=2.0)
     session = simulate(world, **{"train.time": 150})
     (warning,) = (r for r in caplog.records if "is too short" in r.message)
-    assert "--time 2:30 is too short at this speed: about 1" in warning.message
+    assert "a time of 2:30 is too short at this speed: about 1" in warning.message
     assert "needs 500 or more; give it --time 13m" in warning.message
     assert session.state.step < 150
     first_validation = next(r for r in caplog.records if "valid loss" in r.message)
@@ -401,6 +401,18 @@ def test_a_run_that_ends_as_nothing_improves_keeps_its_best_model(
     assert state.best_step is not None
     assert state.best_step < state.step
     assert state.best_step in world.published
+
+
+@pytest.mark.parametrize(("average", "steps"), [(1, [40]), (2, [30, 40]), (5, [10, 20, 30, 40])])
+def test_the_last_checkpoints_are_averaged(
+    data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, average: int, steps: list[int]
+) -> None:
+    config = asked("x.tsv", f"train.average={average}", **{"train.max_steps": 40})
+    trainer = Trainer(config, tmp_path, torch.device("cpu"), data, 0.0, Group())
+    trainer.session.state.step = 40
+    monkeypatch.setattr(Checkpoints, "scheduled", lambda self: [10, 20, 30, 40])
+    monkeypatch.setattr(checkpoint, "verify", lambda path: None)
+    assert trainer.evaluator._steps_to_average() == steps
 
 
 def test_a_validation_of_few_pairs_takes_a_sample_of_all(data: Prepared, tmp_path: Path) -> None:

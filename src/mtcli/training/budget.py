@@ -192,8 +192,8 @@ class Budget:
             return
         enough = (state.prepared + needed * step_seconds) / (1 - MAX_RESERVED_SHARE)
         log.warning(
-            "--time %s is too short at this speed: about %s steps, and a usable translator needs %s or more; give it "
-            "--time %dm, or a smaller --preset or train.batch_tokens",
+            "a time of %s is too short at this speed: about %s steps, and a usable translator needs %s or more; "
+            "give it --time %dm, or a smaller --preset or train.batch_tokens",
             clock(self.train.time),
             f"{steps:,}",
             f"{needed:,}",

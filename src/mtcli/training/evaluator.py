@@ -110,8 +110,7 @@ class Evaluator:
         """Return the steps of the last undamaged checkpoints, this step's included: at most `train.average`."""
         current = self.session.state.step
         earlier = [step for step in self.checkpoints.scheduled() if step < current]
-        num_earlier = self.session.config.train.average - 1
-        steps = [*earlier[-num_earlier:], current]
+        steps = [*earlier, current][-self.session.config.train.average :]
         return [
             step
             for step, path in zip(steps, self.checkpoints.paths(steps), strict=True)
@@ -125,7 +124,8 @@ class Evaluator:
         paths = self.checkpoints.paths(state.best_steps)
         is_current = state.best_steps == [state.step]
         if not is_current and any(checkpoint.verify(path) for path in paths):
-            log.warning("the best model is not scored: a checkpoint of it is damaged or, long after it, deleted")
+            problem = "one of its checkpoints is damaged or was deleted"
+            log.warning("the best model is not scored: %s; `mtcli eval` scores it", problem)
             return
         session.count_time()
         num_pairs = session.budget.test_pairs(state)
@@ -135,7 +135,7 @@ class Evaluator:
             return
         with nullcontext() if is_current else weights_of(self.learner.model, paths):
             found = validation.score_test(
-                self.translator(), session.data.test, session.config, num_pairs, self._deadline(seconds)
+                self.translator_in_eval_mode(), session.data.test, session.config, num_pairs, self._deadline(seconds)
             )
         session.count_time()
         session.record("test", steps=state.best_steps, **asdict(found), seconds=round(state.seconds, 3))
@@ -154,7 +154,7 @@ class Evaluator:
         session.count_time()
         started_at = state.seconds
         found = validation.validate(
-            self.translator(),
+            self.translator_in_eval_mode(),
             self.valid,
             session.config,
             self.learner.objective,
@@ -178,7 +178,7 @@ class Evaluator:
         clock = self.session.clock
         return Deadline(clock() + seconds, clock)
 
-    def translator(self) -> Translator:
-        """Return a translator that uses the model with its current weights."""
+    def translator_in_eval_mode(self) -> Translator:
+        """Put the model into evaluation mode, and return a translator that uses its current weights."""
         session = self.session
         return Translator(self.learner.model.eval(), session.data.tokenizer, session.info.longest_src)
