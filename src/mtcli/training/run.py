@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -16,7 +16,7 @@ from mtcli.errors import UsageError
 from mtcli.nn.transformer import Transformer
 from mtcli.runtime import files, torchrun
 from mtcli.runtime.device import describe
-from mtcli.runtime.distributed import join
+from mtcli.runtime.distributed import Group, join
 from mtcli.runtime.memory import keep_freed_memory
 from mtcli.runtime.signals import noted_signals
 from mtcli.storage import model_file
@@ -65,16 +65,7 @@ def train(
         each = f" for each of {group.size} ranks" if group.size > 1 else ""
         log.info("device: %s%s, PyTorch %s", describe(device), each, torch.__version__)
         initial = model_file.load_model(init) if init else None
-        if overwrite and torchrun.restarted():
-            if group.is_main:
-                log.warning("restarted after a failure: resuming the run, --overwrite is ignored")
-            overwrite = False
-        with _claimed(config, run, overwrite) if group.is_main else nullcontext() as began:
-            if group.is_main:
-                config, data = _set_up(config, run, device, group.size, began, initial)
-            config = group.broadcast(config)  # all ranks use the options that rank 0 chose
-            if not group.is_main:
-                data = reopen(run)
+        with _prepared_run(config, run, device, group, initial, overwrite=overwrite) as (config, data):
             trainer = Trainer(config, run, device, data, started, group)
             resumed = trainer.resume()
             if not resumed and data.init:
@@ -84,6 +75,43 @@ def train(
                 trainer.start_from(initial[0], init)
             with noted_signals() as received:
                 trainer.run_until_done(received)
+
+
+@contextmanager
+def _prepared_run(
+    config: Config,
+    run: Path,
+    device: torch.device,
+    group: Group,
+    initial: tuple[Transformer, ModelInfo, Tokenizer] | None,
+    *,
+    overwrite: bool,
+) -> Iterator[tuple[Config, Prepared]]:
+    """Prepare the run folder and the data on rank 0, and open the data on the other ranks. All ranks must call this.
+
+    Rank 0 locks the folder until the context ends.
+
+    Args:
+        config: The configuration, with some options unset.
+        run: The run folder.
+        device: The device of this rank.
+        group: The ranks that train together.
+        initial: The model to start from, as `load_model` returns it.
+        overwrite: Delete the run that is in the folder, unless torchrun restarted the ranks after a failure.
+
+    Yields:
+        The complete configuration, as rank 0 chose it, and the data.
+    """
+    if not group.is_main:
+        config = group.broadcast(config)  # waits until rank 0 has prepared the data
+        yield config, reopen(run)
+        return
+    if overwrite and torchrun.restarted():
+        log.warning("restarted after a failure: resuming the run, --overwrite is ignored")
+        overwrite = False
+    with _claimed(config, run, overwrite) as began:
+        config, data = _set_up(config, run, device, group.size, began, initial)
+        yield group.broadcast(config), data
 
 
 @contextmanager
