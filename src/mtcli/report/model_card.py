@@ -19,7 +19,7 @@ pipeline_tag: translation
 
 A Transformer that translates sentences from {src} to {tgt}; {status}.
 
-## Use
+{remark}## Use
 
 ```sh
 mtcli translate --model . "A sentence."
@@ -60,6 +60,7 @@ def to_card(record: RunRecord) -> str:
         tgt_quoted=json.dumps(data.tgt, ensure_ascii=False),
         name=record.name,
         status=record.status,
+        remark=f"{record.remark}\n\n" if record.remark else "",
         scores=_scores(record),
         data=_data(record),
         training=_training(record),

@@ -60,6 +60,8 @@ def _scores(record: RunRecord) -> str:
         return '<p class="soft">No scores yet. The first validation adds them.</p>'
     headline, *others = rows
     parts = [_headline(headline)]
+    if record.remark:
+        parts.append(f"<p>{escape(record.remark)}</p>")
     is_demo = not record.config.data.train
     if record.test is None and record.end is None:
         parts.append('<p class="soft">The test pairs are scored once, at the end.</p>')

@@ -64,6 +64,18 @@ class RunRecord:
         return f"in training: {_step_and_time(measured[-1])}" if measured else "training has begun"
 
     @property
+    def start_is_best(self) -> bool:
+        """True if no validation is better than that of the model which fine-tuning started from."""
+        return self.best is not None and "steps" not in self.best and self.best["step"] == 0
+
+    @property
+    def remark(self) -> str:
+        """A sentence about a finished fine-tuning that made the model no better; otherwise empty."""
+        if not self.end or not self.start_is_best:
+            return ""
+        return "Fine-tuning made the model no better, so this is the model that it started from (step 0)."
+
+    @property
     def selection_metric(self) -> str:
         """The metric that selects the run's model, `bleu` or `chrf`."""
         return metric_of(self.valid[-1]) if self.valid else "bleu"

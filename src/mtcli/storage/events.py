@@ -58,7 +58,14 @@ class _Data(_Event):
     skipped: dict[str, Count]
 
 
-_KINDS: dict[str, type[_Event]] = {"train": _Train, "valid": _Valid, "average": _Valid, "data": _Data, "end": _Timed}
+_KINDS: dict[str, type[_Event]] = {
+    "train": _Train,
+    "valid": _Valid,
+    "average": _Valid,
+    "start": _Valid,
+    "data": _Data,
+    "end": _Timed,
+}
 
 
 def read_events(path: Path) -> tuple[list[dict[str, Any]], int]:
@@ -95,9 +102,10 @@ def _event(line: bytes) -> dict[str, Any] | None:
 
 
 def best_of(events: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the `valid` or `average` event of the run's model, or None before the first validation.
+    """Return the validation of the run's model, or None before the first validation.
 
-    The rule is that of training (`State.record_if_best`).
+    It is a `valid` or `average` event, or a `start` event: at the end of fine-tuning, the model that it started from
+    was better. The step of a `start` event is then 0. The rule is that of training (`State.record_if_best`).
     """
     best: dict[str, Any] | None = None
     state: State | None = None
@@ -107,6 +115,9 @@ def best_of(events: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
                 state = State(metric="chrf" if metric_of(event) == "chrf" else "bleu")
             if state.record_if_best({"pairs": 1, "of": 1} | event):  # early runs did not count the pairs
                 best = event
+        elif state is not None and event["event"] == "start" and event.get("kept"):
+            state.restore_start({"pairs": 1} | event)
+            best = event | {"step": 0}
     return best
 
 

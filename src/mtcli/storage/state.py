@@ -18,7 +18,7 @@ Amount = Annotated[float, Within(limits.AMOUNT)]
 
 LATER_FIELDS = (
     "block", "share", "metric", "best_pairs", "prepared", "pair_seconds", "validated_at", "save_seconds", "saved_at",
-    "valid_pairs", "speed_settled",
+    "valid_pairs", "speed_settled", "start", "start_pairs",
 )  # fmt: skip
 """Fields that older checkpoints do not have. Their default values are right for such checkpoints."""
 
@@ -50,6 +50,10 @@ class State:
     """(score, −loss) of the best validation."""
     best_pairs: Count = 0
     """Pairs of the best validation; 0 in older checkpoints, whose validations had all pairs."""
+    start: tuple[Amount, Amount] | None = None
+    """(score, −loss) of the model that fine-tuning started from; None in other runs."""
+    start_pairs: Count = 0
+    """Pairs of the validation that measured `start`."""
     averaged: list[Count] = field(default_factory=list)
     """The steps of the checkpoints whose mean is the best model; empty if it is the checkpoint of `best_step`."""
     validated_step: Count = 0
@@ -107,10 +111,18 @@ class State:
 
     @property
     def best_steps(self) -> list[int]:
-        """The steps of the checkpoints whose mean is the best model: one or several, none before a validation."""
+        """The steps of the checkpoints whose mean is the best model: one or several, none before a validation.
+
+        Step 0 is the model that fine-tuning started from.
+        """
         if self.averaged:
             return self.averaged
-        return [self.best_step] if self.best_step else []
+        return [] if self.best_step is None else [self.best_step]
+
+    @property
+    def start_is_best(self) -> bool:
+        """True if the best model is the one that fine-tuning started from."""
+        return self.best_steps == [0]
 
     @property
     def metric_name(self) -> str:
@@ -144,6 +156,17 @@ class State:
         self._record(validation)
         return True
 
+    def record_start(self, validation: dict[str, Any]) -> None:
+        """Record the figures of the model that fine-tuning started from."""
+        self.start = self._figures(validation)
+        self.start_pairs = validation["pairs"]
+
+    def restore_start(self, validation: dict[str, Any]) -> None:
+        """Make the model that fine-tuning started from the best one, with the figures of this validation of it."""
+        self.best_step = 0
+        self.averaged = []
+        self._record(validation)
+
     def _record(self, validation: dict[str, Any]) -> None:
         """Record the figures of the best validation."""
         self.best = self._figures(validation)
@@ -164,7 +187,8 @@ class State:
             KeyError, TypeError: A field is missing.
         """
         known = _known_values(values)
-        known["best"] = tuple(known["best"]) if known["best"] else None
+        for name in ("best", "start"):
+            known[name] = tuple(known[name]) if known[name] else None
         vars(self).update(known)
 
 

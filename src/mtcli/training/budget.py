@@ -64,7 +64,7 @@ bench_train.py), and more with an early one, which writes longer translations.
 NOTHING_IMPROVED = "nothing improved"
 """Why training ends if a schedule without a cool-down stops early: the best model is an earlier one."""
 
-FinalWork = Literal["valid", "average", "test"]
+FinalWork = Literal["valid", "average", "start", "test"]
 """The work after the last step, in this order."""
 
 
@@ -81,9 +81,11 @@ class Budget:
     """Number of test pairs."""
     beam_size: int = 4
     ranks: int = 1
+    fine_tunes: bool = False
+    """The run starts from another model, which is scored again at the end."""
 
     @classmethod
-    def of(cls, config: Config, valid: int, test: int, ranks: int = 1) -> "Budget":
+    def of(cls, config: Config, valid: int, test: int, ranks: int = 1, *, fine_tunes: bool = False) -> "Budget":
         """Return the budget of a run.
 
         Args:
@@ -91,8 +93,10 @@ class Budget:
             valid: Number of validation pairs.
             test: Number of test pairs.
             ranks: Number of processes that train together.
+            fine_tunes: The run starts from another model.
         """
-        return cls(config.train, frozenset(config.chosen), valid, test, config.decode.beam_size, ranks)
+        chosen = frozenset(config.chosen)
+        return cls(config.train, chosen, valid, test, config.decode.beam_size, ranks, fine_tunes)
 
     @property
     def limits(self) -> list[float | None]:
@@ -315,6 +319,7 @@ class Budget:
         return {
             "valid": float(self.valid),
             "average": float(self.valid) if self.train.average > 1 else 0.0,
+            "start": float(self.valid) if self.fine_tunes else 0.0,
             "test": self.test * self.beam_cost,
         }
 

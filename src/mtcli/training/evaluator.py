@@ -74,6 +74,16 @@ class Evaluator:
             reason = f"no better {state.metric_name} in {state.stale} validations"
             log.info("%s: the learning rate falls to zero from here, and training ends early", reason)
 
+    def validate_start(self) -> None:
+        """Evaluate the model that fine-tuning starts from. It stays the best one until a validation is better."""
+        session = self.session
+        if session.config.train.time:
+            session.count_time()
+            session.state.prepared = session.state.seconds  # the time for this validation follows the rest of the time
+        self.validate()
+        session.state.start = session.state.best
+        session.state.start_pairs = session.state.best_pairs
+
     def average(self) -> None:
         """Make the mean of the last checkpoints the run's model, if it is better than the best checkpoint (§6.1).
 
@@ -105,6 +115,38 @@ class Evaluator:
         )
         verdict = "kept" if is_better else f"no better {state.metric_name}"
         log.info("the mean of %d checkpoints: %s: %s", len(steps), found, verdict)
+
+    def compare_with_start(self) -> None:
+        """Make the model that fine-tuning started from the run's model again, if the best one is not better.
+
+        With a time budget, validations may take samples of different sizes, of which the newest counts as the best.
+        So both models are compared on the pairs of the best validation.
+        """
+        session = self.session
+        state = session.state
+        if not session.data.init or state.start is None or state.best is None or state.start_is_best:
+            return
+        num_pairs = state.best_pairs
+        if num_pairs == state.start_pairs and state.best > state.start:
+            return
+        paths = self.checkpoints.paths([0])
+        if checkpoint.verify(paths[0]):
+            log.warning("%s is damaged: the new model is not compared with the one it started from", paths[0])
+            return
+        seconds = session.budget.may_take("start", state)
+        found = None
+        if seconds is None or num_pairs * state.pair_seconds <= seconds:
+            with weights_of(self.learner.model, paths):
+                found = self._measure(num_pairs, seconds, settle_speed=True)
+        if found is None or found.pairs < num_pairs:
+            log.warning("no time was left to score the starting model on the same pairs: the new one may be worse")
+            return
+        state.record_start(asdict(found))
+        is_kept = state.start >= state.best
+        if is_kept:
+            state.restore_start(asdict(found))
+        session.record("start", kept=is_kept, **asdict(found), metric=state.metric, seconds=round(state.seconds, 3))
+        log.info("the model that training started from: %s", found)
 
     def _steps_to_average(self) -> list[int]:
         """Return the steps of the last undamaged checkpoints, this step's included: at most `train.average`."""

@@ -16,7 +16,10 @@ log = logging.getLogger(__name__)
 def log_validation(state: State, found: Validation) -> None:
     """Log the validation of the current step, and its samples."""
     best = ", now the best model" if state.best_step == state.step else ""
-    log.info("step %s, epoch %d, %s: %s%s", f"{state.step:,}", state.epoch + 1, clock(state.seconds), found, best)
+    if state.step:
+        log.info("step %s, epoch %d, %s: %s%s", f"{state.step:,}", state.epoch + 1, clock(state.seconds), found, best)
+    else:
+        log.info("step 0, before training, %s: %s", clock(state.seconds), found)
     log_samples(found.samples)
 
 

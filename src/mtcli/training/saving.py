@@ -90,7 +90,7 @@ class Checkpoints:
         session.count_time()
         started_at = state.seconds
         checkpoint.write(self.folder, state.step, content, optimizer_state, state.values())
-        if state.step in state.best_steps:
+        if state.step in state.best_steps or (state.finished and state.start_is_best):
             publish(session.run, state.best_steps, session.info)
         self._delete_old()
         session.count_time()
@@ -99,10 +99,14 @@ class Checkpoints:
             state.save_seconds = state.seconds - started_at
 
     def _delete_old(self) -> None:
-        """Delete old checkpoints, except the best one and those that the average at the end may need."""
+        """Delete old checkpoints, except those that are needed later.
+
+        These are the best one, those that the average at the end may need, and the model that fine-tuning started
+        from, which is compared with the best one at the end.
+        """
         settings = self.session.config.train
-        best = self.session.state.best_step or 0  # 0: no step was validated yet; keep the weights training began with
-        pinned = {best, *self.scheduled()[-settings.average :]}
+        best = self.session.state.best_step or 0
+        pinned = {0, best, *self.scheduled()[-settings.average :]}
         with files.storage_errors(self.session.run):
             checkpoint.prune(self.folder, settings.keep, pinned)
 

@@ -62,7 +62,7 @@ class Session:
             longest_src=data.train.longest_src,
         )
         self.state = State(ranks=group.size, metric=selection_metric(config.data.tgt))
-        self.budget = Budget.of(config, len(data.valid), len(data.test), group.size)
+        self.budget = Budget.of(config, len(data.valid), len(data.test), group.size, fine_tunes=bool(data.init))
         self.metrics = Metrics(run)
 
     def count_time(self) -> None:

@@ -25,6 +25,7 @@ from mtcli.runtime.device import describe
 from mtcli.runtime.distributed import Group
 from mtcli.runtime.progress import TrainingProgress, clock
 from mtcli.storage import model_file
+from mtcli.storage.state import State
 from mtcli.training.budget import NOTHING_IMPROVED
 from mtcli.training.evaluator import Evaluator
 from mtcli.training.forecast import Forecast
@@ -131,6 +132,8 @@ class Trainer:
             self.describe()
         if not session.data.valid:
             log.info("no validation pairs: the last checkpoint becomes the model")
+        elif session.data.init and not state.step and state.start is None:
+            session.on_main_rank(self.evaluator.validate_start, self.checkpoints.save, self._write_report)
         reason = self._run_steps(received)
         # The checkpoint comes last, so that a run whose checkpoint says it is finished has its report.
         session.on_main_rank(partial(self._conclude, reason), self._write_report, self._finish)
@@ -271,6 +274,7 @@ class Trainer:
             self.evaluator.validate(is_last=True)
         if settings.average > 1 and num_valid:
             self.evaluator.average()
+        self.evaluator.compare_with_start()
         if session.data.test:
             self.evaluator.score_test()
         state.finished = reason
@@ -293,8 +297,20 @@ class Trainer:
         state = session.state
         end = f"at step {state.step:,} after {clock(state.seconds)} ({state.finished})"
         best = f"the mean of {len(state.averaged)} checkpoints" if state.averaged else f"of step {state.best_step:,}"
+        if state.start_is_best:
+            best = "the one that training started from"
+            log.warning("fine-tuning made the model no better: the weights it started from stay the run's model")
+        elif gain := _describe_gain(state):
+            log.info("fine-tuning: %s", gain)
         log.info("finished %s; the best model, %s, is in %s", end, best, session.run)
         log_next(session.run, test=bool(session.data.test))
+
+
+def _describe_gain(state: State) -> str:
+    """Describe the score of the validation pairs before and after fine-tuning; empty if they are not comparable."""
+    if state.start is None or state.best is None or state.start_pairs != state.best_pairs:
+        return ""
+    return f"{state.metric_name} of the validation pairs {state.start[0]:.1f} before, {state.best[0]:.1f} after"
 
 
 def _first(received: list[int]) -> int:
