@@ -107,7 +107,15 @@ def test_eval_of_a_model_of_files_and_of_finished_translations_agree(toy_run: Pa
     assert finished.stdout == done.stdout
     assert done.stderr.count(b"BLEU below 5") == 1
     perfect = mtcli("eval", "--hyp-file", "ref", "--ref-file", "ref", "--json", cwd=tmp_path)
-    assert b"BLEU above 90 is rare" in perfect.stderr
+    assert b"6 test pairs are too few" in perfect.stderr
+    assert b"BLEU above 90 is rare" not in perfect.stderr
+    (tmp_path / "other").write_text("no\n" * 6)
+    compared = mtcli("eval", "--hyp-file", "ref", "--ref-file", "ref", "--compare", "other", cwd=tmp_path)
+    assert b"6 test pairs are too few" in compared.stderr
+    (tmp_path / "many").write_text((tmp_path / "ref").read_text() * 5)
+    easy = mtcli("eval", "--hyp-file", "many", "--ref-file", "many", cwd=tmp_path)
+    assert b"BLEU above 90 is rare" in easy.stderr
+    assert b"too few" not in easy.stderr
     form = json.loads(perfect.stdout)
     assert form["name"] == "BLEU"
     assert form["score"] == 100.0

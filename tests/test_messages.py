@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from mtcli.report.messages import command, what_it_means
+from mtcli.report.messages import command, remarks, too_few_pairs, what_it_means
 from mtcli.runtime.terminal import one_line
 
 
@@ -30,6 +30,17 @@ def test_remarks_on_unusual_scores(metric: str, score: float, remark: str | None
         assert found is not None
         assert remark in found
         assert "mtcli data check" in found
+
+
+def test_few_test_pairs_are_reported_instead_of_a_high_score() -> None:
+    few = "1 test pair is too few for a score, an interval or a comparison to mean anything: use at least 30"
+    (found,) = remarks([("BLEU", 100.0)], 1)
+    assert found.startswith(few)
+    low = remarks([("BLEU", 1.0)], 29)
+    assert [text.split(":")[0] for text in low][1] == "BLEU below 5"
+    assert low[0].startswith("29 test pairs are too few")
+    assert too_few_pairs(30) is None
+    assert remarks([("BLEU", 38.0), ("chrF2", 55.0)], 30) == []
 
 
 @pytest.mark.parametrize(

@@ -599,7 +599,7 @@ def run_folder(folder: Path, src: str, tgt: str) -> Path:
     (folder / "config.toml").write_text(f'preset = "tiny"\n[data]\nsrc = "{src}"\ntgt = "{tgt}"\n')
     score = {"name": "BLEU", "score": 31.234, "confidence": [31.2, 1.04], "signature": "nrefs:1"}
     events = [
-        {"event": "test", "step": 5, "steps": [5], "pairs": 9, "beam_size": 4, "scores": [score]},
+        {"event": "test", "step": 5, "steps": [5], "pairs": 300, "beam_size": 4, "scores": [score]},
         {"event": "end", "step": 5, "reason": "budget used", "best_step": 5, "averaged": [], "seconds": 1.0},
     ]
     (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))

@@ -37,6 +37,14 @@ def test_unusual_scores_are_explained(logged: pytest.LogCaptureFixture) -> None:
         assert [record.levelname for record in logged.records[1:]] == ["WARNING"] * warnings
 
 
+@pytest.mark.parametrize("demo", [False, True])
+def test_few_test_pairs_are_explained(logged: pytest.LogCaptureFixture, demo: bool) -> None:
+    perfect = {"name": "BLEU", "score": 100.0, "confidence": (100.0, 0.0), "signature": ""}
+    log_scores(validation.TestScores(1, 1, 4, [perfect]), demo=demo)
+    assert logged.messages[1].startswith("1 test pair is too few")
+    assert len(logged.messages) == 2
+
+
 def test_the_end_names_the_report_and_the_next_commands(
     train_toy: Train, tmp_path: Path, logged: pytest.LogCaptureFixture
 ) -> None:

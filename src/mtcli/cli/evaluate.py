@@ -154,14 +154,13 @@ def evaluate(
 def _evaluate(request: "EvaluationRequest", as_json: bool) -> None:
     """Evaluate, and print the result."""
     from mtcli.evaluation.metrics import lengths_to_text
-    from mtcli.report.evaluation import evaluate, remark
+    from mtcli.report.evaluation import evaluate, warnings_about
 
     evaluation = evaluate(request)
     if request.is_comparison:
         note(f"A is {request.hyp_file or request.model}, B is {request.other_model or request.other_file}")
     print(evaluation.to_json() if as_json else evaluation.to_text())
-    warning = remark(evaluation)
-    if warning:
+    for warning in warnings_about(evaluation):
         log.warning("%s", warning)
     if evaluation.buckets:
         print(lengths_to_text(evaluation.buckets))

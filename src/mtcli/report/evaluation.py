@@ -16,7 +16,7 @@ from mtcli.evaluation import metrics
 from mtcli.evaluation.metrics import Comparison, LengthBucket, Metric, Score
 from mtcli.inference.loading import load as load_translator
 from mtcli.inference.streams import lines_of
-from mtcli.report.messages import first_remark
+from mtcli.report.messages import remarks, too_few_pairs
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +68,8 @@ class Evaluation:
     """BLEU by length of the source for each system; empty unless it was requested."""
     sources: list[str] | None
     """The source sentences, if they are known."""
+    pairs: int
+    """Number of translations that were scored."""
 
     def to_text(self) -> str:
         """Return each score and its signature, one per line."""
@@ -134,20 +136,21 @@ def _score(
     if request.is_comparison:
         ours, others = systems
         comparison = metrics.compare(ours, others, references, sources, metrics=request.metrics, **options)
-        return Evaluation([], comparison, buckets, sources)
+        return Evaluation([], comparison, buckets, sources, len(ours))
     (system,) = systems
     scores = metrics.score(system, references, metrics=request.metrics, confidence=request.confidence, **options)
-    return Evaluation(scores, None, buckets, sources)
+    return Evaluation(scores, None, buckets, sources, len(system))
 
 
-def remark(evaluation: Evaluation) -> str | None:
-    """Return a sentence about a score that is too low to be useful or too high to be believed, if there is one.
+def warnings_about(evaluation: Evaluation) -> list[str]:
+    """Return warnings: too few pairs, or a score that is too low to be useful or too high to be believed.
 
-    The built-in demo is known to be easy, so there is none for its sentences.
+    The built-in demo is known to be easy, so its sentences get no warning about the score.
     """
-    found = first_remark((score.name, score.value) for score in evaluation.scores)
+    found = remarks(((score.name, score.value) for score in evaluation.scores), evaluation.pairs)
     if found and evaluation.sources and _are_of_demo(evaluation.sources):
-        return None
+        few = too_few_pairs(evaluation.pairs)
+        return [few] if few else []
     return found
 
 

@@ -5,11 +5,24 @@ import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
+from mtcli.runtime.wording import counted
+
 LOW = {"BLEU": 5.0, "chrF2": 20.0}
 """Scores below which hardly any translation is right. Unrelated text in the same script has a chrF of 10 to 20."""
 
 HIGH = {"BLEU": 90.0, "chrF2": 95.0}
 """Scores above which the test set is suspiciously easy: no two human translators agree so closely."""
+
+FEW_TEST_PAIRS = 30
+"""Fewer test pairs than this are reported as too few.
+
+A score of so few sentences depends mostly on which sentences they are. Resampling does not show it: with one sentence,
+all resamples are equal, the interval is ± 0 and any difference is significant. 30 is the usual lower bound for samples
+whose spread is estimated from the sample itself; 200 or more are advised.
+"""
+
+ADVISED_TEST_PAIRS = 200
+"""Test pairs that give an interval of a few points."""
 
 
 def what_it_means(metric: str, score: float) -> str | None:
@@ -33,13 +46,35 @@ def what_it_means(metric: str, score: float) -> str | None:
     return None
 
 
-def first_remark(scores: Iterable[tuple[str, float]]) -> str | None:
-    """Return the first remark on several scores, each a metric and its value; None if there is no remark."""
+def too_few_pairs(pairs: int) -> str | None:
+    """Return a remark on a number of test pairs that is too small to score; None for `FEW_TEST_PAIRS` or more."""
+    if pairs >= FEW_TEST_PAIRS:
+        return None
+    verb = "is" if pairs == 1 else "are"
+    return (
+        f"{counted(pairs, 'test pair')} {verb} too few for a score, an interval or a comparison to mean anything: "
+        f"use at least {FEW_TEST_PAIRS}, better {ADVISED_TEST_PAIRS} or more"
+    )
+
+
+def remarks(scores: Iterable[tuple[str, float]], pairs: int) -> list[str]:
+    """Return the remarks on several scores: that there are too few test pairs, and the first one on an unusual score.
+
+    A high score of too few pairs gets no remark of its own.
+
+    Args:
+        scores: Each a metric and its value.
+        pairs: Test pairs that were scored.
+    """
+    few = too_few_pairs(pairs)
+    found = [few] if few else []
     for metric, score in scores:
         remark = what_it_means(metric, score)
-        if remark is not None:
-            return remark
-    return None
+        is_high = score > HIGH.get(metric, math.inf)
+        if remark is not None and not (few and is_high):
+            found.append(remark)
+            break
+    return found
 
 
 def command(name: str, model: Path, *arguments: str) -> str:

@@ -9,7 +9,7 @@ from string import Template
 from mtcli.config.toml_file import to_toml
 from mtcli.config.writing_systems import DEFAULT, METRIC_NAMES, unspaced
 from mtcli.report.chart import Series, chart
-from mtcli.report.messages import command, first_remark
+from mtcli.report.messages import command, remarks
 from mtcli.report.plan import describe_counts
 from mtcli.report.run_record import Event, RunRecord, ScoreRow, score_rows
 from mtcli.runtime.page_template import page_template
@@ -70,9 +70,8 @@ def _scores(record: RunRecord) -> str:
             '<p class="soft">No test pairs were scored. <code>mtcli eval</code> scores test pairs or files.</p>'
         )
     elif not is_demo:  # high scores on the demo are not suspicious: it is known to be easy
-        remark = first_remark((score["name"], score["score"]) for score in record.test["scores"])
-        if remark:
-            parts.append(f"<p>{escape(remark)}.</p>")
+        scores = ((score["name"], score["score"]) for score in record.test["scores"])
+        parts += [f"<p>{escape(remark)}.</p>" for remark in remarks(scores, record.test["pairs"])]
     cells = "".join(_score_cells(row) for row in others)
     parts.append(f'<table class="scores">{cells}</table>')
     return "".join(parts)

@@ -13,6 +13,7 @@ from mtcli.config.schema import Config
 from mtcli.config.toml_file import load
 from mtcli.config.writing_systems import DEFAULT, METRIC_NAMES
 from mtcli.data.info import read_data_info
+from mtcli.report.messages import FEW_TEST_PAIRS
 from mtcli.report.plan import Plan
 from mtcli.report.speed import speeds
 from mtcli.runtime.progress import clock
@@ -90,7 +91,7 @@ class ScoreRow:
     """`test` or `validation`."""
     value: str
     margin: str
-    """Half of the 95% interval, with its sign; empty where it was not computed."""
+    """Half of the 95% interval, with its sign; empty if it was not computed, or computed on too few pairs."""
     measured: str
     """On which pairs, and how."""
     signature: str = ""
@@ -170,11 +171,15 @@ def score_rows(record: RunRecord) -> list[ScoreRow]:
 def _test_rows(record: RunRecord) -> list[ScoreRow]:
     if record.test is None:
         return []
-    measured = f"{counted(record.test['pairs'], 'test pair')}, beam {record.test['beam_size']}"
+    pairs = record.test["pairs"]
+    is_few = pairs < FEW_TEST_PAIRS
+    measured = f"{counted(pairs, 'test pair')}, beam {record.test['beam_size']}"
+    if is_few:
+        measured = f"{measured}; too few pairs for the score to mean anything"
     rows = []
     for score in record.test["scores"]:
         interval = score["confidence"]
-        margin = f"± {interval[1]:.1f}" if interval else ""
+        margin = f"± {interval[1]:.1f}" if interval and not is_few else ""
         rows.append(ScoreRow(score["name"], "test", f"{score['score']:.1f}", margin, measured, score["signature"]))
     return _selecting_first(record, rows)
 

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from mtcli.report.messages import command, first_remark
+from mtcli.report.messages import command, remarks, too_few_pairs
 from mtcli.runtime.progress import clock
 from mtcli.runtime.terminal import log_columns, one_line
 from mtcli.storage.state import State
@@ -31,16 +31,20 @@ def log_samples(samples: Sequence[dict[str, str]]) -> None:
 
 
 def log_scores(found: TestScores, *, demo: bool) -> None:
-    """Log the test scores, and warn about scores that are unusually low or high.
+    """Log the test scores, and warn about too few pairs, and about scores that are unusually low or high.
 
     Args:
         found: The scores.
         demo: The pairs are the built-in demo's, whose scores are expected to be high.
     """
     log.info("%s", found)
-    remark = first_remark((score["name"], score["score"]) for score in found.scores)
-    if remark and not demo:
-        log.warning("%s", remark)
+    if demo:
+        few = too_few_pairs(found.pairs)
+        warnings = [few] if few else []
+    else:
+        warnings = remarks(((score["name"], score["score"]) for score in found.scores), found.pairs)
+    for warning in warnings:
+        log.warning("%s", warning)
 
 
 def log_next(run: Path, *, test: bool) -> None:
