@@ -4,7 +4,7 @@ import math
 import pytest
 
 from mtcli.config.schema import TrainConfig
-from mtcli.storage.state import State
+from mtcli.storage.state import OLD_NAMES, State
 from mtcli.training.budget import (
     INITIAL_RESERVED_SHARE,
     MAX_RESERVED_SHARE,
@@ -30,10 +30,10 @@ def budget(**values: object) -> Budget:
 @pytest.mark.parametrize("limits", BUDGETS, ids=str)
 def test_an_early_cool_down_has_the_same_share_of_the_shortened_budget(limits: dict[str, object]) -> None:
     b = budget(**limits)
-    state = State(step=800, seconds=400.0, stale=2)
+    state = State(step=800, seconds=400.0, validations_since_best=2)
     before = b.used(state)
     assert not b.cool_down_early(state)
-    state.stale = 3
+    state.validations_since_best = 3
     rate = learning_rate(b.train, 128, state.step, before)
     assert b.cool_down_early(state)
     assert b.used(state) == pytest.approx(0.8)
@@ -51,7 +51,7 @@ def test_an_early_cool_down_has_the_same_share_of_the_shortened_budget(limits: d
 
 def test_an_early_cool_down_does_not_change_an_adapted_warm_up() -> None:
     b = dataclasses.replace(budget(time="600s", lr=0.003, warmup_steps=4000), chosen=frozenset({"train.warmup_steps"}))
-    state = State(step=1000, seconds=200.0, stale=3)
+    state = State(step=1000, seconds=200.0, validations_since_best=3)
     warmup_steps = b.warmup_steps(state)
     rate = learning_rate(b.train, 128, state.step, b.used(state), warmup_steps)
     assert warmup_steps < state.step
@@ -62,31 +62,31 @@ def test_an_early_cool_down_does_not_change_an_adapted_warm_up() -> None:
 
 def test_a_cool_down_that_has_begun_is_completed() -> None:
     b = budget(max_steps=1000)
-    late = State(step=801, stale=50)
+    late = State(step=801, validations_since_best=50)
     assert not b.cool_down_early(late)
     assert b.ends(late) is None
-    assert b.ends(State(step=1000, stale=50)) == "budget used"
+    assert b.ends(State(step=1000, validations_since_best=50)) == "budget used"
 
 
 @pytest.mark.parametrize("values", [{"schedule": "cosine"}, {"schedule": "paper"}, {"cooldown": 0}], ids=str)
 def test_a_schedule_without_a_cool_down_ends_as_soon_as_nothing_improves(values: dict[str, object]) -> None:
     b = budget(max_steps=1000, **values)
-    state = State(step=500, stale=3)
+    state = State(step=500, validations_since_best=3)
     assert not b.cool_down_early(state)
     assert b.ends(state) == "nothing improved"
-    assert b.ends(State(step=500, stale=2)) is None
+    assert b.ends(State(step=500, validations_since_best=2)) is None
 
 
 def test_without_patience_nothing_ends_early() -> None:
     b = budget(max_steps=1000, patience=0)
-    assert not b.cool_down_early(State(step=500, stale=99))
-    assert b.ends(State(step=500, stale=99)) is None
+    assert not b.cool_down_early(State(step=500, validations_since_best=99))
+    assert b.ends(State(step=500, validations_since_best=99)) is None
 
 
 @pytest.mark.parametrize("finished", [None, "cut short, as nothing improved"])
 def test_another_budget_continues_a_run_that_was_cut_short(finished: str | None) -> None:
     b = budget(max_steps=1000)
-    state = State(step=400, stale=3)
+    state = State(step=400, validations_since_best=3)
     assert b.cool_down_early(state)
     state.finished = finished
     cut = dataclasses.replace(state)
@@ -96,6 +96,19 @@ def test_another_budget_continues_a_run_that_was_cut_short(finished: str | None)
     larger.renew(state)
     assert state == State(step=400)
     assert larger.used(state) == 0.2
+
+
+def test_a_state_with_the_names_of_version_0_1_is_read() -> None:
+    state = State(ranks=2, share_of_budget=0.5, validations_since_best=3, seconds_before_first_step=4.5)
+    values = state.values()
+    for name, old_name in OLD_NAMES.items():
+        values[old_name] = values.pop(name)
+    found = State()
+    found.set_values(values)
+    assert found == state
+    del values["share"]  # older ones do not have it
+    found.set_values(values)
+    assert found == dataclasses.replace(state, share_of_budget=1.0)
 
 
 def test_every_budget_allows_one_step() -> None:
@@ -112,7 +125,7 @@ def test_time_is_reserved_for_validating_averaging_and_scoring() -> None:
     assert b.used(state) == pytest.approx(50 / (100 - RESERVE_FACTOR * (2 * 3 + 0.03 * 80 * 2.5) - 3))
     state.pair_seconds = 30.0  # only part of the work will fit
     assert b.used(state) == pytest.approx(50 / (100 * (1 - MAX_RESERVED_SHARE)))
-    state.prepared = 20.0
+    state.seconds_before_first_step = 20.0
     assert b.used(state) == pytest.approx(30 / (80 * (1 - MAX_RESERVED_SHARE)))
 
 

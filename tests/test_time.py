@@ -320,7 +320,7 @@ def test_validations_of_few_pairs_prefer_the_newer_model(simulate: Callable[...,
     session = simulate(world, **{"train.time": 150})
     large = [e["pairs"] for e in events(session, "valid")[:-1] if e["pairs"] > 32]
     assert len(large) == 1  # the one that measures the speed
-    assert session.state.stale == 0
+    assert session.state.validations_since_best == 0
     assert session.state.best_step == session.state.step
 
 

@@ -384,7 +384,7 @@ def test_time_budget_ends_in_time(train_toy: Train, tmp_path: Path, monkeypatch:
     assert found[-1]["reason"] == "budget used"
     assert all(0 < int(str(e["pairs"])) <= int(str(e["of"])) for e in found if e["event"] in ("valid", "test"))
     state = checkpoint.latest(run / "checkpoints").state  # type: ignore[union-attr]
-    assert 0 < state["prepared"] < state["seconds"]
+    assert 0 < state["seconds_before_first_step"] < state["seconds"]
     assert state["pair_seconds"] > 0
     assert model_file.load_model(run)[1].step > 0
 
@@ -392,7 +392,14 @@ def test_time_budget_ends_in_time(train_toy: Train, tmp_path: Path, monkeypatch:
 def test_a_run_without_a_time_budget_measures_nothing(train_toy: Train, tmp_path: Path) -> None:
     by_steps = train_toy(tmp_path / "by steps", "train.max_steps=4")
     state = checkpoint.latest(by_steps / "checkpoints").state  # type: ignore[union-attr]
-    measured = ("prepared", "pair_seconds", "validation_seconds", "validated_at", "save_seconds", "saved_at")
+    measured = (
+        "seconds_before_first_step",
+        "pair_seconds",
+        "validation_seconds",
+        "validated_at",
+        "save_seconds",
+        "saved_at",
+    )
     assert {state[name] for name in measured} == {0.0}
     assert state["valid_pairs"] is None
 

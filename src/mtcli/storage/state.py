@@ -17,10 +17,18 @@ Count = Annotated[int, Within(limits.COUNT)]
 Amount = Annotated[float, Within(limits.AMOUNT)]
 
 LATER_FIELDS = (
-    "block", "share", "metric", "best_pairs", "prepared", "pair_seconds", "validated_at", "save_seconds", "saved_at",
-    "valid_pairs", "speed_settled", "start", "start_pairs",
+    "block", "share_of_budget", "metric", "best_pairs", "seconds_before_first_step", "pair_seconds", "validated_at",
+    "save_seconds", "saved_at", "valid_pairs", "speed_settled", "start", "start_pairs",
 )  # fmt: skip
 """Fields that older checkpoints do not have. Their default values are right for such checkpoints."""
+
+OLD_NAMES = {
+    "ranks": "workers",
+    "validations_since_best": "stale",
+    "share_of_budget": "share",
+    "seconds_before_first_step": "prepared",
+}
+"""Fields that have another name in the checkpoints of version 0.1, and that name."""
 
 COMPARABLE_PAIRS = 100
 """A validation on fewer pairs, and on fewer than half of all pairs, cannot show that an earlier model is better."""
@@ -58,11 +66,11 @@ class State:
     """The steps of the checkpoints whose mean is the best model; empty if it is the checkpoint of `best_step`."""
     validated_step: Count = 0
     """The step of the last validation."""
-    stale: Count = 0
+    validations_since_best: Count = 0
     """Validations since the best one."""
-    share: Annotated[float, Within(limits.SHARE)] = 1.0
+    share_of_budget: Annotated[float, Within(limits.SHARE)] = 1.0
     """The share of the budget that training will use. It is less than 1 after the cool-down started early."""
-    prepared: Amount = 0.0
+    seconds_before_first_step: Amount = 0.0
     """`seconds` before the first step. This field and those up to `saved_at` are 0 in a run without a time budget."""
     pair_seconds: Amount = 0.0
     """Time per pair in the last validation that measured it."""
@@ -199,7 +207,7 @@ def _known_values(found: dict[str, Any]) -> dict[str, Any]:
         KeyError, TypeError: Another field is missing.
     """
     default = State()
-    found = {name: getattr(default, name) for name in LATER_FIELDS} | found
-    if "ranks" not in found:
-        found["ranks"] = found["workers"]  # the name until version 0.1
-    return {each.name: found[each.name] for each in fields(State)}
+    known = {name: getattr(default, name) for name in LATER_FIELDS}
+    known |= {name: found[old_name] for name, old_name in OLD_NAMES.items() if old_name in found}
+    known = known | found
+    return {each.name: known[each.name] for each in fields(State)}

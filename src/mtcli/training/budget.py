@@ -110,7 +110,7 @@ class Budget:
 
         After an early cool-down began, this is the share of the budget that training will use.
         """
-        return self._used_of_whole(state) / state.share
+        return self._used_of_whole(state) / state.share_of_budget
 
     def ends(self, state: State, next_step: float = 0.0) -> str | None:
         """Return why training ends now, or None if it continues.
@@ -126,10 +126,10 @@ class Budget:
             return NOTHING_IMPROVED
         if not state.step:
             return None
-        next_step_fits = self._time_used(state, next_step) <= state.share
+        next_step_fits = self._time_used(state, next_step) <= state.share_of_budget
         if self.used(state) < 1 and next_step_fits:
             return None
-        return "budget used" if state.share == 1 else "cut short, as nothing improved"
+        return "budget used" if state.share_of_budget == 1 else "cut short, as nothing improved"
 
     def warmup_steps(self, state: State) -> float:
         """Return the steps of the warm-up: as configured, or fewer if that many would take too much of the time.
@@ -151,7 +151,7 @@ class Budget:
         """Return the share of the training time that is used after `more` seconds; 0 without a time budget."""
         if not self.train.time:
             return 0.0
-        return (state.seconds + more - state.prepared) / self.training_time(state)
+        return (state.seconds + more - state.seconds_before_first_step) / self.training_time(state)
 
     def training_time(self, state: State) -> float:
         """Return the seconds from the first to the last step: without preparing and without the work after it.
@@ -160,7 +160,7 @@ class Budget:
         """
         if not self.train.time:
             return math.inf
-        total = self.train.time - state.prepared
+        total = self.train.time - state.seconds_before_first_step
         if state.pair_seconds:
             seconds_per_pair = RESERVE_FACTOR * state.pair_seconds
             reserved = seconds_per_pair * sum(self._costs().values()) + 3 * state.save_seconds
@@ -188,13 +188,13 @@ class Budget:
             step_seconds: Seconds per step.
         """
         assert self.train.time
-        left = self.training_time(state) - (state.seconds - state.prepared)
+        left = self.training_time(state) - (state.seconds - state.seconds_before_first_step)
         steps = max(state.step + int(left / max(step_seconds, 1e-9)), 1)
         log.info("%.2g seconds a step: about %s steps in %s", step_seconds, f"{steps:,}", clock(self.train.time))
         needed = self.needed_steps
         if steps >= needed:
             return
-        enough = (state.prepared + needed * step_seconds) / (1 - MAX_RESERVED_SHARE)
+        enough = (state.seconds_before_first_step + needed * step_seconds) / (1 - MAX_RESERVED_SHARE)
         log.warning(
             "a time of %s is too short at this speed: about %s steps, and a usable translator needs %s or more; "
             "give it --time %dm, or a smaller --preset or train.batch_tokens",
@@ -217,7 +217,7 @@ class Budget:
         if not self.adapts("train.valid_every"):
             is_late = self.train.time and not state.validated_step and self.used(state) >= 0.5
             return bool(is_late) or state.step % self.train.valid_every == 0
-        since_last = state.seconds - (state.validated_at or state.prepared)
+        since_last = state.seconds - (state.validated_at or state.seconds_before_first_step)
         interval = self._training_seconds(state, step_seconds) / self.validations(state)
         affordable_interval = state.validation_seconds * (1 / VALIDATION_SHARE - 1)
         return since_last >= max(interval, affordable_interval)
@@ -226,7 +226,7 @@ class Budget:
         """Return True if a checkpoint should be saved after this step."""
         if not self.adapts("train.save_every"):
             return state.step % self.train.save_every == 0
-        since_last = state.seconds - (state.saved_at or state.prepared)
+        since_last = state.seconds - (state.saved_at or state.seconds_before_first_step)
         interval = min(self._training_seconds(state, step_seconds) / SAVES, SAVE_SECONDS)
         affordable_interval = state.save_seconds / SAVE_SHARE
         return since_last >= max(interval, affordable_interval)
@@ -329,8 +329,8 @@ class Budget:
         """Let a run continue that ended, or was cut short, under another budget."""
         if state.budget not in (None, self.limits):
             state.finished = None
-            state.stale = 0
-            state.share = 1.0
+            state.validations_since_best = 0
+            state.share_of_budget = 1.0
             state.budget = None
 
     def cool_down_early(self, state: State) -> bool:
@@ -343,10 +343,10 @@ class Budget:
         used = self.used(state)
         if cooldown_share is None or used >= cooldown_share or not self._nothing_improves(state):
             return False
-        state.share = state.share * used / cooldown_share
+        state.share_of_budget = state.share_of_budget * used / cooldown_share
         state.budget = self.limits
         return True
 
     def _nothing_improves(self, state: State) -> bool:
         """Return True after `patience` validations without a better one. A patience of 0 turns this off."""
-        return 0 < self.train.patience <= state.stale
+        return 0 < self.train.patience <= state.validations_since_best

@@ -147,11 +147,11 @@ def _describe_end(budget: Budget, steps_per_second: float, epoch_steps: float, s
     train = budget.train
     seconds_by_steps = math.inf
     if train.max_steps:
-        seconds_by_steps = (train.max_steps * state.share - state.step) / steps_per_second
-    seconds_by_time = train.time * state.share - state.seconds if train.time else math.inf
+        seconds_by_steps = (train.max_steps * state.share_of_budget - state.step) / steps_per_second
+    seconds_by_time = train.time * state.share_of_budget - state.seconds if train.time else math.inf
     seconds = max(0.0, min(seconds_by_steps, seconds_by_time))
-    used_for_steps = state.seconds - state.prepared
-    seconds_of_steps = min(seconds, budget.training_time(state) * state.share - used_for_steps)
+    used_for_steps = state.seconds - state.seconds_before_first_step
+    seconds_of_steps = min(seconds, budget.training_time(state) * state.share_of_budget - used_for_steps)
     steps = state.step + max(1, round(seconds_of_steps * steps_per_second))
     in_all = " in all" if state.step else ""
     reach = f"about {steps:,} steps{in_all}, {steps / epoch_steps:,.1f} epochs"

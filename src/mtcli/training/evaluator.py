@@ -65,13 +65,13 @@ class Evaluator:
         if state.record_if_best(asdict(found)):
             state.best_step = state.step
             state.averaged = []
-            state.stale = 0
+            state.validations_since_best = 0
         else:
-            state.stale += 1
+            state.validations_since_best += 1
         session.record("valid", **asdict(found), metric=state.metric, seconds=round(state.seconds, 3))
         log_validation(state, found)
         if budget.cool_down_early(state):
-            reason = f"no better {state.metric_name} in {state.stale} validations"
+            reason = f"no better {state.metric_name} in {state.validations_since_best} validations"
             log.info("%s: the learning rate falls to zero from here, and training ends early", reason)
 
     def validate_start(self) -> None:
@@ -79,7 +79,8 @@ class Evaluator:
         session = self.session
         if session.config.train.time:
             session.count_time()
-            session.state.prepared = session.state.seconds  # the time for this validation follows the rest of the time
+            # The time for this validation follows the rest of the time.
+            session.state.seconds_before_first_step = session.state.seconds
         self.validate()
         session.state.start = session.state.best
         session.state.start_pairs = session.state.best_pairs

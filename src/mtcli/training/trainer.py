@@ -165,7 +165,7 @@ class Trainer:
                 if budget.validation_is_due(state, step_seconds):
                     session.on_main_rank(self.evaluator.validate, self.checkpoints.save, self._write_report)
                     session.count_time()
-                    progress.pause(state.seconds, state.share)
+                    progress.pause(state.seconds, state.share_of_budget)
                 elif seconds_before_step is not None and budget.save_is_due(state, step_seconds):
                     self.save()
                 if signal_number := session.agree_on_time(_first(received)):
@@ -181,7 +181,11 @@ class Trainer:
         settings = self.session.config.train
         state = self.session.state
         return TrainingProgress(
-            state.step, state.seconds, max_steps=settings.max_steps, max_seconds=settings.time, share=state.share
+            state.step,
+            state.seconds,
+            max_steps=settings.max_steps,
+            max_seconds=settings.time,
+            share=state.share_of_budget,
         )
 
     def _time_step(self, seconds_before: float | None) -> None:
@@ -195,7 +199,7 @@ class Trainer:
         has_time_budget = bool(session.config.train.time)
         if seconds_before is None:
             if has_time_budget and not state.step:
-                state.prepared = state.seconds
+                state.seconds_before_first_step = state.seconds
             return
         self.forecast.add(state.seconds - seconds_before)
         if has_time_budget and self.forecast.is_new(session.budget.used(state)):
