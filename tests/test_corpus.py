@@ -582,6 +582,56 @@ def test_a_header_names_the_columns_and_is_not_a_pair(tmp_path, name):
     fails_with(tmp_path, "en\tde\na\tb\n", "line 1 names the languages en, de, not en and es", name=name)
 
 
+QUOTED = '"He said ""yes""."\t"Er sagte ""ja""."\nHe left.\tEr ging.\n"One, two"\tEins, zwei\n'
+
+
+@pytest.mark.parametrize("name", ["p.txt", "p.tsv"])
+def test_a_notice_about_the_quotation_marks_of_a_spreadsheet(tmp_path, name):
+    found, notices = table(tmp_path, QUOTED, name=name)
+    assert found[0] == ('"He said ""yes""."', '"Er sagte ""ja""."')
+    problem = "2 pairs have cells that a spreadsheet seems to have put in quotation marks"
+    assert notices == [f"{tmp_path / name}: {problem}; they are read as text: rename the file to .csv to remove them"]
+    found, notices = table(tmp_path, QUOTED, name="p.csv")
+    assert found[0] == ('He said "yes".', 'Er sagte "ja".')
+    assert not [notice for notice in notices if "quotation" in notice]
+    _, notices = table(tmp_path, '"a"\t"b"\n\n"c"\t"d"\n', name=name)
+    assert "2 pairs have cells" in notices[0]
+
+
+def test_no_notice_about_direct_speech(tmp_path):
+    content = '"Yes."\t"Sí."\nHe left.\tSe fue.\n"Yes," he said, "no."\t"Sí", dijo, "no".\n"\t"\n'
+    assert table(tmp_path, content, name="p.tsv")[1] == []
+
+
+@pytest.mark.parametrize("name", ["p.tsv", "p.csv"])
+def test_a_notice_about_a_first_line_that_looks_like_titles(tmp_path, name):
+    content = "Segment EN\tSegment ES\nHi\tHola\nThe house is small.\tLa casa es pequeña.\n"
+    found, notices = table(tmp_path, content, name=name)
+    assert len(found) == 3
+    notice = (
+        f"{tmp_path / name}: line 1 is read as a pair: Segment EN | Segment ES; "
+        "if these are titles, remove the line, or write source and target instead"
+    )
+    assert notices.count(notice) == 1
+    for content in ("Go.\tVe.\nThe house is small.\tLa casa es pequeña.\n", "house\tcasa\ntree\tárbol\n"):
+        assert "read as a pair" not in "".join(table(tmp_path, content, name=name)[1])
+
+
+@pytest.mark.parametrize("header", ["Quelle;Ziel", "Ausgangstext;Zieltext", "Original;Übersetzung", "原文;译文"])
+def test_words_for_source_and_target_in_other_languages(tmp_path, header):
+    assert table(tmp_path, f"{header}\na\tb;c\n")[0] == [("a\tb", "c")]
+    first, second = header.split(";")
+    assert table(tmp_path, f"{second};{first}\nb;a\n")[0] == [("a", "b")]
+
+
+@pytest.mark.parametrize("name", ["p.tsv", "p.jsonl"])
+def test_the_codes_src_and_tgt_name_no_languages(tmp_path, name):
+    content = "src\ttgt\na\tb\n" if name == "p.tsv" else '{"src": "a", "tgt": "b"}\n'
+    for codes in ({"src": "src", "tgt": "tgt"}, {"src": "en", "tgt": "de"}):
+        assert table(tmp_path, content, name=name, **codes)[0] == [("a", "b")]
+        assert table(tmp_path, content, name=name, swap=True, **codes)[0] == [("b", "a")]
+
+
 def test_a_header_may_name_any_columns_of_a_tsv(tmp_path):
     content = "id\ten\tes\n1\ta\tb\n2\tc\n"
     fails_with(tmp_path, content, "p.tsv:3: 2 columns, and line 1 names 3", name="p.tsv")

@@ -7,9 +7,17 @@ import re
 CODE = re.compile(r"[A-Za-z0-9]{1,16}(?:[-_][A-Za-z0-9]{1,16}){0,4}")
 """Accepted language codes. All are safe in file names: `en`, `zh_CN`, `eng_Latn`, `English`, `src`."""
 
-SOURCE_NAMES = frozenset({"src", "source", "original"})
-TARGET_NAMES = frozenset({"tgt", "trg", "target", "translation"})
-"""Names of columns that give the side instead of the language."""
+SOURCE_NAMES = frozenset(
+    {"src", "source", "source text", "original"}
+    | {"quelle", "quelltext", "ausgangstext"}
+    | {"fuente", "texto original", "origine", "texte source", "fonte", "origem", "原文"}
+)
+TARGET_NAMES = frozenset(
+    {"tgt", "trg", "target", "target text", "translation"}
+    | {"ziel", "zieltext", "übersetzung"}
+    | {"destino", "traducción", "cible", "texte cible", "traduction", "traduzione", "tradução", "译文", "訳文"}
+)
+"""Names of columns that give the side instead of the language, in lower case."""
 
 # Each row: the two-letter code (ISO 639-1), three-letter codes (639-2 and 639-3), the English name, other names.
 # The English name is the first that begins with a capital letter.

@@ -19,6 +19,7 @@ from typing import Any
 
 from mtcli.config.languages import SOURCE_NAMES, TARGET_NAMES
 from mtcli.data.lines import LINE_BYTES, LINE_LIMIT
+from mtcli.data.tables import are_side_names
 from mtcli.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -104,7 +105,8 @@ class RowReader:
         keys = find_keys(row, self.src, self.tgt)
         if keys is None:
             raise ValueError(_missing(self.src, self.tgt, row))
-        if keys == SideKeys(self.src, self.tgt):
+        named = keys == SideKeys(self.src, self.tgt)
+        if named and not (self.swap and are_side_names(self.src, self.tgt)):
             return keys
         if self.swap:
             keys = SideKeys(keys.tgt, keys.src)

@@ -23,6 +23,11 @@ SAMPLE_LINES = 100
 """Lines at the start of a file that decide what separates its columns."""
 SAMPLE_CHARACTERS = 1_000_000
 """The same limit in characters."""
+HEADER_WORDS = 3
+"""Words of a cell that may be the title of a column."""
+HEADER_CHARACTERS = 30
+"""Characters of a cell that may be the title of a column; decides in languages without spaces."""
+_SENTENCE_END = (".", "!", "?", "…", "。", "！", "？", "।", "؟")
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,7 @@ def find_columns(cells: Sequence[str], src: str, tgt: str) -> Columns | None:
     src_column = _neutral_column(cells, SOURCE_NAMES) if src_language is None else src_language
     tgt_column = _neutral_column(cells, TARGET_NAMES) if tgt_language is None else tgt_language
     if src_language is not None and tgt_language is not None:
-        return Columns(src_language, tgt_language, named=True)
+        return Columns(src_language, tgt_language, named=not are_side_names(src, tgt))
     if src_column is not None and tgt_column is not None and src_column != tgt_column:
         return Columns(src_column, tgt_column, named=src_language is not None or tgt_language is not None)
     others = list(dict.fromkeys(cell.strip() for cell in cells if known(cell)))
@@ -85,6 +90,11 @@ def find_columns(cells: Sequence[str], src: str, tgt: str) -> Columns | None:
             "(if it is a pair, put the line source, target above it)"
         )
     return None
+
+
+def are_side_names(src: str, tgt: str) -> bool:
+    """Return True if two language codes only name the sides, such as `src` and `tgt`, so that `--swap` applies."""
+    return src.casefold() in SOURCE_NAMES and tgt.casefold() in TARGET_NAMES
 
 
 def _column(cells: Sequence[str], code: str) -> int | None:
@@ -141,9 +151,15 @@ def tsv_records(
     columns = header or Columns()
     if swap:
         columns = columns.swapped()
-    needed = max(columns.src, columns.tgt) + 1
     body = numbered if header else chain([first], numbered)
-    for number, line in body:
+    records = _note_quotes(_tsv_pairs(body, columns), name, notices)
+    yield from records if header else _note_title(records, name, notices)
+
+
+def _tsv_pairs(numbered: Iterable[tuple[int, str]], columns: Columns) -> Iterator[Record]:
+    """Split numbered lines at tabs."""
+    needed = max(columns.src, columns.tgt) + 1
+    for number, line in numbered:
         cells = line.split("\t", needed)
         if len(cells) >= needed:
             yield number, (cells[columns.src], cells[columns.tgt])
@@ -194,9 +210,33 @@ def csv_records(
     unnamed = "" if header or width == 2 else _unnamed(first_cells)
     notices.append(f"{name}: {width} columns, separated by {DELIMITERS[delimiter]}{unnamed}")
     body = rows if header else chain([(first_number, first_cells)], rows)
+    records = _csv_pairs(body, columns, first_number, width, delimiter, name, notices)
+    yield from records if header else _note_title(records, name, notices)
+
+
+def _csv_pairs(
+    rows: Iterable[tuple[int, list[str]]],
+    columns: Columns,
+    first_number: int,
+    width: int,
+    delimiter: str,
+    name: str,
+    notices: list[str],
+) -> Iterator[Record]:
+    """Select the two sides of rows; at the end, note the line breaks that became spaces.
+
+    Args:
+        rows: Line numbers and cells.
+        columns: The columns of the two sides.
+        first_number: The number of the first line with cells, for messages.
+        width: The number of cells in that line.
+        delimiter: What separates the cells.
+        name: The name of the file in messages.
+        notices: Receives the notice.
+    """
     with_line_break = 0
     try:
-        for number, cells in body:
+        for number, cells in rows:
             if cells and len(cells) != width:
                 problem = f"{counted(len(cells), 'column')}, and line {first_number} has {width}"
                 remedy = "put a side that contains the separator in quotation marks"
@@ -210,6 +250,73 @@ def csv_records(
     finally:
         if with_line_break:
             notices.append(f"{name}: {line_break_notice(with_line_break)}")
+
+
+def _note_title(records: Iterator[Record], name: str, notices: list[str]) -> Iterator[Record]:
+    """Pass on all records; add a notice if the first one looks like titles and one soon after it is a sentence."""
+    first = next(records, None)
+    if first is None:
+        return
+    yield first
+    number, pair = first
+    if isinstance(pair, tuple) and all(map(_may_be_title, pair)):
+        for record in islice(records, SAMPLE_LINES):
+            if isinstance(record[1], tuple) and any(map(_is_sentence, record[1])):
+                read = f"line {number} is read as a pair: {pair[0].strip()} | {pair[1].strip()}"
+                remedy = "if these are titles, remove the line, or write source and target instead"
+                notices.append(f"{name}: {read}; {remedy}")
+                yield record
+                break
+            yield record
+    yield from records
+
+
+def _may_be_title(cell: str) -> bool:
+    """Return True if a cell may be the title of a column: a few words that do not end like a sentence."""
+    text = cell.strip()
+    return bool(text) and len(text) <= HEADER_CHARACTERS and not _is_sentence(text)
+
+
+def _is_sentence(cell: str) -> bool:
+    """Return True if a cell has more words than a title, or ends with the sign of a sentence, also inside quotes."""
+    text = cell.strip().rstrip("\"'”’»)」")
+    return len(text.split()) > HEADER_WORDS or text.endswith(_SENTENCE_END)
+
+
+def _note_quotes(records: Iterable[Record], name: str, notices: list[str]) -> Iterator[Record]:
+    """Pass on all records; at the end, add a notice if a spreadsheet seems to have put quotation marks around cells.
+
+    A whole sentence in quotation marks may be direct speech. A notice needs doubled quotation marks inside a quoted
+    cell, or quotation marks around every cell.
+    """
+    pairs = 0
+    quoted = 0
+    cells = 0
+    any_doubled = False
+    try:
+        for record in records:
+            pair = record[1]
+            if isinstance(pair, tuple) and pair != ("", ""):
+                pairs += 1
+                found = [cell for cell in pair if '"' in cell and _is_quoted(cell)]
+                if found:
+                    quoted += 1
+                    cells += len(found)
+                    any_doubled = any_doubled or any('""' in cell[1:-1] for cell in found)
+            yield record
+    finally:
+        if quoted and (any_doubled or cells == 2 * pairs):
+            verb = "has" if quoted == 1 else "have"
+            problem = f"{counted(quoted, 'pair')} {verb} cells that a spreadsheet seems to have put in quotation marks"
+            notices.append(f"{name}: {problem}; they are read as text: rename the file to .csv to remove them")
+
+
+def _is_quoted(cell: str) -> bool:
+    """Return True if a cell begins and ends with a quotation mark, and all quotation marks inside are doubled."""
+    text = cell.strip()
+    if len(text) < 2 or text[0] != '"' or text[-1] != '"':
+        return False
+    return '"' not in text[1:-1].replace('""', "")
 
 
 def line_break_notice(pairs: int) -> str:
