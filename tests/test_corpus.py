@@ -656,12 +656,17 @@ def test_a_text_file_with_one_tab_in_each_line_is_a_tsv(tmp_path, name):
     assert notices == [f"{tmp_path / name}: line 1 names the columns: read 'en' as en and 'es' as es"]
 
 
-@pytest.mark.parametrize("content", ["", "\n\n", "a\tb\nc\n", "a\tb\nc\td\te\n", "a\n"])
+@pytest.mark.parametrize("content", ["", "\n\n", "a\tb\nc\n", "a\n"])
 def test_a_text_file_without_one_tab_in_each_line_is_refused(tmp_path, content):
     words = ["not every line has exactly one tab", "rename it to .tsv, .csv or .jsonl", "two files joined by a comma"]
     fails_with(tmp_path, content, *words, name="p.txt")
     content = "a\tb\n" * tables.SAMPLE_LINES + "c\n"
     fails_with(tmp_path, content, f"p.txt:{tables.SAMPLE_LINES + 1}: one column", name="p.txt")
+
+
+def test_a_text_file_with_three_columns_is_refused_with_the_reason(tmp_path):
+    words = ["not every line has exactly one tab (line 2 has 2)", "rename a table of 3 columns to .tsv"]
+    fails_with(tmp_path, "a\tb\nc\td\te\n", *words, name="p.txt")
 
 
 # names

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mtcli.data.corpus import read_pairs
 from mtcli.data.lines import Counts
 from mtcli.data.quality import report
-from mtcli.data.quality.clean import Cleaned, clean
+from mtcli.data.quality.clean import Cleaned, clean, to_text
 from mtcli.data.quality.report import Report, check
 from mtcli.data.quality.rules import BIT, mojibake, rules, script, size, tidy
 from mtcli.data.quality.survey import Corpus, survey
@@ -193,6 +193,17 @@ def test_all_invalid_lines_are_reported(tmp_path: Path) -> None:
     assert "would remove 6 pairs" in text
 
 
+def test_text_in_windows_1252_is_to_be_converted_and_not_cleaned(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("Good day,Schöner Tag\nHello,Hallo\n", encoding="cp1252")
+    text = report.to_text(look(tmp_path / "p.csv"))
+    assert "convert the file (often iconv -f WINDOWS-1252 -t UTF-8; in Excel, save as CSV UTF-8)" in text
+    assert text.endswith("convert the file first: cleaning would lose 1 pair of invalid UTF-8")
+    done = clean(Corpus([str(tmp_path / "p.csv")], "en", "de"), tmp_path / "o.csv")
+    assert "to keep the pairs of invalid UTF-8, convert the file (often iconv" in to_text(done)
+    with pytest.raises(DataError, match=r"is not UTF-8 .*; convert it \(often iconv -f WINDOWS-1252"):
+        list(read_pairs(str(tmp_path / "p.csv"), "en", "de"))
+
+
 def test_rows_that_are_not_pairs(tmp_path: Path) -> None:
     rows = ['{"en": "a", "de": "b"}', "[1", '{"en": "a"}', '{"en": 5, "de": "b"}', r'{"en": "\ud800", "de": "b"}', ""]
     (tmp_path / "p.jsonl").write_bytes("\n".join(rows).encode() + b'\n{"en": "\xff", "de": "b"}\n')
@@ -339,8 +350,8 @@ def test_names_of_the_output(tmp_path: Path) -> None:
     clean(pairs, tmp_path / "new" / "train.gz")
     assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["train.de.gz", "train.en.gz"]
     assert list(read_pairs(str(tmp_path / "new" / "train"), "en", "de")) == GOOD
-    for name in ("x.txt", "x.parquet", "x.json.gz"):
-        with pytest.raises(UsageError, match=r"x\.tsv, x\.csv or x\.jsonl"):
+    for name, suffix in (("x.txt", ".txt"), ("x.parquet", ".parquet"), ("x.json.gz", ".json")):
+        with pytest.raises(UsageError, match=rf"not written as \{suffix}; name the output x\.tsv, x\.csv or x\.jsonl"):
             clean(pairs, tmp_path / name)
     with pytest.raises(UsageError, match="overwritten"):
         clean(pairs, path)

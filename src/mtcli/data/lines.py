@@ -21,6 +21,9 @@ from mtcli.errors import DataError
 LINE_BYTES = 16 * 2**20
 """Length limit of a line in bytes, without its end. No sentence comes near it."""
 
+TO_UTF8 = "often iconv -f WINDOWS-1252 -t UTF-8; in Excel, save as CSV UTF-8"
+"""How to convert text that is neither UTF-8 nor UTF-16."""
+
 LINE_LIMIT = f"longer than {LINE_BYTES >> 20} MiB, the limit"
 
 
@@ -85,7 +88,7 @@ def read_lines(
                 except UnicodeDecodeError as error:
                     if not (replace or lenient):
                         place = f"{name}:{number}: byte {mark + error.start + 1}"
-                        remedy = "convert it, or use --replace"
+                        remedy = f"convert it ({TO_UTF8}), or use --replace"
                         raise DataError(f"{place} is not UTF-8 ({error.reason}); {remedy}") from None
                     line = raw[mark:].decode(errors="surrogateescape" if lenient else "replace")
                     counts.replaced += line.count("\ufffd") - raw.count("\ufffd".encode())

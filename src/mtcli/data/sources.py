@@ -183,13 +183,26 @@ def _remedy(path: Path) -> str:
     if path.suffix.lower() == ".toml":
         return "a configuration; give it as the argument, without --train"
     if form_suffix(path) == ".txt":
-        return (
-            "not every line has exactly one tab; rename it to .tsv, .csv or .jsonl, or give two files joined by a comma"
-        )
+        return _text_file_remedy(path)
     prefix, _, suffix = re.sub(r"(?i)\.gz$", "", str(path)).rpartition(".")
     if prefix and known(suffix):
         return f"one side only; give both sides as {prefix}, or as two files joined by a comma"
     return f"its name does not tell its form; rename it to .tsv, .csv or .jsonl, or give {FORMS}"
+
+
+def _text_file_remedy(path: Path) -> str:
+    """Return why a `.txt` file is not read as TSV, and what to do."""
+    problem = "not every line has exactly one tab"
+    for number, line in enumerate(islice(read_lines(path, lenient=True), SAMPLE_LINES), 1):
+        tabs = line.count("\t")
+        if not line.strip() or tabs == 1:
+            continue
+        problem += f" (line {number} has {tabs})"
+        if tabs > 1:
+            read = "columns 1 and 2 are read, or those that line 1 names as source and target"
+            return f"{problem}; rename a table of {tabs + 1} columns to .tsv, or .csv if cells are quoted: {read}"
+        break
+    return f"{problem}; rename it to .tsv, .csv or .jsonl, or give two files joined by a comma"
 
 
 def form_suffix(path: Path) -> str:

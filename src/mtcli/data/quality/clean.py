@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from mtcli.data.corpus import Pair
+from mtcli.data.lines import TO_UTF8
 from mtcli.data.quality.rules import BIT, REMOVES, rules, tidy
 from mtcli.data.quality.survey import Bits, Corpus, survey
 from mtcli.errors import DataError, UsageError
@@ -120,7 +121,10 @@ def to_text(done: Cleaned) -> str:
         f"{done.kept:,} kept ({done.tidied:,} with white space tidied)",
         f"{done.removed.total():,} removed",
     ]
-    return "\n".join(lines + [f"  {n:,} {reason}" for reason, n in done.removed.most_common()])
+    lines += [f"  {n:,} {reason}" for reason, n in done.removed.most_common()]
+    if done.removed["invalid UTF-8"]:
+        lines.append(f"to keep the pairs of invalid UTF-8, convert the file ({TO_UTF8}) and clean it again")
+    return "\n".join(lines)
 
 
 def _states(files: Iterable[Path]) -> dict[Path, tuple[int, int] | None]:
@@ -150,7 +154,8 @@ def _output_files(output: Path, src: str, tgt: str) -> list[Path]:
         return [output]
     if bare.endswith((".json", ".parquet", ".txt")):
         raise UsageError(
-            f"{output}: name the output x.tsv, x.csv or x.jsonl (or .gz of these), or a prefix for two files"
+            f"{output}: pairs are not written as {Path(bare).suffix}; "
+            "name the output x.tsv, x.csv or x.jsonl (or .gz of these), or a prefix for two files"
         )
     ending = output.name[len(bare) :]
     return [output.with_name(f"{bare}.{language}{ending}") for language in (src, tgt)]

@@ -148,6 +148,9 @@ def to_text(report: Report) -> str:
     lines.append("")
     if removed:
         lines.append(f"mtcli data clean would remove {_share(removed, pairs)}; its --rejected FILE lists them")
+        invalid = next((finding.pairs for finding in report.findings if finding.rule.name == "invalid UTF-8"), 0)
+        if invalid:
+            lines.append(f"convert the file first: cleaning would lose {counted(invalid, 'pair')} of invalid UTF-8")
     else:
         lines.append("nothing to clean")
     return "\n".join(lines)

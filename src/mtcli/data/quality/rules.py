@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Literal
 
 from mtcli.config.writing_systems import UNSPACED
+from mtcli.data.lines import TO_UTF8
 
 MAX_LENGTH = 1000
 """Length limit of a side in characters; about 256 tokens, the default limit in training."""
@@ -163,7 +164,7 @@ def rules(max_length: int = MAX_LENGTH, max_ratio: float = MAX_RATIO) -> list[Ru
     invalid = either(INVALID.search)
     return [
         Rule("error", "not a pair", "training stops here; correct the line or remove it"),
-        Rule("error", "invalid UTF-8", "training stops here; convert the text from its encoding", invalid),
+        Rule("error", "invalid UTF-8", f"training stops here; convert the file ({TO_UTF8})", invalid),
         Rule("error", "NUL character", "training stops here; if every second one is NUL, the file is UTF-16", has_nul),
         Rule("error", "source is in test", "test scores would be too high; remove these pairs from training"),
         Rule("error", "source is in valid", "validation scores would be too high; remove these pairs from training"),
