@@ -1,3 +1,4 @@
+import csv
 import json
 import os
 import re
@@ -102,6 +103,12 @@ def test_eval_of_a_model_of_files_and_of_finished_translations_agree(toy_run: Pa
         "eval", "--chrf", "--bleu", "--model", toy_run, "--src-file", "src", "--ref-file", "ref", cwd=tmp_path
     )
     assert files.stdout == done.stdout
+    with (tmp_path / "test.csv").open("w", newline="") as table:
+        csv.writer(table, delimiter=";").writerows([("xx", "en"), *((p["xx"], p["en"]) for p in pairs), ("", "x")])
+    of_table = mtcli("eval", "--chrf", "--bleu", "--model", toy_run, "--pairs", "test.csv", cwd=tmp_path)
+    assert of_table.stdout == done.stdout
+    assert b"line 1 names the columns" in of_table.stderr
+    assert b"test.csv: skipped 1 pair: one side empty" in of_table.stderr
     mtcli("translate", "--model", toy_run, "-i", "src", "-o", "hyp", cwd=tmp_path)
     finished = mtcli("eval", "--chrf", "--bleu", "--hyp-file", "hyp", "--ref-file", "ref", cwd=tmp_path)
     assert finished.stdout == done.stdout
@@ -164,6 +171,11 @@ def test_eval_of_a_model_of_files_and_of_finished_translations_agree(toy_run: Pa
         (("eval", "--model", "{run}", "--src-file", "two", "--ref-file", "three"), 3, "3"),
         (("eval", "--hyp-file", "two", "--ref-file", "three"), 3, "3"),
         (("eval", "--hyp-file", "two"), 2, "--ref-file"),
+        (("eval", "--pairs", "absent.csv", "--model", "{run}"), 3, "absent.csv: no such file"),
+        (("eval", "--pairs", "x.csv", "--hyp-file", "two"), 2, "--pairs: not with --split, --src-file, --ref-file"),
+        (("eval", "--src-file", "x.csv", "--ref-file", "x.csv", "--model", "{run}"), 2, "references with --pairs"),
+        (("eval", "--hyp-file", "two", "--ref-file", "x.tsv.gz"), 2, "--ref-file x.tsv.gz: reads plain text"),
+        (("score", "--src-file", "x.jsonl", "--tgt-file", "two", "--model", "{run}"), 2, "--src-file x.jsonl: reads"),
         (("eval", "--hyp-file", "two", "--ref-file", "two", "--split", "test"), 2, "--split: not with files"),
         (("eval", "--model", "{run}", "--compare", "{run}", "--confidence"), 2, "--confidence: not with --compare"),
         (("explain", "x", "--model", "{run}", "--full", "--json"), 2, "--full: not with --json or --html"),

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from mtcli.cli import completion, panels
-from mtcli.cli.input_files import check_standard_input, must_exist
+from mtcli.cli.input_files import check_plain_text, check_standard_input, must_exist
 from mtcli.cli.options import (
     LATEST,
     BeamOption,
@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 EXAMPLES = (
     "mtcli eval --bleu --chrf --confidence",
     "mtcli eval --model runs/ende --src-file in.en --ref-file ref.de",
+    "mtcli eval --model runs/ende --pairs test.csv",
     "mtcli eval --hyp-file out.de --ref-file ref.de --lowercase --tokenize none",
     "mtcli eval --model runs/ende --compare runs/big --by-length",
 )
@@ -45,6 +46,16 @@ def evaluate(
             values=("test", "valid"),
             help="The pairs of the run to score on; not with files.",
             show_default="test",
+        ),
+    ] = None,
+    pairs: Annotated[
+        str | None,
+        option(
+            "--pairs",
+            panel=panels.DATA,
+            metavar="PATH",
+            help="Pairs to score on, in any form that `mtcli train --train` takes, such as a CSV file.",
+            show_default="the pairs of the run",
         ),
     ] = None,
     src_file: Annotated[
@@ -125,6 +136,7 @@ def evaluate(
         model=model,
         model_is_named=model != LATEST,
         split=split or "test",
+        pairs=pairs,
         src_file=src_file,
         ref_files=tuple(ref_file or ()),
         hyp_file=hyp_file,
@@ -147,6 +159,8 @@ def evaluate(
         raise UsageError("--confidence: not with --compare, which always computes the intervals")
     if split is not None and (src_file or ref_file or hyp_file):
         raise UsageError("--split: not with files, which replace the pairs of the run")
+    if pairs is not None and (split is not None or src_file or ref_file or hyp_file):
+        raise UsageError("--pairs: not with --split, --src-file, --ref-file or --hyp-file")
     _check(request)
     _evaluate(request, json_)
 
@@ -205,8 +219,9 @@ def _check(request: "EvaluationRequest") -> None:
     for number, file in enumerate(request.ref_files, 1):
         files["--ref-file" if number == 1 else f"--ref-file (number {number})"] = file
     check_standard_input(files)
+    check_plain_text(files, "give a table of sources and references with --pairs")
     model = None if request.hyp_file else request.model
-    check_outputs(["-"], files.values(), models=[model, request.other_model])
+    check_outputs(["-"], [*files.values(), request.pairs], models=[model, request.other_model])
     must_exist(*files.values())
 
 

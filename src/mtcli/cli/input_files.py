@@ -41,6 +41,23 @@ def check_standard_input(files: Mapping[str, str | None]) -> None:
         raise UsageError(f"{' and '.join(options)}: only one of them can read standard input; name a file")
 
 
+def check_plain_text(files: Mapping[str, str | None], remedy: str) -> None:
+    """Check that files of sentences are not tables, whose lines would be read with their separators and quotes.
+
+    Args:
+        files: The value of each option, by a name for messages.
+        remedy: What to do with a table instead.
+
+    Raises:
+        UsageError: The name of a file has the ending of a table.
+    """
+    from mtcli.data.sources import is_table
+
+    for option, name in files.items():
+        if name is not None and is_table(Path(name)):
+            raise UsageError(f"{option} {name}: reads plain text, one sentence per line, not a table; {remedy}")
+
+
 def _reason_not_to_read(name: str) -> int:
     """Return the error number of reading a file, or 0 if it can be read."""
     try:

@@ -4,7 +4,7 @@ import sys
 from typing import Annotated
 
 from mtcli.cli import panels
-from mtcli.cli.input_files import check_standard_input, must_exist
+from mtcli.cli.input_files import check_plain_text, check_standard_input, must_exist
 from mtcli.cli.options import LATEST, DeviceOption, ModelOption, ReplaceOption, option
 
 EXAMPLES = ("mtcli score --src-file in.en --tgt-file out.es",)
@@ -46,7 +46,9 @@ def score(
     from mtcli.runtime.output_checks import check_outputs
     from mtcli.runtime.progress import on_terminal
 
-    check_standard_input({"--src-file": src_file, "--tgt-file": tgt_file})
+    files = {"--src-file": src_file, "--tgt-file": tgt_file}
+    check_standard_input(files)
+    check_plain_text(files, "write each side to a file of its own (data clean -o PREFIX writes two)")
     check_outputs(["-"], [src_file, tgt_file], models=[model])
     must_exist(src_file, tgt_file)
     translator, *_ = Translator.load(model, pick_device(device))

@@ -119,6 +119,12 @@ def file_form(path: Path) -> Form | None:
     return _FORM_OF.get(suffix)
 
 
+def is_table(path: Path) -> bool:
+    """Return True if the name of a file says that it holds a table or rows, not plain text."""
+    suffix = form_suffix(path)
+    return suffix in _FORM_OF or suffix in _SPREADSHEETS
+
+
 def _is_tab_separated(path: Path) -> bool:
     """Return True if each of the first lines that is not blank has exactly one tab."""
     lines = [line for line in islice(read_lines(path, lenient=True), SAMPLE_LINES) if line.strip()]

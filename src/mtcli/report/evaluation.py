@@ -9,14 +9,17 @@ from typing import Any
 from mtcli.config.toml_file import load as load_config
 from mtcli.config.writing_systems import DEFAULT, advice, bleu_tokenizer, tokenizer_of, unspaced
 from mtcli.data import demo
+from mtcli.data.corpus import read_pairs
+from mtcli.data.lines import Counts
 from mtcli.data.overlap import warn_of_training_sources
 from mtcli.data.splits import read_split
 from mtcli.errors import DataError, UsageError
 from mtcli.evaluation import metrics
 from mtcli.evaluation.metrics import Comparison, LengthBucket, Metric, Score
 from mtcli.inference.loading import load as load_translator
-from mtcli.inference.streams import lines_of
+from mtcli.inference.streams import lines_of, report_counts
 from mtcli.report.messages import remarks, too_few_pairs
+from mtcli.runtime.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +34,8 @@ class EvaluationRequest:
     """The user named the model."""
     split: str = "test"
     """The pairs of the run, `test` or `valid`, that are used without files."""
+    pairs: str | None = None
+    """Pairs in any form that `--train` takes, used instead of those of the run."""
     src_file: str | None = None
     ref_files: tuple[str, ...] = ()
     hyp_file: str | None = None
@@ -85,6 +90,8 @@ class _Translator:
     """A loaded model."""
 
     translate: Callable[[list[str]], list[str]]
+    src: str
+    """Source language."""
     tgt: str
     """Target language."""
 
@@ -99,7 +106,7 @@ def evaluate(request: EvaluationRequest) -> Evaluation:
     """
     translator = None if request.hyp_file else _load(request.model, request)
     other_translator = _load(request.other_model, request) if request.other_model else None
-    sources, references = _sources_and_references(request)
+    sources, references = _sources_and_references(request, translator)
     tokenize = request.tokenize
     if tokenize is None:
         tokenize = _default_tokenizer(request, translator, other_translator)
@@ -155,7 +162,7 @@ def warnings_about(evaluation: Evaluation) -> list[str]:
 
 
 def _load(model: Path, request: EvaluationRequest) -> _Translator:
-    translator, options, (_, tgt) = load_translator(model, request.device, request.engine)
+    translator, options, (src, tgt) = load_translator(model, request.device, request.engine)
     if request.beam_size is not None:
         options = replace(options, beam_size=request.beam_size)
     if request.length_penalty is not None:
@@ -164,14 +171,39 @@ def _load(model: Path, request: EvaluationRequest) -> _Translator:
     def translate(sources: list[str]) -> list[str]:
         return [found.text for found in translator.translate(sources, options, total=len(sources))]
 
-    return _Translator(translate, tgt)
+    return _Translator(translate, src, tgt)
 
 
-def _sources_and_references(request: EvaluationRequest) -> tuple[list[str] | None, list[list[str]]]:
+def _sources_and_references(
+    request: EvaluationRequest, translator: _Translator | None
+) -> tuple[list[str] | None, list[list[str]]]:
     """Return the source sentences, if there are any, and each set of references."""
+    if request.pairs is not None and translator:
+        return _read_table(request.pairs, translator, request)
     if request.ref_files:
         return _read_files(request.src_file, request.ref_files, request.replace)
     return _read_pairs(request.model, request.other_model, request.split)
+
+
+def _read_table(spec: str, translator: _Translator, request: EvaluationRequest) -> tuple[list[str], list[list[str]]]:
+    """Read pairs in any form that `--train` takes, in the languages of the model, and report what was skipped.
+
+    Raises:
+        DataError: They cannot be read, there are none, or pairs were skipped and a file of translations has a line for
+            each of them.
+    """
+    counts = Counts()
+    pairs = list(read_pairs(spec, translator.src, translator.tgt, replace=request.replace, counts=counts))
+    report_counts(counts)
+    for reason, number in counts.skipped.items():
+        log.warning("%s: skipped %s: %s", spec, counted(number, "pair"), reason)
+    if not pairs:
+        raise DataError(f"{spec}: no pairs")
+    if counts.skipped and request.other_file:
+        raise DataError(f"{spec}: has empty sides; remove these pairs, and their lines in {request.other_file}")
+    sources = [src for src, _ in pairs]
+    references = [tgt for _, tgt in pairs]
+    return sources, [references]
 
 
 def _read_files(
@@ -197,7 +229,7 @@ def _read_pairs(model: Path, other: Path | None, split: str) -> tuple[list[str],
     if other and other_has_pairs and sorted(read_split(other, split, missing_ok=True)) != sorted(pairs):
         raise UsageError(
             f"--compare {other}: its {split} pairs are not those of {model}, and it may be trained on some of these; "
-            "give pairs that neither was trained on by --src-file and --ref-file"
+            "give pairs that neither was trained on by --pairs, or by --src-file and --ref-file"
         )
     sources = [src for src, _ in pairs]
     references = [tgt for _, tgt in pairs]
