@@ -10,7 +10,7 @@ from faults.harness import run
 from mtcli.data import demo
 from mtcli.data.splits import write_split
 from mtcli.errors import ModelError, UsageError
-from mtcli.report.evaluation import EvaluationRequest, evaluate, remark
+from mtcli.report.evaluation import EvaluationRequest, evaluate, warnings_about
 from mtcli.storage import checkpoint
 from mtcli.storage.checkpoint import path_of
 from mtcli.storage.model_file import load_model, mean_parameters, parameters
@@ -177,8 +177,8 @@ def test_eval_makes_no_remark_on_the_demo_s_pairs_whatever_folder_they_are_in(to
     out = tmp_path / "average"
     average_run(toy_run, out)
     request = EvaluationRequest(out, model_is_named=True)
-    low = remark(evaluate(request))
-    assert low is not None
+    few, low = warnings_about(evaluate(request))
+    assert few.startswith("6 test pairs are too few")
     assert low.startswith("BLEU below 5")
-    write_split(out, "test", demo.load().test[:3], "en", "xx")
-    assert remark(evaluate(request)) is None
+    write_split(out, "test", demo.load().test[:30], "en", "xx")
+    assert warnings_about(evaluate(request)) == []
