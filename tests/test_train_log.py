@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from mtcli.config.writing_systems import selection_metric_of_run
+from mtcli.storage.events import best_of
+from mtcli.storage.state import State
 from mtcli.training import validation
-from mtcli.training.log import log_next, log_samples, log_scores
+from mtcli.training.log import log_next, log_samples, log_scores, log_selection
 
 Train = Callable[..., Path]
 
@@ -74,3 +77,27 @@ def test_missing_validation_pairs_are_reported_once(
     train_toy(tmp_path / "run", "train.max_steps=20", "train.valid_every=2", "tokenizer.vocab_size=270", spec=few)
     messages = [line for line in logged.messages if "no validation pairs" in line]
     assert messages == ["no validation pairs: the last checkpoint becomes the model"]
+
+
+def test_few_validation_pairs_select_by_loss(logged: pytest.LogCaptureFixture) -> None:
+    assert selection_metric_of_run("de", 1) == selection_metric_of_run("zh", 29) == "loss"
+    assert [selection_metric_of_run("de", valid) for valid in (0, 30)] == ["bleu", "bleu"]
+    log_selection(1, State(metric="loss"))
+    (line,) = logged.messages
+    assert line == (
+        "1 validation pair is too few to choose the best model by BLEU or chrF: the validation loss chooses it; "
+        "name 30 or more pairs with --valid"
+    )
+    log_selection(30, State())
+    assert logged.messages == [line]
+
+
+def test_a_model_selected_by_loss_has_the_lowest() -> None:
+    state = State(metric="loss")
+    poor = {"bleu": 80.0, "chrf": 90.0, "loss": 2.03, "pairs": 1, "of": 1}
+    good = poor | {"bleu": 5.0, "chrf": 20.0, "loss": 0.40}
+    assert state.record_if_best(poor)
+    assert state.record_if_best(good)
+    assert not state.record_if_best(poor)
+    events = [found | {"event": "valid", "metric": "loss"} for found in (poor, good, poor)]
+    assert best_of(events) == events[1]

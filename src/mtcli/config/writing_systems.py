@@ -30,6 +30,16 @@ _PACKAGES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko
 
 METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF"}
 
+SelectionMetric = Literal["bleu", "chrf", "loss"]
+SELECTION_NAMES = METRIC_NAMES | {"loss": "validation loss"}
+
+FEW_VALIDATION_PAIRS = 30
+"""With fewer validation pairs, the validation loss selects the model.
+
+BLEU of a few sentences is 0 or jumps with a single word. The loss is the mean over all tokens of the references, so it
+changes smoothly and still rises when the model overfits.
+"""
+
 SPLITS_AT_SPACES = (DEFAULT, "intl", "none")
 """sacrebleu's tokenizers that find words by the spaces between them."""
 
@@ -63,6 +73,16 @@ def tokenizer_of(config: Config) -> str:
     """Return the name of sacrebleu's tokenizer for BLEU in a run."""
     given = config.train.bleu_tokenizer
     return bleu_tokenizer(config.data.tgt) if given is None else given
+
+
+def selection_metric_of_run(language: str, valid: int) -> SelectionMetric:
+    """Return the figure that selects the best checkpoint: `selection_metric`, or the loss on few validation pairs.
+
+    Args:
+        language: The target language.
+        valid: Number of validation pairs.
+    """
+    return "loss" if 0 < valid < FEW_VALIDATION_PAIRS else selection_metric(language)
 
 
 def selection_metric(language: str) -> Literal["bleu", "chrf"]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from mtcli.config.schema import TrainConfig
 from mtcli.config.toml_file import load as load_config
-from mtcli.config.writing_systems import METRIC_NAMES
+from mtcli.config.writing_systems import SELECTION_NAMES
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import ModelError
 from mtcli.inference.exported import provenance
@@ -71,7 +71,7 @@ def _run(run: Path) -> Iterator[Row]:
     yield "used", _used(state, config.train)
     if best := best_of(events):
         figures = f"BLEU {best['bleu']:.1f}, chrF {best['chrf']:.1f}, loss {best['loss']:.3f} nats per token"
-        selected = f"step {best['step']:,}, selected by {METRIC_NAMES[metric_of(best)]}"
+        selected = f"step {best['step']:,}, selected by {SELECTION_NAMES[metric_of(best)]}"
         yield "best", f"{figures} (validation, greedy), {selected}"
     yield from _checkpoints(problems)
     if damaged:

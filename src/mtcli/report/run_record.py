@@ -11,7 +11,7 @@ from typing import Any
 
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import load
-from mtcli.config.writing_systems import DEFAULT, METRIC_NAMES
+from mtcli.config.writing_systems import DEFAULT, METRIC_NAMES, SELECTION_NAMES
 from mtcli.data.info import read_data_info
 from mtcli.report.messages import FEW_TEST_PAIRS
 from mtcli.report.plan import Plan
@@ -78,7 +78,7 @@ class RunRecord:
 
     @property
     def selection_metric(self) -> str:
-        """The metric that selects the run's model, `bleu` or `chrf`."""
+        """The metric that selects the run's model: `bleu`, `chrf` or `loss`."""
         return metric_of(self.valid[-1]) if self.valid else "bleu"
 
 
@@ -197,11 +197,14 @@ def _validation_rows(record: RunRecord) -> list[ScoreRow]:
         if key == metric_of(best):
             measured += "; selects the best model"
         rows.append(ScoreRow(name, "validation", f"{best[key]:.1f}", "", measured))
-    loss = ScoreRow("loss", "validation", f"{best['loss']:.3f}", "", f"validation pairs, nats per token, {model}")
+    measured = f"validation pairs, nats per token, {model}"
+    if metric_of(best) == "loss":
+        measured += "; selects the best model"
+    loss = ScoreRow("loss", "validation", f"{best['loss']:.3f}", "", measured)
     return [*_selecting_first(record, rows), loss]
 
 
 def _selecting_first(record: RunRecord, rows: list[ScoreRow]) -> list[ScoreRow]:
     """Sort the metric that selects the model before the others."""
-    name = METRIC_NAMES[record.selection_metric]
+    name = SELECTION_NAMES[record.selection_metric]
     return sorted(rows, key=lambda row: not row.metric.startswith(name))

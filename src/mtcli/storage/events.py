@@ -10,12 +10,13 @@ import os
 from collections.abc import Callable, Iterable
 from io import BytesIO
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mtcli import limits
 from mtcli.config.fields import Within
+from mtcli.config.writing_systems import SelectionMetric
 from mtcli.errors import ModelError
 from mtcli.runtime.files import storage_errors, sync_folder
 from mtcli.runtime.regular_file import check_regular, read_regular
@@ -47,7 +48,7 @@ class _Valid(_Event):
     loss: float
     bleu: float
     chrf: float
-    metric: Literal["bleu", "chrf"] = "bleu"
+    metric: SelectionMetric = "bleu"
 
 
 class _Data(_Event):
@@ -112,7 +113,7 @@ def best_of(events: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
     for event in events:
         if event["event"] == "valid" or (event["event"] == "average" and event.get("kept")):
             if state is None:
-                state = State(metric="chrf" if metric_of(event) == "chrf" else "bleu")
+                state = State(metric=metric_of(event))
             if state.record_if_best({"pairs": 1, "of": 1} | event):  # early runs did not count the pairs
                 best = event
         elif state is not None and event["event"] == "start" and event.get("kept"):
@@ -121,9 +122,10 @@ def best_of(events: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
     return best
 
 
-def metric_of(event: dict[str, Any]) -> str:
-    """Return the score that selects the best model, `bleu` or `chrf`. Events of early runs name none: it was BLEU."""
-    return str(event.get("metric", "bleu"))
+def metric_of(event: dict[str, Any]) -> SelectionMetric:
+    """Return the figure that selects the best model. Events of early runs name none: it was BLEU."""
+    metric: SelectionMetric = event.get("metric", "bleu")
+    return metric
 
 
 METRICS_FORMAT = 2

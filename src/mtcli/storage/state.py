@@ -3,13 +3,13 @@
 import json
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import TypeAdapter
 
 from mtcli import limits
 from mtcli.config.fields import Within
-from mtcli.config.writing_systems import METRIC_NAMES
+from mtcli.config.writing_systems import SELECTION_NAMES, SelectionMetric
 from mtcli.errors import ModelError
 from mtcli.runtime.regular_file import read_regular
 
@@ -52,10 +52,10 @@ class State:
     """Time used, over all resumptions."""
     best_step: Count | None = None
     """The step of the best validation."""
-    metric: Literal["bleu", "chrf"] = "bleu"
-    """The score that selects the best model."""
+    metric: SelectionMetric = "bleu"
+    """The figure that selects the best model."""
     best: tuple[Amount, Amount] | None = None
-    """(score, −loss) of the best validation."""
+    """(score, −loss) of the best validation; the score is −loss too if the loss selects."""
     best_pairs: Count = 0
     """Pairs of the best validation; 0 in older checkpoints, whose validations had all pairs."""
     start: tuple[Amount, Amount] | None = None
@@ -134,8 +134,8 @@ class State:
 
     @property
     def metric_name(self) -> str:
-        """The name of the score that selects the best model."""
-        return METRIC_NAMES[self.metric]
+        """The name of the figure that selects the best model."""
+        return SELECTION_NAMES[self.metric]
 
     def record_if_best(self, validation: dict[str, Any]) -> bool:
         """Record the figures of a validation and return True, unless an earlier validation was as good.
@@ -182,7 +182,9 @@ class State:
 
     def _figures(self, validation: dict[str, Any]) -> tuple[float, float]:
         """Return (score, −loss) of a validation. The greater one is the better one."""
-        return float(validation[self.metric]), -float(validation["loss"])
+        loss = float(validation["loss"])
+        score = -loss if self.metric == "loss" else float(validation[self.metric])
+        return score, -loss
 
     def values(self) -> dict[str, Any]:
         """Return all fields as JSON values."""

@@ -48,8 +48,8 @@ def average_run(run: Path, out: Path, n: int | None = None, *, best: bool = Fals
         run: The run folder.
         out: The folder to write: a new one, or one that this function wrote before.
         n: Number of checkpoints; None: `DEFAULT_NUM_CHECKPOINTS`, or as many as there are, but at least two.
-        best: Take the checkpoints with the highest validation scores instead of the newest. The score is the one that
-            selects the run's model: BLEU, or chrF for languages without spaces.
+        best: Take the checkpoints with the best validations instead of the newest. They are ranked by the figure that
+            selects the run's model: BLEU, chrF for languages without spaces, or the loss with few validation pairs.
 
     Returns:
         The steps of the averaged checkpoints, in ascending order.
@@ -134,7 +134,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _validation_scores(path: Path) -> dict[int, float]:
-    """Return the score that selects the best model, by step, of each validation in `metrics.jsonl`.
+    """Return the figure that selects the best model, by step, of each validation: the greater the better.
 
     Raises:
         ModelError: The file is missing or damaged.
@@ -142,4 +142,9 @@ def _validation_scores(path: Path) -> dict[int, float]:
     events, damaged = read_events(path)
     if damaged:
         raise ModelError(f"{path}: has {counted(damaged, 'damaged line')}; use --last")
-    return {event["step"]: event[metric_of(event)] for event in events if event["event"] == "valid"}
+    scores = {}
+    for event in events:
+        if event["event"] == "valid":
+            metric = metric_of(event)
+            scores[event["step"]] = -event["loss"] if metric == "loss" else event[metric]
+    return scores

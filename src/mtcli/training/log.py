@@ -4,9 +4,11 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from mtcli.config.writing_systems import FEW_VALIDATION_PAIRS
 from mtcli.report.messages import command, remarks, too_few_pairs
 from mtcli.runtime.progress import clock
 from mtcli.runtime.terminal import log_columns, one_line
+from mtcli.runtime.wording import counted
 from mtcli.storage.state import State
 from mtcli.training.validation import TestScores, Validation
 
@@ -21,6 +23,28 @@ def log_validation(state: State, found: Validation) -> None:
     else:
         log.info("step 0, before training, %s: %s", clock(state.seconds), found)
     log_samples(found.samples)
+
+
+def log_selection(valid: int, state: State) -> None:
+    """Log how the model is selected, if there are no validation pairs or too few.
+
+    Args:
+        valid: Number of validation pairs.
+        state: The state of the run.
+    """
+    if not valid:
+        log.info("no validation pairs: the last checkpoint becomes the model")
+    elif valid < FEW_VALIDATION_PAIRS:
+        pairs = counted(valid, "validation pair")
+        verb = "is" if valid == 1 else "are"
+        log.warning(
+            "%s %s too few to choose the best model by BLEU or chrF: the %s chooses it; "
+            "name %d or more pairs with --valid",
+            pairs,
+            verb,
+            state.metric_name,
+            FEW_VALIDATION_PAIRS,
+        )
 
 
 def log_samples(samples: Sequence[dict[str, str]]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from mtcli.config.schema import Config
-from mtcli.config.writing_systems import selection_metric
+from mtcli.config.writing_systems import selection_metric_of_run
 from mtcli.data.prepare import Prepared
 from mtcli.runtime.distributed import Group
 from mtcli.storage.events import Metrics
@@ -61,7 +61,7 @@ class Session:
             step=0,
             longest_src=data.train.longest_src,
         )
-        self.state = State(ranks=group.size, metric=selection_metric(config.data.tgt))
+        self.state = State(ranks=group.size, metric=selection_metric_of_run(config.data.tgt, len(data.valid)))
         self.budget = Budget.of(config, len(data.valid), len(data.test), group.size, fine_tunes=bool(data.init))
         self.metrics = Metrics(run)
 

@@ -30,7 +30,7 @@ from mtcli.training.budget import NOTHING_IMPROVED
 from mtcli.training.evaluator import Evaluator
 from mtcli.training.forecast import Forecast
 from mtcli.training.learner import Learner, StepResult
-from mtcli.training.log import log_next
+from mtcli.training.log import log_next, log_selection
 from mtcli.training.optimizer import learning_rate
 from mtcli.training.saving import Checkpoints
 from mtcli.training.session import Session
@@ -130,9 +130,8 @@ class Trainer:
         if not state.metrics_bytes:
             session.record("data", **session.data.counts)
             self.describe()
-        if not session.data.valid:
-            log.info("no validation pairs: the last checkpoint becomes the model")
-        elif session.data.init and not state.step and state.start is None:
+        log_selection(len(session.data.valid), state)
+        if session.data.valid and session.data.init and not state.step and state.start is None:
             session.on_main_rank(self.evaluator.validate_start, self.checkpoints.save, self._write_report)
         reason = self._run_steps(received)
         # The checkpoint comes last, so that a run whose checkpoint says it is finished has its report.
