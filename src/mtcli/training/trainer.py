@@ -313,7 +313,13 @@ def _describe_gain(state: State) -> str:
     """Describe the score of the validation pairs before and after fine-tuning; empty if they are not comparable."""
     if state.start is None or state.best is None or state.start_pairs != state.best_pairs:
         return ""
-    return f"{state.metric_name} of the validation pairs {state.start[0]:.1f} before, {state.best[0]:.1f} after"
+    if state.metric == "loss":
+        before = f"{-state.start[0]:.3f}"
+        after = f"{-state.best[0]:.3f}"
+    else:
+        before = f"{state.start[0]:.1f}"
+        after = f"{state.best[0]:.1f}"
+    return f"{state.metric_name} on the validation pairs: {before} before, {after} after"
 
 
 def _first(received: list[int]) -> int:
