@@ -215,9 +215,12 @@ def test_five_steps_are_validated_once() -> None:
 
 
 def test_preset_follows_from_the_width_of_the_model() -> None:
-    wide = build(None, {"data.train": ["x"]}, initial={"model.d_model": 512, "model.num_heads": 4})
+    wide = asked("model.d_model=512", "model.num_heads=4")
     assert (wide.preset, wide.model.d_ff, wide.model.num_heads, wide.train.lr) == ("base", 2048, 4, 7e-4)
     assert left_open(wide) == {"model.dropout", "train.batch_tokens", BUDGET, *LOOKS}
+    initial = build(None, {"data.train": ["x"]}, initial={"model.d_model": 512, "model.num_heads": 4})
+    assert initial.model == wide.model
+    assert left_open(initial) == {*left_open(wide), "train.lr", "train.warmup_steps"}  # fine-tuning has its own
     assert [asked(f"model.d_model={d}").preset for d in (16, 128, 132, 1024, 2048)] == (
         ["tiny", "tiny", "small", "big", "big"]
     )

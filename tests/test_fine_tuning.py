@@ -14,11 +14,19 @@ import torch
 from conftest import TOY_SETTINGS
 
 from mtcli.config.build import build
+from mtcli.config.schema import Config
+from mtcli.data.batching import BatchPlan
 from mtcli.data.prepare import prepare
+from mtcli.report.plan import Plan
 from mtcli.report.run_record import read_run
 from mtcli.runtime.distributed import Group
 from mtcli.storage import model_file
 from mtcli.storage.events import best_of, read_events
+from mtcli.storage.state import State
+from mtcli.training import speed_estimate, timed_parts
+from mtcli.training.budget import Budget
+from mtcli.training.defaults import Workload, describe_choice, with_defaults
+from mtcli.training.dry_run import dry_run
 from mtcli.training.evaluator import Evaluator
 from mtcli.training.trainer import Trainer
 
@@ -182,3 +190,125 @@ def test_with_a_time_budget_a_better_model_stays(
     assert trainer.session.state.best_steps == [5]
     assert_same_weights(trainer.session.run, trained)
     assert read_run(trainer.session.run, "cpu").remark == ""
+
+
+# ---- defaults ----
+
+OPUS = {
+    "model.d_model": 512,
+    "model.d_ff": 2048,
+    "model.num_heads": 8,
+    "model.num_encoder_layers": 6,
+    "model.num_decoder_layers": 6,
+    "model.activation": "swish",
+    "model.output_bias": True,
+}
+"""The shape of most OPUS-MT models."""
+
+
+def tuned(pairs: int, *sets: str, device: str = "cpu", **options: object) -> tuple[Config, Workload]:
+    """Return the configuration of a fine-tuning of a model of OPUS-MT, and its workload."""
+    config = build(None, {"data.train": ["x.tsv"], **options}, sets, initial=OPUS)
+    workload = Workload(pairs, 20 * pairs, device, fine_tunes=True, tgt_vocab=58_101)
+    return with_defaults(config, workload), workload
+
+
+def test_fine_tuning_has_its_own_defaults() -> None:
+    config, workload = tuned(2000)
+    train = config.train
+    assert (train.lr, train.patience, train.batch_tokens) == (7e-5, 5, 512)
+    assert train.max_steps == 780  # ten epochs of 78 steps
+    assert train.warmup_steps == 78
+    assert "train.patience" in config.chosen
+    text = describe_choice(config, workload, resumed=False)
+    assert text.startswith("fine-tuning on 2,000 pairs, no budget, CPU, about 10 epochs: ")
+    assert "peak learning rate 7e-05, 78 warm-up steps" in text
+    assert "patience of 5 validations" in text
+
+
+def test_options_of_the_user_win_over_the_defaults_of_fine_tuning() -> None:
+    sets = ("train.lr=1e-3", "train.warmup_steps=7", "train.patience=3", "train.batch_tokens=4000", "model.dropout=0.3")
+    config, _ = tuned(2000, *sets, **{"train.time": "1h"})
+    train = config.train
+    assert (train.lr, train.warmup_steps, train.patience, train.batch_tokens) == (1e-3, 7, 3, 4000)
+    assert config.model.dropout == 0.3
+    assert "train.patience" not in config.chosen
+
+
+def test_training_options_of_a_preset_are_not_for_fine_tuning() -> None:
+    config, _ = tuned(2000, preset="big")
+    assert (config.train.lr, config.train.batch_tokens) == (5e-5, 512)
+    assert config.model.d_model == 512
+
+
+def test_the_batch_of_fine_tuning_grows_with_the_corpus() -> None:
+    batches = [tuned(pairs)[0].train.batch_tokens for pairs in (100, 2000, 4000, 10_000, 100_000, 10**7)]
+    assert batches == [512, 512, 1024, 2048, 4096, 4096]
+    assert tuned(2000, device="cuda")[0].train.batch_tokens == 2048
+
+
+def test_a_run_from_random_weights_keeps_its_patience() -> None:
+    config = with_defaults(build(None, {"data.train": ["x.tsv"]}), Workload(2000, 40_000, "cpu"))
+    assert config.train.patience == 10
+    assert "train.patience" not in config.chosen
+
+
+def test_the_pace_of_fine_tuning_follows_the_size_of_the_model() -> None:
+    small = {**OPUS, "model.num_encoder_layers": 1, "model.num_decoder_layers": 1}
+    slow, workload = tuned(100_000)
+    fast = with_defaults(build(None, {"data.train": ["x.tsv"]}, initial=small), workload)
+    assert fast.preset == slow.preset
+    assert (fast.train.max_steps or 0) > 1.5 * (slow.train.max_steps or 0)  # as many as the time of a run allows
+
+
+def test_a_resumed_fine_tuning_keeps_its_values() -> None:
+    began, workload = tuned(2000)
+    again = build(None, {"data.train": ["x.tsv"]})  # without --init, which a resumed run no longer needs
+    kept = with_defaults(again, workload, began)
+    assert (kept.train, kept.preset, kept.model.d_model) == (began.train, began.preset, 512)
+
+
+# ---- the plan ----
+
+
+def test_a_dry_run_plans_the_model_that_is_given(toy_tsv: Path, toy_run: Path, tmp_path: Path) -> None:
+    _, info, _ = model_file.load_model(toy_run)
+    shape = {f"model.{name}": value for name, value in info.model.model_dump(exclude_none=True).items()}
+    options = {"data.train": [str(toy_tsv)], "data.src": "en", "data.tgt": "xx", "train.max_steps": 20}
+    config = build(None, options, initial=shape)
+    rows = dict(dry_run(config, tmp_path / "run", torch.device("cpu"), init=toy_run))
+    parameters = sum(tensor.numel() for tensor in weights(toy_run).values())
+    assert f"{parameters:,} parameters; 1 encoder and 1 decoder layers, d_model 16" in rows["model"]
+    assert rows["settings"].startswith("fine-tuning on 288 pairs, 20 steps, CPU")
+    assert "peak learning rate 0.0003 after 2 steps" in rows["schedule"]
+    assert "early after 5 validations" in rows["budget"]
+
+
+def test_the_time_for_scoring_the_starting_model_again_is_reserved() -> None:
+    config, _ = tuned(2000, **{"train.time": "1h"})
+    state = State(pair_seconds=0.1)
+    budgets = [Budget.of(config, 1000, 100, fine_tunes=fine_tunes) for fine_tunes in (False, True)]
+    assert budgets[1].training_time(state) < budgets[0].training_time(state)
+
+
+def test_the_time_of_a_step_is_not_proportional_to_its_tokens(
+    toy_tsv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def time_steps(config: Config, *_: object) -> tuple[int, float]:
+        return 10, 10 * (0.6 + 0.001 * config.train.batch_tokens)  # 0.6 seconds for Adam
+
+    monkeypatch.setattr(speed_estimate, "_time_steps", time_steps)
+    monkeypatch.setattr(speed_estimate, "MAX_STEP_SECONDS", 0.2)
+    monkeypatch.setattr(speed_estimate, "LAYER_SECONDS", 0.0)
+    monkeypatch.setitem(speed_estimate.SPEED, "cpu", 1e7)
+    monkeypatch.setattr(timed_parts, "MIN_MARGINAL_SHARE", 0.0)
+    values = {"data.train": [str(toy_tsv)], "data.src": "en", "data.tgt": "xx"}
+    config = build(None, values, [*TOY_SETTINGS, "train.batch_tokens=1000", "train.max_steps=1"])
+    data = prepare(config, tmp_path)
+    cpu = torch.device("cpu")
+    batches = BatchPlan(data.train, 1000, 1, data.weights)
+    plan = Plan.of(config, data, batches, cpu, ranks=1)
+    rows, num_src, num_tgt = plan.largest
+    found = speed_estimate.estimate_speed(config, data, cpu, plan)
+    largest = min(1000, rows * max(num_src, num_tgt))
+    assert 1 / found.steps_per_second == pytest.approx(0.6 + 0.001 * largest, rel=1e-6)

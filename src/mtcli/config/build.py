@@ -32,7 +32,8 @@ def build(
     """Merge preset < initial model < file < options < `--set` into one validated configuration.
 
     Without a preset, a given width takes the shape and learning rate of the narrowest preset that is at least as wide.
-    Without either, training chooses the preset; until then, the defaults are those of `tiny`.
+    Without either, training chooses the preset; until then, the defaults are those of `tiny`. With an initial model, a
+    preset sets no training options: they are for training from scratch.
 
     Args:
         file: A TOML file.
@@ -56,7 +57,7 @@ def build(
     given = _nested(initial or {})
     for values in (from_file, *on_command_line):
         given = _merge(given, values)
-    return validate(_merge(_defaults_for(given), given), where)
+    return validate(_merge(_defaults_for(given, fine_tunes=bool(initial)), given), where)
 
 
 def filled(config: Config, values: Mapping[str, Any]) -> Config:
@@ -81,10 +82,17 @@ def _without_other_splits(from_file: Values) -> Values:
     return {**from_file, "data": data}
 
 
-def _defaults_for(given: Values) -> Values:
-    """Return the values of the preset, and of the demo if that is what is trained."""
+def _defaults_for(given: Values, *, fine_tunes: bool) -> Values:
+    """Return the values of the preset, and of the demo if that is what is trained.
+
+    Args:
+        given: The given settings.
+        fine_tunes: Training starts from another model.
+    """
     is_demo = not given.get("data", {}).get("train")
     defaults = _preset(given, "tiny" if is_demo else None)
+    if fine_tunes:
+        defaults = {section: values for section, values in defaults.items() if section != "train"}
     if is_demo:
         defaults = _merge(defaults, DEMO)
     return _without_pace(defaults, given)

@@ -4,6 +4,7 @@ The string below a field is its documentation, and the only place where the mean
 `mtcli train --list-settings` prints it. § refers to the paper.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from annotated_types import MultipleOf
@@ -208,12 +209,16 @@ OPEN = (
 """Settings that training chooses from the corpus, the device and the budget if they are unset."""
 
 
-def left_open(config: Config) -> frozenset[str]:
-    """Return the settings in `OPEN` that are unset. With a time budget, the number of steps is not among them."""
-    names = {name for name in OPEN if not _is_set(config, name)}
+OPEN_IN_FINE_TUNING = (*OPEN, "train.patience")
+"""Settings that are chosen in this way if training starts from another model."""
+
+
+def left_open(config: Config, names: Sequence[str] = OPEN) -> frozenset[str]:
+    """Return those of the settings that are unset. With a time budget, the number of steps is not among them."""
+    unset = {name for name in names if not _is_set(config, name)}
     if config.train.time:
-        names.discard(BUDGET)
-    return frozenset(names)
+        unset.discard(BUDGET)
+    return frozenset(unset)
 
 
 def value_of(config: Config, name: str) -> Any:

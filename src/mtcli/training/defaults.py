@@ -15,7 +15,17 @@ import numpy as np
 
 from mtcli.config.build import filled
 from mtcli.config.presets import PRESETS, Preset
-from mtcli.config.schema import BUDGET, OPEN, SHAPE, Config, TrainConfig, left_open, value_of
+from mtcli.config.schema import (
+    BUDGET,
+    OPEN,
+    OPEN_IN_FINE_TUNING,
+    SHAPE,
+    Config,
+    ModelConfig,
+    TrainConfig,
+    left_open,
+    value_of,
+)
 from mtcli.data.batching import weight_of_rows, weights_within
 from mtcli.data.prepare import Prepared
 from mtcli.runtime.progress import clock
@@ -100,6 +110,30 @@ TOKENS_PER_VALIDATION = 430_000
 MAX_VALIDATION_SHARE = 0.2
 """Share of a budget of steps that all validations together may cost, counted in tokens (`TOKENS_PER_PAIR`)."""
 
+FINE_TUNING_LR_SHARE = 0.1
+"""Peak learning rate of fine-tuning, as a share of the preset's: 7e-5 for a model as wide as `base`.
+
+Hugging Face fine-tunes opus-mt-en-fr, which is as wide, with 2e-5 and AdamW in its translation tutorial. In a
+measurement with the demo's model (docs/training.md), a third of the preset's learning rate was better and forgot more.
+"""
+
+FINE_TUNING_WARMUP_STEPS = 100
+FINE_TUNING_WARMUP_SHARE = 0.1
+"""A warm-up has at most as many steps, and takes at most this share of them. It only has to fill Adam's second moment,
+which is a mean over about 50 steps with the paper's β₂; the weights need no warm-up."""
+
+FINE_TUNING_PATIENCE = 5
+"""Validations without a better score before the cool-down: half of what training from scratch waits. A small corpus is
+learned within a few epochs, and then overfitted."""
+
+FINE_TUNING_EPOCHS = 10
+MIN_FINE_TUNING_STEPS = 300
+"""Epochs and steps of fine-tuning without a budget; early stopping may end it sooner. Guesses."""
+
+STEPS_PER_EPOCH = 50
+MIN_FINE_TUNING_BATCH = {"cpu": 512, "cuda": 2048, "mps": 2048}
+"""Batches of fine-tuning are so small that an epoch has `STEPS_PER_EPOCH`, but not smaller than this; guesses."""
+
 FOLLOWS_BUDGET = ("train.valid_every", "train.save_every", "train.warmup_steps")
 """Options that are chosen again if a run is resumed with another budget."""
 
@@ -117,6 +151,10 @@ class Workload:
     ranks: int = 1
     valid: int = 0
     """Validation pairs."""
+    fine_tunes: bool = False
+    """Training starts from another model."""
+    tgt_vocab: int = 10_000
+    """Size of the target vocabulary, which matters for the speed of fine-tuning."""
 
     @classmethod
     def of(cls, data: Prepared, device: str, ranks: int) -> "Workload":
@@ -134,7 +172,15 @@ class Workload:
             widths = np.maximum(src, tgt) + 1
             weights = weight_of_rows(weights_within(rows, data.weights))
             epoch_tokens += float((weights * widths).sum())
-        return cls(len(pairs), round(epoch_tokens), device, ranks, len(data.valid))
+        return cls(
+            len(pairs),
+            round(epoch_tokens),
+            device,
+            ranks,
+            len(data.valid),
+            fine_tunes=data.init is not None,
+            tgt_vocab=data.tokenizer.tgt_size,
+        )
 
     @property
     def band(self) -> Band:
@@ -151,15 +197,19 @@ def with_defaults(config: Config, workload: Workload, began: Config | None = Non
         began: The configuration of the run that is resumed. Its values are kept; if the budget is another, those in
             `FOLLOWS_BUDGET` are chosen again.
     """
-    unset = left_open(config)
+    names = OPEN_IN_FINE_TUNING if workload.fine_tunes else OPEN
+    unset = left_open(config, names)
     chosen = set(unset)
-    complete = _choose_all(config, unset, workload)
+    if workload.fine_tunes:
+        complete = _choose_for_fine_tuning(config, unset, workload, began)
+    else:
+        complete = _choose_all(config, unset, workload)
     if began is not None:
         complete = _keep_values_of(began, complete, unset)
         chosen = set(began.chosen) - {BUDGET}
         if BUDGET in unset:
             chosen.add(BUDGET)
-    return filled(complete, {"chosen": [name for name in OPEN if name in chosen]})
+    return filled(complete, {"chosen": [name for name in names if name in chosen]})
 
 
 def _keep_values_of(began: Config, complete: Config, unset: Collection[str]) -> Config:
@@ -200,6 +250,57 @@ def _choose_all(config: Config, unset: Collection[str], workload: Workload) -> C
         "train.valid_every": _choose_valid_every(config, workload, save_every),
     }
     return _fill(config, unset, choices)
+
+
+def _choose_for_fine_tuning(config: Config, unset: Collection[str], workload: Workload, began: Config | None) -> Config:
+    """Choose a value for every unset option of a run that starts from another model, which sets the shape.
+
+    Args:
+        config: The configuration, with some options unset.
+        unset: Their names.
+        workload: What is trained on, and where.
+        began: The configuration of the run that is resumed. It has the shape if the model is not named again.
+    """
+    if began is not None:
+        config = _fill(config, unset, {name: value_of(began, name) for name in ("preset", *SHAPE)})
+    config = _fill(config, unset, {"train.batch_tokens": _choose_fine_tuning_batch(config, workload)})
+    if BUDGET in unset:
+        config = _fill(config, unset, {BUDGET: _choose_fine_tuning_steps(config, workload)})
+    save_every = _choose_save_every(config, workload)
+    choices = {
+        "model.dropout": MIN_DROPOUT,
+        "train.lr": float(f"{FINE_TUNING_LR_SHARE * PRESETS[config.preset]['train']['lr']:.2g}"),
+        "train.warmup_steps": _choose_fine_tuning_warmup(config, workload),
+        "train.patience": FINE_TUNING_PATIENCE,
+        "train.save_every": save_every,
+        "train.valid_every": _choose_valid_every(config, workload, save_every),
+    }
+    return _fill(config, unset, choices)
+
+
+def _choose_fine_tuning_batch(config: Config, workload: Workload) -> int:
+    """Return the tokens per batch: a power of two, at most the band's, and less if the corpus is small."""
+    largest = workload.band.batch if workload.device == "cpu" else workload.band.gpu_batch
+    step_tokens = workload.epoch_tokens / STEPS_PER_EPOCH
+    batch_tokens = max(step_tokens / (config.train.accumulate * workload.ranks), 1.0)
+    power_of_two: int = 2 ** int(math.log2(batch_tokens))
+    return min(max(power_of_two, MIN_FINE_TUNING_BATCH[workload.device]), largest)
+
+
+def _choose_fine_tuning_steps(config: Config, workload: Workload) -> int:
+    """Return the steps of fine-tuning without a budget."""
+    epochs = FINE_TUNING_EPOCHS * workload.epoch_tokens / _tokens_per_step(config, workload)
+    affordable = PATIENCE[workload.device] * _steps_per_second(config, workload, config.preset)
+    return _rounded(min(max(epochs, MIN_FINE_TUNING_STEPS), affordable))
+
+
+def _choose_fine_tuning_warmup(config: Config, workload: Workload) -> int:
+    """Return the steps of the warm-up. With the paper's schedule, a short one would raise the peak learning rate."""
+    if config.train.schedule == "paper":
+        return int(PRESETS[config.preset]["train"]["warmup_steps"])
+    if config.train.time:
+        return FINE_TUNING_WARMUP_STEPS  # at most: the run measures later how many it can afford
+    return min(FINE_TUNING_WARMUP_STEPS, _rounded(FINE_TUNING_WARMUP_SHARE * _num_steps(config, workload)))
 
 
 def _fill(config: Config, unset: Collection[str], choices: dict[str, Any]) -> Config:
@@ -282,11 +383,12 @@ def describe_choice(config: Config, workload: Workload, *, resumed: bool) -> str
     basis = _describe_basis(config, workload)
     chosen = set(config.chosen)
     texts = {
-        "preset": _describe_preset(config, workload, resumed=resumed),
+        "preset": _describe_preset(config, workload, resumed=resumed or workload.fine_tunes),
         "model.dropout": f"dropout {config.model.dropout:g}",
         "train.batch_tokens": f"batches of {train.batch_tokens:,} tokens",
         "train.lr": f"peak learning rate {train.lr:g}",
         "train.warmup_steps": f"{_at_most(train)}{train.warmup_steps:,} warm-up steps",
+        "train.patience": f"patience of {train.patience} validations",
         BUDGET: f"{train.max_steps or 0:,} steps",
         "train.valid_every": f"validated every {train.valid_every:,} steps",
         "train.save_every": f"saved every {train.save_every:,}",
@@ -309,9 +411,9 @@ def _describe_basis(config: Config, workload: Workload) -> str:
         budget.append(clock(config.train.time))
     device = {"cpu": "CPU", "cuda": "GPU", "mps": "Apple GPU"}[workload.device]
     epochs = float(f"{_num_epochs(config, workload):.2g}")
-    return (
-        f"{counted(workload.pairs, 'pair')}, {' or '.join(budget) or 'no budget'}, {device}, about {epochs:,g} epochs"
-    )
+    purpose = "fine-tuning on " if workload.fine_tunes else ""
+    pairs = counted(workload.pairs, "pair")
+    return f"{purpose}{pairs}, {' or '.join(budget) or 'no budget'}, {device}, about {epochs:,g} epochs"
 
 
 def _describe_preset(config: Config, workload: Workload, *, resumed: bool) -> str:
@@ -348,8 +450,11 @@ def _num_epochs(config: Config, workload: Workload) -> float:
 
 
 def _steps_per_second(config: Config, workload: Workload, preset: Preset) -> float:
-    """Estimate the speed of a preset with the configured batches."""
-    batch_seconds = _matrix_weights(preset) * config.train.batch_tokens / SPEED[workload.device]
+    """Estimate the speed of a preset with the configured batches; in fine-tuning, that of the configured model."""
+    weights = _matrix_weights(preset)
+    if workload.fine_tunes:
+        weights = _matrix_weights_of(config.model, workload.tgt_vocab)
+    batch_seconds = weights * config.train.batch_tokens / SPEED[workload.device]
     if workload.device != "cpu":
         batch_seconds = max(batch_seconds, MIN_GPU_SECONDS)
     return 1 / batch_seconds / config.train.accumulate
@@ -357,11 +462,16 @@ def _steps_per_second(config: Config, workload: Workload, preset: Preset) -> flo
 
 def _matrix_weights(preset: Preset) -> int:
     """Return the weights of a preset's layers, and of an output matrix for 10,000 tokens: its cost per token."""
-    shape = PRESETS[preset]["model"]
-    D = shape["d_model"]
-    F = shape["d_ff"]
-    N = shape["num_encoder_layers"]
-    return int(N * (12 * D * D + 4 * D * F) + 10_000 * D)
+    return _matrix_weights_of(ModelConfig(**PRESETS[preset]["model"]), 10_000)
+
+
+def _matrix_weights_of(model: ModelConfig, tgt_vocab: int) -> int:
+    """Return the weights of a model's layers and of its output matrix, without biases."""
+    D = model.d_model
+    F = model.d_ff
+    encoder_layer = 4 * D * D + 2 * D * F
+    decoder_layer = 8 * D * D + 2 * D * F
+    return model.num_encoder_layers * encoder_layer + model.num_decoder_layers * decoder_layer + tgt_vocab * D
 
 
 def _worthwhile_tokens(preset: Preset) -> int:

@@ -68,7 +68,7 @@ def dry_run(
         workload = Workload.of(data, device.type, ranks=1)
         config = with_defaults(config, workload, began)
         state = State() if overwrite else _resumable_state(run)
-        budget = Budget.of(config, len(data.valid), len(data.test))
+        budget = Budget.of(config, len(data.valid), len(data.test), fine_tunes=data.init is not None)
         is_finished = bool(state.finished) and state.budget == budget.limits
         yield "run folder", f"{run} ({_describe_folder(run, state, is_finished=is_finished, overwrite=overwrite)})"
         budget.renew(state)

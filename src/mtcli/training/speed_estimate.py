@@ -15,6 +15,7 @@ from mtcli.report.plan import Plan
 from mtcli.runtime.device import describe
 from mtcli.runtime.distributed import Group
 from mtcli.training.defaults import SPEED
+from mtcli.training.timed_parts import PartDuration
 from mtcli.training.trainer import LOG_EVERY, Trainer
 
 NUM_UNTIMED_STEPS = 2
@@ -44,7 +45,10 @@ class SpeedEstimate:
 
 
 def estimate_speed(config: Config, data: Prepared, device: torch.device, plan: Plan) -> SpeedEstimate:
-    """Time some steps of training: with a smaller batch if they are slow. If they are too slow, only estimate.
+    """Time some steps of training. If they are slow, time two smaller batches. If they are too slow, only estimate.
+
+    The two sizes separate the time per token from that of Adam, which is the same for every batch and large in a model
+    with a large vocabulary.
 
     Args:
         config: The complete configuration.
@@ -69,11 +73,16 @@ def estimate_speed(config: Config, data: Prepared, device: torch.device, plan: P
     if step_tokens <= timed_tokens:
         steps, seconds = _time_steps(config, data, device)
         return SpeedEstimate(steps / seconds, f"{steps} steps of a throwaway model on {where}")
-    smaller = filled(config, {"train.batch_tokens": timed_tokens, "train.accumulate": 1})
-    steps, seconds = _time_steps(smaller, data, device)
-    steps_per_second = steps / seconds * timed_tokens / step_tokens
+    duration = PartDuration()
+    steps = 0
+    for tokens in sorted({max(MIN_BATCH_TOKENS, timed_tokens // 2), timed_tokens}):
+        smaller = filled(config, {"train.batch_tokens": tokens, "train.accumulate": 1})
+        steps, seconds = _time_steps(smaller, data, device)
+        duration.add(tokens, seconds / steps)
+    # Adam takes as long for a small batch: that time must not be multiplied.
+    step_seconds = duration.fixed_seconds + duration.seconds_per_item * step_tokens
     method = f"{steps} steps of a throwaway model with {timed_tokens:,} tokens each on {where}"
-    return SpeedEstimate(steps_per_second, method)
+    return SpeedEstimate(1 / step_seconds, method)
 
 
 def _time_steps(config: Config, data: Prepared, device: torch.device) -> tuple[int, float]:
