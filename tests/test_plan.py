@@ -102,7 +102,7 @@ def test_bf16_halves_the_memory_of_products_but_not_of_sums() -> None:
 def test_a_dry_run_names_obstacles_to_export_and_a_finished_run(toy_run: Path, toy_tsv: Path, tmp_path: Path) -> None:
     rows = dict(dry_run(settings_of(toy_tsv, "model.norm=pre"), tmp_path / "run", CPU))
     assert rows["can go to"] == (
-        "ctranslate2: yes; huggingface: no (model.norm = pre: the Marian architecture is post-norm)"
+        "ctranslate2: yes; huggingface: no (model.norm = pre: the Marian architecture is post-norm); argos: yes"
     )
     rows = dict(dry_run(settings_of(toy_tsv), toy_run, CPU))
     larger = "a larger --time or --max-steps continues training"

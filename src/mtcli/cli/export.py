@@ -11,9 +11,13 @@ from mtcli.cli.process import note
 if TYPE_CHECKING:
     from mtcli.export.comparison import Parity
 
-EXAMPLES = ("mtcli export --to ctranslate2 --quantization int8", "mtcli export runs/ende --to huggingface")
+EXAMPLES = (
+    "mtcli export --to ctranslate2 --quantization int8",
+    "mtcli export runs/ende --to huggingface",
+    "mtcli export --to argos",
+)
 
-TARGETS = ("ctranslate2", "huggingface")
+TARGETS = ("ctranslate2", "huggingface", "argos")
 
 MAX_DIFFERENCES = 3
 """Number of different translations that are printed."""
@@ -32,7 +36,7 @@ def export(
             panel=panels.OUTPUT,
             metavar="DIR",
             help="The folder to write.",
-            show_default="MODEL-ctranslate2 or MODEL-huggingface",
+            show_default="MODEL-ctranslate2, MODEL-huggingface or MODEL-argos",
         ),
     ] = None,
     quantization: Annotated[
@@ -42,12 +46,12 @@ def export(
             panel=panels.OUTPUT,
             metavar="int8|float16|…",
             autocompletion=completion.values(completion.QUANTIZATIONS),
-            help="Store smaller weights; only with --to ctranslate2.",
+            help="Store smaller weights; not with --to huggingface.",
             show_default="float32",
         ),
     ] = None,
 ) -> None:
-    """Export a model to CTranslate2 or Hugging Face transformers, and compare its translations with the original's."""
+    """Export a model to CTranslate2, transformers or Argos Translate, and compare its translations."""
     from mtcli.export import export
     from mtcli.runtime.output_checks import check_folder
 

@@ -76,7 +76,7 @@ class SentencePieceModel:
 
     def to_bytes(self) -> bytes:
         """The model file."""
-        return b"".join(_delimited(1, _piece_to_bytes(piece)) for piece in self.pieces) + self.settings
+        return b"".join(bytes_field(1, _piece_to_bytes(piece)) for piece in self.pieces) + self.settings
 
     def to_json(self) -> dict[str, Any]:
         """The model as JSON can hold it."""
@@ -194,14 +194,20 @@ def _piece_of_json(entry: Any) -> Piece:
 
 def _piece_to_bytes(piece: Piece) -> bytes:
     """As the protobuf library writes it: the type only where it is not the default."""
-    content = _delimited(1, piece.text.encode("utf-8")) + bytes([2 << 3 | FIXED_32]) + struct.pack("<f", piece.score)
+    content = bytes_field(1, piece.text.encode("utf-8")) + bytes([2 << 3 | FIXED_32]) + struct.pack("<f", piece.score)
     if piece.type != NORMAL:
         content += bytes([3 << 3 | VARINT, piece.type])
     return content
 
 
-def _delimited(number: int, value: bytes) -> bytes:
-    return bytes([number << 3 | DELIMITED]) + _varint_to_bytes(len(value)) + value
+def bytes_field(number: int, value: bytes) -> bytes:
+    """A field of a protobuf message that holds text or another message."""
+    return _varint_to_bytes(number << 3 | DELIMITED) + _varint_to_bytes(len(value)) + value
+
+
+def number_field(number: int, value: int) -> bytes:
+    """A field of a protobuf message that holds a whole number, at least 0."""
+    return _varint_to_bytes(number << 3 | VARINT) + _varint_to_bytes(value)
 
 
 def _varint_to_bytes(number: int) -> bytes:

@@ -168,6 +168,13 @@ class Tokenizer:
             return self._src, self._tgt
         return None
 
+    @property
+    def src_merges(self) -> list[tuple[str, str]]:
+        """The pairs of source tokens that are merged, most frequent first; none for an imported tokenizer."""
+        if not isinstance(self._src, _Side):
+            return []
+        return [(left, right) for left, right in self._src.spec["model"]["merges"]]
+
     def tag_of(self, language: str) -> int:
         """Return the id of the tag that chooses a target language.
 

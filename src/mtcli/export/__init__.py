@@ -1,8 +1,9 @@
-"""Export a model for other libraries: CTranslate2, or Hugging Face `transformers`.
+"""Export a model for other libraries: CTranslate2, Hugging Face `transformers`, or Argos Translate.
 
 The folder has all that the library needs: weights, tokenizer, default options of the search, and the origin of the
-model (`mtcli.json`). After it is written, its translations of real sentences are compared with those of the run; the
-result is in `parity.json`.
+model (`mtcli.json`). For Argos Translate, it has one package that Argos Translate and LibreTranslate install. After the
+folder is written, its translations of real sentences are compared with those of the run; the result is in
+`parity.json`.
 
 May import inference and what it may import.
 """
@@ -10,6 +11,7 @@ May import inference and what it may import.
 import json
 import logging
 import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,7 +22,7 @@ from mtcli.config.schema import Config, TokenizerConfig
 from mtcli.data.splits import read_split
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError, ModelError, UsageError
-from mtcli.export import ctranslate2, huggingface
+from mtcli.export import argos, ctranslate2, huggingface, sentencepiece_export
 from mtcli.export.comparison import Parity, compare
 from mtcli.inference.ctranslate2_backend import Engine
 from mtcli.inference.exported import FORMAT, sha256
@@ -33,10 +35,14 @@ from mtcli.storage.model_file import ModelInfo, load_model
 
 log = logging.getLogger(__name__)
 
-TARGETS = ("ctranslate2", "huggingface")
+TARGETS = ("ctranslate2", "huggingface", "argos")
 """The libraries to export to."""
 
-MAX_POSITIONS = {"ctranslate2": ctranslate2.MAX_POSITIONS, "huggingface": huggingface.MAX_POSITIONS}
+MAX_POSITIONS = {
+    "ctranslate2": ctranslate2.MAX_POSITIONS,
+    "huggingface": huggingface.MAX_POSITIONS,
+    "argos": ctranslate2.MAX_POSITIONS,
+}
 """Positions of the exported model."""
 
 MAX_SENTENCES = 500
@@ -49,7 +55,10 @@ ENOUGH_EQUAL = 0.95
 """Share of equal translations below which a warning is printed."""
 
 EXPORTED_FILES = {PROVENANCE, "parity.json", *ctranslate2.FILES, *huggingface.FILES}
-"""All files that an exported folder may have. An export that replaces a folder deletes no others."""
+"""All files that an exported folder may have, besides a package for Argos Translate.
+
+An export that replaces a folder deletes no others.
+"""
 
 
 def obstacles(config: Config, target: str) -> list[str]:
@@ -66,6 +75,8 @@ def obstacles(config: Config, target: str) -> list[str]:
         size = getattr(model, name)
         if size not in (None, d_head):
             found.append(f"model.{name} = {size}: {target} knows only heads of d_model / num_heads = {d_head}")
+    if target == "argos" and config.tokenizer.type == "word":
+        found.append(sentencepiece_export.NO_WORDS)
     if target == "huggingface":
         if model.norm == "pre":
             found.append("model.norm = pre: the Marian architecture is post-norm")
@@ -100,6 +111,8 @@ def export(model: Path, target: str, out: Path, quantization: str | None = None)
     _check_source(model)
     weights, info, tokenizer = load_model(model)
     problems = obstacles(Config(model=info.model, tokenizer=TokenizerConfig(joint=info.joint)), target)
+    if target == "argos":
+        problems += sentencepiece_export.obstacles(tokenizer)
     if problems:
         raise UsageError(f"{model}: cannot be exported to {target}: {'; '.join(problems)}")
     about: dict[str, Any] = {
@@ -111,6 +124,8 @@ def export(model: Path, target: str, out: Path, quantization: str | None = None)
         "max_positions": MAX_POSITIONS[target],
         "model": info.model_dump(mode="json"),
     }
+    if target == "argos":
+        about["tokenizer_pairs"] = _check_sentencepiece(tokenizer, model)
     temporary = out.with_name(f".{out.name}.tmp")  # checkpoints, which may be beside it, have other temporary names
     shutil.rmtree(temporary, ignore_errors=True)
     try:
@@ -135,9 +150,9 @@ def _check_options(target: str, quantization: str | None) -> None:
         raise UsageError(f"--to {target}: choose from {', '.join(TARGETS)}")
     if quantization is None:
         return
-    if target != "ctranslate2" or quantization not in ctranslate2.QUANTIZATIONS:
+    if target == "huggingface" or quantization not in ctranslate2.QUANTIZATIONS:
         choices = ", ".join(ctranslate2.QUANTIZATIONS)
-        raise UsageError(f"--quantization {quantization}: choose from {choices}, with --to ctranslate2")
+        raise UsageError(f"--quantization {quantization}: choose from {choices}, with --to ctranslate2 or argos")
 
 
 def _check_replaceable(out: Path) -> None:
@@ -147,7 +162,7 @@ def _check_replaceable(out: Path) -> None:
     names = {path.name for path in out.iterdir()} if out.is_dir() else {out.name}
     if names and PROVENANCE not in names:
         raise UsageError(f"{out}: exists and holds no exported model; choose another --output")
-    others = sorted(names - EXPORTED_FILES)
+    others = sorted(name for name in names - EXPORTED_FILES if not name.endswith(argos.SUFFIX))
     if others:
         raise UsageError(f"{out}: holds {others[0]}, which is not part of an exported model; choose another --output")
 
@@ -178,6 +193,8 @@ def _write_model(
     if about["to"] == "ctranslate2":
         ctranslate2.convert(weights, tokenizer, folder, about["quantization"])
         tokenizer.save(folder / "tokenizer.json")
+    elif about["to"] == "argos":
+        argos.convert(weights, info, tokenizer, folder, about)
     else:
         huggingface.convert(weights, info, tokenizer, folder)
     checksums = {path.name: sha256(path) for path in sorted(folder.iterdir())}
@@ -196,7 +213,10 @@ def _compare_with_original(
         message = "not compared with the run: no test or valid sentence of at most %d tokens beside %s"
         log.warning(message, max_tokens, model)
         return None
+    ours = Translator(weights, tokenizer, info.longest_src)
     exported: LineTranslator
+    if target == "argos":
+        return _compare_package(ours, folder / f"{argos.package_name(info)}{argos.SUFFIX}", sources)
     if target == "ctranslate2":
         exported = Engine(folder, "cpu")
     else:
@@ -206,22 +226,56 @@ def _compare_with_original(
         except ImportError:
             log.warning("not compared with the run: transformers (or sentencepiece) is not installed")
             return None
-    ours = Translator(weights, tokenizer, info.longest_src)
     return compare(ours, exported, sources, options)
+
+
+def _compare_package(ours: LineTranslator, package: Path, sources: Sequence[str]) -> Parity:
+    """Unpack a package for Argos Translate, and compare its translations with ours by the search of Argos Translate."""
+    with tempfile.TemporaryDirectory() as folder:
+        installed = argos.install(package, Path(folder))
+        exported = argos.Installed(installed, ours.tokenizer, ours.longest_src)
+        return compare(ours, exported, sources, argos.SEARCH)
+
+
+def _check_sentencepiece(tokenizer: Tokenizer, model: Path) -> int:
+    """Check that the SentencePiece model of a package splits and joins the held-out pairs as our tokenizer does.
+
+    Returns:
+        The number of pairs.
+
+    Raises:
+        UsageError: It does not, or there are no pairs to prove it; an imported tokenizer needs no proof.
+    """
+    pairs = [*_held_out(model, "test"), *_held_out(model, "valid")]
+    if not pairs and tokenizer.sentencepiece is None:
+        raise UsageError(
+            f"{model}: cannot be exported to argos: there are no test or valid pairs beside it to prove that "
+            "SentencePiece splits text as its tokenizer does; export the run or one of its checkpoints"
+        )
+    try:
+        sentencepiece_export.check(sentencepiece_export.to_sentencepiece(tokenizer), tokenizer, pairs)
+    except UsageError as error:
+        raise UsageError(f"{model}: cannot be exported to argos: {error}") from None
+    return len(pairs)
+
+
+def _held_out(model: Path, split: str) -> Sequence[tuple[str, str]]:
+    """The pairs of a split of the model's run; none if there is no such split."""
+    for run in (model, model.parent.parent):  # the second is the run of a checkpoint
+        try:
+            return [(src, tgt) for src, tgt in read_split(run, split)]
+        except DataError:
+            continue
+    return []
 
 
 def _sentences(model: Path, tokenizer: Tokenizer, max_tokens: int) -> Sequence[str]:
     """Sentences to compare on, of at most `max_tokens` tokens: those of the model's run."""
-    for run in (model, model.parent.parent):  # the second is the run of a checkpoint
-        for split in ("test", "valid"):
-            try:
-                sources = [src for src, _ in read_split(run, split)]
-            except DataError:
-                continue
-            lengths = [len(ids) for ids in tokenizer.encode_src(sources)]
-            short = [src for src, length in zip(sources, lengths, strict=True) if length <= max_tokens]
-            return short[:MAX_SENTENCES]
-    return []
+    pairs = _held_out(model, "test") or _held_out(model, "valid")
+    sources = [src for src, _ in pairs]
+    lengths = [len(ids) for ids in tokenizer.encode_src(sources)]
+    short = [src for src, length in zip(sources, lengths, strict=True) if length <= max_tokens]
+    return short[:MAX_SENTENCES]
 
 
 def _warn_about_differences(parity: Parity, quantization: str | None, out: Path) -> None:

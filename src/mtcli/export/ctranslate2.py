@@ -28,7 +28,9 @@ tokens.
 """
 
 
-def convert(model: Transformer, tokenizer: Tokenizer, folder: Path, quantization: str | None) -> None:
+def convert(
+    model: Transformer, tokenizer: Tokenizer, folder: Path, quantization: str | None, *, space: str = " "
+) -> None:
     """Write `model.bin`, `config.json` and the vocabularies into a folder.
 
     Args:
@@ -36,6 +38,7 @@ def convert(model: Transformer, tokenizer: Tokenizer, folder: Path, quantization
         tokenizer: The model's.
         folder: An existing folder.
         quantization: One of `QUANTIZATIONS`; None: float32.
+        space: What the vocabularies have for a space inside a token.
 
     Raises:
         UsageError: The ctranslate2 package is missing.
@@ -52,7 +55,7 @@ def convert(model: Transformer, tokenizer: Tokenizer, folder: Path, quantization
     spec = TransformerSpec.from_config(num_layers, shape.num_heads, pre_norm=is_pre_norm, activation=activation)
     _fill_encoder(spec.encoder, model)
     _fill_decoder(spec.decoder, model)
-    _set_vocabularies(spec, tokenizer)
+    _set_vocabularies(spec, tokenizer, space)
     spec.validate()
     spec.optimize(quantization=quantization)
     spec.save(str(folder))
@@ -82,10 +85,10 @@ def _fill_decoder(spec: Any, model: Transformer) -> None:
         spec.projection.bias = _to_numpy(model.output.bias)
 
 
-def _set_vocabularies(spec: Any, tokenizer: Tokenizer) -> None:
-    spec.register_source_vocabulary(tokenizer.src_vocabulary)
-    spec.register_target_vocabulary(tokenizer.tgt_vocabulary)
-    names = tokenizer.tgt_vocabulary
+def _set_vocabularies(spec: Any, tokenizer: Tokenizer, space: str) -> None:
+    names = [token.replace(" ", space) for token in tokenizer.tgt_vocabulary]
+    spec.register_source_vocabulary([token.replace(" ", space) for token in tokenizer.src_vocabulary])
+    spec.register_target_vocabulary(names)
     spec.config.bos_token = names[BOS]
     spec.config.decoder_start_token = names[BOS]
     spec.config.eos_token = names[EOS]

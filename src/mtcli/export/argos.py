@@ -1,0 +1,153 @@
+"""Write an `.argosmodel`: the package that Argos Translate and LibreTranslate install.
+
+It is a zip archive of one folder with `metadata.json`, the model for CTranslate2 in `model/`, one SentencePiece model
+for both sides, and a README.
+"""
+
+import json
+import shutil
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mtcli.config.languages import english_name
+from mtcli.data.sentencepiece import SPACE
+from mtcli.data.tokenizer import Tokenizer
+from mtcli.errors import UsageError
+from mtcli.export import ctranslate2, sentencepiece_export
+from mtcli.inference.line_translator import Draft, LineTranslator, Options, Window
+from mtcli.nn.transformer import Transformer
+from mtcli.storage.model_file import ModelInfo
+
+SUFFIX = ".argosmodel"
+
+VERSION = "1.0"
+"""Version of the package. Argos Translate compares it with that of its online index."""
+
+ARGOS_VERSION = "1.9"
+"""The version of Argos Translate that the package is meant for."""
+
+SEARCH = Options(beam_size=4, length_penalty=0.2, length_normalization="power", max_length=255)
+"""The search of Argos Translate, which does not read the model's own options. It never returns an empty text."""
+
+ZIP_DATE = (1980, 1, 1, 0, 0, 0)
+"""Date of every file in the archive, so that the same model gives the same archive."""
+
+README = """\
+# {src} → {tgt}
+
+A translation model for Argos Translate and LibreTranslate, made by mtcli {version} from the run {run!r}.
+
+It translates one sentence at a time. The licence depends on the licence of the training data.
+"""
+
+
+def package_name(info: ModelInfo) -> str:
+    """The name of the package and of its folder: `translate-en_es-1_0`."""
+    return f"translate-{info.src}_{info.tgt}-{VERSION.replace('.', '_')}"
+
+
+def convert(model: Transformer, info: ModelInfo, tokenizer: Tokenizer, folder: Path, about: dict[str, Any]) -> None:
+    """Write the package into a folder, and nothing else.
+
+    Args:
+        model: A model without `export.obstacles`.
+        info: The model's information.
+        tokenizer: The model's, without `sentencepiece_export.obstacles`.
+        folder: An existing folder.
+        about: The content of `mtcli.json`, of which `mtcli`, `run` and `quantization` are used.
+
+    Raises:
+        UsageError: The ctranslate2 package is missing.
+    """
+    name = package_name(info)
+    content = folder / name
+    (content / "model").mkdir(parents=True)
+    ctranslate2.convert(model, tokenizer, content / "model", about["quantization"], space=SPACE)
+    (content / "sentencepiece.model").write_bytes(sentencepiece_export.to_sentencepiece(tokenizer))
+    metadata = json.dumps(_metadata(info), indent=1, ensure_ascii=False) + "\n"
+    (content / "metadata.json").write_text(metadata, encoding="utf-8")
+    readme = README.format(
+        src=english_name(info.src), tgt=english_name(info.tgt), version=about["mtcli"], run=about["run"]
+    )
+    (content / "README.md").write_text(readme, encoding="utf-8")
+    _zip(content, folder / f"{name}{SUFFIX}")
+    shutil.rmtree(content)
+
+
+def _metadata(info: ModelInfo) -> dict[str, Any]:
+    return {
+        "type": "translate",
+        "package_version": VERSION,
+        "argos_version": ARGOS_VERSION,
+        "from_code": info.src,
+        "from_name": english_name(info.src),
+        "to_code": info.tgt,
+        "to_name": english_name(info.tgt),
+        "links": [],
+    }
+
+
+def _zip(content: Path, archive: Path) -> None:
+    """Write a folder as a zip archive. The weights are stored uncompressed: compression saves little and takes long."""
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in sorted(content.rglob("*")):
+            if path.is_file():
+                entry = zipfile.ZipInfo(path.relative_to(content.parent).as_posix(), ZIP_DATE)
+                entry.external_attr = 0o644 << 16
+                entry.compress_type = zipfile.ZIP_STORED if path.suffix == ".bin" else zipfile.ZIP_DEFLATED
+                with path.open("rb") as source, file.open(entry, "w") as target:
+                    shutil.copyfileobj(source, target)
+
+
+class Installed(LineTranslator):
+    """An installed package, used as Argos Translate uses it: its tokenizer, and CTranslate2 with its options."""
+
+    def __init__(self, folder: Path, tokenizer: Tokenizer, longest_src: int):
+        """Load it.
+
+        Args:
+            folder: The folder that the archive contains.
+            tokenizer: Our tokenizer of the model.
+            longest_src: Tokens of the longest source in training.
+
+        Raises:
+            UsageError: The sentencepiece or the ctranslate2 package is missing.
+        """
+        try:
+            import ctranslate2
+        except ImportError:
+            raise UsageError("ctranslate2 is not installed; install it with `pip install ctranslate2`") from None
+        super().__init__(tokenizer, longest_src)
+        self.native: Any = ctranslate2.Translator(str(folder / "model"), device="cpu")
+        self.processor = sentencepiece_export.processor((folder / "sentencepiece.model").read_bytes())
+
+    def _budget(self, options: Options) -> int:
+        return 2000
+
+    def _drafts(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Draft]]:
+        sources = [self.processor.encode(window.lines[row], out_type=str) for row in rows]
+        results = self.native.translate_batch(
+            sources,
+            replace_unknowns=True,
+            beam_size=options.beam_size,
+            num_hypotheses=1,
+            length_penalty=options.length_penalty,
+            return_scores=True,
+        )
+        drafts = []
+        for result in results:
+            (tokens,) = result.hypotheses
+            (score,) = result.scores
+            text = sentencepiece_export.join(self.processor, tokens)
+            log_prob = score * (len(tokens) + 1) ** options.length_penalty
+            drafts.append([Draft(text, (), log_prob, score)])
+        return drafts
+
+
+def install(archive: Path, folder: Path) -> Path:
+    """Unpack a package as Argos Translate does, and return the folder that it contains."""
+    with zipfile.ZipFile(archive) as file:
+        file.extractall(folder)
+    return folder / archive.name.removesuffix(SUFFIX)
