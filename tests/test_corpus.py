@@ -629,7 +629,9 @@ def test_the_codes_src_and_tgt_name_no_languages(tmp_path, name):
     content = "src\ttgt\na\tb\n" if name == "p.tsv" else '{"src": "a", "tgt": "b"}\n'
     for codes in ({"src": "src", "tgt": "tgt"}, {"src": "en", "tgt": "de"}):
         assert table(tmp_path, content, name=name, **codes)[0] == [("a", "b")]
-        assert table(tmp_path, content, name=name, swap=True, **codes)[0] == [("b", "a")]
+        found, notices = table(tmp_path, content, name=name, swap=True, **codes)
+        assert found == [("b", "a")]
+        assert notices[0].endswith(f"read 'tgt' as {codes['src']} and 'src' as {codes['tgt']}")
 
 
 def test_a_header_may_name_any_columns_of_a_tsv(tmp_path):

@@ -111,8 +111,8 @@ def _neutral_column(cells: Sequence[str], names: frozenset[str]) -> int | None:
     return next((i for i, cell in enumerate(cells) if cell.strip().casefold() in names), None)
 
 
-def _header(first: Sequence[str], name: str, src: str, tgt: str, notices: list[str]) -> Columns | None:
-    """Return the columns that the first row names, with a notice; None: it is not a header.
+def _header(first: Sequence[str], name: str, src: str, tgt: str, swap: bool, notices: list[str]) -> Columns | None:
+    """Return the columns that the first row names, swapped if that applies, with a notice; None: it is not a header.
 
     Raises:
         DataError: It names other languages.
@@ -121,6 +121,8 @@ def _header(first: Sequence[str], name: str, src: str, tgt: str, notices: list[s
         columns = find_columns(first, src, tgt)
     except ValueError as error:
         raise DataError(f"{name}: {error}") from None
+    if columns and swap:
+        columns = columns.swapped()
     if columns:
         titles = f"{first[columns.src].strip()!r} as {src} and {first[columns.tgt].strip()!r} as {tgt}"
         notices.append(f"{name}: line 1 names the columns: read {titles}")
@@ -147,10 +149,9 @@ def tsv_records(
     first = next(numbered, None)
     if first is None:
         return
-    header = _header(first[1].split("\t"), name, src, tgt, notices)
-    columns = header or Columns()
-    if swap:
-        columns = columns.swapped()
+    header = _header(first[1].split("\t"), name, src, tgt, swap, notices)
+    by_position = Columns(1, 0) if swap else Columns(0, 1)
+    columns = header or by_position
     body = numbered if header else chain([first], numbered)
     records = _note_quotes(_tsv_pairs(body, columns), name, notices)
     yield from records if header else _note_title(records, name, notices)
@@ -203,10 +204,9 @@ def csv_records(
     width = len(first_cells)
     if width == 1:
         raise DataError(f"{name}:{first_number}: one column; put a comma or a semicolon between the two sides")
-    header = _header(first_cells, name, src, tgt, notices)
-    columns = header or Columns()
-    if swap:
-        columns = columns.swapped()
+    header = _header(first_cells, name, src, tgt, swap, notices)
+    by_position = Columns(1, 0) if swap else Columns(0, 1)
+    columns = header or by_position
     unnamed = "" if header or width == 2 else _unnamed(first_cells)
     notices.append(f"{name}: {width} columns, separated by {DELIMITERS[delimiter]}{unnamed}")
     body = rows if header else chain([(first_number, first_cells)], rows)
