@@ -311,3 +311,8 @@ def test_another_preset_is_a_difference() -> None:
     lines = differences(build(), build(None, {"preset": "small"}))
     assert lines[0] == "preset: tiny → small"
     assert "model.d_model: 128 → 256" in lines
+
+
+def test_a_decimal_comma_is_explained() -> None:
+    with pytest.raises(UsageError, match=r"train\.lr = .*0,001.*; write 0\.001$"):
+        build(None, {}, ["train.lr=0,001"])

@@ -101,7 +101,7 @@ def test_stopped_and_resumed_two_ranks_end_with_the_same_bits(
     results = [child.wait() for child in children]
     assert [result.code for result in results] == [143, 143], results
     step = json.loads((checkpoint.steps(run / "checkpoints")[-1] / "state.json").read_bytes())["step"]
-    assert sum(f"stopped by SIGTERM at step {step};" in result.err for result in results) == 2
+    assert sum(f"stopped by the signal SIGTERM at step {step};" in result.err for result in results) == 2
     assert [result.code for result in run_ranks(2, *command(run))] == [0, 0]
     ended = outcome(run)
     wanted = outcome(two)

@@ -203,7 +203,7 @@ def test_the_command_prints_the_comparison(
         main()
     assert not end.value.code
     out, err = capsys.readouterr()
-    assert out.startswith("72 of 72 translations equal those of the run (beam 4)")
+    assert out.startswith("checked on 72 sentences: 72 of 72 translations equal those of the run (beam 4)")
     folder = run.with_name("run-ctranslate2")
     assert f"mtcli translate --model {folder}" in err
     found, options, languages = load(folder, "cpu")

@@ -462,7 +462,7 @@ def test_a_given_tokenizer_is_never_replaced_by_a_trained_one(tmp_path: Path, ts
 
 def test_a_missing_or_damaged_split(ready: Ready, tmp_path: Path) -> None:
     _, run = ready
-    with pytest.raises(DataError, match=r"valid\.jsonl: no such split"):
+    with pytest.raises(DataError, match=r"has no valid pairs \(an exported model has none\)"):
         read_split(tmp_path, "valid")
     (run / "data" / "test.jsonl").write_bytes(b"")
     assert read_split(run, "test", missing_ok=True) == []

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from conftest import PLAIN
 
 from mtcli.cli import process
+from mtcli.runtime.signals import stopped
 
 COMMAND = "import sys; from mtcli.cli import main; sys.argv = ['mtcli', '--version']; main()"
 
@@ -78,3 +80,9 @@ def test_a_current_folder_that_was_deleted_is_refused_in_one_line(tmp_path: Path
     done = subprocess.run(script, capture_output=True, text=True, cwd=gone, check=False)
     assert done.returncode == 2
     assert done.stderr == "mtcli: the current folder was deleted; change to another (cd) and run the command again\n"
+
+
+def test_a_stop_names_its_cause() -> None:
+    assert stopped(signal.SIGINT) == "stopped by Ctrl-C"
+    assert stopped(signal.SIGTERM) == "stopped by the signal SIGTERM"
+    assert stopped(signal.SIGHUP) == "stopped because the terminal was closed"

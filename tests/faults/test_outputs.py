@@ -17,6 +17,7 @@ from faults.conftest import Case
 from faults.harness import Job, Result, limit, run, start, until
 from faults.inputs import FOLDER, JSONL, LOG, PAIRS, PREFIX, TSV, TWO, failed, is_one_line, train, write
 from mtcli.data.lines import LINE_BYTES, read_lines
+from mtcli.runtime import signals
 
 MIB = 2**20
 NEWLINE = "\n"
@@ -262,7 +263,7 @@ def test_83_interrupted_translation(case: Case, job: Job, tmp_path: Path) -> Non
             child.send(number)
             done = child.wait()
             assert (done.code, out.read_text()) == (128 + number, "old")
-            assert done.last == f"mtcli: stopped by {number.name}; the first 32 lines of the output are in {part}"
+            assert done.last == f"mtcli: {signals.stopped(number)}; the first 32 lines of the output are in {part}"
             assert part.read_bytes().count(b"\n") == 32
         part.unlink()
 

@@ -14,6 +14,7 @@ import pytest
 from faults import points
 from faults.conftest import Case
 from faults.harness import Job, Result, address_space, earlier, outcome, run, start, unharmed, until, whole
+from mtcli.runtime import signals
 
 Count = Callable[[int, int], int]
 
@@ -25,7 +26,7 @@ def stopped(result: Result, out: Path, number: int) -> int:
     """Assert that a run was saved at the signal, and return the step."""
     assert result.code == 128 + number, result.err
     step = whole(out)[-1]
-    assert f"stopped by {signal.Signals(number).name} at step {step}" in result.last
+    assert f"{signals.stopped(number)} at step {step}" in result.last
     assert "run the same command again" in result.last
     assert "Traceback" not in result.err
     return step

@@ -55,14 +55,21 @@ def export(
     from mtcli.export import export
     from mtcli.runtime.output_checks import check_folder
 
-    real = Path(os.path.realpath(model))
-    out = output or real.with_name(f"{real.name}-{to}")
+    out = output or _default_output(model, to)
     check_folder(out)
     parity = export(model, to, out, quantization)
     usage = f"; run it: mtcli translate --model {out}" if to == "ctranslate2" else ""
     note(f"wrote {out}{usage}")
     if parity is not None:
         _print_parity(parity, out)
+
+
+def _default_output(model: Path, to: str) -> Path:
+    """Return the folder beside the model, relative to the current folder if it is inside it."""
+    real = Path(os.path.realpath(model))  # runs/latest is a link to the run
+    out = real.with_name(f"{real.name}-{to}")
+    here = Path.cwd().resolve()
+    return out.relative_to(here) if out.is_relative_to(here) else out
 
 
 def _print_parity(parity: "Parity", out: Path) -> None:

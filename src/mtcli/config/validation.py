@@ -1,6 +1,7 @@
 """Check values against the schema, and explain in one line what is wrong."""
 
 import difflib
+import re
 from typing import Any
 
 from pydantic import ValidationError
@@ -48,9 +49,17 @@ def _explain(error: Any) -> str:
         name = f"{name[:LONGEST]}…"
     if error["type"] != "extra_forbidden":
         reason = error["msg"].removeprefix("Value error, ")
-        return f"{name} = {shown(error['input'])}: {reason}"
+        remedy = _decimal_point(error["input"])
+        return f"{name} = {shown(error['input'])}: {reason}{remedy}"
     nearest = _nearest(name)
     return f"{name}: no such key; did you mean {nearest}?" if nearest else f"{name}: no such key"
+
+
+def _decimal_point(value: object) -> str:
+    """Return how to write a number that has a decimal comma, or an empty text."""
+    if isinstance(value, str) and re.fullmatch(r"[+-]?\d+,\d+", value.strip()):
+        return f"; write {value.strip().replace(',', '.')}"
+    return ""
 
 
 def _nearest(name: str) -> str | None:

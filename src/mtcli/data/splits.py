@@ -36,8 +36,8 @@ def read_split(run: Path, name: str, *, missing_ok: bool = False) -> list[Pair]:
     try:
         check_regular(path)
     except FileNotFoundError:
-        remedy = "give --src-file and --ref-file, or the --model of a run with data"
-        raise DataError(f"{path}: no such split; {remedy}") from None
+        remedy = "give --src-file and --ref-file, or the folder of a run as --model"
+        raise DataError(f"{run}: has no {name} pairs (an exported model has none); {remedy}") from None
     except OSError as error:
         raise ModelError(f"{path}: cannot read it ({error.strerror}); move it away") from None
     pairs = []

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from mtcli.inference.length import penalty_formula
 from mtcli.inference.line_translator import LineTranslator, Options
+from mtcli.runtime.wording import counted
 
 MAX_DIFFERENCES = 20
 """Differences that `parity.json` lists."""
@@ -42,6 +43,7 @@ class Parity:
         """One line."""
         search = f"beam {self.beam_size}" if self.beam_size > 1 else "greedy"
         return (
+            f"checked on {counted(self.sentences, 'sentence')}: "
             f"{self.equal} of {self.sentences} translations equal those of the run ({search}); "
             f"their scores differ by at most {self.max_score_difference:.1e}"
         )

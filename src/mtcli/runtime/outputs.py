@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 from mtcli.errors import MtcliError, StoppedError, StorageError
 from mtcli.runtime.files import TemporaryFile
-from mtcli.runtime.signals import end_by_closed_pipe, stopped_by_signals
+from mtcli.runtime.signals import end_by_closed_pipe, stopped, stopped_by_signals
 
 log = logging.getLogger(__name__)
 
@@ -178,7 +178,7 @@ def partial_file(path: Path) -> Iterator[PartialFile]:
             yield output
             output.finish()
     except KeyboardInterrupt:
-        raise StoppedError(f"stopped by SIGINT; {output.keep()}", signal.SIGINT) from None
+        raise StoppedError(f"{stopped(signal.SIGINT)}; {output.keep()}", signal.SIGINT) from None
     except OSError as error:
         where = f"{error.filename or output.path}: {error.strerror or error}"
         raise StorageError(f"{where}; {output.keep()}") from None

@@ -14,6 +14,15 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """The signals that ask a process to end: sent by `kill`, by Ctrl-C and when the terminal is closed."""
 
 
+def stopped(number: int) -> str:
+    """Return why a command stopped at this signal, in words."""
+    if number == signal.SIGINT:
+        return "stopped by Ctrl-C"
+    if number == signal.SIGHUP:
+        return "stopped because the terminal was closed"
+    return f"stopped by the signal {signal.Signals(number).name}"
+
+
 @contextmanager
 def noted_signals() -> Iterator[list[int]]:
     """Collect the numbers of ending signals in a list, so that the caller can finish its step. A second Ctrl-C exits.
@@ -70,8 +79,7 @@ def stopped_by_signals() -> Iterator[None]:
     try:
         yield
     except _Signalled as signalled:
-        name = signal.Signals(signalled.number).name
-        raise StoppedError(f"stopped by {name}", signalled.number) from None
+        raise StoppedError(stopped(signalled.number), signalled.number) from None
     finally:
         _restore(previous)
 

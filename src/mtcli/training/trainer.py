@@ -5,7 +5,6 @@ that is killed and started again ends with the same numbers as one that was not.
 """
 
 import logging
-import signal
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, astuple
@@ -24,6 +23,7 @@ from mtcli.report.run_report import write_report
 from mtcli.runtime.device import describe
 from mtcli.runtime.distributed import Group
 from mtcli.runtime.progress import TrainingProgress, clock
+from mtcli.runtime.signals import stopped
 from mtcli.storage import model_file
 from mtcli.storage.state import State
 from mtcli.training.budget import NOTHING_IMPROVED
@@ -211,8 +211,7 @@ class Trainer:
             InterruptedTrainingError: Always.
         """
         self.save()
-        name = signal.Signals(signal_number).name
-        message = f"stopped by {name} at step {self.session.state.step:,}"
+        message = f"{stopped(signal_number)} at step {self.session.state.step:,}"
         raise InterruptedTrainingError(f"{message}; run the same command again to resume", signal_number)
 
     def step(self, batches: Iterator[PlannedBatch]) -> StepResult:
