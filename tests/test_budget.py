@@ -253,3 +253,10 @@ def test_a_validation_takes_as_many_pairs_as_the_last_one_managed() -> None:
     by_steps = State(validation_seconds=1e6)
     budget(max_steps=9).fit_validation(by_steps, wanted=100, done=50)
     assert by_steps.valid_pairs is None
+
+
+@pytest.mark.parametrize("is_smallest", [True, False])
+def test_no_preset_below_the_smallest_is_advised(caplog: pytest.LogCaptureFixture, is_smallest: bool) -> None:
+    Budget(TrainConfig(time=60.0), is_smallest=is_smallest).report(State(), step_seconds=1.0)
+    assert ("--preset" in caplog.text) is not is_smallest
+    assert "a smaller" in caplog.text

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from mtcli.config.build import build
 from mtcli.config.writing_systems import selection_metric_of_run
 from mtcli.storage.events import best_of
 from mtcli.storage.state import State
 from mtcli.training import validation
-from mtcli.training.log import log_next, log_samples, log_scores, log_selection
+from mtcli.training.log import log_next, log_samples, log_scores, log_selection, warn_of_few_pairs
 
 Train = Callable[..., Path]
 
@@ -77,6 +78,17 @@ def test_missing_validation_pairs_are_reported_once(
     train_toy(tmp_path / "run", "train.max_steps=20", "train.valid_every=2", "tokenizer.vocab_size=270", spec=few)
     messages = [line for line in logged.messages if "no validation pairs" in line]
     assert messages == ["no validation pairs: the last checkpoint becomes the model"]
+
+
+@pytest.mark.parametrize(("source", "pairs", "warned"), [("a.tsv", 60, 1), ("a.tsv", 5000, 0), (None, 60, 0)])
+def test_far_too_few_training_pairs(
+    logged: pytest.LogCaptureFixture, source: str | None, pairs: int, warned: int
+) -> None:
+    given = {"data.train": [source], "data.src": "en", "data.tgt": "es"} if source else {}
+    warn_of_few_pairs(build(None, given, []), pairs)
+    assert len(logged.messages) == warned
+    if warned:
+        assert logged.messages[0].startswith("60 training pairs: far too few for a usable translator")
 
 
 def test_few_validation_pairs_select_by_loss(logged: pytest.LogCaptureFixture) -> None:

@@ -83,6 +83,8 @@ class Budget:
     ranks: int = 1
     fine_tunes: bool = False
     """The run starts from another model, which is scored again at the end."""
+    is_smallest: bool = False
+    """The model has the smallest preset."""
 
     @classmethod
     def of(cls, config: Config, valid: int, test: int, ranks: int = 1, *, fine_tunes: bool = False) -> "Budget":
@@ -96,7 +98,8 @@ class Budget:
             fine_tunes: The run starts from another model.
         """
         chosen = frozenset(config.chosen)
-        return cls(config.train, chosen, valid, test, config.decode.beam_size, ranks, fine_tunes)
+        is_smallest = config.preset == "tiny"
+        return cls(config.train, chosen, valid, test, config.decode.beam_size, ranks, fine_tunes, is_smallest)
 
     @property
     def limits(self) -> list[float | None]:
@@ -197,11 +200,12 @@ class Budget:
         enough = (state.seconds_before_first_step + needed * step_seconds) / (1 - MAX_RESERVED_SHARE)
         log.warning(
             "a time of %s is too short at this speed: about %s steps, and a usable translator needs %s or more; "
-            "give it --time %dm, or a smaller --preset or train.batch_tokens",
+            "give it --time %dm, or %s",
             clock(self.train.time),
             f"{steps:,}",
             f"{needed:,}",
             math.ceil(enough / 60),
+            "a smaller train.batch_tokens" if self.is_smallest else "a smaller --preset or train.batch_tokens",
         )
 
     # ---- validating and saving ----

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from mtcli.config.schema import Config
 from mtcli.config.writing_systems import FEW_VALIDATION_PAIRS
 from mtcli.report.messages import command, remarks, too_few_pairs
 from mtcli.runtime.progress import clock
@@ -23,6 +24,25 @@ def log_validation(state: State, found: Validation) -> None:
     else:
         log.info("step 0, before training, %s: %s", clock(state.seconds), found)
     log_samples(found.samples)
+
+
+FEW_TRAINING_PAIRS = 5_000
+"""Fewer training pairs are reported as too few: half of the smallest number that gives a usable translator."""
+
+
+def warn_of_few_pairs(config: Config, pairs: int) -> None:
+    """Warn if the training pairs are far too few to train from scratch. The built-in demo gets no warning.
+
+    Args:
+        config: The configuration of a run that starts without another model.
+        pairs: Number of training pairs.
+    """
+    if config.data.train and pairs < FEW_TRAINING_PAIRS:
+        log.warning(
+            "%s: far too few for a usable translator, which needs 10,000 or more in one narrow domain and 100,000 or "
+            "more for everyday sentences; start from an existing model with --init (docs/training.md)",
+            counted(pairs, "training pair"),
+        )
 
 
 def log_selection(valid: int, state: State) -> None:

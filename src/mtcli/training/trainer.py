@@ -30,7 +30,7 @@ from mtcli.training.budget import NOTHING_IMPROVED
 from mtcli.training.evaluator import Evaluator
 from mtcli.training.forecast import Forecast
 from mtcli.training.learner import Learner, StepResult
-from mtcli.training.log import log_next, log_selection
+from mtcli.training.log import log_next, log_selection, warn_of_few_pairs
 from mtcli.training.optimizer import learning_rate
 from mtcli.training.saving import Checkpoints
 from mtcli.training.session import Session
@@ -129,6 +129,8 @@ class Trainer:
         self.learner.settle_gradient_buckets()
         if not state.metrics_bytes:
             session.record("data", **session.data.counts)
+            if not session.data.init:
+                warn_of_few_pairs(session.config, len(session.data.train))
             self.describe()
         log_selection(len(session.data.valid), state)
         if session.data.valid and session.data.init and not state.step and state.start is None:
