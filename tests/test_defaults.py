@@ -315,3 +315,10 @@ def test_training_chooses_logs_and_keeps_defaults(
     assert any("as chosen when the run began, preset tiny" in message for message in caplog.messages)
     with pytest.raises(UsageError, match=r"model\.dropout: 0\.1 → 0\.25"):
         train(config("model.dropout=0.25"), run, CPU)
+
+
+def test_epochs_are_not_estimated_before_the_speed_is_measured() -> None:
+    timed = with_defaults(asked("train.time=240"), workload(60))
+    assert "epochs" not in describe_choice(timed, workload(60), resumed=False)
+    counted = with_defaults(asked("train.max_steps=100"), workload(60))
+    assert "epochs" in describe_choice(counted, workload(60), resumed=False)

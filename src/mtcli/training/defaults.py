@@ -410,10 +410,13 @@ def _describe_basis(config: Config, workload: Workload) -> str:
     if config.train.time:
         budget.append(clock(config.train.time))
     device = {"cpu": "CPU", "cuda": "GPU", "mps": "Apple GPU"}[workload.device]
-    epochs = float(f"{_num_epochs(config, workload):.2g}")
     purpose = "fine-tuning on " if workload.fine_tunes else ""
     pairs = counted(workload.pairs, "pair")
-    return f"{purpose}{pairs}, {' or '.join(budget) or 'no budget'}, {device}, about {epochs:,g} epochs"
+    basis = f"{purpose}{pairs}, {' or '.join(budget) or 'no budget'}, {device}"
+    if config.train.time:
+        return basis  # the speed is not measured yet; training reports the steps that fit into the time
+    epochs = float(f"{_num_epochs(config, workload):.2g}")
+    return f"{basis}, about {epochs:,g} epochs"
 
 
 def _describe_preset(config: Config, workload: Workload, *, resumed: bool) -> str:
