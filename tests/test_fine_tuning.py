@@ -176,6 +176,8 @@ def test_with_a_time_budget_both_models_are_compared_on_the_same_pairs(
     best = best_of(events(run))
     assert best is not None
     assert (best["event"], best["step"], best["pairs"]) == ("start", 0, 3)
+    documented = {"kept", "loss", "bleu", "chrf", "tokenize", "metric", "pairs", "of", "samples", "seconds"}
+    assert best.keys() == documented | {"event", "step"}
     state = json.loads((run / "checkpoints/step-00000005/state.json").read_text())
     assert (state["best_step"], state["start_pairs"]) == (0, 3)
 

@@ -76,6 +76,7 @@ def bases(job: Job, model: Path) -> dict[tuple[str, ...], Command]:
         ("explain",): ["explain", "red tree.", "--model", model],
         ("average",): ["average", model, "-n", "1", "-o", "average"],
         ("export",): ["export", model, "-o", "export"],
+        ("import",): ["import", job.folder / "no-model", "-o", "imported"],
         ("info",): ["info", model],
         ("serve",): ["serve", "--model", "nowhere", "--port", "0"],
         ("tokenizer", "train"): ["tokenizer", "train", text, "-o", "tokenizer.json"],

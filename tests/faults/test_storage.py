@@ -104,24 +104,30 @@ def test_16_rlimit_fsize(case: Case, job: Job, begun: Path, tmp_path: Path, rng:
 
 @pytest.mark.slow
 def test_17_log_full(case: Case, job: Job, tmp_path: Path, count: Count) -> None:
+    longer = ("--max-steps", "150")  # so that the log grows by more than the rest of its last page
     extended = shutil.copytree(job.clean, tmp_path / "extended")
-    assert run(*job.command(extended, "--max-steps", "90")).code == 0
+    assert run(*job.command(extended, *longer)).code == 0
     for i in range(count(4, 1)):
         out = tmp_path / str(i)
         small = tmp_path / f"small-{i}"
         shutil.copytree(job.clean, out)
         small.mkdir()
         before = earlier(out)
-        with mounted(small, "mount -t tmpfs -o size=32k tmpfs {folder}") as (disk, _), case.fault():
-            shutil.move(out / "metrics.jsonl", disk)
-            (out / "metrics.jsonl").symlink_to(disk / "metrics.jsonl")
+        log = out / "metrics.jsonl"
+        commands = [
+            "mount -t tmpfs -o size=32k tmpfs {folder}",
+            f"cp {log} {{folder}}",
+            f"mount --bind {{folder}}/metrics.jsonl {log}",
+        ]
+        with mounted(small, " && ".join(commands)) as (disk, _), case.fault():
+            seen = Path(str(disk).removesuffix(str(small)) + str(out))  # the run, as it is where the log has its disk
             with pytest.raises(OSError, match="No space"):
                 (disk / "other").write_bytes(b"x" * 40_000)  # fill the disk except for the last page of the log
-            refused(run(*job.command(out, "--max-steps", "90")), 5, "metrics.jsonl", "No space left on device")
-            unharmed(out, before)
+            refused(run(*job.command(seen, *longer)), 5, "metrics.jsonl", "No space left on device")
+            unharmed(seen, before)
             (disk / "other").unlink()
-            assert run(*job.command(out, "--max-steps", "90")).code == 0
-            assert outcome(out) == outcome(extended)
+            assert run(*job.command(seen, *longer)).code == 0
+            assert outcome(seen) == outcome(extended)
 
 
 def test_18_readonly_mount(case: Case, job: Job, begun: Path, tmp_path: Path, count: Count) -> None:
