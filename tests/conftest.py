@@ -2,7 +2,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -65,6 +65,16 @@ def _one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _same_environment() -> Iterator[None]:
+    """Restore the environment, which a command that runs in this process changes for the libraries it loads."""
+    before = dict(os.environ)
+    yield
+    added = os.environ.keys() - before.keys()
+    for name in added - {"PYTEST_CURRENT_TEST"}:
+        del os.environ[name]
 
 
 @pytest.fixture(scope="session")

@@ -21,9 +21,9 @@ MODEL = ("-b", "1", "--max-length", "2")
 
 
 def write_scored(folder: Path) -> None:
-    """Write translations whose BLEU is neither near 0 nor near 100, so that no remark is printed."""
-    (folder / "few").write_text("the red tree stands near the old house.\n" * 3)
-    (folder / "ref").write_text("the red tree stands by the old house.\n" * 3)
+    """Write translations whose score causes no warning: neither near 0 nor near 100, and not of too few pairs."""
+    (folder / "few").write_text("the red tree stands near the old house.\n" * 30)
+    (folder / "ref").write_text("the red tree stands by the old house.\n" * 30)
 
 
 def test_61_pipe_head(case: Case, job: Job, tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def printing(job: Job, folder: Path) -> list[list[str | Path]]:
     """Return a command of every kind that writes to standard output."""
     few = folder / "few"
     pairs = folder / "pairs.tsv"
-    few.write_text("red tree.\n" * 3)
+    few.write_text("red tree.\n" * 30)
     pairs.write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS))
     model = ["--model", job.clean]
     return [
