@@ -443,3 +443,24 @@ def test_a_translator_of_torch_is_what_an_import_loads(imported: Path) -> None:
     translator, _, _ = load(imported, "cpu")
     assert isinstance(translator, Translator)
     assert isinstance(Options().to, str)
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.ones(1).expand(10**12),
+        torch.empty(10**12, device="meta"),
+        torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        torch.ones(2, 2, dtype=torch.float8_e4m3fn),
+    ],
+    ids=["expanded", "meta", "nested", "float8"],
+)
+def test_a_tensor_without_its_values_is_refused(
+    tensor: torch.Tensor, origin: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "odd"
+    shutil.copytree(origin, folder)
+    (folder / "model.safetensors").unlink(missing_ok=True)
+    torch.save({"model.shared.weight": tensor}, folder / "pytorch_model.bin")
+    assert command("import", folder, "-o", tmp_path / "out") == 4
+    assert "model.shared.weight" in capsys.readouterr().err

@@ -76,7 +76,10 @@ def _read_pickled(path: Path) -> Tensors:
     for name, tensor in content.items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor) or tensor.layout != torch.strided:
             raise ModelError(f"{path}: {str(name)[:100]} is no tensor with a name")
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        if tensor.is_nested or tensor.is_meta or tensor.nbytes > tensor.untyped_storage().nbytes():
+            # An expanded tensor of a few bytes would take all memory once it is read.
+            raise ModelError(f"{path}: {name} does not hold the values of its shape")
+        if tensor.dtype in FLOATS and not bool(torch.isfinite(tensor).all()):
             raise ModelError(f"{path}: {name} holds NaN or infinity")
     return content
 
