@@ -61,7 +61,7 @@ def write_tsv(path: Path, pairs: list[tuple[str, str]]) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
-    """Use one thread, because models of this size are slower with two."""
+    """Use one thread: models of this size are slower with two, and only one number of threads gives the same bits."""
     import torch
 
     torch.set_num_threads(1)

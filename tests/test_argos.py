@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from marian import lines, marian_folder
 from test_export import save_run
 from toy import PAIRS, toy
@@ -36,6 +37,21 @@ def exported(run: Path) -> Path:
     out = run.with_name("out")
     export(run, "argos", out)
     return out
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_pytorch_keeps_its_number_of_threads(
+    threads: int, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = torch.get_num_threads()
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    torch.set_num_threads(threads)
+    try:
+        for target in ("argos", "ctranslate2"):
+            export(run, target, tmp_path / target)
+            assert torch.get_num_threads() == threads, target
+    finally:
+        torch.set_num_threads(before)
 
 
 def translations(translator: Translator, sources: list[str]) -> list[str]:

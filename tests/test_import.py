@@ -17,6 +17,7 @@ from mtcli.data.tokenizer import BOS, PAD
 from mtcli.errors import ModelError, UsageError
 from mtcli.export import export
 from mtcli.importing.marian import default_folder, import_model
+from mtcli.inference.ctranslate2_backend import load_native
 from mtcli.inference.line_translator import Options
 from mtcli.inference.loading import load
 from mtcli.inference.pytorch_backend import Translator
@@ -181,7 +182,7 @@ def test_ctranslate2_translates_as_with_its_own_converter(tmp_path: Path) -> Non
     sources = [tokenizer.convert_ids_to_tokens(row) for row in tokenizer(lines(30))["input_ids"]]
     found = []
     for name, rows in (("ours", [row[:-1] for row in sources]), ("theirs", sources)):  # ours adds </s> itself
-        translator = ctranslate2.Translator(str(tmp_path / name), device="cpu")
+        translator = load_native(tmp_path / name, device="cpu")
         for beam_size in (1, 4):
             results = translator.translate_batch(rows, beam_size=beam_size, max_decoding_length=30)
             found.append([result.hypotheses[0] for result in results])

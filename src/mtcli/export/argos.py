@@ -14,8 +14,8 @@ from typing import Any
 from mtcli.config.languages import english_name
 from mtcli.data.sentencepiece import SPACE
 from mtcli.data.tokenizer import Tokenizer
-from mtcli.errors import UsageError
 from mtcli.export import ctranslate2, sentencepiece_export
+from mtcli.inference.ctranslate2_backend import load_native
 from mtcli.inference.line_translator import Draft, LineTranslator, Options, Window
 from mtcli.nn.transformer import Transformer
 from mtcli.storage.model_file import ModelInfo
@@ -115,12 +115,8 @@ class Installed(LineTranslator):
         Raises:
             UsageError: The sentencepiece or the ctranslate2 package is missing.
         """
-        try:
-            import ctranslate2
-        except ImportError:
-            raise UsageError("ctranslate2 is not installed; install it with `pip install ctranslate2`") from None
         super().__init__(tokenizer, longest_src)
-        self.native: Any = ctranslate2.Translator(str(folder / "model"), device="cpu")
+        self.native = load_native(folder / "model", device="cpu")
         self.processor = sentencepiece_export.processor((folder / "sentencepiece.model").read_bytes())
 
     def _budget(self, options: Options) -> int:

@@ -15,6 +15,7 @@ different ones behind the best.
 """
 
 import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -36,6 +37,38 @@ NEARLY_ZERO = 1e-6
 
 SUPPORTED = {"beam_size", "length_penalty", "length_normalization", "n_best", "max_length", "max_extra", "to"}
 """The options of a search that this engine supports."""
+
+
+def import_ctranslate2() -> Any:
+    """Import the library.
+
+    Raises:
+        UsageError: It is not installed.
+    """
+    try:
+        import ctranslate2
+    except ImportError:
+        raise UsageError("ctranslate2 is not installed; install it with `pip install ctranslate2`") from None
+    return ctranslate2
+
+
+def load_native(folder: Path, **options: Any) -> Any:
+    """Load a model of CTranslate2.
+
+    CTranslate2 sets the number of OpenMP threads of the calling thread, which is also PyTorch's. It is restored here,
+    because another number of threads changes PyTorch's speed and the last bits of its results.
+
+    Args:
+        folder: The converted model.
+        options: Arguments of `ctranslate2.Translator`.
+    """
+    ctranslate2 = import_ctranslate2()
+    torch = sys.modules.get("torch")  # not imported here, because an exported model is used without it
+    threads_before = torch.get_num_threads() if torch is not None else None
+    native = ctranslate2.Translator(str(folder), **options)
+    if torch is not None:
+        torch.set_num_threads(threads_before)
+    return native
 
 
 class Engine(LineTranslator):
@@ -60,10 +93,7 @@ class Engine(LineTranslator):
             raise ModelError(f"{folder}: exported to {target}, with which mtcli cannot translate; {GIVE_THE_RUN}")
         if device not in ("auto", "cpu", "cuda"):
             raise UsageError(f"--device {device}: choose from auto, cpu, cuda for an exported model, or {GIVE_THE_RUN}")
-        try:
-            import ctranslate2
-        except ImportError:
-            raise UsageError("ctranslate2 is not installed; install it with `pip install ctranslate2`") from None
+        ctranslate2 = import_ctranslate2()
         if device == "cuda" and ctranslate2.get_cuda_device_count() == 0:
             raise UsageError("--device cuda: CTranslate2 finds no such device; use --device auto")
         export = read_export(folder, about)
@@ -78,9 +108,7 @@ class Engine(LineTranslator):
         # Several workers with one thread each share the weights, and do not wait for each other within a sentence.
         num_workers = 1 if device == "cuda" else _num_threads()
         try:
-            self.native: Any = ctranslate2.Translator(
-                str(folder), device=device, inter_threads=num_workers, intra_threads=1
-            )
+            self.native = load_native(folder, device=device, inter_threads=num_workers, intra_threads=1)
         except (RuntimeError, ValueError) as error:
             raise ModelError(f"{folder}: CTranslate2 cannot use it ({error}); export the model again") from None
 
