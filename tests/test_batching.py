@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import time
 from collections import Counter
 from dataclasses import astuple
@@ -89,6 +91,24 @@ def test_encoding_counts_rows_by_corpus(toy: Tokenizer, tmp_path: Path) -> None:
     assert rows[1] == 0
 
 
+def test_the_cache_needs_no_pandas(toy: Tokenizer, tmp_path: Path) -> None:
+    toy.save(tmp_path / "tokenizer.json")
+    code = f"""
+import sys
+from pathlib import Path
+from mtcli.data.encoded_pairs import EncodedPairs, encode_pairs
+from mtcli.data.lines import Counts
+from mtcli.data.tokenizer import Tokenizer
+folder = Path({str(tmp_path)!r})
+tokenizer = Tokenizer.load(folder / "tokenizer.json")
+encode_pairs([(0, ("red", "blue"))], tokenizer, folder / "c", max_length=9, counts=Counts(read=1, used=1))
+assert len(EncodedPairs(folder / "c")[0]) == 2
+print("pandas" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
+
+
 @pytest.mark.parametrize("pairs", [[], [("red " * 300, "red")] * 3])
 def test_a_cache_may_be_empty(toy: Tokenizer, tmp_path: Path, pairs: list[tuple[str, str]]) -> None:
     cache, _ = write(tmp_path / "c.arrow", toy, pairs, 100)
@@ -105,7 +125,14 @@ def test_a_damaged_cache_is_a_data_error(toy: Tokenizer, tmp_path: Path) -> None
     table = pa.table({"x": [1, 2]})
     with pa.ipc.new_file(other, table.schema) as writer:
         writer.write_table(table)
-    for content in (b"", whole[:-1], whole[: len(whole) // 2], b"no Arrow", other.getvalue().to_pybytes()):
+    ids = encoded_pairs._schema().types[0]
+    nulls = pa.BufferOutputStream()
+    with pa.ipc.new_file(nulls, encoded_pairs._schema()) as writer:
+        writer.write_batch(
+            pa.record_batch([pa.array([[1, None]], ids), pa.array([[1, 2]], ids)], schema=encoded_pairs._schema())
+        )
+    damaged = [b"", whole[:-1], whole[: len(whole) // 2], b"no Arrow"]
+    for content in (*damaged, other.getvalue().to_pybytes(), nulls.getvalue().to_pybytes()):
         path.write_bytes(content)
         with pytest.raises(DataError, match=r"c\.arrow: not a readable cache"):
             EncodedPairs(path)

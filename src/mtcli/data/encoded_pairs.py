@@ -2,8 +2,8 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ class EncodedPairs:
             sides = []
             for name in ("src", "tgt"):
                 column = batch.column(name)
-                sides.append((column.values.to_numpy(), column.offsets.to_numpy()))
+                sides.append((_view(column.values), _view(column.offsets)))
             self._chunks.append(sides)
         self._starts = np.cumsum([0, *(len(sides[0][1]) - 1 for sides in self._chunks)])
 
@@ -104,9 +104,23 @@ def _open_batches(path: Path) -> list[Any]:
         batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
         for batch in batches:
             batch.validate(full=True)  # an offset out of bounds would read outside the file
+            for column in batch.columns:
+                if column.null_count or column.values.null_count:
+                    raise ValueError("it has null values")
     except (OSError, ValueError) as error:  # Arrow's own errors are subclasses of these
         raise DataError(f"{path}: not a readable cache of encoded pairs: {error}") from None
     return batches
+
+
+def _view(array: Any) -> Ids:
+    """Return an Arrow array of int32 without null values as a NumPy array that shares its memory.
+
+    Arrow's own `to_numpy` imports pandas, which takes longer than a small training.
+    """
+    _, buffer = array.buffers()
+    if buffer is None:
+        return np.zeros(0, dtype=np.int32)
+    return np.frombuffer(buffer, dtype=np.int32, count=len(array), offset=array.offset * np.dtype(np.int32).itemsize)
 
 
 def _schema() -> Any:
@@ -149,12 +163,27 @@ def encode_pairs(
                 kept = [i for i in range(len(chunk)) if max(len(src[i]), len(tgt[i])) <= max_length]
                 _skip_long(counts, len(chunk) - len(kept), max_length)
                 rows.update(chunk[i][0] for i in kept)
-                columns = [pa.array([side[i] for i in kept], type=schema.types[0]) for side in (src, tgt)]
+                columns = [_list_array([side[i] for i in kept]) for side in (src, tgt)]
                 writer.write_batch(pa.record_batch(columns, schema=schema))
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
     return rows
+
+
+def _list_array(rows: Sequence[Sequence[int]]) -> Any:
+    """Return rows of ids as an Arrow array of the column type.
+
+    It is built from buffers, because `pyarrow.array` imports pandas (see `_view`).
+    """
+    import pyarrow as pa
+
+    lengths = np.fromiter(map(len, rows), dtype=np.int32, count=len(rows))
+    offsets = np.zeros(len(rows) + 1, dtype=np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(offsets[-1]))
+    values = pa.Array.from_buffers(pa.int32(), len(ids), [None, pa.py_buffer(ids)])
+    return pa.Array.from_buffers(_schema().types[0], len(rows), [None, pa.py_buffer(offsets)], children=[values])
 
 
 def _in_chunks(pairs: Iterable[NumberedPair]) -> Iterator[list[NumberedPair]]:
