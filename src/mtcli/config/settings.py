@@ -84,7 +84,7 @@ def _setting(name: str, section: str, field: FieldInfo) -> Setting:
     kind = ", ".join(choices) if get_origin(annotation) is Literal else _type_in_words(annotation)
     if name == "train.time":
         kind = "duration"
-    default = "automatic" if name in AUTOMATIC else _as_text(field.default)
+    default = "automatic" if name in AUTOMATIC else as_text(field.default)
     return Setting(name, section, kind, default, field.description or "", choices)
 
 
@@ -115,8 +115,8 @@ def _type_in_words(annotation: Any) -> str:
     return f"list of {word}s" if others == [...] else f"list of {1 + len(others)} {word}s"
 
 
-def _as_text(value: Any) -> str:
-    """Return a default as `--set` takes it."""
+def as_text(value: Any) -> str:
+    """Return a value as `--set` takes it."""
     if value is None or value in ("", ()):
         return "not set"
     if isinstance(value, bool):

@@ -13,10 +13,11 @@ from mtcli.config.schema import Config, DataConfig
 from mtcli.data.fingerprints import input_files
 from mtcli.data.language_guess import guess_languages
 from mtcli.data.sources import parse_source
+from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError, UsageError
 from mtcli.runtime import torchrun
 from mtcli.runtime.output_checks import check_folder
-from mtcli.storage.model_file import load_model
+from mtcli.storage.model_file import ModelInfo, load_model
 from mtcli.storage.run_name import default_run
 
 log = logging.getLogger(__name__)
@@ -59,7 +60,10 @@ def resolve(
         ModelError: `init` is no model.
         StorageError: The run folder may not be written.
     """
-    initial = _values_of_model(init) if init else None
+    initial = None
+    if init is not None:
+        _, info, tokenizer = load_model(init)
+        initial = values_of_model(info, tokenizer)
     config = build(file, options, sets, initial=initial)
     languages = _guessed_languages(config.data)
     if languages:
@@ -74,9 +78,8 @@ def resolve(
     return TrainingRequest(config, run, init, overwrite)
 
 
-def _values_of_model(model: Path) -> dict[str, Any]:
+def values_of_model(info: ModelInfo, tokenizer: Tokenizer) -> dict[str, Any]:
     """Return the languages and the shape of a model, by dotted name, as defaults of a run that starts from it."""
-    _, info, tokenizer = load_model(model)
     values = {"data.src": info.src, "data.tgt": info.tgt}
     shape = info.model.model_dump(exclude={"dropout"}, exclude_none=True)
     values |= {f"model.{name}": value for name, value in shape.items()}

@@ -24,6 +24,8 @@ from mtcli.storage.model_file import ModelInfo
 from mtcli.storage.run_folder import claim, with_split_of
 from mtcli.storage.run_lock import lock
 from mtcli.training.defaults import Workload, describe_choice, with_defaults
+from mtcli.training.given_settings import describe_given
+from mtcli.training.request import values_of_model
 from mtcli.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -154,13 +156,17 @@ def _set_up(
     """
     config = with_split_of(config, began)
     start = None
+    values = None
     if initial is not None:
-        model, _, tokenizer = initial
+        model, info, tokenizer = initial
         start = (tokenizer, model_file.checksum(model_file.parameters(model), None))
+        values = values_of_model(info, tokenizer)
     data = prepare(config, run, init=start)
     workload = Workload.of(data, device.type, num_ranks)
     config = with_defaults(config, workload, began)
     log.info("%s", describe_choice(config, workload, resumed=began is not None))
+    if given := describe_given(config, fine_tunes=workload.fine_tunes, initial=values):
+        log.info("given: %s", given)
     content = to_toml(config).encode()
     if content != (run / "config.toml").read_bytes():
         files.replace_file(run / "config.toml", content)  # before a checkpoint exists that could be resumed
