@@ -1,4 +1,5 @@
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -7,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "src" / "mtcli"
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "mtcli"
+PAGE = ROOT / "docs" / "architecture.md"
 LAYERS = (
     "errors limits",
     "runtime",
@@ -72,6 +75,18 @@ def test_every_package_has_a_layer_and_a_docstring() -> None:
     assert {package(name) for name in NAMES} - {"__init__"} == LAYER.keys()
     for path in PACKAGE.glob("*/__init__.py"):
         assert ast.get_docstring(ast.parse(path.read_text())), path
+
+
+def test_the_table_of_packages_names_every_module() -> None:
+    table = PAGE.read_text(encoding="utf-8").partition("| package |")[2].partition("\n\n")[0]
+    rows = [line.split("|")[1:3] for line in table.splitlines() if line.startswith("| `")]
+    for layer, contents in rows:
+        (name, *_) = re.findall(r"`(\w+)(?:/|\.py)`", layer)
+        modules = {path.stem for path in (PACKAGE / name).rglob("*.py")} - {"__init__"}
+        assert modules <= set(re.findall(r"`(\w+)`", contents)), name
+    packages = [name for layer, _ in rows for name in re.findall(r"`(\w+)(?:/|\.py)`", layer)]
+    assert {*packages, "__main__"} == LAYER.keys()
+    assert [LAYER[name] for name in packages] == sorted((LAYER[name] for name in packages), reverse=True)
 
 
 def test_packages_import_downwards_only() -> None:

@@ -22,4 +22,6 @@ HEAD is answered wherever GET is. An error is {"error": "what and why"} with one
     415  neither JSON nor a form                        421  the Host header names another server
     500  the translation failed                         501  language detection
     503  too many requests; see Retry-After
+
+May import report and what it may import.
 """
