@@ -13,7 +13,8 @@ from mtcli.config.schema import ModelConfig
 from mtcli.explain.explanation import explain
 from mtcli.explain.stages import stages
 from mtcli.export import export
-from mtcli.inference.pytorch_backend import Options, Translator
+from mtcli.inference.pytorch_backend import Translator
+from mtcli.inference.translation import Options
 from mtcli.nn.transformer import FeedForward, Transformer
 from mtcli.report.plan import count_parameters
 from mtcli.storage import model_file

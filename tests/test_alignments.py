@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from mtcli import cli
 from mtcli.explain.explanation import explain
 from mtcli.inference.alignment import align, cross_attention, link, words_of_tokens
-from mtcli.inference.line_translator import Options, pharaoh
+from mtcli.inference.translation import Options, pharaoh
 
 LINES = ["one red dog.", "", "big big cat sees dog.", "  red\tcat  "]
 

@@ -65,7 +65,7 @@ def all_translations(
     for n in range(most + 1):
         for ids in itertools.product(range(3, V), repeat=n):
             log_prob = teacher_forced(model, source, ids)
-            found.append(Hypothesis(list(ids), log_prob, log_prob / ((5 + n + 1) / 6) ** alpha))
+            found.append(Hypothesis(list(ids), log_prob, ((5 + n + 1) / 6) ** alpha))
     return sorted(found, key=lambda h: -h.score)
 
 
@@ -120,7 +120,7 @@ def plain_beam(model: Transformer, source: Sequence[int], W: int, most: int, alp
         grown.sort(key=lambda h: -h[0])
         for log_prob, ids in grown[:W]:
             if ids[-1] == EOS and len(finished) < W:
-                finished.append(Hypothesis(ids[:-1], log_prob, log_prob / ((5 + len(ids)) / 6) ** alpha))
+                finished.append(Hypothesis(ids[:-1], log_prob, ((5 + len(ids)) / 6) ** alpha))
         live = [h for h in grown if h[1][-1] != EOS][:W]
     return sorted(finished, key=lambda h: -h.score)
 

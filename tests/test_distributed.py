@@ -212,9 +212,10 @@ def test_two_ranks_translate_a_file_like_one(two: Path, tmp_path: Path) -> None:
 
 
 def shrink_windows(lines: int) -> None:
-    from mtcli.inference import line_translator, sharding
+    from mtcli.inference import sharding, windows
 
-    sharding.WINDOW = line_translator.WINDOW = lines
+    windows.WINDOW = lines
+    sharding.WINDOW = lines
 
 
 def test_a_failure_in_translating_ends_all_and_leaves_the_old_file(two: Path, tmp_path: Path) -> None:

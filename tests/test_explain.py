@@ -20,7 +20,8 @@ from mtcli.explain.explanation import Explanation, alignment_sharpness, explain
 from mtcli.explain.page import to_html
 from mtcli.explain.stages import stages
 from mtcli.explain.text import to_text
-from mtcli.inference.pytorch_backend import Options, Translator
+from mtcli.inference.pytorch_backend import Translator
+from mtcli.inference.translation import Options
 from mtcli.nn.hooks import record_forward
 from mtcli.nn.transformer import MultiHeadAttention
 

@@ -14,9 +14,9 @@ from mtcli.export import TARGETS, export, obstacles
 from mtcli.export.comparison import compare
 from mtcli.inference.ctranslate2_backend import GIVE_THE_RUN, Engine
 from mtcli.inference.length import length_penalty
-from mtcli.inference.line_translator import Options
 from mtcli.inference.loading import load
 from mtcli.inference.pytorch_backend import Translator
+from mtcli.inference.translation import Options
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 

@@ -18,9 +18,9 @@ from mtcli.errors import ModelError, UsageError
 from mtcli.export import export
 from mtcli.importing.marian import default_folder, import_model
 from mtcli.inference.ctranslate2_backend import load_native
-from mtcli.inference.line_translator import Options
 from mtcli.inference.loading import load
 from mtcli.inference.pytorch_backend import Translator
+from mtcli.inference.translation import Options
 from mtcli.report.info import summary
 from mtcli.storage.model_file import load_model
 

@@ -11,8 +11,8 @@ from mtcli.data.batching import Batch
 from mtcli.data.tokenizer import PAD
 from mtcli.errors import DataError
 from mtcli.inference import scoring
-from mtcli.inference.pytorch_backend import Options
 from mtcli.inference.scoring import likelihoods
+from mtcli.inference.translation import Options
 from mtcli.nn.loss import reference_loss
 
 

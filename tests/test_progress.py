@@ -12,8 +12,9 @@ from typing import cast
 import pytest
 from conftest import TOY_SETTINGS
 
-from mtcli.inference.line_translator import Candidate, LineTranslator, Options, Translation
+from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.streams import translations
+from mtcli.inference.translation import Candidate, Options, Translation
 from mtcli.runtime import progress
 from mtcli.runtime.progress import Progress, Recent, TrainingProgress, estimate
 

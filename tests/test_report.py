@@ -11,7 +11,8 @@ import pytest
 from mtcli.data.splits import read_split
 from mtcli.errors import StorageError
 from mtcli.evaluation import metrics
-from mtcli.inference.pytorch_backend import Options, Translator
+from mtcli.inference.pytorch_backend import Translator
+from mtcli.inference.translation import Options
 from mtcli.report import run_report
 from mtcli.report.chart import Series, chart, thinned, ticks
 from mtcli.report.info import summary

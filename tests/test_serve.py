@@ -33,7 +33,8 @@ from typer.testing import CliRunner
 from mtcli.cli import app
 from mtcli.cli.serve import serve
 from mtcli.errors import DataError, UsageError
-from mtcli.inference.line_translator import Candidate, LineTranslator, Options, Translation
+from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.translation import Candidate, Options, Translation
 from mtcli.serve.app import create_app, load_app
 from mtcli.serve.batcher import MAX_BATCH_LINES, Batcher, FullError
 from mtcli.serve.connection import UNAVAILABLE, Capacity, Connection, Connections

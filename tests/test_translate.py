@@ -18,10 +18,13 @@ from mtcli.config.schema import ModelConfig
 from mtcli.data.tokenizer import BOS, PAD, RESERVED
 from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import StorageError
-from mtcli.inference import line_translator, pytorch_backend, repetitions
-from mtcli.inference.line_translator import Draft, LineTranslator, Window
-from mtcli.inference.pytorch_backend import Options, Translation, Translator
+from mtcli.inference import line_warnings, pytorch_backend, repetitions, windows
+from mtcli.inference.drafts import Draft
+from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.repetitions import repetition_in
+from mtcli.inference.translation import Options, Translation
+from mtcli.inference.windows import Window, shortened_line
 from mtcli.nn.transformer import Transformer
 from mtcli.runtime import memory
 
@@ -97,7 +100,7 @@ def test_windows_and_batches_do_not_change_translations(
     lines = [*LINES[:5], "", *LINES[5:]]
     whole = run(translator, lines, options)
     for window, tokens in ((3, 6000), (4096, 1), (5, 60), (1, 6000)):
-        monkeypatch.setattr(line_translator, "WINDOW", window)
+        monkeypatch.setattr(windows, "WINDOW", window)
         monkeypatch.setitem(pytorch_backend.BATCH_TOKENS, "cpu", tokens)
         again = run(translator, lines, options)
         assert texts(again) == texts(whole)
@@ -106,7 +109,7 @@ def test_windows_and_batches_do_not_change_translations(
 
 
 def test_lines_are_read_window_by_window(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_translator, "WINDOW", 2)
+    monkeypatch.setattr(windows, "WINDOW", 2)
     drawn = []
 
     def endless():
@@ -165,7 +168,7 @@ class Scripted(LineTranslator):
 
 def drafted(*found: tuple[str, float]) -> list[Draft]:
     """Drafts with these texts and probabilities, each of another token, and a length penalty of 2."""
-    return [Draft(text, (number,), math.log(p), math.log(p) / 2) for number, (text, p) in enumerate(found)]
+    return [Draft(text, (number,), math.log(p), penalty=2) for number, (text, p) in enumerate(found)]
 
 
 def found_by(translator: LineTranslator, **options: Any) -> list[tuple[str, float, int]]:
@@ -255,7 +258,7 @@ def test_max_length(translator: Translator, options: Options) -> None:
 def test_a_long_line_causes_a_warning_and_is_read_whole(
     translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(line_translator, "WINDOW", 2)
+    monkeypatch.setattr(windows, "WINDOW", 2)
     long = " ".join(["house"] * 300 + ["moon"])
     seen: list[int] = []
     encode = Transformer.encode
@@ -278,8 +281,8 @@ def test_a_long_line_causes_a_warning_and_is_read_whole(
 def test_a_warning_names_the_first_lines_and_counts_the_others(
     translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(line_translator, "WINDOW", 7)
-    monkeypatch.setattr(line_translator, "MAX_LINES_NAMED", 5)
+    monkeypatch.setattr(windows, "WINDOW", 7)
+    monkeypatch.setattr(line_warnings, "MAX_LINES_NAMED", 5)
     monkeypatch.setattr(translator, "longest_src", 1)
     with caplog.at_level(logging.WARNING, "mtcli"):
         list(translator.translate(["moon red house"] * 9, replace(GREEDY, max_length=1)))
@@ -290,8 +293,9 @@ def test_a_warning_names_the_first_lines_and_counts_the_others(
 def test_every_shortened_line_is_named(
     translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(line_translator, "MAX_LINES_NAMED", 1)
-    monkeypatch.setattr(line_translator, "MAX_LINE_TOKENS", 20)
+    monkeypatch.setattr(line_warnings, "MAX_LINES_NAMED", 1)
+    monkeypatch.setattr(windows, "MAX_LINE_TOKENS", 20)
+    monkeypatch.setattr(line_warnings, "MAX_LINE_TOKENS", 20)
     monkeypatch.setattr(translator, "longest_src", 2)
     long = "moon red house " * 10
     with caplog.at_level(logging.WARNING, "mtcli"):
@@ -304,7 +308,8 @@ def test_every_shortened_line_is_named(
 def test_a_line_that_is_too_long_is_shortened(
     translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(line_translator, "MAX_LINE_TOKENS", 20)
+    monkeypatch.setattr(windows, "MAX_LINE_TOKENS", 20)
+    monkeypatch.setattr(line_warnings, "MAX_LINE_TOKENS", 20)
     lines = [LINES[0], "moon red house" * 100, "\u3042" * 1000]
     with caplog.at_level(logging.WARNING, "mtcli"):
         found = list(translator.translate(lines, GREEDY))
@@ -312,7 +317,7 @@ def test_a_line_that_is_too_long_is_shortened(
     assert "lines 2, 3: too long; only the first 20 tokens are translated" in caplog.text
     for line, one in zip(lines, found, strict=True):
         (ids,) = translator.tokenizer.encode_src([line])
-        beginning, rows = translator._shortened_line(line, ids)
+        beginning, rows = shortened_line(line, ids, translator.tokenizer)
         assert line.startswith(beginning)
         assert [rows] == translator.tokenizer.encode_src([beginning])
         assert len(ids) <= 20 or 15 <= len(rows) <= 20

@@ -10,7 +10,8 @@ from conftest import write_tsv
 from mtcli.config.build import build
 from mtcli.data.prepare import prepare
 from mtcli.data.splits import read_split
-from mtcli.inference.pytorch_backend import Options, Translator
+from mtcli.inference.pytorch_backend import Translator
+from mtcli.inference.translation import Options
 from mtcli.report.info import summary
 from mtcli.storage import checkpoint, model_file
 from mtcli.storage.events import best_of

@@ -20,8 +20,9 @@ from mtcli.config.schema import Config
 from mtcli.config.toml_file import load, to_toml
 from mtcli.data.lines import read_lines
 from mtcli.errors import DataError, ModelError, MtcliError, UsageError
-from mtcli.inference.pytorch_backend import Options, Translator
+from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.streams import formatted, translations
+from mtcli.inference.translation import Options
 from mtcli.storage.model_file import load_model
 
 BYTES = [b"\0", b"\xff", b"\xef\xbb\xbf", b"\r", b"\r\n", b"\n", b"\t", b'"', b"\\", b"{", b"\x1f\x8b", b""]

@@ -244,9 +244,9 @@ def outputs_of_translate(job: Job) -> tuple[str | Path, ...]:
 
 
 def small_windows() -> None:
-    from mtcli.inference import line_translator
+    from mtcli.inference import windows
 
-    line_translator.WINDOW = 16
+    windows.WINDOW = 16
 
 
 def test_83_interrupted_translation(case: Case, job: Job, tmp_path: Path) -> None:

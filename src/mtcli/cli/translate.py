@@ -32,7 +32,8 @@ from mtcli.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mtcli.inference.line_translator import LineTranslator, Options, Translation
+    from mtcli.inference.line_translator import LineTranslator
+    from mtcli.inference.translation import Options, Translation
 
 EXAMPLES = (
     'mtcli translate "Hello World"',

@@ -19,9 +19,10 @@ from mtcli.data.batching import pad
 from mtcli.data.tokenizer import BOS, EOS, SPECIALS
 from mtcli.errors import UsageError
 from mtcli.inference.length import length_penalty
-from mtcli.inference.line_translator import MAX_LINE_TOKENS
-from mtcli.inference.pytorch_backend import Options, Translator
+from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.search import Expansion, Hypothesis
+from mtcli.inference.translation import Options
+from mtcli.inference.windows import MAX_LINE_TOKENS
 from mtcli.nn.hooks import Recording, record_forward
 from mtcli.nn.transformer import DecoderLayer, Embedding, EncoderLayer, MultiHeadAttention
 

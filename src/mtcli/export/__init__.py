@@ -26,8 +26,9 @@ from mtcli.export import argos, ctranslate2, huggingface, sentencepiece_export
 from mtcli.export.comparison import Parity, compare
 from mtcli.inference.ctranslate2_backend import Engine
 from mtcli.inference.exported import FORMAT, sha256
-from mtcli.inference.line_translator import LineTranslator, Options
+from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.pytorch_backend import Translator
+from mtcli.inference.translation import Options
 from mtcli.nn.transformer import Transformer
 from mtcli.runtime.files import storage_errors
 from mtcli.storage import PROVENANCE

@@ -16,7 +16,10 @@ from mtcli.data.sentencepiece import SPACE
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.export import ctranslate2, sentencepiece_export
 from mtcli.inference.ctranslate2_backend import load_native
-from mtcli.inference.line_translator import Draft, LineTranslator, Options, Window
+from mtcli.inference.drafts import Draft
+from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.translation import Options
+from mtcli.inference.windows import Window
 from mtcli.nn.transformer import Transformer
 from mtcli.storage.model_file import ModelInfo
 
@@ -137,8 +140,8 @@ class Installed(LineTranslator):
             (tokens,) = result.hypotheses
             (score,) = result.scores
             text = sentencepiece_export.join(self.processor, tokens)
-            log_prob = score * (len(tokens) + 1) ** options.length_penalty
-            drafts.append([Draft(text, (), log_prob, score)])
+            penalty = (len(tokens) + 1) ** options.length_penalty
+            drafts.append([Draft(text, (), score * penalty, penalty)])
         return drafts
 
 

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mtcli.inference.length import penalty_formula
-from mtcli.inference.line_translator import LineTranslator, Options
+from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.translation import Options
 from mtcli.runtime.wording import counted
 
 MAX_DIFFERENCES = 20

@@ -17,7 +17,10 @@ from torch import Tensor
 from mtcli.data.sentencepiece import SentencePieceSide
 from mtcli.data.tokenizer import BOS, EOS, PAD, SPECIALS, Tokenizer
 from mtcli.export.marian import EMBEDDING, OUTPUT_BIAS, to_marian
-from mtcli.inference.line_translator import Draft, LineTranslator, Options, Window
+from mtcli.inference.drafts import Draft
+from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.translation import Options
+from mtcli.inference.windows import Window
 from mtcli.nn.transformer import Transformer
 from mtcli.storage.model_file import ModelInfo, parameters
 from mtcli.storage.tensors import Tensors, to_bytes
@@ -239,5 +242,5 @@ class Exported(LineTranslator):
         texts = self.exported_tokenizer.batch_decode(ids, skip_special_tokens=True)
         drafts = []
         for text, row_ids, log_prob in zip(texts, ids.tolist(), log_probs, strict=True):
-            drafts.append([Draft(text, tuple(row_ids), log_prob, log_prob)])
+            drafts.append([Draft(text, tuple(row_ids), log_prob)])
         return drafts

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mtcli.data.batching import pad
 from mtcli.data.tokenizer import BOS, EOS, Tokenizer
-from mtcli.inference.line_translator import Links
+from mtcli.inference.translation import Links
 from mtcli.nn.hooks import record_attention
 from mtcli.nn.transformer import DecoderLayer, Transformer
 

@@ -23,9 +23,12 @@ from typing import Any
 
 from mtcli.data.tokenizer import EOS, Tokenizer
 from mtcli.errors import ModelError, UsageError
+from mtcli.inference.drafts import Draft
 from mtcli.inference.exported import provenance, read_export
 from mtcli.inference.length import length_penalty
-from mtcli.inference.line_translator import Draft, LineTranslator, Options, Translation, Window
+from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.translation import Options, Translation
+from mtcli.inference.windows import Window
 
 GIVE_THE_RUN = "give the run itself with --model, without --engine"
 """The remedy in messages: the run can do all that an exported model cannot."""
@@ -203,7 +206,7 @@ class Engine(LineTranslator):
             penalty = 1.0
             if options.beam_size > 1:
                 penalty = length_penalty(len(tokens), options.length_penalty, options.length_normalization)
-            drafts.append(Draft(text, tuple(ids), log_p, log_p / penalty))
+            drafts.append(Draft(text, tuple(ids), log_p, penalty))
         return sorted(drafts, key=lambda draft: -draft.score)
 
     def _hypothesis(

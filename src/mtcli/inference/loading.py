@@ -5,7 +5,8 @@ from pathlib import Path
 from mtcli.errors import ModelError, UsageError
 from mtcli.inference.ctranslate2_backend import GIVE_THE_RUN, Engine
 from mtcli.inference.exported import provenance
-from mtcli.inference.line_translator import LineTranslator, Options
+from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.translation import Options
 
 
 def load(

@@ -10,14 +10,15 @@ import torch
 from mtcli.data.batching import pad
 from mtcli.data.tokenizer import EOS, Tokenizer
 from mtcli.inference.alignment import align
-from mtcli.inference.line_translator import Candidate, Draft, LineTranslator, Links, Options, R, Translation, Window
+from mtcli.inference.drafts import Draft
+from mtcli.inference.line_translator import LineTranslator, R
 from mtcli.inference.search import Expansion, Hypothesis, Limits, beam_search, greedy_search, sampler
+from mtcli.inference.translation import Links, Options
+from mtcli.inference.windows import Window
 from mtcli.nn.transformer import Transformer
 from mtcli.runtime.memory import keep_freed_memory, release_freed_memory, require
 from mtcli.runtime.prefetch import prefetch_map
 from mtcli.storage.model_file import load_model
-
-__all__ = ["BATCH_TOKENS", "Candidate", "Options", "Translation", "Translator"]
 
 BATCH_TOKENS = {"cpu": 20_000, "cuda": 200_000, "mps": 20_000}
 """Rows × tokens × beams of one search, by type of device. A CPU runs several at once: see `Translator.num_threads`."""
@@ -172,7 +173,7 @@ class Translator(LineTranslator):
             drafts = []
             for hypothesis in hypotheses:
                 text = next(texts)
-                drafts.append(Draft(text, tuple(hypothesis.ids), hypothesis.log_prob, hypothesis.score))
+                drafts.append(Draft(text, tuple(hypothesis.ids), hypothesis.log_prob, hypothesis.penalty))
             all_drafts.append(drafts)
         return all_drafts
 

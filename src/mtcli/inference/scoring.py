@@ -16,8 +16,8 @@ from mtcli.data.batching import Batch, plan_epoch
 from mtcli.data.corpus import Pair
 from mtcli.data.tokenizer import PAD
 from mtcli.errors import DataError
-from mtcli.inference.line_translator import MAX_LINE_TOKENS, WINDOW
 from mtcli.inference.pytorch_backend import BATCH_TOKENS, Translator
+from mtcli.inference.windows import MAX_LINE_TOKENS, WINDOW
 from mtcli.runtime.progress import Progress
 
 LOGITS_CHUNK = 512

@@ -36,8 +36,13 @@ class Hypothesis:
     """Its tokens, without `<s>` and `</s>`."""
     log_prob: float
     """log P(y | x) in nats."""
-    score: float
-    """`log_prob` divided by the length penalty. Hypotheses are ranked by it."""
+    penalty: float = 1.0
+    """The length penalty, see `inference.length`."""
+
+    @property
+    def score(self) -> float:
+        """The log-probability divided by the length penalty. Hypotheses are ranked by it."""
+        return self.log_prob / self.penalty
 
 
 @dataclass(frozen=True)
@@ -213,7 +218,7 @@ def greedy_search(model: Transformer, src: Tensor, limits: Limits, choose: Choic
             last = last[rows]
             cache = cache.select(rows, rows)
         t += 1
-    return [Hypothesis(y, log_prob, log_prob) for y, log_prob in zip(ids, log_probs, strict=True)]
+    return [Hypothesis(y, log_prob) for y, log_prob in zip(ids, log_probs, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -374,4 +379,4 @@ def _finished_hypothesis(
     """The hypothesis that a continuation finishes: `row` is an index into B, `place` one into C."""
     ids = beams.tokens[row, expansion.parent[row, place], 1:].tolist()
     log_prob = float(expansion.log_prob[row, place])
-    return Hypothesis(ids, log_prob, log_prob / penalty(len(ids) + 1))
+    return Hypothesis(ids, log_prob, penalty(len(ids) + 1))

@@ -10,8 +10,10 @@ import torch
 
 from mtcli.data.lines import Counts
 from mtcli.errors import RankError, StorageError
-from mtcli.inference.line_translator import WINDOW, LineTranslator, Options, Translation
+from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.streams import lines_of, report_counts
+from mtcli.inference.translation import Options, Translation
+from mtcli.inference.windows import WINDOW
 from mtcli.runtime.distributed import Group, join
 from mtcli.runtime.files import storage_errors
 from mtcli.runtime.outputs import PartialFile, partial_file

@@ -11,7 +11,8 @@ from typing import Any, BinaryIO
 
 from mtcli.data.lines import LINE_BYTES, Counts, read_lines
 from mtcli.errors import DataError, UsageError
-from mtcli.inference.line_translator import LineTranslator, Options, Translation, pharaoh
+from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.translation import Options, Translation, pharaoh
 
 READ_BYTES = 1 << 16
 """Bytes that are read from standard input at a time, at most."""

@@ -11,8 +11,9 @@ from starlette.exceptions import HTTPException
 
 from mtcli.config.languages import english_name
 from mtcli.inference.ctranslate2_backend import Engine
-from mtcli.inference.line_translator import LineTranslator, Options, Translation
+from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.loading import load
+from mtcli.inference.translation import Options, Translation
 from mtcli.serve.origin_check import OriginCheck
 from mtcli.serve.page import PageData, page_data, render
 from mtcli.serve.requests import RequestLimits, TranslationRequest, read_request

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from mtcli.inference.line_translator import LineTranslator, Options, Translation
+from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.translation import Options, Translation
 
 MAX_BATCH_LINES = 128
 """Lines of one batch, so that a long request does not block the others."""

@@ -12,7 +12,8 @@ from fastapi import Request
 from starlette.exceptions import HTTPException
 
 from mtcli.errors import MtcliError
-from mtcli.inference.line_translator import LineTranslator, Options, Translation
+from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.translation import Options, Translation
 from mtcli.serve.batcher import Batcher, FullError
 from mtcli.serve.requests import RequestLimits, TranslationRequest
 

@@ -13,7 +13,8 @@ from mtcli.config.schema import Config
 from mtcli.data.batching import Batch, plan_epoch
 from mtcli.data.corpus import Pair
 from mtcli.evaluation import metrics
-from mtcli.inference.pytorch_backend import Options, Translator
+from mtcli.inference.pytorch_backend import Translator
+from mtcli.inference.translation import Options
 from mtcli.runtime.wording import counted
 from mtcli.training.timed_parts import FIRST_PART, Deadline, parts, spread
 

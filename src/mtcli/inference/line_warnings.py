@@ -1,0 +1,99 @@
+"""Warnings about lines that are probably translated badly, and about translations that repeat themselves."""
+
+import logging
+from collections.abc import Sequence
+
+from mtcli.data.tokenizer import Tokenizer
+from mtcli.inference.repetitions import repetition_in
+from mtcli.inference.translation import Options, Translation
+from mtcli.inference.windows import MAX_LINE_TOKENS, Window
+
+log = logging.getLogger(__name__)
+
+USEFUL_NGRAM = 3
+"""The n-gram size that the warning about repetitions suggests first."""
+
+MAX_LINES_NAMED = 10
+"""Line numbers that one warning names."""
+
+MAX_TAGS_NAMED = 10
+"""Target languages that one warning names."""
+
+
+def warn_about_lines(window: Window, tokenizer: Tokenizer, longest_src: int) -> None:
+    """Warn about lines that are shortened, longer than any in training, or mostly bytes or unknown text.
+
+    Args:
+        window: The lines, before they are shortened.
+        tokenizer: The model's.
+        longest_src: Tokens of the longest source in training.
+    """
+    shortened = []
+    long = []
+    unknown = []
+    unseen_tokens = {*tokenizer.src_byte_of, tokenizer.unknown}
+    for number, (line, ids) in enumerate(zip(window.lines, window.ids, strict=True), window.first + 1):
+        if len(ids) > MAX_LINE_TOKENS:
+            shortened.append(number)
+        elif len(ids) > longest_src:
+            long.append(number)
+        num_unseen = sum(token in unseen_tokens for token in ids)
+        if line.strip() and 2 * num_unseen > len(ids):
+            unknown.append(number)
+    if shortened:
+        numbers = _line_numbers(shortened, max_named=len(shortened))
+        log.warning("%s: too long; only the first %d tokens are translated", numbers, MAX_LINE_TOKENS)
+    if long:
+        message = "%s: more tokens than any source in training (%d): the translation may be poor"
+        log.warning(message, _line_numbers(long), longest_src)
+    if unknown:
+        message = "%s: most characters did not occur in training: the translation will be poor"
+        log.warning(message, _line_numbers(unknown))
+
+
+def warn_about_missing_tags(window: Window, tokenizer: Tokenizer) -> None:
+    """Warn about lines that do not begin with the tag of a target language, if the model has several languages."""
+    tags = set(tokenizer.tags.values())
+    if not tags:
+        return
+    numbers = []
+    for number, (line, ids) in enumerate(zip(window.lines, window.ids, strict=True), window.first + 1):
+        if line.strip() and ids and ids[0] not in tags:
+            numbers.append(number)
+    if numbers:
+        languages = ", ".join(sorted(tokenizer.tags)[:MAX_TAGS_NAMED])
+        message = "%s: no target language, and this model has several (%s): give one with --to"
+        log.warning(message, _line_numbers(numbers), languages)
+
+
+def warn_about_repetitions(translations: Sequence[Translation], first: int, options: Options) -> None:
+    """Warn about translations that repeat themselves although their source does not.
+
+    Args:
+        translations: Translations of consecutive lines.
+        first: The number of the first of these lines, from 0.
+        options: The options of the search.
+    """
+    numbers = []
+    examples = []
+    for number, translation in enumerate(translations, first + 1):
+        repetition = repetition_in(translation.text)
+        if repetition and not repetition_in(translation.source):
+            numbers.append(number)
+            examples.append(repetition)
+    if not numbers:
+        return
+    message = f"{_line_numbers(numbers)}: the translation repeats itself ({examples[0]:.40s})"
+    smaller = (options.no_repeat_ngram or USEFUL_NGRAM + 1) - 1
+    if smaller:
+        message += f"; --no-repeat-ngram {smaller} may prevent that"
+    log.warning("%s", message)
+
+
+def _line_numbers(numbers: Sequence[int], max_named: int | None = None) -> str:
+    """Write line numbers for a message: `line 7`, or `lines 7, 8 and 12 more`."""
+    max_named = max_named or MAX_LINES_NAMED
+    noun = "line" if len(numbers) == 1 else "lines"
+    named = ", ".join(str(number) for number in numbers[:max_named])
+    others = f" and {len(numbers) - max_named} more" if len(numbers) > max_named else ""
+    return f"{noun} {named}{others}"

@@ -1,0 +1,85 @@
+"""The options of a translator, and its results."""
+
+from dataclasses import dataclass
+
+from mtcli.config.schema import DecodeConfig, LengthNormalization
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of a search."""
+
+    beam_size: int = 4
+    length_penalty: float = 0.6
+    """The exponent α of the length penalty."""
+    length_normalization: LengthNormalization = "wu"
+    """The formula of the length penalty, see `inference.length`."""
+    n_best: int = 1
+    """Number of different translations of each line. See `LineTranslator._candidates`."""
+    max_length: int | None = None
+    """Maximum number of tokens of a translation; None: the number of the source plus `max_extra`."""
+    max_extra: int = 50
+    """See `max_length`."""
+    prefix: str = ""
+    """Text that every translation begins with."""
+    no_repeat_ngram: int = 0
+    """Block n-grams of this many tokens from repeating, except inside `prefix`; 0 disables."""
+    sample: bool = False
+    """Draw tokens at random instead of searching."""
+    temperature: float = 1.0
+    """Divides the logits of sampling; below 1 it favours likely tokens."""
+    top_k: int = 0
+    """Draw from this many most likely tokens; 0: from all."""
+    seed: int = 1
+    """Seed of sampling."""
+    to: str = ""
+    """Target language of a multilingual model, see `Tokenizer.tag_of`. Empty: each line begins with the tag of its
+    target language."""
+    alignments: bool = False
+    """Align the words of each translation with those of its source."""
+
+    @classmethod
+    def of(cls, decode: DecodeConfig) -> "Options":
+        """Return the default options of a model."""
+        return cls(decode.beam_size, decode.length_penalty, decode.length_normalization, max_extra=decode.max_extra)
+
+
+Links = tuple[tuple[int, int], ...]
+"""Word alignment: indices of a source word and a target word, sorted. See `alignment.align`."""
+
+
+def pharaoh(links: Links) -> str:
+    """Write links in the Pharaoh format, `0-0 1-2`: source word and target word."""
+    return " ".join(f"{src}-{tgt}" for src, tgt in links)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One translation of a line.
+
+    Several sequences of tokens may decode to one text. The probability of a text is the sum over the sequences that
+    the search found. Its score is the logarithm of this sum, divided by the length penalty of the most likely sequence.
+    """
+
+    text: str
+    log_prob: float
+    """log P(text | line) in nats."""
+    score: float
+    """Translations are ranked by it."""
+    alignment: Links = ()
+    """Empty unless the options ask for alignments."""
+    draws: int = 1
+    """How often sampling drew this text."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A line and its translations, best first. A blank line has one translation, an empty text."""
+
+    source: str
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def text(self) -> str:
+        """The best translation."""
+        return self.candidates[0].text

@@ -1,0 +1,80 @@
+"""Windows: the lines of a text that are read, sorted by length and translated together."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from mtcli.data.tokenizer import Tokenizer
+
+WINDOW = 4096
+"""Lines of a window. A file of any size fits in memory, because only one window is in memory at a time."""
+
+MAX_LINE_TOKENS = 2000
+"""Tokens of a line that are translated, several times those of any sentence. Time and memory grow with their square."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Lines that are translated together."""
+
+    first: int
+    """The number of the first line in the input, from 0."""
+    lines: Sequence[str]
+    ids: Sequence[Sequence[int]]
+    """Source ids of each line without `</s>`."""
+
+
+def read_windows(
+    lines: Iterable[str], *, ready: Callable[[], bool] = lambda: True, rank: int = 0, num_ranks: int = 1
+) -> Iterator[tuple[int, list[str]]]:
+    """Divide a text into windows of `WINDOW` lines. A window is shorter if the next line is not available yet.
+
+    Args:
+        lines: The lines of the text, or those of one rank's windows.
+        ready: Returns True if the next line is available.
+        rank: `lines` are the windows `rank`, `rank + num_ranks`, `rank + 2 · num_ranks`, … of the text.
+        num_ranks: See `rank`.
+
+    Yields:
+        The number of the window's first line in the text, from 0, and the lines.
+    """
+    remaining = iter(lines)
+    first = rank * WINDOW
+    while window := _next_lines(remaining, ready):
+        yield first, window
+        first += len(window) if num_ranks == 1 else num_ranks * WINDOW
+
+
+def _next_lines(lines: Iterator[str], ready: Callable[[], bool]) -> list[str]:
+    window: list[str] = []
+    for line in lines:
+        window.append(line)
+        if len(window) == WINDOW or not ready():
+            break
+    return window
+
+
+def tagged(window: Window, tokenizer: Tokenizer, to: str) -> Window:
+    """Put the tag of the target language `to` before every line that does not begin with a tag."""
+    tag = tokenizer.tag_of(to)
+    tags = set(tokenizer.tags.values())
+    ids = [row if row and row[0] in tags else [tag, *row] for row in window.ids]
+    return Window(window.first, window.lines, ids)
+
+
+def shortened(window: Window, tokenizer: Tokenizer) -> Window:
+    """Shorten each line to a beginning of at most `MAX_LINE_TOKENS` tokens."""
+    lines = []
+    ids = []
+    for line, row in zip(window.lines, window.ids, strict=True):
+        short_line, short_row = shortened_line(line, row, tokenizer)
+        lines.append(short_line)
+        ids.append(short_row)
+    return Window(window.first, lines, ids)
+
+
+def shortened_line(line: str, ids: Sequence[int], tokenizer: Tokenizer) -> tuple[str, Sequence[int]]:
+    """Shorten one line. Return it and its ids."""
+    while len(ids) > MAX_LINE_TOKENS:
+        line = line[: len(line) * MAX_LINE_TOKENS // len(ids)]
+        (ids,) = tokenizer.encode_src([line])
+    return line, ids
