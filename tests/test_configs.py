@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from mtcli.cli import app
 from mtcli.config.build import build
-from mtcli.config.schema import left_open
+from mtcli.config.schema import unset_settings
 from mtcli.config.toml_file import load, to_toml
 from mtcli.data import demo
 from mtcli.errors import UsageError
@@ -41,7 +41,7 @@ def facts(path: Path) -> object:
     """The values, which of them the corpus is to decide, and which languages are given; nothing where it is refused."""
     with suppress(UsageError):
         config = build(path)
-        return config.model_dump(), left_open(config), config.data.model_fields_set & {"src", "tgt"}
+        return config.model_dump(), unset_settings(config), config.data.model_fields_set & {"src", "tgt"}
     return None
 
 

@@ -12,13 +12,18 @@ from hypothesis import strategies as st
 from mtcli.config.build import build
 from mtcli.config.differences import differences
 from mtcli.config.presets import PRESETS, Preset
-from mtcli.config.schema import BUDGET, OPEN, SHAPE, Config, left_open, value_of
+from mtcli.config.schema import AUTOMATIC, MAX_STEPS, SHAPE, Config, unset_settings, value_of
 from mtcli.config.toml_file import load, to_toml
 from mtcli.data.prepare import prepare
 from mtcli.errors import UsageError
 from mtcli.nn.transformer import Transformer
 from mtcli.training.budget import SAVES, TOKENS_PER_PAIR
-from mtcli.training.defaults import BANDS, MAX_VALIDATION_SHARE, Workload, describe_choice, with_defaults
+from mtcli.training.defaults.choose import with_defaults
+from mtcli.training.defaults.corpus_sizes import CORPUS_SIZES
+from mtcli.training.defaults.describe import describe_choice
+from mtcli.training.defaults.intervals import MAX_VALIDATION_SHARE
+from mtcli.training.defaults.speed import preset_weights
+from mtcli.training.defaults.workload import Workload
 from mtcli.training.dry_run import dry_run
 from mtcli.training.run import train
 
@@ -29,7 +34,9 @@ PACE = {"train.warmup_steps", *LOOKS}
 """Options that are chosen again for a new budget."""
 
 DEVICES = st.sampled_from(["cpu", "cuda", "mps"])
-PAIRS = st.one_of(st.integers(1, 10**8), st.sampled_from([int(band.below) + n for band in BANDS[:-1] for n in (-1, 0)]))
+PAIRS = st.one_of(
+    st.integers(1, 10**8), st.sampled_from([int(size.below) + n for size in CORPUS_SIZES[:-1] for n in (-1, 0)])
+)
 BUDGETS = st.fixed_dictionaries(
     {
         "train.time": st.none() | st.floats(1, 10**6),
@@ -72,7 +79,10 @@ def test_a_workload_counts_each_pair_by_the_weight_of_its_corpus(tmp_path: Path)
 def test_measured_corpora_get_the_measured_defaults() -> None:
     multi30k = build(CONFIGS / "multi30k.toml", {"train.time": "20m"})
     ours = with_defaults(asked(**{"train.time": "20m"}), workload(29_000))
-    assert [n for n in OPEN if value_of(ours, n) != value_of(multi30k, n)] == ["train.valid_every", "train.save_every"]
+    assert [n for n in AUTOMATIC if value_of(ours, n) != value_of(multi30k, n)] == [
+        "train.valid_every",
+        "train.save_every",
+    ]
     assert with_defaults(asked(**{"train.time": "30m"}), workload(29_000)).model.dropout == 0.3
     tatoeba = with_defaults(asked(**{"train.time": "30m"}), workload(117_000, 8.5))
     assert (tatoeba.preset, tatoeba.train.batch_tokens, tatoeba.model.dropout) == ("tiny", 4096, 0.1)
@@ -149,10 +159,10 @@ def test_given_options_are_kept_and_all_others_chosen(given: set[str], pairs: in
     for name, value in (GIVEN[text] for text in given):
         assert value_of(settled, name) == value
         assert name not in settled.chosen
-    assert {*settled.chosen} == left_open(config)
-    assert {n for n in OPEN if n not in settled.chosen and value_of(settled, n) != value_of(config, n)} == set()
+    assert {*settled.chosen} == unset_settings(config)
+    assert {n for n in AUTOMATIC if n not in settled.chosen and value_of(settled, n) != value_of(config, n)} == set()
     assert settled.train.max_steps or settled.train.time
-    assert (BUDGET in settled.chosen) == (not {"train.max_steps=777", "train.time=7m"} & given)
+    assert (MAX_STEPS in settled.chosen) == (not {"train.max_steps=777", "train.time=7m"} & given)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -169,10 +179,10 @@ def test_the_paper_s_configurations_set_every_option(preset: str) -> None:
 
 
 def test_the_demo_sets_every_option() -> None:
-    assert left_open(build()) == set()
+    assert unset_settings(build()) == set()
     assert with_defaults(build(), workload(10_000)) == build()
-    assert left_open(build(None, {"preset": "small", "train.time": "1m"})) == PACE
-    assert left_open(build(None, {"train.max_steps": 5})) == PACE
+    assert unset_settings(build(None, {"preset": "small", "train.time": "1m"})) == PACE
+    assert unset_settings(build(None, {"train.max_steps": 5})) == PACE
 
 
 def test_warm_up_of_a_named_preset_fits_the_budget() -> None:
@@ -217,10 +227,14 @@ def test_five_steps_are_validated_once() -> None:
 def test_preset_follows_from_the_width_of_the_model() -> None:
     wide = asked("model.d_model=512", "model.num_heads=4")
     assert (wide.preset, wide.model.d_ff, wide.model.num_heads, wide.train.lr) == ("base", 2048, 4, 7e-4)
-    assert left_open(wide) == {"model.dropout", "train.batch_tokens", BUDGET, *LOOKS}
+    assert unset_settings(wide) == {"model.dropout", "train.batch_tokens", MAX_STEPS, *LOOKS}
     initial = build(None, {"data.train": ["x"]}, initial={"model.d_model": 512, "model.num_heads": 4})
     assert initial.model == wide.model
-    assert left_open(initial) == {*left_open(wide), "train.lr", "train.warmup_steps"}  # fine-tuning has its own
+    assert unset_settings(initial) == {
+        *unset_settings(wide),
+        "train.lr",
+        "train.warmup_steps",
+    }  # fine-tuning has its own
     assert [asked(f"model.d_model={d}").preset for d in (16, 128, 132, 1024, 2048)] == (
         ["tiny", "tiny", "small", "big", "big"]
     )
@@ -241,13 +255,13 @@ def test_a_resumed_run_keeps_its_defaults_with_any_budget(
         config = asked(**budget)
         assert differences(began, config) == []
         settled = with_defaults(config, later, began)
-        for name in {*first.chosen} - {BUDGET, *PACE}:
+        for name in {*first.chosen} - {MAX_STEPS, *PACE}:
             assert value_of(settled, name) == value_of(first, name)
         assert settled.train.max_steps or settled.train.time
         assert settled.train.time == budget["train.time"]
         assert with_defaults(config, known, settled) == settled  # the same command again changes nothing
         began = settled
-    assert left_open(settled) == set()
+    assert unset_settings(settled) == set()
 
 
 def test_differences_to_chosen_values() -> None:
@@ -266,8 +280,8 @@ def test_config_toml_of_a_run_is_complete(tmp_path: Path) -> None:
     settled = with_defaults(asked(), workload(29_000))
     path.write_text(to_toml(settled))
     assert load(path) == settled
-    assert left_open(load(path)) == set()
-    assert settled.chosen == OPEN
+    assert unset_settings(load(path)) == set()
+    assert settled.chosen == AUTOMATIC
     again = with_defaults(build(path), workload(29_000))  # as the configuration of another run: every option is set
     assert (again.chosen, to_toml(again)) == (
         (),
@@ -276,12 +290,10 @@ def test_config_toml_of_a_run_is_complete(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_matrix_weights_of_each_preset(preset: Preset) -> None:
-    from mtcli.training.defaults import _matrix_weights
-
+def test_weights_of_each_preset(preset: Preset) -> None:
     with torch.device("meta"):
         model = Transformer(with_defaults(asked(preset=preset), workload(1)).model, 10_000, 10_000, joint=True)
-    assert _matrix_weights(preset) == sum(p.numel() for p in model.parameters() if p.dim() > 1)
+    assert preset_weights(preset) == sum(p.numel() for p in model.parameters() if p.dim() > 1)
 
 
 SMALL = (
@@ -307,11 +319,11 @@ def test_training_chooses_logs_and_keeps_defaults(
     train(wanted, run, CPU)
     assert logged in caplog.messages
     first = load(run / "config.toml")
-    assert {*first.chosen} == left_open(wanted) > {"preset", "model.d_model", "train.lr"}
+    assert {*first.chosen} == unset_settings(wanted) > {"preset", "model.d_model", "train.lr"}
     train(config(**{"train.max_steps": 3}), run, CPU)
-    assert [name for name in (*SHAPE, *OPEN) if value_of(load(run / "config.toml"), name) != value_of(first, name)] == [
-        BUDGET
-    ]
+    assert [
+        name for name in (*SHAPE, *AUTOMATIC) if value_of(load(run / "config.toml"), name) != value_of(first, name)
+    ] == [MAX_STEPS]
     assert any("as chosen when the run began, preset tiny" in message for message in caplog.messages)
     with pytest.raises(UsageError, match=r"model\.dropout: 0\.1 → 0\.25"):
         train(config("model.dropout=0.25"), run, CPU)

@@ -25,7 +25,9 @@ from mtcli.storage.events import best_of, read_events
 from mtcli.storage.state import State
 from mtcli.training import speed_estimate, timed_parts
 from mtcli.training.budget import Budget
-from mtcli.training.defaults import Workload, describe_choice, with_defaults
+from mtcli.training.defaults.choose import with_defaults
+from mtcli.training.defaults.describe import describe_choice
+from mtcli.training.defaults.workload import Workload
 from mtcli.training.dry_run import dry_run
 from mtcli.training.evaluator import Evaluator
 from mtcli.training.trainer import Trainer

@@ -25,7 +25,8 @@ from mtcli.storage.state import COMPARABLE_PAIRS
 from mtcli.training import evaluator, saving, validation
 from mtcli.training import trainer as trainer_module
 from mtcli.training.budget import MIN_VALIDATIONS, SAVES
-from mtcli.training.defaults import Workload, with_defaults
+from mtcli.training.defaults.choose import with_defaults
+from mtcli.training.defaults.workload import Workload
 from mtcli.training.evaluator import Evaluator
 from mtcli.training.learner import StepResult
 from mtcli.training.saving import Checkpoints

@@ -2,7 +2,7 @@
 
 A value comes from the first of these that has it: `--set section.key=value`, the options of the command, the
 configuration file, the model that training starts from, a preset that one of these names, the defaults in `schema.py`.
-Training then chooses the settings that are still unset (`training/defaults.py`).
+Training then chooses the settings that are still unset (`training/defaults`).
 """
 
 import tomllib

@@ -200,24 +200,23 @@ NAMES = ("preset", *(f"{name}.{key}" for name, section in SECTIONS.items() for k
 SHAPE = tuple(f"model.{key}" for key in PRESETS["tiny"]["model"])
 """Settings of the model's shape that every preset has."""
 
-BUDGET = "train.max_steps"
+MAX_STEPS = "train.max_steps"
 
-OPEN = (
-    "preset", *SHAPE, "model.dropout", "train.batch_tokens", "train.lr", "train.warmup_steps", BUDGET,
+AUTOMATIC = (
+    "preset", *SHAPE, "model.dropout", "train.batch_tokens", "train.lr", "train.warmup_steps", MAX_STEPS,
     "train.valid_every", "train.save_every",
 )  # fmt: skip
 """Settings that training chooses from the corpus, the device and the budget if they are unset."""
 
+AUTOMATIC_IN_FINE_TUNING = (*AUTOMATIC, "train.patience")
+"""The same if training starts from another model."""
 
-OPEN_IN_FINE_TUNING = (*OPEN, "train.patience")
-"""Settings that are chosen in this way if training starts from another model."""
 
-
-def left_open(config: Config, names: Sequence[str] = OPEN) -> frozenset[str]:
-    """Return those of the settings that are unset. With a time budget, the number of steps is not among them."""
+def unset_settings(config: Config, names: Sequence[str] = AUTOMATIC) -> frozenset[str]:
+    """Return those of the settings that are unset. A run with a time budget needs no number of steps."""
     unset = {name for name in names if not _is_set(config, name)}
     if config.train.time:
-        unset.discard(BUDGET)
+        unset.discard(MAX_STEPS)
     return frozenset(unset)
 
 

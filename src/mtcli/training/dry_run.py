@@ -22,7 +22,9 @@ from mtcli.storage import checkpoint, model_file
 from mtcli.storage.run_folder import refuse_other_files, resumed_config, with_split_of
 from mtcli.storage.state import State
 from mtcli.training.budget import Budget
-from mtcli.training.defaults import Workload, describe_choice, with_defaults
+from mtcli.training.defaults.choose import with_defaults
+from mtcli.training.defaults.describe import describe_choice
+from mtcli.training.defaults.workload import Workload
 from mtcli.training.speed_estimate import estimate_speed
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,9 @@ from mtcli.storage import model_file
 from mtcli.storage.model_file import ModelInfo
 from mtcli.storage.run_folder import claim, with_split_of
 from mtcli.storage.run_lock import lock
-from mtcli.training.defaults import Workload, describe_choice, with_defaults
+from mtcli.training.defaults.choose import with_defaults
+from mtcli.training.defaults.describe import describe_choice
+from mtcli.training.defaults.workload import Workload
 from mtcli.training.given_settings import describe_given
 from mtcli.training.request import values_of_model
 from mtcli.training.trainer import Trainer

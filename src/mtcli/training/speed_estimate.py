@@ -14,7 +14,7 @@ from mtcli.data.prepare import Prepared
 from mtcli.report.plan import Plan
 from mtcli.runtime.device import describe
 from mtcli.runtime.distributed import Group
-from mtcli.training.defaults import SPEED
+from mtcli.training.defaults.speed import SPEED
 from mtcli.training.timed_parts import PartDuration
 from mtcli.training.trainer import LOG_EVERY, Trainer
 

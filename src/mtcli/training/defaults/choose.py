@@ -1,0 +1,63 @@
+"""Choose the unset settings of a new run, and keep those of a run that is resumed."""
+
+from collections.abc import Collection
+
+from mtcli.config.build import filled
+from mtcli.config.schema import (
+    AUTOMATIC,
+    AUTOMATIC_IN_FINE_TUNING,
+    MAX_STEPS,
+    Config,
+    unset_settings,
+    value_of,
+)
+from mtcli.training.defaults.fine_tuning import choose_for_fine_tuning
+from mtcli.training.defaults.from_scratch import choose_from_scratch
+from mtcli.training.defaults.workload import Workload
+
+DEPENDS_ON_BUDGET = ("train.valid_every", "train.save_every", "train.warmup_steps")
+"""Settings that are chosen again if a run is resumed with another budget."""
+
+
+def with_defaults(config: Config, workload: Workload, began: Config | None = None) -> Config:
+    """Return a configuration in which all settings are set.
+
+    Args:
+        config: The configuration, with some settings unset.
+        workload: The corpus and the machine.
+        began: The configuration of the run that is resumed. Its values are kept; if the budget is another, those in
+            `DEPENDS_ON_BUDGET` are chosen again.
+    """
+    automatic = AUTOMATIC_IN_FINE_TUNING if workload.fine_tunes else AUTOMATIC
+    unset = unset_settings(config, automatic)
+    if workload.fine_tunes:
+        complete = choose_for_fine_tuning(config, unset, workload, began)
+    else:
+        complete = choose_from_scratch(config, unset, workload)
+    chosen = set(unset)
+    if began is not None:
+        complete = _keep_values_of(began, complete, unset)
+        chosen = set(began.chosen) - {MAX_STEPS}
+        if MAX_STEPS in unset:
+            chosen.add(MAX_STEPS)
+    return filled(complete, {"chosen": [name for name in automatic if name in chosen]})
+
+
+def _keep_values_of(began: Config, complete: Config, unset: Collection[str]) -> Config:
+    """Replace the values that were chosen now by those of the run that is resumed.
+
+    Args:
+        began: The configuration of that run.
+        complete: The configuration of this command, completed.
+        unset: The settings that were chosen to complete it.
+    """
+    kept = set(unset)
+    if MAX_STEPS not in began.chosen:
+        kept.discard(MAX_STEPS)
+    if MAX_STEPS in kept:
+        complete = filled(complete, {MAX_STEPS: began.train.max_steps})
+    budget_now = (complete.train.time, complete.train.max_steps)
+    budget_before = (began.train.time, began.train.max_steps)
+    if budget_now != budget_before:
+        kept -= set(DEPENDS_ON_BUDGET)
+    return filled(complete, {name: value_of(began, name) for name in kept})

@@ -1,0 +1,72 @@
+"""Describe the chosen values on one line, for the log and the dry run."""
+
+from mtcli.config.schema import MAX_STEPS, Config, TrainConfig
+from mtcli.runtime.progress import clock
+from mtcli.runtime.wording import counted
+from mtcli.training.defaults.from_scratch import presets_up_to, worthwhile_tokens
+from mtcli.training.defaults.speed import SPEED, num_epochs, preset_weights
+from mtcli.training.defaults.workload import Workload
+
+
+def describe_choice(config: Config, workload: Workload, *, resumed: bool) -> str:
+    """Describe which values were chosen, and for what, on one line.
+
+    Args:
+        config: The configuration that `with_defaults` returned.
+        workload: The workload it was given.
+        resumed: A run is resumed, which keeps the values that were chosen when it began.
+    """
+    train = config.train
+    basis = _describe_basis(config, workload)
+    chosen = set(config.chosen)
+    texts = {
+        "preset": _describe_preset(config, workload, resumed=resumed or workload.fine_tunes),
+        "model.dropout": f"dropout {config.model.dropout:g}",
+        "train.batch_tokens": f"batches of {train.batch_tokens:,} tokens",
+        "train.lr": f"peak learning rate {train.lr:g}",
+        "train.warmup_steps": f"{_at_most(train)}{train.warmup_steps:,} warm-up steps",
+        "train.patience": f"patience of {train.patience} validations",
+        MAX_STEPS: f"{train.max_steps or 0:,} steps",
+        "train.valid_every": f"validated every {train.valid_every:,} steps",
+        "train.save_every": f"saved every {train.save_every:,}",
+    }
+    if train.time:
+        texts["train.valid_every"] = "validated and saved as the time allows"
+        chosen.discard("train.save_every")
+    if not chosen:
+        return f"{basis}: all settings as given"
+    kept = "as chosen when the run began, " if resumed else ""
+    return f"{basis}: {kept}{', '.join(text for name, text in texts.items() if name in chosen)}"
+
+
+def _describe_basis(config: Config, workload: Workload) -> str:
+    """Describe what the choice is based on: the corpus, the budget and the device."""
+    budget = []
+    if config.train.max_steps and MAX_STEPS not in config.chosen:
+        budget.append(counted(config.train.max_steps, "step"))
+    if config.train.time:
+        budget.append(clock(config.train.time))
+    device = {"cpu": "CPU", "cuda": "GPU", "mps": "Apple GPU"}[workload.device]
+    purpose = "fine-tuning on " if workload.fine_tunes else ""
+    pairs = counted(workload.pairs, "pair")
+    basis = f"{purpose}{pairs}, {' or '.join(budget) or 'no budget'}, {device}"
+    if config.train.time:
+        return basis  # the speed is not measured yet; training reports the steps that fit into the time
+    epochs = float(f"{num_epochs(config, workload):.2g}")
+    return f"{basis}, about {epochs:,g} epochs"
+
+
+def _describe_preset(config: Config, workload: Workload, *, resumed: bool) -> str:
+    """Name the preset, and the time budget from which on the next larger one would be chosen."""
+    text = f"preset {config.preset}"
+    smaller = presets_up_to(config.preset)
+    larger = [preset for preset in presets_up_to(workload.size.preset) if preset not in smaller]
+    if larger and not resumed:
+        seconds = worthwhile_tokens(larger[0]) * preset_weights(larger[0]) / SPEED[workload.device]
+        text += f" ({larger[0]} from {clock(seconds)})"
+    return text
+
+
+def _at_most(train: TrainConfig) -> str:
+    """Return "at most " with a time budget, since the warm-up may then be shorter than configured."""
+    return "at most " if train.time else ""

@@ -1,0 +1,132 @@
+"""Defaults for a new model: preset, batches, steps, dropout, learning rate and warm-up."""
+
+import math
+from collections.abc import Collection
+from typing import Any, get_args
+
+from mtcli.config.presets import PRESETS, Preset
+from mtcli.config.schema import MAX_STEPS, SHAPE, Config
+from mtcli.training.budget import WARMUP_SHARE
+from mtcli.training.defaults.intervals import choose_intervals
+from mtcli.training.defaults.speed import (
+    SECONDS_WITHOUT_BUDGET,
+    affordable_steps,
+    num_epochs,
+    num_steps,
+    preset_weights,
+    steps_per_second,
+    tokens_per_step,
+)
+from mtcli.training.defaults.values import fill, round_steps
+from mtcli.training.defaults.workload import Workload
+
+TOKENS_PER_WEIGHT = 2
+"""Target tokens of training per weight from which on a preset is worth its size; a guess.
+
+tiny had 3 when 20 minutes were enough for Multi30K, base had 50 in the paper. For the weights, see `preset_weights`.
+"""
+
+MIN_STEPS = 5000
+"""Steps of a run without a budget at least: 40 epochs of a few hundred pairs would be too few steps."""
+
+MIN_DROPOUT = 0.1
+"""The paper's dropout. Also used for a preset smaller than the corpus would allow."""
+
+MANY_EPOCHS = 20
+FEW_EPOCHS = 10
+"""From `MANY_EPOCHS` on, dropout is that of the corpus size; below, it is 0.1 less, and below `FEW_EPOCHS` 0.2 less.
+
+Multi30K used 0.2 for 17 epochs, in which it overfits with 0.1 (configs/multi30k.toml), and 0.3 for 34
+(scripts/results). The bounds between are guesses.
+"""
+
+SMALL_BATCH = 2048
+SMALL_BATCH_PEAK: dict[str, Any] = {"lr": 4e-3, "warmup_steps": 400}
+"""Learning rate and warm-up of tiny with batches of at most `SMALL_BATCH` tokens (configs/multi30k.toml)."""
+
+MIN_WARMUP_STEPS = 100
+MAX_WARMUP_SHARE = 1 / 3
+"""A warm-up is at least `MIN_WARMUP_STEPS` long, unless that is more than this share of the steps; guesses."""
+
+
+def choose_from_scratch(config: Config, unset: Collection[str], workload: Workload) -> Config:
+    """Choose a value for every unset setting. Later choices depend on earlier ones.
+
+    Args:
+        config: The configuration, with some settings unset.
+        unset: Their names.
+        workload: The corpus and the machine.
+    """
+    config = fill(config, unset, {"train.batch_tokens": workload.batch_tokens})
+    if "preset" in unset:
+        preset = _choose_preset(config, workload)
+        values = PRESETS[preset]["model"]
+        shape = {name: values[name.removeprefix("model.")] for name in SHAPE}
+        config = fill(config, unset, {"preset": preset, **shape})
+    if MAX_STEPS in unset:
+        config = fill(config, unset, {MAX_STEPS: _choose_max_steps(config, workload)})
+    peak = PRESETS[config.preset]["train"]
+    if config.preset == "tiny" and config.train.batch_tokens <= SMALL_BATCH:
+        peak = SMALL_BATCH_PEAK
+    choices = {
+        "model.dropout": _choose_dropout(config, workload),
+        "train.lr": peak["lr"],
+        "train.warmup_steps": _choose_warmup_steps(config, workload, peak["warmup_steps"]),
+        **choose_intervals(config, workload),
+    }
+    return fill(config, unset, choices)
+
+
+def _choose_preset(config: Config, workload: Workload) -> Preset:
+    """Return the largest preset that the corpus allows and that sees enough tokens within the budget."""
+    seconds = config.train.time or SECONDS_WITHOUT_BUDGET[workload.device]
+    max_steps = config.train.max_steps or math.inf
+    chosen: Preset = "tiny"
+    for preset in presets_up_to(workload.size.preset):
+        steps = min(seconds * steps_per_second(config, workload, preset), max_steps)
+        if steps * tokens_per_step(config, workload) >= worthwhile_tokens(preset):
+            chosen = preset
+    return chosen
+
+
+def worthwhile_tokens(preset: Preset) -> int:
+    """Return the target tokens of training from which on a preset is worth its size."""
+    return TOKENS_PER_WEIGHT * preset_weights(preset)
+
+
+def presets_up_to(preset: Preset) -> tuple[Preset, ...]:
+    """Return a preset and the smaller ones, the smallest first."""
+    presets: tuple[Preset, ...] = get_args(Preset)
+    return presets[: presets.index(preset) + 1]
+
+
+def _choose_max_steps(config: Config, workload: Workload) -> int:
+    """Return the steps of a run without a budget: the epochs of the corpus size, or as many as are affordable."""
+    steps = workload.size.epochs * workload.epoch_tokens / tokens_per_step(config, workload)
+    return round_steps(min(max(steps, MIN_STEPS), affordable_steps(config, workload)))
+
+
+def _choose_dropout(config: Config, workload: Workload) -> float:
+    """Return the dropout of the corpus size, or less for few epochs; the least for a smaller preset than it allows."""
+    dropout = MIN_DROPOUT
+    if workload.size.preset in presets_up_to(config.preset):
+        dropout = workload.size.dropout
+    epochs = num_epochs(config, workload)
+    if epochs < FEW_EPOCHS:
+        dropout -= 0.2
+    elif epochs < MANY_EPOCHS:
+        dropout -= 0.1
+    return max(round(dropout, 2), MIN_DROPOUT)
+
+
+def _choose_warmup_steps(config: Config, workload: Workload, preset_steps: int) -> int:
+    """Return the steps of the warm-up: those of the preset, or fewer in a short run.
+
+    A run with a time budget measures later how many of them it can afford (`Budget.warmup_steps`). With the paper's
+    schedule, a shorter warm-up would raise the peak learning rate.
+    """
+    if config.train.time or config.train.schedule == "paper":
+        return preset_steps
+    steps = num_steps(config, workload)
+    lower_bound = min(MIN_WARMUP_STEPS, round_steps(MAX_WARMUP_SHARE * steps))
+    return min(preset_steps, max(round_steps(WARMUP_SHARE * steps), lower_bound))
