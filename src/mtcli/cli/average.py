@@ -7,7 +7,7 @@ from typing import Annotated
 
 from mtcli import limits
 from mtcli.cli import panels
-from mtcli.cli.options import LATEST, flag, model_argument, number, option
+from mtcli.cli.options import LATEST, flag, model_argument, number, output_folder_option
 from mtcli.cli.process import note
 
 EXAMPLES = ("mtcli average runs/ende -n 5", "mtcli average --best -o runs/mean")
@@ -35,14 +35,7 @@ def average(
     ] = False,
     output: Annotated[
         Path | None,
-        option(
-            "-o",
-            "--output",
-            panel=panels.OUTPUT,
-            metavar="DIR",
-            help="The model folder to write.",
-            show_default="RUN-average",
-        ),
+        output_folder_option("The model folder to write.", show_default="RUN-average"),
     ] = None,
 ) -> None:
     """Average the weights of several checkpoints of a run into a new model (§6.1 of the paper).

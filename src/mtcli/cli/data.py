@@ -7,7 +7,7 @@ import typer
 
 from mtcli import limits
 from mtcli.cli import completion, panels
-from mtcli.cli.options import ForceOption, SrcOption, TgtOption, flag, number, option
+from mtcli.cli.options import ForceOption, SrcOption, SwapOption, TgtOption, json_flag, number, option, pairs_option
 from mtcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,25 +21,18 @@ CLEAN_EXAMPLES = ("mtcli data clean pairs.tsv -o clean.tsv --src en --tgt es",)
 
 PATH_HELP = "Pairs, in any form that `mtcli train --train` takes."
 
-SwapOption = Annotated[
-    bool, flag("--swap", panel=panels.DATA, help="Swap source and target, unless columns or keys name a language.")
-]
 ValidOption = Annotated[
     str | None,
-    option(
+    pairs_option(
         "--valid",
-        panel=panels.DATA,
-        metavar="PATH",
         help="Validation pairs, whose sources should not be among the pairs.",
         show_default="none",
     ),
 ]
 TestOption = Annotated[
     str | None,
-    option(
+    pairs_option(
         "--test",
-        panel=panels.DATA,
-        metavar="PATH",
         help="Test pairs, whose sources should not be among the pairs.",
         show_default="none",
     ),
@@ -85,7 +78,7 @@ def check(
             show_default="none",
         ),
     ] = None,
-    json_: Annotated[bool, flag("--json", panel=panels.OUTPUT, help="Print JSON.")] = False,
+    json_: Annotated[bool, json_flag("Print JSON.")] = False,
 ) -> None:
     """Report problems in sentence pairs: counts, examples with line numbers, and what to do. Changes nothing."""
     from mtcli.data.quality import report

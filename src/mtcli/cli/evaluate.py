@@ -17,7 +17,10 @@ from mtcli.cli.options import (
     ReplaceOption,
     choice,
     flag,
+    json_flag,
     option,
+    pairs_option,
+    text_file_option,
 )
 from mtcli.cli.process import note
 from mtcli.errors import UsageError
@@ -50,40 +53,32 @@ def evaluate(
     ] = None,
     pairs: Annotated[
         str | None,
-        option(
+        pairs_option(
             "--pairs",
-            panel=panels.DATA,
-            metavar="PATH",
             help="Pairs to score on, in any form that `mtcli train --train` takes, such as a CSV file.",
             show_default="the pairs of the run",
         ),
     ] = None,
     src_file: Annotated[
         str | None,
-        option(
+        text_file_option(
             "--src-file",
-            panel=panels.DATA,
-            metavar="FILE|-",
             help="Source sentences to translate, one per line; - is standard input.",
             show_default="the pairs of the run",
         ),
     ] = None,
     ref_file: Annotated[
         list[str] | None,
-        option(
+        text_file_option(
             "--ref-file",
-            panel=panels.DATA,
-            metavar="FILE|-",
             help="Reference translations, one per line. Repeat the option for several references.",
             show_default="the pairs of the run",
         ),
     ] = None,
     hyp_file: Annotated[
         str | None,
-        option(
+        text_file_option(
             "--hyp-file",
-            panel=panels.DATA,
-            metavar="FILE|-",
             help="Finished translations to score, one per line.",
             show_default="the model's translations",
         ),
@@ -123,7 +118,7 @@ def evaluate(
     length_penalty: LengthPenaltyOption = None,
     json_: Annotated[
         bool,
-        flag("--json", panel=panels.OUTPUT, help="Print JSON. Without --compare, the format is sacrebleu's."),
+        json_flag("Print JSON. Without --compare, the format is sacrebleu's."),
     ] = False,
     engine: EngineOption = None,
     device: DeviceOption = "auto",

@@ -12,7 +12,7 @@ import typer
 
 from mtcli import limits
 from mtcli.cli import panels
-from mtcli.cli.options import LATEST, BeamOption, DeviceOption, ModelOption, flag, number, option
+from mtcli.cli.options import LATEST, BeamOption, DeviceOption, ModelOption, flag, json_flag, number, option
 from mtcli.cli.process import note
 from mtcli.errors import UsageError
 
@@ -78,7 +78,7 @@ def explain(
             help="With --full, --json or --html: show the nearest embeddings of each token; not with --step.",
         ),
     ] = False,
-    json_: Annotated[bool, flag("--json", panel=panels.OUTPUT, help="Print every number as JSON.")] = False,
+    json_: Annotated[bool, json_flag("Print every number as JSON.")] = False,
     html: Annotated[
         Path | None,
         option(

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from mtcli.cli import completion, panels
-from mtcli.cli.options import LATEST, choice, model_argument, option
+from mtcli.cli.options import LATEST, choice, model_argument, option, output_folder_option
 from mtcli.cli.process import note
 
 if TYPE_CHECKING:
@@ -30,13 +30,8 @@ def export(
     ] = "ctranslate2",
     output: Annotated[
         Path | None,
-        option(
-            "-o",
-            "--output",
-            panel=panels.OUTPUT,
-            metavar="DIR",
-            help="The folder to write.",
-            show_default="MODEL-ctranslate2, MODEL-huggingface or MODEL-argos",
+        output_folder_option(
+            "The folder to write.", show_default="MODEL-ctranslate2, MODEL-huggingface or MODEL-argos"
         ),
     ] = None,
     quantization: Annotated[

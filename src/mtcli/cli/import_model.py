@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from mtcli.cli import panels
-from mtcli.cli.options import option
+from mtcli.cli.options import language_option, option, output_folder_option
 from mtcli.cli.process import note
 
 EXAMPLES = ("mtcli import Helsinki-NLP/opus-mt-en-de", "mtcli import downloads/opus-mt-en-de -o runs/ende")
@@ -32,34 +32,23 @@ def import_model(
     ] = None,
     src: Annotated[
         str | None,
-        option(
+        language_option(
             "--src",
-            panel=panels.DATA,
-            metavar="CODE",
             help="Source language code.",
             show_default="as the model names it",
         ),
     ] = None,
     tgt: Annotated[
         str | None,
-        option(
+        language_option(
             "--tgt",
-            panel=panels.DATA,
-            metavar="CODE",
             help="Target language code.",
             show_default="as the model names it",
         ),
     ] = None,
     output: Annotated[
         Path | None,
-        option(
-            "-o",
-            "--output",
-            panel=panels.OUTPUT,
-            metavar="DIR",
-            help="The folder to write.",
-            show_default="runs/NAME",
-        ),
+        output_folder_option("The folder to write.", show_default="runs/NAME"),
     ] = None,
 ) -> None:
     """Import a Marian model (OPUS-MT) as a model folder that every command can use."""

@@ -1,6 +1,6 @@
 """Options that several commands share, and helpers that make options.
 
-Every helper takes the panel of the option in `--help`, and passes everything else to `typer.Option`.
+A helper passes the arguments that it does not name itself to `typer.Option`. `panel` is the panel in `--help`.
 """
 
 from pathlib import Path
@@ -47,6 +47,31 @@ def choice(*names: str, panel: str, values: tuple[str, ...], **how: Any) -> Any:
     return typer.Option(
         *names, rich_help_panel=panel, metavar="|".join(values), autocompletion=complete, callback=check, **how
     )
+
+
+def pairs_option(*names: str, help: str, show_default: str) -> Any:
+    """Return an option that names sentence pairs."""
+    return option(*names, panel=panels.DATA, metavar="PATH", help=help, show_default=show_default)
+
+
+def language_option(*names: str, help: str, show_default: str) -> Any:
+    """Return an option that names a language."""
+    return option(*names, panel=panels.DATA, metavar="CODE", help=help, show_default=show_default)
+
+
+def text_file_option(*names: str, help: str, **how: Any) -> Any:
+    """Return an option that names a file of lines, or standard input."""
+    return option(*names, panel=panels.DATA, metavar="FILE|-", help=help, **how)
+
+
+def output_folder_option(help: str, show_default: str) -> Any:
+    """Return the option that names the folder to write."""
+    return option("-o", "--output", panel=panels.OUTPUT, metavar="DIR", help=help, show_default=show_default)
+
+
+def json_flag(help: str) -> Any:
+    """Return the option that chooses JSON as the output format."""
+    return flag("--json", panel=panels.OUTPUT, help=help)
 
 
 LATEST = Path("runs/latest")
@@ -107,6 +132,9 @@ ReplaceOption = Annotated[
         help="Read invalid UTF-8 as U+FFFD and report how many bytes, instead of stopping.",
     ),
 ]
+SwapOption = Annotated[
+    bool, flag("--swap", panel=panels.DATA, help="Swap source and target, unless columns or keys name a language.")
+]
 ForceOption = Annotated[bool, flag("--force", panel=panels.OUTPUT, help="Overwrite existing output files.")]
 BeamOption = Annotated[
     int | None,
@@ -143,20 +171,16 @@ BleuTokenizerOption = Annotated[
 ]
 SrcOption = Annotated[
     str | None,
-    option(
+    language_option(
         "--src",
-        panel=panels.DATA,
-        metavar="CODE",
         help="Source language code, as in the names of files and columns.",
         show_default="taken from the names of files and columns",
     ),
 ]
 TgtOption = Annotated[
     str | None,
-    option(
+    language_option(
         "--tgt",
-        panel=panels.DATA,
-        metavar="CODE",
         help="Target language code.",
         show_default="taken from the names of files and columns",
     ),

@@ -3,9 +3,8 @@
 import sys
 from typing import Annotated
 
-from mtcli.cli import panels
 from mtcli.cli.input_files import check_plain_text, check_standard_input, must_exist
-from mtcli.cli.options import LATEST, DeviceOption, ModelOption, ReplaceOption, option
+from mtcli.cli.options import LATEST, DeviceOption, ModelOption, ReplaceOption, text_file_option
 
 EXAMPLES = ("mtcli score --src-file in.en --tgt-file out.es",)
 
@@ -13,19 +12,15 @@ EXAMPLES = ("mtcli score --src-file in.en --tgt-file out.es",)
 def score(
     src_file: Annotated[
         str,
-        option(
+        text_file_option(
             "--src-file",
-            panel=panels.DATA,
-            metavar="FILE|-",
             help="Source sentences, one per line; - is standard input.",
         ),
     ],
     tgt_file: Annotated[
         str,
-        option(
+        text_file_option(
             "--tgt-file",
-            panel=panels.DATA,
-            metavar="FILE|-",
             help="Their translations, one per line; - is standard input.",
         ),
     ],

@@ -9,7 +9,17 @@ import typer
 from mtcli import limits
 from mtcli.cli import panels
 from mtcli.cli.input_files import check_standard_input, must_exist
-from mtcli.cli.options import LATEST, ForceOption, ModelOption, ReplaceOption, choice, flag, number, option
+from mtcli.cli.options import (
+    LATEST,
+    ForceOption,
+    ModelOption,
+    ReplaceOption,
+    choice,
+    flag,
+    number,
+    option,
+    text_file_option,
+)
 from mtcli.cli.process import note
 from mtcli.errors import DataError
 
@@ -73,11 +83,9 @@ def train(
 def encode(
     input_: Annotated[
         str,
-        option(
+        text_file_option(
             "-i",
             "--input",
-            panel=panels.DATA,
-            metavar="FILE|-",
             help="Text, one sentence per line; - is standard input.",
         ),
     ] = "-",
@@ -105,11 +113,9 @@ def encode(
 def decode(
     input_: Annotated[
         str,
-        option(
+        text_file_option(
             "-i",
             "--input",
-            panel=panels.DATA,
-            metavar="FILE|-",
             help="Token ids, separated by spaces, one sentence per line; - is standard input.",
         ),
     ] = "-",

@@ -13,9 +13,11 @@ from mtcli.cli.options import (
     DeviceOption,
     ReplaceOption,
     SrcOption,
+    SwapOption,
     TgtOption,
     flag,
     option,
+    pairs_option,
 )
 from mtcli.errors import DataError, LockedError, ModelError, UsageError
 
@@ -56,17 +58,12 @@ def train(
     ] = None,
     valid: Annotated[
         str | None,
-        option("--valid", panel=panels.DATA, metavar="PATH", help="Validation pairs.", show_default=HELD_OUT),
+        pairs_option("--valid", help="Validation pairs.", show_default=HELD_OUT),
     ] = None,
-    test: Annotated[
-        str | None, option("--test", panel=panels.DATA, metavar="PATH", help="Test pairs.", show_default=HELD_OUT)
-    ] = None,
+    test: Annotated[str | None, pairs_option("--test", help="Test pairs.", show_default=HELD_OUT)] = None,
     src: SrcOption = None,
     tgt: TgtOption = None,
-    swap: Annotated[
-        bool | None,
-        flag("--swap", panel=panels.DATA, help="Swap source and target, unless columns or keys name a language."),
-    ] = None,
+    swap: SwapOption = False,
     replace: ReplaceOption = False,
     preset: Annotated[
         str | None,
@@ -171,7 +168,7 @@ def train(
         "data.test": test,
         "data.src": src,
         "data.tgt": tgt,
-        "data.swap": swap,
+        "data.swap": swap or None,
         "data.replace": replace or None,
         "preset": preset,
         "train.time": time,

@@ -26,6 +26,7 @@ from mtcli.cli.options import (
     flag,
     number,
     option,
+    text_file_option,
 )
 from mtcli.errors import UsageError
 
@@ -55,11 +56,9 @@ def translate(
     ] = None,
     input_: Annotated[
         str | None,
-        option(
+        text_file_option(
             "-i",
             "--input",
-            panel=panels.DATA,
-            metavar="FILE|-",
             help="A file to translate, one sentence per line; - is standard input.",
             show_default="standard input",
         ),
