@@ -142,15 +142,12 @@ def encoder_stages(explanation: Explanation, layer: int, head: int) -> list[Stag
     module = cast(EncoderLayer, explanation.translator.model.encoder[layer])
     rows = explanation.src_tokens
     key = f"encoder.{layer + 1}"
-    recording = explanation.recording
     attention = _Attention(f"{key}.self", module.self_attention, head, "x", "x", rows, rows, masked=False)
-    after_attention = _residual_sum(recording, module.self_residual, module.ffn_residual)
-    after_feed_forward = _residual_sum(recording, module.ffn_residual, module)
-    feed_forward = _feed_forward_stages(explanation, key, module, rows)
-    return [
-        *_with_residual(recording, attention.key, module.self_residual, attention.stages(recording), after_attention),
-        *_with_residual(recording, f"{key}.ffn", module.ffn_residual, feed_forward, after_feed_forward),
+    sublayers = [
+        _Sublayer(attention.key, module.self_residual, attention.stages(explanation.recording)),
+        _Sublayer(f"{key}.ffn", module.ffn_residual, _feed_forward_stages(explanation, key, module, rows)),
     ]
+    return _layer_stages(explanation.recording, module, sublayers)
 
 
 def memory_stage(explanation: Explanation) -> Stage:
@@ -175,15 +172,12 @@ def decoder_stages(explanation: Explanation, layer: int, head: int) -> list[Stag
     recording = explanation.recording
     own = _Attention(f"{key}.self", module.self_attention, head, "y", "y", rows, rows, masked=True)
     cross = _Attention(f"{key}.cross", module.cross_attention, head, "y", "z", rows, memory, masked=False)
-    feed_forward = _feed_forward_stages(explanation, key, module, rows)
-    after_self = _residual_sum(recording, module.self_residual, module.cross_residual)
-    after_cross = _residual_sum(recording, module.cross_residual, module.ffn_residual)
-    after_feed_forward = _residual_sum(recording, module.ffn_residual, module)
-    return [
-        *_with_residual(recording, own.key, module.self_residual, own.stages(recording), after_self),
-        *_with_residual(recording, cross.key, module.cross_residual, cross.stages(recording), after_cross),
-        *_with_residual(recording, f"{key}.ffn", module.ffn_residual, feed_forward, after_feed_forward),
+    sublayers = [
+        _Sublayer(own.key, module.self_residual, own.stages(recording)),
+        _Sublayer(cross.key, module.cross_residual, cross.stages(recording)),
+        _Sublayer(f"{key}.ffn", module.ffn_residual, _feed_forward_stages(explanation, key, module, rows)),
     ]
+    return _layer_stages(recording, module, sublayers)
 
 
 def output_stages(explanation: Explanation) -> list[Stage]:
@@ -248,82 +242,85 @@ class _Attention:
         return [*self._projections(record), *self._weighted_average(record), concatenated]
 
     def _projections(self, record: AttentionRecord) -> list[Stage]:
-        """Queries, keys and values (§3.2.2)."""
-        read = self.query_name
-        memory = self.memory_name
+        """Return queries, keys and values (§3.2.2)."""
+        section = "§3.2.2"
         return [
-            Stage(
-                key=f"{self.key}.q",
+            self._of_head(
+                "q",
                 title="Queries Q",
-                paper="§3.2.2",
-                formula=f"Q = {read} W_i^Q",
+                paper=section,
+                formula=f"Q = {self.query_name} W_i^Q",
                 description="What each position looks for.",
                 rows=self.queries,
-                values=record.q[0, self.head],
-                of_head=True,
+                values=record.q,
             ),
-            Stage(
-                key=f"{self.key}.k",
+            self._of_head(
+                "k",
                 title="Keys K",
-                paper="§3.2.2",
-                formula=f"K = {memory} W_i^K",
+                paper=section,
+                formula=f"K = {self.memory_name} W_i^K",
                 description="What each position offers to be found by.",
                 rows=self.keys,
-                values=record.k[0, self.head],
-                of_head=True,
+                values=record.k,
             ),
-            Stage(
-                key=f"{self.key}.v",
+            self._of_head(
+                "v",
                 title="Values V",
-                paper="§3.2.2",
-                formula=f"V = {memory} W_i^V",
+                paper=section,
+                formula=f"V = {self.memory_name} W_i^V",
                 description="What each position passes on when attended to.",
                 rows=self.keys,
-                values=record.v[0, self.head],
-                of_head=True,
+                values=record.v,
             ),
         ]
 
     def _weighted_average(self, record: AttentionRecord) -> list[Stage]:
-        """Scores, weights and output of the head (equation 1)."""
+        """Return scores, weights and output of the head (equation 1)."""
         d_k = record.q.size(-1)
         section = "§3.2.1, equation 1"
         softmax = "Softmax turns each row of scores into weights that sum to 1"
         return [
-            Stage(
-                key=f"{self.key}.scores",
+            self._of_head(
+                "scores",
                 title="Scores",
                 paper=section,
                 formula=f"Q K^T / √d_k = Q K^T / √{d_k}",
                 description="The dot product of each query with each key, divided by √d_k to keep softmax out of its "
                 "flat region.",
                 rows=self.queries,
-                values=record.scores[0, self.head],
+                values=record.scores,
                 columns=self.keys,
-                of_head=True,
             ),
-            Stage(
-                key=f"{self.key}.weights",
+            self._of_head(
+                "weights",
                 title="Attention weights",
                 paper=section,
                 formula="A = softmax(Q K^T / √d_k)",
                 description=f"{softmax}; later positions are masked." if self.masked else f"{softmax}.",
                 rows=self.queries,
-                values=record.weights[0, self.head],
+                values=record.weights,
                 columns=self.keys,
-                of_head=True,
             ),
-            Stage(
-                key=f"{self.key}.head",
+            self._of_head(
+                "head",
                 title="Head output",
                 paper=section,
                 formula="head_i = softmax(Q K^T / √d_k) V",
                 description="Each row is the average of the values, weighted by that row's attention weights.",
                 rows=self.queries,
-                values=record.output[0, self.head],
-                of_head=True,
+                values=record.output,
             ),
         ]
+
+    def _of_head(self, name: str, *, values: Tensor, **stage: Any) -> Stage:
+        """Return a stage of this head.
+
+        Args:
+            name: The last part of its key.
+            values: The matrices of all heads, (1, H, rows, columns).
+            stage: The other fields of `Stage`.
+        """
+        return Stage(key=f"{self.key}.{name}", values=values[0, self.head], of_head=True, **stage)
 
 
 def _feed_forward_stages(
@@ -354,6 +351,30 @@ def _feed_forward_stages(
     ]
 
 
+@dataclass(frozen=True)
+class _Sublayer:
+    """A sub-layer with its layer normalisation and residual connection (§3.1)."""
+
+    key: str
+    """Prefix of the keys of the stages."""
+    residual: Residual
+    stages: Sequence[Stage]
+    """The stages of the sub-layer itself."""
+
+
+def _layer_stages(
+    recording: Recording, layer: EncoderLayer | DecoderLayer, sublayers: Sequence[_Sublayer]
+) -> list[Stage]:
+    """Return the stages of all sub-layers of a layer, each with normalisation and residual connection, in order."""
+    following: list[Residual | EncoderLayer | DecoderLayer] = [sublayer.residual for sublayer in sublayers[1:]]
+    following.append(layer)
+    found = []
+    for sublayer, next_module in zip(sublayers, following, strict=True):
+        total = _residual_sum(recording, sublayer.residual, next_module)
+        found += _with_residual(recording, sublayer, total)
+    return found
+
+
 def _residual_sum(
     recording: Recording, residual: Residual, following: Residual | EncoderLayer | DecoderLayer
 ) -> Tensor:
@@ -369,32 +390,37 @@ def _residual_sum(
     return recording.output(following)[0]
 
 
-def _with_residual(
-    recording: Recording, key: str, module: Residual, sublayer: Sequence[Stage], total: Tensor
-) -> list[Stage]:
-    """Return the stages of a sub-layer with its layer normalisation and residual connection (§3.1), in order."""
-    rows = sublayer[-1].rows
+def _with_residual(recording: Recording, sublayer: _Sublayer, total: Tensor) -> list[Stage]:
+    """Return the stages of a sub-layer with its normalisation and residual connection, in order.
+
+    Args:
+        recording: The recorded forward pass.
+        sublayer: The sub-layer.
+        total: x + Sublayer(x), (rows, D).
+    """
+    rows = sublayer.stages[-1].rows
+    pre = sublayer.residual.pre
     norm = Stage(
-        key=f"{key}.norm",
+        key=f"{sublayer.key}.norm",
         title="Layer normalisation",
         paper="§3.1",
-        formula="LayerNorm(x)" if module.pre else "LayerNorm(x + Sublayer(x))",
+        formula="LayerNorm(x)" if pre else "LayerNorm(x + Sublayer(x))",
         description="Each row is shifted and scaled to mean 0 and variance 1, then by a learned gain and bias.",
         rows=rows,
-        values=recording.output(module.norm)[0],
+        values=recording.output(sublayer.residual.norm)[0],
     )
     residual = Stage(
-        key=f"{key}.residual",
+        key=f"{sublayer.key}.residual",
         title="Residual connection",
         paper="§3.1",
-        formula="x + Sublayer(LayerNorm(x))" if module.pre else "x + Sublayer(x)",
+        formula="x + Sublayer(LayerNorm(x))" if pre else "x + Sublayer(x)",
         description="The sub-layer's output is added to its input.",
         rows=rows,
         values=total,
     )
-    if module.pre:
-        return [norm, *sublayer, residual]
-    return [*sublayer, residual, norm]
+    if pre:
+        return [norm, *sublayer.stages, residual]
+    return [*sublayer.stages, residual, norm]
 
 
 def rounded(values: Tensor, decimals: int) -> Any:
