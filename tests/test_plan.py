@@ -13,11 +13,13 @@ from mtcli.config.build import build
 from mtcli.config.schema import Config, ModelConfig
 from mtcli.data import prepare
 from mtcli.data.batching import BatchPlan
+from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError, StorageError, UsageError
 from mtcli.nn.loss import CPU_CHUNK, projected_loss
 from mtcli.nn.transformer import Transformer
 from mtcli.report.memory_estimate import activation_bytes, count_parameters
 from mtcli.report.plan import Plan, describe_counts, size
+from mtcli.report.run_record import read_run
 from mtcli.storage import checkpoint, model_file
 from mtcli.training import speed_estimate
 from mtcli.training.dry_run import dry_run
@@ -110,6 +112,35 @@ def test_a_dry_run_names_obstacles_to_export_and_a_finished_run(toy_run: Path, t
     assert rows["finish"] == f"it is finished; {larger}"
     from_scratch = dry_run(settings_of(toy_tsv), toy_run, CPU, overwrite=True)
     assert next(from_scratch)[1] == f"{toy_run} (holds a run, which --overwrite deletes)"
+
+
+def test_a_dry_run_of_fine_tuning_describes_the_tokenizer_of_the_initial_model(
+    train_toy: Train, toy_tsv: Path, tmp_path: Path
+) -> None:
+    sets = ("train.max_steps=1", "tokenizer.type=word", "tokenizer.joint=false")
+    initial = train_toy(tmp_path / "initial", *sets)
+    rows = dict(dry_run(settings_of(toy_tsv), tmp_path / "run", CPU, init=initial))
+    tokenizer = Tokenizer.load(initial / "tokenizer.json")
+    assert rows["vocabulary"] == f"{tokenizer.src_size} and {tokenizer.tgt_size} tokens (word, separate)"
+    assert "huggingface: no (tokenizer.joint = false" in rows["can go to"]
+    assert "argos: no (tokenizer.type = word" in rows["can go to"]
+
+
+def test_the_disk_space_of_fine_tuning_includes_the_initial_model(
+    train_toy: Train, toy_run: Path, toy_tsv: Path, tmp_path: Path
+) -> None:
+    sets = ("train.keep=1", "train.average=1")
+    text = dict(dry_run(settings_of(toy_tsv, *sets), tmp_path / "new", CPU, init=toy_run))["disk"]
+    run = train_toy(tmp_path / "run", *sets, "train.max_steps=2", init=toy_run)
+    plan = read_run(run, "").plan
+    assert plan
+    on_disk = sum(path.stat().st_size for path in (run / "checkpoints" / "step-00000000").iterdir())
+    initial = 4 * plan.parameters
+    assert initial < on_disk < initial + 20_000
+    assert text == (
+        f"model {size(initial)}; a checkpoint {size(3 * initial)}, at most 2 of them {size(6 * initial)}; "
+        f"checkpoint 0, the initial model, {size(initial)}"
+    )
 
 
 def test_a_dry_run_prints_the_plan_and_writes_nothing(toy_tsv: Path, tmp_path: Path) -> None:

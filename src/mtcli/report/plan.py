@@ -26,6 +26,10 @@ class Plan:
     pairs: int
     src_vocab: int
     tgt_vocab: int
+    tokenizer_type: str
+    """`bpe`, `word`, `char`, or `sentencepiece` for an imported model. In fine-tuning, it is the initial model's."""
+    joint: bool
+    """Source and target share one vocabulary."""
     parameters: int
     batches: int
     """Batches per epoch. If an epoch has several blocks, this and the following are estimated from the first block."""
@@ -36,6 +40,8 @@ class Plan:
     ranks: int
     bf16: bool
     on_cpu: bool
+    fine_tunes: bool
+    """Training starts from another model, which the run keeps as its checkpoint 0."""
 
     @classmethod
     def of(cls, config: Config, data: Prepared, batches: BatchPlan, device: torch.device, ranks: int) -> "Plan":
@@ -60,6 +66,8 @@ class Plan:
             pairs=len(data.train),
             src_vocab=tokenizer.src_size,
             tgt_vocab=tokenizer.tgt_size,
+            tokenizer_type=tokenizer.kind,
+            joint=tokenizer.joint,
             parameters=count_parameters(config.model, tokenizer.src_size, tokenizer.tgt_size, joint=tokenizer.joint),
             batches=len(block.batches) * batches.blocks,
             target_tokens=sum(block.tokens(batch) for batch in block.batches) * batches.blocks,
@@ -67,6 +75,7 @@ class Plan:
             ranks=ranks,
             bf16=bf16,
             on_cpu=on_cpu,
+            fine_tunes=data.init is not None,
         )
 
     def __str__(self) -> str:
@@ -108,13 +117,13 @@ class Plan:
         """Return the plan in words, as pairs of a name and a text."""
         return [
             ("model", self._describe_model(config)),
-            ("vocabulary", self._describe_vocabulary(config)),
+            ("vocabulary", self._describe_vocabulary()),
             ("batches", self._describe_batches(config.train)),
             ("memory", self._describe_memory(config.model)),
             ("disk", self._describe_disk(config.train)),
             ("schedule", _describe_schedule(config.train)),
             ("budget", self._describe_budget(config)),
-            ("can go to", _describe_exports(config)),
+            ("can go to", self._describe_exports(config)),
         ]
 
     def _describe_model(self, config: Config) -> str:
@@ -125,11 +134,10 @@ class Plan:
             f"{model.num_heads} heads, dropout {model.dropout:g}, {model.norm}-norm"
         )
 
-    def _describe_vocabulary(self, config: Config) -> str:
-        kind = config.tokenizer.type
-        if config.tokenizer.joint:
-            return f"{self.src_vocab:,} tokens ({kind}, joint)"
-        return f"{self.src_vocab:,} and {self.tgt_vocab:,} tokens ({kind}, separate)"
+    def _describe_vocabulary(self) -> str:
+        if self.joint:
+            return f"{self.src_vocab:,} tokens ({self.tokenizer_type}, joint)"
+        return f"{self.src_vocab:,} and {self.tgt_vocab:,} tokens ({self.tokenizer_type}, separate)"
 
     def _describe_batches(self, train: TrainConfig) -> str:
         batch = f"{train.batch_tokens:,} tokens"
@@ -153,7 +161,10 @@ class Plan:
         model = 4 * self.parameters
         checkpoint = 3 * model  # with Adam's two moments
         kept = max(train.keep, train.average) + 1
-        return f"model {size(model)}; a checkpoint {size(checkpoint)}, at most {kept} of them {size(checkpoint * kept)}"
+        text = f"model {size(model)}; a checkpoint {size(checkpoint)}, at most {kept} of them {size(checkpoint * kept)}"
+        if self.fine_tunes:
+            text += f"; checkpoint 0, the initial model, {size(model)}"  # without moments
+        return text
 
     def _describe_budget(self, config: Config) -> str:
         train = config.train
@@ -169,6 +180,16 @@ class Plan:
         if train.patience:
             text += f"; ends early after {train.patience} validations without a better score"
         return text
+
+    def _describe_exports(self, config: Config) -> str:
+        """Name the formats that the model can be exported to, and why not to the others."""
+        tokenizer = config.tokenizer.model_copy(update={"type": self.tokenizer_type, "joint": self.joint})
+        config = config.model_copy(update={"tokenizer": tokenizer})
+        found = []
+        for target in TARGETS:
+            reasons = obstacles(config, target)
+            found.append(f"{target}: no ({'; '.join(reasons)})" if reasons else f"{target}: yes")
+        return "; ".join(found)
 
 
 def _shape(block: Block, batch: Ints) -> tuple[int, int, int]:
@@ -205,12 +226,3 @@ def table(rows: Sequence[tuple[str, str]]) -> str:
 
 def _describe_schedule(train: TrainConfig) -> str:
     return f"Adam, {train.schedule}, peak learning rate {train.lr:g} after {train.warmup_steps:,} steps"
-
-
-def _describe_exports(config: Config) -> str:
-    """Name the formats that the model can be exported to, and why not to the others."""
-    found = []
-    for target in TARGETS:
-        reasons = obstacles(config, target)
-        found.append(f"{target}: no ({'; '.join(reasons)})" if reasons else f"{target}: yes")
-    return "; ".join(found)
