@@ -107,7 +107,9 @@ class MarianVocabulary:
         Raises:
             ModelError: It is something else.
         """
-        tokens, pad, eos = (content.get(name) for name in ("tokens", "pad", "eos"))
+        tokens = content.get("tokens")
+        pad = content.get("pad")
+        eos = content.get("eos")
         if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
             raise ModelError("its tokens are not a list of texts")
         if type(pad) is not int or type(eos) is not int:

@@ -1,4 +1,4 @@
-"""What a name of pairs on the command line stands for: its form, its files and its weight."""
+"""Sources of pairs as the command line names them: form, files and weight."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def source_files(spec: str, src: str, tgt: str) -> list[Path]:
 
 
 def resolve(spec: str, src: str, tgt: str) -> tuple[Form, list[Path]]:
-    """Return the form of a name and its files: one or two, a folder, or none for a Hub name.
+    """Return the form of a source, and its local paths: one or two files, a folder, or none for a Hub data set.
 
     Raises:
         DataError: There is no such file or folder, it has no form that can be read, or one side is missing.

@@ -105,8 +105,8 @@ def _event(line: bytes) -> dict[str, Any] | None:
 def best_of(events: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the validation of the run's model, or None before the first validation.
 
-    It is a `valid` or `average` event, or a `start` event: at the end of fine-tuning, the model that it started from
-    was better. The step of a `start` event is then 0. The rule is that of training (`State.record_if_best`).
+    It is a `valid` or `average` event, chosen as training chooses (`State.record_if_best`). If the model that
+    fine-tuning started from is better at the end, it is the `start` event, with 0 as its step.
     """
     best: dict[str, Any] | None = None
     state: State | None = None

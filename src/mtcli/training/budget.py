@@ -330,7 +330,7 @@ class Budget:
     # ---- ending early ----
 
     def renew(self, state: State) -> None:
-        """Let a run continue that ended, or was cut short, under another budget."""
+        """Let a run that has ended, or began its cool-down early, continue with another budget."""
         if state.budget not in (None, self.limits):
             state.finished = None
             state.validations_since_best = 0

@@ -80,7 +80,7 @@ class Learner:
     def step(self, batches: Sequence[PlannedBatch], number: int, learning_rate: float) -> StepResult:
         """Take one optimizer step. The loss is divided by the number of target tokens of all batches together.
 
-        The ranks take the batches in turn, so a step is the same step however many ranks share its batches.
+        The ranks take the batches in turn. So the step is the same for any number of ranks that share these batches.
 
         Args:
             batches: The batches of all ranks.

@@ -184,7 +184,7 @@ def _share(pairs: int, of: int) -> str:
 def _excerpt(text: str) -> str:
     """Return at most `WIDTH` characters of a text, with invisible characters and invalid bytes as escapes.
 
-    It starts at the beginning, unless the first odd part of the text lies further on.
+    It is the beginning of the text, or a later part if the first odd character would not be in the beginning.
     """
     odd = ODD.search(text)
     start = max(0, odd.start() - WIDTH // 2) if odd and odd.end() > WIDTH else 0
