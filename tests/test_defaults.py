@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mtcli.config.build import build
 from mtcli.config.differences import differences
 from mtcli.config.presets import PRESETS, Preset
-from mtcli.config.schema import AUTOMATIC, MAX_STEPS, SHAPE, Config, unset_settings, value_of
+from mtcli.config.schema import CHOSEN_IF_UNSET, MAX_STEPS, SHAPE, Config, unset_settings, value_of
 from mtcli.config.toml_file import load, to_toml
 from mtcli.data.prepare import prepare
 from mtcli.errors import UsageError
@@ -34,9 +34,8 @@ PACE = {"train.warmup_steps", *LOOKS}
 """Options that are chosen again for a new budget."""
 
 DEVICES = st.sampled_from(["cpu", "cuda", "mps"])
-PAIRS = st.one_of(
-    st.integers(1, 10**8), st.sampled_from([int(size.below) + n for size in CORPUS_SIZES[:-1] for n in (-1, 0)])
-)
+BOUNDS = [int(size.below) + n for size in CORPUS_SIZES[:-1] for n in (-1, 0)]
+PAIRS = st.one_of(st.integers(1, 10**8), st.sampled_from(BOUNDS))
 BUDGETS = st.fixed_dictionaries(
     {
         "train.time": st.none() | st.floats(1, 10**6),
@@ -79,10 +78,8 @@ def test_a_workload_counts_each_pair_by_the_weight_of_its_corpus(tmp_path: Path)
 def test_measured_corpora_get_the_measured_defaults() -> None:
     multi30k = build(CONFIGS / "multi30k.toml", {"train.time": "20m"})
     ours = with_defaults(asked(**{"train.time": "20m"}), workload(29_000))
-    assert [n for n in AUTOMATIC if value_of(ours, n) != value_of(multi30k, n)] == [
-        "train.valid_every",
-        "train.save_every",
-    ]
+    other = [name for name in CHOSEN_IF_UNSET if value_of(ours, name) != value_of(multi30k, name)]
+    assert other == ["train.valid_every", "train.save_every"]
     assert with_defaults(asked(**{"train.time": "30m"}), workload(29_000)).model.dropout == 0.3
     tatoeba = with_defaults(asked(**{"train.time": "30m"}), workload(117_000, 8.5))
     assert (tatoeba.preset, tatoeba.train.batch_tokens, tatoeba.model.dropout) == ("tiny", 4096, 0.1)
@@ -160,7 +157,9 @@ def test_given_options_are_kept_and_all_others_chosen(given: set[str], pairs: in
         assert value_of(settled, name) == value
         assert name not in settled.chosen
     assert {*settled.chosen} == unset_settings(config)
-    assert {n for n in AUTOMATIC if n not in settled.chosen and value_of(settled, n) != value_of(config, n)} == set()
+    assert {
+        n for n in CHOSEN_IF_UNSET if n not in settled.chosen and value_of(settled, n) != value_of(config, n)
+    } == set()
     assert settled.train.max_steps or settled.train.time
     assert (MAX_STEPS in settled.chosen) == (not {"train.max_steps=777", "train.time=7m"} & given)
 
@@ -230,11 +229,8 @@ def test_preset_follows_from_the_width_of_the_model() -> None:
     assert unset_settings(wide) == {"model.dropout", "train.batch_tokens", MAX_STEPS, *LOOKS}
     initial = build(None, {"data.train": ["x"]}, initial={"model.d_model": 512, "model.num_heads": 4})
     assert initial.model == wide.model
-    assert unset_settings(initial) == {
-        *unset_settings(wide),
-        "train.lr",
-        "train.warmup_steps",
-    }  # fine-tuning has its own
+    # Fine-tuning has a learning rate and a warm-up of its own.
+    assert unset_settings(initial) == {*unset_settings(wide), "train.lr", "train.warmup_steps"}
     assert [asked(f"model.d_model={d}").preset for d in (16, 128, 132, 1024, 2048)] == (
         ["tiny", "tiny", "small", "big", "big"]
     )
@@ -281,7 +277,7 @@ def test_config_toml_of_a_run_is_complete(tmp_path: Path) -> None:
     path.write_text(to_toml(settled))
     assert load(path) == settled
     assert unset_settings(load(path)) == set()
-    assert settled.chosen == AUTOMATIC
+    assert settled.chosen == CHOSEN_IF_UNSET
     again = with_defaults(build(path), workload(29_000))  # as the configuration of another run: every option is set
     assert (again.chosen, to_toml(again)) == (
         (),
@@ -322,7 +318,9 @@ def test_training_chooses_logs_and_keeps_defaults(
     assert {*first.chosen} == unset_settings(wanted) > {"preset", "model.d_model", "train.lr"}
     train(config(**{"train.max_steps": 3}), run, CPU)
     assert [
-        name for name in (*SHAPE, *AUTOMATIC) if value_of(load(run / "config.toml"), name) != value_of(first, name)
+        name
+        for name in (*SHAPE, *CHOSEN_IF_UNSET)
+        if value_of(load(run / "config.toml"), name) != value_of(first, name)
     ] == [MAX_STEPS]
     assert any("as chosen when the run began, preset tiny" in message for message in caplog.messages)
     with pytest.raises(UsageError, match=r"model\.dropout: 0\.1 → 0\.25"):

@@ -117,7 +117,7 @@ def test_a_dry_run_names_obstacles_to_export_and_a_finished_run(toy_run: Path, t
 def test_a_dry_run_of_fine_tuning_describes_the_tokenizer_of_the_initial_model(
     train_toy: Train, toy_tsv: Path, tmp_path: Path
 ) -> None:
-    sets = ("train.max_steps=1", "tokenizer.type=word", "tokenizer.joint=false")
+    sets = ("train.max_steps=1", "tokenizer.type=word", "tokenizer.joint=false", "tokenizer.vocab_size=290")
     initial = train_toy(tmp_path / "initial", *sets)
     rows = dict(dry_run(settings_of(toy_tsv), tmp_path / "run", CPU, init=initial))
     tokenizer = Tokenizer.load(initial / "tokenizer.json")

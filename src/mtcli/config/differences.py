@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from mtcli.config.schema import AUTOMATIC_IN_FINE_TUNING, NAMES, Config, unset_settings, value_of
+from mtcli.config.schema import CHOSEN_IF_UNSET_IN_FINE_TUNING, NAMES, Config, unset_settings, value_of
 
 MAY_DIFFER = frozenset({"train.max_steps", "train.time", "train.keep", "train.tensorboard", "data.note"})
 """The budget, which may grow, and settings that change no result."""
@@ -15,7 +15,7 @@ def differences(old: Config, new: Config) -> list[str]:
     Settings in `MAY_DIFFER` are skipped, and so are settings that training chose for the old run and that are unset in
     the new configuration.
     """
-    skipped = MAY_DIFFER | (unset_settings(new, AUTOMATIC_IN_FINE_TUNING) & {*old.chosen})
+    skipped = MAY_DIFFER | (unset_settings(new, CHOSEN_IF_UNSET_IN_FINE_TUNING) & {*old.chosen})
     found = []
     for name in NAMES:
         before = value_of(old, name)

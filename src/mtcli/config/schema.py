@@ -202,17 +202,17 @@ SHAPE = tuple(f"model.{key}" for key in PRESETS["tiny"]["model"])
 
 MAX_STEPS = "train.max_steps"
 
-AUTOMATIC = (
+CHOSEN_IF_UNSET = (
     "preset", *SHAPE, "model.dropout", "train.batch_tokens", "train.lr", "train.warmup_steps", MAX_STEPS,
     "train.valid_every", "train.save_every",
 )  # fmt: skip
 """Settings that training chooses from the corpus, the device and the budget if they are unset."""
 
-AUTOMATIC_IN_FINE_TUNING = (*AUTOMATIC, "train.patience")
+CHOSEN_IF_UNSET_IN_FINE_TUNING = (*CHOSEN_IF_UNSET, "train.patience")
 """The same if training starts from another model."""
 
 
-def unset_settings(config: Config, names: Sequence[str] = AUTOMATIC) -> frozenset[str]:
+def unset_settings(config: Config, names: Sequence[str] = CHOSEN_IF_UNSET) -> frozenset[str]:
     """Return those of the settings that are unset. A run with a time budget needs no number of steps."""
     unset = {name for name in names if not _is_set(config, name)}
     if config.train.time:

@@ -7,14 +7,14 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from mtcli.config.schema import OPEN, SECTIONS, Config
+from mtcli.config.schema import CHOSEN_IF_UNSET, SECTIONS, Config
 
 GENERAL = "general"
 """Section of the settings that are in no section of `config.toml`."""
 
 AUTOMATIC = frozenset({
-    *OPEN, "data.src", "data.tgt", "data.valid", "data.test", "tokenizer.vocab_size", "model.d_k", "model.d_v",
-    "train.bleu_tokenizer",
+    *CHOSEN_IF_UNSET, "data.src", "data.tgt", "data.valid", "data.test", "tokenizer.vocab_size", "model.d_k",
+    "model.d_v", "train.bleu_tokenizer",
 })  # fmt: skip
 """Settings whose value is found or chosen if they are unset."""
 

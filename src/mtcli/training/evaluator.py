@@ -33,7 +33,7 @@ class Evaluator:
         self.checkpoints = checkpoints
         valid = session.data.valid
         self.valid = spread(valid) if session.config.train.time else valid
-        """The validation pairs. With a time budget, the first N are a sample of all, for any N, as some validations need."""
+        """The validation pairs. With a time budget, the first N are a sample of all, for any N."""
 
     def validate(self, *, is_last: bool = False) -> None:
         """Evaluate the model of this step, and make it the best one if it improves.

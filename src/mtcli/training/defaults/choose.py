@@ -4,8 +4,8 @@ from collections.abc import Collection
 
 from mtcli.config.build import filled
 from mtcli.config.schema import (
-    AUTOMATIC,
-    AUTOMATIC_IN_FINE_TUNING,
+    CHOSEN_IF_UNSET,
+    CHOSEN_IF_UNSET_IN_FINE_TUNING,
     MAX_STEPS,
     Config,
     unset_settings,
@@ -28,8 +28,8 @@ def with_defaults(config: Config, workload: Workload, began: Config | None = Non
         began: The configuration of the run that is resumed. Its values are kept; if the budget is another, those in
             `DEPENDS_ON_BUDGET` are chosen again.
     """
-    automatic = AUTOMATIC_IN_FINE_TUNING if workload.fine_tunes else AUTOMATIC
-    unset = unset_settings(config, automatic)
+    names = CHOSEN_IF_UNSET_IN_FINE_TUNING if workload.fine_tunes else CHOSEN_IF_UNSET
+    unset = unset_settings(config, names)
     if workload.fine_tunes:
         complete = choose_for_fine_tuning(config, unset, workload, began)
     else:
@@ -40,7 +40,7 @@ def with_defaults(config: Config, workload: Workload, began: Config | None = Non
         chosen = set(began.chosen) - {MAX_STEPS}
         if MAX_STEPS in unset:
             chosen.add(MAX_STEPS)
-    return filled(complete, {"chosen": [name for name in automatic if name in chosen]})
+    return filled(complete, {"chosen": [name for name in names if name in chosen]})
 
 
 def _keep_values_of(began: Config, complete: Config, unset: Collection[str]) -> Config:
