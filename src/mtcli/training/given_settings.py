@@ -5,7 +5,7 @@ from typing import Any
 
 from mtcli.config.build import build
 from mtcli.config.presets import PRESETS, Preset
-from mtcli.config.schema import NAMES, OPEN, OPEN_IN_FINE_TUNING, Config, left_open, value_of
+from mtcli.config.schema import CHOSEN_IF_UNSET, CHOSEN_IF_UNSET_IN_FINE_TUNING, NAMES, Config, unset_settings, value_of
 from mtcli.config.settings import as_text
 
 MAX_SETTINGS = 10
@@ -34,7 +34,7 @@ def describe_given(config: Config, *, fine_tunes: bool, initial: Mapping[str, An
         initial = {"preset": config.preset}  # a run that starts from a model has no training options of a preset
     options = {"preset": config.preset, "data.train": config.data.train or None}
     defaults = build(None, options, initial=initial)
-    automatic = left_open(defaults, OPEN_IN_FINE_TUNING if fine_tunes else OPEN)
+    automatic = unset_settings(defaults, CHOSEN_IF_UNSET_IN_FINE_TUNING if fine_tunes else CHOSEN_IF_UNSET)
     texts = []
     for name in NAMES:
         value = value_of(config, name)
