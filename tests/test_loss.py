@@ -94,6 +94,24 @@ def test_only_the_loss_has_a_gradient() -> None:
         assert not projected_loss(hidden, weight, target, 0.1)[0].requires_grad
 
 
+def test_the_gradient_of_a_frozen_weight_is_not_computed() -> None:
+    hidden, weight, target = draw()
+    expected = torch.autograd.grad(projected_loss(hidden, weight, target, 0.1)[0] / 7, hidden)
+    loss, _ = projected_loss(hidden, weight.detach(), target, 0.1)
+    assert loss.grad_fn is not None
+    assert loss.grad_fn.saved_tensors[1] is None  # type: ignore[attr-defined]
+    assert torch.equal(torch.autograd.grad(loss / 7, hidden)[0], expected[0])
+
+
+def test_the_gradient_of_frozen_hidden_states_is_not_computed() -> None:
+    hidden, weight, target = draw()
+    expected = torch.autograd.grad(projected_loss(hidden, weight, target, 0.1)[0] / 7, weight)
+    loss, _ = projected_loss(hidden.detach(), weight, target, 0.1)
+    assert loss.grad_fn is not None
+    assert loss.grad_fn.saved_tensors[0] is None  # type: ignore[attr-defined]
+    assert torch.equal(torch.autograd.grad(loss / 7, weight)[0], expected[0])
+
+
 def test_large_logits_stay_finite() -> None:
     hidden, weight, target = draw(torch.float32)
     loss, _ = projected_loss(hidden * 1e4, weight, target, 0.1)

@@ -46,7 +46,7 @@ def projected_loss(
 
     Returns:
         The smoothed cross-entropy, which has a gradient, and the plain negative log-likelihood, which has none. Both
-        are sums over the N positions in nats.
+        are sums over the N positions in nats. The gradient of a frozen weight is not computed.
     """
     if bias is not None:  # as the weight of a further input that is always 1
         ones = hidden.new_ones(len(hidden), 1)
@@ -57,13 +57,15 @@ def projected_loss(
         dtype = torch.get_autocast_dtype(device)
         hidden = hidden.to(dtype)
         weight = weight.to(dtype)
-    needs_grad = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
+    needs_grad = (False, False)
+    if torch.is_grad_enabled():
+        needs_grad = (hidden.requires_grad, weight.requires_grad)
     loss, nll = _ProjectedLoss.apply(hidden, weight, target, smoothing, needs_grad)  # type: ignore[no-untyped-call]
     return loss, nll
 
 
 class _ProjectedLoss(torch.autograd.Function):
-    """The loss and both gradients, computed together, one chunk of C positions at a time.
+    """The loss and the gradients that are needed, computed together, one chunk of C positions at a time.
 
     With p = softmax(logits), the gradient of the loss with respect to a position's logits is
 
@@ -71,6 +73,7 @@ class _ProjectedLoss(torch.autograd.Function):
 
     which is known as soon as the logits are. So the logits of a chunk are computed, used and overwritten by those of
     the next chunk. The backward pass only scales the gradients.
+    The gradient of a frozen weight, or of hidden states below which all is frozen, is not needed and not computed.
 
     The term ε/V is the same for all tokens, so it is added without looking at single logits. With the mean row of the
     weight, a position's mean logit is hidden · mean_row, and the loss is
@@ -80,17 +83,18 @@ class _ProjectedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, needs_grad: bool
+        ctx: Any, hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, needs_grad: tuple[bool, bool]
     ) -> tuple[Tensor, Tensor]:
         N = hidden.size(0)
         V = weight.size(0)
+        hidden_needs_grad, weight_needs_grad = needs_grad
         dtype = torch.promote_types(hidden.dtype, torch.float32)  # of all sums
         mean_row = weight.mean(dim=0, dtype=dtype)
         hidden_sum = hidden.sum(dim=0, dtype=dtype)
         nll_sum = hidden.new_zeros((), dtype=dtype)
         target_logit_sum = hidden.new_zeros((), dtype=dtype)
-        grad_hidden = torch.empty_like(hidden) if needs_grad else None
-        grad_weight = (hidden_sum * (-smoothing / V)).repeat(V, 1) if needs_grad else None
+        grad_hidden = torch.empty_like(hidden) if hidden_needs_grad else None
+        grad_weight = (hidden_sum * (-smoothing / V)).repeat(V, 1) if weight_needs_grad else None
         chunk = CPU_CHUNK if hidden.device.type == "cpu" else GPU_CHUNK
         # Each chunk overwrites these. On a CPU, allocating new memory would take as long as the softmax.
         logits_buffer = hidden.new_empty(min(chunk, N), V)
@@ -103,25 +107,29 @@ class _ProjectedLoss(torch.autograd.Function):
             target_logits = logits.gather(1, t).sum(dtype=dtype)
             nll_sum += _log_normaliser(logits, p).sum() - target_logits
             target_logit_sum += target_logits
-            if grad_hidden is not None and grad_weight is not None:
-                error = _logit_gradient(logits, p, t, smoothing)
+            if grad_hidden is None and grad_weight is None:
+                continue
+            error = _logit_gradient(logits, p, t, smoothing)
+            if grad_hidden is not None:
                 out = grad_hidden[first : first + chunk]
                 torch.addmm(mean_row.to(hidden.dtype), error, weight, beta=-smoothing, out=out)
+            if grad_weight is not None:
                 grad_weight += error.t() @ h
         loss = nll_sum + smoothing * (target_logit_sum - hidden_sum @ mean_row)
-        if needs_grad:
-            ctx.save_for_backward(grad_hidden, grad_weight)
-            ctx.weight_dtype = weight.dtype
+        ctx.save_for_backward(grad_hidden, grad_weight)
+        ctx.weight_dtype = weight.dtype
         ctx.mark_non_differentiable(nll_sum)
         return loss, nll_sum
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
         grad_hidden, grad_weight = ctx.saved_tensors
         grad_loss = grads[0]
-        scaled_hidden = grad_hidden * grad_loss.to(grad_hidden.dtype)
-        scaled_weight = (grad_weight * grad_loss).to(ctx.weight_dtype)
-        return scaled_hidden, scaled_weight, None, None, None
+        if grad_hidden is not None:
+            grad_hidden = grad_hidden * grad_loss.to(grad_hidden.dtype)
+        if grad_weight is not None:
+            grad_weight = (grad_weight * grad_loss).to(ctx.weight_dtype)
+        return grad_hidden, grad_weight, None, None, None
 
 
 def _log_normaliser(logits: Tensor, p: Tensor) -> Tensor:
