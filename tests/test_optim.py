@@ -93,6 +93,14 @@ def test_optimizer_uses_the_configured_epsilon() -> None:
         assert {group["eps"] for group in optimizer.param_groups} == {eps}
 
 
+def test_frozen_parameters_are_not_in_the_optimizer() -> None:
+    model = tower(1)
+    model[0].requires_grad_(False)
+    optimizer = build_optimizer(TrainConfig(), model.parameters())
+    found = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    assert {id(parameter) for parameter in found} == {id(p) for p in model[1:].parameters()}
+
+
 def test_weight_decay_is_decoupled_and_excludes_vectors() -> None:
     model = tower(2)
     optimizer = build_optimizer(TrainConfig(lr=0.1, weight_decay=0.5), model.parameters())

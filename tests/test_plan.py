@@ -10,11 +10,12 @@ from typer.testing import CliRunner
 
 from mtcli.cli import app
 from mtcli.config.build import build
-from mtcli.config.schema import Config, ModelConfig
+from mtcli.config.schema import Config, Freeze, ModelConfig
 from mtcli.data import prepare
 from mtcli.data.batching import BatchPlan
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError, StorageError, UsageError
+from mtcli.nn.freezing import freeze_parameters
 from mtcli.nn.loss import CPU_CHUNK, projected_loss
 from mtcli.nn.transformer import Transformer
 from mtcli.report.memory_estimate import activation_bytes, count_parameters
@@ -29,10 +30,11 @@ Train = Callable[..., Path]
 CPU = torch.device("cpu")
 
 
-def kept_for_backward(config: ModelConfig, batch: tuple[int, int, int], V: int) -> int:
+def kept_for_backward(config: ModelConfig, batch: tuple[int, int, int], V: int, freeze: Freeze = "none") -> int:
     """Return the bytes that autograd keeps after a forward pass, without the parameters."""
     B, S, T = batch
     model = Transformer(config, V, V, joint=True).train()
+    freeze_parameters(model, freeze)
     own = {p.untyped_storage().data_ptr() for p in model.parameters()}
     held: dict[int, torch.Tensor] = {}  # keeps the tensors alive, so that no address is used twice
 
@@ -69,6 +71,14 @@ def test_activation_bytes_agree_with_what_autograd_keeps(
     assert estimate == pytest.approx(kept_for_backward(config, batch, 500), rel=0.03)
 
 
+@pytest.mark.parametrize("freeze", ["embeddings", "encoder", "all-but-top"])
+def test_activation_bytes_of_frozen_layers_agree_with_what_autograd_keeps(freeze: Freeze) -> None:
+    batch = (64, 20, 24)
+    blocks = 8 * 500 * CPU_CHUNK
+    estimate = activation_bytes(ModelConfig(), batch, 500, bf16=False, on_cpu=True, freeze=freeze) - blocks
+    assert estimate == pytest.approx(kept_for_backward(ModelConfig(), batch, 500, freeze), rel=0.05)
+
+
 def settings_of(tsv: Path, *sets: str) -> Config:
     values = {"data.train": [str(tsv)], "data.src": "en", "data.tgt": "xx"}
     return build(None, values, [*TOY_SETTINGS, "train.max_steps=20", *sets])
@@ -87,7 +97,7 @@ def test_the_plan_agrees_with_training(toy_run: Path, toy_tsv: Path) -> None:
     assert plan.target_tokens == sum(data.train.lengths()[2] + 1)
     B, S, T = plan.largest
     assert B * max(S, T) <= config.train.batch_tokens
-    assert plan.memory(config.model).moments == 8 * plan.parameters
+    assert plan.memory(config).moments == 8 * plan.parameters
 
     (path,) = checkpoint.steps(toy_run / "checkpoints")[-1:]
     on_disk = sum((path / name).stat().st_size for name in ("model.safetensors", "optimizer.safetensors"))

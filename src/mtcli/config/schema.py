@@ -17,6 +17,8 @@ from mtcli.config.presets import PRESETS, Preset
 
 LengthNormalization = Literal["wu", "power"]
 
+Freeze = Literal["none", "embeddings", "encoder", "all-but-top"]
+
 Language = Annotated[str, AfterValidator(checked)]
 
 
@@ -142,6 +144,8 @@ class TrainConfig(_Section):
     """Label smoothing ε (§5.4)."""
     clip_norm: Annotated[float, Within(limits.CLIP_NORM)] = 1.0
     """Maximum norm of the whole gradient; 0 disables clipping."""
+    freeze: Freeze = "none"
+    """Parameters that fine-tuning freezes: the embeddings; these and the encoder; or all but the last decoder layer."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Precision of matrix products. `auto`: bf16 on CUDA and on CPUs with instructions for it, otherwise float32."""
     seed: Annotated[int, Within(limits.SEED)] = 1

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from mtcli.config.schema import ModelConfig
+from mtcli.config.schema import Freeze, ModelConfig
 from mtcli.nn.attention import MAX_UNFUSED_SIZE
+from mtcli.nn.freezing import freeze_parameters, num_trainable_layers, output_is_frozen
 from mtcli.nn.loss import CPU_CHUNK, GPU_CHUNK
 from mtcli.nn.transformer import Transformer
 from mtcli.runtime.memory import require
@@ -30,8 +31,10 @@ class Memory:
         return self.parameters + self.gradients + self.moments + self.activations
 
 
-def count_parameters(model: ModelConfig, src_vocab: int, tgt_vocab: int, *, joint: bool) -> int:
-    """Return the number of parameters of a model.
+def count_parameters(
+    model: ModelConfig, src_vocab: int, tgt_vocab: int, *, joint: bool, freeze: Freeze = "none"
+) -> int:
+    """Return the number of parameters of a model, without frozen ones.
 
     Only one layer of each kind is built, without memory for its weights: all layers of a kind have the same size.
 
@@ -40,32 +43,53 @@ def count_parameters(model: ModelConfig, src_vocab: int, tgt_vocab: int, *, join
         src_vocab: Size of the source vocabulary.
         tgt_vocab: Size of the target vocabulary.
         joint: Both are one vocabulary.
+        freeze: The part of the model that is frozen; `none` counts all parameters.
     """
     shallow = model.model_copy(update={"num_encoder_layers": 1, "num_decoder_layers": 1})
     with torch.device("meta"):
         built = Transformer(shallow, src_vocab, tgt_vocab, joint=joint)
-    more_encoder_layers = (model.num_encoder_layers - 1) * _num_parameters(built.encoder)
-    more_decoder_layers = (model.num_decoder_layers - 1) * _num_parameters(built.decoder)
-    return _num_parameters(built) + more_encoder_layers + more_decoder_layers
+    freeze_parameters(built, freeze)
+    encoder_layers, decoder_layers = num_trainable_layers(model, freeze)
+    total = _num_trainable(built)
+    if encoder_layers:
+        total += (encoder_layers - 1) * _num_trainable(built.encoder)
+    total += (decoder_layers - 1) * _num_trainable(built.decoder)
+    return total
 
 
-def _num_parameters(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
+def _num_trainable(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
 
 
-def check_model_memory(info: ModelInfo, device: torch.device) -> None:
-    """Check that there is enough memory to train a model of this size: on a CPU, with gradients and Adam's moments.
+def check_model_memory(info: ModelInfo, device: torch.device, freeze: Freeze) -> None:
+    """Check that there is enough memory to train a model of this size.
+
+    On a CPU, these are its parameters, and the gradients and Adam's two moments of those that are not frozen.
+
+    Args:
+        info: Shape of the model.
+        device: The device of this rank.
+        freeze: The part of the model that is frozen.
 
     Raises:
         StorageError: There is too little memory.
     """
     n = count_parameters(info.model, info.src_vocab, info.tgt_vocab, joint=info.joint)
-    copies = 4 if device.type == "cpu" else 1
-    require(4 * n * copies, f"a model of {n:,} parameters", "choose a smaller --preset or smaller model settings")
+    numbers = n
+    if device.type == "cpu":
+        trainable = count_parameters(info.model, info.src_vocab, info.tgt_vocab, joint=info.joint, freeze=freeze)
+        numbers = n + 3 * trainable
+    require(4 * numbers, f"a model of {n:,} parameters", "choose a smaller --preset or smaller model settings")
 
 
 def activation_bytes(
-    model: ModelConfig, batch: tuple[int, int, int], tgt_vocab: int, *, bf16: bool, on_cpu: bool
+    model: ModelConfig,
+    batch: tuple[int, int, int],
+    tgt_vocab: int,
+    *,
+    bf16: bool,
+    on_cpu: bool,
+    freeze: Freeze = "none",
 ) -> int:
     """Return the bytes that a forward pass keeps for the backward pass and the loss.
 
@@ -80,12 +104,15 @@ def activation_bytes(
     also keeps its weights, H·a for each pair of query and key; the fused kernel does not. Each embedding keeps a mask.
     The loss keeps the decoder's output, its gradient, the gradient of the output matrix, and two blocks of logits.
 
+    A frozen layer keeps nothing, nor does a frozen embedding. A frozen output matrix has no gradient.
+
     Args:
         model: Shape of the model.
         batch: Rows, source positions and target positions.
         tgt_vocab: Size of the target vocabulary.
         bf16: Matrix products are in bf16.
         on_cpu: The model is trained on a CPU.
+        freeze: The part of the model that is frozen.
     """
     rows, num_src, num_tgt = batch
     D = model.d_model
@@ -105,18 +132,25 @@ def activation_bytes(
     feed_forward = a * (D + inner) + residual
     encoder_layer = self_attention + feed_forward
     decoder_layer = self_attention + cross_attention_of_target + feed_forward
-    embedding = m * D
-    source = model.num_encoder_layers * encoder_layer + model.num_decoder_layers * cross_attention_of_source + embedding
-    target = model.num_decoder_layers * decoder_layer + embedding + 2 * a * D
+    embedding = m * D if freeze == "none" else 0
+    encoder_layers, decoder_layers = num_trainable_layers(model, freeze)
+    source = encoder_layers * encoder_layer + decoder_layers * cross_attention_of_source + embedding
+    target = decoder_layers * decoder_layer + embedding + 2 * a * D
 
     def weights(queries: int, keys: int) -> int:
         is_reference = model.attention == "reference" or (on_cpu and queries * keys <= MAX_UNFUSED_SIZE)
         return H * queries * keys * a if is_reference else 0
 
-    encoder_weights = model.num_encoder_layers * weights(num_src, num_src)
-    decoder_weights = model.num_decoder_layers * (weights(num_tgt, num_tgt) + weights(num_tgt, num_src))
+    encoder_weights = encoder_layers * weights(num_src, num_src)
+    decoder_weights = decoder_layers * (weights(num_tgt, num_tgt) + weights(num_tgt, num_src))
     layers = rows * (num_src * source + num_tgt * target + encoder_weights + decoder_weights)
     block = min(rows * num_tgt, CPU_CHUNK if on_cpu else GPU_CHUNK)
-    matrices = 2 if model.output_bias else 1  # with a bias, the loss also copies the output matrix
+    matrices = 0
+    if model.output_bias:
+        matrices += 1  # the loss copies the output matrix
+    if not output_is_frozen(model, freeze):
+        matrices += 1  # its gradient
+    elif bf16:
+        matrices += 1  # its copy in bf16, which for trainable parameters is counted with the parameters
     loss = matrices * a * tgt_vocab * D + (a + 4) * block * tgt_vocab
     return layers + loss

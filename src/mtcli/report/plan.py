@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from mtcli.config.schema import Config, ModelConfig, TrainConfig
+from mtcli.config.schema import Config, Freeze, TrainConfig
 from mtcli.data.batching import BatchPlan, Block
 from mtcli.data.encoded_pairs import Ints
 from mtcli.data.prepare import Prepared
@@ -17,6 +17,14 @@ from mtcli.runtime.memory import require
 from mtcli.runtime.progress import clock
 from mtcli.runtime.terminal import printable
 from mtcli.runtime.wording import counted
+
+FROZEN: dict[Freeze, str] = {
+    "none": "",
+    "embeddings": "; the embeddings are frozen",
+    "encoder": "; the embeddings and the encoder are frozen",
+    "all-but-top": "; all but the last decoder layer is frozen",
+}
+"""What `train.freeze` freezes, for the description of the model."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,8 @@ class Plan:
     joint: bool
     """Source and target share one vocabulary."""
     parameters: int
+    trainable: int
+    """Parameters that are not frozen."""
     batches: int
     """Batches per epoch. If an epoch has several blocks, this and the following are estimated from the first block."""
     target_tokens: int
@@ -60,7 +70,14 @@ class Plan:
         block = batches.block(0, 0)
 
         def bytes_kept(batch: tuple[int, int, int]) -> int:
-            return activation_bytes(config.model, batch, tokenizer.tgt_size, bf16=bf16, on_cpu=on_cpu)
+            return activation_bytes(
+                config.model, batch, tokenizer.tgt_size, bf16=bf16, on_cpu=on_cpu, freeze=config.train.freeze
+            )
+
+        def count(freeze: Freeze) -> int:
+            return count_parameters(
+                config.model, tokenizer.src_size, tokenizer.tgt_size, joint=tokenizer.joint, freeze=freeze
+            )
 
         return cls(
             pairs=len(data.train),
@@ -68,7 +85,8 @@ class Plan:
             tgt_vocab=tokenizer.tgt_size,
             tokenizer_type=tokenizer.kind,
             joint=tokenizer.joint,
-            parameters=count_parameters(config.model, tokenizer.src_size, tokenizer.tgt_size, joint=tokenizer.joint),
+            parameters=count("none"),
+            trainable=count(config.train.freeze),
             batches=len(block.batches) * batches.blocks,
             target_tokens=sum(block.tokens(batch) for batch in block.batches) * batches.blocks,
             largest=max((_shape(block, batch) for batch in block.batches), key=bytes_kept),
@@ -81,18 +99,23 @@ class Plan:
     def __str__(self) -> str:
         precision = ", matrix products in bf16" if self.bf16 else ""
         return (
-            f"{self.parameters:,} parameters, {self.tgt_vocab:,} tokens in the target vocabulary, "
+            f"{self._describe_parameters()}, {self.tgt_vocab:,} tokens in the target vocabulary, "
             f"{counted(self.pairs, 'pair')} in {counted(self.batches, 'batch', 'batches')} per epoch{precision}"
         )
 
-    def memory(self, model: ModelConfig) -> Memory:
+    def memory(self, config: Config) -> Memory:
         """Return an estimate of the peak memory of one rank."""
         weights = 4 * self.parameters
-        bf16_weights = weights // 2 if self.bf16 else 0  # autocast keeps copies during the forward and backward pass
-        kept = activation_bytes(model, self.largest, self.tgt_vocab, bf16=self.bf16, on_cpu=self.on_cpu)
-        return Memory(parameters=weights, gradients=weights, moments=2 * weights, activations=kept + bf16_weights)
+        trainable = 4 * self.trainable
+        # Autocast keeps copies of the trainable weights during the forward and backward pass.
+        bf16_weights = trainable // 2 if self.bf16 else 0
+        freeze = config.train.freeze
+        kept = activation_bytes(
+            config.model, self.largest, self.tgt_vocab, bf16=self.bf16, on_cpu=self.on_cpu, freeze=freeze
+        )
+        return Memory(parameters=weights, gradients=trainable, moments=2 * trainable, activations=kept + bf16_weights)
 
-    def check_memory(self, model: ModelConfig) -> None:
+    def check_memory(self, config: Config) -> None:
         """Check that training on a CPU can fit into memory.
 
         The estimate is exact to about 10%. The check leaves a wide margin: it fails only if two thirds of the estimate
@@ -103,7 +126,7 @@ class Plan:
         """
         if self.on_cpu:
             remedy = "give a smaller --set train.batch_tokens or a smaller model"
-            require(self.memory(model).total / 1.5, "training with these batches", remedy)
+            require(self.memory(config).total / 1.5, "training with these batches", remedy)
 
     def steps(self, accumulate: int) -> float:
         """Return the optimizer steps per epoch.
@@ -119,19 +142,27 @@ class Plan:
             ("model", self._describe_model(config)),
             ("vocabulary", self._describe_vocabulary()),
             ("batches", self._describe_batches(config.train)),
-            ("memory", self._describe_memory(config.model)),
+            ("memory", self._describe_memory(config)),
             ("disk", self._describe_disk(config.train)),
             ("schedule", _describe_schedule(config.train)),
             ("budget", self._describe_budget(config)),
             ("can go to", self._describe_exports(config)),
         ]
 
+    def _describe_parameters(self) -> str:
+        """Return the number of parameters, and how many of them are trained if some are frozen."""
+        text = f"{self.parameters:,} parameters"
+        if self.trainable < self.parameters:
+            text += f" ({self.trainable:,} of them trained)"
+        return text
+
     def _describe_model(self, config: Config) -> str:
         model = config.model
         return (
-            f"{config.preset}: {self.parameters:,} parameters; {model.num_encoder_layers} encoder and "
+            f"{config.preset}: {self._describe_parameters()}; {model.num_encoder_layers} encoder and "
             f"{model.num_decoder_layers} decoder layers, d_model {model.d_model}, d_ff {model.d_ff}, "
             f"{model.num_heads} heads, dropout {model.dropout:g}, {model.norm}-norm"
+            f"{FROZEN[config.train.freeze]}"
         )
 
     def _describe_vocabulary(self) -> str:
@@ -149,8 +180,8 @@ class Plan:
         pairs = counted(self.pairs, "pair")
         return f"{batch}; an epoch is {counted(round(steps), 'step')}, {pairs}, {self.target_tokens:,} target tokens"
 
-    def _describe_memory(self, model: ModelConfig) -> str:
-        memory = self.memory(model)
+    def _describe_memory(self, config: Config) -> str:
+        memory = self.memory(config)
         return (
             f"about {size(memory.total)}, not counting PyTorch itself: parameters {size(memory.parameters)}, "
             f"gradients {size(memory.gradients)}, Adam's two moments {size(memory.moments)}, "
@@ -159,7 +190,7 @@ class Plan:
 
     def _describe_disk(self, train: TrainConfig) -> str:
         model = 4 * self.parameters
-        checkpoint = 3 * model  # with Adam's two moments
+        checkpoint = model + 8 * self.trainable  # with Adam's two moments
         kept = max(train.keep, train.average) + 1
         text = f"model {size(model)}; a checkpoint {size(checkpoint)}, at most {kept} of them {size(checkpoint * kept)}"
         if self.fine_tunes:

@@ -54,6 +54,29 @@ def claim(config: Config, run: Path, overwrite: bool) -> Config | None:
     return began
 
 
+def check_freezing(config: Config, run: Path, *, fine_tunes: bool, overwrite: bool) -> None:
+    """Check that only a run which starts from another model freezes parameters.
+
+    A run that is resumed has been checked when it began, and another value of the setting is refused by `claim`.
+
+    Args:
+        config: The configuration of this command.
+        run: The run folder, which need not exist.
+        fine_tunes: The command names a model to start from.
+        overwrite: The run in the folder would be deleted.
+
+    Raises:
+        UsageError: The frozen parameters would keep random values.
+    """
+    freeze = config.train.freeze
+    is_resumed = _has_begun(run) and not overwrite
+    if freeze != "none" and not fine_tunes and not is_resumed:
+        raise UsageError(
+            f"train.freeze = {freeze}: is for fine-tuning, and a new model needs all its parameters trained; "
+            "name the model to start from with --init, or omit train.freeze"
+        )
+
+
 def refuse_other_files(run: Path, overwrite: bool) -> None:
     """Check that a folder holds no files except those of a run, or none at all if it is not one.
 

@@ -19,7 +19,7 @@ from mtcli.report.plan import Plan, describe_counts
 from mtcli.runtime import files, torchrun
 from mtcli.runtime.progress import clock
 from mtcli.storage import checkpoint, model_file
-from mtcli.storage.run_folder import refuse_other_files, resumed_config, with_split_of
+from mtcli.storage.run_folder import check_freezing, refuse_other_files, resumed_config, with_split_of
 from mtcli.storage.state import State
 from mtcli.training.budget import Budget
 from mtcli.training.defaults.choose import with_defaults
@@ -54,13 +54,14 @@ def dry_run(
 
     Raises:
         UsageError: Several ranks were started, or the run in the folder has another configuration, or the folder holds
-            other files than those of a run.
+            other files than those of a run, or parameters are frozen without a model to start from.
         DataError: The pairs cannot be used.
         ModelError: `init` is not a model, or the state of the run is of another version, or its tokenizer is not the
             one it began with.
     """
     if torchrun.size() > 1:
         raise UsageError("--dry-run: for one process; start it without torchrun, and divide the steps by the ranks")
+    check_freezing(config, run, fine_tunes=init is not None, overwrite=overwrite)
     check_inputs(config)
     if run.exists():
         refuse_other_files(run, overwrite)

@@ -14,6 +14,7 @@ from mtcli.config.schema import Config
 from mtcli.data.batching import PlannedBatch, collate
 from mtcli.data.encoded_pairs import EncodedPairs
 from mtcli.errors import DivergedError
+from mtcli.nn.freezing import freeze_parameters
 from mtcli.nn.precision import uses_bf16
 from mtcli.nn.transformer import Transformer
 from mtcli.report.memory_estimate import check_model_memory
@@ -35,7 +36,7 @@ class StepResult:
     tokens: int
     """Target tokens, `</s>` included."""
     grad_norm: float
-    """Norm of the gradient before clipping."""
+    """Norm of the gradient of the trainable parameters, before clipping."""
 
 
 class Learner:
@@ -53,13 +54,14 @@ class Learner:
     """
 
     def __init__(self, config: Config, info: ModelInfo, pairs: EncodedPairs, device: torch.device, group: Group):
-        check_model_memory(info, device)
+        check_model_memory(info, device, config.train.freeze)
         self.settings = config.train
         self.pairs = pairs
         self.device = device
         self.group = group
         torch.manual_seed(derived_seed(config.train.seed, "weights"))
         self.model: Transformer = model_file.build_model(info).to(device)
+        freeze_parameters(self.model, config.train.freeze)  # first: optimizer and DDP use what is trainable now
         self.optimizer = build_optimizer(config.train, self.model.parameters())
         self.objective = Objective(self.model, config.train.label_smoothing, uses_bf16(config.train, device))
         self._parallel = group.parallel(self.objective)

@@ -64,10 +64,17 @@ def cooldown_begins(config: TrainConfig) -> float | None:
 
 
 def build_optimizer(config: TrainConfig, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """Return Adam with the paper's β and ε. Weight decay is decoupled (AdamW), and applies to matrices only."""
+    """Return Adam with the paper's β and ε. Weight decay is decoupled (AdamW), and applies to matrices only.
+
+    Args:
+        config: Peak learning rate, β, ε and weight decay.
+        parameters: The parameters of the model. Frozen ones are skipped, so Adam keeps no moments of them.
+    """
     matrices = []
     vectors = []
     for parameter in parameters:
+        if not parameter.requires_grad:
+            continue
         if parameter.dim() > 1:
             matrices.append(parameter)
         else:
@@ -98,14 +105,14 @@ def set_state_tensors(optimizer: torch.optim.Optimizer, model: nn.Module, tensor
     """Restore the state that `state_tensors` returned.
 
     Args:
-        optimizer: The optimizer of the model's parameters.
+        optimizer: The optimizer of the model's trainable parameters.
         model: The model.
         tensors: The state by `parameter name/key`; empty before the first step.
 
     Raises:
-        ModelError: The state does not fit the model.
+        ModelError: The state does not fit the trainable parameters of the model.
     """
-    parameters = dict(model.named_parameters())
+    parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     wanted = {f"{name}/{key}" for name in parameters for key in _STATE_KEYS} if tensors else set()
     for name in sorted(wanted ^ tensors.keys()):
         problem = "missing" if name in wanted else "not of this model"

@@ -21,7 +21,7 @@ from mtcli.runtime.memory import keep_freed_memory
 from mtcli.runtime.signals import noted_signals
 from mtcli.storage import model_file
 from mtcli.storage.model_file import ModelInfo
-from mtcli.storage.run_folder import claim, with_split_of
+from mtcli.storage.run_folder import check_freezing, claim, with_split_of
 from mtcli.storage.run_lock import lock
 from mtcli.training.defaults.choose import with_defaults
 from mtcli.training.defaults.describe import describe_choice
@@ -53,7 +53,8 @@ def train(
         started: What `time.monotonic` showed when the command began, for a time budget; None: now.
 
     Raises:
-        UsageError: The folder holds a run of another configuration, or something else.
+        UsageError: The folder holds a run of another configuration, or something else; or parameters are frozen without
+            a model to start from.
         DataError: The pairs cannot be used.
         ModelError: All checkpoints are damaged, or `init` is not a model.
         StorageError: The disk is full or read-only, or there is too little memory.
@@ -113,6 +114,7 @@ def _prepared_run(
     if overwrite and torchrun.restarted():
         log.warning("restarted after a failure: resuming the run, --overwrite is ignored")
         overwrite = False
+    check_freezing(config, run, fine_tunes=initial is not None, overwrite=overwrite)
     with _claimed(config, run, overwrite) as began:
         config, data = _set_up(config, run, device, group.size, began, initial)
         yield group.broadcast(config), data

@@ -14,7 +14,7 @@ from mtcli.data.prepare import Prepared
 from mtcli.report.plan import Plan
 from mtcli.runtime.device import describe
 from mtcli.runtime.distributed import Group
-from mtcli.training.defaults.speed import SPEED
+from mtcli.training.defaults.speed import SPEED, cost_share
 from mtcli.training.timed_parts import PartDuration
 from mtcli.training.trainer import LOG_EVERY, Trainer
 
@@ -59,11 +59,12 @@ def estimate_speed(config: Config, data: Prepared, device: torch.device, plan: P
     Raises:
         StorageError: There is too little memory for the model or its batches.
     """
-    plan.check_memory(config.model)
+    plan.check_memory(config)
     rows, num_src, num_tgt = plan.largest
     batch_tokens = min(config.train.batch_tokens, rows * max(num_src, num_tgt))
     step_tokens = batch_tokens * config.train.accumulate
-    seconds_per_token = plan.parameters / SPEED[device.type]
+    share = cost_share(config.model, plan.tgt_vocab, config.train.freeze)
+    seconds_per_token = share * plan.parameters / SPEED[device.type]
     launch_seconds = LAYER_SECONDS * (config.model.num_encoder_layers + config.model.num_decoder_layers)
     where = describe(device)
     if MIN_BATCH_TOKENS * seconds_per_token + launch_seconds > MAX_STEP_SECONDS:

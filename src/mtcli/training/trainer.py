@@ -149,7 +149,7 @@ class Trainer:
         plan = Plan.of(session.config, session.data, self.batch_plan, session.device, session.group.size)
         session.record("plan", **asdict(plan))
         log.info("%s: %s, %s validation pairs", session.config.preset, plan, f"{len(session.data.valid):,}")
-        plan.check_memory(session.config.model)
+        plan.check_memory(session.config)
 
     def _run_steps(self, received: list[int]) -> str:
         """Take steps, validate and save until training ends, and return why it ends."""

@@ -3,7 +3,8 @@
 import math
 
 from mtcli.config.presets import PRESETS, Preset
-from mtcli.config.schema import Config, ModelConfig
+from mtcli.config.schema import Config, Freeze, ModelConfig
+from mtcli.nn.freezing import num_trainable_layers, output_is_frozen
 from mtcli.training.defaults.workload import Workload
 
 SPEED = {"cpu": 1.85e10, "cuda": 2e12, "mps": 2e11}
@@ -31,9 +32,10 @@ def tokens_per_step(config: Config, workload: Workload) -> int:
 
 def steps_per_second(config: Config, workload: Workload, preset: Preset) -> float:
     """Estimate the speed of a preset with the configured batches; in fine-tuning, that of the configured model."""
-    weights = preset_weights(preset)
+    weights: float = preset_weights(preset)
     if workload.fine_tunes:
-        weights = _matrix_weights(config.model, workload.tgt_vocab)
+        share = cost_share(config.model, workload.tgt_vocab, config.train.freeze)
+        weights = share * _matrix_weights(config.model, workload.tgt_vocab)
     batch_seconds = weights * config.train.batch_tokens / SPEED[workload.device]
     if workload.device != "cpu":
         batch_seconds = max(batch_seconds, MIN_GPU_SECONDS)
@@ -65,8 +67,33 @@ def preset_weights(preset: Preset) -> int:
 
 def _matrix_weights(model: ModelConfig, tgt_vocab: int) -> int:
     """Return the weights of a model's layers and of its output matrix, without biases."""
+    layers = _layer_weights(model, model.num_encoder_layers, model.num_decoder_layers)
+    return layers + tgt_vocab * model.d_model
+
+
+def _layer_weights(model: ModelConfig, num_encoder_layers: int, num_decoder_layers: int) -> int:
+    """Return the weights of some layers of a model, without biases."""
     D = model.d_model
     F = model.d_ff
     encoder_layer = 4 * D * D + 2 * D * F
     decoder_layer = 8 * D * D + 2 * D * F
-    return model.num_encoder_layers * encoder_layer + model.num_decoder_layers * decoder_layer + tgt_vocab * D
+    return num_encoder_layers * encoder_layer + num_decoder_layers * decoder_layer
+
+
+def cost_share(model: ModelConfig, tgt_vocab: int, freeze: Freeze) -> float:
+    """Return the cost of a training step as a share of that of the same step without frozen parameters.
+
+    A matrix takes part in three products of about the same cost: one in the forward pass, one for the gradient of its
+    input and one for its own. A frozen layer has only the first. A frozen output matrix lacks the last.
+
+    Args:
+        model: The shape.
+        tgt_vocab: Size of the target vocabulary.
+        freeze: The part of the model that is frozen.
+    """
+    all_layers = _layer_weights(model, model.num_encoder_layers, model.num_decoder_layers)
+    trainable_layers = _layer_weights(model, *num_trainable_layers(model, freeze))
+    output = tgt_vocab * model.d_model
+    output_products = 2 if output_is_frozen(model, freeze) else 3
+    products = all_layers + 2 * trainable_layers + output_products * output
+    return products / (3 * (all_layers + output))
