@@ -156,7 +156,7 @@ def _libretranslate_answer(asked: TranslationRequest, translations: Sequence[Tra
     best: list[str] = []
     alternatives: list[list[str]] = []
     for text in asked.texts:
-        first, *others = _ranked_texts([next(lines) for _ in split_lines(text)])
+        first, *others = _joined_candidates([next(lines) for _ in split_lines(text)])
         best.append(first)
         alternatives.append(others)
     answer: dict[str, list[Any]] = {"translatedText": best}
@@ -169,15 +169,15 @@ def _libretranslate_answer(asked: TranslationRequest, translations: Sequence[Tra
     return {name: values[0] for name, values in answer.items()}
 
 
-def _ranked_texts(lines: Sequence[Translation]) -> list[str]:
+def _joined_candidates(lines: Sequence[Translation]) -> list[str]:
     """Return the different translations of a text, best first.
 
-    Each joins the candidates of one rank of all lines. A line with fewer candidates repeats its last one.
+    The nth translation joins the nth candidate of every line. A line with fewer candidates repeats its last one.
     """
-    num_ranks = max(len(line.candidates) for line in lines)
+    num_candidates = max(len(line.candidates) for line in lines)
     texts = []
-    for rank in range(num_ranks):
-        chosen = [line.candidates[min(rank, len(line.candidates) - 1)].text for line in lines]
+    for n in range(num_candidates):
+        chosen = [line.candidates[min(n, len(line.candidates) - 1)].text for line in lines]
         texts.append("\n".join(chosen))
     return texts
 
