@@ -387,6 +387,25 @@ def test_a_bad_line_does_not_fail_the_others() -> None:
     batcher.close()
 
 
+def test_closing_cancels_waiting_lines_and_abandons_a_batch_that_does_not_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("mtcli.serve.batcher.CLOSE_SECONDS", 0.01)
+    monkeypatch.setattr(logging.getLogger("mtcli"), "propagate", True)
+    gated = Gated()
+    batcher = Batcher(gated, max_waiting=9)
+    begun = batcher.submit(["a", "b"], OPTIONS)
+    gated.begun.acquire()
+    (waiting,) = batcher.submit(["c"], OPTIONS)
+    batcher.close()
+    assert batcher.alive
+    assert waiting.cancelled()
+    assert caplog.messages == ["abandoned the translation of 2 lines"]
+    gated.gate.release()
+    assert [one.result(HANGS).text for one in begun] == ["A", "B"]
+    until(lambda: not batcher.alive)
+
+
 def test_a_full_queue_and_a_failed_translation_are_reported() -> None:
     gated = Gated()
     with running(gated, RequestLimits(waiting=1)) as site, ThreadPoolExecutor(2) as pool:
@@ -726,6 +745,60 @@ def test_a_second_ctrl_c_ends_the_server_at_once(tmp_path: Path) -> None:
             assert child.wait(HANGS) == 130
         assert child.stderr
         assert child.stderr.read() == ""
+
+
+ENDLESS_SERVER = """
+import time
+from unittest.mock import Mock
+
+from mtcli.inference.translation import Options
+from mtcli.runtime.progress import show_log
+from mtcli.serve.app import create_app
+from mtcli.serve.requests import RequestLimits
+from mtcli.serve.server import listen, server
+
+
+class Endless:
+    tokenizer = Mock(tags={})
+
+    def translate(self, *arguments, **options):
+        print("begun", flush=True)
+        time.sleep(3600)
+
+
+show_log()
+app = create_app(Endless(), Options(), ("en", "es"), RequestLimits(seconds=3600))
+listening = listen("127.0.0.1", 0)
+print(listening.getsockname()[1], flush=True)
+server(app, 1.0).run([listening])
+"""
+"""A server whose translations never end and whose time for a shutdown is a second."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_requests_that_take_too_long_are_abandoned_when_the_server_ends(number: signal.Signals) -> None:
+    command = [sys.executable, "-c", ENDLESS_SERVER]
+    with (
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_signals
+        ) as child,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        try:
+            assert child.stdout
+            assert child.stderr
+            site = Site(int(child.stdout.readline()))
+            first = pool.submit(site.json, "/translate", q=["a", "b"])
+            assert child.stdout.readline() == "begun\n"
+            second = pool.submit(site.json, "/translate", q="c")
+            site.until_waiting(1)
+            child.send_signal(number)
+            for abandoned in (first, second):
+                assert abandoned.result(HANGS)[:2] == (503, {"error": "the server is shutting down"})
+            assert child.wait(HANGS) in (-number, 128 + number)
+            assert child.stderr.read().splitlines() == ["warning: abandoned the translation of 2 lines"]
+        finally:
+            child.kill()
 
 
 def test_a_port_in_use_is_reported() -> None:

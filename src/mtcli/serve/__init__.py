@@ -21,7 +21,7 @@ HEAD is answered wherever GET is. An error is {"error": "what and why"} with one
     404  no such path                                   413  too much text
     415  neither JSON nor a form                        421  the Host header names another server
     500  the translation failed                         501  language detection
-    503  too many requests; see Retry-After
+    503  too many requests (see Retry-After), or the server is shutting down
 
 May import report and what it may import.
 """

@@ -3,6 +3,7 @@
 One thread runs the model. Lines that arrive while it works wait in a queue, and the next batch takes them together.
 """
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -11,9 +12,15 @@ from dataclasses import dataclass, field
 
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.translation import Options, Translation
+from mtcli.runtime.wording import counted
+
+log = logging.getLogger(__name__)
 
 MAX_BATCH_LINES = 128
 """Lines of one batch, so that a long request does not block the others."""
+
+CLOSE_SECONDS = 1.0
+"""Time for the running batch to end after `close`. Nobody waits for its translations any more."""
 
 
 class FullError(Exception):
@@ -42,6 +49,7 @@ class Batcher:
         self._max_waiting = max_waiting
         self._waiting: deque[_Job] = deque()
         self._changed = threading.Condition()
+        self._num_running = 0
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="translating", daemon=True)
         self._thread.start()
@@ -61,11 +69,20 @@ class Batcher:
         return [job.result for job in jobs]
 
     def close(self) -> None:
-        """Translate the waiting lines, then end the thread."""
+        """Cancel the waiting lines and end the thread.
+
+        A batch that is still running after `CLOSE_SECONDS` is abandoned, because a search cannot be interrupted. The
+        thread is a daemon, so that the process can end without it.
+        """
         with self._changed:
             self._closed = True
+            for job in self._waiting:
+                job.result.cancel()
+            self._waiting.clear()
             self._changed.notify()
-        self._thread.join()
+        self._thread.join(CLOSE_SECONDS)
+        if self.alive:
+            log.warning("abandoned the translation of %s", counted(self._num_running, "line"))
 
     @property
     def alive(self) -> bool:
@@ -80,6 +97,7 @@ class Batcher:
     def _work(self) -> None:
         while jobs := self._next():
             wanted = [job for job in jobs if job.result.set_running_or_notify_cancel()]
+            self._num_running = len(wanted)
             for options in dict.fromkeys(job.options for job in wanted):
                 self._translate([job for job in wanted if job.options == options], options)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 log = logging.getLogger(__name__)
@@ -89,6 +90,8 @@ class Connections:
     open: dict[Addresses, "Connection"] = field(default_factory=dict)
     waiting: dict["Connection", None] = field(default_factory=dict)
     """The connections that wait for their client to send something, longest wait first."""
+    unanswered: set["asyncio.Task[Any]"] = field(default_factory=set)
+    """The tasks of the requests whose answer has not begun."""
 
     def __post_init__(self) -> None:
         self.full = _Warning(
@@ -104,17 +107,40 @@ class Connections:
             await self.app(scope, receive, send)
             return
 
+        task = asyncio.current_task()
+        assert task is not None
+
         async def received() -> Message:
             message = await receive()
             if message["type"] == "http.request" and not message.get("more_body", False):
                 connection.request_arrived()
             return message
 
+        async def answered(message: Message) -> None:
+            self.unanswered.discard(task)
+            await send(message)
+
         connection.request_began(has_body=scope["method"] not in ("GET", "HEAD"))
+        self.unanswered.add(task)
         try:
-            await self.app(scope, received, send)
+            await self.app(scope, received, answered)
+        except asyncio.CancelledError:  # by `abandon_requests`
+            if task not in self.unanswered:
+                raise
+            await JSONResponse({"error": "the server is shutting down"}, 503)(scope, received, answered)
         finally:
+            self.unanswered.discard(task)
             connection.request_answered()
+
+    def abandon_requests(self) -> None:
+        """Cancel the requests whose answer has not begun. They are answered with 503."""
+        for task in self.unanswered:
+            task.cancel()
+
+    def abort_all(self) -> None:
+        """Close all connections at once."""
+        for connection in list(self.open.values()):
+            connection.abort()
 
     def make_room(self) -> bool:
         """Close the connection that waits longest if there are too many. Return False if none can be closed."""

@@ -1,6 +1,7 @@
 """The HTTP server of `mtcli serve`: its socket, its signals and its shutdown."""
 
 import asyncio
+import math
 import os
 import signal
 import socket
@@ -19,6 +20,9 @@ from mtcli.serve.connection import Capacity, Connection, Connections
 
 QUEUE = 512
 """Connections that the kernel queues until they are accepted."""
+
+FLUSH_SECONDS = 1.0
+"""Time at the end of the shutdown for clients to read their answers."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -40,11 +44,28 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """The server of uvicorn. SIGHUP ends it like SIGTERM, and a second Ctrl-C ends it at once, as in training."""
+    """The server of uvicorn. SIGHUP ends it like SIGTERM, and a second Ctrl-C ends it at once, as in training.
 
-    def __init__(self, config: uvicorn.Config, connections: Connections):
+    Args:
+        config: The configuration of uvicorn.
+        connections: The open connections.
+        seconds: Time at the shutdown for the running requests to be answered; the others are answered with 503.
+    """
+
+    def __init__(self, config: uvicorn.Config, connections: Connections, seconds: float):
         super().__init__(config)
         self.connections = connections
+        self.seconds = seconds
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until a signal arrives. SIGTERM and SIGHUP end the process, Ctrl-C with exit code 130.
+
+        The interpreter is not finalized: it can crash if the thread of an abandoned batch still runs the model.
+        """
+        try:
+            super().run(sockets)
+        except KeyboardInterrupt:
+            os._exit(128 + signal.SIGINT)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -69,6 +90,17 @@ class _Server(uvicorn.Server):
         for listening in sockets or ():  # asyncio has set the length of the queue to `Config.backlog`
             listening.listen(QUEUE)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop accepting connections, and wait until the running requests are answered, for a limited time."""
+        loop = asyncio.get_running_loop()
+        abandon = loop.call_later(self.seconds, self.connections.abandon_requests)
+        abort = loop.call_later(self.seconds + FLUSH_SECONDS, self.connections.abort_all)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            abandon.cancel()
+            abort.cancel()
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.should_exit and sig == signal.SIGINT:
             os._exit(128 + sig)
@@ -78,11 +110,11 @@ class _Server(uvicorn.Server):
 def server(app: FastAPI, seconds: float) -> uvicorn.Server:
     """Return a server for the application.
 
-    Its `run(sockets=[…])` returns after SIGTERM, SIGHUP or Ctrl-C, when all requests are answered.
+    Its `run(sockets=[…])` ends the process after SIGTERM, SIGHUP or Ctrl-C, when all requests are answered.
 
     Args:
         app: The application.
-        seconds: See `requests.RequestLimits`. At the shutdown, requests that take longer are aborted.
+        seconds: See `requests.RequestLimits`. At the shutdown, requests that take longer are answered with 503.
     """
     connections = Connections(app, Capacity.measured(), seconds)
 
@@ -102,6 +134,6 @@ def server(app: FastAPI, seconds: float) -> uvicorn.Server:
         server_header=False,
         proxy_headers=False,
         backlog=connections.capacity.backlog,
-        timeout_graceful_shutdown=max(1, round(seconds)),
+        timeout_graceful_shutdown=math.ceil(seconds + 2 * FLUSH_SECONDS),  # `_Server.shutdown` acts before
     )
-    return _Server(config, connections)
+    return _Server(config, connections, seconds)
