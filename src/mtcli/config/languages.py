@@ -190,5 +190,5 @@ def base(name: str) -> str | None:
 
 
 def english_name(code: str) -> str:
-    """Return the English name of a two-letter code, or the code itself if it is another one."""
-    return _ENGLISH_NAMES.get(code, code)
+    """Return the English name of a two- or three-letter code, or the code itself if it is another one."""
+    return _ENGLISH_NAMES.get(known(code) or code, code)

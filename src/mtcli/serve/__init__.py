@@ -3,7 +3,8 @@
     POST /translate      Fields: q (a text or a list of texts), source, target, format, alternatives, api_key; as JSON
                          or as a form. Answer: {"translatedText": …}, with "alternatives" if requested, and with
                          "detectedLanguage" if source is `auto` or missing. Alternatives differ from the translation
-                         and do not change it.
+                         and do not change it. `target` chooses the language of a multilingual model, and may be
+                         missing for other models.
     GET  /languages      The languages of the model.
     POST /detect         501: a model of one source language cannot detect languages.
     GET  /health         {"status": "ok", "waiting": number of lines that wait for the model}

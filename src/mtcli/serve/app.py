@@ -1,5 +1,6 @@
 """The application of `mtcli serve`: its routes and their answers."""
 
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -37,7 +38,7 @@ def create_app(
 
     Args:
         translator: Used by one thread at a time.
-        options: Search options; each request sets `n_best` and `alignments`.
+        options: Search options; each request sets `n_best`, `alignments` and `to`.
         languages: Codes of source and target.
         limits: Limits of a request.
         api_key: The key that every request for translation must have; None: no key is needed.
@@ -45,7 +46,7 @@ def create_app(
         host: Answer only under this name and those of the loopback interface; None: under any name. See `OriginCheck`.
     """
     src, tgt = languages
-    shown = page_data or PageData(src, tgt, aligns=True)
+    shown = page_data or PageData(src, tgt, aligns=True, targets=tuple(sorted(translator.tokenizer.tags)))
     service = TranslationService(translator, options, languages, limits or RequestLimits(), api_key)
 
     @asynccontextmanager
@@ -76,7 +77,8 @@ def load_app(
     """
     translator, options, languages = load(folder, device)
     aligns = not isinstance(translator, Engine)
-    shown = page_data(folder, languages, aligns=aligns, public=api_key is None)
+    targets = tuple(sorted(translator.tokenizer.tags))
+    shown = page_data(folder, languages, targets, aligns=aligns, public=api_key is None)
     return create_app(translator, options, languages, limits, api_key, page_data=shown, host=host), languages
 
 
@@ -117,14 +119,14 @@ def _information_routes(service: TranslationService) -> APIRouter:
     """Return the routes that describe the server, and `/detect`, which it does not support."""
     router = APIRouter()
     src = service.src
-    tgt = service.tgt
+    targets = service.targets
+    names_of_targets = _names(targets)
 
     @router.api_route("/languages", methods=READ_METHODS)
     async def languages() -> list[dict[str, Any]]:
-        return [
-            {"code": src, "name": english_name(src), "targets": [tgt]},
-            {"code": tgt, "name": english_name(tgt), "targets": []},
-        ]
+        listed = [{"code": src, "name": english_name(src), "targets": targets}]
+        listed += [{"code": code, "name": name, "targets": []} for code, name in names_of_targets.items()]
+        return listed
 
     @router.api_route("/health", methods=READ_METHODS)
     async def health() -> dict[str, Any]:
@@ -134,9 +136,16 @@ def _information_routes(service: TranslationService) -> APIRouter:
 
     @router.post("/detect")
     async def detect() -> None:
-        raise HTTPException(501, f"this server has one model, {src} → {tgt}, and cannot detect languages")
+        raise HTTPException(501, f"this server has one model, {src} → {service.tgt}, and cannot detect languages")
 
     return router
+
+
+def _names(codes: Sequence[str]) -> dict[str, str]:
+    """Return the English name of each language code, followed by the code if several codes have the same name."""
+    names = {code: english_name(code) for code in codes}
+    occurrences = Counter(names.values())
+    return {code: name if occurrences[name] == 1 else f"{name} ({code})" for code, name in names.items()}
 
 
 def _page_route(shown: PageData) -> APIRouter:

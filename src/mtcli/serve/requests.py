@@ -36,7 +36,7 @@ class TranslationRequest(BaseModel):
     q: str | list[str]
     source: str = "auto"
     target: str = ""
-    """Empty: the target language of the model."""
+    """Empty: the target language of the model, unless it has several."""
     format: str = "text"
     alternatives: int = Field(default=0, ge=0, le=MAX_ALTERNATIVES)
     api_key: str = ""

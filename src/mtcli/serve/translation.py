@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import Request
 from starlette.exceptions import HTTPException
 
-from mtcli.errors import MtcliError
+from mtcli.errors import MtcliError, UsageError
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.translation import Options, Translation
 from mtcli.serve.batcher import Batcher, FullError
@@ -25,8 +25,8 @@ class TranslationService:
 
     Args:
         translator: Used by one thread at a time.
-        options: Search options; each request sets `n_best` and `alignments`.
-        languages: Codes of source and target.
+        options: Search options; each request sets `n_best`, `alignments` and `to`.
+        languages: Codes of source and target. A multilingual model has its tags as targets instead.
         limits: Limits of a request.
         api_key: The key that every request for translation must have; None: no key is needed.
     """
@@ -40,6 +40,11 @@ class TranslationService:
         api_key: str | None,
     ):
         self.src, self.tgt = languages
+        tags = sorted(translator.tokenizer.tags)
+        self.is_multilingual = bool(tags)
+        """A request chooses one of several target languages."""
+        self.targets = tags or [self.tgt]
+        """Codes of the target languages."""
         self.limits = limits
         self.batcher = Batcher(translator, limits.waiting)
         self._translator = translator
@@ -54,13 +59,34 @@ class TranslationService:
         """
         if self._api_key is not None and not hmac.compare_digest(asked.api_key.encode(), self._api_key.encode()):
             raise HTTPException(403, "wrong api_key" if asked.api_key else "this server asks for an api_key")
-        if asked.source not in (self.src, "auto") or asked.target not in (self.tgt, ""):
-            pair = f"{self.src} → {self.tgt}"
-            raise HTTPException(400, f"no model for {asked.source} → {asked.target}; there is one for {pair}")
+        self._check_languages(asked)
         if asked.format != "text":
             raise HTTPException(400, f"format {asked.format}: only text can be translated")
         if any("\0" in text for text in asked.texts):
             raise HTTPException(400, "q: a text contains a NUL character")
+
+    def _check_languages(self, asked: TranslationRequest) -> None:
+        """Check the source and the target language of a request.
+
+        Raises:
+            HTTPException: The model does not have them, or a multilingual model needs a target language.
+        """
+        known_targets = ", ".join(self.targets)
+        if self.is_multilingual and not asked.target:
+            raise HTTPException(400, f"target: this model has several target languages; choose from {known_targets}")
+        is_known = asked.source in (self.src, "auto") and self._has_target(asked.target)
+        if not is_known:
+            pair = f"{self.src} → {known_targets}"
+            raise HTTPException(400, f"no model for {asked.source} → {asked.target}; there is one for {pair}")
+
+    def _has_target(self, target: str) -> bool:
+        if not self.is_multilingual:
+            return target in (self.tgt, "")
+        try:
+            self._translator.tokenizer.tag_of(target)
+        except UsageError:
+            return False
+        return True
 
     async def translate(self, request: Request, asked: TranslationRequest, *, alignments: bool) -> list[Translation]:
         """Translate all lines of all texts of a request, in order.
@@ -73,7 +99,8 @@ class TranslationService:
             raise HTTPException(413, f"{num_lines} lines; this server takes {self.limits.lines} at a time")
         lines = [line for text in asked.texts for line in split_lines(text)]
         await asyncio.to_thread(self._check_tokens, lines)
-        options = replace(self._options, n_best=asked.alternatives + 1, alignments=alignments)
+        to = asked.target if self.is_multilingual else ""
+        options = replace(self._options, n_best=asked.alternatives + 1, alignments=alignments, to=to)
         try:
             submitted = self.batcher.submit(lines, options)
             return await _wait(request, submitted, self.limits.seconds)
