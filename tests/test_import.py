@@ -10,6 +10,8 @@ import torch
 from marian import TAGS, lines, marian_folder
 from safetensors.torch import load_file, save_file
 from spm import marian_tokenizer
+from test_serve import started
+from toy import save_toy
 
 from mtcli.cli import main
 from mtcli.config.toml_file import load as load_config
@@ -22,6 +24,8 @@ from mtcli.inference.loading import load
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.translation import Options
 from mtcli.report.info import summary
+from mtcli.serve.app import load_app
+from mtcli.serve.requests import RequestLimits
 from mtcli.storage.model_file import load_model
 
 transformers = pytest.importorskip("transformers")
@@ -44,6 +48,14 @@ def imported(origin: Path) -> Path:
     out = origin.with_name("imported")
     import_model(str(origin), out)
     return out
+
+
+GREETING = "Good morning."
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
 
 
 def command(*arguments: object) -> int:
@@ -225,6 +237,103 @@ def test_a_multilingual_model_is_told_its_target(
     assert "line 1: no target language, and this model has several (deu, fra)" in caplog.text
     assert command("translate", "x", "--model", imported, "--to", "spa") == 2
     assert "--to spa: choose from deu, fra" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["score", "eval", "explain"])
+def test_the_target_language_is_that_of_the_option_or_of_the_tag(
+    name: str, imported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    source = tmp_path / "source"
+    target = write(tmp_path / "target", "Buenos días.\n")
+    arguments = {
+        "score": ("--src-file", source, "--tgt-file", target),
+        "eval": ("--src-file", source, "--ref-file", target, "--chrf", "--json"),
+        "explain": ("--json", "-b", 1),
+    }[name]
+
+    def result(text: str, to: str) -> str:
+        write(source, f"{text}\n")
+        texts = [text] if name == "explain" else []
+        assert command(name, *texts, *arguments, "--model", imported, "--to", to) == 0
+        shown = capsys.readouterr().out
+        if name == "explain":
+            about = json.loads(shown)
+            return str([about["src"], about["tgt"]])
+        return shown
+
+    french = result(GREETING, "fra")
+    assert result(GREETING, "fr") == french
+    assert result(f">>fra<< {GREETING}", "") == french
+    assert result(f">>fra<< {GREETING}", "deu") == french
+    assert "no target language" not in caplog.text
+    assert result(GREETING, "deu") != french
+    assert result(GREETING, "") != french
+    assert "line 1: no target language, and this model has several (deu, fra)" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["translate", "score", "eval", "explain"])
+def test_an_unknown_target_language_is_refused(
+    name: str, origin: Path, imported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path / "file", f"{GREETING}\n")
+    arguments = {
+        "translate": ("-i", file),
+        "score": ("--src-file", file, "--tgt-file", file),
+        "eval": ("--src-file", file, "--ref-file", file),
+        "explain": (GREETING,),
+    }[name]
+    assert command(name, *arguments, "--model", imported, "--to", "spa") == 2
+    assert "mtcli: --to spa: choose from deu, fra" in capsys.readouterr().err
+    assert command(name, *arguments, "--model", save_toy(tmp_path), "--to", "fra") == 2
+    assert "mtcli: --to fra: this model translates into one language only; omit --to" in capsys.readouterr().err
+
+
+def test_a_multilingual_model_is_compared_with_one_of_one_language(
+    imported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write(tmp_path / "source", "one red dog.\n")
+    target = write(tmp_path / "target", "uno rojo perro.\n")
+    files = ("--src-file", source, "--ref-file", target)
+    models = (imported, save_toy(tmp_path))
+    for model, other in (models, models[::-1]):
+        assert command("eval", *files, "--model", model, "--compare", other, "--to", "fra") == 0
+        assert "BLEU" in capsys.readouterr().out
+    assert command("eval", "--hyp-file", target, "--ref-file", target, "--to", "fra") == 2
+    assert "--to: only with a model that translates" in capsys.readouterr().err
+
+
+def test_a_request_to_the_server_names_the_target_language(imported: Path) -> None:
+    translator, options, _ = load(imported, "cpu")
+
+    def expected(to: str) -> tuple[int, dict[str, str]]:
+        (found,) = translator.translate([GREETING], replace(options, to=to), warn=False)
+        return 200, {"translatedText": found.text}
+
+    app, _ = load_app(imported, "cpu", RequestLimits(), None)
+    with started(app) as site:
+
+        def answer(text: str, **fields: str) -> tuple[int, dict[str, str]]:
+            return site.json("/translate", q=text, source="en", **fields)[:2]
+
+        assert expected("fra") != expected("deu")
+        for text, target in ((GREETING, "fra"), (GREETING, "fr"), (f">>fra<< {GREETING}", "deu")):
+            assert answer(text, target=target) == expected("fra")
+        assert answer(GREETING, target="deu") == expected("deu")
+        several = "target: this model has several target languages; choose from deu, fra"
+        assert answer(GREETING) == (400, {"error": several})
+        unknown = "no model for en → spa; there is one for en → deu, fra"
+        assert answer(GREETING, target="spa") == (400, {"error": unknown})
+
+
+def test_the_server_lists_the_target_languages(imported: Path) -> None:
+    app, _ = load_app(imported, "cpu", RequestLimits(), None)
+    with started(app) as site:
+        assert site.send("/languages")[1] == [
+            {"code": "en", "name": "English", "targets": ["deu", "fra"]},
+            {"code": "deu", "name": "German", "targets": []},
+            {"code": "fra", "name": "French", "targets": []},
+        ]
+        assert '"targets": ["deu", "fra"]' in site.send("/")[1]
 
 
 def test_a_line_without_a_token_needs_no_tag(imported: Path) -> None:

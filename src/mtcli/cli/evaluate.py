@@ -15,6 +15,7 @@ from mtcli.cli.options import (
     LengthPenaltyOption,
     ModelOption,
     ReplaceOption,
+    ToOption,
     choice,
     flag,
     json_flag,
@@ -85,6 +86,7 @@ def evaluate(
     ] = None,
     replace: ReplaceOption = False,
     model: ModelOption = LATEST,
+    to: ToOption = None,
     bleu: Annotated[
         bool, flag("--bleu", panel=panels.SCORES, help="Compute BLEU. Without --chrf or --ter, this is the default.")
     ] = False,
@@ -138,6 +140,7 @@ def evaluate(
         other_model=other_model,
         other_file=None if other_model else compare,
         metrics=_metrics(bleu, chrf, ter),
+        to=to or "",
         tokenize=tokenize,
         lowercase=lowercase,
         confidence=confidence,
@@ -227,6 +230,7 @@ def _refuse_search_options(request: "EvaluationRequest") -> None:
         UsageError: One of them is set.
     """
     options = {
+        "--to": request.to or None,
         "--beam-size": request.beam_size,
         "--length-penalty": request.length_penalty,
         "--engine": request.engine,

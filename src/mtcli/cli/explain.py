@@ -12,7 +12,17 @@ import typer
 
 from mtcli import limits
 from mtcli.cli import panels
-from mtcli.cli.options import LATEST, BeamOption, DeviceOption, ModelOption, flag, json_flag, number, option
+from mtcli.cli.options import (
+    LATEST,
+    BeamOption,
+    DeviceOption,
+    ModelOption,
+    ToOption,
+    flag,
+    json_flag,
+    number,
+    option,
+)
 from mtcli.cli.process import note
 from mtcli.errors import UsageError
 
@@ -31,6 +41,7 @@ EXAMPLES = (
 def explain(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The sentence to translate.")],
     model: ModelOption = LATEST,
+    to: ToOption = None,
     beam_size: BeamOption = None,
     layer: Annotated[
         int | None,
@@ -103,6 +114,8 @@ def explain(
     (sentence,) = arguments([text.replace("\n", " ")])
     translator, options, _ = Translator.load(model, pick_device(device))
     _check_layer_and_head(translator, layer, head)
+    if to is not None:
+        options = with_changes(options, to=to)
     if beam_size is not None:
         options = with_changes(options, beam_size=beam_size)
     explanation = explain_translation(translator, sentence, options, neighbours=neighbours)

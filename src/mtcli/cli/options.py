@@ -104,6 +104,16 @@ ModelOption = Annotated[
         show_default=LATEST_SHOWN,
     ),
 ]
+ToOption = Annotated[
+    str | None,
+    option(
+        "--to",
+        panel=panels.MODEL,
+        metavar="CODE",
+        help="Target language of an imported multilingual model; mtcli info lists them.",
+        show_default="the tag that a line begins with, such as >>fra<<",
+    ),
+]
 DeviceOption = Annotated[
     str,
     option(

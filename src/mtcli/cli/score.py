@@ -4,7 +4,7 @@ import sys
 from typing import Annotated
 
 from mtcli.cli.input_files import check_plain_text, check_standard_input, must_exist
-from mtcli.cli.options import LATEST, DeviceOption, ModelOption, ReplaceOption, text_file_option
+from mtcli.cli.options import LATEST, DeviceOption, ModelOption, ReplaceOption, ToOption, text_file_option
 
 EXAMPLES = ("mtcli score --src-file in.en --tgt-file out.es",)
 
@@ -26,6 +26,7 @@ def score(
     ],
     replace: ReplaceOption = False,
     model: ModelOption = LATEST,
+    to: ToOption = None,
     device: DeviceOption = "auto",
 ) -> None:
     """Score given translations with the model: log P(y | x) in nats, a tab, and its mean per token, for each line.
@@ -47,10 +48,12 @@ def score(
     check_outputs(["-"], [src_file, tgt_file], models=[model])
     must_exist(src_file, tgt_file)
     translator, *_ = Translator.load(model, pick_device(device))
+    if to:
+        translator.tokenizer.tag_of(to)  # refuses an unknown language before the files are read
     counts = Counts()
     sources = lines_of(src_file, replace=replace, counts=counts)
     translations = lines_of(tgt_file, replace=replace, counts=counts)
     pairs = side_by_side(sources, translations, name_of(src_file), name_of(tgt_file))
-    for likelihood in likelihoods(translator, pairs, quiet=on_terminal(sys.stdout)):
+    for likelihood in likelihoods(translator, pairs, to=to or "", quiet=on_terminal(sys.stdout)):
         print(f"{likelihood.log_prob:.4f}\t{likelihood.mean:.4f}" if likelihood else "")
     report_counts(counts)

@@ -16,13 +16,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtcli.data.batching import pad
-from mtcli.data.tokenizer import BOS, EOS, SPECIALS
+from mtcli.data.tokenizer import BOS, EOS, SPECIALS, Tokenizer
 from mtcli.errors import UsageError
 from mtcli.inference.length import length_penalty
+from mtcli.inference.line_warnings import warn_about_missing_tags
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.search import Expansion, Hypothesis
 from mtcli.inference.translation import Options
-from mtcli.inference.windows import MAX_LINE_TOKENS
+from mtcli.inference.windows import MAX_LINE_TOKENS, Window, tagged
 from mtcli.nn.hooks import Recording, record_forward
 from mtcli.nn.transformer import DecoderLayer, Embedding, EncoderLayer, MultiHeadAttention
 
@@ -167,13 +168,14 @@ def explain(translator: Translator, text: str, options: Options, *, neighbours: 
         neighbours: Also find the nearest embeddings of each token.
 
     Raises:
-        UsageError: The line is blank, contains a line break, or has more than `MAX_LINE_TOKENS` tokens.
+        UsageError: The line is blank, contains a line break, or has more than `MAX_LINE_TOKENS` tokens; or the model
+            has no such target language.
     """
     if not text.strip() or "\n" in text:
         raise UsageError("explain takes one sentence, on one line")
     model = translator.model
     tokenizer = translator.tokenizer
-    ids = tokenizer.encode_src([text])[0]
+    ids = _source_ids(tokenizer, text, options.to)
     if len(ids) > MAX_LINE_TOKENS:
         raise UsageError(f"the sentence has {len(ids)} tokens; explain takes {MAX_LINE_TOKENS} at most")
     expansions: list[Expansion] = []
@@ -199,6 +201,16 @@ def explain(translator: Translator, text: str, options: Options, *, neighbours: 
         tree=_beam_tree(expansions, hypotheses, options, tokenizer.tgt_tokens),
         neighbours=_neighbours_by_side(translator, src_ids, tgt_ids) if neighbours else {},
     )
+
+
+def _source_ids(tokenizer: Tokenizer, text: str, to: str) -> Sequence[int]:
+    """Encode the sentence, with the tag of the target language if `to` names it."""
+    window = Window(0, [text], tokenizer.encode_src([text]))
+    if to:
+        window = tagged(window, tokenizer, to)
+    else:
+        warn_about_missing_tags(window, tokenizer)
+    return window.ids[0]
 
 
 ShowTokens = Callable[[Sequence[int]], list[str]]

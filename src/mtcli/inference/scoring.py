@@ -14,10 +14,11 @@ from torch.nn import functional as F
 
 from mtcli.data.batching import Batch, plan_epoch
 from mtcli.data.corpus import Pair
-from mtcli.data.tokenizer import PAD
+from mtcli.data.tokenizer import PAD, Tokenizer
 from mtcli.errors import DataError
+from mtcli.inference.line_warnings import warn_about_missing_tags
 from mtcli.inference.pytorch_backend import BATCH_TOKENS, Translator
-from mtcli.inference.windows import MAX_LINE_TOKENS, WINDOW
+from mtcli.inference.windows import MAX_LINE_TOKENS, WINDOW, Window, tagged
 from mtcli.runtime.progress import Progress
 
 LOGITS_CHUNK = 512
@@ -39,16 +40,20 @@ class Likelihood:
         return self.log_prob / self.tokens
 
 
-def likelihoods(translator: Translator, pairs: Iterable[Pair], *, quiet: bool = False) -> Iterator[Likelihood | None]:
+def likelihoods(
+    translator: Translator, pairs: Iterable[Pair], *, to: str = "", quiet: bool = False
+) -> Iterator[Likelihood | None]:
     """Score pairs, in their order. A pair with a blank side is not scored: its result is None.
 
     Args:
         translator: The model with its tokenizer and device.
         pairs: Source and translation as text. They are read in windows, so there may be any number of them.
+        to: Target language of a multilingual model; empty: the one whose tag a source begins with.
         quiet: Show no progress bar.
 
     Raises:
         DataError: A side has more than `MAX_LINE_TOKENS` tokens.
+        UsageError: The model has no such target language.
     """
     remaining = iter(pairs)
     with Progress("scoring", unit="pairs", quiet=quiet) as bar:
@@ -56,13 +61,16 @@ def likelihoods(translator: Translator, pairs: Iterable[Pair], *, quiet: bool = 
             window = list(islice(remaining, WINDOW))
             if not window:
                 return
-            yield from _score_window(translator, window, first, bar)
+            yield from _score_window(translator, window, first, to, bar)
 
 
-def _score_window(translator: Translator, window: Sequence[Pair], first: int, bar: Progress) -> list[Likelihood | None]:
+def _score_window(
+    translator: Translator, window: Sequence[Pair], first: int, to: str, bar: Progress
+) -> list[Likelihood | None]:
     """Score the pairs of one window; `first` is the number of the first, from 0."""
     kept = [i for i, (src, tgt) in enumerate(window) if src.strip() and tgt.strip()]
-    src_ids = translator.tokenizer.encode_src([window[i][0] for i in kept])
+    src_window = _src_window(translator.tokenizer, window, first, to)
+    src_ids = [src_window.ids[i] for i in kept]
     tgt_ids = translator.tokenizer.encode_tgt([window[i][1] for i in kept])
     for i, src, tgt in zip(kept, src_ids, tgt_ids, strict=True):
         longest = max(len(src), len(tgt))
@@ -81,6 +89,16 @@ def _score_window(translator: Translator, window: Sequence[Pair], first: int, ba
             found[kept[row]] = Likelihood(log_prob, len(tgt_ids[row]) + 1)
         bar.update(len(rows))
     return found
+
+
+def _src_window(tokenizer: Tokenizer, window: Sequence[Pair], first: int, to: str) -> Window:
+    """Encode the sources of one window, with the tag of the target language if `to` names it."""
+    sources = [src for src, _ in window]
+    src_window = Window(first, sources, tokenizer.encode_src(sources))
+    if to:
+        return tagged(src_window, tokenizer, to)
+    warn_about_missing_tags(src_window, tokenizer)
+    return src_window
 
 
 @torch.inference_mode()

@@ -13,6 +13,7 @@ from mtcli.data.corpus import read_pairs
 from mtcli.data.lines import Counts
 from mtcli.data.overlap import warn_of_training_sources
 from mtcli.data.splits import read_split
+from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError, UsageError
 from mtcli.evaluation import metrics
 from mtcli.evaluation.metrics import Comparison, LengthBucket, Metric, Score
@@ -44,6 +45,11 @@ class EvaluationRequest:
     """A model to compare with."""
     other_file: str | None = None
     """A file of translations to compare with."""
+    to: str = ""
+    """Target language of a multilingual model; empty: the one whose tag a line begins with.
+
+    Of two models, one may be multilingual; the other ignores it.
+    """
     metrics: tuple[Metric, ...] = ("bleu",)
     tokenize: str | None = None
     """sacrebleu's tokenizer for BLEU; None: by target language."""
@@ -89,23 +95,26 @@ class Evaluation:
 class _Translator:
     """A loaded model."""
 
+    tokenizer: Tokenizer
     translate: Callable[[list[str]], list[str]]
     src: str
     """Source language."""
     tgt: str
-    """Target language."""
+    """Target language. For a multilingual model, that of the request, if it names one."""
 
 
 def evaluate(request: EvaluationRequest) -> Evaluation:
     """Translate if needed, and score.
 
     Raises:
-        UsageError: A tokenizer that cannot be used, or a comparison of runs with different test pairs.
+        UsageError: An unknown target language, a tokenizer that cannot be used, or a comparison of runs with different
+            test pairs.
         DataError: A file cannot be read, or files have different numbers of lines.
         ModelError: There is no usable model.
     """
     translator = None if request.hyp_file else _load(request.model, request)
     other_translator = _load(request.other_model, request) if request.other_model else None
+    _check_target(request.to, translator, other_translator)
     sources, references = _sources_and_references(request, translator)
     tokenize = request.tokenize
     if tokenize is None:
@@ -168,10 +177,28 @@ def _load(model: Path, request: EvaluationRequest) -> _Translator:
     if request.length_penalty is not None:
         options = replace(options, length_penalty=request.length_penalty)
 
+    if request.to and translator.tokenizer.tags:
+        options = replace(options, to=request.to)
+        tgt = request.to
+
     def translate(sources: list[str]) -> list[str]:
         return [found.text for found in translator.translate(sources, options, total=len(sources))]
 
-    return _Translator(translate, src, tgt)
+    return _Translator(translator.tokenizer, translate, src, tgt)
+
+
+def _check_target(language: str, *translators: _Translator | None) -> None:
+    """Check that every multilingual model has a target language, and that there is such a model.
+
+    Raises:
+        UsageError: A model has no such target language, or none is multilingual.
+    """
+    if not language:
+        return
+    tokenizers = [translator.tokenizer for translator in translators if translator]
+    multilingual = [tokenizer for tokenizer in tokenizers if tokenizer.tags]
+    for tokenizer in multilingual or tokenizers:
+        tokenizer.tag_of(language)
 
 
 def _sources_and_references(
@@ -259,7 +286,11 @@ def _default_tokenizer(request: EvaluationRequest, *translators: _Translator | N
     """
     config_file = request.model / "config.toml"
     if (request.model_is_named or not request.hyp_file) and config_file.is_file():
-        return tokenizer_of(load_config(config_file))
+        config = load_config(config_file)
+        if not request.to or config.train.bleu_tokenizer is not None:
+            return tokenizer_of(config)
+    if request.to:
+        return bleu_tokenizer(request.to)
     loaded = [translator for translator in translators if translator]
     return bleu_tokenizer(loaded[0].tgt) if loaded else DEFAULT
 

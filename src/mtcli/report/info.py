@@ -152,7 +152,7 @@ def _imported(folder: Path) -> Iterator[Row]:
             yield heading, text
     tags = Tokenizer.load(folder / "tokenizer.json").tags
     if tags:
-        yield "targets", f"{', '.join(sorted(tags))} (translate --to)"
+        yield "targets", f"{', '.join(sorted(tags))} (--to)"
     yield "on disk", _size_of(folder)
     yield from _uses(folder)
     yield "fine-tune", f"mtcli train --init {shlex.quote(str(folder))} --train PAIRS --out DIR"
