@@ -31,7 +31,7 @@ def create_app(
     limits: RequestLimits | None = None,
     api_key: str | None = None,
     *,
-    page_data: PageData | None = None,
+    page: PageData | None = None,
     host: str | None = None,
 ) -> FastAPI:
     """Create the application.
@@ -42,11 +42,11 @@ def create_app(
         languages: Codes of source and target.
         limits: Limits of a request.
         api_key: The key that every request for translation must have; None: no key is needed.
-        page_data: The content of the page; None: the languages only.
+        page: The content of the page; None: the languages only.
         host: Answer only under this name and those of the loopback interface; None: under any name. See `OriginCheck`.
     """
     src, tgt = languages
-    shown = page_data or PageData(src, tgt, aligns=True, targets=tuple(sorted(translator.tokenizer.tags)))
+    shown = page or PageData(src, tgt, aligns=True, targets=tuple(sorted(translator.tokenizer.tags)))
     service = TranslationService(translator, options, languages, limits or RequestLimits(), api_key)
 
     @asynccontextmanager
@@ -79,7 +79,7 @@ def load_app(
     aligns = not isinstance(translator, Engine)
     targets = tuple(sorted(translator.tokenizer.tags))
     shown = page_data(folder, languages, targets, aligns=aligns, public=api_key is None)
-    return create_app(translator, options, languages, limits, api_key, page_data=shown, host=host), languages
+    return create_app(translator, options, languages, limits, api_key, page=shown, host=host), languages
 
 
 async def _error_answer(request: Request, error: HTTPException) -> JSONResponse:
@@ -96,20 +96,20 @@ def _translation_routes(service: TranslationService, *, aligns: bool) -> APIRout
     router = APIRouter()
 
     async def checked_request(request: Request) -> TranslationRequest:
-        asked = await read_request(request, service.limits)
-        service.check(asked)
-        return asked
+        fields = await read_request(request, service.limits)
+        service.check(fields)
+        return fields
 
     Checked = Annotated[TranslationRequest, Depends(checked_request)]
 
     @router.post("/translate")
-    async def translate(request: Request, asked: Checked) -> dict[str, Any]:
-        translations = await service.translate(request, asked, alignments=False)
-        return _libretranslate_answer(asked, translations, service.src)
+    async def translate(request: Request, fields: Checked) -> dict[str, Any]:
+        translations = await service.translate(request, fields, alignments=False)
+        return _libretranslate_answer(fields, translations, service.src)
 
     @router.post("/api/translate")
-    async def translate_in_full(request: Request, asked: Checked) -> dict[str, Any]:
-        translations = await service.translate(request, asked, alignments=aligns)
+    async def translate_in_full(request: Request, fields: Checked) -> dict[str, Any]:
+        translations = await service.translate(request, fields, alignments=aligns)
         return {"lines": [_line_answer(line) for line in translations]}
 
     return router
@@ -159,21 +159,21 @@ def _page_route(shown: PageData) -> APIRouter:
     return router
 
 
-def _libretranslate_answer(asked: TranslationRequest, translations: Sequence[Translation], src: str) -> dict[str, Any]:
+def _libretranslate_answer(fields: TranslationRequest, translations: Sequence[Translation], src: str) -> dict[str, Any]:
     """Return the answer of LibreTranslate's API. If `q` is a list, each field is a list with one value per text."""
     lines = iter(translations)
     best: list[str] = []
     alternatives: list[list[str]] = []
-    for text in asked.texts:
+    for text in fields.texts:
         first, *others = _joined_candidates([next(lines) for _ in split_lines(text)])
         best.append(first)
         alternatives.append(others)
     answer: dict[str, list[Any]] = {"translatedText": best}
-    if asked.alternatives:
+    if fields.alternatives:
         answer["alternatives"] = alternatives
-    if asked.source == "auto":  # clients read it; a confidence of 0 says that nothing was detected
+    if fields.source == "auto":  # clients read it; a confidence of 0 says that nothing was detected
         answer["detectedLanguage"] = [{"language": src, "confidence": 0.0} for _ in best]
-    if asked.is_list:
+    if fields.is_list:
         return answer
     return {name: values[0] for name, values in answer.items()}
 

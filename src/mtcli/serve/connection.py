@@ -31,6 +31,8 @@ LOG_INTERVAL = 60.0
 REQUEST_TIMEOUT = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
+SHUTTING_DOWN = JSONResponse({"error": "the server is shutting down"}, 503, {"Retry-After": "10"})
+
 Addresses = tuple[Any, Any]
 """Host and port of the client and of the server. Both a transport and an ASGI scope identify a connection by them."""
 
@@ -127,7 +129,7 @@ class Connections:
         except asyncio.CancelledError:  # by `abandon_requests`
             if task not in self.unanswered:
                 raise
-            await JSONResponse({"error": "the server is shutting down"}, 503)(scope, received, answered)
+            await SHUTTING_DOWN(scope, received, answered)
         finally:
             self.unanswered.discard(task)
             connection.request_answered()

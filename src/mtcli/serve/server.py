@@ -18,8 +18,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from mtcli.errors import UsageError
 from mtcli.serve.connection import Capacity, Connection, Connections
 
-QUEUE = 512
-"""Connections that the kernel queues until they are accepted."""
+BACKLOG = 512
+"""Maximum number of connections that the kernel queues until they are accepted."""
 
 FLUSH_SECONDS = 1.0
 """Time at the end of the shutdown for clients to read their answers."""
@@ -37,7 +37,7 @@ def listen(host: str, port: int) -> socket.socket:
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=QUEUE)
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except (OSError, TypeError, UnicodeError) as error:
         reason = (getattr(error, "strerror", None) or str(error)).partition(" (")[0]  # Python adds the address again
         raise UsageError(f"--host {host} --port {port}: {reason}; choose another") from None
@@ -69,7 +69,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle SIGHUP too, unless it is ignored. On exit uvicorn raises the signals again that it received."""
+        """Handle SIGHUP too, unless it is ignored. On exit, uvicorn raises the received signals again."""
         with super().capture_signals():
             in_main = threading.current_thread() is threading.main_thread()
             if not in_main or signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
@@ -82,13 +82,15 @@ class _Server(uvicorn.Server):
                 signal.signal(signal.SIGHUP, previous)
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until a signal arrives. Errors of the event loop are logged by `Connections.handle_error`."""
         asyncio.get_running_loop().set_exception_handler(self.connections.handle_error)
         await super().serve(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to accept connections."""
         await super().startup(sockets)
-        for listening in sockets or ():  # asyncio has set the length of the queue to `Config.backlog`
-            listening.listen(QUEUE)
+        for listening in sockets or ():  # asyncio has set their backlog to `Config.backlog`
+            listening.listen(BACKLOG)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting connections, and wait until the running requests are answered, for a limited time."""
@@ -102,6 +104,7 @@ class _Server(uvicorn.Server):
             abort.cancel()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin the shutdown, or end the process at a second Ctrl-C."""
         if self.should_exit and sig == signal.SIGINT:
             os._exit(128 + sig)
         super().handle_exit(sig, frame)

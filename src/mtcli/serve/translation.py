@@ -51,33 +51,33 @@ class TranslationService:
         self._options = options
         self._api_key = api_key
 
-    def check(self, asked: TranslationRequest) -> None:
+    def check(self, fields: TranslationRequest) -> None:
         """Check the fields of a request.
 
         Raises:
             HTTPException: 403 for a missing or wrong key; 400 for a language, format or text that is not supported.
         """
-        if self._api_key is not None and not hmac.compare_digest(asked.api_key.encode(), self._api_key.encode()):
-            raise HTTPException(403, "wrong api_key" if asked.api_key else "this server asks for an api_key")
-        self._check_languages(asked)
-        if asked.format != "text":
-            raise HTTPException(400, f"format {asked.format}: only text can be translated")
-        if any("\0" in text for text in asked.texts):
+        if self._api_key is not None and not hmac.compare_digest(fields.api_key.encode(), self._api_key.encode()):
+            raise HTTPException(403, "wrong api_key" if fields.api_key else "this server asks for an api_key")
+        self._check_languages(fields)
+        if fields.format != "text":
+            raise HTTPException(400, f"format {fields.format}: only text can be translated")
+        if any("\0" in text for text in fields.texts):
             raise HTTPException(400, "q: a text contains a NUL character")
 
-    def _check_languages(self, asked: TranslationRequest) -> None:
+    def _check_languages(self, fields: TranslationRequest) -> None:
         """Check the source and the target language of a request.
 
         Raises:
             HTTPException: The model does not have them, or a multilingual model needs a target language.
         """
         known_targets = ", ".join(self.targets)
-        if self.is_multilingual and not asked.target:
+        if self.is_multilingual and not fields.target:
             raise HTTPException(400, f"target: this model has several target languages; choose from {known_targets}")
-        is_known = asked.source in (self.src, "auto") and self._has_target(asked.target)
+        is_known = fields.source in (self.src, "auto") and self._has_target(fields.target)
         if not is_known:
             pair = f"{self.src} → {known_targets}"
-            raise HTTPException(400, f"no model for {asked.source} → {asked.target}; there is one for {pair}")
+            raise HTTPException(400, f"no model for {fields.source} → {fields.target}; there is one for {pair}")
 
     def _has_target(self, target: str) -> bool:
         if not self.is_multilingual:
@@ -88,19 +88,19 @@ class TranslationService:
             return False
         return True
 
-    async def translate(self, request: Request, asked: TranslationRequest, *, alignments: bool) -> list[Translation]:
+    async def translate(self, request: Request, fields: TranslationRequest, *, alignments: bool) -> list[Translation]:
         """Translate all lines of all texts of a request, in order.
 
         Raises:
             HTTPException: 413 for too much text, 503 if the server is busy, 400 or 500 if the translation fails.
         """
-        num_lines = sum(text.count("\n") + 1 for text in asked.texts)
+        num_lines = sum(text.count("\n") + 1 for text in fields.texts)
         if num_lines > self.limits.lines:
             raise HTTPException(413, f"{num_lines} lines; this server takes {self.limits.lines} at a time")
-        lines = [line for text in asked.texts for line in split_lines(text)]
+        lines = [line for text in fields.texts for line in split_lines(text)]
         await asyncio.to_thread(self._check_tokens, lines)
-        to = asked.target if self.is_multilingual else ""
-        options = replace(self._options, n_best=asked.alternatives + 1, alignments=alignments, to=to)
+        to = fields.target if self.is_multilingual else ""
+        options = replace(self._options, n_best=fields.alternatives + 1, alignments=alignments, to=to)
         try:
             submitted = self.batcher.submit(lines, options)
             return await _wait(request, submitted, self.limits.seconds)
