@@ -30,7 +30,7 @@ SEVERAL_RANKS = ("train", "translate")
 
 
 class _Command(typer.core.TyperCommand):
-    """A command whose `--help` is in the last panel, and which says where the model belongs if it has no `--model`."""
+    """A command that shows `--help` in its last panel. If it has no `--model`, the error names its argument instead."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the command line.
@@ -90,7 +90,7 @@ tokenizer_app = typer.Typer(
     cls=_Group, no_args_is_help=True, help="Train a tokenizer, or encode and decode text with one."
 )
 data_app = typer.Typer(
-    cls=_Group, no_args_is_help=True, help="Check sentence pairs for problems, or remove the pairs that have some."
+    cls=_Group, no_args_is_help=True, help="Report problems in sentence pairs, or remove the pairs that have problems."
 )
 
 

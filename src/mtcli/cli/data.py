@@ -121,7 +121,7 @@ def clean(
     ] = None,
     force: ForceOption = False,
 ) -> None:
-    """Write the pairs without errors or warnings, in their order, and report what was removed and why.
+    """Write the pairs without errors or warnings, in the same order, and report what was removed and why.
 
     Existing outputs are kept unless --force is given.
     """

@@ -29,7 +29,7 @@ def score(
     to: ToOption = None,
     device: DeviceOption = "auto",
 ) -> None:
-    """Score given translations with the model: log P(y | x) in nats, a tab, and its mean per token, for each line.
+    """Score given translations with the model: print log P(y | x) in nats, a tab, and its mean per token for each line.
 
     A pair with a blank side gives a blank line.
     """

@@ -116,18 +116,26 @@ def side_by_side(left: Iterator[str], right: Iterator[str], first: str, second: 
     Raises:
         DataError: One text has more lines than the other.
     """
-    number = 0
-    for number, a in enumerate(left, 1):
-        b = next(right, None)
-        if b is None:
-            lines = (number + sum(1 for _ in left), number - 1)
-            break
-        yield a, b
-    else:
-        lines = (number, number + sum(1 for _ in right))
-    if lines[0] != lines[1]:
-        unequal = f"{first} has {counted(lines[0], 'line')} but {second} has {lines[1]:,}"
-        raise DataError(f"{unequal}; line n of one must translate line n of the other")
+    num_left = 0
+    for num_left, left_line in enumerate(left, 1):
+        right_line = next(right, None)
+        if right_line is None:
+            raise _unequal(first, num_left + _count(left), second, num_left - 1)
+        yield left_line, right_line
+    num_more = _count(right)
+    if num_more:
+        raise _unequal(first, num_left, second, num_left + num_more)
+
+
+def _count(lines: Iterator[str]) -> int:
+    """Return the number of the remaining lines."""
+    return sum(1 for _ in lines)
+
+
+def _unequal(first: str, num_first: int, second: str, num_second: int) -> DataError:
+    """Return the error of two texts with different numbers of lines."""
+    unequal = f"{first} has {counted(num_first, 'line')} but {second} has {num_second:,}"
+    return DataError(f"{unequal}; line n of one must translate line n of the other")
 
 
 def _note_order(spec: str, files: list[Path], src: str, tgt: str, counts: Counts) -> None:

@@ -129,7 +129,7 @@ class SentencePieceSide:
         self._id_of = {token: i for i, token in enumerate(self.tokens)}
         self.unknown = self._id_of[UNKNOWN_TOKEN]
         self.byte_of = _byte_of(self.tokens) if model.byte_fallback else {}
-        self.tags = {match[1]: i for i, token in enumerate(self.tokens) if (match := TAG.fullmatch(token))}
+        self.tags = _tags(self.tokens)
         self._native: NativeTokenizer = call_native(lambda: native_tokenizer(model))
         self._unknown_piece = model.unknown
         self._id_of_piece = [
@@ -138,7 +138,7 @@ class SentencePieceSide:
         ]
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Lines to ids; a tag such as `>>fra<<` at the start of a line is one id."""
+        """Return the ids of lines. A tag such as `>>fra<<` at the start of a line is one id."""
         rows: list[list[int]] = []
         for start in range(0, len(texts), LINES):
             rows += self._encode_chunk(texts[start : start + LINES])
@@ -202,8 +202,14 @@ class SentencePieceSide:
         return self._text_of_token(token_id).encode("utf-8") if byte is None else bytes([byte])
 
 
+def _tags(tokens: Sequence[str]) -> dict[str, int]:
+    """Return the id of each tag of a target language, by the language: `fra` for `>>fra<<`."""
+    named = ((i, TAG.fullmatch(token)) for i, token in enumerate(tokens))
+    return {match[1]: i for i, match in named if match}
+
+
 def _byte_of(tokens: Sequence[str]) -> dict[int, int]:
-    """The tokens that stand for a byte, with its value."""
+    """Return the value of each token that stands for a byte, by its id."""
     named = ((i, BYTE_NAME.fullmatch(token)) for i, token in enumerate(tokens))
     return {i: int(match[1], 16) for i, match in named if match}
 

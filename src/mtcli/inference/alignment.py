@@ -99,7 +99,7 @@ def link(weights: Tensor, src_words: Sequence[Sequence[int]], tgt_words: Sequenc
 
 
 def _membership(words: Sequence[Sequence[int]]) -> Tensor:
-    """(tokens, words): 1 where the token belongs to the word, otherwise 0."""
+    """Return a matrix (tokens, words) that is 1 where the token belongs to the word, and otherwise 0."""
     num_words = 1 + max((word for token_words in words for word in token_words), default=-1)
     membership = torch.zeros(len(words), num_words)
     for token, token_words in enumerate(words):

@@ -85,7 +85,7 @@ class Engine(LineTranslator):
             device: `cpu`, `cuda`, or `auto` for the better one.
 
         Raises:
-            ModelError: The folder is not such a folder, or is damaged.
+            ModelError: The folder holds no model exported to CTranslate2, or a damaged one.
             UsageError: The library or the device is missing.
         """
         about = provenance(folder)

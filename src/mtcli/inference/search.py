@@ -89,7 +89,7 @@ class _Constraints:
             by_sentence[i, :, token] = forced_log_p[i]
 
     def _forced_tokens(self, sentences: Sequence[int], t: int) -> dict[int, int]:
-        """The only token that may come at position `t`, by index into `sentences`, where there is only one.
+        """Return the token of each sentence that has no choice at position `t`, by index into `sentences`.
 
         It is the next token of the prefix, or `</s>` at the maximum length.
         """

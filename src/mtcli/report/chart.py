@@ -72,8 +72,8 @@ def chart(
 ) -> str:
     """Return an HTML figure with a line chart over training steps.
 
-    The y-axis starts at 0, or is zoomed: it then covers the values of the last two thirds of the steps, so that late
-    changes are visible although the values of the first steps are far off.
+    Unless the y-axis starts at 0, it is zoomed to the values of the last two thirds of the steps. Late changes are then
+    visible, but the values of the first steps may be outside of the axis.
 
     Args:
         title: Heading.

@@ -106,7 +106,7 @@ class TemporaryFile:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file so that its name has the old content or the new content at any moment, and never a part.
+    """Write a file atomically: at any moment, the path has either the old content or the complete new content.
 
     Raises:
         StorageError: The file cannot be written.

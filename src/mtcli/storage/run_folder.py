@@ -78,9 +78,7 @@ def check_freezing(config: Config, run: Path, *, fine_tunes: bool, overwrite: bo
 
 
 def refuse_other_files(run: Path, overwrite: bool) -> None:
-    """Check that a folder holds no files except those of a run, or none at all if it is not one.
-
-    A run that is resumed may have other files beside its own.
+    """Check that a folder is empty, or holds only the files of a run. A run that is resumed may have other files too.
 
     Args:
         run: The folder.

@@ -134,7 +134,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _validation_scores(path: Path) -> dict[int, float]:
-    """Return the figure that selects the best model, by step, of each validation: the greater the better.
+    """Return, by step, the figure of each validation that selects the best model. Higher is better.
 
     Raises:
         ModelError: The file is missing or damaged.

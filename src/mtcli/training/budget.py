@@ -157,7 +157,7 @@ class Budget:
         return (state.seconds + more - state.seconds_before_first_step) / self.training_time(state)
 
     def training_time(self, state: State) -> float:
-        """Return the seconds from the first to the last step: without preparing and without the work after it.
+        """Return the seconds from the first to the last step, without the preparation before and the work after them.
 
         It is infinite without a time budget.
         """
@@ -257,7 +257,7 @@ class Budget:
     def large_sample_is_due(self, state: State) -> bool:
         """Return True if the next validation should take all pairs, to measure how long the work at the end takes.
 
-        A small sample takes several times as long per pair, so its speed would reserve much more time than is needed.
+        In a small sample, each pair takes several times as long. With that speed, too much time would be reserved.
         """
         return bool(self.train.time) and not state.speed_settled and self.used(state) >= 0.5
 

@@ -162,9 +162,9 @@ def _describe_end(budget: Budget, steps_per_second: float, epoch_steps: float, s
     if budget.adapts("train.valid_every"):
         validations = round(budget.validations(state))
     if seconds_by_steps <= seconds:
-        effort = f"with {validations} validations besides"
+        effort = f"with {validations} validations in addition"
     else:
-        effort = f"with {validations} validations within the time, so rather fewer steps"
+        effort = f"with {validations} validations within this time, so probably fewer steps"
     return f"{_describe_time(seconds)}: {reach}, {effort}{_advice(budget, steps)}"
 
 

@@ -113,8 +113,8 @@ class Checkpoints:
     def scheduled(self) -> list[int]:
         """Return the steps of the checkpoints that exist, for averaging.
 
-        In a run without a time budget, steps at which a signal stopped the run are left out: an uninterrupted run
-        does not have them.
+        In a run without a time budget, steps at which a signal stopped the run are omitted: an uninterrupted run does
+        not have them.
         """
         settings = self.session.config.train
         steps = [checkpoint.step_of(path) for path in checkpoint.steps(self.folder)]

@@ -74,16 +74,28 @@ def estimate_speed(config: Config, data: Prepared, device: torch.device, plan: P
     if step_tokens <= timed_tokens:
         steps, seconds = _time_steps(config, data, device)
         return SpeedEstimate(steps / seconds, f"{steps} steps of a throwaway model on {where}")
-    duration = PartDuration()
-    steps = 0
-    for tokens in sorted({max(MIN_BATCH_TOKENS, timed_tokens // 2), timed_tokens}):
-        smaller = filled(config, {"train.batch_tokens": tokens, "train.accumulate": 1})
-        steps, seconds = _time_steps(smaller, data, device)
-        duration.add(tokens, seconds / steps)
+    steps, duration = _time_two_sizes(config, data, device, timed_tokens)
     # Adam takes as long for a small batch: that time must not be multiplied.
     step_seconds = duration.fixed_seconds + duration.seconds_per_item * step_tokens
     method = f"{steps} steps of a throwaway model with {timed_tokens:,} tokens each on {where}"
     return SpeedEstimate(1 / step_seconds, method)
+
+
+def _time_two_sizes(
+    config: Config, data: Prepared, device: torch.device, batch_tokens: int
+) -> tuple[int, PartDuration]:
+    """Time steps with batches of this size and of half of it.
+
+    Returns:
+        The number of steps with the larger batches, and the duration of a step by its number of tokens.
+    """
+    duration = PartDuration()
+    steps = 0
+    for tokens in sorted({max(MIN_BATCH_TOKENS, batch_tokens // 2), batch_tokens}):
+        smaller = filled(config, {"train.batch_tokens": tokens, "train.accumulate": 1})
+        steps, seconds = _time_steps(smaller, data, device)
+        duration.add(tokens, seconds / steps)
+    return steps, duration
 
 
 def _time_steps(config: Config, data: Prepared, device: torch.device) -> tuple[int, float]:

@@ -184,7 +184,7 @@ def _share(pairs: int, of: int) -> str:
 def _excerpt(text: str) -> str:
     """Return at most `WIDTH` characters of a text, with invisible characters and invalid bytes as escapes.
 
-    It is the beginning of the text, or a later part if the first odd character would not be in the beginning.
+    It is the beginning of the text, or a later part around the first match of `ODD`.
     """
     odd = ODD.search(text)
     start = max(0, odd.start() - WIDTH // 2) if odd and odd.end() > WIDTH else 0

@@ -40,7 +40,7 @@ _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 ODD = re.compile(
     "|".join(p.pattern for p in (INVALID, _CONTROL, _MARKUP, _URL, _INVISIBLE, _ODD_SPACE)) + "|[\0\ufffd]"
 )
-"""What the excerpt of a text should show if there is any."""
+"""The parts of a text that its excerpt should show, if it has any."""
 
 # UTF-8 that was decoded as Windows-1252: a lead byte and its continuation bytes, each as one character.
 _BYTE_OF = {ord(c): c.encode("cp1252")[0] for c in "€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"}
