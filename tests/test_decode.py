@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from mtcli.config.schema import ModelConfig
 from mtcli.data.tokenizer import BOS, EOS, PAD
+from mtcli.errors import NotFiniteError
 from mtcli.inference.length import length_penalty
 from mtcli.inference.search import (
     Hypothesis,
@@ -20,6 +21,7 @@ from mtcli.inference.search import (
     greedy_search,
     sampler,
 )
+from mtcli.nn.attention import Cache
 from mtcli.nn.transformer import Transformer
 
 SPECIAL = (PAD, BOS)
@@ -339,6 +341,33 @@ def test_sampling_depends_on_its_seed_and_returns_log_probabilities() -> None:
         return greedy_search(model, pad(sources), limits(5, 9), sampler(1.0, 0, torch.Generator().manual_seed(seed)))
 
     assert draw(1) == draw(1)
+@pytest.mark.parametrize(("first_step", "rows"), [(0, slice(-1, None)), (2, slice(None))])
+@pytest.mark.parametrize("W", [1, 3])
+def test_scores_that_are_not_finite_are_an_error(
+    first_step: int, rows: slice, W: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those of one sentence of several, and those of later steps."""
+    model = build(4)
+    sources = draw_sources(1)
+    step = model.step
+
+    def damaged_step(last: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+        at_start = cache.length
+        logits, cache = step(last, cache)
+        if at_start >= first_step:
+            logits[rows] = torch.nan
+        return logits, cache
+
+    monkeypatch.setattr(model, "step", damaged_step)
+    with pytest.raises(NotFiniteError, match="not finite numbers"):
+        beam_search(model, pad(sources), limits(5, 6), beam_size=W, alpha=0.6)
+    with pytest.raises(NotFiniteError):
+        greedy_search(model, pad(sources), limits(5, 6))
+    choose = sampler(1.0, 0, torch.Generator().manual_seed(1))
+    with pytest.raises(NotFiniteError):
+        greedy_search(model, pad(sources), limits(5, 6), choose)
+
+
     assert len({str(ids_of(draw(seed))) for seed in range(5)}) == 5
     for source, h in zip(sources, draw(1), strict=True):
         assert h.log_prob == pytest.approx(teacher_forced(model, source, h.ids), abs=CLOSE)

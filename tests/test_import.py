@@ -485,6 +485,66 @@ def test_weights_that_are_no_such_model_are_named(origin: Path, tmp_path: Path) 
             import_model(str(changed), tmp_path / "out")
 
 
+WIDEST = "model.encoder.layers.0.fc1.weight"
+
+
+def with_weights(origin: Path, folder: Path, changes: dict[str, torch.Tensor], *, pickled: bool = False) -> Path:
+    """Copy a Marian model and replace some of its tensors."""
+    shutil.copytree(origin, folder)
+    tensors = {**load_file(origin / "model.safetensors"), **changes}
+    (folder / "model.safetensors").unlink()
+    if pickled:
+        torch.save(tensors, folder / "pytorch_model.bin")
+    else:
+        save_file(tensors, folder / "model.safetensors")
+    return folder
+
+
+@pytest.mark.parametrize("pickled", [False, True])
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.tensor(1e300, dtype=torch.float64),
+        torch.tensor(-torch.inf, dtype=torch.float16),
+        torch.tensor(torch.nan, dtype=torch.bfloat16),
+    ],
+    ids=["float64", "float16", "bfloat16"],
+)
+def test_a_weight_that_is_not_finite_in_float32_is_refused(
+    value: torch.Tensor, pickled: bool, origin: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = {WIDEST: value.repeat(48, 32)}
+    folder = with_weights(origin, tmp_path / "odd", changed, pickled=pickled)
+    assert command("import", folder, "-o", tmp_path / "out") == 4
+    assert f"{WIDEST} holds NaN" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_whose_scores_are_not_finite_ends_with_exit_code_4(
+    origin: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = with_weights(origin, tmp_path / "odd", {WIDEST: torch.full((48, 32), 3e38)})
+    model = tmp_path / "out"
+    import_model(str(folder), model)
+    export(model, "ctranslate2", tmp_path / "ct2")
+    for name in ("src", "tgt"):
+        (tmp_path / name).write_text("Good morning.\n")
+    text = ("translate", "Good morning.", "--max-length", 5)
+    for arguments in (
+        (*text, "--model", model, "--beam-size", 4),
+        (*text, "--model", model, "--beam-size", 1),
+        (*text, "--model", model, "--sample"),
+        (*text, "--model", tmp_path / "ct2", "--beam-size", 4),
+        (*text, "--model", tmp_path / "ct2", "--beam-size", 1),
+        ("score", "--model", model, "--src-file", tmp_path / "src", "--tgt-file", tmp_path / "tgt"),
+        ("explain", "Good morning.", "--model", model),
+    ):
+        assert command(*arguments) == 4, arguments
+        captured = capsys.readouterr()
+        assert "mtcli: the model's scores are not finite numbers" in captured.err.splitlines()[-1]
+        assert not captured.out
+
+
 def test_an_import_takes_the_place_of_an_earlier_one_only(origin: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     import_model(str(origin), out)

@@ -29,6 +29,16 @@ class ModelError(MtcliError):
     exit_code = 4
 
 
+class NotFiniteError(ModelError):
+    """A model whose scores are NaN or infinite. Its weights are finite, but too large to compute with."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the model's scores are not finite numbers (NaN or infinity): its weights are damaged or too large; "
+            "use another model or checkpoint"
+        )
+
+
 class StorageError(MtcliError):
     """A full or read-only disk, or too little memory."""
 

@@ -42,7 +42,8 @@ def read_weights(path: Path) -> Tensors:
     """The tensors of `model.safetensors` or `pytorch_model.bin`, in float32.
 
     Raises:
-        ModelError: The file is missing or damaged, holds anything but tensors, or a number that is not finite.
+        ModelError: The file is missing or damaged, holds anything but tensors, or a number that is not finite in
+            float32.
     """
     if path.suffix == ".safetensors":
         tensors, _ = read_tensors(path)
@@ -51,7 +52,11 @@ def read_weights(path: Path) -> Tensors:
     for name, tensor in tensors.items():
         if tensor.dtype not in FLOATS:
             raise ModelError(f"{path}: {name} is of type {tensor.dtype}, and weights are floating-point numbers")
-    return {name: tensor.float() for name, tensor in tensors.items()}
+    weights = {name: tensor.float() for name, tensor in tensors.items()}
+    for name, tensor in weights.items():
+        if not bool(torch.isfinite(tensor).all()):  # a finite float64 number may be infinite in float32
+            raise ModelError(f"{path}: {name} holds NaN, infinity or a number beyond the range of float32")
+    return weights
 
 
 def _read_pickled(path: Path) -> Tensors:
@@ -79,8 +84,6 @@ def _read_pickled(path: Path) -> Tensors:
         if tensor.is_nested or tensor.is_meta or tensor.nbytes > tensor.untyped_storage().nbytes():
             # An expanded tensor of a few bytes would take all memory once it is read.
             raise ModelError(f"{path}: {name} does not hold the values of its shape")
-        if tensor.dtype in FLOATS and not bool(torch.isfinite(tensor).all()):
-            raise ModelError(f"{path}: {name} holds NaN or infinity")
     return content
 
 

@@ -14,6 +14,7 @@ The best translation is then the same. Of several hypotheses that end in the las
 different ones behind the best.
 """
 
+import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from mtcli.data.tokenizer import EOS, Tokenizer
-from mtcli.errors import ModelError, UsageError
+from mtcli.errors import ModelError, NotFiniteError, UsageError
 from mtcli.inference.drafts import Draft
 from mtcli.inference.exported import provenance, read_export
 from mtcli.inference.length import length_penalty
@@ -191,11 +192,17 @@ class Engine(LineTranslator):
         return results
 
     def _ranked(self, source: Sequence[str], found: Any, options: Options) -> list[Draft]:
-        """The W hypotheses of one sentence that our search would find, ranked by our score."""
+        """The W hypotheses of one sentence that our search would find, ranked by our score.
+
+        Raises:
+            NotFiniteError: The log-probability of one is NaN or infinite.
+        """
         hypotheses = [
             self._hypothesis(source, tokens, score, options)
             for tokens, score in zip(found.hypotheses, found.scores, strict=True)
         ]
+        if not all(math.isfinite(log_p) for _, log_p in hypotheses):
+            raise NotFiniteError
         # Our search stops with the first W. Of equal length are those that end in the same step, the most likely first.
         hypotheses.sort(key=lambda hypothesis: (len(hypothesis[0]), -hypothesis[1]))
         hypotheses = hypotheses[: options.beam_size]

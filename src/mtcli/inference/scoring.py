@@ -4,6 +4,7 @@ The tokens of a translation are those that the tokenizer makes of its text. The 
 tokens with a probability of their own, which is not counted and usually small.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
@@ -15,7 +16,7 @@ from torch.nn import functional as F
 from mtcli.data.batching import Batch, plan_epoch
 from mtcli.data.corpus import Pair
 from mtcli.data.tokenizer import PAD, Tokenizer
-from mtcli.errors import DataError
+from mtcli.errors import DataError, NotFiniteError
 from mtcli.inference.line_warnings import warn_about_missing_tags
 from mtcli.inference.pytorch_backend import BATCH_TOKENS, Translator
 from mtcli.inference.windows import MAX_LINE_TOKENS, WINDOW, Window, tagged
@@ -54,6 +55,7 @@ def likelihoods(
     Raises:
         DataError: A side has more than `MAX_LINE_TOKENS` tokens.
         UsageError: The model has no such target language.
+        NotFiniteError: The model's scores are not finite numbers.
     """
     remaining = iter(pairs)
     with Progress("scoring", unit="pairs", quiet=quiet) as bar:
@@ -114,4 +116,6 @@ def _score_batch(translator: Translator, src: Sequence[Sequence[int]], tgt: Sequ
     pair_of_position = real.nonzero()[:, 0].cpu()
     log_probs = torch.zeros(len(tgt), dtype=torch.float64).index_add_(0, pair_of_position, -nll.cpu().double())
     result: list[float] = log_probs.tolist()
+    if not all(map(math.isfinite, result)):
+        raise NotFiniteError
     return result

@@ -3,6 +3,7 @@
 Shapes: B sentences, W beams, N hypotheses (at most B × W, grouped by sentence), V target vocabulary, t tokens so far.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +14,7 @@ from torch import Tensor
 from mtcli.config.schema import LengthNormalization
 from mtcli.data.batching import pad
 from mtcli.data.tokenizer import BOS, EOS, PAD
+from mtcli.errors import NotFiniteError
 from mtcli.inference.length import length_penalty
 from mtcli.nn.attention import Cache
 from mtcli.nn.cpu_kernels import argmax, log_softmax_, top_continuations
@@ -54,7 +56,7 @@ class Limits:
     forbidden: Sequence[int] = ()
     """Tokens that are never chosen."""
     prefix: Sequence[Sequence[int]] | None = None
-    """Tokens that each translation must begin with, (B,)."""
+    """Tokens that each translation must begin with, none of them in `forbidden`, (B,)."""
     no_repeat_ngram: int = 0
     """Block n-grams of this size from repeating, except inside the prefix; 0 disables."""
 
@@ -152,6 +154,8 @@ def sampler(temperature: float, top_k: int, generator: torch.Generator | Sequenc
         top_k: Draw from this many most likely tokens; 0: from all.
         generator: One for all sentences, or one for each. With one for each, what is drawn for a sentence does not
             depend on the other sentences of the batch.
+
+    The `Choice` raises `NotFiniteError` if a probability is NaN.
     """
 
     def choose(log_p: Tensor, sentences: Sequence[int] = ()) -> Tensor:
@@ -159,6 +163,8 @@ def sampler(temperature: float, top_k: int, generator: torch.Generator | Sequenc
             threshold = log_p.topk(top_k, dim=-1).values[:, -1:]
             log_p = log_p.masked_fill(log_p < threshold, -torch.inf)
         p = (log_p / temperature).softmax(dim=-1).cpu()
+        if bool(p[:, 0].isnan().any()):  # a softmax with one NaN has only NaN
+            raise NotFiniteError
         if isinstance(generator, torch.Generator):
             drawn = torch.multinomial(p, 1, generator=generator).squeeze(1)
         else:
@@ -181,6 +187,9 @@ def greedy_search(model: Transformer, src: Tensor, limits: Limits, choose: Choic
 
     Returns:
         One translation of each sentence. Its score is its log-probability.
+
+    Raises:
+        NotFiniteError: The log-probability of a translation is NaN or infinite.
     """
     device = src.device
     constraints = _Constraints(limits, device)
@@ -218,6 +227,8 @@ def greedy_search(model: Transformer, src: Tensor, limits: Limits, choose: Choic
             last = last[rows]
             cache = cache.select(rows, rows)
         t += 1
+    if not all(map(math.isfinite, log_probs)):
+        raise NotFiniteError
     return [Hypothesis(y, log_prob) for y, log_prob in zip(ids, log_probs, strict=True)]
 
 
@@ -315,7 +326,10 @@ def beam_search(
         observe: Called with every step.
 
     Returns:
-        Up to W translations of each sentence, best first.
+        Up to W translations of each sentence, at least one, best first.
+
+    Raises:
+        NotFiniteError: A log-probability is NaN, or a sentence has no translation with a finite one.
     """
     penalty = partial(length_penalty, alpha=alpha, normalization=normalization)
     constraints = _Constraints(limits, src.device)
@@ -333,11 +347,13 @@ def beam_search(
         if observe is not None:
             observe(expansion)
         beams, parents = beams.extended(expansion)
-        can_continue = beams.log_prob[:, 0].isfinite().tolist()
+        best_log_prob = beams.log_prob[:, 0].tolist()
+        if any(map(math.isnan, best_log_prob)):  # NaN ranks first
+            raise NotFiniteError
         active = [
             row
             for row, sentence in enumerate(beams.sentences)
-            if can_continue[row] and len(finished[sentence]) < beam_size
+            if math.isfinite(best_log_prob[row]) and len(finished[sentence]) < beam_size
         ]
         if len(active) == len(beams.sentences):
             cache = cache.select(parents.flatten())
@@ -345,6 +361,8 @@ def beam_search(
             index = torch.tensor(active, dtype=torch.long, device=src.device)
             beams = beams.select(active, index)
             cache = cache.select(parents[index].flatten(), index)
+    if not all(finished):
+        raise NotFiniteError
     return [sorted(hypotheses, key=lambda hypothesis: -hypothesis.score) for hypotheses in finished]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import Request
 from starlette.exceptions import HTTPException
 
-from mtcli.errors import MtcliError, UsageError
+from mtcli.errors import ModelError, MtcliError, UsageError
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.translation import Options, Translation
 from mtcli.serve.batcher import Batcher, FullError
@@ -106,6 +106,8 @@ class TranslationService:
             return await _wait(request, submitted, self.limits.seconds)
         except FullError:
             raise HTTPException(503, "too many lines are waiting; try again soon", {"Retry-After": "1"}) from None
+        except ModelError as error:
+            raise HTTPException(500, str(error)) from None
         except MtcliError as error:
             raise HTTPException(400, str(error)) from None
         except HTTPException:

@@ -4,11 +4,12 @@ import logging
 from contextlib import nullcontext
 from dataclasses import asdict
 
+from mtcli.errors import NotFiniteError
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.storage import checkpoint
 from mtcli.training import validation
 from mtcli.training.averaging import weights_of
-from mtcli.training.learner import Learner
+from mtcli.training.learner import Learner, diverged
 from mtcli.training.log import log_scores, log_validation
 from mtcli.training.saving import Checkpoints
 from mtcli.training.session import Session
@@ -191,19 +192,28 @@ class Evaluator:
             num_pairs: How many validation pairs to take.
             seconds: Stop with fewer pairs after about this many seconds; None: take all of `num_pairs`.
             settle_speed: The sample is large: smaller samples no longer replace the time per pair that it measures.
+
+        Raises:
+            DivergedError: Training has made weights with which scores are not finite.
+            NotFiniteError: The model that fine-tuning starts from has such weights.
         """
         session = self.session
         state = session.state
         session.count_time()
         started_at = state.seconds
-        found = validation.validate(
-            self.translator_in_eval_mode(),
-            self.valid,
-            session.config,
-            self.learner.objective,
-            num_pairs,
-            self._deadline(seconds),
-        )
+        try:
+            found = validation.validate(
+                self.translator_in_eval_mode(),
+                self.valid,
+                session.config,
+                self.learner.objective,
+                num_pairs,
+                self._deadline(seconds),
+            )
+        except NotFiniteError:
+            if state.step == 0:
+                raise
+            raise diverged(state.step, "it left weights with which scores are not finite") from None
         session.count_time()
         if session.config.train.time:
             state.validated_at = state.seconds
