@@ -1,4 +1,5 @@
 import json
+import math
 import shutil
 import sys
 from dataclasses import replace
@@ -452,6 +453,104 @@ def test_what_the_transformer_cannot_express_is_named(name: str, origin: Path, t
         import_model(str(changed), tmp_path / "out")
     assert str(error.value).endswith(f"a model that mtcli cannot express: {message}")
     assert not (tmp_path / "out").exists()
+
+
+ODD_VALUES = {
+    "list": [], "object": {}, "boolean": True, "null": None, "text": "x/y", "fraction": 1.5, "negative": -1,
+    "huge": 10**30, "infinity": math.inf, "NaN": math.nan,
+}  # fmt: skip
+
+VALID: dict[str, tuple[str, ...]] = {
+    "_name_or_path": ("text", "null"),
+    "activation_dropout": (),
+    "activation_function": (),
+    "add_final_layer_norm": (),
+    "attention_dropout": (),
+    "d_model": (),
+    "decoder_attention_heads": (),
+    "decoder_ffn_dim": (),
+    "decoder_layerdrop": (),
+    "decoder_layers": (),
+    "decoder_start_token_id": (),
+    "decoder_vocab_size": ("null",),
+    "dropout": (),
+    "encoder_attention_heads": (),
+    "encoder_ffn_dim": (),
+    "encoder_layerdrop": (),
+    "encoder_layers": (),
+    "eos_token_id": (),
+    "extra_pos_embeddings": (),
+    "is_encoder_decoder": ("boolean",),
+    "max_position_embeddings": (),
+    "model_type": (),
+    "normalize_before": (),
+    "normalize_embedding": (),
+    "pad_token_id": (),
+    "scale_embedding": ("boolean",),
+    "share_encoder_decoder_embeddings": ("boolean",),
+    "static_position_embeddings": ("boolean",),
+    "tie_word_embeddings": ("boolean",),
+    "vocab_size": (),
+}
+"""The fields of `config.json` that an import reads, with the odd values that it takes."""
+
+VALID_SEARCH = {"num_beams": ("null",), "length_penalty": ("null", "fraction")}
+VALID_TOKENIZER: dict[str, tuple[str, ...]] = {
+    "source_lang": ("null",), "target_lang": ("null",), "separate_vocabs": (),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("file", "field", "valid"),
+    [
+        *(("config.json", *row) for row in (VALID | VALID_SEARCH).items()),
+        *(("generation_config.json", *row) for row in VALID_SEARCH.items()),
+        *(("tokenizer_config.json", *row) for row in VALID_TOKENIZER.items()),
+        ("vocab.json", "<unk>", ()),
+    ],
+)
+def test_an_odd_value_is_refused_by_file_and_field(
+    file: str, field: str, valid: tuple[str, ...], origin: Path, tmp_path: Path
+) -> None:
+    changed = tmp_path / "opus-mt-en-es"
+    shutil.copytree(origin, changed)
+    content = json.loads((changed / file).read_text())
+    for name, value in ODD_VALUES.items():
+        if name in valid:
+            continue
+        (changed / file).write_text(json.dumps({**content, field: value}))
+        with pytest.raises(ModelError) as error:
+            import_model(str(changed), tmp_path / "out")
+        message = str(error.value)
+        assert str(changed / file) in message, name
+        assert field in message or file == "vocab.json", name
+        assert len(message) < 500, name
+        assert "\n" not in message, name
+
+
+def test_a_vocabulary_with_half_a_surrogate_pair_is_refused(origin: Path, tmp_path: Path) -> None:
+    changed = tmp_path / "origin"
+    shutil.copytree(origin, changed)
+    vocab = json.loads((changed / "vocab.json").read_text())
+    token = next(iter(vocab.keys() - {"</s>", "<unk>", "<pad>"}))
+    vocab["\ud800"] = vocab.pop(token)
+    (changed / "vocab.json").write_text(json.dumps(vocab))
+    with pytest.raises(ModelError, match=r"vocab\.json: a token of its vocabulary is not valid Unicode"):
+        import_model(str(changed), tmp_path / "out")
+
+
+def test_a_language_that_the_model_names_wrongly_can_be_given(
+    origin: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = tmp_path / "origin"
+    shutil.copytree(origin, changed)
+    about = changed / "tokenizer_config.json"
+    about.write_text(json.dumps({"source_lang": "en/us", "target_lang": "es"}))
+    assert command("import", changed, "-o", tmp_path / "out") == 4
+    message = capsys.readouterr().err
+    assert f"{about}: source_lang: 'en/us': a language is named by letters" in message
+    assert "give --src" in message
+    assert import_model(str(changed), tmp_path / "out", src="en").src == "en"
 
 
 def test_dropout_that_is_ignored_is_named(origin: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -78,6 +78,10 @@ class MarianVocabulary:
             raise ModelError(f"more than {int(limits.VOCABULARY.max):,} tokens")
         if len(set(self.tokens)) < len(self.tokens) or "" in self.tokens:
             raise ModelError("a token of its vocabulary is empty or there twice")
+        try:
+            "".join(self.tokens).encode()
+        except UnicodeEncodeError:
+            raise ModelError("a token of its vocabulary is not valid Unicode") from None
         last = len(self.tokens) - 2
         if self.pad == self.eos or not (0 <= self.pad <= last and 0 <= self.eos <= last):
             raise ModelError("its <pad> and </s> are not two ids of the origin's vocabulary")

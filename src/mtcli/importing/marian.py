@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mtcli import __version__
+from mtcli.config.fields import shown
 from mtcli.config.languages import checked
 from mtcli.config.schema import Config, DataConfig, DecodeConfig, ModelConfig, TokenizerConfig
 from mtcli.config.toml_file import to_toml
@@ -20,7 +21,15 @@ from mtcli.data.sentencepiece import MarianVocabulary, SentencePieceSide
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import ModelError, UsageError
 from mtcli.importing.card import to_card
-from mtcli.importing.marian_config import MarianConfig, read_config, read_json, shape_of
+from mtcli.importing.marian_config import (
+    MarianConfig,
+    MarianSearch,
+    read_config,
+    read_json,
+    read_search,
+    read_tokenizer_config,
+    shape_of,
+)
 from mtcli.importing.marian_weights import parameters_of, read_weights
 from mtcli.importing.source import Source, locate
 from mtcli.inference.exported import sha256
@@ -83,7 +92,7 @@ def import_model(
         data=DataConfig(src=languages[0], tgt=languages[1]),
         tokenizer=TokenizerConfig(type="sentencepiece", vocab_size=tokenizer.tgt_size),
         model=shape,
-        decode=_search(config),
+        decode=_decoding(read_search(source.folder)),
     )
     weights = source.weights
     files = {
@@ -99,42 +108,59 @@ def import_model(
 
 def _languages(source: Source, config: MarianConfig, src: str | None, tgt: str | None) -> tuple[str, str]:
     """The codes of both languages: as given, or as `tokenizer_config.json` or the model's name has them."""
-    found = _languages_of_origin(source, config)
-    codes = (src or found[0], tgt or found[1])
-    for option, code in zip(("--src", "--tgt"), codes, strict=True):
-        if code is None:
-            raise UsageError(f"{source.name}: does not name its languages; give {option}")
-        try:
-            checked(code)
-        except ValueError as error:
-            raise UsageError(f"{option} {code[:100]}: {error}") from None
-    if codes[0] == codes[1]:
-        raise UsageError(f"{source.name}: source and target are both {codes[0]}; give --src and --tgt")
-    return str(codes[0]), str(codes[1])
+    about = read_tokenizer_config(source.folder)
+    found_src, found_tgt = about.source_lang, about.target_lang
+    if not found_src or not found_tgt:
+        found_src, found_tgt = _languages_of_name(source, config)
+    src_code = _language(source, "--src", "source_lang", src, found_src)
+    tgt_code = _language(source, "--tgt", "target_lang", tgt, found_tgt)
+    if src_code == tgt_code:
+        raise UsageError(f"{source.name}: source and target are both {src_code}; give --src and --tgt")
+    return src_code, tgt_code
 
 
-def _languages_of_origin(source: Source, config: MarianConfig) -> tuple[str | None, str | None]:
-    """The codes in the model's files, or in its name; None where there is none that names a language."""
-    path = source.folder / "tokenizer_config.json"
-    about = read_json(path) if path.exists() else {}
-    if about.get("separate_vocabs"):
-        raise ModelError(f"{path}: a model that mtcli cannot express: separate_vocabs = true")
-    names = (about.get("source_lang"), about.get("target_lang"))
-    if all(isinstance(name, str) and name for name in names):
-        return names
-    for name in (Path(source.name).resolve().name, config.name.rpartition("/")[2]):
+def _languages_of_name(source: Source, config: MarianConfig) -> tuple[str | None, str | None]:
+    """The codes in the name of the model; None where it names no language."""
+    for name in (Path(source.name).resolve().name, (config.name or "").rpartition("/")[2]):
         match = SIDES_OF_NAME.fullmatch(name)
         if match:
             return match[1], match[2]
     return None, None
 
 
+def _language(source: Source, option: str, field: str, given: str | None, found: str | None) -> str:
+    """The code of one language.
+
+    Args:
+        source: The origin.
+        option: The option that gives the code.
+        field: The field of `tokenizer_config.json` that names the language.
+        given: The value of the option.
+        found: The code that the origin has.
+
+    Raises:
+        UsageError: There is no code, or the option's is not one.
+        ModelError: The code in `tokenizer_config.json` is not one.
+    """
+    code = given if given is not None else found
+    if code is None:
+        raise UsageError(f"{source.name}: does not name its languages; give {option}")
+    try:
+        return checked(code)
+    except ValueError as error:
+        if given is not None:
+            raise UsageError(f"{option} {code[:100]}: {error}") from None
+        path = source.folder / "tokenizer_config.json"
+        raise ModelError(f"{path}: {field}: {shown(code)}: {error}; give {option}") from None
+
+
 def _read_tokenizer(folder: Path, config: MarianConfig) -> Tokenizer:
     """The tokenizer of `source.spm`, `target.spm` and `vocab.json`."""
     path = folder / "vocab.json"
     vocab = read_json(path)
-    if not all(type(i) is int for i in vocab.values()):
-        raise ModelError(f"{path}: damaged, an id is not an integer")
+    for token, token_id in vocab.items():
+        if type(token_id) is not int:
+            raise ModelError(f"{path}: {shown(token)}: the id must be an integer, not {shown(token_id)}")
     try:
         vocabulary = MarianVocabulary.of(vocab, config.pad_token_id, config.eos_token_id)
     except ModelError as error:
@@ -157,11 +183,11 @@ def _read_side(path: Path, vocabulary: MarianVocabulary) -> SentencePieceSide:
         raise ModelError(f"{path}: {error}") from None
 
 
-def _search(config: MarianConfig) -> DecodeConfig:
+def _decoding(search: MarianSearch) -> DecodeConfig:
     """The search of the origin; where it names none, that of `transformers` with a beam of 4."""
     return DecodeConfig(
-        beam_size=4 if config.num_beams is None else config.num_beams,
-        length_penalty=1.0 if config.length_penalty is None else config.length_penalty,
+        beam_size=4 if search.num_beams is None else search.num_beams,
+        length_penalty=1.0 if search.length_penalty is None else search.length_penalty,
         length_normalization="power",
     )
 

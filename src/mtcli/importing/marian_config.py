@@ -3,12 +3,12 @@
 import json
 import logging
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, ValidationError
 
 from mtcli import limits
-from mtcli.config.fields import Within
+from mtcli.config.fields import Within, shown
 from mtcli.config.schema import ModelConfig
 from mtcli.errors import ModelError
 from mtcli.runtime.regular_file import read_regular
@@ -39,12 +39,13 @@ TRAINING_ONLY = ("attention_dropout", "activation_dropout", "encoder_layerdrop",
 """Rates of dropout that our Transformer does not have. They change training only."""
 
 Id = Annotated[int, Within(limits.Range(0, limits.VOCABULARY.max))]
+Rate = Annotated[float, Within(limits.SHARE)]
 
 
 class MarianConfig(BaseModel):
     """The settings of `config.json` that an import uses; the defaults are those of `transformers`."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     d_model: Annotated[int, Within(limits.WIDTH)] = 1024
     encoder_layers: Annotated[int, Within(limits.LAYERS)] = 12
@@ -53,43 +54,105 @@ class MarianConfig(BaseModel):
     decoder_ffn_dim: Annotated[int, Within(limits.FEED_FORWARD)] = 4096
     encoder_attention_heads: Annotated[int, Within(limits.HEADS)] = 16
     decoder_attention_heads: Annotated[int, Within(limits.HEADS)] = 16
-    activation_function: str = "gelu"
+    activation_function: StrictStr = "gelu"
     dropout: Annotated[float, Within(limits.DROPOUT)] = 0.1
+    attention_dropout: Rate = 0.0
+    activation_dropout: Rate = 0.0
+    encoder_layerdrop: Rate = 0.0
+    decoder_layerdrop: Rate = 0.0
     max_position_embeddings: Annotated[int, Within(limits.POSITIONS)] = 1024
     vocab_size: Annotated[int, Within(limits.VOCABULARY)] = 58_101
-    decoder_vocab_size: int | None = None
+    decoder_vocab_size: Annotated[int, Within(limits.VOCABULARY)] | None = None
     pad_token_id: Id = 58_100
     eos_token_id: Id = 0
     decoder_start_token_id: Id = 58_100
+    name: StrictStr | None = Field(default=None, alias="_name_or_path")
+    """What the model was called where it was made."""
+
+
+class MarianSearch(BaseModel):
+    """The settings of a search in `generation_config.json`, or in the `config.json` of an older model."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
     num_beams: Annotated[int, Within(limits.BEAM_SIZE)] | None = None
     length_penalty: Annotated[float, Within(limits.LENGTH_PENALTY)] | None = None
-    name: str = ""
-    """`_name_or_path`: what the model was called where it was made."""
+
+
+class MarianTokenizerConfig(BaseModel):
+    """The settings of `tokenizer_config.json` that an import uses."""
+
+    model_config = ConfigDict(frozen=True)
+
+    source_lang: StrictStr | None = None
+    target_lang: StrictStr | None = None
+    separate_vocabs: StrictBool = False
+
+
+Settings = TypeVar("Settings", bound=BaseModel)
 
 
 def read_config(folder: Path) -> MarianConfig:
-    """Read `config.json`, with the search settings of `generation_config.json` where there is one.
+    """Read `config.json`.
 
     Raises:
-        ModelError: A file is missing or damaged, or describes a model that our Transformer cannot express; each
+        ModelError: The file is missing or damaged, or describes a model that our Transformer cannot express; each
             setting in the way is named.
     """
     path = folder / "config.json"
     content = read_json(path)
-    if found := _inexpressible(content):
-        raise ModelError(f"{path}: a model that mtcli cannot express: {', '.join(found)}")
+    inexpressible = _inexpressible(content)
+    if inexpressible:
+        raise ModelError(f"{path}: a model that mtcli cannot express: {', '.join(inexpressible)}")
+    config = _checked(MarianConfig, content, path)
     for key in TRAINING_ONLY:
-        if content.get(key):
-            log.warning("%s: %s = %s is ignored, which changes further training only", path, key, content[key])
-    if (folder / "generation_config.json").exists():
-        search = read_json(folder / "generation_config.json")
-        content |= {key: search[key] for key in ("num_beams", "length_penalty") if key in search}
+        rate = getattr(config, key)
+        if rate:
+            log.warning("%s: %s = %g is ignored, which changes further training only", path, key, rate)
+    return config
+
+
+def read_search(folder: Path) -> MarianSearch:
+    """Read the settings of the search: of `generation_config.json`, otherwise of `config.json`.
+
+    Raises:
+        ModelError: A file is damaged.
+    """
+    in_config = _checked(MarianSearch, read_json(folder / "config.json"), folder / "config.json")
+    path = folder / "generation_config.json"
+    if not path.exists():
+        return in_config
+    in_generation_config = _checked(MarianSearch, read_json(path), path)
+    return in_config.model_copy(update=in_generation_config.model_dump(exclude_unset=True))
+
+
+def read_tokenizer_config(folder: Path) -> MarianTokenizerConfig:
+    """Read `tokenizer_config.json`, if there is one.
+
+    Raises:
+        ModelError: The file is damaged, or the model has a vocabulary for each side.
+    """
+    path = folder / "tokenizer_config.json"
+    if not path.exists():
+        return MarianTokenizerConfig()
+    config = _checked(MarianTokenizerConfig, read_json(path), path)
+    if config.separate_vocabs:
+        raise ModelError(f"{path}: a model that mtcli cannot express: separate_vocabs = true")
+    return config
+
+
+def _checked(settings: type[Settings], content: dict[str, Any], path: Path) -> Settings:
+    """Return the settings in the content of a JSON file.
+
+    Raises:
+        ModelError: One has a wrong type, or is out of its range. The message names it.
+    """
     try:
-        return MarianConfig.model_validate({**content, "name": str(content.get("_name_or_path") or "")})
+        return settings.model_validate(content)
     except ValidationError as error:
         problem = error.errors()[0]
         key = ".".join(map(str, problem["loc"]))
-        raise ModelError(f"{path}: {key}: {problem['msg']}") from None
+        raise ModelError(f"{path}: {key}: {problem['msg']}, not {shown(problem['input'])}") from None
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -123,7 +186,7 @@ def _inexpressible(content: dict[str, Any]) -> list[str]:
         if encoder != decoder:
             found.append(f"encoder_{key} = {json.dumps(encoder)[:60]} and decoder_{key} = {json.dumps(decoder)[:60]}")
     activation = content.get("activation_function", "gelu")
-    if activation not in ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
         found.append(f"activation_function = {json.dumps(activation)[:60]}")
     vocabularies = content.get("vocab_size"), content.get("decoder_vocab_size")
     if None not in vocabularies and vocabularies[0] != vocabularies[1]:
