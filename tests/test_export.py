@@ -1,10 +1,12 @@
 import json
 import subprocess
 import sys
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from toy import PAIRS, save_toy, toy
 
 from mtcli.cli import main
@@ -87,6 +89,24 @@ def test_ctranslate2_translates_like_the_run(variant: str, tmp_path: Path) -> No
             for candidate in b.candidates:
                 same = both.get(candidate.text, candidate)
                 assert (candidate.score, candidate.log_prob) == pytest.approx((same.score, same.log_prob), abs=1e-3)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_learned_positions_beyond_the_table_are_those_of_the_run(beam_size: int, tmp_path: Path) -> None:
+    trained = toy("pre", joint=False, positions="learned")
+    model = deepcopy(trained.model)
+    torch.nn.init.normal_(model.output.weight, std=0.5, generator=torch.Generator().manual_seed(1))
+    ours = Translator(model, trained.tokenizer, trained.longest_src)  # its translations are long
+    export(save_run(tmp_path / "run", ours), "ctranslate2", tmp_path / "out")
+    engine = Engine(tmp_path / "out", "cpu")
+    line = " ".join(src for src, _ in PAIRS[:40])
+    assert len(ours.tokenizer.encode_src([line])[0]) > 2 * model.config.max_positions
+    options = Options(beam_size=beam_size, max_length=100)
+    (a,) = ours.translate([line], options, warn=False)
+    (b,) = engine.translate([line], options, warn=False)
+    assert len(ours.tokenizer.encode_tgt([a.text])[0]) > model.config.max_positions
+    assert a.text == b.text
+    assert a.candidates[0].score == pytest.approx(b.candidates[0].score, abs=1e-3)
 
 
 def test_n_best_beyond_the_beam_is_different_texts_after_the_best(exported: Path) -> None:
