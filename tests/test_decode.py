@@ -109,11 +109,14 @@ def test_narrow_beam_never_beats_exhaustive_search(alpha: float) -> None:
     assert worse  # otherwise the test shows nothing
 
 
-def plain_beam(model: Transformer, source: Sequence[int], W: int, most: int, alpha: float) -> list[Hypothesis]:
+def plain_beam(
+    model: Transformer, source: Sequence[int], W: int, most: int, alpha: float, early_stopping: bool = True
+) -> list[Hypothesis]:
     """Beam search as its docstring describes it, for one sentence, with lists and without a cache."""
     live: list[tuple[float, list[int]]] = [(0.0, [])]
     finished: list[Hypothesis] = []
-    while live and len(finished) < W:
+    is_complete = False
+    while live and not is_complete:
         grown = []
         for log_prob, ids in live:
             log_p = model(torch.tensor([source]), torch.tensor([[BOS, *ids]])).log_softmax(-1)[0, -1]
@@ -121,10 +124,33 @@ def plain_beam(model: Transformer, source: Sequence[int], W: int, most: int, alp
             grown += [(log_prob + log_p[token].item(), [*ids, token]) for token in allowed]
         grown.sort(key=lambda h: -h[0])
         for log_prob, ids in grown[:W]:
-            if ids[-1] == EOS and len(finished) < W:
+            if ids[-1] == EOS and (len(finished) < W or not early_stopping):
                 finished.append(Hypothesis(ids[:-1], log_prob, ((5 + len(ids)) / 6) ** alpha))
         live = [h for h in grown if h[1][-1] != EOS][:W]
+        is_complete = len(finished) >= W
+        if is_complete and live and not early_stopping:
+            best_score = live[0][0] / ((5 + len(live[0][1])) / 6) ** alpha
+            is_complete = sum(h.score >= best_score for h in finished) >= W
     return sorted(finished, key=lambda h: -h.score)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("alpha", [0.6, 3.0])
+@pytest.mark.parametrize("W", [2, 3])
+def test_without_early_stopping_beam_search_equals_a_plain_implementation(W: int, alpha: float) -> None:
+    found_more = 0
+    found_better = 0
+    for seed in range(6):
+        model = build(seed, V=9)
+        sources = draw_sources(seed, V=9)
+        search = partial(beam_search, model, pad(sources), limits(5, 6), beam_size=W, alpha=alpha)
+        for source, early, late in zip(sources, search(), search(early_stopping=False), strict=True):
+            assert ids_of(late) == ids_of(plain_beam(model, source, W, 6, alpha, early_stopping=False))
+            assert late[0].score >= early[0].score - CLOSE
+            found_more += len(late) > W
+            found_better += late[0].score > early[0].score + CLOSE
+    assert found_more
+    assert found_better or alpha < 1
 
 
 @torch.inference_mode()
@@ -315,32 +341,6 @@ def test_prefix() -> None:
     assert ids_of(again) == ids_of(free)
 
 
-@pytest.mark.parametrize("search", ["greedy", "beam"])
-def test_empty_batch(search: str) -> None:
-    model = build(1)
-    src = torch.empty(0, 3, dtype=torch.long)
-    if search == "greedy":
-        assert greedy_search(model, src, limits(0, 3)) == []
-    else:
-        assert beam_search(model, src, limits(0, 3), beam_size=2, alpha=0.6) == []
-
-
-def test_sampling_with_top_k_1_equals_greedy_search() -> None:
-    model = build(11, V=12)
-    sources = draw_sources(11, V=12)
-    choose = sampler(1.0, 1, torch.Generator().manual_seed(1))
-    sampled = greedy_search(model, pad(sources), limits(5, 9), choose)
-    assert ids_of(sampled) == ids_of(greedy_search(model, pad(sources), limits(5, 9)))
-
-
-def test_sampling_depends_on_its_seed_and_returns_log_probabilities() -> None:
-    model = build(12, V=12)
-    sources = draw_sources(12, V=12)
-
-    def draw(seed: int) -> list[Hypothesis]:
-        return greedy_search(model, pad(sources), limits(5, 9), sampler(1.0, 0, torch.Generator().manual_seed(seed)))
-
-    assert draw(1) == draw(1)
 @pytest.mark.parametrize(("first_step", "rows"), [(0, slice(-1, None)), (2, slice(None))])
 @pytest.mark.parametrize("W", [1, 3])
 def test_scores_that_are_not_finite_are_an_error(
@@ -368,6 +368,32 @@ def test_scores_that_are_not_finite_are_an_error(
         greedy_search(model, pad(sources), limits(5, 6), choose)
 
 
+@pytest.mark.parametrize("search", ["greedy", "beam"])
+def test_empty_batch(search: str) -> None:
+    model = build(1)
+    src = torch.empty(0, 3, dtype=torch.long)
+    if search == "greedy":
+        assert greedy_search(model, src, limits(0, 3)) == []
+    else:
+        assert beam_search(model, src, limits(0, 3), beam_size=2, alpha=0.6) == []
+
+
+def test_sampling_with_top_k_1_equals_greedy_search() -> None:
+    model = build(11, V=12)
+    sources = draw_sources(11, V=12)
+    choose = sampler(1.0, 1, torch.Generator().manual_seed(1))
+    sampled = greedy_search(model, pad(sources), limits(5, 9), choose)
+    assert ids_of(sampled) == ids_of(greedy_search(model, pad(sources), limits(5, 9)))
+
+
+def test_sampling_depends_on_its_seed_and_returns_log_probabilities() -> None:
+    model = build(12, V=12)
+    sources = draw_sources(12, V=12)
+
+    def draw(seed: int) -> list[Hypothesis]:
+        return greedy_search(model, pad(sources), limits(5, 9), sampler(1.0, 0, torch.Generator().manual_seed(seed)))
+
+    assert draw(1) == draw(1)
     assert len({str(ids_of(draw(seed))) for seed in range(5)}) == 5
     for source, h in zip(sources, draw(1), strict=True):
         assert h.log_prob == pytest.approx(teacher_forced(model, source, h.ids), abs=CLOSE)

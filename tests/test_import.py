@@ -2,7 +2,9 @@ import json
 import math
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,20 @@ def imported(origin: Path) -> Path:
     out = origin.with_name("imported")
     import_model(str(origin), out)
     return out
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, Path]]:
+    """A briefly trained model of each form, whose translations have different lengths, and its import."""
+
+    @cache
+    def folders(form: str) -> tuple[Path, Path]:
+        origin = marian_folder(tmp_path_factory.mktemp("trained") / "opus-mt-en-es", steps=100, **FORMS[form])
+        imported = origin.with_name("imported")
+        import_model(str(origin), imported)
+        return origin, imported
+
+    return folders
 
 
 GREETING = "Good morning."
@@ -106,29 +122,74 @@ def test_logits_are_those_of_transformers(form: str, tmp_path: Path) -> None:
     assert_same_logits(origin, tmp_path / "out", lines(20))
 
 
-def generated(folder: Path, texts: list[str], most: int, **how: Any) -> list[str]:
+def generated(folder: Path, texts: list[str], most: int, **how: Any) -> tuple[list[str], list[int]]:
+    """The translations of transformers and their numbers of tokens, with `</s>`; `most` is the largest number."""
     model, tokenizer = theirs(folder)
     inputs = tokenizer(texts, padding=True, return_tensors="pt")
     bad = [[model.config.pad_token_id]]
     found = model.generate(**inputs, max_length=most + 1, bad_words_ids=bad, forced_eos_token_id=None, **how)
-    return list(tokenizer.batch_decode(found, skip_special_tokens=True))
+    lengths = (found != model.config.pad_token_id).sum(dim=1).tolist()
+    return list(tokenizer.batch_decode(found, skip_special_tokens=True)), lengths
+
+
+@pytest.mark.parametrize("length_penalty", [1.0, 1.5])
+@pytest.mark.parametrize("early_stopping", [True, False])
+def test_the_search_stops_when_that_of_transformers_does(
+    early_stopping: bool, length_penalty: float, trained: Callable[[str], tuple[Path, Path]]
+) -> None:
+    origin, imported = trained("opus-mt")
+    translator, options, _ = load(imported, "cpu")
+    texts = lines(100)
+    chosen = replace(options, max_length=29, length_penalty=length_penalty, early_stopping=early_stopping)
+    found = [one.text for one in translator.translate(texts, chosen, warn=False)]
+    search = {"num_beams": 4, "length_penalty": length_penalty, "early_stopping": early_stopping}
+    expected, lengths = generated(origin, texts, 30, **search)
+    ended = [i for i, length in enumerate(lengths) if length < 30]  # at the maximum length, both differ
+    assert len(ended) > 80
+    assert [found[i] for i in ended] == [expected[i] for i in ended]
+    other = replace(chosen, early_stopping=not early_stopping)
+    found_otherwise = [one.text for one in translator.translate(texts, other, warn=False)]
+    assert found != found_otherwise or length_penalty == 1.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, False),
+        ({"early_stopping": False}, False),
+        ({"early_stopping": None}, False),
+        ({"early_stopping": True}, True),
+    ],
+)
+def test_early_stopping_is_that_of_the_origin(
+    settings: dict[str, object], expected: bool, origin: Path, tmp_path: Path
+) -> None:
+    changed = tmp_path / "origin"
+    shutil.copytree(origin, changed)
+    path = changed / "generation_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
+    import_model(str(changed), tmp_path / "out")
+    assert load_model(tmp_path / "out")[1].decode.early_stopping == expected
+    assert load_config(tmp_path / "out" / "config.toml").decode.early_stopping == expected
+    export(tmp_path / "out", "huggingface", tmp_path / "exported")
+    exported = json.loads((tmp_path / "exported" / "generation_config.json").read_text())
+    assert exported["early_stopping"] == expected
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_translations_are_those_of_transformers(form: str, tmp_path: Path) -> None:
-    origin = marian_folder(tmp_path / "origin", steps=100, **FORMS[form])
-    import_model(str(origin), tmp_path / "out")
-    translator, options, languages = load(tmp_path / "out", "cpu")
+def test_translations_are_those_of_transformers(form: str, trained: Callable[[str], tuple[Path, Path]]) -> None:
+    origin, imported = trained(form)
+    translator, options, languages = load(imported, "cpu")
     assert languages == ("en", "es")
     assert (options.beam_size, options.length_penalty, options.length_normalization) == (4, 1.0, "power")
     texts = lines(40)
     for beam_size in (1, 4):
-        chosen = replace(options, beam_size=beam_size, max_length=30)
+        chosen = replace(options, beam_size=beam_size, max_length=30, early_stopping=True)
         found = list(translator.translate(texts, chosen, warn=False))
         ended = [i for i, t in enumerate(found) if len(translator.tokenizer.encode_tgt([t.text])[0]) < 25]
         assert len(ended) > 20
         assert len({t.text for t in found}) > 20
-        expected = generated(origin, texts, 30, num_beams=beam_size, early_stopping=True)
+        expected, _ = generated(origin, texts, 30, num_beams=beam_size, early_stopping=True)
         different = [i for i in ended if found[i].text != expected[i]]
         assert not different
 
@@ -164,7 +225,7 @@ def test_an_export_of_a_trained_start_token_keeps_it_as_a_further_token(imported
     texts = lines(10)
     translator, options, _ = load(tmp_path / "tuned", "cpu")
     found = [t.text for t in translator.translate(texts, replace(options, beam_size=1, max_length=12), warn=False)]
-    expected = generated(tmp_path / "out", texts, 12, num_beams=1, suppress_tokens=[config.decoder_start_token_id])
+    expected, _ = generated(tmp_path / "out", texts, 12, num_beams=1, suppress_tokens=[config.decoder_start_token_id])
     assert found == expected
 
 
@@ -494,7 +555,7 @@ VALID: dict[str, tuple[str, ...]] = {
 }
 """The fields of `config.json` that an import reads, with the odd values that it takes."""
 
-VALID_SEARCH = {"num_beams": ("null",), "length_penalty": ("null", "fraction")}
+VALID_SEARCH = {"num_beams": ("null",), "length_penalty": ("null", "fraction"), "early_stopping": ("null", "boolean")}
 VALID_TOKENIZER: dict[str, tuple[str, ...]] = {
     "source_lang": ("null",), "target_lang": ("null",), "separate_vocabs": (),
 }  # fmt: skip

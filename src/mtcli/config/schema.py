@@ -175,6 +175,8 @@ class DecodeConfig(_Section):
     """Exponent α of the length penalty (§6.1). Higher values prefer longer translations."""
     length_normalization: LengthNormalization = "wu"
     """Length penalty of a translation of n tokens: ((5 + n) / 6)^α (`wu`, as in the paper) or n^α (`power`)."""
+    early_stopping: bool = True
+    """Stop as soon as `beam_size` translations are finished. `false`: the default of transformers, see importing.md."""
     max_extra: Annotated[int, Within(limits.LENGTH)] = 50
     """Maximum number of tokens of a translation beyond those of its source (§6.1)."""
 

@@ -7,6 +7,7 @@ Shapes: S source tokens and T target tokens, both with `</s>`; D d_model, H head
 """
 
 import math
+import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
@@ -179,7 +180,7 @@ def explain(translator: Translator, text: str, options: Options, *, neighbours: 
     if len(ids) > MAX_LINE_TOKENS:
         raise UsageError(f"the sentence has {len(ids)} tokens; explain takes {MAX_LINE_TOKENS} at most")
     expansions: list[Expansion] = []
-    options = replace(options, n_best=options.beam_size)
+    options = replace(options, n_best=sys.maxsize)
     hypotheses = translator.search([ids], options, observe=expansions.append)[0]
     best = hypotheses[0].ids
     src_batch = pad([ids], after=(EOS,)).to(translator.device)

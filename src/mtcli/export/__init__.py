@@ -219,6 +219,7 @@ def _compare_with_original(
     if target == "argos":
         return _compare_package(ours, folder / f"{argos.package_name(info)}{argos.SUFFIX}", sources)
     if target == "ctranslate2":
+        options = replace(options, early_stopping=True)  # CTranslate2 has no other rule
         exported = Engine(folder, "cpu")
     else:
         options = replace(options, beam_size=1)

@@ -131,7 +131,7 @@ def _generation(info: ModelInfo, tokenizer: Tokenizer, ids: Ids) -> dict[str, An
         "max_length": MAX_POSITIONS // 2,
         "num_beams": info.decode.beam_size,
         "length_penalty": info.decode.length_penalty,
-        "early_stopping": True,  # stop as soon as there are as many translations as beams, as our search does
+        "early_stopping": info.decode.early_stopping,
         "suppress_tokens": [theirs for theirs, ours in enumerate(ids.order) if ours in forbidden],
     }
 

@@ -189,6 +189,7 @@ def _decoding(search: MarianSearch) -> DecodeConfig:
         beam_size=4 if search.num_beams is None else search.num_beams,
         length_penalty=1.0 if search.length_penalty is None else search.length_penalty,
         length_normalization="power",
+        early_stopping=bool(search.early_stopping),
     )
 
 

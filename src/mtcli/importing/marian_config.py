@@ -77,6 +77,8 @@ class MarianSearch(BaseModel):
 
     num_beams: Annotated[int, Within(limits.BEAM_SIZE)] | None = None
     length_penalty: Annotated[float, Within(limits.LENGTH_PENALTY)] | None = None
+    early_stopping: StrictBool | None = None
+    """transformers also has the text "never", which mtcli does not."""
 
 
 class MarianTokenizerConfig(BaseModel):

@@ -9,6 +9,7 @@ CTranslate2's beam search finds the same hypotheses as `search.beam_search`, and
 - It has one maximum length for a batch, and cuts hypotheses there. It removes forbidden tokens before the softmax,
   which changes log P; our search removes them after it. So the search of a batch uses neither. A sentence with a
   hypothesis beyond its maximum length, or with a forbidden token, is searched again alone.
+- It always stops early, also for a model with `decode.early_stopping = false`.
 
 The best translation is then the same. Of several hypotheses that end in the last step, the two searches may keep
 different ones behind the best.
@@ -18,7 +19,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,7 @@ class Engine(LineTranslator):
         export = read_export(folder, about)
         super().__init__(Tokenizer.load(folder / "tokenizer.json"), export.model.longest_src)
         self.max_positions = export.max_positions
-        self.defaults = Options.of(export.model.decode)
+        self.defaults = replace(Options.of(export.model.decode), early_stopping=True)
         self.languages = (export.model.src, export.model.tgt)
         vocabulary = self.tokenizer.tgt_vocabulary
         self._end = vocabulary[EOS]

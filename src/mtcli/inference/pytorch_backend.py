@@ -136,6 +136,7 @@ class Translator(LineTranslator):
             beam_size=options.beam_size,
             alpha=options.length_penalty,
             normalization=options.length_normalization,
+            early_stopping=options.early_stopping,
             observe=observe,
         )
         return [hypotheses[: options.n_best] for hypotheses in found]

@@ -307,6 +307,7 @@ def beam_search(
     beam_size: int,
     alpha: float,
     normalization: LengthNormalization = "wu",
+    early_stopping: bool = True,
     observe: Callable[[Expansion], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """Translate each sentence by beam search (§6.1).
@@ -316,6 +317,10 @@ def beam_search(
     are finished, or none can be continued. They are ranked by log P(y | x) / lp(y). A hypothesis of maximum length
     must end there, with the probability that the model gives to ending.
 
+    Without early stopping, the search continues after W hypotheses are finished while the score of the best unfinished
+    one, at its current length, is above the W-th best score of the finished ones. transformers calls this rule
+    `early_stopping=False`.
+
     Args:
         model: In evaluation mode.
         src: Source ids that end in `</s>`, padded, (B, S).
@@ -323,10 +328,11 @@ def beam_search(
         beam_size: W.
         alpha: α of the length penalty; 0: none.
         normalization: The length penalty, see `inference.length`.
+        early_stopping: Stop as soon as W hypotheses are finished.
         observe: Called with every step.
 
     Returns:
-        Up to W translations of each sentence, at least one, best first.
+        The finished translations of each sentence, at least one, best first. With early stopping, there are at most W.
 
     Raises:
         NotFiniteError: A log-probability is NaN, or a sentence has no translation with a finite one.
@@ -340,7 +346,10 @@ def beam_search(
         logits, cache = model.step(beams.last, cache)
         log_p = log_softmax_(logits)
         constraints.apply(log_p, beams.sentences, beams.length, beams.history)
-        expansion = _expand(beams, log_p, beam_size, [len(finished[sentence]) for sentence in beams.sentences])
+        max_finished = [beam_size] * len(beams.sentences)
+        if early_stopping:
+            max_finished = [beam_size - len(finished[sentence]) for sentence in beams.sentences]
+        expansion = _expand(beams, log_p, beam_size, max_finished)
         del logits, log_p  # to free their memory before the caches are copied
         for row, place in expansion.finished:
             finished[beams.sentences[row]].append(_finished_hypothesis(beams, expansion, row, place, penalty))
@@ -350,11 +359,12 @@ def beam_search(
         best_log_prob = beams.log_prob[:, 0].tolist()
         if any(map(math.isnan, best_log_prob)):  # NaN ranks first
             raise NotFiniteError
-        active = [
-            row
-            for row, sentence in enumerate(beams.sentences)
-            if math.isfinite(best_log_prob[row]) and len(finished[sentence]) < beam_size
-        ]
+        active = []
+        for row, sentence in enumerate(beams.sentences):
+            best_score = best_log_prob[row] / penalty(beams.length)
+            can_continue = math.isfinite(best_log_prob[row])
+            if can_continue and not _is_complete(finished[sentence], best_score, beam_size, early_stopping):
+                active.append(row)
         if len(active) == len(beams.sentences):
             cache = cache.select(parents.flatten())
         else:
@@ -366,14 +376,14 @@ def beam_search(
     return [sorted(hypotheses, key=lambda hypothesis: -hypothesis.score) for hypotheses in finished]
 
 
-def _expand(beams: _Beams, log_p: Tensor, beam_size: int, num_finished: Sequence[int]) -> Expansion:
+def _expand(beams: _Beams, log_p: Tensor, beam_size: int, max_finished: Sequence[int]) -> Expansion:
     """Find the continuations of one step.
 
     Args:
         beams: The beams before the step.
         log_p: Log-probabilities of the next token, (N, V).
         beam_size: W.
-        num_finished: Finished hypotheses of each sentence before the step, (B,).
+        max_finished: How many hypotheses of each sentence may finish in this step, (B,).
     """
     L = beams.log_prob.size(1)
     V = log_p.size(1)
@@ -382,13 +392,30 @@ def _expand(beams: _Beams, log_p: Tensor, beam_size: int, num_finished: Sequence
     ends = token == EOS
     kept = log_prob.masked_fill(ends, -torch.inf).topk(min(beam_size, log_prob.size(1)), dim=1).indices
     finished = []
-    num_free = [beam_size - n for n in num_finished]
+    num_free = list(max_finished)
     may_finish = ends[:, :beam_size] & log_prob[:, :beam_size].isfinite()
     for row, place in may_finish.nonzero().tolist():
         if num_free[row] > 0:
             num_free[row] -= 1
             finished.append((row, place))
     return Expansion(beams.sentences, log_prob, parent, token, kept, finished)
+
+
+def _is_complete(finished: Sequence[Hypothesis], best_unfinished: float, beam_size: int, early_stopping: bool) -> bool:
+    """Return True if the search of a sentence is over, see `beam_search`.
+
+    Args:
+        finished: Its finished hypotheses.
+        best_unfinished: Score of the best unfinished hypothesis at its current length.
+        beam_size: W.
+        early_stopping: Stop as soon as W hypotheses are finished.
+    """
+    if len(finished) < beam_size:
+        return False
+    if early_stopping:
+        return True
+    scores = sorted((hypothesis.score for hypothesis in finished), reverse=True)
+    return best_unfinished <= scores[beam_size - 1]
 
 
 def _finished_hypothesis(

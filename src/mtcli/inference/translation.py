@@ -14,6 +14,8 @@ class Options:
     """The exponent α of the length penalty."""
     length_normalization: LengthNormalization = "wu"
     """The formula of the length penalty, see `inference.length`."""
+    early_stopping: bool = True
+    """Stop as soon as `beam_size` translations are finished, see `search.beam_search`."""
     n_best: int = 1
     """Number of different translations of each line. See `LineTranslator._candidates`."""
     max_length: int | None = None
@@ -41,7 +43,13 @@ class Options:
     @classmethod
     def of(cls, decode: DecodeConfig) -> "Options":
         """Return the default options of a model."""
-        return cls(decode.beam_size, decode.length_penalty, decode.length_normalization, max_extra=decode.max_extra)
+        return cls(
+            beam_size=decode.beam_size,
+            length_penalty=decode.length_penalty,
+            length_normalization=decode.length_normalization,
+            early_stopping=decode.early_stopping,
+            max_extra=decode.max_extra,
+        )
 
 
 Links = tuple[tuple[int, int], ...]
