@@ -95,13 +95,13 @@ class MarianVocabulary:
         return (self.pad, self.pad, self.eos, *others)
 
     def to_vocab_json(self) -> dict[str, int]:
-        """The origin's `vocab.json`."""
+        """Return the origin's `vocab.json`."""
         named = zip(self.tokens, self.origin_ids, strict=True)
         ids = {token: i for position, (token, i) in enumerate(named) if position != 1}
         return dict(sorted(ids.items(), key=lambda item: item[1]))
 
     def to_json(self) -> dict[str, Any]:
-        """The vocabulary as JSON can hold it."""
+        """Return the vocabulary as JSON values."""
         return {"tokens": list(self.tokens), "pad": self.pad, "eos": self.eos}
 
     @classmethod
@@ -163,14 +163,14 @@ class SentencePieceSide:
         return rows
 
     def _split_tag(self, text: str) -> tuple[list[int], str]:
-        """The id of the tag that a line begins with, if the vocabulary has it, and the rest of the line."""
+        """Return the id of the tag that a line begins with, if the vocabulary has it, and the rest of the line."""
         match = TAG.match(text)
         if match is None or match[1] not in self.tags:
             return [], text
         return [self.tags[match[1]]], text[match.end() :]
 
     def _encode_with_unknown(self, line: str) -> list[int]:
-        """The ids of a line with text that has no piece; `encode_batch_fast` does not return that text."""
+        """Return the ids of a line with text that has no piece; `encode_batch_fast` does not return that text."""
         encoding = call_native(lambda: self._native.encode(line, add_special_tokens=False))
         ids: list[int] = []
         for piece, surface in zip(encoding.ids, encoding.tokens, strict=True):
@@ -181,13 +181,13 @@ class SentencePieceSide:
         return ids
 
     def _ids_of_unknown(self, surface: str) -> list[int]:
-        """Ids of text without a piece: its bytes, or a token of the other side, or `<unk>`."""
+        """Return the ids of text without a piece: its bytes, or a token of the other side, or `<unk>`."""
         if self.model.byte_fallback:
             return [self._id_of.get(f"<0x{byte:02X}>", self.unknown) for byte in surface.encode("utf-8")]
         return [self._id_of.get(surface, self.unknown)]
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """Ids to lines; special tokens and `<unk>` are dropped as in transformers, invalid UTF-8 becomes U+FFFD."""
+        """Decode ids to lines. Special tokens and `<unk>` are dropped, as in transformers. Invalid UTF-8 gives U+FFFD."""
         return [self._decode_row([i for i in row if i >= NUM_SPECIALS]) for row in rows]
 
     def _decode_row(self, ids: Sequence[int]) -> str:
@@ -219,7 +219,7 @@ def _byte_of(tokens: Sequence[str]) -> dict[int, int]:
 
 
 def native_tokenizer(model: SentencePieceModel) -> NativeTokenizer:
-    """A tokenizer of the library `tokenizers` that splits text as the model does; ids are places among its pieces."""
+    """Return a tokenizer of the library `tokenizers` that splits text as the model does. Ids are indices of pieces."""
     native = NativeTokenizer(_unigram(model) if model.type == UNIGRAM else _bpe(model))
     steps: list[Any] = []
     if model.character_map:
@@ -235,16 +235,17 @@ def native_tokenizer(model: SentencePieceModel) -> NativeTokenizer:
 
 
 def _unigram(model: SentencePieceModel) -> models.Unigram:
-    """The pieces with their scores; one that is never found in text is hidden behind a NUL.
+    """Return a unigram model of the pieces and their scores.
 
-    Byte fallback is left to `SentencePieceSide`: here the pieces for bytes would match a literal `<0x41>`.
+    Pieces that text must not match, such as control symbols, get a NUL before their text. So do the pieces for bytes,
+    which would match a literal `<0x41>`; `SentencePieceSide` does the byte fallback.
     """
     vocab = [(piece.text if piece.type == NORMAL else f"\0{piece.text}", piece.score) for piece in model.pieces]
     return models.Unigram(vocab, model.unknown, byte_fallback=False)
 
 
 def _bpe(model: SentencePieceModel) -> models.BPE:
-    """The pieces, and as merges every way to make a piece of two others, best score first."""
+    """Return a BPE model of the pieces. Its merges are all pairs of pieces that form another one, best score first."""
     ids = {piece.text: index for index, piece in enumerate(model.pieces)}
     normal = {piece.text: index for index, piece in enumerate(model.pieces) if piece.type == NORMAL}
     ordered = sorted((text for text in normal if len(text) > 1), key=lambda text: -model.pieces[normal[text]].score)
@@ -254,14 +255,14 @@ def _bpe(model: SentencePieceModel) -> models.BPE:
 
 
 def _splits(text: str, normal: dict[str, int]) -> list[tuple[str, str]]:
-    """The pairs of pieces that make this piece, in the order of their ids."""
+    """Return the pairs of pieces whose concatenation is this piece, in the order of their ids."""
     pairs = [(text[:at], text[at:]) for at in range(1, len(text))]
     found = [pair for pair in pairs if pair[0] in normal and pair[1] in normal]
     return sorted(found, key=lambda pair: (normal[pair[0]], normal[pair[1]]))
 
 
 def sides_from_json(content: dict[str, Any]) -> tuple[SentencePieceSide, SentencePieceSide]:
-    """The source and the target side that `sides_to_json` wrote.
+    """Return the source and the target side that `sides_to_json` wrote.
 
     Raises:
         ModelError: It wrote something else.
@@ -274,5 +275,5 @@ def sides_from_json(content: dict[str, Any]) -> tuple[SentencePieceSide, Sentenc
 
 
 def sides_to_json(src: SentencePieceSide, tgt: SentencePieceSide) -> dict[str, Any]:
-    """Both sides as JSON can hold them, without the key `format`."""
+    """Return both sides as JSON values, without the key `format`."""
     return {**src.vocabulary.to_json(), "src": src.model.to_json(), "tgt": tgt.model.to_json()}

@@ -75,11 +75,11 @@ class SentencePieceModel:
         return next(index for index, piece in enumerate(self.pieces) if piece.type == UNKNOWN)
 
     def to_bytes(self) -> bytes:
-        """The model file."""
+        """Return the model file."""
         return b"".join(bytes_field(1, _piece_to_bytes(piece)) for piece in self.pieces) + self.settings
 
     def to_json(self) -> dict[str, Any]:
-        """The model as JSON can hold it."""
+        """Return the model as JSON values."""
         pieces = [[piece.text, piece.score, piece.type] for piece in self.pieces]
         return {"pieces": pieces, "settings": base64.b64encode(self.settings).decode()}
 
@@ -122,7 +122,7 @@ def from_json(content: Any) -> SentencePieceModel:
 
 
 def fields(content: bytes) -> Iterator[tuple[int, Value, bytes]]:
-    """The fields of a protobuf message: number, value, and the bytes of the whole field.
+    """Yield the fields of a protobuf message: number, value, and the bytes of the whole field.
 
     Raises:
         ValueError: The message is damaged, or has a field that no SentencePiece model has.
@@ -145,7 +145,7 @@ def fields(content: bytes) -> Iterator[tuple[int, Value, bytes]]:
 
 
 def _varint(content: bytes, at: int) -> tuple[int, int]:
-    """An integer of variable length, and where the next value begins."""
+    """Read an integer of variable length. Return it, and the position of the next value."""
     number = 0
     for shift in range(0, 70, 7):
         if at >= len(content):
@@ -159,7 +159,7 @@ def _varint(content: bytes, at: int) -> tuple[int, int]:
 
 
 def _size(content: bytes, at: int, wire_type: int) -> tuple[int, int]:
-    """The size of a value in bytes, and where it begins."""
+    """Return the size of a value in bytes, and the position at which it begins."""
     if wire_type == DELIMITED:
         return _varint(content, at)
     if wire_type == FIXED_32:
@@ -170,7 +170,7 @@ def _size(content: bytes, at: int, wire_type: int) -> tuple[int, int]:
 
 
 def _message(value: Value) -> dict[int, Value]:
-    """The fields of a message inside another one; of a repeated field, the last."""
+    """Return the fields of a nested message by number. The last value of a repeated field counts."""
     if isinstance(value, int):
         raise ValueError("a number where a message is expected")
     return {number: inner for number, inner, _ in fields(value)}
@@ -193,7 +193,7 @@ def _piece_of_json(entry: Any) -> Piece:
 
 
 def _piece_to_bytes(piece: Piece) -> bytes:
-    """As the protobuf library writes it: the type only where it is not the default."""
+    """Return a piece as the protobuf library writes it: with its type only if it is not the default."""
     content = bytes_field(1, piece.text.encode("utf-8")) + bytes([2 << 3 | FIXED_32]) + struct.pack("<f", piece.score)
     if piece.type != NORMAL:
         content += bytes([3 << 3 | VARINT, piece.type])
@@ -201,12 +201,12 @@ def _piece_to_bytes(piece: Piece) -> bytes:
 
 
 def bytes_field(number: int, value: bytes) -> bytes:
-    """A field of a protobuf message that holds text or another message."""
+    """Return a field of a protobuf message that holds text or another message."""
     return _varint_to_bytes(number << 3 | DELIMITED) + _varint_to_bytes(len(value)) + value
 
 
 def number_field(number: int, value: int) -> bytes:
-    """A field of a protobuf message that holds a whole number, at least 0."""
+    """Return a field of a protobuf message that holds a whole number, at least 0."""
     return _varint_to_bytes(number << 3 | VARINT) + _varint_to_bytes(value)
 
 
@@ -220,11 +220,11 @@ def _varint_to_bytes(number: int) -> bytes:
 
 
 def _checked(pieces: tuple[Piece, ...], settings: bytes) -> SentencePieceModel:
-    """The model of these pieces and settings.
+    """Return the model of these pieces and settings.
 
     Raises:
-        ValueError: They cannot be those of a SentencePiece model.
-        ModelError: They can, but `tokenizers` cannot do what the model does.
+        ValueError: No SentencePiece model has such pieces or settings.
+        ModelError: `tokenizers` does not support such a model.
     """
     _check_pieces(pieces)
     others = _message(settings)

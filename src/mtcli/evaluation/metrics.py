@@ -110,7 +110,7 @@ class Comparison:
     """The sentences whose chrF differs most, the largest difference first."""
 
     def to_text(self) -> str:
-        """A line and a signature for each metric, then the sentences that differ most."""
+        """Return a line and a signature for each metric, then the sentences that differ most."""
         lines = []
         for difference in self.differences:
             lines += [str(difference), difference.signature]
@@ -118,7 +118,7 @@ class Comparison:
         return "\n".join(lines + [str(change) for change in self.changes])
 
     def to_json(self) -> str:
-        """All fields, nested as in this class."""
+        """Return all fields, nested as in this class."""
         return json.dumps(asdict(self), indent=1, ensure_ascii=False)
 
 
@@ -208,7 +208,7 @@ def to_text(scores: Sequence[Score]) -> str:
 
 
 def to_json(scores: Sequence[Score]) -> str:
-    """The output of `sacrebleu --format json`: an object for one metric, a list for several."""
+    """Return the output of `sacrebleu --format json`: an object for one metric, a list for several."""
     objects = ",\n".join(one.json for one in scores)
     return objects if len(scores) == 1 else f"[\n{objects}\n]"
 
@@ -272,7 +272,7 @@ def _paired_bootstrap(
 def _changes(
     hyp_a: Texts, hyp_b: Texts, references: Sequence[Texts], sources: Texts | None, lowercase: bool
 ) -> list[Change]:
-    """The sentences that the systems translate differently, in order."""
+    """Return the sentences that the systems translate differently, in order."""
     (chrf,) = _metrics(("chrf",), lowercase, None)
     changes = []
     for i, (text_a, text_b) in enumerate(zip(hyp_a, hyp_b, strict=True)):
@@ -323,7 +323,7 @@ def by_source_length(
 
 
 def lengths_to_text(systems: Sequence[Sequence[LengthBucket]]) -> str:
-    """A line for each length: BLEU of one system, or of A and of B."""
+    """Return a line for each length: BLEU of one system, or of A and of B."""
     suffixes = ("",) if len(systems) == 1 else (" in A", " in B")
     lines = ["BLEU by length of the source"]
     for buckets in zip(*systems, strict=True):
@@ -362,7 +362,7 @@ def _check_lengths(hypotheses: Texts, references: Sequence[Texts], others: dict[
 
 
 def _metrics(names: Sequence[Metric], lowercase: bool, tokenize: str | None) -> list[Any]:
-    """The metric objects of sacrebleu, without repetitions, in the order of sacrebleu's own output."""
+    """Return the metric objects of sacrebleu, without repetitions, in the order of sacrebleu's own output."""
     from sacrebleu.metrics import BLEU, METRICS  # imported here because it takes time
 
     if tokenize is not None and tokenize not in BLEU.TOKENIZERS:

@@ -121,7 +121,7 @@ class Explanation:
         return self.translator.tokenizer.tgt_tokens([BOS, *self.tgt_ids[:-1]])
 
     def attention_modules(self, kind: str) -> list[MultiHeadAttention]:
-        """The attention module of each layer; `kind` is one of `ATTENTIONS`."""
+        """Return the attention module of each layer; `kind` is one of `ATTENTIONS`."""
         model = self.translator.model
         if kind == ENCODER_SELF:
             return [cast(EncoderLayer, layer).self_attention for layer in model.encoder]
@@ -131,15 +131,15 @@ class Explanation:
         return [layer.cross_attention for layer in decoder]
 
     def weights(self, kind: str) -> list[Tensor]:
-        """The attention weights (H, rows, columns) of each layer; `kind` is one of `ATTENTIONS`."""
+        """Return the attention weights (H, rows, columns) of each layer; `kind` is one of `ATTENTIONS`."""
         return [self.recording.attention[module].weights[0] for module in self.attention_modules(kind)]
 
     def sharpness(self) -> list[float]:
-        """The `alignment_sharpness` of each decoder layer's cross-attention, averaged over its heads."""
+        """Return the `alignment_sharpness` of each decoder layer's cross-attention, averaged over its heads."""
         return [alignment_sharpness(weights.mean(dim=0)) for weights in self.weights(CROSS)]
 
     def sharpest_layer(self) -> int:
-        """The decoder layer, from 0, with the highest sharpness."""
+        """Return the decoder layer, from 0, with the highest sharpness."""
         values = self.sharpness()
         return values.index(max(values))
 

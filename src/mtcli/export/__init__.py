@@ -63,7 +63,7 @@ An export that replaces a folder deletes no others.
 
 
 def obstacles(config: Config, target: str) -> list[str]:
-    """The settings that prevent exporting a model of this configuration, each with the reason.
+    """Return the settings that prevent exporting a model of this configuration, each with the reason.
 
     Args:
         config: The configuration of a run, trained or not.
@@ -181,7 +181,7 @@ def _check_source(model: Path) -> None:
 
 
 def _run_of(model: Path) -> Path:
-    """The folder of the run that a model belongs to: its own, or that of its checkpoint."""
+    """Return the folder of the run that a model belongs to: its own, or that of its checkpoint."""
     folder = model.resolve()
     is_checkpoint = (folder / "manifest.json").exists()
     return folder.parent.parent if is_checkpoint else folder
@@ -262,7 +262,7 @@ def _check_sentencepiece(tokenizer: Tokenizer, model: Path) -> int:
 
 
 def _held_out(model: Path, split: str) -> Sequence[tuple[str, str]]:
-    """The pairs of a split of the model's run; none if there is no such split."""
+    """Return the pairs of a split of the model's run; none if there is no such split."""
     for run in (model, model.parent.parent):  # the second is the run of a checkpoint
         try:
             return [(src, tgt) for src, tgt in read_split(run, split)]

@@ -47,7 +47,7 @@ It translates one sentence at a time. The licence depends on the licence of the 
 
 
 def package_name(info: ModelInfo) -> str:
-    """The name of the package and of its folder: `translate-en_es-1_0`."""
+    """Return the name of the package and of its folder: `translate-en_es-1_0`."""
     return f"translate-{info.src}_{info.tgt}-{VERSION.replace('.', '_')}"
 
 

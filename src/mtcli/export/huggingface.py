@@ -64,7 +64,7 @@ class Ids:
         return cls([*order, BOS], vocabulary.pad, vocabulary.eos, len(order))
 
     def to_config(self) -> dict[str, int]:
-        """The keys of `config.json` and `generation_config.json`."""
+        """Return the keys of `config.json` and `generation_config.json`."""
         return {
             "pad_token_id": self.pad,
             "bos_token_id": self.start,

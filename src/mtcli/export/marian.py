@@ -37,7 +37,7 @@ class Parameter:
     """True if its rows are the d_model dimensions of the residual stream."""
 
     def permuted(self, tensor: Tensor, order: Tensor) -> Tensor:
-        """The tensor with its d_model dimensions in another order."""
+        """Return the tensor with its d_model dimensions in another order."""
         if self.writes:
             tensor = tensor[order]
         return tensor[:, order] if self.reads else tensor

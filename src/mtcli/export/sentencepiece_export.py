@@ -32,7 +32,7 @@ MAX_SHOWN = 80
 
 
 def obstacles(tokenizer: Tokenizer) -> list[str]:
-    """The properties of a tokenizer that one SentencePiece model cannot have, each with the reason."""
+    """Return the properties of a tokenizer that one SentencePiece model cannot have, each with the reason."""
     found = []
     if tokenizer.kind == "word":
         found.append(NO_WORDS)
@@ -49,7 +49,7 @@ def obstacles(tokenizer: Tokenizer) -> list[str]:
 
 
 def to_sentencepiece(tokenizer: Tokenizer) -> bytes:
-    """The file of a SentencePiece model that encodes the source and decodes the target.
+    """Return the file of a SentencePiece model that encodes the source and decodes the target.
 
     An imported model has such a file for each side; this is the one of the source. It decodes a token that it does not
     have to the token's own text, so it also decodes the target.
@@ -73,7 +73,7 @@ def to_sentencepiece(tokenizer: Tokenizer) -> bytes:
 
 
 def _pieces(tokenizer: Tokenizer) -> Iterator[Piece]:
-    """The source vocabulary. SentencePiece needs a piece for unknown text, which no text becomes: here `<pad>`."""
+    """Yield the source vocabulary. SentencePiece requires a piece for unknown text; here it is `<pad>`, never used."""
     merges = tokenizer.src_merges
     rank: dict[str, int] = {}
     for position, (left, right) in enumerate(merges):
@@ -90,7 +90,7 @@ def _pieces(tokenizer: Tokenizer) -> Iterator[Piece]:
 
 
 def _settings(size: int) -> bytes:
-    """The settings of training and normalization: BPE, byte fallback, our special tokens, unchanged text."""
+    """Return the settings of training and normalization: BPE, byte fallback, our special tokens, unchanged text."""
     training = [
         number_field(3, BPE),
         number_field(4, size),
@@ -114,7 +114,7 @@ def _settings(size: int) -> bytes:
 
 
 def processor(model: bytes) -> Any:
-    """The model as the sentencepiece package reads it.
+    """Return the model as the sentencepiece package reads it.
 
     Raises:
         UsageError: The package is not installed.
@@ -127,7 +127,7 @@ def processor(model: bytes) -> Any:
 
 
 def join(native: Any, tokens: Sequence[str]) -> str:
-    """The text of target tokens, as Argos Translate joins them: without a space at its start.
+    """Return the text of target tokens, as Argos Translate joins them: without a space at its start.
 
     Argos Translate also replaces `_` by a space, which is not done here.
 

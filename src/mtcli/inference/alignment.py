@@ -63,7 +63,7 @@ def align(
 
 @torch.inference_mode()
 def cross_attention(model: Transformer, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> Tensor:
-    """The weights of the last decoder layer's cross-attention, averaged over its heads.
+    """Return the weights of the last decoder layer's cross-attention, averaged over its heads.
 
     Args:
         model: In evaluation mode.
@@ -108,7 +108,7 @@ def _membership(words: Sequence[Sequence[int]]) -> Tensor:
 
 
 def _src_words(tokenizer: Tokenizer, line: str, ids: Sequence[int]) -> list[list[int]]:
-    """The words of a source line that each token belongs to."""
+    """Return the words of a source line that each token belongs to."""
     tokens = tokenizer.src_tokens(ids)
     if not tokenizer.sentencepiece:
         return words_of_tokens(normalize("NFC", line), tokens, ids, tokenizer.src_byte_of)
@@ -118,7 +118,7 @@ def _src_words(tokenizer: Tokenizer, line: str, ids: Sequence[int]) -> list[list
 
 
 def _tgt_words(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[list[int]]:
-    """The words of a translation that each token belongs to."""
+    """Return the words of a translation that each token belongs to."""
     own_text = None if tokenizer.sentencepiece else text
     return words_of_tokens(own_text, tokenizer.tgt_tokens(ids), ids, tokenizer.tgt_byte_of)
 
@@ -126,7 +126,7 @@ def _tgt_words(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[list
 def words_of_tokens(
     text: str | None, tokens: Sequence[str], ids: Sequence[int], byte_of: Mapping[int, int]
 ) -> list[list[int]]:
-    """The words that each token belongs to: none for a token of spaces, rarely more than one.
+    """Return the words that each token belongs to: none for a token of spaces, rarely more than one.
 
     Args:
         text: The text of the tokens, with or without the space before the first word. None: what the tokens show,
@@ -158,7 +158,7 @@ def words_of_tokens(
 
 
 def _characters(tokens: Sequence[str], ids: Sequence[int], byte_of: Mapping[int, int]) -> list[tuple[str, list[int]]]:
-    """The characters of the decoded text, each with the positions of the tokens that it comes from."""
+    """Return the characters of the decoded text, each with the positions of the tokens that it comes from."""
     characters: list[tuple[str, list[int]]] = []
     byte_run: list[int] = []  # positions of the byte tokens since the last other token
     for position, (token, token_id) in enumerate(zip(tokens, ids, strict=True)):
@@ -174,7 +174,7 @@ def _characters(tokens: Sequence[str], ids: Sequence[int], byte_of: Mapping[int,
 def _characters_of_bytes(
     run: Sequence[int], ids: Sequence[int], byte_of: Mapping[int, int]
 ) -> list[tuple[str, list[int]]]:
-    """The same for a run of byte tokens: characters in UTF-8, or one replacement character per byte if invalid."""
+    """Return the characters of a run of byte tokens in UTF-8; if invalid, one replacement character per byte."""
     values = bytes(byte_of[ids[position]] for position in run)
     try:
         text = values.decode()

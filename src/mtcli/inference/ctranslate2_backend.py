@@ -143,7 +143,7 @@ class Engine(LineTranslator):
         return drafts
 
     def _max_length(self, source: Sequence[str], options: Options) -> int:
-        """The maximum number of tokens of a translation, without `</s>`."""
+        """Return the maximum number of tokens of a translation, without `</s>`."""
         wanted = options.max_length or len(source) + options.max_extra
         return min(wanted, self.max_positions - 1)
 
@@ -193,7 +193,7 @@ class Engine(LineTranslator):
         return results
 
     def _ranked(self, source: Sequence[str], found: Any, options: Options) -> list[Draft]:
-        """The W hypotheses of one sentence that our search would find, ranked by our score.
+        """Return the W hypotheses of one sentence that our search would find, ranked by our score.
 
         Raises:
             NotFiniteError: The log-probability of one is NaN or infinite.
@@ -220,7 +220,7 @@ class Engine(LineTranslator):
     def _hypothesis(
         self, source: Sequence[str], tokens: list[str], score: float, options: Options
     ) -> tuple[list[str], float]:
-        """A hypothesis with `</s>`, and its log P. One that was cut at the maximum length ends there."""
+        """Return a hypothesis with `</s>`, and its log P. If it was cut at the maximum length, it ends there."""
         if tokens[-1] == self._end:
             return tokens, score * len(tokens) ** _exponent(options)
         (scored,) = self.native.score_batch([source], [tokens], max_input_length=0)
@@ -228,7 +228,7 @@ class Engine(LineTranslator):
 
 
 def _exponent(options: Options) -> float:
-    """The α for CTranslate2."""
+    """Return the α of CTranslate2's length penalty, which must not be 0 in a beam search."""
     return max(options.length_penalty, NEARLY_ZERO) if options.beam_size > 1 else 0.0
 
 
@@ -241,7 +241,7 @@ def _check_supported(options: Options) -> None:
 
 
 def _num_threads() -> int:
-    """`OMP_NUM_THREADS` if it is set, otherwise the number of cores that this process may use."""
+    """Return `OMP_NUM_THREADS` if it is set, otherwise the number of cores that this process may use."""
     wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     if wanted.isdigit() and int(wanted) > 0:
         return int(wanted)

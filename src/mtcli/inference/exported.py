@@ -82,7 +82,7 @@ def read_export(folder: Path, about: dict[str, Any]) -> Export:
 
 
 def sha256(path: Path, inside: Path | None = None) -> str:
-    """The SHA-256 of a file, in hexadecimal digits. See `open_regular` for `inside`."""
+    """Return the SHA-256 of a file, in hexadecimal digits. See `open_regular` for `inside`."""
     with open_regular(path, inside) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

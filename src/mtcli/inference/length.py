@@ -10,7 +10,7 @@ FORMULAS: dict[LengthNormalization, str] = {"wu": "((5 + n) / 6)^α", "power": "
 
 
 def length_penalty(n: int, alpha: float, normalization: LengthNormalization = "wu") -> float:
-    """The length penalty of a translation of n tokens, with `</s>`.
+    """Return the length penalty of a translation of n tokens, with `</s>`.
 
     Args:
         n: Tokens, with `</s>`.
@@ -23,5 +23,5 @@ def length_penalty(n: int, alpha: float, normalization: LengthNormalization = "w
 
 
 def penalty_formula(alpha: float, normalization: LengthNormalization) -> str:
-    """The length penalty in words: `((5 + n) / 6)^0.6`."""
+    """Return the length penalty in words: `((5 + n) / 6)^0.6`."""
     return FORMULAS[normalization].replace("α", f"{alpha:g}")

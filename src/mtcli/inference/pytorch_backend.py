@@ -58,7 +58,7 @@ class Translator(LineTranslator):
         return translator, Options.of(info.decode), (info.src, info.tgt)
 
     def num_threads(self, options: Options) -> int:
-        """The number of batches that are searched at the same time. On a CPU, each has one of PyTorch's threads.
+        """Return the number of batches that are searched at the same time. On a CPU, each has one of PyTorch's threads.
 
         A search consists of many small operations, which gain little from a second thread. Alignments need hooks in
         the model, so with them only one batch is searched at a time.
@@ -163,7 +163,7 @@ class Translator(LineTranslator):
 
     def _drafts(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Draft]]:
         if not options.sample:
-            # Several hypotheses can have one text. The caller merges them, and needs all that the beam finds for it.
+            # Several hypotheses can have the same text. The caller merges them, so it needs all that the beam finds.
             options = replace(options, n_best=options.beam_size)
         line_numbers = [window.first + row for row in rows]
         found = self.search([window.ids[row] for row in rows], options, line_numbers=line_numbers)
@@ -187,6 +187,6 @@ class Translator(LineTranslator):
 
 
 def _generator(seed: int, line: int, draw: int) -> torch.Generator:
-    """A random number generator for one draw for one line."""
+    """Return the random number generator of one draw of one line."""
     digest = hashlib.sha256(f"{seed} {line} {draw}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)

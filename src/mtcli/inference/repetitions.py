@@ -22,7 +22,7 @@ REPETITION = re.compile(rf"(.{{1,{MAX_UNIT}}}?)\1{{2,}}")
 
 
 def repetition_in(text: str) -> str:
-    """The first part of a text that repeats a unit three times in a row or more, or an empty string.
+    """Return the first part of a text that repeats a unit three times in a row or more, or an empty string.
 
     Only the first `MAX_SEARCHED` characters are searched, for units of up to `MAX_UNIT` characters.
     """

@@ -1,7 +1,7 @@
 """Score given translations: log P(y | x) of pairs under a model, by teacher forcing as in training.
 
-The tokens of a translation are those that the tokenizer makes of its text. The text may also be the decoding of other
-tokens with a probability of their own, which is not counted and usually small.
+A translation is scored with the tokens into which the tokenizer splits its text. Other token sequences may decode to
+the same text. Their probability, which is usually small, is not added.
 """
 
 import math

@@ -142,12 +142,12 @@ Choice = Callable[[Tensor, Sequence[int]], Tensor]
 
 
 def most_likely(log_p: Tensor, sentences: Sequence[int] = ()) -> Tensor:
-    """A `Choice`: the most likely token of each row."""
+    """Return the most likely token of each row; a `Choice`."""
     return argmax(log_p)
 
 
 def sampler(temperature: float, top_k: int, generator: torch.Generator | Sequence[torch.Generator]) -> Choice:
-    """A `Choice` that draws from softmax(log_p / temperature).
+    """Return a `Choice` that draws from softmax(log_p / temperature).
 
     Args:
         temperature: Above 0; below 1 it favours likely tokens.
@@ -278,11 +278,11 @@ class _Beams:
         return self.tokens[:, :, -1].flatten()
 
     def history(self) -> Tensor:
-        """The tokens so far without `<s>`, (N, t)."""
+        """Return the tokens so far without `<s>`, (N, t)."""
         return self.tokens[:, :, 1:].flatten(0, 1)
 
     def extended(self, expansion: Expansion) -> tuple["_Beams", Tensor]:
-        """The beams after one step, and the parent of each hypothesis as an index into N, (B, ≤ W)."""
+        """Return the beams after one step, and the parent of each hypothesis as an index into N, (B, ≤ W)."""
         B, L = self.log_prob.shape
         parent = expansion.parent.gather(1, expansion.kept)
         token = expansion.token.gather(1, expansion.kept)
@@ -294,7 +294,7 @@ class _Beams:
         return _Beams(self.sentences, log_prob, tokens), first_hypothesis + parent
 
     def select(self, rows: Sequence[int], index: Tensor) -> "_Beams":
-        """The beams of some sentences: `rows` are indices into B, and `index` is a tensor of the same, (B′,)."""
+        """Return the beams of some sentences. `rows` are their indices into B; `index` is the same as a tensor, (B′,)."""
         return _Beams([self.sentences[row] for row in rows], self.log_prob[index], self.tokens[index])
 
 
@@ -421,7 +421,7 @@ def _is_complete(finished: Sequence[Hypothesis], best_unfinished: float, beam_si
 def _finished_hypothesis(
     beams: _Beams, expansion: Expansion, row: int, place: int, penalty: Callable[[int], float]
 ) -> Hypothesis:
-    """The hypothesis that a continuation finishes: `row` is an index into B, `place` one into C."""
+    """Return the hypothesis that a continuation finishes: `row` is an index into B, `place` one into C."""
     ids = beams.tokens[row, expansion.parent[row, place], 1:].tolist()
     log_prob = float(expansion.log_prob[row, place])
     return Hypothesis(ids, log_prob, penalty(len(ids) + 1))

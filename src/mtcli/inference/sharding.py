@@ -79,7 +79,7 @@ def translate_file(
 
 
 def _own_lines(lines: Iterable[str], group: Group) -> Iterator[str]:
-    """The lines of this rank's windows."""
+    """Yield the lines of this rank's windows."""
     for number, line in enumerate(lines):
         if number // WINDOW % group.size == group.rank:
             yield line

@@ -22,7 +22,7 @@ PAUSE = 0.1
 
 
 def lines_of(path: str, *, replace: bool = False, counts: Counts | None = None) -> Iterator[str]:
-    """The lines of a file, or of standard input for `-`.
+    """Yield the lines of a file, or of standard input for `-`.
 
     Raises:
         UsageError: Standard input is closed.
@@ -89,7 +89,7 @@ class _ArrivingLines:
 
 
 def arguments(texts: Iterable[str]) -> list[str]:
-    """The lines of sentences given as arguments, decoded as UTF-8 whatever the locale is.
+    """Return the lines of sentences given as arguments, decoded as UTF-8 whatever the locale is.
 
     Raises:
         DataError: An argument is not UTF-8.
@@ -120,7 +120,7 @@ def translations(
         path: A file, or `-` for standard input. None: standard input, with a prompt if that is a terminal.
         options: Options of the search.
         replace: Read invalid UTF-8 as U+FFFD.
-        quiet: Show no progress bar. On a terminal it would get between the translations.
+        quiet: Show no progress bar, which would mix with the translations on a terminal.
     """
     if texts:
         lines = arguments(texts)
@@ -149,7 +149,7 @@ def report_counts(counts: Counts) -> None:
 
 
 def _typed() -> Iterator[str]:
-    """The lines typed at a terminal."""
+    """Yield the lines typed at a terminal."""
     import readline  # noqa: F401 - line editing for input()
 
     print("Type a sentence and press Enter; Ctrl-D ends.", file=sys.stderr)
@@ -165,7 +165,7 @@ def _typed() -> Iterator[str]:
 def formatted(
     found: Translation, number: int, format_: str, *, scores: bool, alignments: bool, draws: bool = False
 ) -> Iterator[str]:
-    """The output lines of one translation.
+    """Yield the output lines of one translation.
 
     Args:
         found: The translation.
@@ -197,7 +197,7 @@ def formatted(
 
 
 def _record(found: Translation, number: int, *, alignments: bool, draws: bool) -> dict[str, Any]:
-    """One translation as a JSON object. The lists of several translations begin with the best."""
+    """Return one translation as a JSON object. The lists of several translations begin with the best."""
     best = found.candidates[0]
     record: dict[str, Any] = {
         "sentence_id": number,

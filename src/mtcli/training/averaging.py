@@ -19,7 +19,7 @@ DEFAULT_NUM_CHECKPOINTS = 5
 """Checkpoints that `mtcli average` takes if no number is given, as in the paper."""
 
 WRITTEN = frozenset({"data", "model.safetensors", "tokenizer.json"})
-"""What `average_run` writes to its folder."""
+"""The files that `average_run` writes to its folder."""
 
 
 @contextmanager

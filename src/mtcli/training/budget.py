@@ -24,7 +24,7 @@ VALIDATION_SHARE = 0.15
 """Share of the training time that the validations before the last step may take."""
 
 LARGE_SAMPLE_SHARE = 0.1
-"""Share of the training time that one validation may take: the one that measures the time per pair."""
+"""Share of the training time that the validation of all pairs may take, which measures the time per pair."""
 
 MIN_VALIDATIONS = 8
 MAX_VALIDATIONS = 24
@@ -43,16 +43,16 @@ MAX_RESERVED_SHARE = 0.3
 """Largest share of the time that is reserved for the work after the last step: validating, averaging and scoring."""
 
 INITIAL_RESERVED_SHARE = 0.1
-"""Share that is reserved for it until a validation was measured."""
+"""Share of the time that is reserved for this work before the first validation."""
 
 RESERVE_FACTOR = 1.25
-"""The time that is reserved is this many times the measured one, since the speed may change."""
+"""The reserved time is this many times the measured time, since the speed may change."""
 
 MIN_TEST_PAIRS = 200
 """Test pairs that even a short run scores."""
 
 USABLE_STEPS = 500
-"""A time for fewer steps is reported as too short: Multi30K has 32 BLEU after 900 steps, almost none after 100."""
+"""A time budget for fewer steps causes a warning: Multi30K has 32 BLEU after 900 steps, and almost none after 100."""
 
 TOKENS_PER_PAIR = 20
 """Target tokens of training that take as long as the greedy translation of a pair.
@@ -62,7 +62,7 @@ bench_train.py), and more with an early one, which writes longer translations.
 """
 
 NOTHING_IMPROVED = "nothing improved"
-"""Why training ends if a schedule without a cool-down stops early: the best model is an earlier one."""
+"""The reason for the end of a run without a cool-down that stops early. Its best model is an earlier one."""
 
 FinalWork = Literal["valid", "average", "start", "test"]
 """The work after the last step, in this order."""
@@ -146,7 +146,7 @@ class Budget:
         return min(self.train.warmup_steps, max(1.0, WARMUP_SHARE * state.step / used))
 
     def _used_of_whole(self, state: State) -> float:
-        """Return the share of the whole budget that is used, also of a run that will be cut short."""
+        """Return the used share of the whole budget, even if an early cool-down reduces the budget."""
         by_steps = state.step / self.train.max_steps if self.train.max_steps else 0.0
         return max(by_steps, self._time_used(state, 0.0))
 
@@ -262,13 +262,13 @@ class Budget:
         return bool(self.train.time) and not state.speed_settled and self.used(state) >= 0.5
 
     def large_sample_may_take(self, state: State) -> float:
-        """Return the seconds that this validation may take."""
+        """Return the seconds that a validation of all pairs may take; see `large_sample_is_due`."""
         return LARGE_SAMPLE_SHARE * self.training_time(state)
 
     def may_take(self, work: FinalWork, state: State) -> float | None:
         """Return the seconds that some work after the last step may take; None: no limit.
 
-        It gets the share of the remaining time that its cost has in the remaining work, and half as much again.
+        The remaining time is divided among the remaining work by cost. Each part may take 1.5 times its share.
         """
         if not self.train.time:
             return None
@@ -285,7 +285,8 @@ class Budget:
             state: The state after a validation.
             wanted: Pairs that the validation was to take.
             done: Pairs that it took in its time.
-            large: It had the time of a large sample. If it took no longer than others may, they take as many pairs.
+            large: It was allowed the time of a large sample. If it took no longer than a usual validation may, later
+                ones take as many pairs.
         """
         allowed = self.validation_may_take(state)
         if allowed is None:

@@ -124,7 +124,7 @@ def _describe_folder(run: Path, state: State, *, is_finished: bool, overwrite: b
     Args:
         run: The run folder.
         state: The state that training would resume from.
-        is_finished: The run has used this very budget.
+        is_finished: The run has already used this budget.
         overwrite: The run would be deleted.
     """
     if not (run / "config.toml").exists():

@@ -80,7 +80,7 @@ class Evaluator:
         session = self.session
         if session.config.train.time:
             session.count_time()
-            # The time for this validation follows the rest of the time.
+            # This validation counts as preparation: the training time begins after it.
             session.state.seconds_before_first_step = session.state.seconds
         self.validate()
         session.state.start = session.state.best

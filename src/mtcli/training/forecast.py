@@ -20,7 +20,7 @@ class Forecast:
         self._was_reported = False
 
     def add(self, seconds: float) -> None:
-        """Add the duration of a step. The second one replaces the first one of a process, which is always slower."""
+        """Add the duration of a step. The second step replaces the first step of a process, which is always slower."""
         self.steps += 1
         if self.steps == 2:
             self._recent.clear()

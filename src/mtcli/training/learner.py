@@ -98,7 +98,7 @@ class Learner:
         own_loss, own_nll = self._accumulate_gradient(batches, number, tokens)
         max_norm = self.settings.clip_norm or math.inf
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), max_norm)
-        loss, nll = self.group.all_reduce_sum([float(own_loss), float(own_nll)])  # waits for a GPU, so only now
+        loss, nll = self.group.all_reduce_sum([float(own_loss), float(own_nll)])  # last, because it waits for the GPU
         grad_norm = float(norm)
         if not (math.isfinite(loss) and math.isfinite(grad_norm)):
             rows = ", ".join(str(row) for batch in batches for row in batch.rows[:5])

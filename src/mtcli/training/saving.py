@@ -85,7 +85,7 @@ class Checkpoints:
         optimizer_state = state_tensors(self.learner.optimizer, self.learner.model)
         for tensor in (*weights.values(), *optimizer_state.values()):
             if not tensor.isfinite().all():
-                raise diverged(state.step, "it left weights that are not finite")  # which no loss has shown yet
+                raise diverged(state.step, "it left weights that are not finite")  # no loss has shown it yet
         content = model_file.model_bytes(weights, session.info.model_copy(update={"step": state.step}))
         session.count_time()
         started_at = state.seconds

@@ -32,7 +32,7 @@ MIN_BATCH_TOKENS = 64
 """Tokens of the smallest batch that is timed."""
 
 LAYER_SECONDS = 0.002
-"""About how long a step takes in each layer with even the smallest batch, to launch its operations."""
+"""About the least time that a step takes per layer, to launch its operations, however small the batch is."""
 
 
 @dataclass(frozen=True)

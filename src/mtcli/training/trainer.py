@@ -274,7 +274,8 @@ class Trainer:
         if state.validated_step != state.step:
             self.evaluator.validate(is_last=True)
         elif settings.time and state.best_pairs < num_valid and reason != NOTHING_IMPROVED:
-            # On more pairs, this model counts as the best, as it should after a cool-down; but not if it is no better.
+            # If more pairs are scored, the model after the cool-down counts as the best. If training ended because
+            # nothing improved, the best model is an earlier one.
             self.evaluator.validate(is_last=True)
         if settings.average > 1 and num_valid:
             self.evaluator.average()

@@ -29,8 +29,9 @@ class Validation:
     loss: float
     """Negative log-likelihood in nats per target token, without label smoothing."""
     bleu: float
-    """From 0 to 100, of greedy translations; so is `chrf`."""
+    """BLEU of greedy translations, 0 to 100."""
     chrf: float
+    """chrF of greedy translations, 0 to 100."""
     samples: list[dict[str, str]]
     """Source, reference and translation (`src`, `ref`, `hyp`) of three pairs, the same in all validations of a run."""
     tokenize: str = writing_systems.DEFAULT

@@ -20,11 +20,11 @@ measurement with the demo's model (docs/training.md), a third of the preset's le
 
 MAX_WARMUP_STEPS = 100
 MAX_WARMUP_SHARE = 0.1
-"""A warm-up has at most as many steps, and takes at most this share of all. It only has to fill Adam's second moment,
+"""A warm-up has at most this many steps, and at most this share of all steps. It only has to fill Adam's second moment,
 which is a mean over about 50 steps with the paper's β₂; the weights need no warm-up."""
 
 PATIENCE = 5
-"""Validations without a better score before the cool-down: half of what training from scratch waits. A small corpus is
+"""Validations without a better score before the cool-down: half as many as in training from scratch. A small corpus is
 learned within a few epochs, and then overfitted."""
 
 EPOCHS = 10
@@ -33,7 +33,7 @@ MIN_STEPS = 300
 
 STEPS_PER_EPOCH = 50
 MIN_BATCH_TOKENS = {"cpu": 512, "cuda": 2048, "mps": 2048}
-"""Batches are so small that an epoch has `STEPS_PER_EPOCH`, but not smaller than `MIN_BATCH_TOKENS`; guesses."""
+"""Batches are so small that an epoch has `STEPS_PER_EPOCH` steps, but not smaller than `MIN_BATCH_TOKENS`; guesses."""
 
 
 def choose_for_fine_tuning(config: Config, unset: Collection[str], workload: Workload, began: Config | None) -> Config:
