@@ -116,7 +116,7 @@ def _preset(given: Values, fallback: Preset | None) -> Values:
 
 
 def _preset_of_width(width: int) -> Values:
-    """Return shape, learning rate and warm-up of the narrowest preset that is at least so wide, or of `big`."""
+    """Return shape, learning rate and warm-up of the narrowest preset that is at least that wide, or of `big`."""
     preset: Preset = next((name for name, values in PRESETS.items() if values["model"]["d_model"] >= width), "big")
     flat = {f"{section}.{key}": value for section, values in PRESETS[preset].items() for key, value in values.items()}
     names = (*SHAPE, "train.lr", "train.warmup_steps")
@@ -162,7 +162,7 @@ def _nested(flat: Mapping[str, Any]) -> Values:
 
 
 def _merge(low: Values, high: Values) -> Values:
-    """Return both, section by section; where both have a value, it is that of `high`."""
+    """Return the values of both, section by section. Those of `high` take precedence."""
     merged = dict(low)
     for key, value in high.items():
         is_section = isinstance(value, dict) and isinstance(merged.get(key), dict)

@@ -29,7 +29,7 @@ Splits = dict[str, list[Pair]]
 """The pairs of `valid` and `test`."""
 
 FILES = ("tokenizer.json", "data/train.arrow", "data/valid.jsonl", "data/test.jsonl")
-"""What `build_data` writes besides `data/info.json`, relative to the run folder."""
+"""The files that `build_data` writes in addition to `data/info.json`, relative to the run folder."""
 
 
 def build_data(config: Config, run: Path, tokenizer: Tokenizer | None, init: str | None) -> None:
@@ -148,7 +148,7 @@ class _TrainingPairs:
 
 
 def _read_given_splits(config: Config, corpora: _Corpora) -> tuple[Splits, Counts]:
-    """Read the splits that have a corpus of their own; the others are empty. Returns also the pairs read."""
+    """Return the splits that have their own corpus, and the counts of reading them. The other splits are empty."""
     splits: Splits = {}
     total = Counts()
     for name, spec in (("valid", config.data.valid), ("test", config.data.test)):

@@ -135,12 +135,12 @@ def _find(spec: str) -> _Found | None:
 
 
 def _spelling(found: _Found, language: str) -> str | None:
-    """Return how a corpus writes a language; None: it does not name it."""
+    """Return the name by which a corpus names a language; None: it does not name it."""
     return next((name for name in found.languages if same(language, name)), None)
 
 
 def _complete(found: _Found, src: str | None, tgt: str | None) -> Guess | None:
-    """Return the guess if one language was given: the other one of two."""
+    """Return the guess if one language was given: the other language is the other one of the two that were found."""
     given = src if src is not None else tgt
     others = [name for name in found.languages if not same(name, given or "")]
     if len(others) != 1 or len(found.languages) != 2:

@@ -112,7 +112,7 @@ def _open(path: str | Path | Iterable[bytes]) -> AbstractContextManager[Iterable
 
 
 def _bounded(stream: Iterable[bytes]) -> Iterable[bytes]:
-    """Return the lines of a stream. A line over the limit is read only far enough to tell that it is."""
+    """Return the lines of a stream. Of a line over the limit, only one byte more than the limit is read."""
     readline = getattr(stream, "readline", None)
     return iter(partial(readline, LINE_BYTES + 1), b"") if readline else stream
 

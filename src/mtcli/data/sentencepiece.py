@@ -31,7 +31,7 @@ START_NAMES = ("<s>", "<start>")
 """Names for the token that a translation starts with; the first one that the vocabulary does not have is used."""
 
 SPACE = "▁"
-"""What a SentencePiece model writes for a space."""
+"""The character by which SentencePiece represents a space."""
 
 LINES = 4096
 """Lines that are given to the native library at once."""
@@ -187,7 +187,7 @@ class SentencePieceSide:
         return [self._id_of.get(surface, self.unknown)]
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """Decode ids to lines. Special tokens and `<unk>` are dropped, as in transformers. Invalid UTF-8 gives U+FFFD."""
+        """Decode ids to lines. Special tokens and `<unk>` are dropped, as in transformers; invalid UTF-8 is U+FFFD."""
         return [self._decode_row([i for i in row if i >= NUM_SPECIALS]) for row in rows]
 
     def _decode_row(self, ids: Sequence[int]) -> str:

@@ -137,7 +137,7 @@ class Tokenizer:
         self.src_byte_of: dict[int, int] = src.byte_of
         """The value of each source token that stands for a byte."""
         self.tgt_byte_of: dict[int, int] = tgt.byte_of
-        """The same of the target."""
+        """The value of each target token that stands for a byte."""
         self.forbidden: list[int] = _never_generated(tgt)
         self.unknown: int | None = src.unknown if isinstance(src, SentencePieceSide) else None
         """Id of `<unk>`, which only the kind `sentencepiece` has."""

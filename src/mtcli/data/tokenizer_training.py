@@ -93,7 +93,7 @@ def _check_kind(kind: str) -> None:
 class _Sample:
     """At most MAX_LINES lines and MAX_CHARS characters, spread evenly over a stream of unknown length.
 
-    Every stride-th line is kept. When that is too much, every second one is dropped and the stride doubles.
+    Every stride-th line is kept. When there are too many, every second line is dropped and the stride doubles.
     """
 
     def __init__(self) -> None:

@@ -44,7 +44,7 @@ MAX_POSITIONS = {
     "huggingface": huggingface.MAX_POSITIONS,
     "argos": ctranslate2.MAX_POSITIONS,
 }
-"""Positions of the exported model."""
+"""Number of positions of the exported model."""
 
 MAX_SENTENCES = 500
 """Sentences of the run's test (or validation) split that are compared."""
@@ -272,7 +272,7 @@ def _held_out(model: Path, split: str) -> Sequence[tuple[str, str]]:
 
 
 def _sentences(model: Path, tokenizer: Tokenizer, max_tokens: int) -> Sequence[str]:
-    """Sentences to compare on, of at most `max_tokens` tokens: those of the model's run."""
+    """Return the sentences to compare on: sources of the model's run with at most `max_tokens` tokens."""
     pairs = _held_out(model, "test") or _held_out(model, "valid")
     sources = [src for src, _ in pairs]
     lengths = [len(ids) for ids in tokenizer.encode_src(sources)]

@@ -41,7 +41,7 @@ class Parity:
     """The definition of the scores."""
 
     def __str__(self) -> str:
-        """One line."""
+        """Return a summary on one line."""
         search = f"beam {self.beam_size}" if self.beam_size > 1 else "greedy"
         return (
             f"checked on {counted(self.sentences, 'sentence')}: "

@@ -48,7 +48,7 @@ class Ids:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, model: Transformer) -> "Ids":
-        """Our ids for a tokenizer that mtcli trained, the original ids for an imported one.
+        """Return our ids for a tokenizer that mtcli trained, and the original ids for an imported one.
 
         The start token of an imported model is a copy of `<pad>`. If training has changed it, it becomes another token
         at the end of the vocabulary.
@@ -172,7 +172,7 @@ def _tokenizer_config() -> dict[str, Any]:
 
 
 def _tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Our tokenizer file, which also appends `</s>` to every line and marks the three special tokens."""
+    """Return our tokenizer file, which here also appends `</s>` to every line and marks the three special tokens."""
     spec: dict[str, Any] = json.loads(tokenizer.to_json())
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     first = {"Sequence": {"id": "A", "type_id": 0}}
@@ -190,7 +190,7 @@ def _tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _tensors(model: Transformer, ids: Ids) -> Tensors:
-    """Our parameters under Marian's names, with dimensions and tokens in the order of the exported model."""
+    """Return our parameters with Marian's names, and dimensions and tokens in the order of the exported model."""
     found = to_marian(parameters(model), model.config)
     rows = torch.tensor(ids.order)
     found[EMBEDDING] = found[EMBEDDING][rows]

@@ -44,18 +44,18 @@ class Parameter:
 
 
 def order_of_export(d_model: int) -> Tensor:
-    """Our dimension for each of Marian's dimensions, (d_model,): all sines, then all cosines."""
+    """Return our dimension for each of Marian's dimensions, (d_model,): all sines, then all cosines."""
     return torch.cat((torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)))
 
 
 def order_of_import(d_model: int) -> Tensor:
-    """Marian's dimension for each of ours, (d_model,): sines and cosines alternate."""
+    """Return Marian's dimension for each of ours, (d_model,): sines and cosines alternate."""
     half = d_model // 2
     return torch.stack((torch.arange(half), torch.arange(half) + half), dim=1).flatten()
 
 
 def layer_parameters(config: ModelConfig) -> Iterator[Parameter]:
-    """Every tensor of the encoder's and decoder's layers."""
+    """Yield every tensor of the encoder's and decoder's layers."""
     for index in range(config.num_encoder_layers):
         yield from _layer(f"model.encoder.layers.{index}", f"encoder.{index}", ATTENTIONS[:1])
     for index in range(config.num_decoder_layers):
@@ -85,7 +85,7 @@ def _norm(theirs: str, ours: str) -> Iterator[Parameter]:
 
 
 def to_marian(parameters: Tensors, config: ModelConfig) -> Tensors:
-    """Our parameters with Marian's names and order of dimensions. Tokens keep our order."""
+    """Return our parameters with Marian's names and order of dimensions. Tokens keep our order."""
     order = order_of_export(config.d_model)
     embedding = parameters[OUR_EMBEDDING]
     bias = parameters[OUR_OUTPUT_BIAS] if config.output_bias else torch.zeros(len(embedding))
@@ -96,7 +96,7 @@ def to_marian(parameters: Tensors, config: ModelConfig) -> Tensors:
 
 
 def from_marian(tensors: Tensors, config: ModelConfig) -> Tensors:
-    """Marian's tensors with our names and order of dimensions. Tokens keep Marian's order."""
+    """Return Marian's tensors with our names and order of dimensions. Tokens keep Marian's order."""
     order = order_of_import(config.d_model)
     parameters = {OUR_EMBEDDING: tensors[EMBEDDING][:, order], OUR_OUTPUT_BIAS: tensors[OUTPUT_BIAS].flatten()}
     for parameter in layer_parameters(config):

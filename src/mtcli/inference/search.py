@@ -294,7 +294,7 @@ class _Beams:
         return _Beams(self.sentences, log_prob, tokens), first_hypothesis + parent
 
     def select(self, rows: Sequence[int], index: Tensor) -> "_Beams":
-        """Return the beams of some sentences. `rows` are their indices into B; `index` is the same as a tensor, (B′,)."""
+        """Return the beams of some sentences. `rows` are indices into B; `index` has the same as a tensor, (B′,)."""
         return _Beams([self.sentences[row] for row in rows], self.log_prob[index], self.tokens[index])
 
 

@@ -1,4 +1,4 @@
-"""Line charts over training steps as SVG, for a page that gives the colours. They need no library and no script."""
+"""Line charts over training steps as SVG. They need no library and no script; the style of the page has the colours."""
 
 import math
 from collections.abc import Iterator, Sequence

@@ -20,7 +20,7 @@ WIDTH = 80
 UNSPACED_SCRIPTS = {"Chinese or Japanese", "Thai", "Lao", "Khmer", "Myanmar", "Tibetan"}
 """Scripts without spaces between words, as `rules.script` names them. Words are not counted in them."""
 LABELS = {"pieces_per_word": "tokens per word", "share_of_byte_pieces": "share of byte tokens"}
-"""Names in the text of what JSON calls otherwise; other names only have their underscores replaced."""
+"""Statistics that have another name in the text than in JSON. In other names, only underscores are replaced."""
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,7 @@ class Rule:
 
 
 def either(test: Callable[[str], object]) -> Callable[[str, str], object]:
-    """Return the test of a pair that is true if it is true for either side."""
+    """Return a test of pairs that is true if `test` is true for either side."""
     return lambda src, tgt: test(src) or test(tgt)
 
 
