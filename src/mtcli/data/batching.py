@@ -213,8 +213,8 @@ class BatchPlan:
     """The endless sequence of training batches, from any position.
 
     An epoch of more than `BLOCK_ROWS` pairs is divided into equal blocks, and each block is planned when training
-    reaches it. Each epoch assigns the chunks of the cache to its blocks at random. So a block is a sample of all corpora,
-    and is read from few places in the file.
+    reaches it. Each epoch assigns the chunks of the cache to its blocks at random. So a block is a sample of all
+    corpora, and is read from few places in the file.
     """
 
     def __init__(self, pairs: EncodedPairs, batch_tokens: int, seed: int, weights: list[tuple[int, float]]):

@@ -401,7 +401,12 @@ def _delimiter(sample: Sequence[str], src: str, tgt: str) -> str:
 
 
 def _fit(sample: Sequence[str], delimiter: str, src: str, tgt: str) -> tuple[bool, int, bool]:
-    """Rate a delimiter: line 1 is a header; number of rows of equal width from the start; the width is two."""
+    """Return the rating of a delimiter; the greatest tuple is the best.
+
+    Returns:
+        True if line 1 is a header; the number of rows at the start that are as wide as the first row; True if the width
+        is two.
+    """
     rows: list[list[str]] = []
     try:
         for row in csv.reader((line + "\n" for line in sample), delimiter=delimiter, strict=True):
