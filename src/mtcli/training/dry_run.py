@@ -18,6 +18,7 @@ from mtcli.errors import UsageError
 from mtcli.report.plan import Plan, describe_counts
 from mtcli.runtime import files, torchrun
 from mtcli.runtime.progress import clock
+from mtcli.runtime.wording import counted
 from mtcli.storage import checkpoint, model_file
 from mtcli.storage.run_folder import check_freezing, refuse_other_files, resumed_config, with_split_of
 from mtcli.storage.state import State
@@ -162,9 +163,9 @@ def _describe_end(budget: Budget, steps_per_second: float, epoch_steps: float, s
     if budget.adapts("train.valid_every"):
         validations = round(budget.validations(state))
     if seconds_by_steps <= seconds:
-        effort = f"with {validations} validations in addition"
+        effort = f"with {counted(validations, 'validation')} in addition"
     else:
-        effort = f"with {validations} validations within this time, so probably fewer steps"
+        effort = f"with {counted(validations, 'validation')} within this time, so probably fewer steps"
     return f"{_describe_time(seconds)}: {reach}, {effort}{_advice(budget, steps)}"
 
 
