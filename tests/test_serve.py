@@ -32,7 +32,7 @@ from typer.testing import CliRunner
 
 from mtcli.cli import app
 from mtcli.cli.serve import serve
-from mtcli.errors import DataError, UsageError
+from mtcli.errors import DataError, NotFiniteError, UsageError
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.translation import Candidate, Options, Translation
 from mtcli.serve.app import create_app, load_app
@@ -135,6 +135,8 @@ class Gated(LineTranslator):
         assert self.gate.acquire(timeout=HANGS)
         if "bad" in self.calls[-1]:
             raise DataError("a bad line")
+        if "broken" in self.calls[-1]:
+            raise NotFiniteError
         if "worse" in self.calls[-1]:
             raise ValueError("worse")
         yield from [Translation(line, (Candidate(line.upper(), 0.0, 0.0),)) for line in self.calls[-1]]
@@ -418,8 +420,10 @@ def test_a_full_queue_and_a_failed_translation_are_reported() -> None:
         assert "too many lines are waiting" in answer["error"]
         gated.gate.release(2)
         assert [one.result()[1]["translatedText"] for one in (first, second)] == ["A", "B"]
-        gated.gate.release(2)
+        gated.gate.release(3)
         assert site.json("/translate", q="bad")[:2] == (400, {"error": "a bad line"})
+        status, answer, _ = site.json("/translate", q="broken")
+        assert (status, "not finite" in answer["error"]) == (500, True)
         status, answer, _ = site.json("/translate", q="worse")
         assert (status, "log" in answer["error"]) == (500, True)
         gated.gate.release()

@@ -246,6 +246,21 @@ def test_weights_that_are_not_finite_are_never_saved(
     assert checkpoint.latest(tmp_path / "run" / "checkpoints").state["step"] == 5  # type: ignore[union-attr]
 
 
+def test_weights_too_large_to_translate_with_stop_training(
+    train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def enlarges(self: Trainer, rows: object) -> object:
+        done = step(self, rows)  # type: ignore[arg-type]
+        if self.session.state.step == 10:
+            self.learner.model.get_parameter("decoder.0.feed_forward.w_1.weight").data.fill_(3e38)
+        return done
+
+    step = Trainer.step
+    monkeypatch.setattr(Trainer, "step", enlarges)
+    with pytest.raises(DivergedError, match="step 10: it left weights with which scores are not finite"):
+        train_toy(tmp_path / "run", "train.max_steps=15", "train.valid_every=10")
+
+
 @pytest.mark.parametrize(("schedule", "steps"), [("inverse_sqrt", 40), ("linear", 30)])
 def test_early_stopping(
     schedule: str, steps: int, train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -71,8 +71,7 @@ class LineTranslator(ABC):
             num_ranks: See `rank`.
 
         Raises:
-            UsageError: The prefix has more than `MAX_LINE_TOKENS` tokens or a line break, or the model has no such
-                target language.
+            UsageError: The prefix has more than `MAX_LINE_TOKENS` tokens, or the model has no such target language.
             NotFiniteError: The model's scores are not finite numbers.
         """
         self._check_prefix(options.prefix)
@@ -116,12 +115,10 @@ class LineTranslator(ABC):
         return window
 
     def _check_prefix(self, prefix: str) -> None:
-        """Refuse a prefix that would take hours (each token is a step of the decoder) or that has a line break."""
-        (ids,) = self.tokenizer.encode_tgt([prefix])
-        if len(ids) > MAX_LINE_TOKENS:
-            raise UsageError(f"the prefix has {len(ids)} tokens; a prefix may have {MAX_LINE_TOKENS} tokens at most")
-        if not set(ids).isdisjoint(self.tokenizer.forbidden):
-            raise UsageError("the prefix has a line break, and a translation is one line")
+        """Refuse a prefix that would take hours: every token of it is a step of the decoder."""
+        tokens = len(self.tokenizer.encode_tgt([prefix])[0])
+        if tokens > MAX_LINE_TOKENS:
+            raise UsageError(f"the prefix has {tokens} tokens; a prefix may have {MAX_LINE_TOKENS} tokens at most")
 
     def _batches(self, window: Window, options: Options) -> Iterator[list[int]]:
         """Divide the rows of a window, without blank lines, into batches of similar length.
