@@ -286,24 +286,28 @@ def test_the_folder_says_where_the_model_is_from(
     assert "license: cc-by-4.0" in (tmp_path / "out" / "README.md").read_text()
 
 
-def test_a_multilingual_model_is_told_its_target(
-    imported: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+def test_a_multilingual_model_translates_into_the_language_of_the_option_or_of_the_tag(
+    imported: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    log: list[str] = []
+
     def translated(*options: str, text: str = "Good morning.") -> str:
         assert command("translate", text, "--model", imported, "--max-length", 9, "-b", 1, *options) == 0
-        return capsys.readouterr().out
+        printed = capsys.readouterr()
+        log.append(printed.err)
+        return printed.out
 
     tagged = translated("--to", "fra")
     assert tagged == translated("--to", "fr") == translated(text=">>fra<< Good morning.")
     assert translated("--to", "deu") not in (tagged, translated())
-    assert "line 1: no target language, and this model has several (deu, fra)" in caplog.text
+    assert "line 1: no target language, and this model has several (deu, fra)" in log[-1]
     assert command("translate", "x", "--model", imported, "--to", "spa") == 2
     assert "--to spa: choose from deu, fra" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["score", "eval", "explain"])
 def test_the_target_language_is_that_of_the_option_or_of_the_tag(
-    name: str, imported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    name: str, imported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = tmp_path / "source"
     target = write(tmp_path / "target", "Buenos días.\n")
@@ -313,24 +317,37 @@ def test_the_target_language_is_that_of_the_option_or_of_the_tag(
         "explain": ("--json", "-b", 1),
     }[name]
 
+    log: list[str] = []
+
     def result(text: str, to: str) -> str:
         write(source, f"{text}\n")
         texts = [text] if name == "explain" else []
         assert command(name, *texts, *arguments, "--model", imported, "--to", to) == 0
-        shown = capsys.readouterr().out
+        printed = capsys.readouterr()
+        log.append(printed.err)
         if name == "explain":
-            about = json.loads(shown)
+            about = json.loads(printed.out)
             return str([about["src"], about["tgt"]])
-        return shown
+        return printed.out
 
     french = result(GREETING, "fra")
     assert result(GREETING, "fr") == french
     assert result(f">>fra<< {GREETING}", "") == french
     assert result(f">>fra<< {GREETING}", "deu") == french
-    assert "no target language" not in caplog.text
+    assert "no target language" not in "".join(log)
     assert result(GREETING, "deu") != french
     assert result(GREETING, "") != french
-    assert "line 1: no target language, and this model has several (deu, fra)" in caplog.text
+    assert "line 1: no target language, and this model has several (deu, fra)" in log[-1]
+
+
+def test_bleu_is_tokenized_for_the_target_language(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import_model(str(marian_folder(tmp_path / "origin", tags=(">>fra<<", ">>zho<<"))), tmp_path / "out")
+    source = write(tmp_path / "source", f"{GREETING}\n")
+    target = write(tmp_path / "target", "早上好。\n")
+    files = ("--src-file", source, "--ref-file", target)
+    for to, tokenizer in (("fra", "13a"), ("zho", "zh"), ("zh", "zh")):
+        assert command("eval", *files, "-b", 1, "--json", "--model", tmp_path / "out", "--to", to) == 0
+        assert json.loads(capsys.readouterr().out)["tok"] == tokenizer
 
 
 @pytest.mark.parametrize("name", ["translate", "score", "eval", "explain"])

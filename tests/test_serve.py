@@ -120,6 +120,13 @@ def site() -> Iterator[Site]:
         yield found
 
 
+@pytest.fixture
+def warnings(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """Capture the log of the package, even if an earlier test ran a command, which stops its propagation."""
+    monkeypatch.setattr(logging.getLogger("mtcli"), "propagate", True)
+    return caplog
+
+
 class Gated(LineTranslator):
     """A translator that returns its input in capitals when `gate` is released, and records its calls."""
 
@@ -390,10 +397,9 @@ def test_a_bad_line_does_not_fail_the_others() -> None:
 
 
 def test_closing_cancels_waiting_lines_and_abandons_a_batch_that_does_not_end(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, warnings: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("mtcli.serve.batcher.CLOSE_SECONDS", 0.01)
-    monkeypatch.setattr(logging.getLogger("mtcli"), "propagate", True)
     gated = Gated()
     batcher = Batcher(gated, max_waiting=9)
     begun = batcher.submit(["a", "b"], OPTIONS)
@@ -402,7 +408,7 @@ def test_closing_cancels_waiting_lines_and_abandons_a_batch_that_does_not_end(
     batcher.close()
     assert batcher.alive
     assert waiting.cancelled()
-    assert caplog.messages == ["abandoned the translation of 2 lines"]
+    assert warnings.messages == ["abandoned the translation of 2 lines"]
     gated.gate.release()
     assert [one.result(HANGS).text for one in begun] == ["A", "B"]
     until(lambda: not batcher.alive)
@@ -531,11 +537,10 @@ def test_many_clients_get_the_translations_of_the_command() -> None:
 
 
 @pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+def few(monkeypatch: pytest.MonkeyPatch, warnings: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     """Allow four open connections."""
     monkeypatch.setattr(Capacity, "measured", lambda: Capacity(connections=4, backlog=2))
-    monkeypatch.setattr(logging.getLogger("mtcli"), "propagate", True)
-    return caplog
+    return warnings
 
 
 def is_closed(connection: socket.socket) -> bool:
