@@ -16,7 +16,7 @@ from mtcli.report.memory_estimate import Memory, activation_bytes, count_paramet
 from mtcli.runtime.memory import require
 from mtcli.runtime.progress import clock
 from mtcli.runtime.terminal import printable
-from mtcli.runtime.wording import counted
+from mtcli.runtime.wording import counted, every
 
 FROZEN: dict[Freeze, str] = {
     "none": "",
@@ -202,14 +202,14 @@ class Plan:
         limits = []
         if train.max_steps:
             epochs = train.max_steps / self.steps(train.accumulate)
-            limits.append(f"{train.max_steps:,} steps ({epochs:,.1f} epochs)")
+            limits.append(f"{counted(train.max_steps, 'step')} ({epochs:,.1f} epochs)")
         if train.time:
             limits.append(f"{clock(train.time)}, validation and scoring included")
         adapts = train.time and "train.valid_every" in config.chosen
-        interval = "as often as the time allows" if adapts else f"every {train.valid_every:,} steps"
+        interval = "as often as the time allows" if adapts else every(train.valid_every, "step")
         text = f"{' or '.join(limits)}, validated {interval}"
         if train.patience:
-            text += f"; ends early after {train.patience} validations without a better score"
+            text += f"; ends early after {counted(train.patience, 'validation')} without a better score"
         return text
 
     def _describe_exports(self, config: Config) -> str:
@@ -256,4 +256,5 @@ def table(rows: Sequence[tuple[str, str]]) -> str:
 
 
 def _describe_schedule(train: TrainConfig) -> str:
-    return f"Adam, {train.schedule}, peak learning rate {train.lr:g} after {train.warmup_steps:,} steps"
+    warmup = counted(train.warmup_steps, "step")
+    return f"Adam, {train.schedule}, peak learning rate {train.lr:g} after {warmup}"

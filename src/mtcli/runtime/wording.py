@@ -11,3 +11,8 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
     """
     form = noun if number == 1 else plural or f"{noun}s"
     return f"{number:,} {form}"
+
+
+def every(number: int, noun: str) -> str:
+    """Return an interval: `every step`, `every 1,234 steps`."""
+    return f"every {noun}" if number == 1 else f"every {counted(number, noun)}"

@@ -2,7 +2,7 @@
 
 from mtcli.config.schema import MAX_STEPS, Config, TrainConfig
 from mtcli.runtime.progress import clock
-from mtcli.runtime.wording import counted
+from mtcli.runtime.wording import counted, every
 from mtcli.training.defaults.from_scratch import presets_up_to, worthwhile_tokens
 from mtcli.training.defaults.speed import SPEED, num_epochs, preset_weights
 from mtcli.training.defaults.workload import Workload
@@ -24,11 +24,11 @@ def describe_choice(config: Config, workload: Workload, *, resumed: bool) -> str
         "model.dropout": f"dropout {config.model.dropout:g}",
         "train.batch_tokens": f"batches of {train.batch_tokens:,} tokens",
         "train.lr": f"peak learning rate {train.lr:g}",
-        "train.warmup_steps": f"{_at_most(train)}{train.warmup_steps:,} warm-up steps",
-        "train.patience": f"patience of {train.patience} validations",
-        MAX_STEPS: f"{train.max_steps or 0:,} steps",
-        "train.valid_every": f"validated every {train.valid_every:,} steps",
-        "train.save_every": f"saved every {train.save_every:,}",
+        "train.warmup_steps": f"{_at_most(train)}{counted(train.warmup_steps, 'warm-up step')}",
+        "train.patience": f"patience of {counted(train.patience, 'validation')}",
+        MAX_STEPS: counted(train.max_steps or 0, "step"),
+        "train.valid_every": f"validated {every(train.valid_every, 'step')}",
+        "train.save_every": f"saved {every(train.save_every, 'step')}",
     }
     if train.time:
         texts["train.valid_every"] = "validated and saved as the time allows"
