@@ -1,4 +1,4 @@
-"""The finished lines of an output are kept after an error, and the message names their file."""
+"""Outputs: finished lines are kept after an error, folders are replaced whole, and names are checked."""
 
 import shutil
 from collections.abc import Callable
@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from mtcli.errors import StorageError
-from mtcli.runtime.outputs import partial_file
+from mtcli.data.quality.clean import clean
+from mtcli.data.quality.survey import Corpus
+from mtcli.errors import StorageError, UsageError
+from mtcli.runtime.output_checks import check_folder, check_replaceable
+from mtcli.runtime.outputs import folder_beside, partial_file, whole_folder
 
 
 def failure(output: Path, lines: str, fail: Callable[[], None]) -> str:
@@ -49,3 +52,105 @@ def test_a_deleted_partial_file_is_named(tmp_path: Path) -> None:
     assert failure(tmp_path / "out", "one\n", partial.unlink).endswith(
         f"; {partial} was deleted, and the output with it"
     )
+
+
+def write_model(folder: Path) -> None:
+    """Write a folder of one file, `model`, as a command does that replaces a folder."""
+    check_folder(folder)
+    check_replaceable(folder, "example", "model", {"model"}.__contains__)
+    with whole_folder(folder) as new:
+        (new / "model").write_text("new")
+
+
+def test_a_folder_is_replaced_whole(tmp_path: Path) -> None:
+    def fail(folder: Path) -> None:
+        with whole_folder(folder) as new:
+            (new / "model").write_text("half")
+            raise StorageError("broken")
+
+    folder = tmp_path / "folder"
+    write_model(folder)
+    with pytest.raises(StorageError, match="broken"):
+        fail(folder)
+    assert (folder / "model").read_text() == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_link_stays_and_its_folder_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "model").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    write_model(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real" / "model").read_text() == "new"
+
+
+def test_a_name_of_the_greatest_length_is_written(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 255)
+    write_model(folder)
+    assert (folder / "model").read_text() == "new"
+
+
+@pytest.mark.parametrize("name", [".", "..", "../here", "inner/.."])
+def test_the_current_folder_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    here = tmp_path / "here"
+    (here / "inner").mkdir(parents=True)
+    monkeypatch.chdir(here)
+    with pytest.raises(UsageError, match="is or contains the current folder"):
+        write_model(Path(name))
+    assert here.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("folder", "beside"),
+    [
+        (".", "../here-average"),
+        ("..", "{parent}-average"),
+        ("inner", "inner-average"),
+        ("inner/..", "../here-average"),
+        ("link", "inner-average"),
+        ("/", "/-average"),
+    ],
+)
+def test_the_name_of_a_folder_is_looked_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, beside: str
+) -> None:
+    here = tmp_path / "here"
+    (here / "inner").mkdir(parents=True)
+    (here / "link").symlink_to("inner")
+    monkeypatch.chdir(here)
+    expected = Path(beside.format(parent=tmp_path)).resolve()
+    assert folder_beside(Path(folder), "average").resolve() == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        (".", "is a folder"),
+        ("folder", "is a folder"),
+        (".gz", "has no name before its suffix"),
+        (".tsv", "has no name before its suffix"),
+        (".TSV.gz", "has no name before its suffix"),
+        ("out.xlsx", "pairs are not written as .xlsx"),
+        ("out.TXT", "pairs are not written as .txt"),
+        ("/dev/null", "is a device or pipe"),
+    ],
+)
+def test_clean_refuses_names_without_a_form(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, reason: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "pairs.tsv").write_text("one\tuno\n")
+    with pytest.raises(UsageError, match=f"{reason}.*name the output x.tsv, x.csv or x.jsonl"):
+        clean(Corpus(["pairs.tsv"], "en", "es"), Path(name))
+    assert {path.name for path in tmp_path.iterdir()} == {"folder", "pairs.tsv"}
+
+
+def test_suffixes_in_capitals_tell_the_form(tmp_path: Path) -> None:
+    (tmp_path / "pairs.tsv").write_text("one\tuno\n")
+    pairs = Corpus([str(tmp_path / "pairs.tsv")], "en", "es")
+    clean(pairs, tmp_path / "clean.CSV")
+    assert (tmp_path / "clean.CSV").read_text() == "en,es\none,uno\n"
+    clean(pairs, tmp_path / "both.GZ")
+    assert {path.name for path in tmp_path.glob("both*")} == {"both.en.GZ", "both.es.GZ"}

@@ -58,6 +58,15 @@ def missing(path: Path) -> Path:
     return path
 
 
+def too_long(path: Path) -> Path:
+    return path.with_name(f"{path.stem}{'x' * 300}{path.suffix}")
+
+
+def in_a_file(path: Path) -> Path:
+    path.write_text("no folder")
+    return path / path.name
+
+
 def folder(path: Path) -> Path:
     path.mkdir()
     return path
@@ -132,7 +141,7 @@ def chosen(commands: list[str], faults: list[Fault], count: Count) -> set[tuple[
 
 
 def test_85_unreadable_text(case: Case, job: Job, tmp_path: Path, count: Count, fails: Fails) -> None:
-    faults = [missing, folder, unreadable, loop, invalid, with_nul, utf16, cut_short]
+    faults = [missing, folder, unreadable, loop, too_long, in_a_file, invalid, with_nul, utf16, cut_short]
     for number, (command, fault) in enumerate(chosen(list(TEXT), faults, count)):
         fails(TEXT[command](job.clean, fault(tmp_path / f"bad{number}")), 3)
 
@@ -141,13 +150,17 @@ def test_85_unreadable_pairs(case: Case, job: Job, tmp_path: Path, count: Count,
     for name in PAIRED:
         if name.startswith("train"):
             fails(PAIRED[name](job.clean, invalid(tmp_path / f"bad-{name}.tsv")), 3)
-    faults = [missing, folder, unreadable, loop, utf16, cut_short]
+    for name in PAIRED:
+        fails(PAIRED[name](job.clean, too_long(tmp_path / "bad.tsv")), 3)
+    faults = [missing, folder, unreadable, loop, in_a_file, utf16, cut_short]
     for number, (command, fault) in enumerate(chosen(list(PAIRED), faults, count)):
         fails(PAIRED[command](job.clean, fault(tmp_path / f"bad{number}.tsv")), 3)
 
 
 def test_85_unreadable_model(case: Case, tmp_path: Path, count: Count, fails: Fails) -> None:
-    faults = [missing, file, folder, loop, damaged]
+    for name in MODEL:
+        fails(MODEL[name](too_long(tmp_path / "bad")), 4)
+    faults = [missing, file, folder, loop, in_a_file, damaged]
     for number, (command, fault) in enumerate(chosen(list(MODEL), faults, count)):
         fails(MODEL[command](fault(tmp_path / f"bad{number}")), 4)
 

@@ -44,10 +44,11 @@ def average(
     """
     from mtcli.report.messages import command
     from mtcli.runtime.output_checks import check_folder
+    from mtcli.runtime.outputs import folder_beside
     from mtcli.training.averaging import average_run
 
+    out = output or folder_beside(run, "average")
     run = Path(os.path.realpath(run)) if run.is_symlink() else run
-    out = output or run.with_name(f"{run.name}-average")
     check_folder(out)
     steps = average_run(run, out, n, best=best)
     listed = ", ".join(f"{step:,}" for step in steps)

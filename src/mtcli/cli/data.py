@@ -6,8 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mtcli import limits
-from mtcli.cli import completion, panels
-from mtcli.cli.options import ForceOption, SrcOption, SwapOption, TgtOption, json_flag, number, option, pairs_option
+from mtcli.cli import panels
+from mtcli.cli.options import (
+    ForceOption,
+    SrcOption,
+    SwapOption,
+    TgtOption,
+    decimal,
+    json_flag,
+    model_option,
+    number,
+    output_file,
+    pairs_option,
+)
 from mtcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,6 +63,7 @@ RatioOption = Annotated[
         "--max-ratio",
         panel=panels.CHECKS,
         within=limits.RATIO,
+        parser=decimal,
         metavar="NUMBER",
         help="Maximum length of a side: NUMBER × the length of the other side + 25 characters.",
     ),
@@ -69,11 +81,9 @@ def check(
     max_ratio: RatioOption = 3.0,
     model: Annotated[
         Path | None,
-        option(
+        model_option(
             "--model",
-            panel=panels.MODEL,
             metavar="DIR",
-            autocompletion=completion.models,
             help="A run, to report how its tokenizer encodes the pairs.",
             show_default="none",
         ),
@@ -94,7 +104,7 @@ def clean(
     path: Annotated[str, typer.Argument(metavar="PATH", help=PATH_HELP)],
     output: Annotated[
         Path,
-        option(
+        output_file(
             "-o",
             "--output",
             panel=panels.OUTPUT,
@@ -111,7 +121,7 @@ def clean(
     max_ratio: RatioOption = 3.0,
     rejected: Annotated[
         Path | None,
-        option(
+        output_file(
             "--rejected",
             panel=panels.OUTPUT,
             metavar="FILE",

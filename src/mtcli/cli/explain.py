@@ -21,7 +21,7 @@ from mtcli.cli.options import (
     flag,
     json_flag,
     number,
-    option,
+    output_file,
 )
 from mtcli.cli.process import note
 from mtcli.errors import UsageError
@@ -92,7 +92,7 @@ def explain(
     json_: Annotated[bool, json_flag("Print every number as JSON.")] = False,
     html: Annotated[
         Path | None,
-        option(
+        output_file(
             "--html",
             panel=panels.OUTPUT,
             metavar="FILE",
@@ -108,6 +108,7 @@ def explain(
     from mtcli.inference.streams import arguments
     from mtcli.runtime.device import pick_device
     from mtcli.runtime.output_checks import check_outputs
+    from mtcli.runtime.wording import counted
 
     _check_options(step, full, neighbours, json_, html)
     check_outputs([html, "-"], models=[model])
@@ -120,7 +121,7 @@ def explain(
         options = with_changes(options, beam_size=beam_size)
     explanation = explain_translation(translator, sentence, options, neighbours=neighbours)
     if step is not None and step > len(explanation.steps):
-        raise UsageError(f"--step {step}: this translation has {len(explanation.steps)} steps")
+        raise UsageError(f"--step {step}: this translation has {counted(len(explanation.steps), 'step')}")
     layer_index = _index(layer)
     head_index = _index(head)
     if html is not None:
@@ -135,7 +136,7 @@ def _check_options(step: int | None, full: bool, neighbours: bool, json_: bool, 
     """Refuse options that would have no effect together.
 
     Raises:
-        UsageError: An option has no effect, or the page has no file.
+        UsageError: An option has no effect.
     """
     shows_all = json_ or html is not None
     if step is not None and shows_all:
@@ -146,8 +147,6 @@ def _check_options(step: int | None, full: bool, neighbours: bool, json_: bool, 
         raise UsageError("--neighbours: not with --step")
     if neighbours and not (full or shows_all):
         raise UsageError("--neighbours: only with --full, --json or --html")
-    if str(html) == "-":
-        raise UsageError("--html -: the page is written to a file; name one")
 
 
 def _check_layer_and_head(translator: "Translator", layer: int | None, head: int | None) -> None:

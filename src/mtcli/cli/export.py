@@ -1,6 +1,5 @@
 """`mtcli export`."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,22 +48,15 @@ def export(
     """Export a model to CTranslate2, transformers or Argos Translate, and compare its translations."""
     from mtcli.export import export
     from mtcli.runtime.output_checks import check_folder
+    from mtcli.runtime.outputs import folder_beside
 
-    out = output or _default_output(model, to)
+    out = output or folder_beside(model, to)
     check_folder(out)
     parity = export(model, to, out, quantization)
     usage = f"; run it: mtcli translate --model {out}" if to == "ctranslate2" else ""
     note(f"wrote {out}{usage}")
     if parity is not None:
         _print_parity(parity, out)
-
-
-def _default_output(model: Path, to: str) -> Path:
-    """Return the folder beside the model, relative to the current folder if it is inside it."""
-    real = Path(os.path.realpath(model))  # runs/latest is a link to the run
-    out = real.with_name(f"{real.name}-{to}")
-    here = Path.cwd().resolve()
-    return out.relative_to(here) if out.is_relative_to(here) else out
 
 
 def _print_parity(parity: "Parity", out: Path) -> None:

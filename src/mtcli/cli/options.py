@@ -3,6 +3,10 @@
 A helper passes the arguments that it does not name itself to `typer.Option`. `panel` is the panel in `--help`.
 """
 
+import os
+import re
+import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +14,9 @@ import typer
 
 from mtcli import limits
 from mtcli.cli import completion, panels
-from mtcli.errors import UsageError
+from mtcli.errors import ModelError, UsageError
+
+STANDARD_OUTPUT = "-"
 
 
 def option(*names: str, panel: str, **how: Any) -> Any:
@@ -23,15 +29,52 @@ def flag(*names: str, panel: str, **how: Any) -> Any:
     return typer.Option(*names, rich_help_panel=panel, metavar="", **how)
 
 
-def number(*names: str, panel: str, within: limits.Range, metavar: str = "N", **how: Any) -> Any:
-    """Return a numeric option with bounds. Its help omits them, since they are far from any sensible value."""
+def integer(text: object) -> object:
+    """Return the integer of a text, for `parser` of an option. Python itself also reads `1_0` and other digits."""
+    if not isinstance(text, str):
+        return text  # the default
+    if not re.fullmatch(r"[+-]?[0-9]{1,30}", text):
+        raise typer.BadParameter(f"{text!r} is not a whole number.")
+    return int(text)
+
+
+def decimal(text: object) -> object:
+    """Return the number of a text, for `parser` of an option. Python itself also reads `1_0`."""
+    if not isinstance(text, str):
+        return text  # the default
+    try:
+        if "_" not in text:
+            return float(text)
+    except ValueError:
+        pass
+    raise typer.BadParameter(f"{text!r} is not a number.")
+
+
+def number(
+    *names: str,
+    panel: str,
+    within: limits.Range,
+    parser: Callable[[object], object] = integer,
+    metavar: str = "N",
+    **how: Any,
+) -> Any:
+    """Return a numeric option with bounds. Its help omits them, since they are far from any sensible value.
+
+    Args:
+        names: The names of the option.
+        panel: Its panel.
+        within: Its bounds.
+        parser: `integer` or `decimal`.
+        metavar: Stands for the value in the help.
+        how: Passed to `typer.Option`.
+    """
 
     def check(value: float | None) -> float | None:
         if value is not None and not within.min <= value <= within.max:  # nan is within no bounds
             raise typer.BadParameter(f"{value} is out of range; give a number from {within.min:,} to {within.max:,}.")
         return value
 
-    return typer.Option(*names, rich_help_panel=panel, metavar=metavar, callback=check, **how)
+    return typer.Option(*names, rich_help_panel=panel, metavar=metavar, callback=check, parser=parser, **how)
 
 
 def choice(*names: str, panel: str, values: tuple[str, ...], **how: Any) -> Any:
@@ -39,8 +82,7 @@ def choice(*names: str, panel: str, values: tuple[str, ...], **how: Any) -> Any:
 
     def check(parameter: typer.CallbackParam, value: str | None) -> str | None:
         if value is not None and value not in values:
-            name = max(parameter.opts, key=len)
-            raise UsageError(f"{name} {value}: choose from {', '.join(values)}")
+            raise UsageError(f"{_shown_name(parameter)} {value}: choose from {', '.join(values)}")
         return value
 
     complete = completion.values(values)
@@ -64,14 +106,53 @@ def text_file_option(*names: str, help: str, **how: Any) -> Any:
     return option(*names, panel=panels.DATA, metavar="FILE|-", help=help, **how)
 
 
-def output_folder_option(help: str, show_default: str) -> Any:
-    """Return the option that names the folder to write."""
-    return option("-o", "--output", panel=panels.OUTPUT, metavar="DIR", help=help, show_default=show_default)
-
-
 def json_flag(help: str) -> Any:
     """Return the option that chooses JSON as the output format."""
     return flag("--json", panel=panels.OUTPUT, help=help)
+
+
+def output_file(*names: str, panel: str, **how: Any) -> Any:
+    """Return an option that names a file to write, as a `Path`. Standard output is refused."""
+
+    def check(parameter: typer.CallbackParam, value: str | None) -> Path | None:
+        if value is None:
+            return None
+        name = _shown_name(parameter)
+        if value == STANDARD_OUTPUT:
+            raise UsageError(f"{name} -: is written to a file, not to standard output; name a file")
+        if not value:
+            raise UsageError(f"{name}: the name is empty; name a file")
+        if value.endswith(os.sep):  # `Path` drops it
+            raise UsageError(f"{name} {value}: names a folder; name a file")
+        return Path(value)
+
+    return option(*names, panel=panel, callback=check, parser=str, **how)
+
+
+def output_folder(*names: str, **how: Any) -> Any:
+    """Return an option that names a folder to write, as a `Path`."""
+
+    def check(parameter: typer.CallbackParam, value: str | None) -> Path | None:
+        if value is None:
+            return None
+        name = _shown_name(parameter)
+        if value == STANDARD_OUTPUT:
+            raise UsageError(f"{name} -: is a folder, not standard output; name a folder")
+        if not value:
+            raise UsageError(f"{name}: the name is empty; name a folder")
+        return Path(value)
+
+    return option(*names, panel=panels.OUTPUT, metavar="DIR", callback=check, parser=str, **how)
+
+
+def output_folder_option(help: str, show_default: str) -> Any:
+    """Return the option `--output` of a command that writes a folder."""
+    return output_folder("-o", "--output", help=help, show_default=show_default)
+
+
+def _shown_name(parameter: typer.CallbackParam) -> str:
+    """Return the name of an option for messages: the long one."""
+    return max(parameter.opts, key=len)
 
 
 LATEST = Path("runs/latest")
@@ -81,25 +162,57 @@ MODEL_VARIABLE = "MTCLI_MODEL"
 LATEST_SHOWN = "runs/latest, the run trained last"
 
 
+def _check_model(folder: Path | None) -> Path | None:
+    """Check that a model can be read. If there is nothing of this name, the command itself explains that.
+
+    Raises:
+        ModelError: It cannot be read.
+    """
+    if folder is None:
+        return None
+    try:
+        status = folder.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return folder
+    except OSError as error:  # no permission, a name that is too long
+        raise ModelError(f"{folder}: cannot read this model ({error.strerror})") from None
+    needed = os.R_OK | os.X_OK if stat.S_ISDIR(status.st_mode) else os.R_OK
+    if not os.access(folder, needed):
+        raise ModelError(f"{folder}: cannot read this model (Permission denied)")
+    return folder
+
+
 def model_argument(help: str, metavar: str = "MODEL") -> Any:
     """Return an argument that names a run or a model."""
     return typer.Argument(
         metavar=metavar,
         envvar=MODEL_VARIABLE,
         autocompletion=completion.models,
+        callback=_check_model,
+        readable=False,  # otherwise typer reports a folder that cannot be read as a wrong option
         help=help,
         show_default=LATEST_SHOWN,
     )
 
 
+def model_option(*names: str, **how: Any) -> Any:
+    """Return an option that names a run or a model to read."""
+    return typer.Option(
+        *names,
+        rich_help_panel=panels.MODEL,
+        autocompletion=completion.models,
+        callback=_check_model,
+        readable=False,  # see `model_argument`
+        **how,
+    )
+
+
 ModelOption = Annotated[
     Path,
-    option(
+    model_option(
         "--model",
-        panel=panels.MODEL,
         envvar=MODEL_VARIABLE,
         metavar="DIR",
-        autocompletion=completion.models,
         help="The run, checkpoint or exported model to use.",
         show_default=LATEST_SHOWN,
     ),
@@ -163,6 +276,7 @@ LengthPenaltyOption = Annotated[
         "--length-penalty",
         panel=panels.SEARCH,
         within=limits.LENGTH_PENALTY,
+        parser=decimal,
         metavar="NUMBER",
         help="Exponent α of the length penalty; higher values prefer longer translations.",
         show_default="the model's, usually 0.6",

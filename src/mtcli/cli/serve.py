@@ -6,7 +6,7 @@ from typing import Annotated
 
 from mtcli import limits
 from mtcli.cli import panels
-from mtcli.cli.options import LATEST, DeviceOption, ModelOption, number, option
+from mtcli.cli.options import LATEST, DeviceOption, ModelOption, decimal, number, option
 from mtcli.errors import UsageError
 
 EXAMPLES = ("mtcli serve", "mtcli serve --model runs/ende --port 8080")
@@ -81,6 +81,7 @@ def serve(
             "--timeout",
             panel=panels.LIMITS,
             within=limits.TIMEOUT,
+            parser=decimal,
             metavar="SECONDS",
             help="Maximum time for a request to arrive, and then for it to be answered.",
         ),

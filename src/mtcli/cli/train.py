@@ -16,7 +16,10 @@ from mtcli.cli.options import (
     SwapOption,
     TgtOption,
     flag,
+    integer,
+    model_option,
     option,
+    output_folder,
     pairs_option,
 )
 from mtcli.errors import DataError, LockedError, ModelError, UsageError
@@ -78,11 +81,9 @@ def train(
     ] = None,
     init: Annotated[
         Path | None,
-        option(
+        model_option(
             "--init",
-            panel=panels.MODEL,
             metavar="MODEL",
-            autocompletion=completion.models,
             help="Fine-tune this model: start from its weights, shape, languages and tokenizer.",
             show_default="random weights",
         ),
@@ -118,6 +119,7 @@ def train(
             "--max-steps",
             panel=panels.BUDGET,
             metavar="N",
+            parser=integer,
             help="Number of training steps.",
             show_default="chosen by number of pairs; no limit with --time",
         ),
@@ -125,10 +127,8 @@ def train(
     tokenize: BleuTokenizerOption = None,
     out: Annotated[
         Path | None,
-        option(
+        output_folder(
             "--out",
-            panel=panels.OUTPUT,
-            metavar="DIR",
             autocompletion=completion.models,
             help="The run folder to write, or to resume.",
             show_default="runs/demo or runs/NAME-SRC-TGT",

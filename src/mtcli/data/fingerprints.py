@@ -72,7 +72,7 @@ def check_unchanged(config: Config, known: Json) -> None:
 def input_specs(config: Config) -> list[str]:
     """Return the names of all corpora, without weights."""
     data = config.data
-    held_out = [spec for spec in (data.valid, data.test) if spec]
+    held_out = [spec for spec in (data.valid, data.test) if spec is not None]
     return [parse_source(spec).path for spec in data.train] + held_out
 
 

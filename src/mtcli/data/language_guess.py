@@ -13,7 +13,7 @@ from pathlib import Path
 from mtcli.config.languages import base, known, same
 from mtcli.data.lines import read_lines
 from mtcli.data.rows import dataset_keys, dataset_name, find_keys, parquet_keys
-from mtcli.data.sources import file_form, resolve, two_names
+from mtcli.data.sources import corpus_errors, file_form, resolve, two_names
 from mtcli.data.tables import first_row
 from mtcli.errors import UsageError
 
@@ -79,11 +79,12 @@ def names_sides(spec: str) -> bool:
         DataError: The file cannot be read.
     """
     path = Path(spec)
-    form = file_form(path)
-    if form == "json":
-        return find_keys(_json_keys(path), "src", "tgt") is not None
-    if form == "parquet":
-        return find_keys(parquet_keys(path), "src", "tgt") is not None
+    with corpus_errors(spec):
+        form = file_form(path)
+        if form == "json":
+            return find_keys(_json_keys(path), "src", "tgt") is not None
+        if form == "parquet":
+            return find_keys(parquet_keys(path), "src", "tgt") is not None
     return form in ("tsv", "csv")
 
 
@@ -98,7 +99,8 @@ def _guess(spec: str, src: str | None, tgt: str | None) -> Guess | None:
     Raises:
         UsageError: They give two, but not which one is the source.
     """
-    found = _find(spec)
+    with corpus_errors(spec):
+        found = _find(spec)
     if found is None:
         return None
     if src is not None or tgt is not None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import escape
 from itertools import islice
@@ -27,6 +29,10 @@ _FORM_OF: dict[str, Form] = {".tsv": "tsv", ".csv": "csv", ".jsonl": "json", ".j
 _SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
 
 
+WEIGHT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|nan)", re.ASCII | re.IGNORECASE)
+"""A number after `@`. Python's `float` also reads `1_0`, which is part of a name."""
+
+
 @dataclass(frozen=True)
 class Source:
     """One `--train` argument."""
@@ -37,20 +43,36 @@ class Source:
     """How often an epoch draws each of its pairs, on average."""
 
 
+@contextmanager
+def corpus_errors(spec: str) -> Iterator[None]:
+    """Raise an `OSError` of the block as a `DataError`: a name that is too long, a folder that may not be read.
+
+    Args:
+        spec: The name of the corpus. An empty one is refused.
+    """
+    if not spec:
+        raise DataError("the name of the pairs is empty; give a file, a folder or a Hub name")
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"{spec}: cannot read it ({error.strerror or error})") from None
+
+
 def parse_source(spec: str) -> Source:
     """Split `data/train@2.5` into `data/train` and the weight 2.5. A file name that contains `@` has precedence.
 
     Raises:
         UsageError: The weight is out of bounds.
+        DataError: The name is empty or too long, or its folder cannot be read.
     """
     path, at, number = spec.rpartition("@")
-    whole = Path(spec)
-    if not at or not path or whole.exists() or any(whole.parent.glob(escape(whole.name) + ".*")):
+    with corpus_errors(spec):
+        whole = Path(spec)
+        if not at or not path or whole.exists() or any(whole.parent.glob(escape(whole.name) + ".*")):
+            return Source(spec)
+    if not WEIGHT.fullmatch(number):
         return Source(spec)
-    try:
-        weight = float(number)
-    except ValueError:
-        return Source(spec)
+    weight = float(number)
     if not limits.WEIGHT.min <= weight <= limits.WEIGHT.max:
         largest = f"{limits.WEIGHT.max:,}"
         raise UsageError(f"{spec}: the weight after @ is {number}; give a number above 0, at most {largest}")
@@ -67,11 +89,12 @@ def source_files(spec: str, src: str, tgt: str) -> list[Path]:
     if form != "dataset":
         return files
     found = []
-    for folder in files:
-        for path in sorted(folder.rglob("*")):
-            hidden = "/." in f"/{path.relative_to(folder).as_posix()}"
-            if path.is_file() and not hidden:
-                found.append(path)
+    with corpus_errors(spec):
+        for folder in files:
+            for path in sorted(folder.rglob("*")):
+                hidden = "/." in f"/{path.relative_to(folder).as_posix()}"
+                if path.is_file() and not hidden:
+                    found.append(path)
     return found
 
 
@@ -81,6 +104,12 @@ def resolve(spec: str, src: str, tgt: str) -> tuple[Form, list[Path]]:
     Raises:
         DataError: There is no such file or folder, it has no form that can be read, or one side is missing.
     """
+    with corpus_errors(spec):
+        return _resolve(spec, src, tgt)
+
+
+def _resolve(spec: str, src: str, tgt: str) -> tuple[Form, list[Path]]:
+    """Return the form and the files of a name; see `resolve`."""
     path = Path(spec)
     form = file_form(path)
     if form:

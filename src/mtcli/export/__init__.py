@@ -10,7 +10,6 @@ May import inference and what it may import.
 
 import json
 import logging
-import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -30,7 +29,8 @@ from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.translation import Options
 from mtcli.nn.transformer import Transformer
-from mtcli.runtime.files import storage_errors
+from mtcli.runtime.output_checks import check_replaceable
+from mtcli.runtime.outputs import whole_folder
 from mtcli.storage import PROVENANCE
 from mtcli.storage.model_file import ModelInfo, load_model
 
@@ -108,7 +108,7 @@ def export(model: Path, target: str, out: Path, quantization: str | None = None)
         StorageError: `out` cannot be written.
     """
     _check_options(target, quantization)
-    _check_replaceable(out)
+    check_replaceable(out, "exported model", PROVENANCE, _is_exported_file)
     _check_source(model)
     weights, info, tokenizer = load_model(model)
     problems = obstacles(Config(model=info.model, tokenizer=TokenizerConfig(joint=info.joint)), target)
@@ -127,20 +127,11 @@ def export(model: Path, target: str, out: Path, quantization: str | None = None)
     }
     if target == "argos":
         about["tokenizer_pairs"] = _check_sentencepiece(tokenizer, model)
-    temporary = out.with_name(f".{out.name}.tmp")  # checkpoints, which may be beside it, have other temporary names
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        with storage_errors(out):
-            temporary.mkdir(parents=True)
-            _write_model(weights, info, tokenizer, temporary, about)
-            parity = _compare_with_original(weights, info, tokenizer, temporary, target, model)
-            if parity is not None:
-                _write_json(temporary / "parity.json", asdict(parity))
-            if out.exists():
-                shutil.rmtree(out)
-            temporary.rename(out)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    with whole_folder(out) as folder:
+        _write_model(weights, info, tokenizer, folder, about)
+        parity = _compare_with_original(weights, info, tokenizer, folder, target, model)
+        if parity is not None:
+            _write_json(folder / "parity.json", asdict(parity))
     if parity is not None and parity.equal < ENOUGH_EQUAL * parity.sentences:
         _warn_about_differences(parity, quantization, out)
     return parity
@@ -156,16 +147,9 @@ def _check_options(target: str, quantization: str | None) -> None:
         raise UsageError(f"--quantization {quantization}: choose from {choices}, with --to ctranslate2 or argos")
 
 
-def _check_replaceable(out: Path) -> None:
-    """Refuse to replace anything but an earlier export, complete or damaged."""
-    if not out.exists():
-        return
-    names = {path.name for path in out.iterdir()} if out.is_dir() else {out.name}
-    if names and PROVENANCE not in names:
-        raise UsageError(f"{out}: exists and holds no exported model; choose another --output")
-    others = sorted(name for name in names - EXPORTED_FILES if not name.endswith(argos.SUFFIX))
-    if others:
-        raise UsageError(f"{out}: holds {others[0]}, which is not part of an exported model; choose another --output")
+def _is_exported_file(name: str) -> bool:
+    """Return True if an exported folder may have a file of this name."""
+    return name in EXPORTED_FILES or name.endswith(argos.SUFFIX)
 
 
 def _check_source(model: Path) -> None:

@@ -6,7 +6,6 @@ card. `origin.json` records where the model comes from.
 
 import json
 import re
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,9 @@ from mtcli.importing.marian_config import (
 from mtcli.importing.marian_weights import parameters_of, read_weights
 from mtcli.importing.source import Source, locate
 from mtcli.inference.exported import sha256
-from mtcli.runtime.files import storage_errors, sync_folder, write_file
+from mtcli.runtime.files import write_file
+from mtcli.runtime.output_checks import check_replaceable
+from mtcli.runtime.outputs import whole_folder
 from mtcli.runtime.regular_file import read_regular
 from mtcli.storage import ORIGIN
 from mtcli.storage.model_file import ModelInfo, model_bytes
@@ -82,7 +83,7 @@ def import_model(
         ModelError: There is no such model, it is damaged, or mtcli cannot express it.
         StorageError: `out` cannot be written.
     """
-    _check_replaceable(out)
+    check_replaceable(out, "imported model", ORIGIN, WRITTEN.__contains__)
     source = locate(name, revision)
     config = read_config(source.folder)
     languages = _languages(source, config, src, tgt)
@@ -232,31 +233,8 @@ def _origin(source: Source, weights: Path) -> bytes:
     return (json.dumps(about, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def _check_replaceable(out: Path) -> None:
-    """Refuse to replace anything but an earlier import."""
-    if not out.exists():
-        return
-    names = {path.name for path in out.iterdir()} if out.is_dir() else {out.name}
-    if names and ORIGIN not in names:
-        raise UsageError(f"{out}: exists and holds no imported model; choose another --output")
-    others = sorted(names - WRITTEN)
-    if others:
-        raise UsageError(f"{out}: holds {others[0]}, which is not part of an imported model; choose another --output")
-
-
 def _write(out: Path, files: dict[str, bytes]) -> None:
     """Write the folder, whole or not at all."""
-    temporary = out.with_name(f".{out.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        with storage_errors(out):
-            temporary.mkdir(parents=True)
-            for name, content in files.items():
-                write_file(temporary / name, content)
-            sync_folder(temporary)
-            if out.exists():
-                shutil.rmtree(out)
-            temporary.rename(out)
-            sync_folder(out.parent)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    with whole_folder(out) as folder:
+        for name, content in files.items():
+            write_file(folder / name, content)

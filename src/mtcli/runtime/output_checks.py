@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from mtcli.errors import StorageError, UsageError
@@ -49,7 +49,8 @@ def check_outputs(
         StorageError: The user may not write it.
     """
     read = [place for place in inputs if place is not None]
-    folders = [Path(place) for place in read if place != "-" and Path(place).is_dir()]
+    # `Path.is_dir` raises an error if the name is too long; the reader of the input reports it.
+    folders = [Path(place) for place in read if place != "-" and os.path.isdir(place)]  # noqa: PTH112
     model_folders = [Path(place) for place in models if place is not None]
     protected = {_identity(place, 0) for place in [*read, *model_folders]}
     protected |= {_identity(model / name, 0) for model in model_folders for name in MODEL_PARTS}
@@ -82,8 +83,15 @@ def check_folder(folder: Path, inputs: Iterable[Place] = (), *, option: str = "-
         UsageError: The folder is a file or lies in one, is a link that leads nowhere, or contains an input.
         StorageError: The user may not write it.
     """
-    if folder.is_symlink() and not folder.exists():
-        raise UsageError(f"{folder}: a link that leads nowhere; choose another {option}")
+    try:
+        folder.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        if folder.is_symlink():
+            raise UsageError(f"{folder}: a link that leads nowhere; choose another {option}") from None
+    except PermissionError:
+        raise StorageError(f"{folder}: may not be written; choose another {option}") from None
+    except OSError as error:  # a loop of links, a name that is too long
+        raise UsageError(f"{folder}: {error.strerror}; choose another {option}") from None
     real = real_path(folder)
     existing = next(place for place in (real, *real.parents) if place.exists())
     if not existing.is_dir():
@@ -94,6 +102,31 @@ def check_folder(folder: Path, inputs: Iterable[Place] = (), *, option: str = "-
     for place in inputs:
         if place is not None and _is_model_part(real_path(Path(place)), real):
             raise UsageError(f"{place}: is read, and belongs to {folder}, which is written; choose another {option}")
+
+
+def check_replaceable(folder: Path, kind: str, marker: str, is_part: Callable[[str], bool]) -> None:
+    """Refuse to replace a folder, unless it is new, empty or an earlier output of the same kind, even a damaged one.
+
+    Args:
+        folder: The folder to replace, or a link to it.
+        kind: What is written, for messages: `exported model`.
+        marker: The name of a file that every folder of this kind has.
+        is_part: Returns True for the names of the files that such a folder may have.
+
+    Raises:
+        UsageError: The folder holds something else, or is or contains the current folder.
+    """
+    real = real_path(folder)
+    if Path.cwd().is_relative_to(real):
+        raise UsageError(f"{folder}: is or contains the current folder, which is not replaced; choose another --output")
+    if not real.exists():
+        return
+    names = {path.name for path in real.iterdir()} if real.is_dir() else {real.name}
+    if names and marker not in names:
+        raise UsageError(f"{folder}: exists and holds no {kind}; choose another --output")
+    others = sorted(name for name in names if not is_part(name))
+    if others:
+        raise UsageError(f"{folder}: holds {others[0]}, which is not part of an {kind}; choose another --output")
 
 
 def _check_path(place: str | Path, folders: Sequence[Path], models: Sequence[Path], *, force: bool) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import stat
 import sys
@@ -19,18 +20,34 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from mtcli.errors import MtcliError, StoppedError, StorageError
-from mtcli.runtime.files import TemporaryFile
+from mtcli.runtime.files import TemporaryFile, storage_errors, sync_folder
 from mtcli.runtime.signals import end_by_closed_pipe, stopped, stopped_by_signals
 
 log = logging.getLogger(__name__)
 
 NAME_BYTES = 200
-"""Bytes of the target's name that the name of its `.partial` file repeats. File systems allow 255 in a name."""
+"""Bytes of the target's name that the name of a temporary file or folder repeats. File systems allow 255 in a name."""
 
 
 def real_path(path: Path) -> Path:
     """Return the absolute path without symbolic links."""
     return Path(os.path.realpath(path))
+
+
+def folder_beside(folder: Path, ending: str) -> Path:
+    """Return the path `NAME-ENDING` in the folder that contains another one.
+
+    Args:
+        folder: The other folder. If it is a link, `.` or `..`, the folder that it leads to counts; the path is then
+            relative to the current folder if it lies in it.
+        ending: The end of the new name.
+    """
+    if folder.name not in ("", "..") and not folder.is_symlink():
+        return folder.with_name(f"{folder.name}-{ending}")
+    real = real_path(folder)
+    beside = real.parent / f"{real.name}-{ending}"
+    here = Path.cwd()
+    return beside.relative_to(here) if beside.is_relative_to(here) else beside
 
 
 def is_special(path: Path) -> bool:
@@ -86,6 +103,37 @@ def whole_files(paths: Sequence[Path]) -> Iterator[list[BinaryIO]]:
         raise _storage_error(" and ".join(map(str, paths)), error) from None
 
 
+@contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """Yield a new folder that replaces `folder` when the block ends, and is deleted if the block fails.
+
+    Args:
+        folder: The folder to write. If it is a link, the folder that it leads to is replaced.
+
+    Raises:
+        StorageError: It cannot be written.
+    """
+    target = real_path(folder)
+    temporary = target.with_name(f".{_short_name(target)}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        with storage_errors(folder):
+            temporary.mkdir(parents=True)
+            yield temporary
+            sync_folder(temporary)
+            if target.exists():
+                shutil.rmtree(target)
+            temporary.rename(target)
+            sync_folder(target.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _short_name(target: Path) -> str:
+    """Return the name of a file or folder, cut so that an ending can be added to it."""
+    return os.fsdecode(os.fsencode(target.name)[:NAME_BYTES])
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file completely or not at all.
 
@@ -110,7 +158,7 @@ class PartialFile:
 
     def __init__(self, path: Path):
         self.target = real_path(path)
-        stem = os.fsdecode(os.fsencode(self.target.name)[:NAME_BYTES])
+        stem = _short_name(self.target)
         names = (f"{stem}.partial{n or ''}" for n in count())
         try:
             self._temporary = _create(self.target, names)

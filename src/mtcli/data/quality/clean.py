@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,10 +18,16 @@ from mtcli.data.corpus import Pair
 from mtcli.data.lines import TO_UTF8
 from mtcli.data.quality.rules import BIT, REMOVES, rules, tidy
 from mtcli.data.quality.survey import Bits, Corpus, survey
+from mtcli.data.sources import form_suffix, is_table
 from mtcli.errors import DataError, UsageError
 from mtcli.runtime.output_checks import check_outputs
-from mtcli.runtime.outputs import whole_files
+from mtcli.runtime.outputs import is_special, whole_files
 from mtcli.runtime.wording import counted
+
+WRITTEN_SUFFIXES = (".tsv", ".csv", ".jsonl")
+"""The forms in which one file holds both sides."""
+
+REMEDY = "name the output x.tsv, x.csv or x.jsonl (or .gz of these), or a prefix for two files"
 
 _RULE_NAMES = [rule.name for rule in rules()]
 
@@ -147,18 +154,26 @@ def _output_files(output: Path, src: str, tgt: str) -> list[Path]:
     """Return the file to write, or the two files of a prefix.
 
     Raises:
-        UsageError: The name has the ending of a form that cannot be written.
+        UsageError: The name does not tell a form that can be written.
     """
-    bare = output.name.removesuffix(".gz")
-    if bare.endswith((".tsv", ".csv", ".jsonl")):
+    ending = output.name[-len(".gz") :] if _is_gzipped(output) else ""
+    bare = output.name.removesuffix(ending)
+    suffix = form_suffix(output)
+    if os.path.isdir(output):  # noqa: PTH112 - the name may be too long for a path
+        raise UsageError(f"{output}: is a folder; {REMEDY}")
+    if output.name.lower().removesuffix(".gz") in ("", *WRITTEN_SUFFIXES):
+        raise UsageError(f"{output}: has no name before its suffix; {REMEDY}")
+    if suffix in WRITTEN_SUFFIXES:
         return [output]
-    if bare.endswith((".json", ".parquet", ".txt")):
-        raise UsageError(
-            f"{output}: pairs are not written as {Path(bare).suffix}; "
-            "name the output x.tsv, x.csv or x.jsonl (or .gz of these), or a prefix for two files"
-        )
-    ending = output.name[len(bare) :]
+    if suffix == ".txt" or is_table(output):
+        raise UsageError(f"{output}: pairs are not written as {suffix}; {REMEDY}")
+    if is_special(output):
+        raise UsageError(f"{output}: is a device or pipe, whose name does not tell the form of the pairs; {REMEDY}")
     return [output.with_name(f"{bare}.{language}{ending}") for language in (src, tgt)]
+
+
+def _is_gzipped(path: Path) -> bool:
+    return path.suffix.lower() == ".gz"
 
 
 class _PairWriter:
@@ -167,7 +182,7 @@ class _PairWriter:
     def __init__(self, streams: list[TextIO], output: Path, src_language: str, tgt_language: str):
         """Write to one stream, or to one for each side; `output` is the name of the first."""
         self.streams = streams
-        self.suffix = Path(output.name.removesuffix(".gz")).suffix
+        self.suffix = form_suffix(output)
         self.src_language = src_language
         self.tgt_language = tgt_language
         if len(streams) == 1 and self.suffix == ".csv":
@@ -196,7 +211,7 @@ def _text_files(paths: Sequence[Path]) -> Iterator[list[TextIO]]:
     with whole_files(paths) as files, ExitStack() as stack:
         streams = []
         for file, path in zip(files, paths, strict=True):
-            streams.append(stack.enter_context(_text_stream(file, gzipped=path.suffix == ".gz")))
+            streams.append(stack.enter_context(_text_stream(file, gzipped=_is_gzipped(path))))
         yield streams
 
 
