@@ -98,6 +98,33 @@ def test_another_budget_continues_a_run_that_was_cut_short(finished: str | None)
     assert larger.used(state) == 0.2
 
 
+@pytest.mark.parametrize(
+    ("max_steps", "time", "allows_no_more"),
+    [
+        (1000, 60.0, True),
+        (999, 60.0, True),
+        (401, 60.0, True),  # the run was cut short, and a smaller budget does not continue it
+        (5, None, True),
+        (None, 30.0, True),
+        (2000, 30.0, True),
+        (1001, 60.0, False),
+        (1000, 61.0, False),
+        (1000, None, False),
+        (None, 60.0, False),
+    ],
+)
+def test_only_a_larger_budget_continues_a_finished_run(
+    max_steps: int | None, time: float | None, allows_no_more: bool
+) -> None:
+    state = State(step=400, seconds=40.0, finished="cut short, as nothing improved", budget=[1000, 60.0])
+    b = budget(max_steps=max_steps, time=time)
+    assert b.allows_no_more(state) == allows_no_more
+    b.renew(state)
+    assert bool(state.finished) == allows_no_more
+    state.finished = None
+    assert not b.allows_no_more(state)
+
+
 def test_a_state_with_the_names_of_version_0_1_is_read() -> None:
     state = State(ranks=2, share_of_budget=0.5, validations_since_best=3, seconds_before_first_step=4.5)
     values = state.values()

@@ -152,6 +152,20 @@ def test_a_finished_run_is_unchanged_and_a_larger_budget_continues_it(train_toy:
     assert checkpoint.latest(run / "checkpoints").state["step"] == 15  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("budget", [["train.max_steps=5"], ["train.max_steps=30", "train.time=1e-3"]])
+def test_a_smaller_budget_does_not_change_a_finished_run(
+    train_toy: Train, toy_run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, budget: list[str]
+) -> None:
+    run = shutil.copytree(toy_run, tmp_path / "run")
+    files = [path for path in run.rglob("*") if path.is_file() and path.name != ".lock"]
+    before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+    with caplog.at_level("INFO"):
+        train_toy(run, *budget)
+    assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in files} == before
+    assert "this budget is not larger than the one it used: nothing changes" in caplog.text
+    assert "finished at step 20" in caplog.text
+
+
 def test_another_configuration_is_refused_with_the_differences(train_toy: Train, tmp_path: Path) -> None:
     run = train_toy(tmp_path / "run", "train.max_steps=5")
     with pytest.raises(UsageError, match=r"train\.lr: 0\.003 → 0\.5") as caught:
@@ -473,8 +487,25 @@ def test_chosen_defaults_survive_a_failure_before_the_first_step(
 def test_a_start_that_is_refused_leaves_no_run_behind(train_toy: Train, toy_run: Path, tmp_path: Path) -> None:
     sets = ("train.max_steps=1", "train.batch_tokens=100")
     with pytest.raises(UsageError, match="has 2 heads"):
-        train_toy(tmp_path / "run", *sets, "model.num_heads=4", init=toy_run)
-    train_toy(tmp_path / "run", *sets, init=toy_run)
+        train_toy(tmp_path / "new" / "run", *sets, "model.num_heads=4", init=toy_run)
+    assert list(tmp_path.iterdir()) == []
+    train_toy(tmp_path / "new" / "run", *sets, init=toy_run)
+
+
+@pytest.mark.parametrize("found", [[], ["thesis.txt"], ["README.md", "data"]])
+def test_a_training_that_is_refused_leaves_the_folder_as_it_was(
+    train_toy: Train, tmp_path: Path, found: list[str]
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in found:
+        (run / name).write_text("mine")
+    (tmp_path / "bad.tsv").write_bytes(b"red.\tder.\n" * 9 + b"\xff\tder.\n")
+    error = UsageError if found else DataError
+    with pytest.raises(error):
+        train_toy(run, spec=tmp_path / "bad.tsv")
+    assert sorted(path.name for path in run.iterdir()) == found
+    assert all((run / name).read_text() == "mine" for name in found)
 
 
 @pytest.mark.parametrize("last", ["checkpoints", "metrics.jsonl", "data"])

@@ -16,6 +16,7 @@ from mtcli.runtime.files import replace_file, storage_errors
 from mtcli.runtime.regular_file import open_regular
 from mtcli.storage import checkpoint
 from mtcli.storage.model_file import ModelInfo, averaged_bytes, mean_parameters
+from mtcli.storage.state import State
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +96,31 @@ def refuse_other_files(run: Path, overwrite: bool) -> None:
             raise UsageError(f"{run}: holds {name}, which is not part of an mtcli run; choose another --out")
 
 
+def has_run(run: Path) -> bool:
+    """Return True if a folder holds a run, even one that has not begun to train."""
+    return (run / "config.toml").exists()
+
+
+def delete_unbegun(run: Path) -> None:
+    """Delete what a new run wrote into its folder, except the lock, if training has not begun.
+
+    Args:
+        run: The run folder. `claim` has found nothing else in it.
+    """
+    if _has_begun(run):
+        return
+    for name in RUN_FILES:
+        _delete(run / name)
+
+
+def _delete(path: Path) -> None:
+    """Delete a file, a link or a folder, if it exists."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def _delete_run(run: Path) -> None:
     """Delete everything except the lock.
 
@@ -104,10 +130,7 @@ def _delete_run(run: Path) -> None:
     last = ("metrics.jsonl", "config.toml")
     entries = [path for path in run.iterdir() if path.name not in (".lock", *last)]
     for entry in [*sorted(entries), *(run / name for name in last)]:
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink(missing_ok=True)
+        _delete(entry)
 
 
 def resumed_config(config: Config, run: Path) -> Config | None:
@@ -146,6 +169,18 @@ def _has_begun(run: Path) -> bool:
     if (run / "metrics.jsonl").exists():
         return True
     return (run / "config.toml").exists() and bool(checkpoint.steps(run / "checkpoints"))
+
+
+def resumable_state(run: Path) -> State:
+    """Return the state that training would resume from, or the initial state.
+
+    Raises:
+        ModelError: The state is of another version.
+    """
+    for path in reversed(checkpoint.steps(run / "checkpoints")):
+        if checkpoint.verify(path) is None:
+            return State.of(path)
+    return State()
 
 
 def publish(run: Path, steps: Sequence[int], info: ModelInfo) -> None:

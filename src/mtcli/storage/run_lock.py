@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -19,6 +19,9 @@ def lock(run: Path) -> Iterator[None]:
     The lock is the kernel's (`flock`), so it ends with the process, even one that is killed. On a file system that
     does not support such locks, training is refused: the fallback of `filelock`, a file that exists while the lock is
     held, would outlive a killed process.
+
+    At the end, the lock file is deleted if the folder holds nothing else. The other process that opens it at that
+    moment notices that it is deleted, and creates a new one.
 
     Args:
         run: The run folder. It must exist.
@@ -42,6 +45,9 @@ def lock(run: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        with suppress(OSError):  # the folder may have been deleted
+            if [other.name for other in run.iterdir()] == [path.name]:
+                path.unlink()
         file_lock.release()
 
 

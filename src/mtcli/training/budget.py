@@ -11,6 +11,7 @@ from typing import Literal
 
 from mtcli.config.schema import Config, TrainConfig
 from mtcli.runtime.progress import clock
+from mtcli.runtime.wording import counted
 from mtcli.storage.state import State
 from mtcli.training.optimizer import cooldown_begins
 from mtcli.training.timed_parts import FIRST_PART
@@ -193,16 +194,16 @@ class Budget:
         assert self.train.time
         left = self.training_time(state) - (state.seconds - state.seconds_before_first_step)
         steps = max(state.step + int(left / max(step_seconds, 1e-9)), 1)
-        log.info("%.2g seconds a step: about %s steps in %s", step_seconds, f"{steps:,}", clock(self.train.time))
+        log.info("%.2g seconds a step: about %s in %s", step_seconds, counted(steps, "step"), clock(self.train.time))
         needed = self.needed_steps
         if steps >= needed:
             return
         enough = (state.seconds_before_first_step + needed * step_seconds) / (1 - MAX_RESERVED_SHARE)
         log.warning(
-            "a time of %s is too short at this speed: about %s steps, and a usable translator needs %s or more; "
+            "a time of %s is too short at this speed: about %s, and a usable translator needs %s or more; "
             "give it --time %dm, or %s",
             clock(self.train.time),
-            f"{steps:,}",
+            counted(steps, "step"),
             f"{needed:,}",
             math.ceil(enough / 60),
             "a smaller train.batch_tokens" if self.is_smallest else "a smaller --preset or train.batch_tokens",
@@ -331,12 +332,31 @@ class Budget:
     # ---- ending early ----
 
     def renew(self, state: State) -> None:
-        """Let a run that has ended, or began its cool-down early, continue with another budget."""
-        if state.budget not in (None, self.limits):
+        """Let a run that has ended, or began its cool-down early, continue with another budget.
+
+        A run that has ended continues only with a larger one.
+        """
+        if state.budget not in (None, self.limits) and not self.allows_no_more(state):
             state.finished = None
             state.validations_since_best = 0
             state.share_of_budget = 1.0
             state.budget = None
+
+    def allows_no_more(self, state: State) -> bool:
+        """Return True if a run ended, and this budget is not larger than the one it ended under."""
+        if not state.finished:
+            return False
+        if state.budget is None:
+            return True
+        has_steps_left = self.train.max_steps is None or self.train.max_steps > state.step
+        has_time_left = self.train.time is None or self.train.time > state.seconds
+        if not (has_steps_left and has_time_left):
+            return True
+        return all(
+            now is not None and (before is None or now <= before)
+            for now, before in zip(self.limits, state.budget, strict=True)
+            if now != before
+        )
 
     def cool_down_early(self, state: State) -> bool:
         """Begin the cool-down if nothing improves, by reducing the share of the budget that will be used.

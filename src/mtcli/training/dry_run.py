@@ -19,8 +19,14 @@ from mtcli.report.plan import Plan, describe_counts
 from mtcli.runtime import files, torchrun
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import counted
-from mtcli.storage import checkpoint, model_file
-from mtcli.storage.run_folder import check_freezing, refuse_other_files, resumed_config, with_split_of
+from mtcli.storage import model_file
+from mtcli.storage.run_folder import (
+    check_freezing,
+    refuse_other_files,
+    resumable_state,
+    resumed_config,
+    with_split_of,
+)
 from mtcli.storage.state import State
 from mtcli.training.budget import Budget
 from mtcli.training.defaults.choose import with_defaults
@@ -71,9 +77,9 @@ def dry_run(
     with _data(config, run, init, overwrite) as data:
         workload = Workload.of(data, device.type, ranks=1)
         config = with_defaults(config, workload, began)
-        state = State() if overwrite else _resumable_state(run)
+        state = State() if overwrite else resumable_state(run)
         budget = Budget.of(config, len(data.valid), len(data.test), fine_tunes=data.init is not None)
-        is_finished = bool(state.finished) and state.budget == budget.limits
+        is_finished = budget.allows_no_more(state)
         yield "run folder", f"{run} ({_describe_folder(run, state, is_finished=is_finished, overwrite=overwrite)})"
         budget.renew(state)
         yield "data", describe_counts(data.counts)
@@ -111,21 +117,13 @@ def _data(config: Config, run: Path, init: Path | None, overwrite: bool) -> Iter
         yield data
 
 
-def _resumable_state(run: Path) -> State:
-    """Return the state that training would resume from, or the initial state."""
-    for path in reversed(checkpoint.steps(run / "checkpoints")):
-        if checkpoint.verify(path) is None:
-            return State.of(path)
-    return State()
-
-
 def _describe_folder(run: Path, state: State, *, is_finished: bool, overwrite: bool) -> str:
     """Describe what the run folder holds, and what training would do with it.
 
     Args:
         run: The run folder.
         state: The state that training would resume from.
-        is_finished: The run has already used this budget.
+        is_finished: The run has ended, and this budget is not larger than the one it used.
         overwrite: The run would be deleted.
     """
     if not (run / "config.toml").exists():
@@ -158,14 +156,15 @@ def _describe_end(budget: Budget, steps_per_second: float, epoch_steps: float, s
     seconds_of_steps = min(seconds, budget.training_time(state) * state.share_of_budget - used_for_steps)
     steps = state.step + max(1, round(seconds_of_steps * steps_per_second))
     in_all = " in all" if state.step else ""
-    reach = f"about {steps:,} steps{in_all}, {steps / epoch_steps:,.1f} epochs"
+    reach = f"about {counted(steps, 'step')}{in_all}, {steps / epoch_steps:,.1f} epochs"
     validations = steps // train.valid_every - state.step // train.valid_every
     if budget.adapts("train.valid_every"):
         validations = round(budget.validations(state))
+    effort = f"with {counted(validations, 'validation')}"
     if seconds_by_steps <= seconds:
-        effort = f"with {counted(validations, 'validation')} in addition"
+        effort += " in addition"
     else:
-        effort = f"with {counted(validations, 'validation')} within this time, so probably fewer steps"
+        effort += " within this time, so probably fewer steps"
     return f"{_describe_time(seconds)}: {reach}, {effort}{_advice(budget, steps)}"
 
 
@@ -186,5 +185,6 @@ def _advice(budget: Budget, steps: int) -> str:
     if train.time and steps < budget.needed_steps:
         return f"; a usable translator needs {budget.needed_steps:,} steps or more: give it more time"
     if steps < 2 * train.warmup_steps and not budget.adapts("train.warmup_steps"):
-        return f"; the warm-up alone is {train.warmup_steps:,} steps: lower train.warmup_steps, or give it more time"
+        warmup = counted(train.warmup_steps, "step")
+        return f"; the warm-up alone is {warmup}: lower train.warmup_steps, or give it more time"
     return ""

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -12,7 +12,7 @@ from mtcli.config.schema import Config
 from mtcli.config.toml_file import to_toml
 from mtcli.data.prepare import Prepared, check_inputs, has_info, prepare, reopen
 from mtcli.data.tokenizer import Tokenizer
-from mtcli.errors import UsageError
+from mtcli.errors import DataError, ModelError, UsageError
 from mtcli.nn.transformer import Transformer
 from mtcli.runtime import files, torchrun
 from mtcli.runtime.device import describe
@@ -21,8 +21,17 @@ from mtcli.runtime.memory import keep_freed_memory
 from mtcli.runtime.signals import noted_signals
 from mtcli.storage import model_file
 from mtcli.storage.model_file import ModelInfo
-from mtcli.storage.run_folder import check_freezing, claim, with_split_of
+from mtcli.storage.run_folder import (
+    check_freezing,
+    claim,
+    delete_unbegun,
+    has_run,
+    refuse_other_files,
+    resumable_state,
+    with_split_of,
+)
 from mtcli.storage.run_lock import lock
+from mtcli.training.budget import Budget
 from mtcli.training.defaults.choose import with_defaults
 from mtcli.training.defaults.describe import describe_choice
 from mtcli.training.defaults.workload import Workload
@@ -124,6 +133,8 @@ def _prepared_run(
 def _claimed(config: Config, run: Path, overwrite: bool) -> Iterator[Config | None]:
     """Create and lock the run folder, and check that it is empty or holds this run.
 
+    If the block refuses to train a new run, or its data cannot be used, the folder is left as it was found.
+
     Yields:
         The configuration of the run in the folder, which training resumes; None for a new run.
     """
@@ -131,10 +142,26 @@ def _claimed(config: Config, run: Path, overwrite: bool) -> Iterator[Config | No
         raise UsageError(f"{run}: is a file; choose another --out")
     # Before anything is created or deleted. A resumed run does not need its data sets, nor the network.
     check_inputs(config, open_data_sets=overwrite or not has_info(run))
+    if run.exists():
+        refuse_other_files(run, overwrite)
+    is_new = not has_run(run)
+    created = [folder for folder in (run, *run.parents) if not folder.exists()]
     with files.storage_errors(run):
         run.mkdir(parents=True, exist_ok=True)
-    with lock(run):
-        yield claim(config, run, overwrite)
+    try:
+        with lock(run):
+            began = claim(config, run, overwrite)
+            try:
+                yield began
+            except (DataError, ModelError, UsageError):
+                if is_new:
+                    delete_unbegun(run)
+                raise
+    except (DataError, ModelError, UsageError):
+        with suppress(OSError):  # a folder that is not empty stays
+            for folder in created:
+                folder.rmdir()
+        raise
 
 
 def _set_up(
@@ -168,6 +195,9 @@ def _set_up(
     data = prepare(config, run, init=start)
     workload = Workload.of(data, device.type, num_ranks)
     config = with_defaults(config, workload, began)
+    if began is not None and _is_finished(config, began, run):
+        log.warning("%s: has finished, and this budget is not larger than the one it used: nothing changes", run)
+        return began, data
     log.info("%s", describe_choice(config, workload, resumed=began is not None))
     if given := describe_given(config, fine_tunes=workload.fine_tunes, initial=values):
         log.info("given: %s", given)
@@ -175,3 +205,22 @@ def _set_up(
     if content != (run / "config.toml").read_bytes():
         files.replace_file(run / "config.toml", content)  # before a checkpoint exists that could be resumed
     return config, data
+
+
+def _is_finished(config: Config, began: Config, run: Path) -> bool:
+    """Return True if the run in a folder has ended under another budget, and the new one is not larger.
+
+    Args:
+        config: The complete configuration with the new budget.
+        began: The configuration of the run in the folder.
+        run: The run folder.
+
+    Raises:
+        ModelError: The state of the run is of another version.
+    """
+    new_budget = Budget(config.train)
+    old_budget = Budget(began.train)
+    if new_budget.limits == old_budget.limits:
+        return False
+    state = resumable_state(run)
+    return state.budget == old_budget.limits and new_budget.allows_no_more(state)
