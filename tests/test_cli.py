@@ -18,6 +18,7 @@ from test_readme import parse
 from typer.main import get_command
 
 from mtcli.cli import app
+from mtcli.data.tokenizer import RESERVED
 
 LONG = " ".join(["stone", "bird"] * 500)
 
@@ -148,6 +149,33 @@ def test_eval_of_a_model_of_files_and_of_finished_translations_agree(toy_run: Pa
         (("translate", "--model", "{run}", "--prefix", "é" * 4001, "x"), 2, "a prefix may have 2000 tokens at most"),
         (("translate", "--model", "{run}", "-i", ""), 3, "the name of a file to read is empty"),
         (("translate", "--model", "{run}", "-o", "four/", "x"), 2, "four/: names a folder; name a file"),
+        (("export", "{run}", "-o", "."), 2, "is or contains the current folder"),
+        (("export", "{run}", "-o", ""), 2, "--output: the name is empty"),
+        (("import", "{run}", "-o", "."), 2, "is or contains the current folder"),
+        (("import", "{run}", "-o", ""), 2, "--output: the name is empty"),
+        (("average", "."), 4, ".: no run here"),
+        (("average", "/"), 4, "/: no run here"),
+        (("export", "/"), 4, "/: no model here"),
+        (("average", "{run}", "-o", "-"), 2, "--output -: is a folder, not standard output"),
+        (("train", "pairs.tsv", *EN_XX, "--out", ""), 2, "--out: the name is empty"),
+        (("data", "clean", "pairs.tsv", "-o", "."), 2, ".: is a folder; name the output x.tsv, x.csv or x.jsonl"),
+        (("data", "clean", "pairs.tsv", "-o", ""), 2, "--output: the name is empty; name a file"),
+        (("data", "clean", "pairs.tsv", "-o", "-"), 2, "--output -: is written to a file, not to standard output"),
+        (("data", "clean", "pairs.tsv", "-o", "out/"), 2, "--output out/: names a folder; name a file"),
+        (("data", "clean", "pairs.tsv", "-o", "x.tsv", "--rejected", "-"), 2, "--rejected -: is written to a file"),
+        (("tokenizer", "train", "two", "-o", "-"), 2, "--output -: is written to a file"),
+        (("train", "", *EN_XX), 3, "the name of the pairs is empty"),
+        (("train", ""), 3, "the name of the pairs is empty"),
+        (("train", "pairs.tsv", *EN_XX, "--valid", ""), 3, "the name of the pairs is empty"),
+        (("train", "pairs.tsv@1_0", *EN_XX), 3, "pairs.tsv@1_0: no such file"),
+        (("translate", "--model", "{run}", "-b", "1_0", "x"), 2, "'1_0' is not a whole number"),
+        (("translate", "--model", "{run}", "--length-penalty", "1_0", "x"), 2, "'1_0' is not a number"),
+        (("train", "pairs.tsv", *EN_XX, "--max-steps", "1_0"), 2, "'1_0' is not a whole number"),
+        (("eval", "--hyp-file", "two", "--ref-file", "two", "--chrf", "--tokenize", "none"), 2, "--tokenize: only for"),
+        (("tokenizer", "decode", "--model", "{run}", "-i", "two"), 3, "two:1: not a line of token ids"),
+        (("tokenizer", "decode", "--model", "{run}", "-i", "one_0"), 3, "one_0:1: not a line of token ids"),
+        (("tokenizer", "decode", "--model", "{run}", "-i", "many"), 3, "many:1: there is no token 999"),
+        (("tokenizer", "decode", "--model", "{run}", "-i", "invalid.tsv"), 3, "invalid.tsv:1: not a line of token ids"),
         (("export", "{run}", "--to", "../x"), 2, "--to ../x: choose from ctranslate2, huggingface"),
         (("data", "check", "/dev/null", "--src", "en", "--tgt", "es"), 3, "a pipe or device"),
         (("translate", "--model", "{run}", "--top-k", "3", "x"), 2, "--top-k: only with --sample"),
@@ -219,6 +247,8 @@ def test_an_error_is_one_line_with_its_exit_code(
 ) -> None:
     (tmp_path / "two").write_text("a\nb\n")
     (tmp_path / "three").write_text("a\nb\nc\n")
+    (tmp_path / "one_0").write_text("1_0\n")
+    (tmp_path / "many").write_text("9" * 5000)
     (tmp_path / "empty.tsv").write_text("")
     (tmp_path / "pairs.tsv").write_text("a\tb\n" * 9)
     (tmp_path / "invalid.tsv").write_bytes(b"a\tb\nabcd\xff\tb\n")
@@ -258,6 +288,30 @@ def test_tokenizer_train_encode_and_decode(tmp_path: Path) -> None:
     assert back.stdout.decode() == text
     wrong = mtcli("tokenizer", "decode", "--model", "tokenizer.json", cwd=tmp_path, stdin=b"3 999999\n")
     assert wrong.returncode == 3
+    line_break = RESERVED.index("<0x0A>")
+    broken = mtcli("tokenizer", "decode", "--model", "tokenizer.json", cwd=tmp_path, stdin=f"{line_break}\n".encode())
+    assert broken.stdout.count(b"\n") == 1
+
+
+def test_options_without_effect_are_reported(toy_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("red.,blue.\n")
+    line = ("translate", "--model", toy_run, "--max-length", "2", "--length-penalty", "1", "-i", "in.csv", "-b")
+    greedy = mtcli(*line, "1", cwd=tmp_path).stderr.decode()
+    assert "--length-penalty: has no effect" in greedy
+    assert "--input in.csv: each line is translated as it is" in greedy
+    for others in (["2"], ["1", "--scores"], ["1", "--n-best", "2"]):
+        assert "has no effect" not in mtcli(*line, *others, cwd=tmp_path).stderr.decode()
+    scores = mtcli("eval", "--model", toy_run, "-b", "1", "--length-penalty", "1", cwd=tmp_path)
+    assert b"--length-penalty: has no effect" in scores.stderr
+
+
+@pytest.mark.parametrize("wrong", [{"COMP_CWORD": "abc"}, {"COMP_CWORD": ""}, {}])
+def test_a_wrong_request_for_completion_is_one_line(tmp_path: Path, wrong: dict[str, str]) -> None:
+    done = mtcli(cwd=tmp_path, _MTCLI_COMPLETE="complete_bash", COMP_WORDS="mtcli tr", **wrong)
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"mtcli: COMP_WORDS and COMP_CWORD: ")
+    right = mtcli(cwd=tmp_path, _MTCLI_COMPLETE="complete_bash", COMP_WORDS="mtcli tr", COMP_CWORD="1")
+    assert right.stdout.split() == [b"train", b"translate"]
 
 
 def test_train_names_the_run_and_links_it_as_latest(tmp_path: Path) -> None:

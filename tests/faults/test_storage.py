@@ -136,7 +136,7 @@ def test_18_readonly_mount(case: Case, job: Job, begun: Path, tmp_path: Path, co
     for name in ["new", "begun"] * count(2, 1):
         with mounted(tmp_path, readonly) as (disk, _), case.fault():
             before = contents(tmp_path)
-            refused(run(*job.command(disk / name)), 5, "Read-only file system", "choose another --out")
+            refused(run(*job.command(disk / name)), 5, "Read-only file system", "choose another folder")
             assert contents(tmp_path) == before
 
 

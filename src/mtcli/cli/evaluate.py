@@ -1,6 +1,7 @@
 """`mtcli eval`."""
 
 import logging
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -128,7 +129,8 @@ def evaluate(
     """Score a model on its test pairs or on files, or score finished translations, with sacrebleu."""
     from mtcli.report.evaluation import EvaluationRequest
 
-    other_model = Path(compare) if compare and Path(compare).is_dir() else None
+    is_model = compare is not None and os.path.isdir(compare)  # noqa: PTH112 - the name may be too long for a path
+    other_model = Path(compare) if compare is not None and is_model else None
     request = EvaluationRequest(
         model=model,
         model_is_named=model != LATEST,
@@ -155,6 +157,8 @@ def evaluate(
         raise UsageError("--by-length: not with --json")
     if confidence and compare is not None:
         raise UsageError("--confidence: not with --compare, which always computes the intervals")
+    if tokenize is not None and "bleu" not in request.metrics and not by_length:
+        raise UsageError("--tokenize: only for BLEU; add --bleu, or omit it")
     if split is not None and (src_file or ref_file or hyp_file):
         raise UsageError("--split: not with files, which replace the pairs of the run")
     if pairs is not None and (split is not None or src_file or ref_file or hyp_file):
@@ -211,6 +215,8 @@ def _check(request: "EvaluationRequest") -> None:
             raise UsageError("--by-length: needs the sources; give --src-file")
     if request.hyp_file and not request.other_model:
         _refuse_search_options(request)
+    if request.length_penalty is not None and request.beam_size == 1:
+        log.warning("--length-penalty: has no effect on the single hypothesis of --beam-size 1")
     if request.tokenize is not None:
         check_tokenizer(request.tokenize)
     files = {"--src-file": request.src_file, "--hyp-file": request.hyp_file, "--compare": request.other_file}

@@ -39,6 +39,18 @@ def check_current_folder() -> None:
         raise UsageError("the current folder was deleted; change to another (cd) and run the command again") from None
 
 
+def check_completion() -> None:
+    """Refuse a request for completion that did not come from bash: typer would end with an error of Python.
+
+    Raises:
+        UsageError: Its variables are missing or wrong.
+    """
+    if os.environ.get("_MTCLI_COMPLETE") != "complete_bash":
+        return
+    if "COMP_WORDS" not in os.environ or not os.environ.get("COMP_CWORD", "").isdecimal():
+        raise UsageError("COMP_WORDS and COMP_CWORD: bash sets them when it completes a command; do not set them")
+
+
 def open_streams() -> None:
     """Make standard output and standard error UTF-8 in every locale, and define how each of them fails.
 

@@ -1,5 +1,6 @@
 """`mtcli tokenizer`: train a tokenizer, encode and decode."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +18,7 @@ from mtcli.cli.options import (
     choice,
     flag,
     number,
-    option,
+    output_file,
     text_file_option,
 )
 from mtcli.cli.process import note
@@ -28,13 +29,17 @@ ENCODE_EXAMPLES = ("mtcli tokenizer encode --model runs/ende -i in.txt",)
 DECODE_EXAMPLES = ("mtcli tokenizer decode --model runs/ende -i ids.txt",)
 
 
+MAX_DIGITS = 30
+"""Digits of a token id that are read. Python refuses to read numbers with thousands of them."""
+
+
 def train(
     files: Annotated[
         list[str], typer.Argument(metavar="FILE", help="Text, one sentence per line; - is standard input.")
     ],
     output: Annotated[
         Path,
-        option("-o", "--output", panel=panels.OUTPUT, metavar="FILE", help="The tokenizer.json to write."),
+        output_file("-o", "--output", panel=panels.OUTPUT, metavar="FILE", help="The tokenizer.json to write."),
     ],
     type_: Annotated[
         str,
@@ -122,21 +127,36 @@ def decode(
     model: ModelOption = LATEST,
 ) -> None:
     """Decode lines of target token ids (as `encode --ids --tgt` prints them) to text."""
-    from mtcli.inference.streams import lines_of
+    from mtcli.inference.streams import lines_of, name_of
     from mtcli.runtime.output_checks import check_outputs
 
     check_outputs(["-"], [input_], models=[model])
     tokenizer = _load(model)
-    for line_number, line in enumerate(lines_of(input_), 1):
-        try:
-            ids = [int(word) for word in line.split()]
-        except ValueError:
-            raise DataError(f"line {line_number}: not a line of token ids") from None
-        for token_id in ids:
-            if not 0 <= token_id < tokenizer.tgt_size:
-                last = tokenizer.tgt_size - 1
-                raise DataError(f"line {line_number}: there is no token {token_id}; the last is {last}")
-        print(tokenizer.decode([ids])[0])
+    for line_number, line in enumerate(lines_of(input_, lenient=True), 1):
+        ids = _token_ids(line, tokenizer.tgt_size, f"{name_of(input_)}:{line_number}")
+        (text,) = tokenizer.decode([ids])
+        print(text.replace("\n", " "))  # one line each, even of a token that contains a line break
+
+
+def _token_ids(line: str, vocabulary: int, place: str) -> list[int]:
+    """Return the token ids in a line.
+
+    Args:
+        line: Ids, separated by spaces.
+        vocabulary: Number of tokens.
+        place: File and line, for messages.
+
+    Raises:
+        DataError: A word is not the id of a token.
+    """
+    ids = []
+    for word in line.split():
+        if not re.fullmatch("[0-9]+", word):
+            raise DataError(f"{place}: not a line of token ids")
+        if len(word) > MAX_DIGITS or int(word) >= vocabulary:
+            raise DataError(f"{place}: there is no token {word[:100]}; the last is {vocabulary - 1}")
+        ids.append(int(word))
+    return ids
 
 
 def _load(model: Path) -> Any:

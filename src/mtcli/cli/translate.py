@@ -24,6 +24,7 @@ from mtcli.cli.options import (
     ReplaceOption,
     ToOption,
     choice,
+    decimal,
     flag,
     number,
     option,
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
     from mtcli.inference.line_translator import LineTranslator
     from mtcli.inference.translation import Options, Translation
+
+log = logging.getLogger(__name__)
 
 EXAMPLES = (
     'mtcli translate "Hello World"',
@@ -114,6 +117,7 @@ def translate(
             "--temperature",
             panel=panels.SAMPLING,
             within=limits.TEMPERATURE,
+            parser=decimal,
             metavar="NUMBER",
             help="With --sample: values below 1 favour likely tokens.",
             show_default="1",
@@ -199,6 +203,8 @@ def translate(
         _refuse(sampling, "only with --sample")
     if scores and format_ != "text":
         raise UsageError("--scores: only with --format text; the other formats always contain the scores")
+    if length_penalty is not None and beam_size == 1 and n_best == 1 and format_ == "text" and not scores:
+        log.warning("--length-penalty: has no effect on the single hypothesis of --beam-size 1")
     _check_files(text, input_, output, model)
 
     from mtcli.inference.loading import load
@@ -226,6 +232,7 @@ def _check_files(text: list[str] | None, input_: str | None, output: str, model:
         DataError: The input cannot be read.
         StorageError: The output cannot be written.
     """
+    from mtcli.data.sources import is_table
     from mtcli.runtime import torchrun
     from mtcli.runtime.output_checks import check_outputs
     from mtcli.runtime.outputs import is_special
@@ -239,13 +246,15 @@ def _check_files(text: list[str] | None, input_: str | None, output: str, model:
     inputs = [] if text else [input_ or "-"]
     check_outputs([output], inputs, models=[model])
     must_exist(input_)
+    if input_ and is_table(Path(input_)):
+        log.warning("--input %s: each line is translated as it is, with the separators and quotes of a table", input_)
 
 
 def _warn_of_files(texts: Sequence[str]) -> None:
     """Warn about sentences that are also names of files, which are probably meant."""
     for name in texts:
         if os.path.isfile(name):  # noqa: PTH113 - a sentence may be too long for a path
-            logging.getLogger(__name__).warning(
+            log.warning(
                 "%s: translated as a sentence, though there is a file of that name; -i %s translates its lines",
                 name,
                 name,

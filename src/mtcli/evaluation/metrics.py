@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from mtcli.config.writing_systems import unspaced
 from mtcli.errors import DataError, UsageError
+from mtcli.runtime.wording import counted
 
 Metric = Literal["bleu", "chrf", "ter"]
 Texts = Sequence[str]
@@ -357,7 +358,7 @@ def _check_lengths(hypotheses: Texts, references: Sequence[Texts], others: dict[
     texts = {f"reference {i}": one for i, one in enumerate(references, start=1)} | others
     for name, text in texts.items():
         if text is not None and len(text) != len(hypotheses):
-            counts = f"{len(hypotheses)} translations but {len(text)} lines in {name}"
+            counts = f"{counted(len(hypotheses), 'translation')} but {counted(len(text), 'line')} in {name}"
             raise DataError(f"{counts}: every text must have the same lines in the same order")
 
 

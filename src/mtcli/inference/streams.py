@@ -13,6 +13,7 @@ from mtcli.data.lines import LINE_BYTES, Counts, read_lines
 from mtcli.errors import DataError, UsageError
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.translation import Options, Translation, pharaoh
+from mtcli.runtime.wording import counted
 
 READ_BYTES = 1 << 16
 """Bytes that are read from standard input at a time, at most."""
@@ -21,15 +22,15 @@ PAUSE = 0.1
 """Seconds without input after which the lines so far are translated. Programs that write steadily pause for less."""
 
 
-def lines_of(path: str, *, replace: bool = False, counts: Counts | None = None) -> Iterator[str]:
-    """Yield the lines of a file, or of standard input for `-`.
+def lines_of(path: str, *, replace: bool = False, lenient: bool = False, counts: Counts | None = None) -> Iterator[str]:
+    """Yield the lines of a file, or of standard input for `-`; see `read_lines` for the options.
 
     Raises:
         UsageError: Standard input is closed.
         DataError: The text cannot be read.
     """
     source = _stdin() if path == "-" else Path(path)
-    return read_lines(source, replace=replace, name=name_of(path), counts=counts)
+    return read_lines(source, replace=replace, lenient=lenient, name=name_of(path), counts=counts)
 
 
 def name_of(path: str) -> str:
@@ -145,7 +146,7 @@ def report_counts(counts: Counts) -> None:
     for notice in counts.notices:
         print(notice, file=sys.stderr)
     if counts.replaced:
-        print(f"{counts.replaced} invalid bytes were read as U+FFFD", file=sys.stderr)
+        print(f"read {counted(counts.replaced, 'invalid byte')} as U+FFFD", file=sys.stderr)
 
 
 def _typed() -> Iterator[str]:

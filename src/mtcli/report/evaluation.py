@@ -241,7 +241,7 @@ def _read_files(
         return None, references
     sources = list(lines_of(src_file, replace=replace))
     if len(sources) != len(references[0]):
-        raise DataError(f"{src_file} has {len(sources)} lines, {ref_files[0]} {len(references[0])}")
+        raise DataError(f"{src_file} has {counted(len(sources), 'line')}, {ref_files[0]} {len(references[0]):,}")
     return sources, references
 
 

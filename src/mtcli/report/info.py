@@ -21,6 +21,7 @@ from mtcli.report.messages import command
 from mtcli.report.plan import describe_counts, size
 from mtcli.runtime.progress import clock
 from mtcli.runtime.regular_file import check_regular, read_regular
+from mtcli.runtime.wording import counted
 from mtcli.storage import ORIGIN, checkpoint, model_file
 from mtcli.storage.events import Metrics, best_of, metric_of
 from mtcli.storage.state import State
@@ -75,8 +76,7 @@ def _run(run: Path) -> Iterator[Row]:
         yield "best", f"{figures} (validation, greedy), {selected}"
     yield from _checkpoints(problems)
     if damaged:
-        lines = "1 line" if damaged == 1 else f"{damaged} lines"
-        yield "damaged", f"{lines} of metrics.jsonl"
+        yield "damaged", f"{counted(damaged, 'line')} of metrics.jsonl"
     if (run / "report.html").exists():
         yield "report", f"{run / 'report.html'}"
     yield "on disk", _size_of(run)
@@ -104,10 +104,10 @@ def _status(state: State, events: list[Json]) -> str:
 
 def _used(state: State, train: TrainConfig) -> str:
     """Return the steps and the time that were used, and the budget."""
-    text = f"{state.step:,} steps and {clock(state.seconds)}"
+    text = f"{counted(state.step, 'step')} and {clock(state.seconds)}"
     limits = []
     if train.max_steps:
-        limits.append(f"{train.max_steps:,} steps")
+        limits.append(counted(train.max_steps, "step"))
     if train.time:
         limits.append(clock(train.time))
     if limits:
@@ -223,7 +223,7 @@ def _model_rows(about: Any, where: Path, parameters: int | None = None) -> Itera
     yield "languages", f"{info.src} → {info.tgt}"
     shape = (
         f"{model.num_encoder_layers} + {model.num_decoder_layers} layers, d_model {model.d_model}, d_ff {model.d_ff}, "
-        f"{model.num_heads} heads, {model.norm}-norm, {model.positions} positions"
+        f"{counted(model.num_heads, 'head')}, {model.norm}-norm, {model.positions} positions"
     )
     if parameters:
         shape += f"; {parameters:,} parameters"

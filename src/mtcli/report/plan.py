@@ -161,7 +161,7 @@ class Plan:
         return (
             f"{config.preset}: {self._describe_parameters()}; {model.num_encoder_layers} encoder and "
             f"{model.num_decoder_layers} decoder layers, d_model {model.d_model}, d_ff {model.d_ff}, "
-            f"{model.num_heads} heads, dropout {model.dropout:g}, {model.norm}-norm"
+            f"{counted(model.num_heads, 'head')}, dropout {model.dropout:g}, {model.norm}-norm"
             f"{FROZEN[config.train.freeze]}"
         )
 

@@ -14,11 +14,11 @@ _REMEDIES = {
     errno.ENOSPC: "free some space and run the same command again",
     errno.EDQUOT: "free some of your quota and run the same command again",
     errno.EFBIG: "raise the file size limit (ulimit -f) and run the same command again",
-    errno.EROFS: "the file system is read-only: choose another --out",
-    errno.EACCES: "you may not write there: choose another --out",
+    errno.EROFS: "the file system is read-only: choose another folder",
+    errno.EACCES: "you may not write there: choose another folder",
     errno.EMFILE: "raise the limit of open files (ulimit -n) and run the same command again",
 }
-_OTHER_REMEDY = "earlier checkpoints are untouched; run the same command again"
+_OTHER_REMEDY = "run the same command again"
 
 
 @contextmanager

@@ -98,9 +98,9 @@ def _select(run: Path, steps: list[int], n: int | None, *, best: bool) -> list[i
         steps = sorted(validated, key=lambda step: (scores[step], step))
     wanted = n or max(2, min(len(steps), DEFAULT_NUM_CHECKPOINTS))
     if len(steps) < wanted:
-        checkpoints = "checkpoint" if len(steps) == 1 else "checkpoints"
-        found = f"{len(steps)} {kind} {checkpoints}, and {wanted} are needed"
-        raise ModelError(f"{run}: has {found}; train longer, or with a larger --set train.keep")
+        found = counted(len(steps), f"{kind} checkpoint")
+        problem = f"has {found}, and {wanted} are needed"
+        raise ModelError(f"{run}: {problem}; train longer, or with a larger --set train.keep")
     return sorted(steps[-wanted:])
 
 

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from mtcli.errors import NotFiniteError
 from mtcli.inference.pytorch_backend import Translator
+from mtcli.runtime.wording import counted
 from mtcli.storage import checkpoint
 from mtcli.training import validation
 from mtcli.training.averaging import weights_of
@@ -72,7 +73,7 @@ class Evaluator:
         session.record("valid", **asdict(found), metric=state.metric, seconds=round(state.seconds, 3))
         log_validation(state, found)
         if budget.cool_down_early(state):
-            reason = f"no better {state.metric_name} in {state.validations_since_best} validations"
+            reason = f"no better {state.metric_name} in {counted(state.validations_since_best, 'validation')}"
             log.info("%s: the learning rate falls to zero from here, and training ends early", reason)
 
     def validate_start(self) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from mtcli.errors import UsageError
 from mtcli.runtime import files
+from mtcli.runtime.wording import counted
 from mtcli.storage import checkpoint, model_file
 from mtcli.storage.run_folder import publish
 from mtcli.storage.state import State
@@ -64,9 +65,8 @@ class Checkpoints:
         before = self.session.state.ranks
         now = self.session.group.size
         if before != now:
-            ranks = "rank" if before == 1 else "ranks"
             raise UsageError(
-                f"{self.session.run}: began with {before} {ranks}, and this command has {now}; "
+                f"{self.session.run}: began with {counted(before, 'rank')}, and this command has {now}; "
                 f"start {before} (torchrun --nproc-per-node), or start over with --overwrite"
             )
 

@@ -24,6 +24,7 @@ from mtcli.runtime.device import describe
 from mtcli.runtime.distributed import Group
 from mtcli.runtime.progress import TrainingProgress, clock
 from mtcli.runtime.signals import stopped
+from mtcli.runtime.wording import counted
 from mtcli.storage import model_file
 from mtcli.storage.state import State
 from mtcli.training.budget import NOTHING_IMPROVED
@@ -148,7 +149,7 @@ class Trainer:
         session = self.session
         plan = Plan.of(session.config, session.data, self.batch_plan, session.device, session.group.size)
         session.record("plan", **asdict(plan))
-        log.info("%s: %s, %s validation pairs", session.config.preset, plan, f"{len(session.data.valid):,}")
+        log.info("%s: %s, %s", session.config.preset, plan, counted(len(session.data.valid), "validation pair"))
         plan.check_memory(session.config)
 
     def _run_steps(self, received: list[int]) -> str:
@@ -268,7 +269,7 @@ class Trainer:
         settings = session.config.train
         state = session.state
         if state.step < session.budget.warmup_steps(state):
-            problem = f"ended within its warm-up, after {state.step:,} of {settings.warmup_steps:,} steps"
+            problem = f"ended within its warm-up, after {state.step:,} of {counted(settings.warmup_steps, 'step')}"
             log.warning("%s: give it more time or steps, or a lower --set train.warmup_steps", problem)
         num_valid = len(self.evaluator.valid)
         if state.validated_step != state.step:
