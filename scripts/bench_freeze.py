@@ -8,8 +8,9 @@ swish, output bias) and random weights. A step is the forward and backward pass 
 on each side), clipping, and Adam. The first step, which allocates memory, is not timed.
 
 Each value runs in a process of its own, the values in turn, `--runs` times. The script prints a table with the medians:
-seconds per step, its share of that without frozen parameters, and the peak resident memory of the process, PyTorch
-included. The last line is JSON.
+seconds per step, CPU seconds per step, their share of those without frozen parameters, and the peak resident memory of
+the process, PyTorch included. The last line is JSON. CPU seconds are summed over the threads. On a machine with other
+work they change much less than seconds do.
 """
 
 import argparse
@@ -69,7 +70,8 @@ def arguments() -> argparse.Namespace:
 def in_a_process(precision: str, freeze: str, args: argparse.Namespace) -> Figures:
     """Measure one value of `train.freeze` in a new process."""
     command = [sys.executable, __file__, "--precision", precision, "--freeze", freeze, "--steps", str(args.steps)]
-    env = os.environ | {"OMP_NUM_THREADS": str(args.threads)}
+    threads = {"OMP_NUM_THREADS": str(args.threads), "OMP_WAIT_POLICY": "passive"}  # waiting takes no CPU seconds
+    env = os.environ | threads
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=env)
     figures: Figures = json.loads(done.stdout.splitlines()[-1])
     return figures
@@ -96,16 +98,20 @@ def measure(freeze: Any, precision: str, steps: int) -> Figures:
     src, tgt_in, tgt_out = torch.randint(4, VOCAB, (3, ROWS, WIDTH))
     batch = Batch(src, tgt_in, tgt_out)
     seconds = []
+    cpu_seconds = []
     for _ in range(1 + steps):
         began = time.perf_counter()
+        cpu_began = time.process_time()
         loss, _ = objective(batch)
         (loss / tgt_out.numel()).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         seconds.append(time.perf_counter() - began)
+        cpu_seconds.append(time.process_time() - cpu_began)
     return {
         "seconds": median(seconds[1:]),
+        "cpu_seconds": median(cpu_seconds[1:]),
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000,
         "trainable": sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
     }
@@ -113,20 +119,22 @@ def measure(freeze: Any, precision: str, steps: int) -> Figures:
 
 def report(found: dict[tuple[str, str], list[Figures]]) -> None:
     """Print the table and the line of JSON."""
-    rows = []
-    print("| precision | train.freeze | trained parameters | seconds per step | share | peak memory |")
-    print("|---|---|---|---|---|---|")
-    for (precision, freeze), runs in found.items():
-        seconds = median(run["seconds"] for run in runs)
-        peak_mb = median(run["peak_mb"] for run in runs)
-        whole = median(run["seconds"] for run in found[precision, "none"])
-        trainable = runs[0]["trainable"]
+    medians = {side: medians_of(runs) for side, runs in found.items()}
+    print("| precision | train.freeze | trained parameters | seconds | CPU seconds | share | peak memory |")
+    print("|---|---|---|---|---|---|---|")
+    for (precision, freeze), row in medians.items():
+        share = row["cpu_seconds"] / medians[precision, "none"]["cpu_seconds"]
         print(
-            f"| {precision} | `{freeze}` | {trainable:,} | {seconds:.2f} | {seconds / whole:.0%} | "
-            f"{peak_mb / 1000:.2f} GB |"
+            f"| {precision} | `{freeze}` | {row['trainable']:,.0f} | {row['seconds']:.2f} | {row['cpu_seconds']:.2f} | "
+            f"{share:.0%} | {row['peak_mb'] / 1000:.2f} GB |"
         )
-        rows.append({"precision": precision, "freeze": freeze, "seconds": seconds, "peak_mb": peak_mb})
+    rows = [{"precision": precision, "freeze": freeze, **row} for (precision, freeze), row in medians.items()]
     print(json.dumps(rows))
+
+
+def medians_of(runs: list[Figures]) -> Figures:
+    """Return the median of each figure."""
+    return {name: median(run[name] for run in runs) for name in runs[0]}
 
 
 if __name__ == "__main__":
