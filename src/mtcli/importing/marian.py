@@ -1,7 +1,7 @@
 """Import a Marian model of `transformers` (OPUS-MT) as a model folder.
 
-The folder is like that of a run, without a training: `model.safetensors`, `tokenizer.json`, `config.toml` and a model
-card. `origin.json` records where the model comes from.
+The folder has the files of a run, without those of training: `model.safetensors`, `tokenizer.json`, `config.toml` and
+a model card. `origin.json` records where the model comes from.
 """
 
 import json
@@ -51,10 +51,10 @@ SIDES_OF_NAME = re.compile(r"opus-mt(?:-[a-z]+)*-([A-Za-z]{2,7})-([A-Za-z]{2,7})
 
 @dataclass(frozen=True)
 class Imported:
-    """A model that was imported."""
+    """The result of an import."""
 
     folder: Path
-    """Where it is now."""
+    """The model folder."""
     src: str
     tgt: str
     tags: tuple[str, ...]
@@ -62,7 +62,7 @@ class Imported:
 
 
 def default_folder(source: str) -> Path:
-    """The folder to write if none is given: `runs/opus-mt-en-de` for `Helsinki-NLP/opus-mt-en-de`."""
+    """Return the folder to write if none is given: `runs/opus-mt-en-de` for `Helsinki-NLP/opus-mt-en-de`."""
     return Path("runs") / Path(source).resolve().name
 
 
@@ -108,7 +108,7 @@ def import_model(
 
 
 def _languages(source: Source, config: MarianConfig, src: str | None, tgt: str | None) -> tuple[str, str]:
-    """The codes of both languages: as given, or as `tokenizer_config.json` or the model's name has them."""
+    """Return the codes of both languages: as given, or as `tokenizer_config.json` or the model's name has them."""
     about = read_tokenizer_config(source.folder)
     found_src, found_tgt = about.source_lang, about.target_lang
     if not found_src or not found_tgt:
@@ -121,7 +121,7 @@ def _languages(source: Source, config: MarianConfig, src: str | None, tgt: str |
 
 
 def _languages_of_name(source: Source, config: MarianConfig) -> tuple[str | None, str | None]:
-    """The codes in the name of the model; None where it names no language."""
+    """Return the codes in the name of the model; None if it names no languages."""
     for name in (Path(source.name).resolve().name, (config.name or "").rpartition("/")[2]):
         match = SIDES_OF_NAME.fullmatch(name)
         if match:
@@ -130,7 +130,7 @@ def _languages_of_name(source: Source, config: MarianConfig) -> tuple[str | None
 
 
 def _language(source: Source, option: str, field: str, given: str | None, found: str | None) -> str:
-    """The code of one language.
+    """Return the code of one language.
 
     Args:
         source: The origin.
@@ -156,7 +156,7 @@ def _language(source: Source, option: str, field: str, given: str | None, found:
 
 
 def _read_tokenizer(folder: Path, config: MarianConfig) -> Tokenizer:
-    """The tokenizer of `source.spm`, `target.spm` and `vocab.json`."""
+    """Return the tokenizer of `source.spm`, `target.spm` and `vocab.json`."""
     path = folder / "vocab.json"
     vocab = read_json(path)
     for token, token_id in vocab.items():
@@ -173,7 +173,7 @@ def _read_tokenizer(folder: Path, config: MarianConfig) -> Tokenizer:
 
 
 def _read_side(path: Path, vocabulary: MarianVocabulary) -> SentencePieceSide:
-    """The tokenizer of one side, from its SentencePiece model."""
+    """Return the tokenizer of one side, from its SentencePiece model."""
     try:
         return SentencePieceSide(sentencepiece_file.from_bytes(read_regular(path)), vocabulary)
     except FileNotFoundError:
@@ -185,7 +185,7 @@ def _read_side(path: Path, vocabulary: MarianVocabulary) -> SentencePieceSide:
 
 
 def _decoding(search: MarianSearch) -> DecodeConfig:
-    """The search of the origin; where it names none, that of `transformers` with a beam of 4."""
+    """Return the search of the origin. Unset options are those of `transformers`, with a beam of 4."""
     return DecodeConfig(
         beam_size=4 if search.num_beams is None else search.num_beams,
         length_penalty=1.0 if search.length_penalty is None else search.length_penalty,
@@ -195,7 +195,7 @@ def _decoding(search: MarianSearch) -> DecodeConfig:
 
 
 def _model(weights: Path, config: MarianConfig, settings: Config, tokenizer: Tokenizer) -> bytes:
-    """The content of `model.safetensors`."""
+    """Return the content of `model.safetensors`."""
     assert tokenizer.sentencepiece
     shape: ModelConfig = settings.model
     vocabulary = tokenizer.sentencepiece[0].vocabulary
@@ -220,7 +220,7 @@ def _model(weights: Path, config: MarianConfig, settings: Config, tokenizer: Tok
 
 
 def _origin(source: Source, weights: Path) -> bytes:
-    """The content of `origin.json`."""
+    """Return the content of `origin.json`."""
     about: dict[str, Any] = {
         "format": FORMAT,
         "mtcli": __version__,
@@ -234,7 +234,7 @@ def _origin(source: Source, weights: Path) -> bytes:
 
 
 def _write(out: Path, files: dict[str, bytes]) -> None:
-    """Write the folder, whole or not at all."""
+    """Write all files of the folder, or none."""
     with whole_folder(out) as folder:
         for name, content in files.items():
             write_file(folder / name, content)

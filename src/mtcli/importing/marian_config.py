@@ -1,4 +1,4 @@
-"""`config.json` of a Marian model: its settings, and those that our Transformer cannot express."""
+"""The JSON files of a Marian model: settings that an import uses, and settings that our Transformer cannot express."""
 
 import json
 import logging
@@ -16,7 +16,7 @@ from mtcli.runtime.regular_file import read_regular
 log = logging.getLogger(__name__)
 
 ACTIVATIONS = {"relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu"}
-"""Names of `transformers`, and ours."""
+"""Our name of each activation of `transformers`."""
 
 REQUIRED: dict[str, Any] = {
     "model_type": "marian",
@@ -30,13 +30,13 @@ REQUIRED: dict[str, Any] = {
     "add_final_layer_norm": False,
     "extra_pos_embeddings": 0,
 }
-"""Settings with the only value that our Transformer can express."""
+"""Settings for which our Transformer can express only this value."""
 
 DEFAULTS = {"scale_embedding": False}
-"""Values that `transformers` assumes for missing settings, if they are not those of `REQUIRED`."""
+"""Defaults of `transformers` that differ from `REQUIRED`."""
 
 TRAINING_ONLY = ("attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop")
-"""Rates of dropout that our Transformer does not have. They change training only."""
+"""Dropout rates that our Transformer does not have. They change training only."""
 
 Id = Annotated[int, Within(limits.Range(0, limits.VOCABULARY.max))]
 Rate = Annotated[float, Within(limits.SHARE)]
@@ -98,8 +98,8 @@ def read_config(folder: Path) -> MarianConfig:
     """Read `config.json`.
 
     Raises:
-        ModelError: The file is missing or damaged, or describes a model that our Transformer cannot express; each
-            setting in the way is named.
+        ModelError: The file is missing or damaged, or describes a model that our Transformer cannot express. The
+            message names each such setting.
     """
     path = folder / "config.json"
     content = read_json(path)
@@ -158,7 +158,7 @@ def _checked(settings: type[Settings], content: dict[str, Any], path: Path) -> S
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file.
+    """Read a JSON file that holds an object.
 
     Raises:
         ModelError: The file is missing or damaged, or holds no object.
@@ -177,7 +177,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _inexpressible(content: dict[str, Any]) -> list[str]:
-    """The settings that our Transformer cannot express, with their values; none: it can be imported."""
+    """Return the settings that our Transformer cannot express, with their values."""
     found = []
     for key, expressible in REQUIRED.items():
         value = content.get(key, DEFAULTS.get(key, expressible))
@@ -197,10 +197,10 @@ def _inexpressible(content: dict[str, Any]) -> list[str]:
 
 
 def shape_of(config: MarianConfig) -> ModelConfig:
-    """The same shape as a `ModelConfig`.
+    """Return the shape of the model as a `ModelConfig`.
 
     Raises:
-        ModelError: No Transformer of ours has it.
+        ModelError: Our Transformer cannot have this shape.
     """
     if config.d_model % 2 or config.d_model % config.encoder_attention_heads:
         raise ModelError(

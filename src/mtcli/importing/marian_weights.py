@@ -1,4 +1,4 @@
-"""The weights of a Marian model as the parameters of our Transformer."""
+"""Convert the weights of a Marian model to the parameters of our Transformer."""
 
 import os
 import pickle
@@ -32,14 +32,14 @@ POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positi
 """Names under which a file may hold the sinusoids."""
 
 START_BIAS = -100.0
-"""Bias of the start token, which no translation has again: its probability is 0 in float32, so that those of the other
-tokens are as in the origin, which has no such token."""
+"""Bias of the start token. It makes the probability of the token 0 in float32, so that the other tokens have the
+probabilities of the origin, which has no start token."""
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
 def read_weights(path: Path) -> Tensors:
-    """The tensors of `model.safetensors` or `pytorch_model.bin`, in float32.
+    """Read the tensors of `model.safetensors` or `pytorch_model.bin`, in float32.
 
     Raises:
         ModelError: The file is missing or damaged, holds anything but tensors, or a number that is not finite in
@@ -60,7 +60,7 @@ def read_weights(path: Path) -> Tensors:
 
 
 def _read_pickled(path: Path) -> Tensors:
-    """The tensors of a file that `torch.save` wrote. Nothing in it is run: PyTorch's restricted reader loads it."""
+    """Read the tensors of a file that `torch.save` wrote, with PyTorch's restricted reader, which runs no code."""
     try:
         check_regular(path)
         if path.stat().st_size > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
@@ -71,7 +71,7 @@ def _read_pickled(path: Path) -> Tensors:
     except pickle.UnpicklingError:
         raise ModelError(
             f"{path}: damaged, or holds code or objects besides tensors, which mtcli never loads; "
-            "convert it to model.safetensors where you trust it"
+            "if you trust it, convert it to model.safetensors"
         ) from None
     except (RuntimeError, ValueError, KeyError, EOFError, TypeError, AttributeError, IndexError) as error:
         reason = str(error).partition("\n")[0][:200]
@@ -88,16 +88,16 @@ def _read_pickled(path: Path) -> Tensors:
 
 
 def parameters_of(tensors: Tensors, shape: ModelConfig, vocabulary: MarianVocabulary, start: int) -> Tensors:
-    """The parameters of a Transformer of this shape.
+    """Convert tensors of a Marian model to the parameters of a Transformer.
 
     Args:
-        tensors: Of the Marian model.
-        shape: The model's.
-        vocabulary: The order of its tokens.
-        start: The origin's id of the token that a translation starts with.
+        tensors: The tensors of the Marian model.
+        shape: The shape of the Transformer.
+        vocabulary: The vocabulary, which gives the order of the tokens.
+        start: The id in the origin of the token that a translation starts with.
 
     Raises:
-        ModelError: A tensor is missing, has another shape, or is one that our Transformer has no place for.
+        ModelError: A tensor is missing, has another shape, or does not belong to our Transformer.
     """
     tensors = dict(tensors)
     size = len(vocabulary.tokens) - 1
@@ -114,10 +114,10 @@ def parameters_of(tensors: Tensors, shape: ModelConfig, vocabulary: MarianVocabu
 
 
 def _drop_copies(tensors: Tensors) -> None:
-    """Remove what a file holds twice, or what is computed: the embedding's copies and the sinusoids.
+    """Remove the copies of the embedding, and the sinusoids, which our Transformer computes.
 
     Raises:
-        ModelError: One is not the copy that it should be, so that the model is another one.
+        ModelError: A copy differs from the embedding, or a table of positions has no sinusoids.
     """
     embedding = tensors.get(EMBEDDING)
     for name in COPIES:
@@ -125,7 +125,8 @@ def _drop_copies(tensors: Tensors) -> None:
         if copy is None:
             continue
         if embedding is None:
-            tensors[EMBEDDING] = embedding = copy
+            embedding = copy
+            tensors[EMBEDDING] = embedding
         elif not torch.equal(copy, embedding):
             raise ModelError(f"a model that mtcli cannot express: {name} differs from {EMBEDDING}")
     for name in POSITIONS:
@@ -135,7 +136,7 @@ def _drop_copies(tensors: Tensors) -> None:
 
 
 def _is_sinusoidal(table: Tensor) -> bool:
-    """Return True for Marian's sinusoids, also if they were stored in float16."""
+    """Return True for the sinusoids of `transformers`, also if they were stored in float16."""
     if table.dim() != 2 or table.size(1) % 2:
         return False
     expected = sinusoids(len(table), table.size(1))[:, order_of_export(table.size(1))]
@@ -143,10 +144,10 @@ def _is_sinusoidal(table: Tensor) -> bool:
 
 
 def _check_shapes(tensors: Tensors, shape: ModelConfig, size: int) -> None:
-    """Compare the names and shapes of all tensors with those that the configuration asks for.
+    """Check the names and shapes of all tensors against the configuration.
 
     Raises:
-        ModelError: One differs; the message names it.
+        ModelError: One differs. The message names it.
     """
     expected = _shapes(shape, size)
     for name in sorted(expected.keys() - tensors.keys()):
@@ -160,7 +161,7 @@ def _check_shapes(tensors: Tensors, shape: ModelConfig, size: int) -> None:
 
 
 def _shapes(shape: ModelConfig, size: int) -> dict[str, tuple[int, ...]]:
-    """The shape of each tensor of a Marian model with a vocabulary of `size` tokens."""
+    """Return the shape of each tensor of a Marian model with a vocabulary of `size` tokens."""
     shapes: dict[str, tuple[int, ...]] = {EMBEDDING: (size, shape.d_model), OUTPUT_BIAS: (1, size)}
     for parameter in layer_parameters(shape):
         rows = shape.d_ff if ".fc1." in parameter.theirs else shape.d_model

@@ -1,4 +1,4 @@
-"""Where a model to import comes from: a local folder, or a repository of the Hugging Face Hub."""
+"""Find the model to import: a local folder, or a repository of the Hugging Face Hub."""
 
 import logging
 import re
@@ -28,6 +28,7 @@ FRONT_MATTER = re.compile(r"\A---\r?\n(.*?)^---\s*$", re.DOTALL | re.MULTILINE)
 LICENSE = re.compile(r"^license:[ \t]*[\"']?([\w.+-]{1,64})[\"']?[ \t]*\r?$", re.MULTILINE)
 
 README_BYTES = 2**20
+"""Bytes of a model card that are read."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Source:
     """The files of a model to import."""
 
     name: str
-    """As the user gave it: a folder, or the name of a repository."""
+    """The user's name for it: a folder, or the name of a repository."""
     folder: Path
     """Where the files are."""
     revision: str | None
@@ -89,7 +90,7 @@ def locate(name: str, revision: str | None = None) -> Source:
 
 
 def _download(name: str, revision: str | None) -> Source:
-    """The files of a repository, in the cache of huggingface_hub."""
+    """Download the files of a repository into the cache of huggingface_hub."""
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     log.info("downloading %s from the Hugging Face Hub", name)
@@ -108,14 +109,14 @@ def _download(name: str, revision: str | None) -> Source:
             ) from None
         raise ModelError(f"{name}: the Hugging Face Hub answered with an error ({status}); try again later") from None
     except HFValidationError as error:
-        raise ModelError(f"{name}: not a name that the Hugging Face Hub takes ({error})") from None
+        raise ModelError(f"{name}: not a valid name for the Hugging Face Hub ({error})") from None
     except OSError as error:
         raise StorageError(f"{name}: cannot be downloaded ({error})") from None
     return Source(name, folder, folder.name)
 
 
 def _snapshot(name: str, revision: str | None, files: list[str]) -> Path:
-    """The folder of one revision, named after its commit, with those of the files that the repository has."""
+    """Download those of the files that a revision has, and return their folder, which is named after the commit."""
     from huggingface_hub import snapshot_download
 
     return Path(snapshot_download(name, revision=revision, allow_patterns=files))

@@ -22,7 +22,7 @@ See `attention_scores` for the mask and `causal`.
 
 
 def attention_scores(q: Tensor, k: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-    """The scores QKᵀ / √d_k of equation 1 (§3.2.1), −∞ where a query may not attend.
+    """Return the scores QKᵀ / √d_k of equation 1 (§3.2.1), −∞ where a query may not attend.
 
     Args:
         q: Queries, (B, H, T, d_k).
@@ -42,7 +42,7 @@ def attention_scores(q: Tensor, k: Tensor, mask: Tensor | None = None, causal: b
 
 
 def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-    """The weights softmax(QKᵀ / √d_k) of equation 1 (§3.2.1): (B, H, T, S), each row sums to 1.
+    """Return the weights softmax(QKᵀ / √d_k) of equation 1 (§3.2.1): (B, H, T, S), each row sums to 1.
 
     Arguments are those of `attention_scores`.
     """
@@ -84,7 +84,7 @@ def _unfused_is_faster(q: Tensor, k: Tensor, *, masked: bool) -> bool:
 
 
 def causal_mask(T: int, S: int, device: torch.device | None = None) -> Tensor:
-    """The mask of the decoder's self-attention (§3.2.3): (T, S), True on and below the diagonal."""
+    """Return the mask of the decoder's self-attention (§3.2.3): (T, S), True on and below the diagonal."""
     return torch.ones(T, S, dtype=torch.bool, device=device).tril()
 
 
@@ -128,11 +128,11 @@ class Cache:
         return cls((), tuple(memory), mask)
 
     def select(self, hypotheses: Tensor, sentences: Tensor | None = None) -> "Cache":
-        """The cache of some hypotheses, in the given order.
+        """Return the cache of some hypotheses, in the given order.
 
         Args:
             hypotheses: Indices into N, (N′,).
-            sentences: Indices into B, (B′,); the hypotheses are theirs. None: all sentences.
+            sentences: Indices into B of the sentences of these hypotheses, (B′,). None: all sentences.
         """
         own = tuple((k.index_select(0, hypotheses), v.index_select(0, hypotheses)) for k, v in self.own)
         if sentences is None:
@@ -142,5 +142,5 @@ class Cache:
 
 
 def _padded_to(S: int, x: Tensor) -> Tensor:
-    """Keys or values (B, H, s, K) padded with zeros to (B, H, S, K)."""
+    """Pad keys or values (B, H, s, K) with zeros to (B, H, S, K)."""
     return F.pad(x, (0, 0, 0, S - x.size(2)))

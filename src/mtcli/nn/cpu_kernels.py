@@ -85,7 +85,7 @@ def reference_log_softmax(logits: Tensor) -> Tensor:
 
 
 def argmax(log_p: Tensor) -> Tensor:
-    """The index of the largest value of each row: (N, V) → (N,).
+    """Return the index of the largest value of each row: (N, V) → (N,).
 
     PyTorch finds a maximum (`amax`) many times as fast as its index (`argmax`). So the maxima of about √V blocks are
     found first, then the index of the best block, then the index within that block.
@@ -102,12 +102,12 @@ def argmax(log_p: Tensor) -> Tensor:
 
 
 def reference_argmax(log_p: Tensor) -> Tensor:
-    """The index of the largest value of each row as PyTorch has it: (N, V) → (N,)."""
+    """Return the index of the largest value of each row as PyTorch has it: (N, V) → (N,)."""
     return log_p.argmax(dim=1)
 
 
 def top_continuations(scores: Tensor, log_p: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The k most likely continuations of each sentence's hypotheses, best first.
+    """Return the k most likely continuations of each sentence's hypotheses, best first.
 
     They are the top k of a sentence's W · V sums of `scores` and `log_p`, and ranking all the sums is slow. So the
     vocabulary is divided into about √V blocks. The top k are within the k blocks with the largest maxima, because

@@ -56,11 +56,11 @@ class Recording:
     """The calls of each module in order. An embedding table shared by source and target is called twice."""
 
     def input(self, module: nn.Module) -> Tensor:
-        """The input of the module's last call."""
+        """Return the input of the module's last call."""
         return self.calls[module][-1].input
 
     def output(self, module: nn.Module) -> Tensor:
-        """The output of the module's last call."""
+        """Return the output of the module's last call."""
         return self.calls[module][-1].output
 
 

@@ -47,7 +47,7 @@ class MultiHeadAttention(nn.Module):
         return projected.view(B, T, H, projection.out_features // H).transpose(1, 2)
 
     def keys_values(self, x: Tensor) -> KeysValues:
-        """Keys and values of all heads: (B, S, D) → (B, H, S, d_k) and (B, H, S, d_v)."""
+        """Return keys and values of all heads: (B, S, D) → (B, H, S, d_k) and (B, H, S, d_v)."""
         return self.heads(self.w_k, x), self.heads(self.w_v, x)
 
     def combine(self, q: Tensor, kv: KeysValues, mask: Tensor | None, causal: bool = False) -> Tensor:
@@ -118,7 +118,7 @@ class Residual(nn.Module):
         self.pre = config.norm == "pre"
 
     def before(self, x: Tensor) -> Tensor:
-        """The input of the sub-layer: (B, T, D) → (B, T, D)."""
+        """Return the input of the sub-layer: (B, T, D) → (B, T, D)."""
         return self.norm(x) if self.pre else x
 
     def after(self, x: Tensor, sublayer: Tensor) -> Tensor:
@@ -170,7 +170,7 @@ class DecoderLayer(nn.Module):
         return self.attend_and_transform(self.self_residual.after(y, attended), memory_kv, mask)
 
     def attend_and_transform(self, y: Tensor, memory_kv: KeysValues, mask: Tensor | None) -> Tensor:
-        """The second and third sub-layers, which treat each target position on its own: (B, T, D) → (B, T, D)."""
+        """Apply the second and third sub-layers, which treat target positions independently: (B, T, D) → (B, T, D)."""
         attended = self.cross_attention.from_memory(self.cross_residual.before(y), memory_kv, mask)
         y = self.cross_residual.after(y, attended)
         transformed = self.feed_forward(self.ffn_residual.before(y))
@@ -205,7 +205,7 @@ class DecoderLayer(nn.Module):
 
 
 def sinusoids(length: int, d_model: int, start: int = 0) -> Tensor:
-    """Positional encodings (§3.5) of positions start … start + length − 1: (length, D).
+    """Return positional encodings (§3.5) of positions start … start + length − 1: (length, D).
 
     PE(pos, 2i) = sin(pos / 10000^(2i/d_model)) and PE(pos, 2i+1) = cos(pos / 10000^(2i/d_model)), computed in float64:
     at position 500 a float32 angle is off in the fifth decimal.
@@ -242,7 +242,7 @@ class Embedding(nn.Module):
         self.pieces = other.pieces
 
     def positions(self, start: int, length: int) -> Tensor:
-        """Positional encodings of positions start … start + length − 1: (length, D).
+        """Return positional encodings of positions start … start + length − 1: (length, D).
 
         Learned ones have `max_positions` rows, and all later positions use the last row.
         """
@@ -320,7 +320,7 @@ class Transformer(nn.Module):
         return self.encoder_norm(x), mask
 
     def decode(self, tgt: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
-        """Hidden states (B, T, D) of `tgt` (B, T), shifted right; `output` maps them to logits."""
+        """Return hidden states (B, T, D) of `tgt` (B, T), shifted right. `output` maps them to logits."""
         y = self.tgt_embedding(tgt)
         for layer, memory_kv in zip(self.decoder, self.memory_keys_values(memory), strict=True):
             y = layer(y, memory_kv, mask)
@@ -328,17 +328,17 @@ class Transformer(nn.Module):
         return hidden
 
     def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
-        """Logits (B, T, V) of each next token, given `src` (B, S) and `tgt` (B, T), shifted right."""
+        """Return logits (B, T, V) of each next token, given `src` (B, S) and `tgt` (B, T), shifted right."""
         memory, mask = self.encode(src)
         logits: Tensor = self.output(self.decode(tgt, memory, mask))
         return logits
 
     def memory_keys_values(self, memory: Tensor) -> tuple[KeysValues, ...]:
-        """Keys and values (B, H, S, K) of the memory (B, S, D) for the cross-attention of each decoder layer."""
+        """Return keys and values (B, H, S, K) of the memory (B, S, D) for the cross-attention of each decoder layer."""
         return tuple(cast(DecoderLayer, layer).cross_attention.keys_values(memory) for layer in self.decoder)
 
     def start(self, memory: Tensor, mask: Tensor) -> Cache:
-        """The cache before the first step, for `memory` (B, S, D) and `mask` (B, 1, 1, S)."""
+        """Return the cache before the first step, for `memory` (B, S, D) and `mask` (B, 1, 1, S)."""
         memory_kv = self.memory_keys_values(memory)
         contiguous = tuple((k.contiguous(), v.contiguous()) for k, v in memory_kv)  # they are read in every step
         return Cache(own=(), memory=contiguous, mask=mask)
@@ -365,5 +365,5 @@ class Transformer(nn.Module):
 
 
 def _final_norm(config: ModelConfig) -> nn.Module:
-    """The layer normalisation that a pre-norm stack needs at its end; post-norm layers end in one already."""
+    """Return the layer normalisation that a pre-norm stack needs at its end. Post-norm layers end in one already."""
     return nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
