@@ -255,6 +255,22 @@ def test_one_step_has_the_rows_that_it_uses(translator: Translator) -> None:
     assert "[2 × 16]" in text  # keys of the decoder's self-attention: two positions × d_k
 
 
+def test_every_sublayer_has_a_heading(translator: Translator) -> None:
+    """Self-attention and cross-attention have stages with the same titles."""
+    found = explain(translator, SENTENCES[0], options())
+    decoder = [
+        "Decoder layer 2: self-attention (masked)",
+        "Decoder layer 2: cross-attention",
+        "Decoder layer 2: feed-forward network",
+    ]
+    for step in (0, 1):
+        lines = to_text(found, 1, 0, step=step).splitlines()
+        assert [line for line in lines if " layer 2: " in line] == decoder
+    lines = to_text(found, 1, 0, full=True).splitlines()
+    encoder = ["Encoder layer 2: self-attention", "Encoder layer 2: feed-forward network"]
+    assert [line for line in lines if " layer 2: " in line] == encoder + decoder
+
+
 def test_sharpness_is_high_for_one_partner_each_and_low_for_one_column() -> None:
     assert alignment_sharpness(torch.eye(4)) == pytest.approx(1)
     same_column = torch.zeros(4, 4)

@@ -34,6 +34,9 @@ NUM_ATTENDED = 3
 MIN_WEIGHT = 0.0005
 """Attention weights below this are not listed."""
 
+SUBLAYERS = {"self": "self-attention", "cross": "cross-attention", "ffn": "feed-forward network"}
+"""Sub-layers by their part of the key of a stage."""
+
 CONFIDENCE_STYLES = ((0.9, "green"), (0.6, "cyan"), (0.3, "yellow"), (0.0, "red"))
 """(probability, colour): a token has the colour of the first row whose probability it reaches."""
 SHADES = ((0.7, "██"), (0.4, "▓▓"), (0.2, "▒▒"), (0.05, "░░"), (0.0, " ·"))
@@ -291,13 +294,29 @@ def _neighbours_table(explanation: Explanation) -> Table:
 
 
 def _matrices(stages: Sequence[Stage], head: int, width: int) -> Iterator[RenderableType]:
+    """Yield each stage, with a heading where a sub-layer begins."""
+    previous = ""
     for stage in stages:
+        sublayer = _sublayer(stage.key)
+        if sublayer not in ("", previous):
+            yield _heading(sublayer)
+        previous = sublayer
         shape = " × ".join(map(str, stage.values.shape))
         of_head = f" (head i = {head + 1})" if stage.of_head else ""
         formula = stage.formula.replace("{", "(").replace("}", ")")
         yield Text(f"\n{stage.title}{of_head}   {formula}   [{shape}]   {stage.paper}")
         yield Text(stage.description, style="dim")
         yield _matrix(stage, width)
+
+
+def _sublayer(key: str) -> str:
+    """Name the sub-layer that a stage belongs to, by the key of the stage; empty for stages outside of the layers."""
+    stack, *names = key.split(".")
+    if stack not in ("encoder", "decoder"):
+        return ""
+    layer, sublayer, _ = names
+    masked = " (masked)" if stack == "decoder" and sublayer == "self" else ""
+    return f"{stack.capitalize()} layer {layer}: {SUBLAYERS[sublayer]}{masked}"
 
 
 def _matrix(stage: Stage, width: int) -> Table:
