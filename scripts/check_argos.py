@@ -46,6 +46,8 @@ from urllib.error import URLError
 
 MTCLI = [sys.executable, "-m", "mtcli"]
 HOST = "127.0.0.1"
+CLOSED_PORT = 9
+"""A port on which no server listens: that of the discard protocol."""
 MAX_UNEQUAL_SHARE = 0.005
 """Share of the lines that may differ: two translations with nearly the same score."""
 MAX_SECONDS = 120
@@ -203,8 +205,9 @@ def try_libretranslate(
     src = metadata["from_code"]
     tgt = metadata["to_code"]
     arguments = ["--load-only", f"{src},{tgt}", "--host", HOST, "--port", str(port)]
-    # It looks for newer packages in the index; an address without a server stands for a machine without a network.
-    environment = environment | {"ARGOS_PACKAGE_INDEX": f"http://{HOST}:9/"}
+    # An index with packages for these languages would make it download a model that splits sentences.
+    Path(environment["XDG_DATA_HOME"], "argos-translate", "index.json").write_text("[]")
+    environment = environment | {"ARGOS_PACKAGE_INDEX": f"http://{HOST}:{CLOSED_PORT}/"}
     server = subprocess.Popen(
         [str(Path(python).with_name("libretranslate")), *arguments], env=environment, cwd=folder, stdout=sys.stderr
     )
