@@ -1,5 +1,6 @@
 """Packages for Argos Translate: the SentencePiece model, the archive, and the translations of what is installed."""
 
+import copy
 import json
 import sys
 import types
@@ -13,7 +14,7 @@ from marian import lines, marian_folder
 from test_export import save_run
 from toy import PAIRS, toy
 
-from mtcli.data.tokenizer import Tokenizer
+from mtcli.data.tokenizer import EOS, Tokenizer
 from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import UsageError
 from mtcli.export import argos, export, sentencepiece_export
@@ -118,6 +119,16 @@ def test_an_installed_package_translates_like_the_run(exported: Path, tmp_path: 
     parity = json.loads((exported / "parity.json").read_text())
     assert (parity["equal"], parity["sentences"], parity["length_penalty"]) == (72, 72, 0.2)
     assert parity["max_score_difference"] < 0.01  # ours adds the probabilities of hypotheses with the same text
+
+
+def test_an_empty_hypothesis_takes_no_place_in_the_beam(tmp_path: Path) -> None:
+    """Argos Translate never returns an empty text, and its search goes on where an empty one would have ended ours."""
+    ours = copy.deepcopy(toy(bias=True))
+    with torch.no_grad():
+        ours.model.output.bias[EOS] += 6
+    found = export(save_run(tmp_path / "run", ours), "argos", tmp_path / "out")
+    assert found is not None
+    assert (found.equal, found.sentences) == (72, 72)
 
 
 def test_separate_vocabularies_and_int8(tmp_path: Path) -> None:

@@ -322,6 +322,24 @@ def test_maximum_lengths_and_forbidden_tokens(W: int) -> None:
             assert h.log_prob == pytest.approx(teacher_forced(model, source, h.ids), abs=CLOSE)
 
 
+@pytest.mark.parametrize("W", [1, 4])
+def test_a_minimum_length_forbids_ending_earlier(W: int) -> None:
+    model = build(9, V=12, output_bias=True)
+    model.output.bias.data[EOS] = 8
+    sources = draw_sources(9, V=12)
+    for least in (0, 1, 3):
+        bounds = Limits([9, 9, 9, 2, 0], SPECIAL, min_length=least)
+        if W == 1:
+            found = [[h] for h in greedy_search(model, pad(sources), bounds)]
+        else:
+            found = beam_search(model, pad(sources), bounds, beam_size=W, alpha=0.6)
+        shortest = [min(len(h.ids) for h in hypotheses) for hypotheses in found]
+        assert shortest == [least, least, least, min(least, 2), 0]  # the maximum length wins
+        for source, hypotheses in zip(sources, found, strict=True):
+            for h in hypotheses:
+                assert h.log_prob == pytest.approx(teacher_forced(model, source, h.ids), abs=CLOSE)
+
+
 def test_prefix() -> None:
     """Each sentence has another prefix, and the model continues it."""
     model = build(10, V=12)

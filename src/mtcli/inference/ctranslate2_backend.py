@@ -181,7 +181,7 @@ class Engine(LineTranslator):
             "num_hypotheses": options.beam_size,
             "length_penalty": _exponent(options),
             "max_decoding_length": max_steps,
-            "min_decoding_length": 0,
+            "min_decoding_length": options.min_length,
             "max_input_length": 0,
             "return_scores": True,
             "return_end_token": True,

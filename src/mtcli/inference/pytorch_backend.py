@@ -148,6 +148,7 @@ class Translator(LineTranslator):
             forbidden=self.tokenizer.forbidden,
             prefix=[prefix] * len(ids) if prefix else None,
             no_repeat_ngram=options.no_repeat_ngram,
+            min_length=options.min_length,
         )
 
     def _sample(

@@ -59,6 +59,8 @@ class Limits:
     """Tokens that each translation must begin with, none of them in `forbidden`, (B,)."""
     no_repeat_ngram: int = 0
     """Block n-grams of this size from repeating, except inside the prefix; 0 disables."""
+    min_length: int = 0
+    """Minimum number of tokens of each translation, unless its maximum is lower."""
 
 
 class _Constraints:
@@ -83,6 +85,8 @@ class _Constraints:
         forced = self._forced_tokens(sentences, t)
         by_sentence = log_p.view(len(sentences), -1, log_p.size(1))
         forced_log_p = {i: by_sentence[i, :, token].clone() for i, token in forced.items()}
+        if t < self.limits.min_length:
+            log_p[:, EOS] = -torch.inf
         n = self.limits.no_repeat_ngram
         if 0 < n <= t:
             _block_repeated_ngrams(log_p, history(), n)

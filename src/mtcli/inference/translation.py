@@ -18,6 +18,8 @@ class Options:
     """Stop as soon as `beam_size` translations are finished, see `search.beam_search`."""
     n_best: int = 1
     """Number of different translations of each line. See `LineTranslator._candidates`."""
+    min_length: int = 0
+    """Minimum number of tokens of a translation, unless its maximum is lower."""
     max_length: int | None = None
     """Maximum number of tokens of a translation; None: the number of the source plus `max_extra`."""
     max_extra: int = 50
