@@ -126,6 +126,7 @@ def settings(home: Path) -> dict[str, str]:
         "XDG_CACHE_HOME": str(home / "cache"),
         "ARGOS_CHUNK_TYPE": "SPACY",
         "ARGOS_COMPUTE_TYPE": "float32",
+        "ARGOS_INTRA_THREADS": "1",  # more threads are slower for one line at a time on a busy machine
         "no_proxy": HOST,
     }
 
