@@ -106,6 +106,7 @@ def _finite(line: Series) -> Series:
 
 
 def _frame(lines: Sequence[Series], *, from_zero: bool, min_span: float) -> Frame:
+    """Return the plot area of a chart; see `chart`."""
     points = [point for line in lines for point in line.points]
     last_step = max(step for step, _ in points)
     values = [value for _, value in points]

@@ -18,7 +18,7 @@ class SpeedMeter:
         """The time used until that event, and until the end of the validations that directly follow it."""
 
     def add(self, event: dict[str, Any]) -> float | None:
-        """Add the next event. All events have to be added in their order.
+        """Add the next event. All events must be added, in order.
 
         Returns:
             The target tokens per second since the previous `train` event; None for the first one and other events.

@@ -191,7 +191,7 @@ def _is_model_part(path: Path, folder: Path) -> bool:
 
 
 def _identity(place: str | Path, descriptor: int) -> Identity | None:
-    """Return device and inode of a file or named pipe, or None for anything that writing does not destroy.
+    """Return device and inode of a file or named pipe. None: it is something else, which writing cannot overwrite.
 
     Args:
         place: A path, or `-` for the standard stream `descriptor`.

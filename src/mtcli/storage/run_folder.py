@@ -203,7 +203,8 @@ def publish(run: Path, steps: Sequence[int], info: ModelInfo) -> None:
         # A run that was extended deletes old checkpoints, some time after their mean was published.
         if not target.exists():
             log.warning(
-                "%s is missing, and so are checkpoints whose mean it was; `mtcli average` makes another", target
+                "%s is missing, and so are checkpoints it was averaged from; `mtcli average` makes another model",
+                target,
             )
         return
     for folder in folders:
