@@ -363,9 +363,10 @@ def beam_search(
         best_log_prob = beams.log_prob[:, 0].tolist()
         if any(map(math.isnan, best_log_prob)):  # NaN ranks first
             raise NotFiniteError
+        current_penalty = penalty(beams.length)
         active = []
         for row, sentence in enumerate(beams.sentences):
-            best_score = best_log_prob[row] / penalty(beams.length)
+            best_score = best_log_prob[row] / current_penalty
             can_continue = math.isfinite(best_log_prob[row])
             if can_continue and not _is_complete(finished[sentence], best_score, beam_size, early_stopping):
                 active.append(row)
