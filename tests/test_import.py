@@ -640,6 +640,19 @@ def test_dropout_that_is_ignored_is_named(origin: Path, tmp_path: Path, caplog: 
     assert "attention_dropout = 0.2 is ignored" in caplog.text
 
 
+def test_a_search_setting_that_is_ignored_is_named(
+    origin: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    changed = tmp_path / "origin"
+    shutil.copytree(origin, changed)
+    path = changed / "generation_config.json"
+    settings = {"renormalize_logits": True, "min_length": 0, "repetition_penalty": None, "no_repeat_ngram_size": 3}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
+    import_model(str(changed), tmp_path / "out")
+    named = [message.split(" is ignored")[0] for message in caplog.messages if " is ignored" in message]
+    assert named == [f"{path}: no_repeat_ngram_size = 3", f"{path}: renormalize_logits = True"]
+
+
 def test_weights_that_are_no_such_model_are_named(origin: Path, tmp_path: Path) -> None:
     changed = tmp_path / "origin"
     shutil.copytree(origin, changed)

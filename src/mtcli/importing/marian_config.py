@@ -38,6 +38,17 @@ DEFAULTS = {"scale_embedding": False}
 TRAINING_ONLY = ("attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop")
 """Dropout rates that our Transformer does not have. They change training only."""
 
+IGNORED_SEARCH: dict[str, Any] = {
+    "do_sample": False,
+    "min_length": 0,
+    "min_new_tokens": 0,
+    "no_repeat_ngram_size": 0,
+    "num_beam_groups": 1,
+    "renormalize_logits": False,
+    "repetition_penalty": 1.0,
+}
+"""Settings of a search that an import does not record, with the values that change nothing."""
+
 Id = Annotated[int, Within(limits.Range(0, limits.VOCABULARY.max))]
 Rate = Annotated[float, Within(limits.SHARE)]
 
@@ -120,12 +131,25 @@ def read_search(folder: Path) -> MarianSearch:
     Raises:
         ModelError: A file is damaged.
     """
-    in_config = _checked(MarianSearch, read_json(folder / "config.json"), folder / "config.json")
+    path = folder / "config.json"
+    content = read_json(path)
+    in_config = _checked(MarianSearch, content, path)
+    _warn_about_ignored_search(content, path)
     path = folder / "generation_config.json"
     if not path.exists():
         return in_config
-    in_generation_config = _checked(MarianSearch, read_json(path), path)
+    content = read_json(path)
+    in_generation_config = _checked(MarianSearch, content, path)
+    _warn_about_ignored_search(content, path)
     return in_config.model_copy(update=in_generation_config.model_dump(exclude_unset=True))
+
+
+def _warn_about_ignored_search(content: dict[str, Any], path: Path) -> None:
+    """Warn about settings of a search that the imported model does not have."""
+    for key, neutral in IGNORED_SEARCH.items():
+        value = content.get(key)
+        if value is not None and value != neutral:
+            log.warning("%s: %s = %s is ignored: translations may differ from the origin's", path, key, shown(value))
 
 
 def read_tokenizer_config(folder: Path) -> MarianTokenizerConfig:
