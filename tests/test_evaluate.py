@@ -129,11 +129,11 @@ def test_unusable_texts(hypotheses, references, message):
 
 
 def test_lengths_of_other_texts_are_checked():
-    with pytest.raises(DataError, match="1 translations but 2 lines in system B"):
+    with pytest.raises(DataError, match="1 translation but 2 lines in system B"):
         compare(["a"], ["a", "b"], [["a"]])
-    with pytest.raises(DataError, match="1 translations but 0 lines in the source"):
+    with pytest.raises(DataError, match="1 translation but 0 lines in the source"):
         compare(["a"], ["a"], [["a"]], sources=[])
-    with pytest.raises(DataError, match="1 translations but 2 lines in the source"):
+    with pytest.raises(DataError, match="1 translation but 2 lines in the source"):
         by_source_length(["a", "b"], ["a"], [["a"]])
 
 
