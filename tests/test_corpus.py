@@ -712,6 +712,16 @@ def test_odd_paths(tmp_path, name):
     assert parse_source(f"{tmp_path / name}@3") == Source(str(tmp_path / name), 3.0)
 
 
+@pytest.mark.parametrize("spec", ["closed/pairs.tsv", "closed/pairs.tsv@2", "closed/train", "closed/a,closed/b"])
+def test_a_folder_that_may_not_be_read_is_a_data_error(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, **_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    with pytest.raises(DataError, match="cannot read it"):
+        list(read_pairs(parse_source(spec).path, "en", "de"))
+
+
 def test_a_notice_about_files_in_the_wrong_order(tmp_path):
     (tmp_path / "a.de").write_text("eins\n")
     (tmp_path / "a.en").write_text("one\n")

@@ -1,9 +1,12 @@
 """A fault has the same exit code in every command. The table of codes is in docs/robustness.md."""
 
 import gzip
+import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +15,7 @@ from faults.harness import Job, run
 from faults.inputs import LOG, PAIRS, TSV, Count, is_one_line, write
 
 Words = tuple[str | Path, ...]
-Fails = Callable[[Words, int], None]
+Fails = Callable[..., None]
 Fault = Callable[[Path], Path]
 
 LANGUAGES = ("--src", "en", "--tgt", "de")
@@ -121,10 +124,10 @@ def fails(case: Case, tmp_path: Path) -> Fails:
     (tmp_path / "good").write_text("1\n2\n")
     shutil.copy(write(tmp_path / "pairs", TSV, PAIRS), tmp_path / "good.tsv")
 
-    def fails(words: Words, code: int) -> None:
+    def fails(words: Words, code: int, **options: Any) -> None:
         before = {path.name for path in tmp_path.iterdir()}
         with case.fault():
-            done = run(*words, cwd=tmp_path)
+            done = run(*words, cwd=tmp_path, **options)
             assert done.code == code, (words, done.err)
             is_one_line("".join(line for line in done.err.splitlines(True) if not line.startswith(LOG)), "bad")
             assert {path.name for path in tmp_path.iterdir()} - {"run"} == before - {"run"}
@@ -163,6 +166,17 @@ def test_85_unreadable_model(case: Case, tmp_path: Path, count: Count, fails: Fa
     faults = [missing, file, folder, loop, in_a_file, damaged]
     for number, (command, fault) in enumerate(chosen(list(MODEL), faults, count)):
         fails(MODEL[command](fault(tmp_path / f"bad{number}")), 4)
+
+
+def test_85_model_without_permission(case: Case, tmp_path: Path, fails: Fails) -> None:
+    nobody = 65534
+    within = [partial(os.setuid, nobody)] if os.geteuid() == 0 else []  # root may read everything
+    tmp_path.chmod(0o755)
+    (tmp_path / "bad").mkdir(mode=0)
+    for name in MODEL:
+        fails(MODEL[name](Path("bad")), 4, within=within)
+    for name in MODEL:
+        fails(MODEL[name](Path("bad/model")), 4, within=within)
 
 
 def test_85_unreadable_configuration(case: Case, tmp_path: Path, count: Count, fails: Fails) -> None:
