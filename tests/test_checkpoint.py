@@ -368,7 +368,12 @@ def test_a_crash_at_any_system_call_leaves_a_complete_checkpoint(
 
 # ---- storage ----
 
-FAILURES = {errno.ENOSPC: "free some space", errno.EDQUOT: "quota", errno.EROFS: "choose another folder", errno.EIO: "run the same command again"}
+FAILURES = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "quota",
+    errno.EROFS: "choose another folder",
+    errno.EIO: "run the same command again",
+}
 
 
 @pytest.mark.parametrize("number", FAILURES)

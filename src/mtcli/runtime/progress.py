@@ -286,7 +286,10 @@ class _Handler(logging.Handler):
 
 
 def show_log() -> None:
-    """Send the log of the package to stderr. Ranks other than 0 log warnings only."""
+    """Send the log of the package to stderr.
+
+    Ranks other than 0 log only warnings, and none of the training, which is the same on every rank.
+    """
     if torchrun.size() > 1:  # `RankError` reports a lost connection; PyTorch would add a C++ stack trace
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # our own message reports a failed request
@@ -296,7 +299,10 @@ def show_log() -> None:
         handler = _Handler()
         handler.setFormatter(_Formatter())
         logger.addHandler(handler)
-        logger.setLevel(logging.WARNING if torchrun.rank() else logging.INFO)
+        logger.setLevel(logging.INFO)
+        if torchrun.rank():
+            logger.setLevel(logging.WARNING)
+            logging.getLogger("mtcli.training").setLevel(logging.ERROR)
         logger.propagate = False
 
 
