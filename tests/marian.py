@@ -1,6 +1,7 @@
 """Random Marian models, made by transformers, as folders to import."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,10 @@ from mtcli.data.sentencepiece_file import from_bytes
 TAGS = (">>fra<<", ">>deu<<")
 
 
-def write_tokenizer(folder: Path, tags: tuple[str, ...] = ()) -> dict[str, int]:
-    """Write `source.spm`, `target.spm` and `vocab.json`, and return the vocabulary."""
+def write_tokenizer(folder: Path, tags: tuple[str, ...] = (), size: int = 400) -> dict[str, int]:
+    """Write `source.spm`, `target.spm` (each of so many tokens) and `vocab.json`, and return the vocabulary."""
     folder.mkdir(parents=True, exist_ok=True)
-    files = {"source.spm": trained(0), "target.spm": trained(1)}
+    files = {"source.spm": trained(0, size=size), "target.spm": trained(1, size=size)}
     for name, content in files.items():
         (folder / name).write_bytes(content)
     pieces = dict.fromkeys(piece.text for content in files.values() for piece in from_bytes(content).pieces)
@@ -52,17 +53,30 @@ def marian_model(vocab: dict[str, int], seed: int = 0, *, small: bool = False, *
     return model.eval()
 
 
-def train(model: Any, folder: Path, steps: int) -> None:
-    """Train a model on sentences of the demo with `transformers`, so that its translations have different lengths."""
+def train(
+    model: Any, folder: Path, steps: int, *, pairs: Sequence[tuple[str, str]] | None = None, warmup_steps: int = 0
+) -> None:
+    """Train a model with `transformers`, so that its translations have different lengths.
+
+    Args:
+        model: A MarianMTModel.
+        folder: Its tokenizer.
+        steps: Steps of 32 pairs.
+        pairs: Sentence pairs; None: some of the demo.
+        warmup_steps: The learning rate rises for so many steps. If there are any, it then falls to zero.
+    """
     import torch
 
     tokenizer = marian_tokenizer(folder)
-    batch = tokenizer(list(demo_lines(0)), text_target=list(demo_lines(1)))
+    sources, targets = zip(*pairs, strict=True) if pairs else (demo_lines(0), demo_lines(1))
+    batch = tokenizer(list(sources), text_target=list(targets))
     src, tgt = batch["input_ids"], batch["labels"]
     pad = model.config.pad_token_id
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     generator = torch.Generator().manual_seed(1)
-    for _ in range(steps):
+    for step in range(steps):
+        if warmup_steps:
+            optimizer.param_groups[0]["lr"] = 3e-3 * min((step + 1) / warmup_steps, 1 - step / steps)
         rows = torch.randint(len(src), (32,), generator=generator).tolist()
         inputs, labels = (
             torch.nn.utils.rnn.pad_sequence([torch.tensor(side[row]) for row in rows], True, pad) for side in (src, tgt)
@@ -94,6 +108,20 @@ def marian_folder(
         model.half()
     model.save_pretrained(folder)
     return folder
+
+
+def generated(folder: Path, texts: list[str], most: int, **how: Any) -> tuple[list[str], list[int]]:
+    """The translations of transformers and their numbers of tokens, with `</s>`; `most` is the largest number."""
+    transformers = pytest.importorskip("transformers")
+    import torch
+
+    model = transformers.MarianMTModel.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = marian_tokenizer(folder)
+    inputs = tokenizer(texts, padding=True, return_tensors="pt")
+    bad = [[model.config.pad_token_id]]
+    found = model.generate(**inputs, max_length=most + 1, bad_words_ids=bad, forced_eos_token_id=None, **how)
+    lengths = (found != model.config.pad_token_id).sum(dim=1).tolist()
+    return list(tokenizer.batch_decode(found, skip_special_tokens=True)), lengths
 
 
 def lines(n: int) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from marian import TAGS, lines, marian_folder
+from marian import TAGS, generated, lines, marian_folder
 from safetensors.torch import load_file, save_file
 from spm import marian_tokenizer
 from test_serve import started
@@ -120,16 +120,6 @@ def test_logits_are_those_of_transformers(form: str, tmp_path: Path) -> None:
     origin = marian_folder(tmp_path / "origin", **FORMS[form])
     import_model(str(origin), tmp_path / "out")
     assert_same_logits(origin, tmp_path / "out", lines(20))
-
-
-def generated(folder: Path, texts: list[str], most: int, **how: Any) -> tuple[list[str], list[int]]:
-    """The translations of transformers and their numbers of tokens, with `</s>`; `most` is the largest number."""
-    model, tokenizer = theirs(folder)
-    inputs = tokenizer(texts, padding=True, return_tensors="pt")
-    bad = [[model.config.pad_token_id]]
-    found = model.generate(**inputs, max_length=most + 1, bad_words_ids=bad, forced_eos_token_id=None, **how)
-    lengths = (found != model.config.pad_token_id).sum(dim=1).tolist()
-    return list(tokenizer.batch_decode(found, skip_special_tokens=True)), lengths
 
 
 @pytest.mark.parametrize("length_penalty", [1.0, 1.5])
