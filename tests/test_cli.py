@@ -152,6 +152,12 @@ def test_eval_of_a_model_of_files_and_of_finished_translations_agree(toy_run: Pa
         (("export", "{run}", "-o", "."), 2, "is or contains the current folder"),
         (("export", "{run}", "-o", ""), 2, "--output: the name is empty"),
         (("import", "{run}", "-o", "."), 2, "is or contains the current folder"),
+        (("import", "x" * 300), 4, "cannot read this model (File name too long)"),
+        (
+            ("eval", "--hyp-file", "two", "--ref-file", "two", "--compare", "x" * 300),
+            3,
+            "cannot read it (File name too",
+        ),
         (("import", "{run}", "-o", ""), 2, "--output: the name is empty"),
         (("average", "."), 4, ".: no run here"),
         (("average", "/"), 4, "/: no run here"),

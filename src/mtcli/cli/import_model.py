@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from mtcli.cli import panels
-from mtcli.cli.options import language_option, option, output_folder_option
+from mtcli.cli.options import check_model, language_option, option, output_folder_option
 from mtcli.cli.process import note
 
 EXAMPLES = ("mtcli import Helsinki-NLP/opus-mt-en-de", "mtcli import downloads/opus-mt-en-de -o runs/ende")
@@ -55,6 +55,7 @@ def import_model(
     from mtcli.importing.marian import default_folder, import_model
     from mtcli.runtime.output_checks import check_folder
 
+    check_model(Path(source))
     out = output or default_folder(source)
     check_folder(out)
     imported = import_model(source, out, src=src, tgt=tgt, revision=revision)

@@ -162,7 +162,7 @@ MODEL_VARIABLE = "MTCLI_MODEL"
 LATEST_SHOWN = "runs/latest, the run trained last"
 
 
-def _check_model(folder: Path | None) -> Path | None:
+def check_model(folder: Path | None) -> Path | None:
     """Check that a model can be read. If there is nothing of this name, the command itself explains that.
 
     Raises:
@@ -188,7 +188,7 @@ def model_argument(help: str, metavar: str = "MODEL") -> Any:
         metavar=metavar,
         envvar=MODEL_VARIABLE,
         autocompletion=completion.models,
-        callback=_check_model,
+        callback=check_model,
         readable=False,  # otherwise typer reports a folder that cannot be read as a wrong option
         help=help,
         show_default=LATEST_SHOWN,
@@ -201,7 +201,7 @@ def model_option(*names: str, **how: Any) -> Any:
         *names,
         rich_help_panel=panels.MODEL,
         autocompletion=completion.models,
-        callback=_check_model,
+        callback=check_model,
         readable=False,  # see `model_argument`
         **how,
     )
