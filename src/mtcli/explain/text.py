@@ -17,6 +17,7 @@ from mtcli.explain.explanation import CROSS, DECODER_SELF, BeamNode, Explanation
 from mtcli.explain.stages import Stage, decoder_stages, embedding_stages, encoder_stages, memory_stage, output_stages
 from mtcli.inference.length import penalty_formula
 from mtcli.runtime.terminal import printable
+from mtcli.runtime.wording import counted
 
 DEFAULT_WIDTH = 100
 UNLIMITED_WIDTH = 100_000
@@ -223,8 +224,9 @@ def _next_options() -> Table:
 def _details(explanation: Explanation, layer: int, head: int, step: int | None, width: int) -> Iterator[RenderableType]:
     model = explanation.translator.model
     yield Text(printable(explanation.source))
+    heads = counted(model.config.num_heads, "head")
     yield Text(
-        f"{len(model.encoder)} encoder and {len(model.decoder)} decoder layers, {model.config.num_heads} heads, "
+        f"{len(model.encoder)} encoder and {len(model.decoder)} decoder layers, {heads}, "
         f"d_model {model.config.d_model}. Sections (§) are those of “Attention Is All You Need”.",
         style="dim",
     )

@@ -20,8 +20,8 @@ def lock(run: Path) -> Iterator[None]:
     does not support such locks, training is refused: the fallback of `filelock`, a file that exists while the lock is
     held, would outlive a killed process.
 
-    At the end, the lock file is deleted if the folder holds nothing else. The other process that opens it at that
-    moment notices that it is deleted, and creates a new one.
+    At the end, the lock file is deleted if the folder holds nothing else. A process that opened the file before that
+    and locks it afterwards does not count as the holder: `filelock` notices that the file is gone, and creates another.
 
     Args:
         run: The run folder. It must exist.
