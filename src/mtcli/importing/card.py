@@ -52,7 +52,9 @@ Who trained the model, on which data and with which scores is in the model card 
 
 def to_card(source: Source, config: Config, tokenizer: Tokenizer) -> str:
     """Return the model card."""
-    data, model, decode = config.data, config.model, config.decode
+    data = config.data
+    model = config.model
+    decode = config.decode
     licence = source.licence
     revision = "none, a local folder" if source.revision is None else f"`{source.revision}`"
     target = next(iter(tokenizer.tags), None)

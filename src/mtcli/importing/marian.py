@@ -110,7 +110,8 @@ def import_model(
 def _languages(source: Source, config: MarianConfig, src: str | None, tgt: str | None) -> tuple[str, str]:
     """Return the codes of both languages: as given, or as `tokenizer_config.json` or the model's name has them."""
     about = read_tokenizer_config(source.folder)
-    found_src, found_tgt = about.source_lang, about.target_lang
+    found_src = about.source_lang
+    found_tgt = about.target_lang
     if not found_src or not found_tgt:
         found_src, found_tgt = _languages_of_name(source, config)
     src_code = _language(source, "--src", "source_lang", src, found_src)

@@ -74,5 +74,6 @@ def _is_own_page(headers: Headers) -> bool:
     site = headers.get("sec-fetch-site")
     if site is not None:
         return site in ("same-origin", "none")
+    origins = [origin.partition("://")[2].lower() for origin in headers.getlist("origin")]
     host = headers.get("host", "").lower()
-    return all(origin.partition("://")[2].lower() == host != "" for origin in headers.getlist("origin"))
+    return not origins or (host != "" and set(origins) == {host})
