@@ -122,7 +122,7 @@ def test_an_installed_package_translates_like_the_run(exported: Path, tmp_path: 
 
 
 def test_an_empty_hypothesis_takes_no_place_in_the_beam(tmp_path: Path) -> None:
-    """Argos Translate never returns an empty text, and its search goes on where an empty one would have ended ours."""
+    """Argos Translate never returns an empty text: it searches on where an empty one would have ended our search."""
     ours = copy.deepcopy(toy(bias=True))
     with torch.no_grad():
         ours.model.output.bias[EOS] += 6

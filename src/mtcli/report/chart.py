@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from mtcli.runtime.wording import counted
+
 WIDTH = 460
 HEIGHT = 270
 LEFT = 58
@@ -201,7 +203,7 @@ def _summary(title: str, lines: Sequence[Series]) -> str:
     """Describe a chart for those who do not see it."""
     changes = [f"{line.name} from {_number(line.points[0][1])} to {_number(line.points[-1][1])}" for line in lines]
     last_step = max(line.points[-1][0] for line in lines)
-    return f"{title}: {', '.join(changes)}, over {_number(last_step)} {'step' if last_step == 1 else 'steps'}"
+    return f"{title}: {', '.join(changes)}, over {counted(round(last_step), 'step')}"
 
 
 def _key(lines: Sequence[Series]) -> str:
