@@ -70,10 +70,11 @@ def load_native(folder: Path, **options: Any) -> Any:
     ctranslate2 = import_ctranslate2()
     torch = sys.modules.get("torch")  # not imported here, because an exported model is used without it
     threads_before = torch.get_num_threads() if torch is not None else None
-    native = ctranslate2.Translator(str(folder), **options)
-    if torch is not None:
-        torch.set_num_threads(threads_before)
-    return native
+    try:
+        return ctranslate2.Translator(str(folder), **options)
+    finally:
+        if torch is not None:
+            torch.set_num_threads(threads_before)
 
 
 class Engine(LineTranslator):
