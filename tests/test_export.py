@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from ranks import LAUNCHED
 from toy import PAIRS, save_toy, toy
 
 from mtcli.cli import main
@@ -14,7 +15,7 @@ from mtcli.config.schema import Config, ModelConfig, TokenizerConfig
 from mtcli.errors import ModelError, UsageError
 from mtcli.export import TARGETS, export, obstacles
 from mtcli.export.comparison import compare
-from mtcli.inference.ctranslate2_backend import GIVE_THE_RUN, Engine
+from mtcli.inference.ctranslate2_backend import GIVE_THE_RUN, Engine, placement_of
 from mtcli.inference.length import length_penalty
 from mtcli.inference.loading import load
 from mtcli.inference.pytorch_backend import Translator
@@ -262,6 +263,37 @@ def test_unsupported_options_are_refused_by_name(run: Path, exported: Path) -> N
     with pytest.raises(ModelError, match=GIVE_THE_RUN):
         load(exported, "cpu", "torch")
     assert isinstance(load(run, "cpu")[0], Translator)
+
+
+@pytest.mark.parametrize(
+    ("device", "num_gpus", "local_rank", "expected"),
+    [
+        ("cpu", 4, 2, ("cpu", 0, 3)),
+        ("auto", 0, 2, ("cpu", 0, 3)),
+        ("auto", 4, 2, ("cuda", 2, 1)),
+        ("cuda", 1, 0, ("cuda", 0, 1)),
+    ],
+)
+def test_each_rank_uses_its_own_gpu_with_one_worker(
+    monkeypatch: pytest.MonkeyPatch, device: str, num_gpus: int, local_rank: int, expected: tuple[str, int, int]
+) -> None:
+    supported = {"cpu": {"float32"}, "cuda": {"float32", "float16"}}
+    monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: num_gpus)
+    monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda device, index: supported[device])
+    for name, value in {**LAUNCHED, "WORLD_SIZE": "8", "LOCAL_RANK": str(local_rank), "OMP_NUM_THREADS": "3"}.items():
+        monkeypatch.setenv(name, value)
+    found = placement_of(device, "float16")
+    assert (found["device"], found["device_index"], found["inter_threads"]) == expected
+    assert found["compute_type"] == ("float16" if expected[0] == "cuda" else "default")
+    assert placement_of(device, "float32")["compute_type"] == "float32"
+
+
+def test_a_rank_without_a_gpu_of_its_own_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: 2)
+    for name, value in {**LAUNCHED, "WORLD_SIZE": "3", "LOCAL_RANK": "2"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match="--nproc-per-node 2"):
+        placement_of("auto", "float32")
 
 
 def test_a_very_long_line_is_shortened_like_the_run_does(exported: Path) -> None:

@@ -31,6 +31,7 @@ from mtcli.inference.length import length_penalty
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.translation import Options, Translation
 from mtcli.inference.windows import Window
+from mtcli.runtime import torchrun
 
 GIVE_THE_RUN = "give the run itself with --model, without --engine"
 """The remedy in messages: the run can do all that an exported model cannot."""
@@ -77,6 +78,45 @@ def load_native(folder: Path, **options: Any) -> Any:
             torch.set_num_threads(threads_before)
 
 
+def placement_of(device: str, compute_type: str) -> dict[str, Any]:
+    """Return the arguments of `ctranslate2.Translator` that decide where and in which type it computes.
+
+    Under torchrun, each rank uses the GPU of its local rank.
+
+    Args:
+        device: `cpu`, `cuda`, or `auto` for a GPU if there is one.
+        compute_type: The type of the exported weights. A device without it uses the type that CTranslate2 chooses.
+
+    Raises:
+        UsageError: There is no GPU, or none for this rank.
+    """
+    ctranslate2 = import_ctranslate2()
+    num_gpus = ctranslate2.get_cuda_device_count()
+    if device == "auto":
+        device = "cuda" if num_gpus else "cpu"
+    index = 0
+    num_workers = 1
+    if device == "cpu":
+        # Several workers with one thread each share the weights, and do not wait for each other within a sentence.
+        num_workers = _num_threads()
+    elif num_gpus == 0:
+        raise UsageError("--device cuda: CTranslate2 finds no such device; use --device auto")
+    elif torchrun.size() > 1:
+        index = torchrun.local_rank()
+        if index >= num_gpus:
+            remedy = f"give torchrun --nproc-per-node {num_gpus}"
+            raise UsageError(f"local rank {index} has no GPU of its own; there are {num_gpus}: {remedy}")
+    if compute_type not in ctranslate2.get_supported_compute_types(device, index):
+        compute_type = "default"
+    return {
+        "device": device,
+        "device_index": index,
+        "compute_type": compute_type,
+        "inter_threads": num_workers,
+        "intra_threads": 1,
+    }
+
+
 class Engine(LineTranslator):
     """A folder written by `mtcli export --to ctranslate2`."""
 
@@ -99,9 +139,7 @@ class Engine(LineTranslator):
             raise ModelError(f"{folder}: exported to {target}, with which mtcli cannot translate; {GIVE_THE_RUN}")
         if device not in ("auto", "cpu", "cuda"):
             raise UsageError(f"--device {device}: choose from auto, cpu, cuda for an exported model, or {GIVE_THE_RUN}")
-        ctranslate2 = import_ctranslate2()
-        if device == "cuda" and ctranslate2.get_cuda_device_count() == 0:
-            raise UsageError("--device cuda: CTranslate2 finds no such device; use --device auto")
+        placement = placement_of(device, about.get("quantization") or "float32")
         export = read_export(folder, about)
         super().__init__(Tokenizer.load(folder / "tokenizer.json"), export.model.longest_src)
         self.max_positions = export.max_positions
@@ -111,10 +149,8 @@ class Engine(LineTranslator):
         self._end = vocabulary[EOS]
         self._forbidden = {vocabulary[i] for i in self.tokenizer.forbidden}
         self._tgt_ids = {token: i for i, token in enumerate(vocabulary)}
-        # Several workers with one thread each share the weights, and do not wait for each other within a sentence.
-        num_workers = 1 if device == "cuda" else _num_threads()
         try:
-            self.native = load_native(folder, device=device, inter_threads=num_workers, intra_threads=1)
+            self.native = load_native(folder, **placement)
         except (RuntimeError, ValueError) as error:
             raise ModelError(f"{folder}: CTranslate2 cannot use it ({error}); export the model again") from None
 

@@ -1,11 +1,14 @@
 """The choice between bf16 and float32 for matrix products."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from mtcli.config.schema import TrainConfig
+
+log = logging.getLogger(__name__)
 
 
 def uses_bf16(config: TrainConfig, device: torch.device) -> bool:
@@ -15,13 +18,27 @@ def uses_bf16(config: TrainConfig, device: torch.device) -> bool:
     """
     if config.precision != "auto":
         return config.precision == "bf16"
+    return has_bf16(device)
+
+
+def has_bf16(device: torch.device) -> bool:
+    """Return True if this device has instructions for bf16. Without them, bf16 is slower than float32.
+
+    On CUDA, the answer is that of the current device. GPUs before Ampere, such as V100 and T4, only emulate bf16.
+    """
     if device.type == "cpu":
-        return _cpu_has_bf16_instructions()
-    return device.type == "cuda"
+        return _cpu_has_bf16()
+    return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
-def _cpu_has_bf16_instructions() -> bool:
-    """Return True if bf16 is faster than float32 on this CPU. Without such instructions it is slower."""
+def warn_of_emulated_bf16(config: TrainConfig, device: torch.device) -> None:
+    """Warn if `train.precision = "bf16"` is set for a GPU that only emulates bf16."""
+    if config.precision == "bf16" and device.type == "cuda" and not has_bf16(device):
+        name = torch.cuda.get_device_name(device)
+        log.warning("train.precision = bf16: %s only emulates bf16, which is slow; omit it to train in float32", name)
+
+
+def _cpu_has_bf16() -> bool:
     if not hasattr(torch.cpu, "get_capabilities"):  # older versions of PyTorch
         return False
     capabilities: Mapping[str, Any] = torch.cpu.get_capabilities()

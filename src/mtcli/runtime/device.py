@@ -36,6 +36,8 @@ def pick_device(name: str = "auto") -> torch.device:
         raise UsageError(f"--device {name}: write a number after the colon, as in cuda:0") from None
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UsageError(f"--device {name}: there are {torch.cuda.device_count()}, counted from 0")
+    if device.index:
+        torch.cuda.set_device(device)  # so that queries and kernels without a device use this one too
     return device
 
 

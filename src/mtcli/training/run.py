@@ -13,6 +13,7 @@ from mtcli.config.toml_file import to_toml
 from mtcli.data.prepare import Prepared, check_inputs, has_info, prepare, reopen
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError, ModelError, UsageError
+from mtcli.nn.precision import warn_of_emulated_bf16
 from mtcli.nn.transformer import Transformer
 from mtcli.runtime import files, torchrun
 from mtcli.runtime.device import describe
@@ -78,6 +79,7 @@ def train(
     with join(device) as group:
         each = f" for each of {group.size} ranks" if group.size > 1 else ""
         log.info("device: %s%s, PyTorch %s", describe(device), each, torch.__version__)
+        warn_of_emulated_bf16(config.train, device)
         initial = model_file.load_model(init) if init else None
         with _prepared_run(config, run, device, group, initial, overwrite=overwrite) as (config, data):
             trainer = Trainer(config, run, device, data, started, group)
