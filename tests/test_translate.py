@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import toy_pairs
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import toy
 
@@ -416,9 +416,9 @@ def test_repetition_in(text: str, repetition: str) -> None:
     assert repetition_in(text) == repetition
 
 
-def repetition_by_definition(text: str) -> str:
-    """`repetition_in` without bounds, in quadratic time."""
-    for found in re.finditer(r"(.+?)\1{2,}", f" {text}"):
+def repetition_by_definition(text: str, max_unit: int | str = "") -> str:
+    """`repetition_in` with the regular expression only; units have `max_unit` characters at most."""
+    for found in re.finditer(rf"(.{{1,{max_unit}}}?)\1{{2,}}", f" {text}"):
         if len(found[0]) >= repetitions.MIN_LENGTH and any(map(str.isalpha, found[1])):
             return found[0].strip()
     return ""
@@ -431,6 +431,25 @@ SYLLABLES = st.sampled_from(["a", "b", "ab", "1", ".", " ", "der mann, ", "ein "
 def test_bounds_do_not_matter_in_short_texts(text: str) -> None:
     for short in (text[: repetitions.MAX_UNIT], 3 * text[: repetitions.MAX_UNIT // 3]):
         assert repetition_in(short) == repetition_by_definition(short)
+
+
+@settings(max_examples=25)
+@given(st.lists(SYLLABLES | st.text("abc\u0161 \u0261\n", min_size=1, max_size=3), min_size=80, max_size=300))
+def test_repetitions_of_long_texts_are_those_of_the_regular_expression(parts: list[str]) -> None:
+    text = "".join(parts)
+    assert repetition_in(text) == repetition_by_definition(text, repetitions.MAX_UNIT)
+
+
+@pytest.mark.parametrize("unit_size", [1, 2, 3, 7, 50, 99, 100])
+def test_a_repetition_is_found_anywhere_in_a_long_text(unit_size: int) -> None:
+    random_characters = random.Random(unit_size)
+    text = "".join(chr(random_characters.randrange(0x400, 0x4FF)) for _ in range(1000))
+    unit = text[:unit_size]
+    num_units = max(3, -(-repetitions.MIN_LENGTH // unit_size))
+    assert repetition_in(text) == ""
+    for position in (500, 999):
+        assert repetition_in(text[:position] + num_units * unit + text[position + 1 :]) == num_units * unit
+        assert repetition_in(text[:position] + (num_units - 1) * unit + text[position + 1 :]) == ""
 
 
 def test_the_search_for_a_repetition_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -448,6 +467,8 @@ def test_the_search_for_a_repetition_is_bounded(monkeypatch: pytest.MonkeyPatch)
         "ab"[n.bit_count() % 2] for n in range(100_000)
     )  # the Thue–Morse sequence has nothing three times in a row
     assert repetition_in(cube_free) == ""
+    assert searched == []
+    assert repetition_in("." * 10 + cube_free) == ""
     assert repetition_in("one two. " * 30_000).startswith("one two. one two.")
     assert [len(text) for text in searched] == 2 * [repetitions.MAX_SEARCHED + 1]
     words = random.Random(5).sample(range(10**6, 10**7), 9)
@@ -460,6 +481,7 @@ def test_the_search_for_a_repetition_is_bounded(monkeypatch: pytest.MonkeyPatch)
 def test_the_regular_expression_is_rarely_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repetitions, "REPETITION", None)
     assert repetition_in("Ein Mann in einem blauen Hemd steht auf einer Leiter und putzt ein Fenster.") == ""
+    assert repetition_in(" ".join(f"Ein Mann sieht einen Hund und {number} Katzen." for number in range(99))) == ""
 
 
 def test_a_translation_that_repeats_itself_causes_a_warning(
