@@ -236,7 +236,7 @@ def test_hypotheses_are_ranked_by_the_chosen_length_penalty() -> None:
 @pytest.mark.parametrize("part", [64, 2])
 def test_batch_mates_order_and_padding_have_no_influence(monkeypatch: pytest.MonkeyPatch, part: int) -> None:
     """In float64: the same ids alone, in a batch, in another order, with more padding, and encoded in parts."""
-    monkeypatch.setattr("mtcli.inference.search.ENCODE_ROWS", part)
+    monkeypatch.setattr("mtcli.inference.search.encoding.ENCODE_ROWS", part)
     model = build(6, V=12)
     sources = draw_sources(6, V=12, lengths=(4, 1, 9, 2, 3, 7))
     most = [len(x) + 3 for x in sources]

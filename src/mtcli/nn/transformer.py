@@ -1,7 +1,7 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), §3, from its parts to the whole (Figure 1).
 
 Equation 1, scaled dot-product attention, is in `nn/attention.py`. The model ends in logits: the softmax of §3.4 is
-part of the loss (`nn/loss.py`) and of the search (`inference/search.py`).
+part of the loss (`nn/loss.py`) and of the search (`inference/search/`).
 
 Shapes: B batch, S source length, T target length, D d_model, H heads, K head size (d_k or d_v), V target vocabulary,
 W beams, N = B × W hypotheses. `src` and `tgt` are token ids; `memory` is the encoder's output (B, S, D).
