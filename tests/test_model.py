@@ -332,3 +332,24 @@ def test_each_head_has_its_own_rows_of_a_projection(d_k: int, d_v: int) -> None:
             rows = slice(head * size, (head + 1) * size)
             expected = F.linear(x, linear.weight[rows], linear.bias[rows])
             torch.testing.assert_close(heads[:, head], expected, **EXACT)
+
+
+@pytest.mark.parametrize("sizes", [{}, {"d_k": 2, "d_v": 7}])
+def test_joint_projection_equals_one_product_for_each(sizes: dict[str, int]) -> None:
+    """Values, and the gradients of the parameters, which stay separate."""
+    attention = build(**sizes).encoder[0].self_attention
+    projections = (attention.w_q, attention.w_k, attention.w_v)
+    x = torch.randn(2, 5, 12, dtype=torch.float64)
+    expected = [attention.heads(projection, x) for projection in projections]
+    found = attention.queries_keys_values(x)
+    kept = attention.queries_keys_values(x, attention.joint_qkv())
+    for one_product, again, separate in zip(found, kept, expected, strict=True):
+        torch.testing.assert_close(one_product, separate, **EXACT)
+        assert torch.equal(one_product, again)
+    for memory_projection, separate in zip(attention.keys_values(x), expected[1:], strict=True):
+        torch.testing.assert_close(memory_projection, separate, **EXACT)
+    parameters = [p for projection in projections for p in projection.parameters()]
+    gradients = torch.autograd.grad(sum(y.pow(2).sum() for y in found), parameters)
+    separate_gradients = torch.autograd.grad(sum(y.pow(2).sum() for y in expected), parameters)
+    for joint, separate in zip(gradients, separate_gradients, strict=True):
+        torch.testing.assert_close(joint, separate, **EXACT)

@@ -9,7 +9,7 @@ W beams, N = B × W hypotheses. `src` and `tgt` are token ids; `memory` is the e
 
 import math
 from collections.abc import Callable
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,32 @@ from mtcli.config.schema import ModelConfig
 from mtcli.data.tokenizer import PAD
 from mtcli.nn import cpu_kernels
 from mtcli.nn.attention import Attention, Cache, KeysValues, fused_attention, reference_attention
+
+
+class JointProjection(NamedTuple):
+    """Several projections of one input, computed in one product: a third of the kernels, and the input is cast once.
+
+    The parameters of the model stay separate: W^Q, W^K and W^V of the paper, and of the model files. Joining them
+    copies 3 · D² numbers, which is little beside the product of a batch.
+    """
+
+    weight: Tensor
+    """The weights below each other, (sum of sizes, D)."""
+    bias: Tensor
+    """The biases, (sum of sizes,)."""
+    sizes: list[int]
+    """The output size of each projection."""
+
+    @classmethod
+    def of(cls, *projections: nn.Linear) -> "JointProjection":
+        """Join projections. The result is differentiable with respect to their parameters."""
+        weight = torch.cat([projection.weight for projection in projections])
+        bias = torch.cat([projection.bias for projection in projections])
+        return cls(weight, bias, [projection.out_features for projection in projections])
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Apply each projection: (B, T, D) → (B, T, size) each."""
+        return torch.split(F.linear(x, self.weight, self.bias), self.sizes, dim=-1)
 
 
 class MultiHeadAttention(nn.Module):
@@ -41,14 +67,32 @@ class MultiHeadAttention(nn.Module):
 
     def heads(self, projection: nn.Linear, x: Tensor) -> Tensor:
         """Project `x` and split the result into heads: (B, T, D) → (B, H, T, K)."""
-        B, T, _ = x.shape
+        return self.split_heads(projection(x))
+
+    def split_heads(self, projected: Tensor) -> Tensor:
+        """Split a projection into heads: (B, T, H · K) → (B, H, T, K)."""
+        B, T, size = projected.shape
         H = self.num_heads
-        projected: Tensor = projection(x)
-        return projected.view(B, T, H, projection.out_features // H).transpose(1, 2)
+        return projected.view(B, T, H, size // H).transpose(1, 2)
+
+    def joint_qkv(self) -> "JointProjection":
+        """Return W^Q, W^K and W^V as one projection. A search keeps it, and does not join them in every step."""
+        return JointProjection.of(self.w_q, self.w_k, self.w_v)
+
+    def queries_keys_values(self, x: Tensor, joint: "JointProjection | None" = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values of all heads from one product: (B, T, D) → (B, H, T, d_k or d_v) each.
+
+        Args:
+            x: (B, T, D).
+            joint: What `joint_qkv` returned before, if it is kept.
+        """
+        q, k, v = (joint or self.joint_qkv())(x)
+        return self.split_heads(q), self.split_heads(k), self.split_heads(v)
 
     def keys_values(self, x: Tensor) -> KeysValues:
-        """Return keys and values of all heads: (B, S, D) → (B, H, S, d_k) and (B, H, S, d_v)."""
-        return self.heads(self.w_k, x), self.heads(self.w_v, x)
+        """Return keys and values of all heads from one product: (B, S, D) → (B, H, S, d_k) and (B, H, S, d_v)."""
+        k, v = JointProjection.of(self.w_k, self.w_v)(x)
+        return self.split_heads(k), self.split_heads(v)
 
     def combine(self, q: Tensor, kv: KeysValues, mask: Tensor | None, causal: bool = False) -> Tensor:
         """Attend in each head, concatenate the heads and apply W^O: (B, H, T, d_k) → (B, T, D)."""
@@ -59,7 +103,8 @@ class MultiHeadAttention(nn.Module):
 
     def from_self(self, x: Tensor, mask: Tensor | None, causal: bool = False) -> Tensor:
         """Self-attention: queries, keys and values all come from `x`, (B, T, D) → (B, T, D)."""
-        return self.combine(self.heads(self.w_q, x), self.keys_values(x), mask, causal)
+        q, k, v = self.queries_keys_values(x)
+        return self.combine(q, (k, v), mask, causal)
 
     def from_memory(self, x: Tensor, memory_kv: KeysValues, mask: Tensor | None) -> Tensor:
         """Cross-attention: queries come from `x`, keys and values from the memory; (B, T, D) → (B, T, D)."""
@@ -194,8 +239,7 @@ class DecoderLayer(nn.Module):
             The output (B, W, D), and `past` with the new position appended.
         """
         x_N1D = self.self_residual.before(y).flatten(0, 1).unsqueeze(1)
-        q = self.self_attention.heads(self.self_attention.w_q, x_N1D)
-        k, v = self.self_attention.keys_values(x_N1D)
+        q, k, v = self.self_attention.queries_keys_values(x_N1D)
         if past is not None:
             past_k, past_v = past
             k = torch.cat((past_k, k), dim=2)
