@@ -96,14 +96,14 @@ def measure(freeze: Any, precision: str, steps: int) -> Figures:
     optimizer = build_optimizer(TrainConfig(lr=1e-5), model.parameters())
     objective = Objective(model, smoothing=0.1, bf16=precision == "bf16")
     src, tgt_in, tgt_out = torch.randint(4, VOCAB, (3, ROWS, WIDTH))
-    batch = Batch(src, tgt_in, tgt_out)
+    batch = Batch(src, tgt_in, tgt_out.flatten(), torch.arange(tgt_out.numel()))
     seconds = []
     cpu_seconds = []
     for _ in range(1 + steps):
         began = time.perf_counter()
         cpu_began = time.process_time()
         loss, _ = objective(batch)
-        (loss / tgt_out.numel()).backward()
+        (loss / batch.tokens).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

@@ -263,7 +263,6 @@ def measure_corpus(cache: Path) -> dict[str, Any]:
 def make_step() -> Callable[[Any], None]:
     """Return a function that takes one optimizer step of a model with the default settings on a batch."""
     from mtcli.config.schema import ModelConfig, TrainConfig
-    from mtcli.data.tokenizer import PAD
     from mtcli.nn.loss import projected_loss
     from mtcli.nn.transformer import Transformer
     from mtcli.training.optimizer import build_optimizer
@@ -272,9 +271,8 @@ def make_step() -> Callable[[Any], None]:
     optimizer = build_optimizer(TrainConfig(), model.parameters())
 
     def step(batch: Any) -> None:
-        real = batch.tgt_out != PAD
-        hidden = model.decode(batch.tgt_in, *model.encode(batch.src))
-        loss, _ = projected_loss(hidden[real], model.output.weight, batch.tgt_out[real], 0.1)
+        hidden = batch.at_targets(model.decode(batch.tgt_in, *model.encode(batch.src)))
+        loss, _ = projected_loss(hidden, model.output.weight, batch.target, 0.1)
         (loss / batch.tokens).backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -13,6 +13,7 @@ from conftest import toy_pairs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from processes import no_hang
+from torch import Tensor
 
 from mtcli.data import batching, encoded_pairs
 from mtcli.data.batching import Batch, BatchPlan, Position, collate, plan_epoch
@@ -353,19 +354,26 @@ def test_each_corpus_has_its_share_of_the_epochs(cache: EncodedPairs, block: int
 # ---- one batch ----
 
 
+def tensors_of(batch: Batch) -> list[Tensor]:
+    return [batch.src, batch.tgt_in, batch.target, batch.target_index]
+
+
 @given(st.lists(st.tuples(*[st.lists(st.integers(3, 90), min_size=1, max_size=9)] * 2), min_size=1, max_size=6))
 @settings(max_examples=60, deadline=None)
 def test_the_tensors_of_a_batch(rows: list[tuple[list[int], list[int]]]) -> None:
     batch = Batch.of([src for src, _ in rows], [tgt for _, tgt in rows])
     longest_src, longest_tgt = (max(len(pair[i]) for pair in rows) for i in (0, 1))
     assert batch.src.shape == (len(rows), longest_src + 1)
-    assert batch.tgt_in.shape == batch.tgt_out.shape == (len(rows), longest_tgt + 1)
-    assert {x.dtype for x in (batch.src, batch.tgt_in, batch.tgt_out)} == {torch.int64}
+    assert batch.tgt_in.shape == (len(rows), longest_tgt + 1)
+    assert {x.dtype for x in tensors_of(batch)} == {torch.int64}
+    tgt_out = torch.full(batch.tgt_in.shape, PAD)
+    tgt_out.view(-1)[batch.target_index] = batch.target
     for i, (src, tgt) in enumerate(rows):
         assert batch.src[i].tolist() == [*src, EOS] + [PAD] * (longest_src - len(src))
         assert batch.tgt_in[i].tolist() == [BOS, *tgt] + [PAD] * (longest_tgt - len(tgt))
-        assert batch.tgt_out[i].tolist() == [*tgt, EOS] + [PAD] * (longest_tgt - len(tgt))
-    assert batch.tokens == sum(len(tgt) + 1 for _, tgt in rows)
+        assert tgt_out[i].tolist() == [*tgt, EOS] + [PAD] * (longest_tgt - len(tgt))
+    assert batch.tokens == len(batch.target_index) == sum(len(tgt) + 1 for _, tgt in rows)
+    assert batch.at_targets(tgt_out[:, :, None]).flatten().tolist() == batch.target.tolist()
     assert batch.to(torch.device("cpu")) is batch
 
 
@@ -375,12 +383,11 @@ def test_collate_reads_the_cache_and_the_plan_knows_the_token_counts(cache: Enco
     for rows in first.batches:
         batch = collate(cache, rows)
         expected = Batch.of([cache[r][0].tolist() for r in rows], [cache[r][1].tolist() for r in rows])
-        assert torch.equal(batch.src, expected.src)
-        assert torch.equal(batch.tgt_in, expected.tgt_in)
-        assert torch.equal(batch.tgt_out, expected.tgt_out)
+        for tensor, wanted in zip(tensors_of(batch), tensors_of(expected), strict=True):
+            assert torch.equal(tensor, wanted)
         assert first.tokens(rows) == batch.tokens
         assert batch.src.numel() <= 300 or len(rows) == 1
-        assert batch.tgt_out.numel() <= 300 or len(rows) == 1
+        assert batch.tgt_in.numel() <= 300 or len(rows) == 1
 
 
 # ---- prefetching ----

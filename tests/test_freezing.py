@@ -97,7 +97,7 @@ def test_only_trainable_parameters_get_a_gradient_and_it_is_the_same(freeze: Fre
     torch.manual_seed(2)
     src = torch.randint(4, 20, (3, 5))
     tgt = torch.randint(4, 20, (3, 6))
-    batch = Batch(src, tgt, tgt)
+    batch = Batch(src, tgt, tgt.flatten(), torch.arange(tgt.numel()))
     gradients = []
     for value in (freeze, "none"):
         model = model_of(value, dropout=0.0, output_bias=True)

@@ -8,7 +8,6 @@ from test_cli import mtcli
 from toy import PAIRS, save_toy, toy
 
 from mtcli.data.batching import Batch
-from mtcli.data.tokenizer import PAD
 from mtcli.errors import DataError
 from mtcli.inference import scoring
 from mtcli.inference.scoring import likelihoods
@@ -32,8 +31,8 @@ def test_scores_equal_the_loss_of_training() -> None:
     encode_src, encode_tgt = toy().tokenizer.encode_src, toy().tokenizer.encode_tgt
     batch = Batch.of(encode_src([s for s, _ in pairs]), encode_tgt([t for _, t in pairs]))
     with torch.no_grad():
-        real = batch.tgt_out != PAD
-        _, nll = reference_loss(toy().model(batch.src, batch.tgt_in)[real], batch.tgt_out[real], smoothing=0.1)
+        logits = batch.at_targets(toy().model(batch.src, batch.tgt_in))
+        _, nll = reference_loss(logits, batch.target, smoothing=0.1)
     found = [one for one in likelihoods(toy(), pairs) if one]
     assert -sum(one.log_prob for one in found) == pytest.approx(float(nll), rel=1e-5)
     assert sum(one.tokens for one in found) == batch.tokens

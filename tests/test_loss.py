@@ -187,13 +187,12 @@ def curve(dtype: torch.dtype, *, fast: bool, bf16: bool = False) -> Tensor:
         bodies = [torch.randint(3, 20, (2 + i,), generator=pairs).tolist() for i in range(6)]
         batch = Batch.of(bodies, [body[::-1] for body in bodies])
         torch.manual_seed(step)  # the same dropout masks in either
-        real = batch.tgt_out != PAD
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
-            hidden, target = model.decode(batch.tgt_in, *model.encode(batch.src))[real], batch.tgt_out[real]
+            hidden = batch.at_targets(model.decode(batch.tgt_in, *model.encode(batch.src)))
             if fast:
-                loss, _ = projected_loss(hidden, model.output.weight, target, 0.1)
+                loss, _ = projected_loss(hidden, model.output.weight, batch.target, 0.1)
             else:
-                loss, _ = reference_loss(model.output(hidden), target, 0.1)
+                loss, _ = reference_loss(model.output(hidden), batch.target, 0.1)
         optimizer.zero_grad()
         (loss / batch.tokens).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

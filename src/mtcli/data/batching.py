@@ -122,30 +122,43 @@ def _fill_batches(rows: Ints, width: Ints, batch_tokens: int) -> list[Ints]:
 
 @dataclass(frozen=True)
 class Batch:
-    """The tensors of one batch, int64, padded at the end.
+    """The tensors of one batch, all int64. N is the number of target tokens, `</s>` included, padding excluded.
 
-    `src` (B, S) and `tgt_out` (B, T) end in `</s>`; `tgt_in` (B, T) is the target shifted right behind `<s>`.
+    The N tokens are selected on the host: a GPU would have to wait to learn N from a boolean mask.
     """
 
     src: Tensor
+    """Sources, (B, S), each with `</s>`, padded at the end."""
     tgt_in: Tensor
-    tgt_out: Tensor
+    """Input of the decoder: the targets shifted right behind `<s>`, (B, T), padded at the end."""
+    target: Tensor
+    """The tokens to predict: the targets, each with `</s>`, one behind the other, (N,)."""
+    target_index: Tensor
+    """The position at which each of them is predicted, as an index into the flattened (B · T) positions, (N,)."""
 
     @classmethod
     def of(cls, src: Sequence[Any], tgt: Sequence[Any]) -> "Batch":
         """Build the tensors from B rows of source ids and of target ids, without `<s>` and `</s>`."""
-        return cls(pad(src, after=(EOS,)), pad(tgt, before=(BOS,)), pad(tgt, after=(EOS,)))
+        tgt_out = pad(tgt, after=(EOS,)).flatten()
+        target_index = torch.from_numpy(np.flatnonzero(tgt_out.numpy() != PAD))
+        return cls(pad(src, after=(EOS,)), pad(tgt, before=(BOS,)), tgt_out[target_index], target_index)
 
     @property
     def tokens(self) -> int:
-        """Number of target tokens, `</s>` included, padding excluded."""
-        return int((self.tgt_out != PAD).sum())
+        """Number of target tokens N."""
+        return len(self.target)
+
+    def at_targets(self, states: Tensor) -> Tensor:
+        """Return the decoder states (B, T, D) of the positions that are not padding, (N, D)."""
+        return states.flatten(0, 1).index_select(0, self.target_index)
 
     def to(self, device: torch.device) -> "Batch":
-        """Return the batch on a device."""
+        """Return the batch on a device. The copy to a CUDA device does not wait for it."""
         if device.type == "cpu":
             return self
-        return Batch(_to(self.src, device), _to(self.tgt_in, device), _to(self.tgt_out, device))
+        return Batch(
+            _to(self.src, device), _to(self.tgt_in, device), _to(self.target, device), _to(self.target_index, device)
+        )
 
 
 def _to(tensor: Tensor, device: torch.device) -> Tensor:

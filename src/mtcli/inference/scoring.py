@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from mtcli.data.batching import Batch, plan_epoch
 from mtcli.data.corpus import Pair
-from mtcli.data.tokenizer import PAD, Tokenizer
+from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError, NotFiniteError
 from mtcli.inference.line_warnings import warn_about_missing_tags
 from mtcli.inference.pytorch_backend import BATCH_TOKENS, Translator
@@ -107,14 +107,13 @@ def _src_window(tokenizer: Tokenizer, window: Sequence[Pair], first: int, to: st
 def _score_batch(translator: Translator, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> list[float]:
     """log P(y | x) of each of B pairs of ids without `</s>`."""
     model = translator.model
-    batch = Batch.of(src, tgt).to(translator.device)
-    real = batch.tgt_out != PAD  # (B, T)
-    hidden = model.decode(batch.tgt_in, *model.encode(batch.src))[real]  # (N, D)
-    target = batch.tgt_out[real]  # (N,)
-    chunks = zip(torch.split(hidden, LOGITS_CHUNK), torch.split(target, LOGITS_CHUNK), strict=True)
+    batch = Batch.of(src, tgt)
+    pair_of_target = batch.target_index // batch.tgt_in.size(1)  # (N,)
+    batch = batch.to(translator.device)
+    hidden = batch.at_targets(model.decode(batch.tgt_in, *model.encode(batch.src)))  # (N, D)
+    chunks = zip(torch.split(hidden, LOGITS_CHUNK), torch.split(batch.target, LOGITS_CHUNK), strict=True)
     nll = torch.cat([F.cross_entropy(model.output(h), t, reduction="none") for h, t in chunks])
-    pair_of_position = real.nonzero()[:, 0].cpu()
-    log_probs = torch.zeros(len(tgt), dtype=torch.float64).index_add_(0, pair_of_position, -nll.cpu().double())
+    log_probs = torch.zeros(len(tgt), dtype=torch.float64).index_add_(0, pair_of_target, -nll.cpu().double())
     result: list[float] = log_probs.tolist()
     if not all(map(math.isfinite, result)):
         raise NotFiniteError

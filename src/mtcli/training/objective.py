@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from mtcli.data.batching import Batch
-from mtcli.data.tokenizer import PAD
 from mtcli.nn.loss import projected_loss
 from mtcli.nn.transformer import Transformer
 
@@ -33,8 +32,7 @@ class Objective(nn.Module):
         """
         with torch.autocast(batch.src.device.type, dtype=torch.bfloat16) if self.bf16 else nullcontext():
             hidden = self.model.decode(batch.tgt_in, *self.model.encode(batch.src))
-            is_token = batch.tgt_out != PAD
             output = self.model.output
             return projected_loss(
-                hidden[is_token], output.weight, batch.tgt_out[is_token], self.smoothing, bias=output.bias
+                batch.at_targets(hidden), output.weight, batch.target, self.smoothing, bias=output.bias
             )

@@ -155,11 +155,11 @@ def _negative_log_likelihood(
     tgt = translator.tokenizer.encode_tgt([target for _, target in pairs])
     src_lengths = np.array([len(ids) for ids in src], dtype=np.int32)
     tgt_lengths = np.array([len(ids) for ids in tgt], dtype=np.int32)
-    total = 0.0
+    sums = []
     tokens = 0
     for rows in plan_epoch(src_lengths, tgt_lengths, batch_tokens=batch_tokens, key=None):
         batch = Batch.of([src[row] for row in rows], [tgt[row] for row in rows])
         _, nll = batch_loss(batch.to(translator.device))
-        total += float(nll)
+        sums.append(nll)
         tokens += batch.tokens
-    return total, tokens
+    return sum(torch.stack(sums).tolist()), tokens  # read once: reading each sum would stop the GPU each time
