@@ -4,7 +4,9 @@ import json
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from processes import HANGS
 from ranks import LAUNCH, LAUNCHED, list_rows, run_ranks, set_timeouts, start_ranks
 
 from mtcli.errors import DataError, UsageError
-from mtcli.runtime import torchrun
+from mtcli.runtime import distributed, torchrun
 from mtcli.runtime.device import pick_device
 from mtcli.runtime.distributed import Group, join
 from mtcli.storage import checkpoint
@@ -164,16 +166,109 @@ def test_a_failure_of_one_rank_ends_all(command: Callable[..., list[str]], tmp_p
 
 
 def fail_in_backward(nth: int) -> None:
+    def fail() -> None:
+        raise DataError("broken")
+
+    call_in_backward(nth, fail)
+
+
+def call_in_backward(nth: int, function: Callable[[], None]) -> None:
+    """Call a function before the nth backward pass of this process."""
     seen = []
     real = torch.Tensor.backward
 
     def backward(*args: Any, **options: Any) -> Any:
         seen.append(nth)
         if len(seen) == nth:
-            raise DataError("broken")
+            function()
         return real(*args, **options)
 
     torch.Tensor.backward = backward  # type: ignore[method-assign]
+
+
+def test_a_rank_without_progress_ends_the_other_after_the_timeout(
+    command: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    """The process lives and its connections stay open, so that only the timeout of a collective can notice it."""
+    gathered = tmp_path / "gathered"
+    within = {
+        0: [partial(gather_at_start, gathered)],
+        1: [partial(gather_at_start, None), partial(hang_in_backward, 5)],
+    }
+    children = start_ranks(2, *command(tmp_path / "run"), within=within, step_timeout=6.0)
+    result = children[0].wait()
+    children[1].send(signal.SIGKILL)  # as torchrun does
+    children[1].wait()
+    assert result.code == 8
+    assert result.last == "mtcli: rank 0: another rank did not answer in time; run the same command again to resume"
+    assert json.loads(gathered.read_text()) == [[0.0, 0.5], [1.0, 0.5]]
+
+
+def hang_in_backward(nth: int) -> None:
+    call_in_backward(nth, partial(time.sleep, 2 * HANGS))
+
+
+def gather_at_start(log: Path | None) -> None:
+    """Let all ranks exchange numbers before training starts, and write what rank 0 received to a file."""
+    from mtcli.training.learner import Learner
+
+    real = Learner.settle_gradient_buckets
+
+    def settle(self: Learner) -> None:
+        received = self.group.all_gather([float(self.group.rank), 0.5])
+        if log is not None:
+            log.write_text(json.dumps(received))
+        real(self)
+
+    Learner.settle_gradient_buckets = settle  # type: ignore[method-assign]
+
+
+@pytest.mark.slow
+def test_rank_0_without_progress_ends_the_other_after_the_timeout_of_its_work(
+    command: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    children = start_ranks(2, *command(tmp_path / "run"), within={0: [hang_in_validation]}, work_timeout=4.0)
+    result = children[1].wait()
+    children[0].send(signal.SIGKILL)
+    children[0].wait()
+    assert result.code == 8
+    assert result.last == "mtcli: rank 1: another rank did not answer in time; run the same command again to resume"
+
+
+def hang_in_validation() -> None:
+    from mtcli.training import validation
+
+    def validate(*arguments: Any, **options: Any) -> Any:
+        time.sleep(2 * HANGS)
+
+    validation.validate = validate
+
+
+def test_gradients_on_a_gpu_have_the_timeout_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's watchdog ends a process whose NCCL collective exceeds this timeout."""
+    groups: list[dict[str, Any]] = []
+
+    def init(backend: str, **options: Any) -> None:
+        groups.append({"backend": backend, **options})
+
+    def new_group(**options: Any) -> None:
+        groups.append(options)
+
+    monkeypatch.setattr(distributed, "rendezvous", lambda *arguments, **options: iter([(None, 0, 2)]))
+    monkeypatch.setattr(distributed, "PrefixStore", lambda *arguments: None)
+    monkeypatch.setattr(distributed.dist, "init_process_group", init)
+    monkeypatch.setattr(distributed.dist, "new_group", new_group)
+    monkeypatch.setattr(distributed.dist, "destroy_process_group", lambda: None)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    for name, value in LAUNCHED.items():
+        monkeypatch.setenv(name, value)
+    with join(torch.device("cuda:0")):
+        pass
+    step, work = groups
+    assert (step["backend"], step["timeout"]) == ("cpu:gloo,cuda:nccl", distributed.STEP_TIMEOUT)
+    assert (work["backend"], work["timeout"]) == ("gloo", distributed.WORK_TIMEOUT)
+    assert timedelta(minutes=10) == distributed.STEP_TIMEOUT
+    assert timedelta(hours=24) == distributed.WORK_TIMEOUT
 
 
 def test_a_folder_in_use_ends_all(command: Callable[..., list[str]], tmp_path: Path) -> None:
@@ -307,6 +402,7 @@ def test_a_group_of_one_returns_its_own_values() -> None:
         assert group.is_main
         assert group.broadcast({"a": [1]}) == {"a": [1]}
         assert group.all_reduce_sum([1.5]) == group.all_reduce_max([1.5]) == [1.5]
+        assert group.all_gather([1.5, 2.0]) == [[1.5, 2.0]]
         group.barrier()
     assert not torch.distributed.is_initialized()
 
