@@ -67,6 +67,9 @@ def test_ids_come_back_exactly_from_any_number_of_chunks(
     assert [side.tolist() for side in both] == [src_lengths[last].tolist(), tgt_lengths[last].tolist()]
     assert counts.skipped == {}
     assert list(tmp_path.iterdir()) == [tmp_path / "c.arrow"]
+    rows = np.random.default_rng(chunk).integers(len(PAIRS), size=60, dtype=np.int32)  # in any order, some repeated
+    for (ids, lengths), side in zip(cache.gather(rows), (src, tgt), strict=True):
+        assert [row.tolist() for row in np.split(ids, lengths.cumsum())[:-1]] == [side[row] for row in rows]
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 20_000])
@@ -132,8 +135,13 @@ def test_a_damaged_cache_is_a_data_error(toy: Tokenizer, tmp_path: Path) -> None
         writer.write_batch(
             pa.record_batch([pa.array([[1, None]], ids), pa.array([[1, 2]], ids)], schema=encoded_pairs._schema())
         )
+    compressed = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    batch = pa.ipc.open_file(whole).get_batch(0)
+    with pa.ipc.new_file(compressed, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
     damaged = [b"", whole[:-1], whole[: len(whole) // 2], b"no Arrow"]
-    for content in (*damaged, other.getvalue().to_pybytes(), nulls.getvalue().to_pybytes()):
+    for content in (*damaged, *(stream.getvalue().to_pybytes() for stream in (other, nulls, compressed))):
         path.write_bytes(content)
         with pytest.raises(DataError, match=r"c\.arrow: not a readable cache"):
             EncodedPairs(path)

@@ -180,9 +180,24 @@ def pad(rows: Sequence[Any], before: tuple[int, ...] = (), after: tuple[int, ...
 
 
 def collate(pairs: EncodedPairs, rows: Ints) -> Batch:
-    """Return the batch of the pairs with these row numbers."""
-    both = [pairs[int(row)] for row in rows]
-    return Batch.of([src for src, _ in both], [tgt for _, tgt in both])
+    """Return the batch of the pairs with these row numbers: what `Batch.of` makes of them, without a loop over rows."""
+    (src_ids, src_lengths), (tgt_ids, tgt_lengths) = pairs.gather(rows)
+    row = np.arange(len(rows))
+    S = int(src_lengths.max()) + 1
+    T = int(tgt_lengths.max()) + 1
+    src = np.full((len(rows), S), PAD, dtype=np.int64)
+    src[np.arange(S) < src_lengths[:, None]] = src_ids
+    src[row, src_lengths] = EOS
+    is_token = np.arange(T) < tgt_lengths[:, None]  # (B, T); `</s>` is not among these
+    tgt_in = np.full((len(rows), T), PAD, dtype=np.int64)
+    tgt_in[:, 0] = BOS
+    tgt_in[:, 1:][is_token[:, :-1]] = tgt_ids
+    tgt_out = np.full((len(rows), T), EOS, dtype=np.int64)
+    tgt_out[is_token] = tgt_ids
+    is_token[row, tgt_lengths] = True
+    target_index = np.flatnonzero(is_token)
+    tensors = (src, tgt_in, tgt_out.ravel()[target_index], target_index)
+    return Batch(*map(torch.from_numpy, tensors))
 
 
 @dataclass(frozen=True)
