@@ -5,7 +5,7 @@ import shutil
 import signal
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -45,8 +45,10 @@ def survive(case: Case, job: Job, out: Path, kills: Iterable[Kill]) -> int:
     return injected
 
 
-def kill_when(job: Job, out: Path, fault: Callable[..., None], *arguments: object) -> Kill:
-    return lambda: run(*job.command(out), within=[partial(fault, *arguments)])
+def kill_when(
+    job: Job, out: Path, fault: Callable[..., None], *arguments: object, within: Sequence[Callable[[], None]] = ()
+) -> Kill:
+    return lambda: run(*job.command(out), within=[*within, partial(fault, *arguments)])
 
 
 def kill_after(job: Job, out: Path, seconds: float) -> Kill:
@@ -75,8 +77,26 @@ def kill_at_random(case: Case, job: Job, folder: Path, rng: random.Random, n: in
         injected += survive(case, job, out, (kill_after(job, out, seconds) for seconds in moments))
 
 
-def kill_at_points(case: Case, job: Job, folder: Path, rng: random.Random, n: int, wanted: list[str]) -> None:
-    """Kill at each of these points in turn, n times in total. Each chain has points of all phases."""
+def kill_at_points(
+    case: Case,
+    job: Job,
+    folder: Path,
+    rng: random.Random,
+    n: int,
+    wanted: list[str],
+    within: Sequence[Callable[[], None]] = (),
+) -> None:
+    """Kill at each of these points in turn, n times in total. Each chain has points of all phases.
+
+    Args:
+        case: Counts the kills.
+        job: The training.
+        folder: A folder for the runs.
+        rng: Chooses which occurrence of a point it is.
+        n: The number of kills.
+        wanted: The points.
+        within: Functions that each process calls first.
+    """
     order = {point: i for i, point in enumerate(wanted)}
     chains = -(-n // CHAIN)
     turns = [wanted[i * max(n, len(wanted)) // n % len(wanted)] for i in range(n)]
@@ -87,7 +107,10 @@ def kill_at_points(case: Case, job: Job, folder: Path, rng: random.Random, n: in
         chain = sorted((waiting.popleft() for _ in range(min(CHAIN, len(waiting)))), key=order.get)
         nths = [1 if tried[point] else rng.randint(1, 3) for point in chain]
         tried.update(chain)
-        faults = [kill_when(job, out, points.strike, out, point, nth) for point, nth in zip(chain, nths, strict=True)]
+        faults = [
+            kill_when(job, out, points.strike, out, point, nth, within=within)
+            for point, nth in zip(chain, nths, strict=True)
+        ]
         injected = survive(case, job, out, faults)
         assert injected or max(nths) > 1, f"the run never reached {chain[0]}"
         waiting.extend(chain[injected:])  # points that this run did not reach again
@@ -109,6 +132,13 @@ def test_02_kill9_each_write_point(
     for role in roles:
         assert any(role in point for point in wanted), f"no write point {role}"
     kill_at_points(case, job, tmp_path, rng, count(120, 4), wanted)
+
+
+def test_02_kill9_each_write_point_of_a_checkpoint_in_the_background(
+    case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count, seen: list[str]
+) -> None:
+    wanted = [point for point in dict.fromkeys(seen) if "checkpoints/" in point or ".model.safetensors" in point]
+    kill_at_points(case, job, tmp_path, rng, count(60, 3), wanted, within=[points.write_in_background])
 
 
 def test_02_kill9_in_the_last_report(case: Case, job: Job, tmp_path: Path, seen: list[str]) -> None:

@@ -111,6 +111,19 @@ def test_12_sigterm_in_write(
 
 
 @pytest.mark.slow
+def test_12_sigterm_in_write_in_the_background(
+    case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count, seen: list[str]
+) -> None:
+    writes = [p for p in dict.fromkeys(seen) if p.startswith(("tear", "fsync")) and "checkpoints/.tmp" in p]
+    for i in range(count(6, 1)):
+        out = tmp_path / str(i)
+        with case.fault():
+            strike = partial(points.strike, out, rng.choice(writes), rng.randint(1, 6), signal.SIGTERM)
+            result = run(*job.command(out), within=[points.write_in_background, strike])
+            job.is_done(out, stopped(result, out, signal.SIGTERM))
+
+
+@pytest.mark.slow
 def test_13_sigstop_cont(case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count) -> None:
     for i in range(count(6, 1)):
         out = tmp_path / str(i)

@@ -83,7 +83,16 @@ def test_15_tmpfs_full(case: Case, job: Job, begun: Path, tmp_path: Path, rng: r
 
 
 @pytest.mark.slow
-def test_16_rlimit_fsize(case: Case, job: Job, begun: Path, tmp_path: Path, rng: random.Random, count: Count) -> None:
+@pytest.mark.parametrize("within", [[], [points.write_in_background]], ids=["", "in the background"])
+def test_16_rlimit_fsize(
+    case: Case,
+    job: Job,
+    begun: Path,
+    tmp_path: Path,
+    rng: random.Random,
+    count: Count,
+    within: list[Callable[[], None]],
+) -> None:
     sizes = [
         p.stat().st_size
         for p in begun.rglob("*")
@@ -96,7 +105,7 @@ def test_16_rlimit_fsize(case: Case, job: Job, begun: Path, tmp_path: Path, rng:
         before = earlier(out)
         most = rng.choice(sizes) - rng.randint(1, 400) if i % 2 else rng.randint(2000, 40000)
         with case.fault():
-            result = run(*job.command(out), within=[partial(limit, resource.RLIMIT_FSIZE, most)])
+            result = run(*job.command(out), within=[*within, partial(limit, resource.RLIMIT_FSIZE, most)])
             refused(result, 5, "File too large", "ulimit -f")
             unharmed(out, before)
             job.is_done(out, max(whole(out), default=None))

@@ -18,7 +18,7 @@ Amount = Annotated[float, Within(limits.AMOUNT)]
 
 LATER_FIELDS = (
     "block", "share_of_budget", "metric", "best_pairs", "seconds_before_first_step", "pair_seconds", "validated_at",
-    "save_seconds", "saved_at", "valid_pairs", "speed_settled", "start", "start_pairs",
+    "save_seconds", "saved_at", "write_seconds", "valid_pairs", "speed_settled", "start", "start_pairs",
 )  # fmt: skip
 """Fields that older checkpoints do not have. Their default values are right for such checkpoints."""
 
@@ -71,7 +71,7 @@ class State:
     share_of_budget: Annotated[float, Within(limits.SHARE)] = 1.0
     """The share of the budget that training will use. It is less than 1 after the cool-down started early."""
     seconds_before_first_step: Amount = 0.0
-    """`seconds` before the first step. This field and those up to `saved_at` are 0 in a run without a time budget."""
+    """`seconds` before the first step. Without a time budget, this field and those up to `write_seconds` are 0."""
     pair_seconds: Amount = 0.0
     """Time per pair in the last validation that measured it."""
     speed_settled: bool = False
@@ -82,9 +82,11 @@ class State:
     validated_at: Amount = 0.0
     """`seconds` at its end."""
     save_seconds: Amount = 0.0
-    """Duration of writing the last checkpoint."""
+    """Time that saving the last checkpoint took from training: less than writing it if a thread writes."""
     saved_at: Amount = 0.0
     """`seconds` at its end."""
+    write_seconds: Amount = 0.0
+    """Duration of writing the last complete checkpoint."""
     valid_pairs: Count | None = None
     """Pairs that a validation before the last step takes; None: all."""
     metrics_bytes: Count = 0

@@ -167,7 +167,7 @@ class Budget:
         total = self.train.time - state.seconds_before_first_step
         if state.pair_seconds:
             seconds_per_pair = RESERVE_FACTOR * state.pair_seconds
-            reserved = seconds_per_pair * sum(self._costs().values()) + 3 * state.save_seconds
+            reserved = seconds_per_pair * sum(self._costs().values()) + 3 * max(state.save_seconds, state.write_seconds)
         else:
             reserved = INITIAL_RESERVED_SHARE * total
         return max(total - min(reserved, MAX_RESERVED_SHARE * total), 1e-9)
@@ -276,7 +276,8 @@ class Budget:
         costs = self._costs()
         order = list(costs)
         remaining_cost = sum(costs[later] for later in order[order.index(work) :])
-        remaining_seconds = max(self.train.time - state.seconds - 2 * state.save_seconds, 0.0)
+        save_seconds = max(state.save_seconds, state.write_seconds)
+        remaining_seconds = max(self.train.time - state.seconds - 2 * save_seconds, 0.0)
         return remaining_seconds * min(1.0, 1.5 * costs[work] / max(remaining_cost, 1e-9))
 
     def fit_validation(self, state: State, wanted: int, done: int, *, large: bool = False) -> None:

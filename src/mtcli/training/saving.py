@@ -1,7 +1,13 @@
 """The checkpoints of a training: saving its state, and resuming from it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from copy import deepcopy
+from functools import partial
 from pathlib import Path
+
+import torch
+from torch import Tensor
 
 from mtcli.errors import UsageError
 from mtcli.runtime import files
@@ -9,6 +15,8 @@ from mtcli.runtime.wording import counted
 from mtcli.storage import checkpoint, model_file
 from mtcli.storage.run_folder import publish
 from mtcli.storage.state import State
+from mtcli.storage.tensors import Tensors
+from mtcli.training.background import BackgroundTask, HostCopy
 from mtcli.training.learner import Learner, diverged
 from mtcli.training.optimizer import set_state_tensors, state_tensors
 from mtcli.training.session import Session
@@ -26,9 +34,15 @@ class Checkpoints:
         self.session = session
         self.learner = learner
         self.folder = session.run / "checkpoints"
+        self._background = BackgroundTask()
+        self._weights_copy = HostCopy()
+        self._optimizer_copy = HostCopy()
+        self._write_seconds = 0.0
+        """Duration of writing the last complete checkpoint."""
 
     def paths(self, steps: Sequence[int]) -> list[Path]:
-        """Return the folders of the checkpoints of these steps."""
+        """Return the folders of the checkpoints of these steps, which are complete."""
+        self.wait()
         return [checkpoint.path_of(self.folder, step) for step in steps]
 
     def resume(self) -> bool:
@@ -73,6 +87,9 @@ class Checkpoints:
     def save(self) -> None:
         """Write a checkpoint of this step, then delete those no longer needed. Only rank 0 does this.
 
+        On a GPU, training continues while a thread writes. Its errors are raised by the next `save` or `wait`. The
+        thread before it is always complete: it writes one checkpoint at a time.
+
         Raises:
             DivergedError: A weight, or a moment of Adam, is not finite. Nothing is written.
             StorageError: The checkpoint cannot be written. Earlier ones are untouched.
@@ -80,33 +97,79 @@ class Checkpoints:
         session = self.session
         if not session.group.is_main:
             return
-        state = session.state
+        session.count_time()
+        started_at = session.state.seconds
+        self.wait()
         weights = model_file.parameters(self.learner.model)
         optimizer_state = state_tensors(self.learner.optimizer, self.learner.model)
-        for tensor in (*weights.values(), *optimizer_state.values()):
-            if not tensor.isfinite().all():
-                raise diverged(state.step, "it left weights that are not finite")  # no loss has shown it yet
-        content = model_file.model_bytes(weights, session.info.model_copy(update={"step": state.step}))
+        if not _all_finite([*weights.values(), *optimizer_state.values()]):
+            raise diverged(session.state.step, "it left weights that are not finite")  # no loss has shown it yet
         session.count_time()
-        started_at = state.seconds
+        state = deepcopy(session.state)
+        if writes_in_background(session.device):
+            weights = self._weights_copy.take(weights)
+            optimizer_state = self._optimizer_copy.take(optimizer_state)
+            self._background.start(partial(self._write, state, weights, optimizer_state))
+        else:
+            self._write(state, weights, optimizer_state)
+        session.count_time()
+        if session.config.train.time:
+            session.state.saved_at = session.state.seconds
+            session.state.save_seconds = session.state.seconds - started_at
+            session.state.write_seconds = self._write_seconds
+
+    def wait(self) -> None:
+        """Wait until the checkpoint that a thread writes is complete.
+
+        Raises:
+            StorageError: It cannot be written. Earlier ones are untouched.
+        """
+        self._background.wait()
+
+    @contextmanager
+    def completed(self) -> Iterator[None]:
+        """Wait at the end of the block until the last checkpoint is complete, also if the block fails.
+
+        The run folder is locked until then. If the block fails, its error is raised and not that of the checkpoint.
+
+        Raises:
+            StorageError: The last checkpoint cannot be written.
+        """
+        try:
+            yield
+        except BaseException:
+            with suppress(Exception):
+                self.wait()
+            raise
+        self.wait()
+
+    def _write(self, state: State, weights: Tensors, optimizer_state: Tensors) -> None:
+        """Write a checkpoint, publish its model if it is the best one, and delete old checkpoints.
+
+        Args:
+            state: The state after the step. A thread gets a copy of it, and of the tensors.
+            weights: The parameters of the model.
+            optimizer_state: The state of the optimizer.
+        """
+        session = self.session
+        started_at = session.clock()
+        self._weights_copy.wait()
+        self._optimizer_copy.wait()
+        content = model_file.model_bytes(weights, session.info.model_copy(update={"step": state.step}))
         checkpoint.write(self.folder, state.step, content, optimizer_state, state.values())
         if state.step in state.best_steps or (state.finished and state.start_is_best):
             publish(session.run, state.best_steps, session.info)
-        self._delete_old()
-        session.count_time()
-        if session.config.train.time:
-            state.saved_at = state.seconds
-            state.save_seconds = state.seconds - started_at
+        self._delete_old(state)
+        self._write_seconds = session.clock() - started_at
 
-    def _delete_old(self) -> None:
+    def _delete_old(self, state: State) -> None:
         """Delete old checkpoints, except those that are needed later.
 
         These are the best one, those that the average at the end may need, and the model that fine-tuning started
         from, which is compared with the best one at the end.
         """
         settings = self.session.config.train
-        best = self.session.state.best_step or 0
-        pinned = {0, best, *self.scheduled()[-settings.average :]}
+        pinned = {0, state.best_step or 0, *self._scheduled()[-settings.average :]}
         with files.storage_errors(self.session.run):
             checkpoint.prune(self.folder, settings.keep, pinned)
 
@@ -116,9 +179,26 @@ class Checkpoints:
         In a run without a time budget, steps at which a signal stopped the run are omitted: an uninterrupted run does
         not have them.
         """
+        self.wait()
+        return self._scheduled()
+
+    def _scheduled(self) -> list[int]:
         settings = self.session.config.train
         steps = [checkpoint.step_of(path) for path in checkpoint.steps(self.folder)]
         steps = [step for step in steps if step > 0]
         if settings.time:
             return steps
         return [step for step in steps if step % settings.save_every == 0 or step % settings.valid_every == 0]
+
+
+def writes_in_background(device: torch.device) -> bool:
+    """Return True if a thread writes the checkpoints.
+
+    On a GPU it costs training only the copy to the host. On a CPU it would compete with training for the cores.
+    """
+    return device.type == "cuda"
+
+
+def _all_finite(tensors: Sequence[Tensor]) -> bool:
+    """Return True if no tensor contains NaN or infinity. The host waits for a GPU once, not for each tensor."""
+    return bool(torch.stack([tensor.isfinite().all() for tensor in tensors]).all())

@@ -102,6 +102,7 @@ class Trainer:
             raise UsageError(f"--init: {error}; give the model section that model was trained with") from None
         log.info("starting from the weights of %s", path)
         self.save()
+        self.checkpoints.wait()
 
     def save(self) -> None:
         """Save a checkpoint on rank 0, and copy the time that it took to the state of all ranks."""
@@ -134,11 +135,12 @@ class Trainer:
                 warn_of_few_pairs(session.config, len(session.data.train))
             self.describe()
         log_selection(len(session.data.valid), state)
-        if session.data.valid and session.data.init and not state.step and state.start is None:
-            session.on_main_rank(self.evaluator.validate_start, self.checkpoints.save, self._write_report)
-        reason = self._run_steps(received)
-        # The checkpoint comes last, so that a run whose checkpoint says it is finished has its report.
-        session.on_main_rank(partial(self._conclude, reason), self._write_report, self._finish)
+        with self.checkpoints.completed():
+            if session.data.valid and session.data.init and not state.step and state.start is None:
+                session.on_main_rank(self.evaluator.validate_start, self.checkpoints.save, self._write_report)
+            reason = self._run_steps(received)
+            # The checkpoint comes last, so that a run whose checkpoint says it is finished has its report.
+            session.on_main_rank(partial(self._conclude, reason), self._write_report, self._finish)
 
     def describe(self) -> None:
         """Record and log the plan of the run, and check that its batches fit into memory.
@@ -214,6 +216,7 @@ class Trainer:
             InterruptedTrainingError: Always.
         """
         self.save()
+        self.checkpoints.wait()
         message = f"{stopped(signal_number)} at step {self.session.state.step:,}"
         raise InterruptedTrainingError(f"{message}; run the same command again to resume", signal_number)
 
@@ -299,6 +302,7 @@ class Trainer:
     def _finish(self) -> None:
         """Save the checkpoint of the finished run, and log where its model is."""
         self.checkpoints.save()
+        self.checkpoints.wait()
         session = self.session
         state = session.state
         end = f"at step {state.step:,} after {clock(state.seconds)} ({state.finished})"
