@@ -135,6 +135,19 @@ def test_bf16_autocast_keeps_float32_sums() -> None:
         assert float((a - e).norm() / e.norm()) < 2e-2
 
 
+def test_the_loss_of_bf16_logits_is_summed_in_float32() -> None:
+    torch.manual_seed(1)
+    hidden = torch.randn(300, 64) + 1
+    weight = (torch.randn(2000, 64) - 0.5) / 8
+    target = torch.randint(2000, (300,))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = projected_loss(hidden, weight, target, 0.1)
+    logits = torch.mm(hidden.bfloat16(), weight.bfloat16().t())
+    expected = reference_loss(logits.double(), target, 0.1)
+    # A sum in float32 is off by about 10^-7 of its size, a product in bf16 by up to 4 · 10^-3.
+    torch.testing.assert_close(torch.stack(found).double(), torch.stack(expected), rtol=2e-6, atol=0)
+
+
 def test_accumulated_gradients_equal_those_of_one_batch() -> None:
     """Two halves of a batch, padded to different widths, give the gradient of the whole batch."""
     torch.manual_seed(3)

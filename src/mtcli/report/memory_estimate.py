@@ -8,7 +8,7 @@ from torch import nn
 from mtcli.config.schema import Freeze, ModelConfig
 from mtcli.nn.attention import MAX_UNFUSED_SIZE
 from mtcli.nn.freezing import freeze_parameters, num_trainable_layers, output_is_frozen
-from mtcli.nn.loss import CPU_CHUNK, GPU_CHUNK
+from mtcli.nn.loss import CPU_CHUNK, GPU_CHUNK, KERNEL_LOGITS_BYTES
 from mtcli.nn.transformer import Transformer
 from mtcli.runtime.memory import require
 from mtcli.storage.model_file import ModelInfo
@@ -102,7 +102,7 @@ def activation_bytes(
     where a is the size of a number, 4 bytes, or 2 with bf16; m is the size of a number in a dropout mask, 4 bytes on a
     CPU, 1 elsewhere, and 0 without dropout; and 4·D is the float32 sum that the norm reads. The reference attention
     also keeps its weights, H·a for each pair of query and key; the fused kernel does not. Each embedding keeps a mask.
-    The loss keeps the decoder's output, its gradient, the gradient of the output matrix, and two blocks of logits.
+    The loss keeps the decoder's output, its gradient, the gradient of the output matrix, and blocks of logits.
 
     A frozen layer keeps nothing, nor does a frozen embedding. A frozen output matrix has no gradient.
 
@@ -144,7 +144,6 @@ def activation_bytes(
     encoder_weights = encoder_layers * weights(num_src, num_src)
     decoder_weights = decoder_layers * (weights(num_tgt, num_tgt) + weights(num_tgt, num_src))
     layers = rows * (num_src * source + num_tgt * target + encoder_weights + decoder_weights)
-    block = min(rows * num_tgt, CPU_CHUNK if on_cpu else GPU_CHUNK)
     matrices = 0
     if model.output_bias:
         matrices += 1  # the loss copies the output matrix
@@ -152,5 +151,22 @@ def activation_bytes(
         matrices += 1  # its gradient
     elif bf16:
         matrices += 1  # its copy in bf16, which for trainable parameters is counted with the parameters
-    loss = matrices * a * tgt_vocab * D + (a + 4) * block * tgt_vocab
-    return layers + loss
+    blocks = _logits_bytes(rows * num_tgt, tgt_vocab, a, on_cpu)
+    return layers + matrices * a * tgt_vocab * D + blocks
+
+
+def _logits_bytes(positions: int, vocab: int, size: int, on_cpu: bool) -> int:
+    """Return the bytes of the loss's blocks of logits.
+
+    Args:
+        positions: Target positions of the batch.
+        vocab: Size of the target vocabulary.
+        size: Bytes of a logit.
+        on_cpu: The model is trained on a CPU.
+    """
+    chunk = min(positions, CPU_CHUNK if on_cpu else GPU_CHUNK)
+    by_operators = (size + 4) * chunk * vocab  # logits, and their softmax in float32
+    if on_cpu:
+        return by_operators
+    by_kernel = min(size * positions * vocab, KERNEL_LOGITS_BYTES)
+    return max(by_operators, by_kernel)
