@@ -67,7 +67,7 @@ def test_a_workload_counts_each_pair_by_the_weight_of_its_corpus(tmp_path: Path)
     _, src, tgt = data.train.lengths()
     widths = np.maximum(src, tgt) + 1
     num_few = data.weights[0][0]
-    found = Workload.of(data, "cpu", ranks=1)
+    found = Workload.of(data, CPU, ranks=1)
     assert found.epoch_tokens == round(10 * widths[:num_few].sum() + 0.5 * widths[num_few:].sum())
     assert found.pairs == len(widths)
 

@@ -23,6 +23,7 @@ from mtcli.report.plan import Plan, describe_counts, size
 from mtcli.report.run_record import read_run
 from mtcli.storage import checkpoint, model_file
 from mtcli.training import speed_estimate
+from mtcli.training.defaults import speed
 from mtcli.training.dry_run import dry_run
 from mtcli.training.run import train
 
@@ -239,6 +240,6 @@ def test_a_slow_step_is_timed_on_less_data_or_estimated(
     rows = dict(dry_run(config, tmp_path / "run", CPU))
     assert "2 steps of a throwaway model with 252 tokens each" in rows["speed"]
     assert rows["finish"].startswith("in more than 10 years: about 1,000,000,000 steps")
-    monkeypatch.setitem(speed_estimate.SPEED, "cpu", 1e3)
+    monkeypatch.setitem(speed.SPEED, "cpu", 1e3)
     rows = dict(dry_run(config, tmp_path / "run", CPU))
     assert "an estimate from the number of parameters" in rows["speed"]

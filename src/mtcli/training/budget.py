@@ -37,6 +37,13 @@ SAVES = 24
 SAVE_SHARE = 0.05
 """Share of the training time that saving checkpoints may take."""
 
+GPU_SHARE = 1 / 6
+"""On CUDA, the three shares above are this many times as large: together 5%.
+
+Training is faster there by more than translating and writing are, so the same number of steps between validations costs
+a larger share of the time.
+"""
+
 SAVE_SECONDS = 600.0
 """Longest time between checkpoints, as in §6.1."""
 
@@ -86,9 +93,20 @@ class Budget:
     """The run starts from another model, which is scored again at the end."""
     is_smallest: bool = False
     """The model has the smallest preset."""
+    on_gpu: bool = False
+    """Training runs on CUDA."""
 
     @classmethod
-    def of(cls, config: Config, valid: int, test: int, ranks: int = 1, *, fine_tunes: bool = False) -> "Budget":
+    def of(
+        cls,
+        config: Config,
+        valid: int,
+        test: int,
+        ranks: int = 1,
+        *,
+        fine_tunes: bool = False,
+        on_gpu: bool = False,
+    ) -> "Budget":
         """Return the budget of a run.
 
         Args:
@@ -97,10 +115,19 @@ class Budget:
             test: Number of test pairs.
             ranks: Number of processes that train together.
             fine_tunes: The run starts from another model.
+            on_gpu: Training runs on CUDA.
         """
-        chosen = frozenset(config.chosen)
-        is_smallest = config.preset == "tiny"
-        return cls(config.train, chosen, valid, test, config.decode.beam_size, ranks, fine_tunes, is_smallest)
+        return cls(
+            config.train,
+            chosen=frozenset(config.chosen),
+            valid=valid,
+            test=test,
+            beam_size=config.decode.beam_size,
+            ranks=ranks,
+            fine_tunes=fine_tunes,
+            is_smallest=config.preset == "tiny",
+            on_gpu=on_gpu,
+        )
 
     @property
     def limits(self) -> list[float | None]:
@@ -224,7 +251,8 @@ class Budget:
             return bool(is_late) or state.step % self.train.valid_every == 0
         since_last = state.seconds - (state.validated_at or state.seconds_before_first_step)
         interval = self._training_seconds(state, step_seconds) / self.validations(state)
-        affordable_interval = state.validation_seconds * (1 / VALIDATION_SHARE - 1)
+        cost = state.validation_seconds + state.save_seconds  # a checkpoint follows each validation
+        affordable_interval = cost * (1 / self._affordable(VALIDATION_SHARE) - 1)
         return since_last >= max(interval, affordable_interval)
 
     def save_is_due(self, state: State, step_seconds: float) -> bool:
@@ -233,12 +261,16 @@ class Budget:
             return state.step % self.train.save_every == 0
         since_last = state.seconds - (state.saved_at or state.seconds_before_first_step)
         interval = min(self._training_seconds(state, step_seconds) / SAVES, SAVE_SECONDS)
-        affordable_interval = state.save_seconds / SAVE_SHARE
+        affordable_interval = state.save_seconds / self._affordable(SAVE_SHARE)
         return since_last >= max(interval, affordable_interval)
 
     def validations(self, state: State) -> float:
         """Return about how many validations there are before the last step."""
         return min(max(self.training_time(state) / 60, MIN_VALIDATIONS), MAX_VALIDATIONS)
+
+    def _affordable(self, share: float) -> float:
+        """Return a share of the training time on this device, given that on a CPU."""
+        return GPU_SHARE * share if self.on_gpu else share
 
     def _training_seconds(self, state: State, step_seconds: float) -> float:
         """Return the seconds that all steps will take together: less than the training time if steps are limited."""
@@ -253,7 +285,7 @@ class Budget:
         """Return the seconds that a validation before the last step may take; None: no limit."""
         if not self.train.time:
             return None
-        return VALIDATION_SHARE * self.training_time(state) / self.validations(state)
+        return self._affordable(VALIDATION_SHARE) * self.training_time(state) / self.validations(state)
 
     def large_sample_is_due(self, state: State) -> bool:
         """Return True if the next validation should take all pairs, to measure how long the work at the end takes.
@@ -264,7 +296,7 @@ class Budget:
 
     def large_sample_may_take(self, state: State) -> float:
         """Return the seconds that a validation of all pairs may take; see `large_sample_is_due`."""
-        return LARGE_SAMPLE_SHARE * self.training_time(state)
+        return self._affordable(LARGE_SAMPLE_SHARE) * self.training_time(state)
 
     def may_take(self, work: FinalWork, state: State) -> float | None:
         """Return the seconds that some work after the last step may take; None: no limit.

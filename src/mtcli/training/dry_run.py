@@ -75,10 +75,12 @@ def dry_run(
     began = None if overwrite else resumed_config(config, run)
     config = with_split_of(config, began)
     with _data(config, run, init, overwrite) as data:
-        workload = Workload.of(data, device.type, ranks=1)
+        workload = Workload.of(data, device, ranks=1)
         config = with_defaults(config, workload, began)
         state = State() if overwrite else resumable_state(run)
-        budget = Budget.of(config, len(data.valid), len(data.test), fine_tunes=data.init is not None)
+        budget = Budget.of(
+            config, len(data.valid), len(data.test), fine_tunes=data.init is not None, on_gpu=device.type == "cuda"
+        )
         is_finished = budget.allows_no_more(state)
         yield "run folder", f"{run} ({_describe_folder(run, state, is_finished=is_finished, overwrite=overwrite)})"
         budget.renew(state)

@@ -195,7 +195,7 @@ def _set_up(
         start = (tokenizer, model_file.checksum(model_file.parameters(model), None))
         values = values_of_model(info, tokenizer)
     data = prepare(config, run, init=start)
-    workload = Workload.of(data, device.type, num_ranks)
+    workload = Workload.of(data, device, num_ranks)
     config = with_defaults(config, workload, began)
     if began is not None and _is_finished(config, began, run):
         log.warning("%s: has finished, and this budget is not larger than the one it used: nothing changes", run)

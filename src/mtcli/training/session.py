@@ -62,7 +62,14 @@ class Session:
             longest_src=data.train.longest_src,
         )
         self.state = State(ranks=group.size, metric=selection_metric_of_run(config.data.tgt, len(data.valid)))
-        self.budget = Budget.of(config, len(data.valid), len(data.test), group.size, fine_tunes=bool(data.init))
+        self.budget = Budget.of(
+            config,
+            len(data.valid),
+            len(data.test),
+            group.size,
+            fine_tunes=bool(data.init),
+            on_gpu=device.type == "cuda",
+        )
         self.metrics = Metrics(run)
 
     def count_time(self) -> None:

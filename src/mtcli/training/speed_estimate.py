@@ -14,7 +14,8 @@ from mtcli.data.prepare import Prepared
 from mtcli.report.plan import Plan
 from mtcli.runtime.device import describe
 from mtcli.runtime.distributed import Group
-from mtcli.training.defaults.speed import SPEED, cost_share
+from mtcli.runtime.gpu import UNKNOWN_GPU, gpu_of
+from mtcli.training.defaults.speed import cost_share, seconds_per_token
 from mtcli.training.timed_parts import PartDuration
 from mtcli.training.trainer import LOG_EVERY, Trainer
 
@@ -64,13 +65,14 @@ def estimate_speed(config: Config, data: Prepared, device: torch.device, plan: P
     batch_tokens = min(config.train.batch_tokens, rows * max(num_src, num_tgt))
     step_tokens = batch_tokens * config.train.accumulate
     share = cost_share(config.model, plan.tgt_vocab, config.train.freeze)
-    seconds_per_token = share * plan.parameters / SPEED[device.type]
+    gpu = gpu_of(device) if device.type == "cuda" else UNKNOWN_GPU
+    token_seconds = seconds_per_token(config.model, plan.tgt_vocab, device.type, gpu, share)
     launch_seconds = LAYER_SECONDS * (config.model.num_encoder_layers + config.model.num_decoder_layers)
     where = describe(device)
-    if MIN_BATCH_TOKENS * seconds_per_token + launch_seconds > MAX_STEP_SECONDS:
-        seconds = step_tokens * seconds_per_token + config.train.accumulate * launch_seconds
+    if MIN_BATCH_TOKENS * token_seconds + launch_seconds > MAX_STEP_SECONDS:
+        seconds = step_tokens * token_seconds + config.train.accumulate * launch_seconds
         return SpeedEstimate(1 / seconds, f"an estimate from the number of parameters, too many to try on {where}")
-    timed_tokens = min(batch_tokens, max(MIN_BATCH_TOKENS, int(MAX_STEP_SECONDS / seconds_per_token)))
+    timed_tokens = min(batch_tokens, max(MIN_BATCH_TOKENS, int(MAX_STEP_SECONDS / token_seconds)))
     if step_tokens <= timed_tokens:
         steps, seconds = _time_steps(config, data, device)
         return SpeedEstimate(steps / seconds, f"{steps} steps of a throwaway model on {where}")

@@ -4,7 +4,7 @@ from mtcli.config.schema import MAX_STEPS, Config, TrainConfig
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import counted, every
 from mtcli.training.defaults.from_scratch import presets_up_to, worthwhile_tokens
-from mtcli.training.defaults.speed import SPEED, num_epochs, preset_weights
+from mtcli.training.defaults.speed import num_epochs, steps_per_second, tokens_per_step
 from mtcli.training.defaults.workload import Workload
 
 
@@ -62,7 +62,8 @@ def _describe_preset(config: Config, workload: Workload, *, resumed: bool) -> st
     smaller = presets_up_to(config.preset)
     larger = [preset for preset in presets_up_to(workload.size.preset) if preset not in smaller]
     if larger and not resumed:
-        seconds = worthwhile_tokens(larger[0]) * preset_weights(larger[0]) / SPEED[workload.device]
+        tokens_per_second = steps_per_second(config, workload, larger[0]) * tokens_per_step(config, workload)
+        seconds = worthwhile_tokens(larger[0]) / tokens_per_second
         text += f" ({larger[0]} from {clock(seconds)})"
     return text
 

@@ -5,18 +5,48 @@ import math
 from mtcli.config.presets import PRESETS, Preset
 from mtcli.config.schema import Config, Freeze, ModelConfig
 from mtcli.nn.freezing import num_trainable_layers, output_is_frozen
+from mtcli.runtime.gpu import Gpu
 from mtcli.training.defaults.workload import Workload
 
-SPEED = {"cpu": 1.85e10, "cuda": 2e12, "mps": 2e11}
+SPEED = {"cpu": 1.85e10, "mps": 2e11}
 """Weights × target tokens per second.
 
 CPU: 7,130 tokens per second of tiny on two cores (scripts/bench_train.py); a step of small took 4.4 times as long as
-one of tiny, a step of base 14.8 times, with 5.2 and 19 times the weights. CUDA: five times one of the paper's P100s
-(25,000 tokens in 0.4 s on eight, §5.2), a guess; so is Apple's GPU.
+one of tiny, a step of base 14.8 times, with 5.2 and 19 times the weights. Apple's GPU: a guess.
 """
 
-MIN_GPU_SECONDS = 0.05
-"""Seconds per batch on a GPU at least: it takes this long to launch the kernels of even a small model; a guess."""
+MIN_MPS_SECONDS = 0.05
+"""Seconds per batch on Apple's GPU at least, to launch the kernels of even a small model; a guess."""
+
+FLOPS_SHARE = 0.6
+BANDWIDTH_SHARE = 0.65
+"""Shares of the peaks of a CUDA device that training reaches. A prediction: no GPU has been measured.
+
+It was derived from the operations of a step on a simulated device, which counts their floating-point operations and the
+bytes that they read and write. A step of base with 25,000 tokens has 9.4 TFLOP of matrix products and 64 GB of other
+traffic: with these shares it takes 16 + 20 ms on an H200 (989 TFLOP per second, 4.8 TB per second), which is 690,000
+target tokens per second. big has 32 TFLOP and 120 GB: 270,000. base would reach 480,000 with the traffic of an unfused
+loss and a host that waits for the GPU, and 850,000 with a compiled model.
+"""
+
+LAYER_BYTES = 360
+"""Memory traffic of a step on CUDA besides the matrix products, in bytes per target token, layer and unit of d_model.
+
+A step of base has 55 GB of it, in twelve layers.
+"""
+
+LOSS_BYTES = 10
+"""Memory traffic of the loss on CUDA, in bytes per target token and token of the vocabulary.
+
+A step of base has 9 GB of it, with a vocabulary of 37,000.
+"""
+
+LAUNCHES_PER_LAYER = 120
+LAUNCH_SECONDS = 6.5e-6
+"""Operations of a step per layer (base has 1,423), and the time in which the host launches one: between 5 and 8 µs.
+
+However small the batch is, a step on CUDA takes no less time than its launches.
+"""
 
 SECONDS_WITHOUT_BUDGET = {"cpu": 3 * 3600, "cuda": 24 * 3600, "mps": 24 * 3600}
 """About how many seconds a run without a budget may take; a guess at how long people wait."""
@@ -32,14 +62,37 @@ def tokens_per_step(config: Config, workload: Workload) -> int:
 
 def steps_per_second(config: Config, workload: Workload, preset: Preset) -> float:
     """Estimate the speed of a preset with the configured batches; in fine-tuning, that of the configured model."""
-    weights: float = preset_weights(preset)
-    if workload.fine_tunes:
-        share = cost_share(config.model, workload.tgt_vocab, config.train.freeze)
-        weights = share * _matrix_weights(config.model, workload.tgt_vocab)
-    batch_seconds = weights * config.train.batch_tokens / SPEED[workload.device]
-    if workload.device != "cpu":
-        batch_seconds = max(batch_seconds, MIN_GPU_SECONDS)
+    model = config.model if workload.fine_tunes else ModelConfig(**PRESETS[preset]["model"])
+    uses_vocabulary = workload.fine_tunes or workload.device == "cuda"
+    tgt_vocab = workload.tgt_vocab if uses_vocabulary else TGT_VOCAB
+    share = cost_share(model, tgt_vocab, config.train.freeze) if workload.fine_tunes else 1.0
+    token_seconds = seconds_per_token(model, tgt_vocab, workload.device, workload.gpu, share)
+    batch_seconds = config.train.batch_tokens * token_seconds
+    if workload.device == "cuda":
+        num_layers = model.num_encoder_layers + model.num_decoder_layers
+        batch_seconds = max(batch_seconds, num_layers * LAUNCHES_PER_LAYER * LAUNCH_SECONDS)
+    elif workload.device == "mps":
+        batch_seconds = max(batch_seconds, MIN_MPS_SECONDS)
     return 1 / batch_seconds / config.train.accumulate
+
+
+def seconds_per_token(model: ModelConfig, tgt_vocab: int, device: str, gpu: Gpu, share: float = 1.0) -> float:
+    """Estimate the time per target token of a large batch.
+
+    Args:
+        model: The shape.
+        tgt_vocab: Size of the target vocabulary.
+        device: `cpu`, `cuda` or `mps`.
+        gpu: The limits of the GPU on CUDA.
+        share: The cost of matrix products relative to training without frozen parameters; see `cost_share`.
+    """
+    weights = share * matrix_weights(model, tgt_vocab)
+    if device != "cuda":
+        return weights / SPEED[device]
+    flop = 6 * weights  # three products, each with a multiplication and an addition per weight
+    num_layers = model.num_encoder_layers + model.num_decoder_layers
+    traffic = LAYER_BYTES * num_layers * model.d_model + LOSS_BYTES * tgt_vocab
+    return flop / (FLOPS_SHARE * gpu.flops) + traffic / (BANDWIDTH_SHARE * gpu.bandwidth)
 
 
 def num_steps(config: Config, workload: Workload) -> float:
@@ -62,10 +115,10 @@ def affordable_steps(config: Config, workload: Workload) -> float:
 
 def preset_weights(preset: Preset) -> int:
     """Return the weights of a preset's layers and of an output matrix for `TGT_VOCAB` tokens: its cost per token."""
-    return _matrix_weights(ModelConfig(**PRESETS[preset]["model"]), TGT_VOCAB)
+    return matrix_weights(ModelConfig(**PRESETS[preset]["model"]), TGT_VOCAB)
 
 
-def _matrix_weights(model: ModelConfig, tgt_vocab: int) -> int:
+def matrix_weights(model: ModelConfig, tgt_vocab: int) -> int:
     """Return the weights of a model's layers and of its output matrix, without biases."""
     layers = _layer_weights(model, model.num_encoder_layers, model.num_decoder_layers)
     return layers + tgt_vocab * model.d_model

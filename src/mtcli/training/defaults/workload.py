@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from mtcli.data.batching import weight_of_rows, weights_within
 from mtcli.data.prepare import Prepared
+from mtcli.runtime.gpu import UNKNOWN_GPU, Gpu, gpu_of
 from mtcli.training.defaults.corpus_sizes import CorpusSize, corpus_size
 
 
@@ -26,15 +28,17 @@ class Workload:
     fine_tunes: bool = False
     """Training starts from another model."""
     tgt_vocab: int = 10_000
-    """Size of the target vocabulary, which matters for the speed of fine-tuning."""
+    """Size of the target vocabulary, which matters for the speed of fine-tuning, and of any training on CUDA."""
+    gpu: Gpu = UNKNOWN_GPU
+    """The limits of the GPU on CUDA."""
 
     @classmethod
-    def of(cls, data: Prepared, device: str, ranks: int) -> "Workload":
+    def of(cls, data: Prepared, device: torch.device, ranks: int) -> "Workload":
         """Count the prepared data.
 
         Args:
             data: The prepared data.
-            device: Type of the device of one rank.
+            device: The device of one rank.
             ranks: Number of processes that train together.
         """
         pairs = data.train
@@ -47,11 +51,12 @@ class Workload:
         return cls(
             len(pairs),
             round(epoch_tokens),
-            device,
+            device.type,
             ranks,
             len(data.valid),
             fine_tunes=data.init is not None,
             tgt_vocab=data.tokenizer.tgt_size,
+            gpu=gpu_of(device) if device.type == "cuda" else UNKNOWN_GPU,
         )
 
     @property
