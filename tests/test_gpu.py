@@ -1,6 +1,9 @@
-"""The same claims on a CUDA device: `pytest -m gpu`."""
+"""The claims about CUDA, on the simulated device, and with `-m gpu` on a real one."""
+
+from collections.abc import Callable
 
 import pytest
+import simulated_cuda
 import torch
 
 from mtcli.config.schema import ModelConfig, TrainConfig
@@ -11,11 +14,28 @@ from mtcli.nn.loss import projected_loss, reference_loss
 from mtcli.nn.transformer import Transformer
 from mtcli.training.optimizer import build_optimizer
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
 V = 60
+
+Check = Callable[..., None]
+
+
+def call(check: Check, *args: object) -> None:
+    check(*args)
+
+
+GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(simulated_cuda.run, marks=simulated_cuda.needs_simulated_cuda, id="simulated"),
+        pytest.param(call, marks=GPU, id="gpu"),
+    ]
+)
+def on_cuda(request: pytest.FixtureRequest) -> Check:
+    """Return a function that calls a function of this module where there is a CUDA device."""
+    run: Check = request.param
+    return run
 
 
 def build() -> Transformer:
@@ -38,7 +58,11 @@ def draw(rows: int = 40) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("padded", [False, True])
-def test_fused_equals_reference_in_bf16(padded: bool, causal: bool) -> None:
+def test_fused_equals_reference_in_bf16(on_cuda: Check, padded: bool, causal: bool) -> None:
+    on_cuda(check_attention, padded, causal)
+
+
+def check_attention(padded: bool, causal: bool) -> None:
     torch.manual_seed(3)
     q, k, v = (torch.randn(3, 4, 33, 32, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
     lengths = torch.tensor([33, 20, 1], device="cuda")
@@ -53,7 +77,11 @@ def test_fused_equals_reference_in_bf16(padded: bool, causal: bool) -> None:
         assert float((a.float() - e.float()).norm() / e.float().norm()) < 2e-2
 
 
-def test_projected_loss_equals_reference_in_bf16() -> None:
+def test_projected_loss_equals_reference_in_bf16(on_cuda: Check) -> None:
+    on_cuda(check_loss)
+
+
+def check_loss() -> None:
     torch.manual_seed(4)
     hidden = torch.randn(1500, 64, device="cuda", requires_grad=True)
     weight = torch.randn(V, 64, device="cuda", requires_grad=True)
@@ -68,13 +96,17 @@ def test_projected_loss_equals_reference_in_bf16() -> None:
         assert float((a - e).norm() / e.norm()) < 2e-2
 
 
-def test_training_in_bf16_lowers_the_loss() -> None:
+def test_training_in_bf16_lowers_the_loss(on_cuda: Check) -> None:
+    on_cuda(check_training)
+
+
+def check_training() -> None:
     model = build().cuda()
     src, tgt, out = (x.cuda() for x in draw())
     real = out != PAD
     optimizer = build_optimizer(TrainConfig(lr=3e-3), model.parameters())
     losses = []
-    for _ in range(60):
+    for _ in range(25):
         with torch.autocast("cuda", dtype=torch.bfloat16):
             hidden = model.decode(tgt, *model.encode(src))
             loss, _ = projected_loss(hidden[real], model.output.weight, out[real], 0.1)
@@ -82,11 +114,15 @@ def test_training_in_bf16_lowers_the_loss() -> None:
         (loss / real.sum()).backward()
         optimizer.step()
         losses.append(loss.item() / int(real.sum()))
-    assert losses[-1] < losses[0] - 1
+    assert losses[-1] < losses[0] - 1, losses
     assert all(p.dtype == torch.float32 and p.isfinite().all() for p in model.parameters())
 
 
-def test_search_equals_the_cpu_s_up_to_near_ties() -> None:
+def test_search_equals_the_cpu_s_up_to_near_ties(on_cuda: Check) -> None:
+    on_cuda(check_search)
+
+
+def check_search() -> None:
     model, src = build().eval(), draw(100)[0]
     bounds = Limits([20] * len(src), forbidden=(PAD, BOS))
 

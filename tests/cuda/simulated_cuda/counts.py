@@ -1,6 +1,7 @@
 """What the simulated device is asked to do: launches, host syncs, copies, bytes and FLOPs."""
 
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ class Counts:
     """Operations that launch at least one kernel, by operation and place. Views launch none."""
     syncs: Counter[At] = field(default_factory=Counter)
     """Waits of the host for the device, by reason and place."""
+    background_syncs: Counter[At] = field(default_factory=Counter)
+    """Waits in threads that Python code has started: they do not delay the others."""
     uploads: Counter[At] = field(default_factory=Counter)
     """Copies from the host to the device: `asynchronous`, or `blocking`, which are among the syncs too."""
     downloads: Counter[At] = field(default_factory=Counter)
@@ -66,9 +69,9 @@ class Counts:
 
     def __str__(self) -> str:
         lines = [f"{self.num_launches} launches, {self.num_bytes:,} bytes, {self.num_flops:,} FLOPs"]
-        for name in ("syncs", "uploads", "downloads"):
+        for name in ("syncs", "background_syncs", "uploads", "downloads"):
             events: Counter[At] = getattr(self, name)
-            lines.append(f"{events.total()} {name}")
+            lines.append(f"{events.total()} {name.replace('_', ' ')}")
             lines += [f"  {number} × {what} at {where}" for (what, where), number in events.most_common()]
         return "\n".join(lines)
 
@@ -106,5 +109,9 @@ def here() -> str:
 
 def count_sync(reason: str) -> None:
     """Count a wait of the host for the device."""
+    thread = threading.current_thread()
+    # Backward passes run in a thread of PyTorch, which Python calls a dummy, while the main thread waits for them.
+    in_background = thread is not threading.main_thread() and not isinstance(thread, threading._DummyThread)
     for counts in active:
-        counts.syncs[reason, here()] += 1
+        syncs = counts.background_syncs if in_background else counts.syncs
+        syncs[reason, here()] += 1

@@ -48,9 +48,10 @@ def _start() -> None:
     library.load()
     import torch
 
-    from simulated_cuda.patches import install
+    from simulated_cuda import kernels, patches
 
-    install()
+    patches.install()
+    kernels.install()
     torch.set_num_threads(1)
 
 

@@ -7,9 +7,9 @@ from typing import Any, cast
 import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import return_and_correct_aliasing
-from torch.utils._pytree import tree_map_only
 
-from simulated_cuda import attention, transfers
+from simulated_cuda import transfers
+from simulated_cuda.compute import compute
 from simulated_cuda.counts import count_sync, here
 from simulated_cuda.work import count_launch, is_view
 
@@ -65,20 +65,20 @@ def dispatch(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         if result is not NotImplemented:
             return result
     name = func.overloadpacket.__name__
-    tensors = list(_tensors((args, kwargs.values())))
+    tensors = list(_tensors((*args, *kwargs.values())))
     _check_devices(func, name, args, tensors)
     _count_waits(name, args, kwargs)
     if name == "copy_":
         return _copy(func, args, kwargs)
     if name == "_to_copy" and _target(kwargs) == "cpu":
-        return transfers.download(_host(args[0]), kwargs)
-    host_args = _host(args)
-    host_kwargs = _host(kwargs)
+        return transfers.download(host(args[0]), kwargs)
+    host_args = host(args)
+    host_kwargs = {key: host(value) for key, value in kwargs.items()}
     if host_kwargs.get("device") is not None:
         host_kwargs["device"] = torch.device("cpu")
     if name == "_to_copy":
         host_kwargs.pop("non_blocking", None)
-    computed = attention.KERNELS.get(name, func)(*host_args, **host_kwargs)
+    computed = compute(func, host_args, host_kwargs)
     if name in ("_local_scalar_dense", "equal", "is_same_size"):
         return computed
     if not is_view(func):
@@ -86,8 +86,9 @@ def dispatch(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     out = kwargs.get("out")
     if isinstance(out, DeviceTensor) and out.shape != out.on_host.shape:
         raise NotImplementedError(f"{func} at {here()} resizes its result, which the simulated device cannot do")
-    wrapped = tree_map_only(torch.Tensor, DeviceTensor, computed)
-    return return_and_correct_aliasing(func, args, kwargs, wrapped)
+    if not _has_aliases(func):
+        return _on_device(computed)
+    return return_and_correct_aliasing(func, args, kwargs, _on_device(computed))
 
 
 @cache
@@ -97,16 +98,36 @@ def _is_composite(func: OpOverload) -> bool:
     return torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
 
 
-def _host(values: Any) -> Any:
+@cache
+def _has_aliases(func: OpOverload) -> bool:
+    """Return True if a result of an operation is one of its arguments, or a view of it."""
+    return any(result.alias_info is not None for result in func._schema.returns)
+
+
+def host(values: Any) -> Any:
     """Replace the tensors of the device, at any depth, by their numbers on the host."""
-    return tree_map_only(DeviceTensor, lambda tensor: tensor.on_host, values)
+    if isinstance(values, DeviceTensor):
+        return values.on_host
+    if isinstance(values, tuple | list):
+        return type(values)(map(host, values))
+    return values
+
+
+def _on_device(values: Any) -> Any:
+    """Replace the tensors of the host, at any depth, by tensors of the device."""
+    if isinstance(values, torch.Tensor):
+        return DeviceTensor(values)
+    if isinstance(values, tuple | list):
+        return type(values)(map(_on_device, values))
+    return values
 
 
 def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """Yield the tensors in the arguments of an operation."""
     for value in values:
         if isinstance(value, torch.Tensor):
             yield value
-        elif isinstance(value, tuple | list) or type(value).__name__ == "dict_values":
+        elif isinstance(value, tuple | list):
             yield from _tensors(value)
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.utils.flop_counter import flop_registry
 
 from simulated_cuda.counts import active, here
 
@@ -28,6 +27,10 @@ WRITE_SELECTED = {
 """Operations that change only the selected elements of their first argument."""
 
 
+PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}
+"""Matrix products, and which argument is the first factor."""
+
+
 @cache
 def is_view(func: OpOverload) -> bool:
     """Return True if an operation launches no kernel: its results are views, or it allocates only."""
@@ -42,12 +45,12 @@ def count_launch(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
     if not active:
         return
     name = func.overloadpacket.__name__
+    count_kernel(name, _bytes(name, args, kwargs, result), _flops(name, args, result))
+
+
+def count_kernel(name: str, num_bytes: int, flops: int) -> None:
+    """Count a launch that moves some bytes of device memory."""
     place = here()
-    num_bytes = _bytes(name, args, kwargs, result)
-    flops = 0
-    if func.overloadpacket in flop_registry:
-        without_out = {key: value for key, value in kwargs.items() if key != "out"}
-        flops = flop_registry[func.overloadpacket](*args, **without_out, out_val=result)
     for counts in active:
         counts.launches[name, place] += 1
         counts.bytes[name] += num_bytes
@@ -70,6 +73,19 @@ def _bytes(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     if isinstance(kwargs.get("out"), torch.Tensor):
         inputs = [t for t in inputs if t is not kwargs["out"]]
     return sum(map(_size, inputs)) + sum(map(_size, outputs))
+
+
+def _flops(name: str, args: tuple[Any, ...], result: Any) -> int:
+    """Return the floating-point operations of a matrix product or of attention; 0 for other operations."""
+    if name in PRODUCTS:
+        first_factor = args[PRODUCTS[name]]
+        return 2 * int(result.numel()) * int(first_factor.size(-1))
+    if not name.startswith("_scaled_dot_product_"):
+        return 0
+    is_backward = name.endswith("_backward")
+    q, k = args[1:3] if is_backward else args[:2]
+    one_product = 2 * q.numel() * k.size(-2)
+    return int(one_product * (5 if is_backward else 2))
 
 
 def _tensors(values: list[Any]) -> Iterator[torch.Tensor]:
