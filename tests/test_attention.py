@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtcli.nn.attention import Cache, attention_weights, causal_mask, fused_attention, reference_attention
+from mtcli.nn.attention import attention_weights, causal_mask, fused_attention, reference_attention
 
 B, H, T, S = 3, 2, 5, 7
 
@@ -120,18 +120,3 @@ def test_scores_of_independent_vectors_keep_unit_variance() -> None:
         scores = attention_weights(q, k).log()
         spread = (scores - scores.mean(-1, keepdim=True)).var()
         assert float(spread) == pytest.approx(1, rel=0.1)  # 160,000 products: a standard error of about 2%
-
-
-def test_cache_select_selects_hypotheses_and_sentences_separately() -> None:
-    """Two sentences with two hypotheses each."""
-    own = torch.arange(4.0).view(4, 1, 1, 1)
-    memory = torch.arange(2.0).view(2, 1, 1, 1)
-    cache = Cache(((own, own + 10),), ((memory, memory + 10),), torch.tensor([True, False]).view(2, 1, 1, 1))
-    assert cache.length == 1
-    swapped = cache.select(torch.tensor([1, 1, 3, 2]))
-    assert [x.flatten().tolist() for x in swapped.own[0]] == [[1, 1, 3, 2], [11, 11, 13, 12]]
-    assert swapped.memory is cache.memory
-    left = cache.select(torch.tensor([3, 2]), torch.tensor([1]))
-    assert [x.flatten().tolist() for x in left.own[0]] == [[3, 2], [13, 12]]
-    assert [x.flatten().tolist() for x in left.memory[0]] == [[1], [11]]
-    assert left.mask.flatten().tolist() == [False]

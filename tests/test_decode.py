@@ -21,7 +21,7 @@ from mtcli.inference.search import (
     greedy_search,
     sampler,
 )
-from mtcli.nn.attention import Cache
+from mtcli.nn.cache import Cache
 from mtcli.nn.transformer import Transformer
 
 SPECIAL = (PAD, BOS)
@@ -369,12 +369,11 @@ def test_scores_that_are_not_finite_are_an_error(
     sources = draw_sources(1)
     step = model.step
 
-    def damaged_step(last: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
-        at_start = cache.length
-        logits, cache = step(last, cache)
-        if at_start >= first_step:
+    def damaged_step(last: Tensor, cache: Cache) -> Tensor:
+        logits = step(last, cache)
+        if cache.length > first_step:
             logits[rows] = torch.nan
-        return logits, cache
+        return logits
 
     monkeypatch.setattr(model, "step", damaged_step)
     with pytest.raises(NotFiniteError, match="not finite numbers"):

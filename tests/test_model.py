@@ -153,18 +153,19 @@ def test_fused_equals_reference_model(sizes: dict[str, int], norm: str) -> None:
 
 
 @pytest.mark.parametrize("changes", [{}, {"norm": "pre"}, {"positions": "learned"}, {"attention": "reference"}])
+@pytest.mark.parametrize("share_rows", [False, True])
 @pytest.mark.parametrize("W", [1, 3])
-def test_cached_step_equals_uncached_decoding(W: int, changes: dict[str, str]) -> None:
+def test_cached_step_equals_uncached_decoding(W: int, share_rows: bool, changes: dict[str, str]) -> None:
     """At every position, after hypotheses are reordered, and after a sentence is removed from the batch."""
     model = build(**changes)
     sources, _ = draw_pairs()
     memory, mask = model.encode(pad(sources))
     sentences = list(range(len(sources)))
-    cache, live = model.start(memory, mask), 1
+    cache, live = model.start(memory, mask, share_rows=share_rows), 1
     history = torch.full((len(sources), 1, 1), BOS)  # (B, W, t)
     generator = torch.Generator().manual_seed(5)
     for t in range(7):
-        logits, cache = model.step(history[:, :, -1].flatten(), cache)
+        logits = model.step(history[:, :, -1].flatten(), cache)
         assert cache.length == t + 1
         for row, sentence in enumerate(sentences):
             alone = torch.tensor([sources[sentence]]).expand(live, -1)
@@ -172,14 +173,15 @@ def test_cached_step_equals_uncached_decoding(W: int, changes: dict[str, str]) -
             torch.testing.assert_close(logits.view(-1, live, V)[row], expected, **EXACT)
         B = len(sentences)
         parent = torch.randint(live, (B, W), generator=generator)
-        hypotheses, kept = torch.arange(B)[:, None] * live + parent, None
+        kept = None
         history = history.gather(1, parent[:, :, None].expand(-1, -1, t + 1))
         history = torch.cat((history, torch.randint(3, V, (B, W, 1), generator=generator)), dim=2)
         if t in (2, 4):
             del sentences[t // 2 - 1]
             kept = torch.tensor([row for row in range(B) if row != t // 2 - 1])
-            hypotheses, history = hypotheses[kept], history[kept]
-        cache, live = cache.select(hypotheses.flatten(), kept), W
+            parent, history = parent[kept], history[kept]
+        cache.select(parent, kept)
+        live = W
     assert sentences == [1, 3]
 
 

@@ -1,12 +1,12 @@
 """Scaled dot-product attention (§3.2.1): equation 1 as written, and a faster function with the same result.
 
 Shapes: B batch, H heads, T queries, S keys, K size of a head (d_k for queries and keys, d_v for values), D d_model.
-A mask is boolean and True where a query may attend, as in `torch.nn.functional.scaled_dot_product_attention`.
+A mask is that of `torch.nn.functional.scaled_dot_product_attention`: boolean and True where a query may attend, or a
+number that is added to the score.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -27,7 +27,8 @@ def attention_scores(q: Tensor, k: Tensor, mask: Tensor | None = None, causal: b
     Args:
         q: Queries, (B, H, T, d_k).
         k: Keys, (B, H, S, d_k).
-        mask: Boolean, broadcastable to (B, H, T, S), True where a query may attend. Each query may attend to some key.
+        mask: Broadcastable to (B, H, T, S). Boolean, True where a query may attend; or of the type of `q`, 0 there and
+            −∞ elsewhere, as a search has it, which reads a mask in every step. Each query may attend to some key.
         causal: True if query t may attend to keys 0 … t only (§3.2.3), so that a prediction depends on earlier tokens.
 
     Returns:
@@ -36,9 +37,11 @@ def attention_scores(q: Tensor, k: Tensor, mask: Tensor | None = None, causal: b
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
     if causal:
         scores = scores.masked_fill(~causal_mask(q.size(-2), k.size(-2), q.device), -torch.inf)
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf)
-    return scores
+    if mask is None:
+        return scores
+    if mask.dtype != torch.bool:
+        return scores.add_(mask)
+    return scores.masked_fill(~mask, -torch.inf)
 
 
 def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
@@ -90,57 +93,3 @@ def causal_mask(T: int, S: int, device: torch.device | None = None) -> Tensor:
 
 KeysValues = tuple[Tensor, Tensor]
 """Keys (B, H, S, d_k) and values (B, H, S, d_v)."""
-
-
-@dataclass(frozen=True)
-class Cache:
-    """Keys and values that the decoder reuses in the next step of a search. The search owns it, not the model.
-
-    N hypotheses are B sentences × W beams, grouped by sentence. The keys and values of the source belong to the
-    sentence: they are computed once and shared by its hypotheses.
-    """
-
-    own: tuple[KeysValues, ...]
-    """Keys and values of the tokens so far, for each layer: (N, H, T, K). Empty before the first step."""
-    memory: tuple[KeysValues, ...]
-    """Keys and values of the source, for each layer: (B, H, S, K)."""
-    mask: Tensor
-    """(B, 1, 1, S), False at padding of the source."""
-
-    @property
-    def length(self) -> int:
-        """The number of tokens decoded so far, T."""
-        return self.own[0][0].size(2) if self.own else 0
-
-    @classmethod
-    def joined(cls, parts: "Sequence[Cache]") -> "Cache":
-        """Concatenate the caches of several groups of sentences before the first step.
-
-        Sources are padded to the widest part, and to at least `MIN_SOFTMAX_WIDTH`.
-        """
-        S = max(MIN_SOFTMAX_WIDTH, *(part.mask.size(-1) for part in parts))
-        memory = []
-        for layer in range(len(parts[0].memory)):
-            keys = torch.cat([_padded_to(S, part.memory[layer][0]) for part in parts])
-            values = torch.cat([_padded_to(S, part.memory[layer][1]) for part in parts])
-            memory.append((keys, values))
-        mask = torch.cat([F.pad(part.mask, (0, S - part.mask.size(-1))) for part in parts])
-        return cls((), tuple(memory), mask)
-
-    def select(self, hypotheses: Tensor, sentences: Tensor | None = None) -> "Cache":
-        """Return the cache of some hypotheses, in the given order.
-
-        Args:
-            hypotheses: Indices into N, (N′,).
-            sentences: Indices into B of the sentences of these hypotheses, (B′,). None: all sentences.
-        """
-        own = tuple((k.index_select(0, hypotheses), v.index_select(0, hypotheses)) for k, v in self.own)
-        if sentences is None:
-            return Cache(own, self.memory, self.mask)
-        memory = tuple((k.index_select(0, sentences), v.index_select(0, sentences)) for k, v in self.memory)
-        return Cache(own, memory, self.mask.index_select(0, sentences))
-
-
-def _padded_to(S: int, x: Tensor) -> Tensor:
-    """Pad keys or values (B, H, s, K) with zeros to (B, H, S, K)."""
-    return F.pad(x, (0, 0, 0, S - x.size(2)))

@@ -4,7 +4,8 @@ Equation 1, scaled dot-product attention, is in `nn/attention.py`. The model end
 part of the loss (`nn/loss.py`) and of the search (`inference/search/`).
 
 Shapes: B batch, S source length, T target length, D d_model, H heads, K head size (d_k or d_v), V target vocabulary,
-W beams, N = B × W hypotheses. `src` and `tgt` are token ids; `memory` is the encoder's output (B, S, D).
+L hypotheses of each sentence in a search, N = B × L. `src` and `tgt` are token ids; `memory` is the encoder's output
+(B, S, D).
 """
 
 import math
@@ -18,7 +19,8 @@ from torch import Tensor, nn
 from mtcli.config.schema import ModelConfig
 from mtcli.data.tokenizer import PAD
 from mtcli.nn import cpu_kernels
-from mtcli.nn.attention import Attention, Cache, KeysValues, fused_attention, reference_attention
+from mtcli.nn.attention import Attention, KeysValues, fused_attention, reference_attention
+from mtcli.nn.cache import Cache, Projection
 
 
 class JointProjection(NamedTuple):
@@ -221,31 +223,26 @@ class DecoderLayer(nn.Module):
         transformed = self.feed_forward(self.ffn_residual.before(y))
         return self.ffn_residual.after(y, transformed)
 
-    def step(
-        self, y: Tensor, past: KeysValues | None, memory_kv: KeysValues, mask: Tensor
-    ) -> tuple[Tensor, KeysValues]:
+    def step(self, y: Tensor, cache: Cache, layer: int) -> Tensor:
         """Compute the next position of every hypothesis, for searching.
 
-        Cross-attention treats target positions independently. So the W hypotheses of a sentence take the place of T
+        Cross-attention treats target positions independently. So the L hypotheses of a sentence take the place of T
         there, and share the keys and values of the sentence.
 
         Args:
-            y: (B, W, D).
-            past: Keys and values of this layer's self-attention at earlier positions, (N, H, T, K); None at the first.
-            memory_kv: Keys and values of the memory, (B, H, S, K).
-            mask: (B, 1, 1, S), False at padding of the source.
+            y: (B, L, D).
+            cache: Its entries of this layer get keys and values of the new position.
+            layer: The number of this layer, from 0.
 
         Returns:
-            The output (B, W, D), and `past` with the new position appended.
+            (B, L, D).
         """
-        x_N1D = self.self_residual.before(y).flatten(0, 1).unsqueeze(1)
-        q, k, v = self.self_attention.queries_keys_values(x_N1D)
-        if past is not None:
-            past_k, past_v = past
-            k = torch.cat((past_k, k), dim=2)
-            v = torch.cat((past_v, v), dim=2)
-        attended = self.self_attention.combine(q, (k, v), None).view_as(y)  # no mask: there are no later positions
-        return self.attend_and_transform(self.self_residual.after(y, attended), memory_kv, mask), (k, v)
+        attention = self.self_attention
+        x = cache.rows(self.self_residual.before(y))
+        q, k, v = map(attention.split_heads, cache.projections[layer](x))
+        attended = attention.combine(q, cache.write(layer, k, v), cache.own_mask).view_as(y)
+        y = self.self_residual.after(y, attended)
+        return self.attend_and_transform(y, cache.memory[layer], cache.mask)
 
 
 def sinusoids(length: int, d_model: int, start: int = 0) -> Tensor:
@@ -381,31 +378,40 @@ class Transformer(nn.Module):
         """Return keys and values (B, H, S, K) of the memory (B, S, D) for the cross-attention of each decoder layer."""
         return tuple(cast(DecoderLayer, layer).cross_attention.keys_values(memory) for layer in self.decoder)
 
-    def start(self, memory: Tensor, mask: Tensor) -> Cache:
-        """Return the cache before the first step, for `memory` (B, S, D) and `mask` (B, 1, 1, S)."""
-        memory_kv = self.memory_keys_values(memory)
-        contiguous = tuple((k.contiguous(), v.contiguous()) for k, v in memory_kv)  # they are read in every step
-        return Cache(own=(), memory=contiguous, mask=mask)
+    def start(self, memory: Tensor, mask: Tensor, *, share_rows: bool = False) -> Cache:
+        """Return the cache before the first step.
 
-    def step(self, last: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+        Args:
+            memory: (B, S, D).
+            mask: Boolean, (B, 1, 1, S), False at padding.
+            share_rows: The layout of the cache: see `Cache`.
+        """
+        memory_kv = self.memory_keys_values(memory)
+        contiguous = [(k.contiguous(), v.contiguous()) for k, v in memory_kv]  # they are read in every step
+        additive_mask = torch.zeros_like(mask, dtype=memory.dtype).masked_fill_(~mask, -torch.inf)
+        projections = []
+        for layer in self.decoder:
+            joint = cast(DecoderLayer, layer).self_attention.joint_qkv()
+            projections.append(cast(Projection, joint))  # mypy does not see that a named tuple can be called
+        return Cache(contiguous, additive_mask, projections, share_rows=share_rows)
+
+    def step(self, last: Tensor, cache: Cache) -> Tensor:
         """Compute the logits of the next token of every hypothesis.
 
         Args:
             last: The last token of each hypothesis, (N,), grouped by sentence.
-            cache: The cache of the tokens before `last`.
+            cache: The cache of the tokens before `last`, to which `last` is added.
 
         Returns:
-            Logits (N, V), and the cache with `last` appended.
+            (N, V).
         """
         B = cache.mask.size(0)
         y = self.tgt_embedding(last[:, None], cache.length).view(B, -1, self.config.d_model)
-        own = []
+        cache.add_columns(y.size(1))
         for i, layer in enumerate(self.decoder):
-            past = cache.own[i] if cache.own else None
-            y, kv = cast(DecoderLayer, layer).step(y, past, cache.memory[i], cache.mask)
-            own.append(kv)
+            y = cast(DecoderLayer, layer).step(y, cache, i)
         logits: Tensor = self.output(self.decoder_norm(y)).flatten(0, 1)
-        return logits, Cache(tuple(own), cache.memory, cache.mask)
+        return logits
 
 
 def _final_norm(config: ModelConfig) -> nn.Module:

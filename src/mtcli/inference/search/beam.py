@@ -18,6 +18,9 @@ from mtcli.inference.search.hypothesis import Hypothesis
 from mtcli.nn.cpu_kernels import log_softmax_, top_continuations
 from mtcli.nn.transformer import Transformer
 
+MAX_SHARED_BEAM = 8
+"""Beam size up to which the hypotheses of a sentence share their rows of the cache, see `Cache`."""
+
 
 @dataclass(frozen=True)
 class Expansion:
@@ -69,16 +72,14 @@ class _Beams:
         return self.tokens[:, :, 1:].flatten(0, 1)
 
     def extended(self, expansion: Expansion) -> tuple["_Beams", Tensor]:
-        """Return the beams after one step, and the parent of each hypothesis as an index into N, (B, ≤ W)."""
-        B, L = self.log_prob.shape
+        """Return the beams after one step, and the parent of each hypothesis as an index into L, (B, ≤ W)."""
         parent = expansion.parent.gather(1, expansion.kept)
         token = expansion.token.gather(1, expansion.kept)
         # Continuations that end are kept only where there are too few others, and are never continued.
         log_prob = expansion.log_prob.gather(1, expansion.kept).masked_fill(token == EOS, -torch.inf)
         before = self.tokens.gather(1, parent.unsqueeze(2).expand(-1, -1, self.tokens.size(2)))
         tokens = torch.cat((before, token.unsqueeze(2)), dim=2)
-        first_hypothesis = L * torch.arange(B, device=parent.device)[:, None]
-        return _Beams(self.sentences, log_prob, tokens), first_hypothesis + parent
+        return _Beams(self.sentences, log_prob, tokens), parent
 
     def select(self, rows: Sequence[int], index: Tensor) -> "_Beams":
         """Return the beams of some sentences. `rows` are indices into B; `index` has the same as a tensor, (B′,)."""
@@ -126,11 +127,11 @@ def beam_search(
     """
     penalty = partial(length_penalty, alpha=alpha, normalization=normalization)
     constraints = Constraints(limits, src.device)
-    cache = encode(model, src)
+    cache = encode(model, src, share_rows=beam_size <= MAX_SHARED_BEAM)
     beams = _Beams.initial(len(src), src.device)
     finished: list[list[Hypothesis]] = [[] for _ in range(len(src))]
     while beams.sentences:
-        logits, cache = model.step(beams.last, cache)
+        logits = model.step(beams.last, cache)
         log_p = log_softmax_(logits)
         constraints.apply(log_p, beams.sentences, beams.length, beams.history)
         max_finished = [beam_size] * len(beams.sentences)
@@ -154,11 +155,11 @@ def beam_search(
             if can_continue and not _is_complete(finished[sentence], best_score, beam_size, early_stopping):
                 active.append(row)
         if len(active) == len(beams.sentences):
-            cache = cache.select(parents.flatten())
+            cache.select(parents)
         else:
             index = torch.tensor(active, dtype=torch.long, device=src.device)
             beams = beams.select(active, index)
-            cache = cache.select(parents[index].flatten(), index)
+            cache.select(parents[index], index)
     if not all(finished):
         raise NotFiniteError
     return [sorted(hypotheses, key=lambda hypothesis: -hypothesis.score) for hypotheses in finished]

@@ -52,7 +52,7 @@ def greedy_search(model: Transformer, src: Tensor, limits: Limits, choose: Choic
 
     t = 0
     while sentences:
-        logits, cache = model.step(last, cache)
+        logits = model.step(last, cache)
         log_p = log_softmax_(logits)
         constraints.apply(log_p, sentences, t, history)
         last = choose(log_p, sentences)
@@ -72,7 +72,7 @@ def greedy_search(model: Transformer, src: Tensor, limits: Limits, choose: Choic
             rows = torch.tensor(active, dtype=torch.long, device=device)
             sentences = [sentences[row] for row in active]
             last = last[rows]
-            cache = cache.select(rows, rows)
+            cache.select(None, rows)
         t += 1
     if not all(map(math.isfinite, log_probs)):
         raise NotFiniteError

@@ -1,0 +1,178 @@
+"""Keys and values that the decoder reuses in the next step of a search.
+
+Shapes: B sentences, L hypotheses of each (1 at the start, then at most W, the beam size), N = B × L, H heads, K size of
+a head, S source length, t tokens so far.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mtcli.nn.attention import KeysValues
+from mtcli.nn.cpu_kernels import MIN_SOFTMAX_WIDTH
+
+MIN_CAPACITY = 16
+"""Columns of a new buffer. A full buffer is replaced by one with twice as many columns as are in use."""
+
+MASK_ALIGNMENT = 8
+"""CUDA's attention kernels copy a mask in each call unless its rows begin at multiples of this many elements."""
+
+Projection = Callable[[Tensor], tuple[Tensor, ...]]
+"""Queries, keys and values of all heads side by side, (…, D) → three of (…, H · K)."""
+
+
+class Cache:
+    """The cache of a search. The search owns it, not the model. Each step writes to it in place.
+
+    Keys and values of the source belong to a sentence: they are computed once and shared by its hypotheses.
+
+    Those of the target are in preallocated buffers of (rows, H, capacity, K), in one of two layouts:
+
+    - If `share_rows`, the L hypotheses of a sentence share a row, and each step appends L columns to it. A mask selects
+      the columns that belong to a hypothesis and its ancestors. Where the beams are reordered, only the mask changes.
+    - Otherwise each hypothesis has its own row, and each step appends one column. Where the beams are reordered, the
+      rows are copied.
+
+    Attention over a shared row computes L times as many products as are used. So it is for narrow beams.
+    """
+
+    def __init__(
+        self,
+        memory: Sequence[KeysValues],
+        mask: Tensor,
+        projections: Sequence[Projection],
+        *,
+        share_rows: bool = False,
+    ):
+        """Initialise the cache before the first step.
+
+        Args:
+            memory: Keys and values of the source, for each layer: (B, H, S, K).
+            mask: 0, or −∞ at padding of the source, (B, 1, 1, S).
+            projections: W^Q, W^K and W^V of the self-attention of each layer.
+            share_rows: The layout.
+        """
+        self.memory = list(memory)
+        self.mask = mask
+        self.projections = tuple(projections)
+        self.share_rows = share_rows
+        self.length = 0
+        """The number of tokens decoded so far, t."""
+        self._width = 0  # columns in use
+        self._own: list[KeysValues] = []  # (rows, H, capacity, K) of each layer; empty before the first step
+        self._ancestors: Tensor | None = None  # mask of shared rows, 0 or −∞, (B, 1, L, at least `_width`)
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Cache]") -> "Cache":
+        """Concatenate the caches of several groups of sentences before the first step.
+
+        Sources are padded to the widest part, and to at least `MIN_SOFTMAX_WIDTH`.
+        """
+        S = max(MIN_SOFTMAX_WIDTH, *(part.mask.size(-1) for part in parts))
+        memory = []
+        for layer in range(len(parts[0].memory)):
+            keys = torch.cat([_padded_to(S, part.memory[layer][0]) for part in parts])
+            values = torch.cat([_padded_to(S, part.memory[layer][1]) for part in parts])
+            memory.append((keys, values))
+        mask = torch.cat([F.pad(part.mask, (0, S - part.mask.size(-1)), value=-torch.inf) for part in parts])
+        return cls(memory, mask, parts[0].projections, share_rows=parts[0].share_rows)
+
+    @property
+    def own(self) -> list[KeysValues]:
+        """Keys and values of the tokens so far, for each layer: (rows, H, columns, K). Empty before the first step."""
+        return [(keys[:, :, : self._width], values[:, :, : self._width]) for keys, values in self._own]
+
+    @property
+    def own_mask(self) -> Tensor | None:
+        """The mask of `own`, 0 or −∞, (B, 1, L, columns); None if each hypothesis attends to its whole row."""
+        return None if self._ancestors is None else self._ancestors[..., : self._width]
+
+    def rows(self, y: Tensor) -> Tensor:
+        """Arrange the input of a step (B, L, D) as rows of the buffers: (B, L, D) if shared, otherwise (N, 1, D)."""
+        return y if self.share_rows else y.flatten(0, 1).unsqueeze(1)
+
+    def add_columns(self, num_hypotheses: int) -> None:
+        """Begin a step with L hypotheses of each sentence: count their token, and extend the mask of shared rows."""
+        self.length += 1
+        if not self.share_rows:
+            self._width += 1
+            return
+        first = self._width
+        self._width += num_hypotheses
+        if self._ancestors is None:
+            self._ancestors = self.mask.new_empty(self.mask.size(0), 1, num_hypotheses, 0)
+        if self._ancestors.size(-1) < self._width:
+            width = MASK_ALIGNMENT * -(-2 * self._width // MASK_ALIGNMENT)
+            self._ancestors = F.pad(self._ancestors, (0, width - self._ancestors.size(-1)), value=-torch.inf)
+        self._ancestors[..., first : self._width].diagonal(dim1=-2, dim2=-1).zero_()
+
+    def write(self, layer: int, k: Tensor, v: Tensor) -> KeysValues:
+        """Write the last columns of a layer, (rows, H, 1 or L, K), and return all its columns."""
+        if layer == len(self._own):
+            self._own.append((k[:, :, :0], v[:, :, :0]))
+        first = self._width - k.size(2)
+        keys, values = self._own[layer]
+        if keys.size(2) < self._width:
+            keys = _with_capacity(max(MIN_CAPACITY, 2 * self._width), keys, first)
+            values = _with_capacity(max(MIN_CAPACITY, 2 * self._width), values, first)
+            self._own[layer] = (keys, values)
+        keys[:, :, first : self._width] = k
+        values[:, :, first : self._width] = v
+        return keys[:, :, : self._width], values[:, :, : self._width]
+
+    def select(self, parents: Tensor | None, sentences: Tensor | None = None) -> None:
+        """Reorder the hypotheses of the sentences, and remove sentences.
+
+        Args:
+            parents: The hypothesis that each new hypothesis continues, from 0 to L − 1 in its sentence, (B′, L′). None:
+                each sentence has one hypothesis.
+            sentences: Indices into B of the sentences that stay, (B′,). None: all stay.
+        """
+        if self.share_rows:
+            self._select_ancestors(parents, sentences)
+            rows = sentences
+        else:
+            rows = self._row_indices(parents, sentences)
+        if rows is not None:
+            self._own = _selected(self._own, rows)
+        if sentences is not None:
+            self.memory = _selected(self.memory, sentences)
+            self.mask = self.mask.index_select(0, sentences)
+
+    def _select_ancestors(self, parents: Tensor | None, sentences: Tensor | None) -> None:
+        ancestors = self._ancestors
+        assert ancestors is not None, "there has been no step"
+        if sentences is not None:
+            ancestors = ancestors.index_select(0, sentences)
+        if parents is not None:
+            ancestors = ancestors.gather(2, parents[:, None, :, None].expand(-1, -1, -1, ancestors.size(3)))
+        self._ancestors = ancestors
+
+    def _row_indices(self, parents: Tensor | None, sentences: Tensor | None) -> Tensor | None:
+        """Return the rows of separate hypotheses that `select` keeps, as indices into N."""
+        if parents is None:
+            return sentences
+        if sentences is None:
+            sentences = torch.arange(self.mask.size(0), device=parents.device)
+        hypotheses_of_each = self._own[0][0].size(0) // self.mask.size(0)
+        return (hypotheses_of_each * sentences[:, None] + parents).flatten()
+
+
+def _with_capacity(capacity: int, x: Tensor, width: int) -> Tensor:
+    """Copy `width` columns of keys or values to a new buffer."""
+    rows, H, _, K = x.shape
+    buffer = x.new_empty(rows, H, capacity, K)
+    buffer[:, :, :width] = x[:, :, :width]
+    return buffer
+
+
+def _selected(pairs: Sequence[KeysValues], rows: Tensor) -> list[KeysValues]:
+    """Select rows of the keys and values of each layer."""
+    return [(keys.index_select(0, rows), values.index_select(0, rows)) for keys, values in pairs]
+
+
+def _padded_to(S: int, x: Tensor) -> Tensor:
+    """Pad keys or values (B, H, s, K) with zeros to (B, H, S, K)."""
+    return F.pad(x, (0, 0, 0, S - x.size(2)))

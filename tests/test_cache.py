@@ -1,0 +1,85 @@
+"""The two layouts of the cache, with keys and values of one number: the sentence, the position and the hypothesis."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from mtcli.nn.cache import MIN_CAPACITY, Cache
+
+
+def start(B: int, *, share_rows: bool) -> Cache:
+    memory = torch.arange(float(B)).view(B, 1, 1, 1)
+    mask = torch.zeros(B, 1, 1, 1)
+    mask[1:] = -1.0
+    return Cache([(memory, memory + 10)], mask, [], share_rows=share_rows)
+
+
+def step(cache: Cache, numbers: Tensor) -> None:
+    """Append a number of each hypothesis, (B, L)."""
+    cache.add_columns(numbers.size(1))
+    k = cache.rows(numbers.unsqueeze(2)).unsqueeze(1)
+    cache.write(0, k, k + 0.5)
+
+
+def histories(cache: Cache, L: int) -> list[list[list[float]]]:
+    """Return the keys that each hypothesis attends to: for each sentence, for each hypothesis, by position."""
+    ((keys, values),) = cache.own
+    assert torch.equal(values, keys + 0.5)
+    if cache.own_mask is None:
+        return keys.view(-1, L, cache.length).tolist()
+    attended = cache.own_mask[:, 0] == 0  # (B, L, columns)
+    return [[keys[row, 0, seen, 0].tolist() for seen in attended[row]] for row in range(len(keys))]
+
+
+@pytest.mark.parametrize("share_rows", [False, True])
+def test_select_reorders_hypotheses_and_removes_sentences(share_rows: bool) -> None:
+    cache = start(2, share_rows=share_rows)
+    step(cache, torch.tensor([[1.0], [2.0]]))
+    cache.select(torch.tensor([[0, 0], [0, 0]]))
+    step(cache, torch.tensor([[10.0, 11], [20, 21]]))
+    assert histories(cache, 2) == [[[1, 10], [1, 11]], [[2, 20], [2, 21]]]
+    memory = cache.memory[0][0]
+    cache.select(torch.tensor([[1, 1], [1, 0]]))
+    assert cache.memory[0][0] is memory
+    step(cache, torch.tensor([[100.0, 101], [200, 201]]))
+    assert histories(cache, 2) == [[[1, 11, 100], [1, 11, 101]], [[2, 21, 200], [2, 20, 201]]]
+    cache.select(torch.tensor([[1, 0]]), torch.tensor([1]))
+    assert histories(cache, 2) == [[[2, 20, 201], [2, 21, 200]]]
+    assert [x.flatten().tolist() for x in cache.memory[0]] == [[1], [11]]
+    assert cache.mask.flatten().tolist() == [-1]
+
+
+@pytest.mark.parametrize("share_rows", [False, True])
+def test_buffers_grow_with_the_hypotheses_and_are_written_in_place(share_rows: bool) -> None:
+    """A random search of three hypotheses. Steps that need no larger buffer use the same memory."""
+    cache = start(2, share_rows=share_rows)
+    generator = torch.Generator().manual_seed(1)
+    step(cache, torch.tensor([[0.0], [1.0]]))
+    expected = [[[0.0]], [[1.0]]]
+    addresses = set()
+    for number in range(1, 3 * MIN_CAPACITY):
+        parents = torch.randint(len(expected[0]), (2, 3), generator=generator)
+        cache.select(parents)
+        numbers = torch.arange(6.0).view(2, 3) + 6 * number
+        step(cache, numbers)
+        expected = [
+            [
+                [*expected[row][parent], new]
+                for parent, new in zip(parents[row].tolist(), numbers[row].tolist(), strict=True)
+            ]
+            for row in range(2)
+        ]
+        assert histories(cache, 3) == expected
+        addresses.add(cache.own[0][0].data_ptr())
+    assert cache.length == 3 * MIN_CAPACITY
+    if share_rows:
+        assert len(addresses) <= 5
+
+
+def test_without_beams_only_sentences_are_selected() -> None:
+    cache = start(3, share_rows=False)
+    step(cache, torch.tensor([[1.0], [2.0], [3.0]]))
+    cache.select(None, torch.tensor([2, 0]))
+    step(cache, torch.tensor([[30.0], [10.0]]))
+    assert histories(cache, 1) == [[[3, 30]], [[1, 10]]]
+    assert cache.memory[0][0].flatten().tolist() == [2, 0]
