@@ -63,13 +63,13 @@ def set_timeouts(step: float, work: float) -> None:
 
 def list_rows(log: Path) -> None:
     """Make this process list the training pairs that it reads in a file, one per line."""
-    from mtcli.data.encoded_pairs import EncodedPairs
+    from mtcli.data.encoded_pairs import EncodedPairs, Ints, Rows
 
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    read = EncodedPairs.__getitem__
+    read = EncodedPairs.gather
 
-    def getitem(self: EncodedPairs, row: int) -> Any:
-        os.write(descriptor, f"{row}\n".encode())
-        return read(self, row)
+    def gather(self: EncodedPairs, rows: Ints) -> tuple[Rows, Rows]:
+        os.write(descriptor, "".join(f"{row}\n" for row in rows).encode())
+        return read(self, rows)
 
-    EncodedPairs.__getitem__ = getitem  # type: ignore[method-assign]
+    EncodedPairs.gather = gather  # type: ignore[method-assign]

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from dataclasses import astuple
@@ -22,7 +23,7 @@ from mtcli.data.lines import Counts
 from mtcli.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import DataError
-from mtcli.runtime.prefetch import prefetch_map
+from mtcli.runtime.prefetch import iterate_ahead, prefetch_map
 
 PAIRS = toy_pairs(100)
 
@@ -424,3 +425,26 @@ def test_prefetching_takes_few_items_in_advance_and_raises_in_order() -> None:
     assert len(drawn) <= 6
     with pytest.raises(ZeroDivisionError):
         next(results)
+
+
+def test_iterating_ahead_takes_few_items_in_advance_and_raises_in_order() -> None:
+    drawn = []
+
+    def items():
+        for i in range(6, -1, -1):
+            drawn.append(i)
+            yield 60 // i
+
+    for number in range(7):
+        drawn.clear()
+        threads = threading.active_count()
+        results = iterate_ahead(items(), ahead=2)
+        assert [next(results) for _ in range(number)] == [10, 12, 15, 20, 30, 60][:number]
+        assert len(drawn) <= number + 2
+        if number == 6:
+            with pytest.raises(ZeroDivisionError):
+                next(results)
+        results.close()
+        assert threading.active_count() == threads
+    assert list(iterate_ahead(range(5), ahead=3)) == [*range(5)]
+    assert list(iterate_ahead([], ahead=3)) == []

@@ -401,7 +401,7 @@ def test_a_group_of_one_returns_its_own_values() -> None:
         assert type(group) is Group
         assert group.is_main
         assert group.broadcast({"a": [1]}) == {"a": [1]}
-        assert group.all_reduce_sum([1.5]) == group.all_reduce_max([1.5]) == [1.5]
+        assert group.all_reduce_sum(torch.tensor([1.5])).tolist() == group.all_reduce_max([1.5]) == [1.5]
         assert group.all_gather([1.5, 2.0]) == [[1.5, 2.0]]
         group.barrier()
     assert not torch.distributed.is_initialized()

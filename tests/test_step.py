@@ -4,6 +4,7 @@ import json
 import math
 import os
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,11 @@ from torch import Tensor
 
 from mtcli.config.build import build
 from mtcli.config.schema import TrainConfig
-from mtcli.data.batching import Position
 from mtcli.data.prepare import prepare
 from mtcli.errors import DivergedError
 from mtcli.runtime.distributed import Group
 from mtcli.storage.events import METRICS_FORMAT, Metrics
+from mtcli.training.optimizer import state_tensors
 from mtcli.training.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -50,8 +51,7 @@ def gradients(trainer: Trainer) -> dict[str, Tensor]:
         )
 
     hook = trainer.learner.optimizer.register_step_pre_hook(keep)
-    state = trainer.session.state
-    trainer.step(trainer.batch_plan.batches_from(Position(state.epoch, state.block, state.batch)))
+    trainer.step(trainer.batches())
     hook.remove()
     return found
 
@@ -124,6 +124,28 @@ def test_a_gradient_that_is_not_finite_changes_no_weight(start: Start) -> None:
         gradients(trainer)
     for name, p in trainer.learner.model.named_parameters():
         torch.testing.assert_close(p.detach(), before[name], rtol=0, atol=0)
+
+
+def test_no_step_changes_a_weight_after_a_gradient_that_is_not_finite(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU, the next step is launched before the figures of the last one are read."""
+    monkeypatch.setattr("mtcli.training.trainer.runs_ahead", lambda device: True)
+    trainer = start()
+    gradients(trainer)
+    spoils = trainer.learner.model.output.weight.register_hook(lambda gradient: gradient * math.nan)
+    gradients(trainer)
+    spoils.remove()
+    learner = trainer.learner
+    weights = deepcopy(learner.model.state_dict())
+    moments = deepcopy(state_tensors(learner.optimizer, learner.model))
+    with pytest.raises(DivergedError, match=r"step 2: the loss is \d.* norm nan, on the training pairs \d"):
+        gradients(trainer)
+    assert trainer.session.state.step == 2
+    torch.testing.assert_close(learner.model.state_dict(), weights, rtol=0, atol=0)
+    torch.testing.assert_close(state_tensors(learner.optimizer, learner.model), moments, rtol=0, atol=0)
+    with pytest.raises(DivergedError, match="step 2"):
+        trainer.save()
 
 
 def test_train_events_hold_the_figures_of_their_steps(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -19,6 +20,7 @@ from processes import HANGS, heed_signals
 
 from mtcli.config.build import build
 from mtcli.data import batching, encoded_pairs
+from mtcli.data.encoded_pairs import EncodedPairs, Ints, Rows
 from mtcli.errors import (
     DataError,
     DivergedError,
@@ -119,6 +121,44 @@ def interrupting(step: Callable[..., object], stop: int) -> Callable[..., object
         return done
 
     return wrapped
+
+
+def test_a_device_that_runs_ahead_changes_nothing_but_the_clocks(
+    train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Figures are read one step late, and a thread loads the batches."""
+    monkeypatch.setattr("mtcli.training.trainer.LOG_EVERY", 7)
+    sets = ["train.max_steps=24", "train.accumulate=2"]
+    whole = train_toy(tmp_path / "whole", *sets)
+    threads = threading.enumerate()
+    for module in ("trainer", "loading"):
+        monkeypatch.setattr(f"mtcli.training.{module}.runs_ahead", lambda device: True)
+    step = Trainer.step
+    parts = tmp_path / "parts"
+    monkeypatch.setattr(Trainer, "step", interrupting(step, 13))
+    with pytest.raises(InterruptedTrainingError, match="at step 13"):
+        train_toy(parts, *sets)
+    assert threading.enumerate() == threads
+    monkeypatch.setattr(Trainer, "step", step)
+    train_toy(parts, *sets)
+    assert threading.enumerate() == threads
+    assert digest(parts) == digest(whole)
+    assert metrics(parts) == metrics(whole)
+
+
+def test_a_failure_of_the_thread_that_loads_batches_ends_training(
+    train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(self: EncodedPairs, rows: Ints) -> tuple[Rows, Rows]:
+        assert threading.current_thread() is not threading.main_thread()
+        raise DataError("the disk is gone")
+
+    monkeypatch.setattr("mtcli.training.loading.runs_ahead", lambda device: True)
+    monkeypatch.setattr(EncodedPairs, "gather", failing)
+    threads = threading.enumerate()
+    with pytest.raises(DataError, match="the disk is gone"):
+        train_toy(tmp_path / "run", "train.max_steps=2")
+    assert threading.enumerate() == threads
 
 
 def test_steps_after_the_last_checkpoint_are_repeated_exactly(

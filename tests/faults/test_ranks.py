@@ -76,7 +76,7 @@ def moments(out: Path, rng: random.Random, number: int) -> dict[str, tuple[int, 
         "saving": (0, partial(points.strike, out, "tear checkpoints/.tmp-step-N/model.safetensors", 2, number)),
         "agreeing on the next step": (
             1,
-            partial(inside, f"{GROUP}.all_reduce_max", 4 * rng.randint(1, 8), number),
+            partial(inside, f"{GROUP}.all_reduce_max", 2 * rng.randint(1, 8), number),
         ),
         "preparing": (0, partial(points.strike, out, "tear data/.train.arrow.tmp", 1, number)),
         "opening": (1, partial(inside, "mtcli.training.run:reopen", 1, number)),

@@ -152,19 +152,21 @@ class Batch:
         """Return the decoder states (B, T, D) of the positions that are not padding, (N, D)."""
         return states.flatten(0, 1).index_select(0, self.target_index)
 
+    def pin_memory(self) -> "Batch":
+        """Return the batch in pinned memory, from which the copy to a CUDA device is asynchronous."""
+        return Batch(*(tensor.pin_memory() for tensor in self._tensors))
+
     def to(self, device: torch.device) -> "Batch":
-        """Return the batch on a device. The copy to a CUDA device does not wait for it."""
+        """Return the batch on a device. The host does not wait for the copy to a CUDA device."""
         if device.type == "cpu":
             return self
-        return Batch(
-            _to(self.src, device), _to(self.tgt_in, device), _to(self.target, device), _to(self.target_index, device)
-        )
+        if device.type == "cuda":
+            return Batch(*(tensor.pin_memory().to(device, non_blocking=True) for tensor in self._tensors))
+        return Batch(*(tensor.to(device) for tensor in self._tensors))
 
-
-def _to(tensor: Tensor, device: torch.device) -> Tensor:
-    if device.type == "cuda":  # pinned memory makes the copy asynchronous
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
+    @property
+    def _tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self.src, self.tgt_in, self.target, self.target_index
 
 
 def pad(rows: Sequence[Any], before: tuple[int, ...] = (), after: tuple[int, ...] = ()) -> Tensor:

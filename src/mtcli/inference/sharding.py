@@ -65,7 +65,7 @@ def translate_file(
                 found = translator.translate(lines, options, rank=group.rank, num_ranks=group.size)
                 num_written = _write_windows(found, parts, render, group)
                 group.barrier()  # waits for hours, as `all_reduce_sum` does not: some ranks may take much longer
-                (num_windows,) = group.all_reduce_sum([num_written])
+                num_windows = int(group.all_reduce_sum(torch.tensor(num_written)))
         except BaseException:
             if group.is_main:
                 _keep_windows(parts, target)

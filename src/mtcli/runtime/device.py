@@ -1,4 +1,4 @@
-"""Choose the device that a process computes on."""
+"""The device that a process computes on."""
 
 import torch
 
@@ -39,6 +39,14 @@ def pick_device(name: str = "auto") -> torch.device:
     if device.index:
         torch.cuda.set_device(device)  # so that queries and kernels without a device use this one too
     return device
+
+
+def runs_ahead(device: torch.device) -> bool:
+    """Return True if the host should launch and prepare work while the device still computes.
+
+    That is so on CUDA: an operation returns before it is computed, and the host waits only where it reads a result.
+    """
+    return device.type == "cuda"
 
 
 def _gpu_of_this_rank(name: str) -> torch.device:

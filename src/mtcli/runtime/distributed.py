@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
@@ -63,9 +63,13 @@ class Group:
     def barrier(self) -> None:
         """Wait until all ranks have called this, up to `WORK_TIMEOUT`."""
 
-    def all_reduce_sum(self, values: Sequence[float]) -> list[float]:
-        """Return the sum of each number over all ranks. All ranks must pass the same count of numbers."""
-        return list(values)
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
+        """Return the sum of each number over all ranks, in float64. All ranks must pass the same count of numbers.
+
+        If the numbers are on a CUDA device, so are the sums, and the host does not wait for them. A group of one
+        process returns its argument.
+        """
+        return values
 
     def all_reduce_max(self, values: Sequence[float]) -> list[float]:
         """Return the maximum of each number over all ranks. All ranks must pass the same count of numbers."""
@@ -125,11 +129,12 @@ class _DistributedGroup(Group):
     def barrier(self) -> None:
         dist.monitored_barrier(self._work_group, timeout=WORK_TIMEOUT)
 
-    def all_reduce_sum(self, values: Sequence[float]) -> list[float]:
-        return self._all_reduce(values, dist.ReduceOp.SUM)
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
+        return self._all_reduce(values.to(torch.float64, copy=True), dist.ReduceOp.SUM)
 
     def all_reduce_max(self, values: Sequence[float]) -> list[float]:
-        return self._all_reduce(values, dist.ReduceOp.MAX)
+        maxima = self._all_reduce(torch.tensor(values, dtype=torch.float64), dist.ReduceOp.MAX)
+        return maxima.tolist()
 
     def all_gather(self, values: Sequence[float]) -> list[list[float]]:
         own = torch.tensor(values, dtype=torch.float64)
@@ -137,10 +142,9 @@ class _DistributedGroup(Group):
         dist.all_gather(gathered, own)
         return [tensor.tolist() for tensor in gathered]
 
-    def _all_reduce(self, values: Sequence[float], operation: Any) -> list[float]:
-        tensor = torch.tensor(values, dtype=torch.float64)
-        dist.all_reduce(tensor, operation)
-        return tensor.tolist()
+    def _all_reduce(self, values: Tensor, operation: Any) -> Tensor:
+        dist.all_reduce(values, operation)
+        return values
 
     def parallel(self, module: nn.Module) -> nn.Module:
         ids = [self._device] if self._device.type == "cuda" else None

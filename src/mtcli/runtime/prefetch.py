@@ -1,9 +1,9 @@
 """Compute results ahead of their consumer, in threads."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import TypeVar, cast
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -25,3 +25,24 @@ def prefetch_map(function: Callable[[T], R], items: Iterable[T], *, workers: int
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
+
+
+def iterate_ahead(items: Iterable[T], *, ahead: int) -> Generator[T]:
+    """Yield the items in order. A thread iterates over them, and keeps up to `ahead` items ready.
+
+    The thread ends with the generator: at the last item, or when `close` is called.
+
+    Args:
+        items: Iterated in one thread. Its exception is raised where its next item would have been yielded.
+        ahead: Number of items.
+    """
+    iterator = iter(items)
+    end = object()
+    pool = ThreadPoolExecutor(1)
+    try:
+        pending = deque(pool.submit(next, iterator, end) for _ in range(ahead))
+        while (item := pending.popleft().result()) is not end:
+            pending.append(pool.submit(next, iterator, end))
+            yield cast(T, item)
+    finally:
+        pool.shutdown(cancel_futures=True)

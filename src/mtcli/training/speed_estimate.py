@@ -1,6 +1,7 @@
 """An estimate of the training speed, from a few real steps of a model that is thrown away."""
 
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,7 +10,6 @@ import torch
 
 from mtcli.config.build import filled
 from mtcli.config.schema import Config
-from mtcli.data.batching import Position
 from mtcli.data.prepare import Prepared
 from mtcli.report.plan import Plan
 from mtcli.runtime.device import describe
@@ -105,18 +105,18 @@ def _time_steps(config: Config, data: Prepared, device: torch.device) -> tuple[i
     assert NUM_UNTIMED_STEPS + MAX_TIMED_STEPS < LOG_EVERY  # so that no event is recorded
     with TemporaryDirectory(prefix="mtcli-") as folder:
         trainer = Trainer(config, Path(folder), device, data, time.monotonic(), Group())
-        batches = trainer.batch_plan.batches_from(Position())
-        for _ in range(NUM_UNTIMED_STEPS):
-            trainer.step(batches)
-        _wait_for(device)
-        started = time.monotonic()
-        steps = 0
-        seconds = 0.0
-        while steps < MAX_TIMED_STEPS and seconds < MAX_TIMED_SECONDS:
-            trainer.step(batches)
+        with closing(trainer.batches()) as batches:
+            for _ in range(NUM_UNTIMED_STEPS):
+                trainer.step(batches)
             _wait_for(device)
-            steps += 1
-            seconds = time.monotonic() - started
+            started = time.monotonic()
+            steps = 0
+            seconds = 0.0
+            while steps < MAX_TIMED_STEPS and seconds < MAX_TIMED_SECONDS:
+                trainer.step(batches)
+                _wait_for(device)
+                steps += 1
+                seconds = time.monotonic() - started
     return steps, seconds
 
 

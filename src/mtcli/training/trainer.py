@@ -5,8 +5,10 @@ that is killed and started again ends with the same numbers as one that was not.
 """
 
 import logging
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import asdict, astuple
 from functools import partial
 from pathlib import Path
@@ -14,13 +16,13 @@ from pathlib import Path
 import torch
 
 from mtcli.config.schema import Config
-from mtcli.data.batching import BatchPlan, PlannedBatch, Position
+from mtcli.data.batching import BatchPlan, Position
 from mtcli.data.prepare import Prepared
 from mtcli.errors import InterruptedTrainingError, ModelError, UsageError
 from mtcli.nn.transformer import Transformer
 from mtcli.report.plan import Plan
 from mtcli.report.run_report import write_report
-from mtcli.runtime.device import describe
+from mtcli.runtime.device import describe, runs_ahead
 from mtcli.runtime.distributed import Group
 from mtcli.runtime.progress import TrainingProgress, clock
 from mtcli.runtime.signals import stopped
@@ -30,7 +32,8 @@ from mtcli.storage.state import State
 from mtcli.training.budget import NOTHING_IMPROVED
 from mtcli.training.evaluator import Evaluator
 from mtcli.training.forecast import Forecast
-from mtcli.training.learner import Learner, StepResult
+from mtcli.training.learner import Learner, PendingStep
+from mtcli.training.loading import LoadedBatch, load_batches
 from mtcli.training.log import log_next, log_selection, warn_of_few_pairs
 from mtcli.training.optimizer import learning_rate
 from mtcli.training.saving import Checkpoints
@@ -75,6 +78,12 @@ class Trainer:
         self.evaluator = Evaluator(self.session, self.learner, self.checkpoints)
         self.batch_plan = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
         self.forecast = Forecast()
+        self.progress: TrainingProgress | None = None
+        """Shows the figures of the steps while `run_until_done` takes them."""
+        self._pending: PendingStep | None = None
+        """The last step, if its figures have not been read."""
+        self._grad_norm = math.nan
+        """The gradient norm of the last step whose figures have been read."""
 
     def resume(self) -> bool:
         """Restore the newest checkpoint; see `Checkpoints.resume`."""
@@ -106,6 +115,7 @@ class Trainer:
 
     def save(self) -> None:
         """Save a checkpoint on rank 0, and copy the time that it took to the state of all ranks."""
+        self.read_figures()
         self.session.on_main_rank(self.checkpoints.save)
 
     def run_until_done(self, received: list[int]) -> None:
@@ -158,30 +168,50 @@ class Trainer:
         """Take steps, validate and save until training ends, and return why it ends."""
         session = self.session
         state = session.state
-        budget = session.budget
-        batches = self.batch_plan.batches_from(Position(state.epoch, state.block, state.batch))
-        with self._progress() as progress:
-            seconds_before_step: float | None = None
+        seconds_before_step: float | None = None
+        with self._new_progress() as self.progress, closing(self.batches()) as batches:
             while True:
-                session.agree_on_time(_first(received))
+                signal_number = session.agree_on_time(_first(received))
                 self._time_step(seconds_before_step)
-                step_seconds = self.forecast.step_seconds
-                if budget.validation_is_due(state, step_seconds):
-                    session.on_main_rank(self.evaluator.validate, self.checkpoints.save, self._write_report)
-                    session.count_time()
-                    progress.pause(state.seconds, state.share_of_budget)
-                elif seconds_before_step is not None and budget.save_is_due(state, step_seconds):
-                    self.save()
-                if signal_number := session.agree_on_time(_first(received)):
+                if self._validate_or_save(is_new_step=seconds_before_step is not None):
+                    signal_number = session.agree_on_time(_first(received))
+                if signal_number:
                     self._stop(signal_number)
-                if reason := budget.ends(state, step_seconds):
+                if reason := session.budget.ends(state, self.forecast.step_seconds):
+                    self.read_figures()
                     return reason
                 seconds_before_step = state.seconds
-                result = self.step(batches)
-                session.count_time()
-                progress.update(state.seconds, tokens=result.tokens, nll=result.nll)
+                self.step(batches)
 
-    def _progress(self) -> TrainingProgress:
+    def _validate_or_save(self, *, is_new_step: bool) -> bool:
+        """Validate or save if it is due. Return True if so.
+
+        Args:
+            is_new_step: This process took the last step. Otherwise it has resumed from a checkpoint of it.
+        """
+        session = self.session
+        state = session.state
+        step_seconds = self.forecast.step_seconds
+        if session.budget.validation_is_due(state, step_seconds):
+            self.read_figures()
+            session.on_main_rank(self.evaluator.validate, self.checkpoints.save, self._write_report)
+            session.count_time()
+            if self.progress:
+                self.progress.pause(state.seconds, state.share_of_budget)
+            return True
+        if is_new_step and session.budget.save_is_due(state, step_seconds):
+            self.save()
+            return True
+        return False
+
+    def batches(self) -> Generator[LoadedBatch]:
+        """Yield the training batches that follow, without end. Close the generator after use."""
+        session = self.session
+        state = session.state
+        planned = self.batch_plan.batches_from(Position(state.epoch, state.block, state.batch))
+        return load_batches(session.data.train, planned, session.group, session.device)
+
+    def _new_progress(self) -> TrainingProgress:
         settings = self.session.config.train
         state = self.session.state
         return TrainingProgress(
@@ -220,22 +250,50 @@ class Trainer:
         message = f"{stopped(signal_number)} at step {self.session.state.step:,}"
         raise InterruptedTrainingError(f"{message}; run the same command again to resume", signal_number)
 
-    def step(self, batches: Iterator[PlannedBatch]) -> StepResult:
-        """Take one optimizer step over `accumulate` batches of each rank, and count it in the state."""
+    def step(self, batches: Iterator[LoadedBatch]) -> None:
+        """Take one optimizer step over `accumulate` batches of each rank, and count it in the state.
+
+        If the device runs ahead of the host, this reads the figures of the step before while this step is computed: to
+        wait for each step would leave a GPU without work. The figures of this step are read too if they are recorded.
+
+        Raises:
+            DivergedError: The loss or the gradient of the last step or of this one is not finite.
+        """
         session = self.session
         state = session.state
         num_batches = session.config.train.accumulate * session.group.size
         drawn = [next(batches) for _ in range(num_batches)]
         lr = self.next_learning_rate()
-        result = self.learner.step(drawn, state.step + 1, lr)
+        started = self.learner.step(drawn, state.step + 1, lr)
+        self.read_figures()
+        self._pending = started
         state.step += 1
-        state.epoch, state.block, state.batch = astuple(drawn[-1].after)
+        state.epoch, state.block, state.batch = astuple(drawn[-1].planned.after)
+        is_recorded = state.step % LOG_EVERY == 0
+        if is_recorded or not runs_ahead(session.device):
+            self.read_figures()
+        if is_recorded:
+            self._record_steps(lr)
+
+    def read_figures(self) -> None:
+        """Add the figures of the last step to the state, unless they were already read. This waits for the step.
+
+        Raises:
+            DivergedError: Its loss or its gradient is not finite.
+        """
+        if self._pending is None:
+            return
+        result = self._pending.read()
+        self._pending = None
+        session = self.session
+        state = session.state
         state.loss += result.loss
         state.nll += result.nll
         state.tokens += result.tokens
-        if state.step % LOG_EVERY == 0:
-            self._record_steps(lr, result.grad_norm)
-        return result
+        self._grad_norm = result.grad_norm
+        session.count_time()
+        if self.progress:
+            self.progress.update(state.seconds, tokens=result.tokens, nll=result.nll)
 
     def next_learning_rate(self) -> float:
         """Return the learning rate of the next step."""
@@ -249,8 +307,8 @@ class Trainer:
             warmup_steps=session.budget.warmup_steps(state),
         )
 
-    def _record_steps(self, lr: float, grad_norm: float) -> None:
-        """Record the mean losses since the last `train` event, and start new sums."""
+    def _record_steps(self, lr: float) -> None:
+        """Record the mean losses since the last `train` event and the last gradient norm, and start new sums."""
         state = self.session.state
         self.session.record(
             "train",
@@ -258,7 +316,7 @@ class Trainer:
             loss=state.loss / state.tokens,
             nll=state.nll / state.tokens,
             lr=lr,
-            grad_norm=grad_norm,
+            grad_norm=self._grad_norm,
             tokens=state.tokens,
             seconds=round(state.seconds, 3),
         )
