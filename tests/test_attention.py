@@ -7,7 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtcli.nn.attention import attention_weights, causal_mask, fused_attention, reference_attention
+from mtcli.nn.attention import (
+    MASK_ALIGNMENT,
+    additive_mask,
+    attention_weights,
+    causal_mask,
+    fused_attention,
+    reference_attention,
+)
 
 B, H, T, S = 3, 2, 5, 7
 
@@ -58,6 +65,23 @@ def test_reference_equals_the_sum_written_out() -> None:
         for j in range(2):
             value = sum(power[s] * float(v[b, h, s, j]) for s in seen) / sum(power.values())
             assert float(out[b, h, t, j]) == pytest.approx(value, rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("unfused_size", [0, 10_000])
+@pytest.mark.parametrize("S", [5, 7, 8])
+def test_an_additive_mask_equals_the_boolean_one(
+    S: int, unfused_size: int, causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtcli.nn.attention.MAX_UNFUSED_SIZE", unfused_size)
+    q, k, v = draw(S=S)
+    mask = padding(S)
+    added = additive_mask(mask, q.dtype)
+    assert added.shape == mask.shape
+    assert all(stride % MASK_ALIGNMENT == 0 for stride in added.stride()[:-1])
+    expected = reference_attention(q, k, v, mask, causal)
+    for attend in (reference_attention, fused_attention):
+        torch.testing.assert_close(attend(q, k, v, added, causal), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_weights_are_a_distribution_over_visible_keys() -> None:

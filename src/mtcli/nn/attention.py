@@ -28,7 +28,7 @@ def attention_scores(q: Tensor, k: Tensor, mask: Tensor | None = None, causal: b
         q: Queries, (B, H, T, d_k).
         k: Keys, (B, H, S, d_k).
         mask: Broadcastable to (B, H, T, S). Boolean, True where a query may attend; or of the type of `q`, 0 there and
-            −∞ elsewhere, as a search has it, which reads a mask in every step. Each query may attend to some key.
+            −∞ elsewhere, see `additive_mask`. Each query may attend to some key.
         causal: True if query t may attend to keys 0 … t only (§3.2.3), so that a prediction depends on earlier tokens.
 
     Returns:
@@ -72,7 +72,8 @@ def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None,
     if _unfused_is_faster(q, k, masked=mask is not None or causal):
         return narrow_softmax(attention_scores(q, k, mask, causal)) @ v
     if mask is not None and causal:  # the kernel takes either a mask or `is_causal`
-        mask = mask & causal_mask(q.size(-2), k.size(-2), q.device)
+        earlier = causal_mask(q.size(-2), k.size(-2), q.device)
+        mask = mask & earlier if mask.dtype == torch.bool else mask.masked_fill(~earlier, -torch.inf)
         causal = False
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
 
@@ -89,6 +90,28 @@ def _unfused_is_faster(q: Tensor, k: Tensor, *, masked: bool) -> bool:
 def causal_mask(T: int, S: int, device: torch.device | None = None) -> Tensor:
     """Return the mask of the decoder's self-attention (§3.2.3): (T, S), True on and below the diagonal."""
     return torch.ones(T, S, dtype=torch.bool, device=device).tril()
+
+
+MASK_ALIGNMENT = 8
+"""The kernels of a GPU read a mask whose rows begin at multiples of this many numbers; PyTorch copies any other one."""
+
+
+def additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Convert a boolean mask to the numbers that a GPU's attention kernel adds to the scores: 0 or −∞.
+
+    PyTorch converts and aligns a boolean mask in each call, with seven launches. Converting it once serves all layers.
+
+    Args:
+        mask: Boolean, (B, 1, 1, S).
+        dtype: The type of the queries.
+
+    Returns:
+        (B, 1, 1, S), with rows that begin at multiples of `MASK_ALIGNMENT`.
+    """
+    S = mask.size(-1)
+    aligned = F.pad(mask, (0, -S % MASK_ALIGNMENT))
+    zeros = torch.zeros(aligned.shape, dtype=dtype, device=mask.device)
+    return zeros.masked_fill(~aligned, -torch.inf)[..., :S]
 
 
 KeysValues = tuple[Tensor, Tensor]

@@ -10,14 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcli.nn.attention import KeysValues
+from mtcli.nn.attention import MASK_ALIGNMENT, KeysValues
 from mtcli.nn.cpu_kernels import MIN_SOFTMAX_WIDTH
 
 MIN_CAPACITY = 16
 """Columns of a new buffer. A full buffer is replaced by one with twice as many columns as are in use."""
-
-MASK_ALIGNMENT = 8
-"""CUDA's attention kernels copy a mask in each call unless its rows begin at multiples of this many elements."""
 
 Projection = Callable[[Tensor], tuple[Tensor, ...]]
 """Queries, keys and values of all heads side by side, (…, D) → three of (…, H · K)."""

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from mtcli.config.schema import ModelConfig
 from mtcli.data.tokenizer import PAD
 from mtcli.nn import cpu_kernels
-from mtcli.nn.attention import Attention, KeysValues, fused_attention, reference_attention
+from mtcli.nn.attention import Attention, KeysValues, additive_mask, fused_attention, reference_attention
 from mtcli.nn.cache import Cache, Projection
 
 
@@ -356,17 +356,30 @@ class Transformer(nn.Module):
         """Encode `src` (B, S) to `memory` (B, S, D) and its mask (B, 1, 1, S), False at padding."""
         mask = (src != PAD)[:, None, None, :]
         x = self.src_embedding(src)
+        layer_mask = self.layer_mask(mask, x)
         for layer in self.encoder:
-            x = layer(x, mask)
+            x = layer(x, layer_mask)
         return self.encoder_norm(x), mask
 
     def decode(self, tgt: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
         """Return hidden states (B, T, D) of `tgt` (B, T), shifted right. `output` maps them to logits."""
         y = self.tgt_embedding(tgt)
+        layer_mask = self.layer_mask(mask, y)
         for layer, memory_kv in zip(self.decoder, self.memory_keys_values(memory), strict=True):
-            y = layer(y, memory_kv, mask)
+            y = layer(y, memory_kv, layer_mask)
         hidden: Tensor = self.decoder_norm(y)
         return hidden
+
+    def layer_mask(self, mask: Tensor, x: Tensor) -> Tensor:
+        """Return a boolean mask (B, 1, 1, S) in the form that is fastest for the layers whose input is `x`.
+
+        On a GPU, it is converted once for all layers, to the type of the queries. A CPU reads a boolean mask faster.
+        """
+        device = x.device.type
+        if device != "cuda" or self.config.attention == "reference":
+            return mask
+        in_half = torch.is_autocast_enabled(device)
+        return additive_mask(mask, torch.get_autocast_dtype(device) if in_half else x.dtype)
 
     def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
         """Return logits (B, T, V) of each next token, given `src` (B, S) and `tgt` (B, T), shifted right."""
@@ -388,12 +401,12 @@ class Transformer(nn.Module):
         """
         memory_kv = self.memory_keys_values(memory)
         contiguous = [(k.contiguous(), v.contiguous()) for k, v in memory_kv]  # they are read in every step
-        additive_mask = torch.zeros_like(mask, dtype=memory.dtype).masked_fill_(~mask, -torch.inf)
+        added = additive_mask(mask, memory.dtype)
         projections = []
         for layer in self.decoder:
             joint = cast(DecoderLayer, layer).self_attention.joint_qkv()
             projections.append(cast(Projection, joint))  # mypy does not see that a named tuple can be called
-        return Cache(contiguous, additive_mask, projections, share_rows=share_rows)
+        return Cache(contiguous, added, projections, share_rows=share_rows)
 
     def step(self, last: Tensor, cache: Cache) -> Tensor:
         """Compute the logits of the next token of every hypothesis.

@@ -5,7 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtcli.data.tokenizer import PAD
-from mtcli.nn.cache import MASK_ALIGNMENT, Cache
+from mtcli.nn.attention import MASK_ALIGNMENT
+from mtcli.nn.cache import Cache
 from mtcli.nn.transformer import Transformer
 
 ENCODE_ROWS = 64
