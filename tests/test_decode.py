@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -436,7 +437,7 @@ def test_sampling_follows_the_distribution(temperature: float, top_k: int) -> No
         expected[[2, 4, 5]] = 0
     expected /= expected.sum()
     n = 20_000
-    drawn = sampler(temperature, top_k, torch.Generator().manual_seed(1))(p.log().expand(n, -1))
+    drawn = sampler(temperature, top_k, torch.Generator().manual_seed(1))(p.log().expand(n, -1), np.arange(n))
     shares = drawn.bincount(minlength=6) / n
     assert shares[expected == 0].sum() == 0
     # five standard errors, each at most 0.5 / √n

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from mtcli.data.encoded_pairs import EncodedPairs, Ints, Lengths
 from mtcli.data.tokenizer import BOS, EOS, PAD
+from mtcli.runtime.device import copy_to
 
 BLOCK_ROWS = 10_000_000
 """The most pairs that are planned at a time."""
@@ -160,9 +161,7 @@ class Batch:
         """Return the batch on a device. The host does not wait for the copy to a CUDA device."""
         if device.type == "cpu":
             return self
-        if device.type == "cuda":
-            return Batch(*(tensor.pin_memory().to(device, non_blocking=True) for tensor in self._tensors))
-        return Batch(*(tensor.to(device) for tensor in self._tensors))
+        return Batch(*(copy_to(device, tensor) for tensor in self._tensors))
 
     @property
     def _tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:

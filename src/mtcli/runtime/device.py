@@ -78,3 +78,10 @@ def describe(device: torch.device) -> str:
     if device.type == "cpu":
         return f"{device} ({torch.get_num_threads()} threads)"
     return str(device)
+
+
+def copy_to(device: torch.device, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor on a device. A copy from the CPU to a CUDA device does not wait for it."""
+    if device.type == "cuda" and tensor.device.type == "cpu":  # pinned memory makes the copy asynchronous
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)

@@ -1,10 +1,11 @@
 """Beam search (§6.1)."""
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -12,78 +13,17 @@ from mtcli.config.schema import LengthNormalization
 from mtcli.data.tokenizer import BOS, EOS
 from mtcli.errors import NotFiniteError
 from mtcli.inference.length import length_penalty
-from mtcli.inference.search.constraints import Constraints, Limits
+from mtcli.inference.search.compaction import rows_to_keep
+from mtcli.inference.search.constraints import Constraints, Ids, Limits
 from mtcli.inference.search.encoding import encode
+from mtcli.inference.search.expansion import Continuations, Expansion
 from mtcli.inference.search.hypothesis import Hypothesis
-from mtcli.nn.cpu_kernels import log_softmax_, top_continuations
+from mtcli.nn.cpu_kernels import log_softmax_
 from mtcli.nn.transformer import Transformer
+from mtcli.runtime.device import copy_to
 
 MAX_SHARED_BEAM = 8
 """Beam size up to which the hypotheses of a sentence share their rows of the cache, see `Cache`."""
-
-
-@dataclass(frozen=True)
-class Expansion:
-    """One step of a beam search over B sentences: C ≤ 2W continuations of each, best first."""
-
-    sentences: Sequence[int]
-    """The sentences that are still searched, (B,)."""
-    log_prob: Tensor
-    """Log-probability of each continuation, (B, C); −∞: there are fewer than C."""
-    parent: Tensor
-    """The hypothesis that each continues, (B, C), as an index into the previous step's `kept`."""
-    token: Tensor
-    """The token that each appends, (B, C)."""
-    kept: Tensor
-    """The continuations that stay in the beam, as indices into C, (B, ≤ W)."""
-    finished: Sequence[tuple[int, int]]
-    """Row and index into C of each continuation that is a finished translation."""
-
-
-@dataclass(frozen=True)
-class _Beams:
-    """The unfinished hypotheses of B sentences: L ≤ W of each. At the start there is one."""
-
-    sentences: list[int]
-    """The sentences that are still searched, (B,)."""
-    log_prob: Tensor
-    """Log-probability of each hypothesis, best first, (B, L); −∞: there are fewer than L."""
-    tokens: Tensor
-    """`<s>` and the t tokens so far, (B, L, 1 + t)."""
-
-    @classmethod
-    def initial(cls, num_sentences: int, device: torch.device) -> "_Beams":
-        log_prob = torch.zeros(num_sentences, 1, device=device)
-        tokens = torch.full((num_sentences, 1, 1), BOS, device=device)
-        return cls(list(range(num_sentences)), log_prob, tokens)
-
-    @property
-    def length(self) -> int:
-        """The number of tokens so far, t."""
-        return self.tokens.size(2) - 1
-
-    @property
-    def last(self) -> Tensor:
-        """The last token of each hypothesis, (N,)."""
-        return self.tokens[:, :, -1].flatten()
-
-    def history(self) -> Tensor:
-        """Return the tokens so far without `<s>`, (N, t)."""
-        return self.tokens[:, :, 1:].flatten(0, 1)
-
-    def extended(self, expansion: Expansion) -> tuple["_Beams", Tensor]:
-        """Return the beams after one step, and the parent of each hypothesis as an index into L, (B, ≤ W)."""
-        parent = expansion.parent.gather(1, expansion.kept)
-        token = expansion.token.gather(1, expansion.kept)
-        # Continuations that end are kept only where there are too few others, and are never continued.
-        log_prob = expansion.log_prob.gather(1, expansion.kept).masked_fill(token == EOS, -torch.inf)
-        before = self.tokens.gather(1, parent.unsqueeze(2).expand(-1, -1, self.tokens.size(2)))
-        tokens = torch.cat((before, token.unsqueeze(2)), dim=2)
-        return _Beams(self.sentences, log_prob, tokens), parent
-
-    def select(self, rows: Sequence[int], index: Tensor) -> "_Beams":
-        """Return the beams of some sentences. `rows` are indices into B; `index` has the same as a tensor, (B′,)."""
-        return _Beams([self.sentences[row] for row in rows], self.log_prob[index], self.tokens[index])
 
 
 @torch.inference_mode()
@@ -109,6 +49,9 @@ def beam_search(
     one, at its current length, is above the W-th best score of the finished ones. transformers calls this rule
     `early_stopping=False`.
 
+    The host waits for the device once a step: for the continuations. It keeps the tokens of the hypotheses, and decides
+    which sentences are complete.
+
     Args:
         model: In evaluation mode.
         src: Source ids that end in `</s>`, padded, (B, S).
@@ -125,92 +68,124 @@ def beam_search(
     Raises:
         NotFiniteError: A log-probability is NaN, or a sentence has no translation with a finite one.
     """
-    penalty = partial(length_penalty, alpha=alpha, normalization=normalization)
-    constraints = Constraints(limits, src.device)
+    device = src.device
+    constraints = Constraints(limits, device)
     cache = encode(model, src, share_rows=beam_size <= MAX_SHARED_BEAM)
-    beams = _Beams.initial(len(src), src.device)
-    finished: list[list[Hypothesis]] = [[] for _ in range(len(src))]
-    while beams.sentences:
-        logits = model.step(beams.last, cache)
-        log_p = log_softmax_(logits)
+    penalty = partial(length_penalty, alpha=alpha, normalization=normalization)
+    beams = _Beams(len(src), beam_size, penalty, early_stopping=early_stopping)
+    scores = torch.zeros(len(src), 1, device=device)  # log-probability of each hypothesis, best first, (B, L)
+    last = torch.full((len(src), 1), BOS, device=device)  # the last token of each hypothesis, (B, L)
+    while len(beams.sentences):
+        log_p = log_softmax_(model.step(last.flatten(), cache))
         constraints.apply(log_p, beams.sentences, beams.length, beams.history)
-        max_finished = [beam_size] * len(beams.sentences)
-        if early_stopping:
-            max_finished = [beam_size - len(finished[sentence]) for sentence in beams.sentences]
-        expansion = _expand(beams, log_p, beam_size, max_finished)
-        del logits, log_p  # to free their memory before the caches are copied
-        for row, place in expansion.finished:
-            finished[beams.sentences[row]].append(_finished_hypothesis(beams, expansion, row, place, penalty))
+        continuations = Continuations.best(scores, log_p, beam_size)
+        del log_p  # to free its memory before the caches are copied
+        scores, parents, last = continuations.beams()
+        expansion = beams.finish(continuations.to_host())
         if observe is not None:
             observe(expansion)
-        beams, parents = beams.extended(expansion)
-        best_log_prob = beams.log_prob[:, 0].tolist()
-        if any(map(math.isnan, best_log_prob)):  # NaN ranks first
-            raise NotFiniteError
-        current_penalty = penalty(beams.length)
-        active = []
-        for row, sentence in enumerate(beams.sentences):
-            best_score = best_log_prob[row] / current_penalty
-            can_continue = math.isfinite(best_log_prob[row])
-            if can_continue and not _is_complete(finished[sentence], best_score, beam_size, early_stopping):
-                active.append(row)
-        if len(active) == len(beams.sentences):
+        is_active = beams.extend(expansion)
+        rows = rows_to_keep(is_active)
+        if rows is None:
             cache.select(parents)
-        else:
-            index = torch.tensor(active, dtype=torch.long, device=src.device)
-            beams = beams.select(active, index)
-            cache.select(parents[index], index)
-    if not all(finished):
-        raise NotFiniteError
-    return [sorted(hypotheses, key=lambda hypothesis: -hypothesis.score) for hypotheses in finished]
+            continue
+        beams.select(rows)
+        index = copy_to(device, torch.from_numpy(rows))
+        scores, parents, last = (x.index_select(0, index) for x in (scores, parents, last))
+        cache.select(parents, index)
+    return beams.ranked()
 
 
-def _expand(beams: _Beams, log_p: Tensor, beam_size: int, max_finished: Sequence[int]) -> Expansion:
-    """Find the continuations of one step.
+class _Beams:
+    """The hypotheses of B sentences on the host: the tokens of the unfinished ones, and the finished ones."""
 
-    Args:
-        beams: The beams before the step.
-        log_p: Log-probabilities of the next token, (N, V).
-        beam_size: W.
-        max_finished: How many hypotheses of each sentence may finish in this step, (B,).
-    """
-    L = beams.log_prob.size(1)
-    V = log_p.size(1)
-    # A hypothesis ends in one way only, so at least W of 2W continuations do not end.
-    log_prob, parent, token = top_continuations(beams.log_prob, log_p, min(2 * beam_size, L * V))
-    ends = token == EOS
-    kept = log_prob.masked_fill(ends, -torch.inf).topk(min(beam_size, log_prob.size(1)), dim=1).indices
-    finished = []
-    num_free = list(max_finished)
-    may_finish = ends[:, :beam_size] & log_prob[:, :beam_size].isfinite()
-    for row, place in may_finish.nonzero().tolist():
-        if num_free[row] > 0:
-            num_free[row] -= 1
-            finished.append((row, place))
-    return Expansion(beams.sentences, log_prob, parent, token, kept, finished)
+    def __init__(
+        self, num_sentences: int, beam_size: int, penalty: Callable[[int], float], *, early_stopping: bool
+    ) -> None:
+        """Start with one empty hypothesis of each sentence. Arguments are those of `beam_search`."""
+        self.beam_size = beam_size
+        self.penalty = penalty
+        self.early_stopping = early_stopping
+        self.sentences: Ids = np.arange(num_sentences)
+        """The sentence of each row, (B,). Some of them may be complete."""
+        self.tokens: Ids = np.empty((num_sentences, 1, 0), dtype=np.int64)
+        """The tokens so far of the unfinished hypotheses, without `<s>`, (B, L, t)."""
+        self.finished: list[list[Hypothesis]] = [[] for _ in range(num_sentences)]
+        """The finished hypotheses of each sentence."""
+        self._num_finished = np.zeros(num_sentences, dtype=np.int64)  # of each sentence
+        self._is_complete = np.zeros(num_sentences, dtype=bool)  # of each sentence
 
+    @property
+    def length(self) -> int:
+        """The number of tokens so far, t."""
+        return int(self.tokens.shape[2])
 
-def _is_complete(finished: Sequence[Hypothesis], best_unfinished: float, beam_size: int, early_stopping: bool) -> bool:
-    """Return True if the search of a sentence is over, see `beam_search`.
+    def history(self) -> Ids:
+        """Return the tokens so far, (N, t)."""
+        return self.tokens.reshape(-1, self.length)
 
-    Args:
-        finished: Its finished hypotheses.
-        best_unfinished: Score of the best unfinished hypothesis at its current length.
-        beam_size: W.
-        early_stopping: Stop as soon as W hypotheses are finished.
-    """
-    if len(finished) < beam_size:
-        return False
-    if early_stopping:
-        return True
-    scores = sorted((hypothesis.score for hypothesis in finished), reverse=True)
-    return best_unfinished <= scores[beam_size - 1]
+    def finish(self, expansion: Expansion) -> Expansion:
+        """Add the finished continuations of one step to `finished`, and return the expansion with them."""
+        log_prob = expansion.log_prob[:, : self.beam_size]
+        may_finish = (expansion.token[:, : self.beam_size] == EOS) & np.isfinite(log_prob)
+        places = []
+        for row, place in np.argwhere(may_finish).tolist():
+            sentence = self.sentences[row]
+            is_full = self.early_stopping and self._num_finished[sentence] >= self.beam_size
+            if is_full or self._is_complete[sentence]:
+                continue
+            ids = self.tokens[row, expansion.parent[row, place]].tolist()
+            hypothesis = Hypothesis(ids, float(log_prob[row, place]), self.penalty(len(ids) + 1))
+            self.finished[sentence].append(hypothesis)
+            self._num_finished[sentence] += 1
+            places.append((row, place))
+        return replace(expansion, finished=places)
 
+    def extend(self, expansion: Expansion) -> npt.NDArray[np.bool_]:
+        """Continue with the hypotheses that stay in the beam, and return True for each row that is not complete, (B,).
 
-def _finished_hypothesis(
-    beams: _Beams, expansion: Expansion, row: int, place: int, penalty: Callable[[int], float]
-) -> Hypothesis:
-    """Return the hypothesis that a continuation finishes: `row` is an index into B, `place` one into C."""
-    ids = beams.tokens[row, expansion.parent[row, place], 1:].tolist()
-    log_prob = float(expansion.log_prob[row, place])
-    return Hypothesis(ids, log_prob, penalty(len(ids) + 1))
+        Raises:
+            NotFiniteError: A log-probability is NaN.
+        """
+        parent = np.take_along_axis(expansion.parent, expansion.kept, axis=1)
+        token = np.take_along_axis(expansion.token, expansion.kept, axis=1)
+        before = np.take_along_axis(self.tokens, parent[:, :, None], axis=1)
+        self.tokens = np.concatenate((before, token[:, :, None]), axis=2)
+        log_prob = np.take_along_axis(expansion.log_prob, expansion.kept[:, :1], axis=1)[:, 0]
+        best_unfinished = np.where(token[:, 0] == EOS, -np.inf, log_prob)
+        is_active = ~self._is_complete[self.sentences]
+        if np.isnan(best_unfinished[is_active]).any():  # NaN ranks first
+            raise NotFiniteError
+        is_active &= np.isfinite(best_unfinished)
+        best_scores = best_unfinished / self.penalty(self.length)
+        for row in np.flatnonzero(is_active & (self._num_finished[self.sentences] >= self.beam_size)):
+            is_active[row] = not self._may_stop(self.finished[self.sentences[row]], best_scores[row])
+        self._is_complete[self.sentences] = ~is_active
+        return is_active
+
+    def _may_stop(self, finished: Sequence[Hypothesis], best_unfinished: float) -> bool:
+        """Return True if the search of a sentence may stop, see `beam_search`.
+
+        Args:
+            finished: Its finished hypotheses, at least W.
+            best_unfinished: Score of the best unfinished hypothesis at its current length.
+        """
+        if self.early_stopping:
+            return True
+        scores = sorted((hypothesis.score for hypothesis in finished), reverse=True)
+        return best_unfinished <= scores[self.beam_size - 1]
+
+    def select(self, rows: Ids) -> None:
+        """Remove the other rows."""
+        self.sentences = self.sentences[rows]
+        self.tokens = self.tokens[rows]
+
+    def ranked(self) -> list[list[Hypothesis]]:
+        """Return the finished hypotheses of each sentence, best first.
+
+        Raises:
+            NotFiniteError: A sentence has none.
+        """
+        if not all(self.finished):
+            raise NotFiniteError
+        return [sorted(hypotheses, key=lambda hypothesis: -hypothesis.score) for hypotheses in self.finished]

@@ -3,10 +3,19 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from mtcli.data.tokenizer import EOS
+from mtcli.runtime.device import copy_to
+
+Ids = npt.NDArray[np.int64]
+"""Tokens, or indices of rows or sentences, on the host."""
+
+FREE = -1
+"""Stands for a token that is not forced."""
 
 
 @dataclass(frozen=True)
@@ -26,63 +35,81 @@ class Limits:
 
 
 class Constraints:
-    """Applies `Limits` to the log-probabilities of the next token."""
+    """Applies `Limits` to the log-probabilities of the next token, without waiting for the device."""
 
     def __init__(self, limits: Limits, device: torch.device):
         self.limits = limits
-        self.forbidden = torch.tensor(list(limits.forbidden), dtype=torch.long, device=device)
-        self.first_forced = 0 if limits.prefix else min(limits.max_length, default=0)
-        """The first position at which some sentence has only one choice."""
+        self.device = device
+        self.forbidden = self._upload(np.array(limits.forbidden, dtype=np.int64))
+        self.max_length: Ids = np.array(limits.max_length, dtype=np.int64)
+        self.prefix = _padded_prefixes(limits.prefix or [()] * len(limits.max_length))
 
-    def apply(self, log_p: Tensor, sentences: Sequence[int], t: int, history: Callable[[], Tensor]) -> None:
+    def apply(self, log_p: Tensor, sentences: Ids, t: int, history: Callable[[], Ids]) -> None:
         """Set the log-probabilities of tokens that may not come next to −∞, in place.
 
         Args:
             log_p: Log-probabilities of the token at position `t`, (N, V).
-            sentences: The sentences that the rows of `log_p` belong to, in order, each with equally many rows.
+            sentences: The sentences that the rows of `log_p` belong to, (B,), in order, each with equally many rows.
             t: The position, from 0.
-            history: Returns the t tokens of each row so far, (N, t). Called only where they are needed.
+            history: Returns the tokens of each row so far, (N, t). Called only where they are needed.
         """
         log_p.index_fill_(1, self.forbidden, -torch.inf)
         forced = self._forced_tokens(sentences, t)
+        if (forced == FREE).all():
+            self._apply_to_free_tokens(log_p, t, history)
+            return
         by_sentence = log_p.view(len(sentences), -1, log_p.size(1))
-        forced_log_p = {i: by_sentence[i, :, token].clone() for i, token in forced.items()}
+        rows = self._upload(np.flatnonzero(forced != FREE))
+        tokens = self._upload(forced[forced != FREE])
+        forced_log_p = by_sentence[rows, :, tokens]  # (forced sentences, hypotheses of each)
+        self._apply_to_free_tokens(log_p, t, history)
+        by_sentence.index_fill_(0, rows, -torch.inf)
+        by_sentence[rows, :, tokens] = forced_log_p
+
+    def _apply_to_free_tokens(self, log_p: Tensor, t: int, history: Callable[[], Ids]) -> None:
+        """Apply the constraints that forced tokens are exempt from."""
         if t < self.limits.min_length:
             log_p[:, EOS] = -torch.inf
         n = self.limits.no_repeat_ngram
         if 0 < n <= t:
-            _block_repeated_ngrams(log_p, history(), n)
-        for i, token in forced.items():  # last: a forced token may repeat an n-gram
-            by_sentence[i] = -torch.inf
-            by_sentence[i, :, token] = forced_log_p[i]
+            block_repeated_ngrams(log_p, self._upload(history()), n)
 
-    def _forced_tokens(self, sentences: Sequence[int], t: int) -> dict[int, int]:
-        """Return the token of each sentence that has no choice at position `t`, by index into `sentences`.
+    def _forced_tokens(self, sentences: Ids, t: int) -> Ids:
+        """Return the only token that each of the sentences (B,) may have at position `t`, or `FREE`, (B,).
 
         It is the next token of the prefix, or `</s>` at the maximum length.
         """
-        if t < self.first_forced:
-            return {}
-        forced = {}
-        for i, sentence in enumerate(sentences):
-            prefix = self.limits.prefix[sentence] if self.limits.prefix else ()
-            if t < len(prefix):
-                forced[i] = prefix[t]
-            elif t >= self.limits.max_length[sentence]:
-                forced[i] = EOS
+        at_end = t >= self.max_length[sentences]
+        forced = np.where(at_end, EOS, FREE)
+        if t < self.prefix.shape[1]:
+            prefix_token = self.prefix[sentences, t]
+            forced = np.where(prefix_token != FREE, prefix_token, forced)
         return forced
 
+    def _upload(self, array: Ids) -> Tensor:
+        return copy_to(self.device, torch.from_numpy(array))
 
-def _block_repeated_ngrams(log_p: Tensor, history: Tensor, n: int) -> None:
+
+def _padded_prefixes(prefixes: Sequence[Sequence[int]]) -> Ids:
+    """Return the prefixes as one array, padded with `FREE`, (B, longest)."""
+    longest = max(map(len, prefixes), default=0)
+    padded = np.full((len(prefixes), longest), FREE, dtype=np.int64)
+    for row, prefix in zip(padded, prefixes, strict=True):
+        row[: len(prefix)] = prefix
+    return padded
+
+
+def block_repeated_ngrams(log_p: Tensor, tokens: Tensor, n: int) -> None:
     """Set the log-probability of each token that would complete a repeated n-gram to −∞, in place.
 
     Args:
         log_p: (N, V).
-        history: Tokens so far, (N, t), where t ≥ n.
+        tokens: Tokens so far, (N, t), where t ≥ n.
         n: Tokens of an n-gram.
     """
-    ngrams = history.unfold(1, n, 1)  # (N, t − n + 1, n)
-    last = history[:, None, history.size(1) - n + 1 :]  # (N, 1, n − 1), to which the next token will be appended
+    ngrams = tokens.unfold(1, n, 1)  # (N, t − n + 1, n)
+    last = tokens[:, None, tokens.size(1) - n + 1 :]  # (N, 1, n − 1), to which the next token will be appended
     begins_alike = (ngrams[:, :, :-1] == last).all(dim=2)
-    row, place = begins_alike.nonzero(as_tuple=True)
-    log_p[row, ngrams[row, place, -1]] = -torch.inf
+    upper_bound = torch.zeros_like(begins_alike, dtype=log_p.dtype).masked_fill_(begins_alike, -torch.inf)
+    # The indices of these n-grams would be read by the host. So all n-grams are added: −∞ or 0.
+    log_p.scatter_add_(1, ngrams[:, :, -1], upper_bound)

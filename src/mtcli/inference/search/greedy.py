@@ -1,30 +1,32 @@
 """Greedy search and sampling: one token after the other, without going back."""
 
-import math
+from functools import partial
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from mtcli.data.batching import pad
 from mtcli.data.tokenizer import BOS, EOS
 from mtcli.errors import NotFiniteError
-from mtcli.inference.search.constraints import Constraints, Limits
+from mtcli.inference.search.compaction import rows_to_keep
+from mtcli.inference.search.constraints import Constraints, Ids, Limits
 from mtcli.inference.search.encoding import encode
 from mtcli.inference.search.hypothesis import Hypothesis
 from mtcli.inference.search.sampling import Choice, most_likely
 from mtcli.nn.cpu_kernels import log_softmax_
 from mtcli.nn.transformer import Transformer
+from mtcli.runtime.device import copy_to
 
-COMPACT_AT = 7 / 8
-"""Greedy search removes finished rows from the batch once at most this share of its rows is active.
-
-Copying the caches more often would take longer than computing a few finished rows.
-"""
+FINISHED = -1
+"""Stands for the sentence of a row whose translation is finished."""
 
 
 @torch.inference_mode()
 def greedy_search(model: Transformer, src: Tensor, limits: Limits, choose: Choice = most_likely) -> list[Hypothesis]:
     """Translate each sentence token by token, without going back.
+
+    The host waits for the device once a step: for the chosen tokens.
 
     Args:
         model: In evaluation mode.
@@ -41,39 +43,81 @@ def greedy_search(model: Transformer, src: Tensor, limits: Limits, choose: Choic
     device = src.device
     constraints = Constraints(limits, device)
     cache = encode(model, src)
-    ids: list[list[int]] = [[] for _ in range(len(src))]
-    log_probs = [0.0 for _ in range(len(src))]
-    finished: set[int] = set()
-    sentences = list(range(len(src)))  # the sentence of each row
+    found = _Translations(len(src))
+    sentences = np.arange(len(src))  # the sentence of each row
     last = torch.full((len(src),), BOS, device=device)
+    while len(sentences):
+        log_p = log_softmax_(model.step(last, cache))
+        constraints.apply(log_p, sentences, found.length, partial(found.tokens, sentences))
+        chosen = choose(log_p, sentences)
+        last = copy_to(device, chosen)
+        gains = log_p.gather(1, last[:, None]).squeeze(1)
+        del log_p  # to free its memory before the next step
+        is_active = found.append(sentences, chosen.cpu().numpy(), gains)
+        rows = rows_to_keep(is_active)
+        if rows is not None:
+            sentences = sentences[rows]
+            index = copy_to(device, torch.from_numpy(rows))
+            last = last.index_select(0, index)
+            cache.select(None, index)
+    return found.hypotheses()
 
-    def history() -> Tensor:
-        return pad([ids[sentence] for sentence in sentences]).to(device)
 
-    t = 0
-    while sentences:
-        logits = model.step(last, cache)
-        log_p = log_softmax_(logits)
-        constraints.apply(log_p, sentences, t, history)
-        last = choose(log_p, sentences)
-        gains = log_p.gather(1, last[:, None]).squeeze(1).tolist()
-        del logits, log_p  # to free their memory before the next step
-        active = []  # the rows that are not finished
-        for row, (sentence, token, gain) in enumerate(zip(sentences, last.tolist(), gains, strict=True)):
-            if sentence in finished:
-                continue
-            log_probs[sentence] += gain
-            if token == EOS:
-                finished.add(sentence)
-            else:
-                ids[sentence].append(token)
-                active.append(row)
-        if len(active) <= COMPACT_AT * len(sentences):
-            rows = torch.tensor(active, dtype=torch.long, device=device)
-            sentences = [sentences[row] for row in active]
-            last = last[rows]
-            cache.select(None, rows)
-        t += 1
-    if not all(map(math.isfinite, log_probs)):
-        raise NotFiniteError
-    return [Hypothesis(y, log_prob) for y, log_prob in zip(ids, log_probs, strict=True)]
+class _Translations:
+    """The translations of B sentences so far. Their log-probabilities stay on the device until the end."""
+
+    def __init__(self, num_sentences: int):
+        self.is_finished = np.zeros(num_sentences, dtype=bool)
+        self.lengths = np.zeros(num_sentences, dtype=np.int64)
+        self._columns: list[Ids] = []  # the tokens of all sentences, (B,) at each position
+        self._sentences: list[Ids] = []  # of each row, at each position
+        self._gains: list[Tensor] = []  # log-probability of the token of each row, at each position
+
+    @property
+    def length(self) -> int:
+        """The number of positions so far, t."""
+        return len(self._columns)
+
+    def tokens(self, sentences: Ids) -> Ids:
+        """Return the tokens of some sentences so far, (B′, t)."""
+        if not self._columns:
+            return np.empty((len(sentences), 0), dtype=np.int64)
+        return np.stack([column[sentences] for column in self._columns], axis=1)
+
+    def append(self, sentences: Ids, tokens: Ids, gains: Tensor) -> npt.NDArray[np.bool_]:
+        """Append the tokens (B′,) of some sentences and their log-probabilities, and return the unfinished rows, (B′,).
+
+        Tokens after `</s>` are ignored.
+        """
+        column = np.full(len(self.is_finished), EOS)
+        column[sentences] = np.where(self.is_finished[sentences], EOS, tokens)
+        self._columns.append(column)
+        self._sentences.append(np.where(self.is_finished[sentences], FINISHED, sentences))
+        self._gains.append(gains)
+        self.is_finished = column == EOS
+        self.lengths += ~self.is_finished
+        unfinished: npt.NDArray[np.bool_] = ~self.is_finished[sentences]
+        return unfinished
+
+    def hypotheses(self) -> list[Hypothesis]:
+        """Return the finished translations.
+
+        Raises:
+            NotFiniteError: A log-probability is NaN or infinite.
+        """
+        log_probs = self._log_probs()
+        if not np.isfinite(log_probs).all():
+            raise NotFiniteError
+        tokens = self.tokens(np.arange(len(self.lengths)))
+        found = zip(tokens, self.lengths.tolist(), log_probs.tolist(), strict=True)
+        return [Hypothesis(row[:length].tolist(), log_prob) for row, length, log_prob in found]
+
+    def _log_probs(self) -> npt.NDArray[np.float64]:
+        """Return the sum of the log-probabilities of each sentence's tokens, in the order of the tokens, (B,)."""
+        log_probs = np.zeros(len(self.lengths))
+        if self._gains:
+            sentences = np.concatenate(self._sentences)
+            gains = torch.cat(self._gains).cpu().numpy()
+            counted = sentences != FINISHED
+            np.add.at(log_probs, sentences[counted], gains[counted].astype(np.float64))
+        return log_probs

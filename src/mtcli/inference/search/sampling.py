@@ -6,13 +6,14 @@ import torch
 from torch import Tensor
 
 from mtcli.errors import NotFiniteError
+from mtcli.inference.search.constraints import Ids
 from mtcli.nn.cpu_kernels import argmax
 
-Choice = Callable[[Tensor, Sequence[int]], Tensor]
+Choice = Callable[[Tensor, Ids], Tensor]
 """Chooses the next tokens (B,) from log-probabilities (B, V) and the sentence of each row (B,)."""
 
 
-def most_likely(log_p: Tensor, sentences: Sequence[int] = ()) -> Tensor:
+def most_likely(log_p: Tensor, sentences: Ids) -> Tensor:
     """Return the most likely token of each row; a `Choice`."""
     return argmax(log_p)
 
@@ -23,13 +24,13 @@ def sampler(temperature: float, top_k: int, generator: torch.Generator | Sequenc
     Args:
         temperature: Above 0; below 1 it favours likely tokens.
         top_k: Draw from this many most likely tokens; 0: from all.
-        generator: One for all sentences, or one for each. With one for each, what is drawn for a sentence does not
-            depend on the other sentences of the batch.
+        generator: One for all sentences, or one for each, on the CPU. With one for each, what is drawn for a sentence
+            does not depend on the other sentences of the batch.
 
-    The `Choice` raises `NotFiniteError` if a probability is NaN.
+    The `Choice` returns a tensor on the CPU. It raises `NotFiniteError` if a probability is NaN.
     """
 
-    def choose(log_p: Tensor, sentences: Sequence[int] = ()) -> Tensor:
+    def choose(log_p: Tensor, sentences: Ids) -> Tensor:
         if 0 < top_k < log_p.size(-1):
             threshold = log_p.topk(top_k, dim=-1).values[:, -1:]
             log_p = log_p.masked_fill(log_p < threshold, -torch.inf)
@@ -37,10 +38,8 @@ def sampler(temperature: float, top_k: int, generator: torch.Generator | Sequenc
         if bool(p[:, 0].isnan().any()):  # a softmax with one NaN has only NaN
             raise NotFiniteError
         if isinstance(generator, torch.Generator):
-            drawn = torch.multinomial(p, 1, generator=generator).squeeze(1)
-        else:
-            rows = zip(p, sentences, strict=True)
-            drawn = torch.cat([torch.multinomial(row, 1, generator=generator[sentence]) for row, sentence in rows])
-        return drawn.to(log_p.device)
+            return torch.multinomial(p, 1, generator=generator).squeeze(1)
+        rows = zip(p, sentences.tolist(), strict=True)
+        return torch.cat([torch.multinomial(row, 1, generator=generator[sentence]) for row, sentence in rows])
 
     return choose

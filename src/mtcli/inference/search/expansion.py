@@ -1,0 +1,81 @@
+"""The continuations of one step of a beam search, on the device and on the host.
+
+Shapes: B sentences, L ≤ W hypotheses of each before the step, C ≤ 2W continuations of each, V target vocabulary.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from mtcli.data.tokenizer import EOS
+from mtcli.inference.search.constraints import Ids
+from mtcli.nn.cpu_kernels import top_continuations
+
+
+@dataclass(frozen=True)
+class Continuations:
+    """The best continuations of B sentences, best first, on the device."""
+
+    log_prob: Tensor
+    """Log-probability of each, (B, C); −∞: there are fewer than C."""
+    parent: Tensor
+    """The hypothesis that each continues, as an index into L, (B, C)."""
+    token: Tensor
+    """The token that each appends, (B, C)."""
+    kept: Tensor
+    """Those that stay in the beam, as indices into C, (B, ≤ W)."""
+
+    @classmethod
+    def best(cls, scores: Tensor, log_p: Tensor, beam_size: int) -> "Continuations":
+        """Find the best continuations.
+
+        Args:
+            scores: Log-probability of each hypothesis, (B, L).
+            log_p: Log-probability of each next token, (B × L, V).
+            beam_size: W.
+        """
+        most = scores.size(1) * log_p.size(1)
+        # A hypothesis ends in one way only, so at least W of 2W continuations do not end.
+        log_prob, parent, token = top_continuations(scores, log_p, min(2 * beam_size, most))
+        unfinished = log_prob.masked_fill(token == EOS, -torch.inf)
+        kept = unfinished.topk(min(beam_size, log_prob.size(1)), dim=1).indices
+        return cls(log_prob, parent, token, kept)
+
+    def beams(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the log-probabilities, the parents and the tokens of the hypotheses that stay, (B, ≤ W) each."""
+        parent = self.parent.gather(1, self.kept)
+        token = self.token.gather(1, self.kept)
+        # Continuations that end are kept only where there are too few others, and are never continued.
+        log_prob = self.log_prob.gather(1, self.kept).masked_fill(token == EOS, -torch.inf)
+        return log_prob, parent, token
+
+    def to_host(self) -> "Expansion":
+        """Copy them to the host, in one transfer. A floating-point number represents each token exactly."""
+        dtype = self.log_prob.dtype
+        numbers = (self.log_prob, self.parent.to(dtype), self.token.to(dtype), self.kept.to(dtype))
+        packed = torch.cat(numbers, dim=1).cpu().numpy()
+        C = self.log_prob.size(1)
+        log_prob, parent, token, kept = np.split(packed, (C, 2 * C, 3 * C), axis=1)
+        return Expansion(
+            log_prob.astype(np.float64), parent.astype(np.int64), token.astype(np.int64), kept.astype(np.int64)
+        )
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """The same on the host: one step of a beam search."""
+
+    log_prob: npt.NDArray[np.float64]
+    """Log-probability of each continuation, (B, C); −∞: there are fewer than C."""
+    parent: Ids
+    """The hypothesis that each continues, (B, C), as an index into the previous step's `kept`."""
+    token: Ids
+    """The token that each appends, (B, C)."""
+    kept: Ids
+    """The continuations that stay in the beam, as indices into C, (B, ≤ W)."""
+    finished: Sequence[tuple[int, int]] = ()
+    """Row and index into C of each continuation that is a finished translation."""
