@@ -17,7 +17,7 @@ At = tuple[str, str]
 """What happened and where: `("_local_scalar_dense", "learner.py:104")`."""
 
 
-@dataclass
+@dataclass(repr=False)
 class Counts:
     """The work of the device while `counting` was active."""
 
@@ -67,7 +67,7 @@ class Counts:
             found[operation] += number
         return found
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         lines = [f"{self.num_launches} launches, {self.num_bytes:,} bytes, {self.num_flops:,} FLOPs"]
         for name in ("syncs", "background_syncs", "uploads", "downloads"):
             events: Counter[At] = getattr(self, name)

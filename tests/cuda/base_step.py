@@ -1,0 +1,111 @@
+"""One training step of the paper's models on the simulated device, at an eighth of their size.
+
+With an eighth of the width, of the vocabulary and of the tokens, all products of two of them have a 64th of their size,
+and those of three a 512th. So the bytes × 64 and the FLOPs × 512 are those of the real step; the launches are the same.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from simulated_cuda import Counts, counting
+
+from mtcli.config.schema import ModelConfig, TrainConfig
+from mtcli.data.batching import Batch
+from mtcli.nn.transformer import Transformer
+from mtcli.training.defaults.speed import BANDWIDTH_SHARE, FLOPS_SHARE, LAUNCH_SECONDS
+from mtcli.training.objective import Objective
+from mtcli.training.optimizer import build_optimizer
+
+SCALE = 8
+VOCABULARY = 37_000
+ROWS, WIDTH = 65, 48
+"""Pairs of the small batch, and its padded width: an eighth of 25,000 tokens."""
+
+SHAPES = {
+    "base": {"d_model": 512, "d_ff": 2048, "num_heads": 8, "dropout": 0.1},
+    "big": {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3},
+}
+GPUS = {"H200": (989e12, 4.8e12), "H100": (989e12, 3.35e12)}
+"""FLOP per second in bf16, and bytes per second, as the manufacturer states them."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of about 25,000 tokens of the real model."""
+
+    launches: int
+    syncs: int
+    flops: int
+    """Of matrix products and attention."""
+    product_bytes: int
+    """Bytes that matrix products read and write while they compute."""
+    other_bytes: int
+    """Bytes of all other operations, which do little but move them."""
+    tokens: int
+    """Target tokens without padding."""
+
+    def seconds(self, gpu: str) -> float:
+        """Predict the time of the step: that of the products, and that of the other memory traffic.
+
+        The host launches kernels meanwhile. It needs more time only for small batches.
+        """
+        flops, bandwidth = GPUS[gpu]
+        device = self.flops / (FLOPS_SHARE * flops) + self.other_bytes / (BANDWIDTH_SHARE * bandwidth)
+        return max(device, self.launches * LAUNCH_SECONDS)
+
+
+def base_step(name: str = "base") -> Step:
+    """Count a step on the simulated device. Call it with `run`."""
+    counts, tokens = count_small_step(name)
+    products = sum(counts.bytes[operation] for operation in ("mm", "addmm", "bmm", "baddbmm"))
+    return Step(
+        launches=counts.num_launches,
+        syncs=counts.num_syncs,
+        flops=counts.num_flops * SCALE**3,
+        product_bytes=products * SCALE**2,
+        other_bytes=(counts.num_bytes - products) * SCALE**2,
+        tokens=tokens * SCALE,
+    )
+
+
+def count_small_step(name: str) -> tuple[Counts, int]:
+    """Return the counts of the second step of the small model in bf16, and its target tokens."""
+    torch.manual_seed(1)
+    objective = Objective(small_model(name), 0.1, bf16=True)
+    optimizer = build_optimizer(TrainConfig(), objective.parameters())
+    batch = small_batch()
+    for _ in range(2):  # the first step creates the optimizer's state
+        with counting() as counts:
+            loss, _ = objective(batch.to(torch.device("cuda")))
+            (loss / batch.tokens).backward()
+            torch.nn.utils.clip_grad_norm_(objective.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+    return counts, batch.tokens
+
+
+def small_model(name: str) -> Transformer:
+    shape = SHAPES[name]
+    config = ModelConfig(
+        d_model=int(shape["d_model"]) // SCALE,
+        d_ff=int(shape["d_ff"]) // SCALE,
+        num_heads=int(shape["num_heads"]),
+        dropout=shape["dropout"],
+        num_encoder_layers=6,
+        num_decoder_layers=6,
+    )
+    V = VOCABULARY // SCALE
+    return Transformer(config, V, V, joint=True).to("cuda").train()
+
+
+def small_batch() -> Batch:
+    """Return a batch whose rows fill 92% of it, as those of a sorted corpus do."""
+    random = np.random.default_rng(1)
+
+    def side() -> list[list[int]]:
+        lengths = random.integers(int(0.84 * WIDTH), WIDTH, ROWS)
+        lengths[0] = WIDTH - 1
+        return [random.integers(4, VOCABULARY // SCALE, length).tolist() for length in lengths]
+
+    return Batch.of(side(), side())
