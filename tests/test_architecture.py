@@ -22,7 +22,7 @@ LAYERS = (
     "inference",
     "explain export",
     "report",
-    "training serve importing",
+    "training serve importing augment",
     "cli",
     "__main__",
 )

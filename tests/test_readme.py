@@ -215,10 +215,18 @@ def place(folder: Path, exported: str) -> Path:
             path.parent.mkdir(exist_ok=True)
             path.write_text("".join(f"{pair[n]}\n" for pair in part))
     (folder / "test.csv").write_text("English,Spanish\n" + "".join(f"{src},{tgt}\n" for src, tgt in pairs[:5]))
-    files = {"in.en": 0, "input.txt": 0, "ref.es": 1, "out.es": 1, "test_2016_flickr.en": 0, "test_2016_flickr.de": 1}
+    files = {
+        "in.en": 0,
+        "mono.de": 0,
+        "input.txt": 0,
+        "ref.es": 1,
+        "out.es": 1,
+        "test_2016_flickr.en": 0,
+        "test_2016_flickr.de": 1,
+    }
     for name, n in files.items():
         (folder / name).write_text("".join(f"{pair[n]}\n" for pair in pairs[:9]))
-    for name in ("demo", "a", "b", "NAME"):
+    for name in ("demo", "a", "b", "NAME", "deen"):
         (folder / "runs" / name).symlink_to("pairs-en-es")
     (folder / "runs" / "demo-ctranslate2").symlink_to("pairs-en-es-ctranslate2")
     return folder

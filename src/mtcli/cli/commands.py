@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from mtcli.cli import (
+    augment,
     average,
     data,
     evaluate,
@@ -163,6 +164,7 @@ _register(app, "translate", translate.translate, translate.EXAMPLES)
 _register(app, "eval", evaluate.evaluate, evaluate.EXAMPLES)
 _register(app, "score", score.score, score.EXAMPLES)
 _register(app, "explain", explain.explain, explain.EXAMPLES)
+_register(app, "augment", augment.augment, augment.EXAMPLES)
 _register(app, "average", average.average, average.EXAMPLES)
 _register(app, "export", export.export, export.EXAMPLES)
 _register(app, "import", import_model.import_model, import_model.EXAMPLES)

@@ -48,6 +48,9 @@ RESERVED = SPECIALS + BYTES
 """The tokens that every vocabulary trained here starts with."""
 NEWLINE = 0x0A
 
+BACK_TRANSLATION_TAG = "<bt> "
+"""Beginning of a source that a model wrote (Caswell et al. 2019). It is encoded as one token, see `_Side.tag`."""
+
 # Letters with their marks, one digit, or a run of other signs, each with the space before it; then the remaining
 # spaces. The limit of 128 keeps a line without spaces from becoming one enormous "word".
 WORD = r" ?[\p{L}\p{M}]{1,128}| ?\p{N}| ?[^\s\p{L}\p{M}\p{N}]{1,128}|\s{1,128}(?!\S)|\s{1,128}"
@@ -196,7 +199,11 @@ class Tokenizer:
 
     def encode_src(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of source lines, without `<s>` and `</s>`."""
-        return self._src.encode(texts)
+        if not isinstance(self._src, _Side) or not any(text.startswith(BACK_TRANSLATION_TAG) for text in texts):
+            return self._src.encode(texts)
+        rows = self._src.encode([text.removeprefix(BACK_TRANSLATION_TAG) for text in texts])
+        tags = [[self._src.tag] if text.startswith(BACK_TRANSLATION_TAG) else [] for text in texts]
+        return [tag + row for tag, row in zip(tags, rows, strict=True)]
 
     def encode_tgt(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of target lines, without `<s>` and `</s>`."""
@@ -287,6 +294,8 @@ class _Side:
     def __init__(self, spec: dict[str, Any], name: str) -> None:
         self.tokens = _check_spec(spec, name)
         self.byte_of = {len(SPECIALS) + byte: byte for byte in range(len(BYTES))}
+        # UTF-8 has no byte 0xFF, so its token is free: no vocabulary and no file needs another one for the tag.
+        self.tag = self.tokens.index("<0xFF>")
         model = spec["model"]
         self.spec = build_spec(self.tokens[len(RESERVED) :], model["merges"], whole_words=model["ignore_merges"])
         self.kind = _kind_of(model)

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer as HFTokenizer
 from tokenizers import models, trainers
 
 from mtcli.data.native import call_native
-from mtcli.data.tokenizer import KINDS, RESERVED, Tokenizer, build_spec
+from mtcli.data.tokenizer import BACK_TRANSLATION_TAG, KINDS, RESERVED, Tokenizer, build_spec
 from mtcli.errors import DataError, UsageError
 
 MAX_LINES = 1_000_000
@@ -67,7 +67,7 @@ def train_tokenizer(
     src = _Sample()
     tgt = _Sample()
     for src_text, tgt_text in pairs:
-        src.add(src_text)
+        src.add(src_text.removeprefix(BACK_TRANSLATION_TAG))
         tgt.add(tgt_text)
     if joint:
         return Tokenizer.from_specs(_learn([src, tgt], kind, vocab_size, "the text"))

@@ -1,4 +1,4 @@
-"""The lock of a run folder: one process trains in it at a time."""
+"""The lock of a folder: one process trains, or writes, in it at a time."""
 
 import os
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from mtcli.runtime.regular_file import check_regular, read_regular
 
 
 @contextmanager
-def lock(run: Path) -> Iterator[None]:
+def lock(run: Path, work: str = "is training here", other: str = "choose another --out") -> Iterator[None]:
     """Hold the lock of a run folder, the file `.lock`, which contains the number of the process that holds it.
 
     The lock is the kernel's (`flock`), so it ends with the process, even one that is killed. On a file system that
@@ -25,6 +25,8 @@ def lock(run: Path) -> Iterator[None]:
 
     Args:
         run: The run folder. It must exist.
+        work: What the holder does, for the message.
+        other: What the user can do except waiting, for the message.
 
     Raises:
         LockedError: Another process holds the lock. The message has its number.
@@ -39,9 +41,7 @@ def lock(run: Path) -> Iterator[None]:
             file_lock.acquire()
         except Timeout:
             holder = read_regular(path).decode(errors="replace") or "?"
-            raise LockedError(
-                f"{run}: process {holder} is training here; wait for it, or choose another --out"
-            ) from None
+            raise LockedError(f"{run}: process {holder} {work}; wait for it, or {other}") from None
     try:
         yield
     finally:

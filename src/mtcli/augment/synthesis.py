@@ -1,0 +1,240 @@
+"""`mtcli augment`: translate monolingual text into synthetic training pairs, filter them and write them.
+
+The text is read in windows. Each window is translated, filtered and saved before the next one is read. So a command
+that was killed continues after its last whole window, and writes the same bytes as one that was not.
+"""
+
+import hashlib
+import logging
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+from mtcli.augment.filters import BLANK, DUPLICATE, WRONG_SCRIPT, has_wrong_script, main_script, problem_of
+from mtcli.augment.noise import with_noise
+from mtcli.augment.output import PairOutput, Record, write_pairs
+from mtcli.augment.unfinished import State, unfinished_output
+from mtcli.data.lines import Counts, read_lines
+from mtcli.data.quality.rules import tidy
+from mtcli.data.tokenizer import BACK_TRANSLATION_TAG
+from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.pytorch_backend import Translator
+from mtcli.inference.scoring import likelihoods
+from mtcli.inference.translation import Candidate, Options
+from mtcli.inference.windows import WINDOW
+from mtcli.runtime.progress import Progress
+
+log = logging.getLogger(__name__)
+
+Method = Literal["beam", "sample", "noise"]
+
+LOW_SCORE = "low score"
+
+
+@dataclass(frozen=True)
+class Synthesis:
+    """What `augment` makes of a monolingual text."""
+
+    method: Method = "beam"
+    """The synthetic side is the best of a beam search, a sample, or the best of a beam search with noise."""
+    forward: bool = False
+    """The synthetic side is the target (forward translation); otherwise it is the source (back-translation)."""
+    tag: bool = False
+    """Begin each synthetic source with `BACK_TRANSLATION_TAG`."""
+    n_best: int = 1
+    """Translations of each line, each of which makes a pair."""
+    keep: float = 1.0
+    """Share of the pairs to keep, those with the best scores."""
+    seed: int = 1
+    """Seed of sampling and of noise."""
+
+
+@dataclass(frozen=True)
+class Models:
+    """The models of an `augment` command."""
+
+    translator: LineTranslator
+    """Translates the monolingual text."""
+    options: Options
+    languages: tuple[str, str]
+    """Source and target language of the translator."""
+    scorer: Translator | None = None
+    """Scores each pair in the opposite direction, if it is given."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of a command. Lines read = blank and duplicate lines, and the others; each of these makes n pairs."""
+
+    lines: int
+    written: int
+    dropped: Counter[str]
+
+    def __str__(self) -> str:
+        parts = [f"{self.lines:,} lines read", f"{self.written:,} pairs written"]
+        parts += [f"{number:,} dropped: {reason}" for reason, number in self.dropped.most_common()]
+        return "\n".join(parts)
+
+
+def augment(
+    path: Path,
+    output: PairOutput,
+    models: Models,
+    synthesis: Synthesis,
+    identity: dict[str, Any],
+    *,
+    replace_invalid: bool = False,
+    force: bool = False,
+) -> Report:
+    """Write synthetic pairs of a monolingual text.
+
+    Args:
+        path: The text, one sentence per line.
+        output: The file to write.
+        models: The models.
+        synthesis: What to make.
+        identity: Digests of text and models, and all options: a command continues another only if they are equal.
+        replace_invalid: Read invalid UTF-8 as U+FFFD.
+        force: Delete what another command left.
+
+    Raises:
+        DataError: The text cannot be read.
+        UsageError: Another command left an unfinished output.
+        StorageError: The output cannot be written.
+    """
+    with unfinished_output(output.path, identity, force=force) as unfinished:
+        if unfinished.state.lines:
+            log.info("continuing after line %s of %s", f"{unfinished.state.lines:,}", path)
+        lines = read_lines(path, replace=replace_invalid, counts=Counts())
+        seen = {_digest(tidy(line)) for line in islice(lines, unfinished.state.lines)}
+        with Progress("translating", unit="lines") as bar:
+            bar.update(unfinished.state.lines)
+            while window := list(islice(lines, WINDOW)):
+                unfinished.append(*_of_window(window, unfinished.state, seen, models, synthesis))
+                bar.update(len(window))
+        state = unfinished.state
+        written, low = write_pairs(unfinished.records, output, synthesis.keep)
+    return Report(state.lines, written, Counter(state.dropped) + Counter({LOW_SCORE: low}))
+
+
+def _of_window(
+    window: Sequence[str], state: State, seen: set[bytes], models: Models, synthesis: Synthesis
+) -> tuple[list[Record], State]:
+    """Translate and filter the lines of one window.
+
+    Args:
+        window: The lines.
+        state: The state before this window.
+        seen: Digests of all earlier lines. Those of this window are added.
+        models: The models.
+        synthesis: What to make.
+
+    Returns:
+        The records of the pairs that are kept, and the state after this window.
+    """
+    dropped = Counter(state.dropped)
+    lines = _new_lines(window, seen, dropped)
+    text_script = state.text_script or main_script(lines)
+    in_script = [line for line in lines if not has_wrong_script(line, text_script)]
+    dropped[f"{WRONG_SCRIPT} in the text"] += len(lines) - len(in_script)
+    drafts = list(_translated(in_script, state.lines, models, synthesis))
+    synthetic_script = state.synthetic_script or main_script(candidate.text for _, candidate in drafts)
+    kept = []
+    for line, candidate in drafts:
+        problem = problem_of(line, candidate.text, synthetic_script)
+        if problem:
+            dropped[problem] += 1
+        else:
+            kept.append((line, candidate))
+    records = _records(kept, state.lines, models, synthesis)
+    return records, State(state.lines + len(window), 0, dict(+dropped), text_script, synthetic_script)
+
+
+def _new_lines(window: Sequence[str], seen: set[bytes], dropped: Counter[str]) -> list[str]:
+    """Return the lines with tidy white space, without blank lines and those seen before. Both are counted."""
+    lines = []
+    for line in map(tidy, window):
+        digest = _digest(line)
+        if not line:
+            dropped[BLANK] += 1
+        elif digest in seen:
+            dropped[DUPLICATE] += 1
+        else:
+            lines.append(line)
+        seen.add(digest)
+    return lines
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()
+
+
+def _translated(
+    lines: Sequence[str], first: int, models: Models, synthesis: Synthesis
+) -> Iterator[tuple[str, Candidate]]:
+    """Yield each line with each of its translations.
+
+    Args:
+        lines: The lines.
+        first: Number of the first line of the window in the text. Samples depend on it.
+        models: The models.
+        synthesis: What to make.
+    """
+    seed = int.from_bytes(_digest(f"{synthesis.seed} {first}")[:4], "big")
+    options = replace(models.options, n_best=synthesis.n_best, sample=synthesis.method == "sample", seed=seed)
+    for translation in models.translator.translate(lines, options, warn=False, quiet=True):
+        for candidate in translation.candidates:
+            yield translation.source, candidate
+
+
+def _records(drafts: Sequence[tuple[str, Candidate]], first: int, models: Models, synthesis: Synthesis) -> list[Record]:
+    """Return the records of the pairs of one window, with their scores.
+
+    Args:
+        drafts: Each line with one of its translations.
+        first: Number of the first line of the window in the text. The noise depends on it.
+        models: The models.
+        synthesis: What to make.
+    """
+    encoded = models.translator.tokenizer.encode_tgt([candidate.text for _, candidate in drafts])
+    reverse = _reverse_log_probs(drafts, models.scorer)
+    language_of_line, language_of_translation = models.languages
+    records: list[Record] = []
+    for number, (line, candidate) in enumerate(drafts):
+        mean_log_prob = candidate.log_prob / (len(encoded[number]) + 1)
+        scores = {"log_prob": mean_log_prob, "score": mean_log_prob}
+        if reverse:
+            scores |= {"reverse_log_prob": reverse[number], "score": dual_score(mean_log_prob, reverse[number])}
+        synthetic = candidate.text
+        if synthesis.method == "noise":
+            synthetic = with_noise(synthetic, synthesis.seed, first + number)
+        if synthesis.tag:
+            synthetic = BACK_TRANSLATION_TAG + synthetic
+        texts = [(language_of_line, line), (language_of_translation, synthetic)]
+        translation = dict(texts if synthesis.forward else reversed(texts))
+        records.append({"translation": translation, **scores})
+    return records
+
+
+def _reverse_log_probs(drafts: Sequence[tuple[str, Candidate]], scorer: Translator | None) -> list[float]:
+    """Return log P(line | translation) per token in nats for each draft; nothing without a scorer."""
+    if scorer is None:
+        return []
+    pairs = [(candidate.text, line) for line, candidate in drafts]
+    found = likelihoods(scorer, pairs, quiet=True)
+    return [likelihood.mean for likelihood in found if likelihood is not None]
+
+
+def dual_score(log_prob: float, reverse_log_prob: float) -> float:
+    """Return the negated dual conditional cross-entropy (Junczys-Dowmunt 2018, equation 2): high for good pairs.
+
+    Two models of opposite directions must both find the pair likely, and agree.
+
+    Args:
+        log_prob: log P(y | x) per token, in nats.
+        reverse_log_prob: log P(x | y) per token, in nats.
+    """
+    return -abs(log_prob - reverse_log_prob) + (log_prob + reverse_log_prob) / 2

@@ -1,0 +1,148 @@
+"""Results of a long command that can be interrupted at any time, and continued with the same bytes.
+
+While the command runs, its results lie in the folder `OUTPUT.unfinished`: records as JSON lines, and a state that says
+how many bytes of them count. Records are synced before the state, so a state never counts bytes that may be lost.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from mtcli.errors import StorageError, UsageError
+from mtcli.runtime.files import replace_file, storage_errors, sync_folder
+from mtcli.runtime.outputs import real_path
+from mtcli.storage.run_lock import lock
+
+RECORDS = "records.jsonl"
+STATE = "state.json"
+
+
+@dataclass(frozen=True)
+class State:
+    """The state of the command after a window of its input."""
+
+    lines: int = 0
+    """Lines of the input that have been read."""
+    bytes: int = 0
+    """Bytes of the records."""
+    dropped: dict[str, int] = field(default_factory=dict)
+    """Lines and pairs that were dropped, by reason."""
+    text_script: str = ""
+    """The script of most lines of the first window."""
+    synthetic_script: str = ""
+    """The script of most of their translations."""
+
+
+class Unfinished:
+    """The folder of an unfinished output, which belongs to one command line by its `identity`.
+
+    Args:
+        folder: The folder. It must exist.
+        identity: What decides the result: options, and digests of inputs and models.
+        force: Delete what another command left.
+
+    Raises:
+        UsageError: The folder was left by a command with another identity.
+        StorageError: The folder cannot be written, or is damaged.
+    """
+
+    def __init__(self, folder: Path, identity: Mapping[str, Any], *, force: bool = False):
+        self.folder = folder
+        self.identity = dict(identity)
+        if force:
+            (folder / STATE).unlink(missing_ok=True)
+        self.state = self._load()
+        self._path = self.folder / RECORDS
+        with storage_errors(self._path):
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+            self._file = os.fdopen(descriptor, "r+b")
+            self._cut()
+
+    def _load(self) -> State:
+        path = self.folder / STATE
+        if not path.exists():
+            return State()
+        try:
+            saved = json.loads(path.read_bytes())
+            found = saved["identity"]
+            state = State(**saved["state"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StorageError(f"{path}: cannot be read ({error}); start over with --force") from None
+        differences = sorted(name for name in self.identity if found.get(name) != self.identity[name])
+        if differences:
+            raise UsageError(
+                f"{self.folder}: was left by a command that differs in {', '.join(differences)}; run that command "
+                "again to continue it, or start over with --force"
+            )
+        return state
+
+    def _cut(self) -> None:
+        """Remove the records of a window that was interrupted."""
+        size = self._file.seek(0, os.SEEK_END)
+        if size < self.state.bytes:
+            raise StorageError(f"{self._path}: is shorter than {STATE} says; start over with --force")
+        self._file.truncate(self.state.bytes)
+        self._file.seek(self.state.bytes)
+
+    def append(self, records: Iterable[Mapping[str, Any]], state: State) -> None:
+        """Save the records of one window, and the state after it.
+
+        Args:
+            records: The records, in the order of the output.
+            state: The state; its `bytes` are set here.
+
+        Raises:
+            StorageError: They cannot be written.
+        """
+        text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+        with storage_errors(self._path):
+            self._file.write(text.encode())
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self.state = replace(state, bytes=self._file.tell())
+        saved = {"identity": self.identity, "state": asdict(self.state)}
+        replace_file(self.folder / STATE, json.dumps(saved, ensure_ascii=False).encode())
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Yield all records."""
+        with self._path.open("rb") as file:
+            for line in file:
+                yield json.loads(line)
+
+    def close(self) -> None:
+        """Close the file of the records."""
+        self._file.close()
+
+
+@contextmanager
+def unfinished_output(output: Path, identity: Mapping[str, Any], *, force: bool = False) -> Iterator[Unfinished]:
+    """Open or continue the unfinished folder of an output. It is deleted when the block ends, and kept if it fails.
+
+    Args:
+        output: The file that the block writes.
+        identity: See `Unfinished`.
+        force: See `Unfinished`.
+
+    Raises:
+        LockedError: Another process writes the same output.
+        UsageError, StorageError: See `Unfinished`.
+    """
+    target = real_path(output)
+    folder = target.with_name(f"{target.name}.unfinished")
+    with storage_errors(folder):
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
+    with lock(folder, "is writing this output", "choose another --output"):
+        unfinished = Unfinished(folder, identity, force=force)
+        try:
+            yield unfinished
+        finally:
+            unfinished.close()
+        for name in (STATE, RECORDS):  # the state first: without it, the records count as none
+            (folder / name).unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()

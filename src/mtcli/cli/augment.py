@@ -1,0 +1,195 @@
+"""`mtcli augment`."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+from mtcli import limits
+from mtcli.cli import panels
+from mtcli.cli.input_files import check_plain_text, must_exist
+from mtcli.cli.options import (
+    LATEST,
+    BeamOption,
+    DeviceOption,
+    ForceOption,
+    ModelOption,
+    ReplaceOption,
+    choice,
+    decimal,
+    flag,
+    model_option,
+    number,
+    option,
+    output_file,
+)
+from mtcli.cli.process import note
+from mtcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from mtcli.augment.synthesis import Method, Models, Synthesis
+
+EXAMPLES = (
+    "mtcli augment --model runs/deen -i mono.de -o synthetic.tsv",
+    "mtcli augment --model runs/deen --reverse runs/ende -i mono.de -o synthetic.tsv --keep 0.8 --tag",
+    "mtcli augment --model runs/ende --forward -i mono.en -o synthetic.jsonl.gz",
+)
+
+
+def augment(
+    input_: Annotated[
+        str,
+        option("-i", "--input", panel=panels.DATA, metavar="FILE", help="Text in one language, one sentence per line."),
+    ],
+    output: Annotated[
+        Path,
+        output_file(
+            "-o",
+            "--output",
+            panel=panels.OUTPUT,
+            metavar="FILE",
+            help="The pairs to write: x.tsv or x.jsonl, also with .gz. They have columns or keys for the scores.",
+        ),
+    ],
+    replace: ReplaceOption = False,
+    model: ModelOption = LATEST,
+    reverse: Annotated[
+        Path | None,
+        model_option(
+            "--reverse",
+            metavar="DIR",
+            help="A model of the opposite direction, which scores the pairs too.",
+            show_default="only --model scores them",
+        ),
+    ] = None,
+    forward: Annotated[
+        bool,
+        flag(
+            "--forward",
+            panel=panels.DATA,
+            help="The translations are the targets of the pairs (self-training). By default they are the sources "
+            "(back-translation), and the text is in the target language of the pairs.",
+        ),
+    ] = False,
+    tag: Annotated[
+        bool,
+        flag("--tag", panel=panels.DATA, help="Begin each synthetic source with <bt>, a token of its own; see docs."),
+    ] = False,
+    method: Annotated[
+        str,
+        choice(
+            "--method",
+            panel=panels.SEARCH,
+            values=("beam", "sample", "noise"),
+            help="beam: the best translation. sample: one drawn at random. noise: the best one with words dropped and "
+            "moved.",
+        ),
+    ] = "beam",
+    beam_size: BeamOption = None,
+    n_best: Annotated[
+        int,
+        number("--n-best", panel=panels.SEARCH, within=limits.BEAM_SIZE, help="Translations, and pairs, of each line."),
+    ] = 1,
+    top_k: Annotated[
+        int | None,
+        number(
+            "--top-k",
+            panel=panels.SAMPLING,
+            within=limits.TOP_K,
+            metavar="K",
+            help="With --method sample: draw from the K most likely tokens; 0 is all of them.",
+            show_default="all tokens",
+        ),
+    ] = None,
+    seed: Annotated[
+        int,
+        number("--seed", panel=panels.SAMPLING, within=limits.SEED, help="The seed of --method sample and noise."),
+    ] = 1,
+    keep: Annotated[
+        float,
+        number(
+            "--keep",
+            panel=panels.OUTPUT,
+            within=limits.SHARE,
+            parser=decimal,
+            metavar="SHARE",
+            help="Write only this share of the pairs, those with the best scores.",
+        ),
+    ] = 1.0,
+    force: ForceOption = False,
+    device: DeviceOption = "auto",
+) -> None:
+    """Make synthetic training pairs from text in one language. If it was interrupted, run the same command again."""
+    if input_ == "-":
+        raise UsageError("--input -: the text is read again if the command was interrupted; name a file")
+    if top_k is not None and method != "sample":
+        raise UsageError("--top-k: only with --method sample")
+    if tag and forward:
+        raise UsageError("--tag: not with --forward, whose sources are not synthetic")
+    if beam_size is not None and method == "sample":
+        raise UsageError("--beam-size: not with --method sample")
+
+    from mtcli.augment.output import PairOutput
+    from mtcli.augment.synthesis import Synthesis, augment
+    from mtcli.runtime.output_checks import check_outputs
+
+    must_exist(input_)
+    check_plain_text({"--input": input_}, "write its column to a file of its own")
+    synthesis = Synthesis(cast("Method", method), forward, tag, n_best, keep, seed)
+    search = {"beam_size": beam_size, "top_k": top_k}
+    given = {name: value for name, value in search.items() if value is not None}
+    PairOutput(output, "", "").check()
+    check_outputs([output], [input_], models=[model, *([reverse] if reverse else [])], force=force)
+    models = _load(model, reverse, given, device)
+    src, tgt = models.languages if forward else reversed(models.languages)
+    identity = _identity(input_, model, reverse, synthesis, given)
+    pairs = PairOutput(output, src, tgt)
+    report = augment(Path(input_), pairs, models, synthesis, identity, replace_invalid=replace, force=force)
+    for line in str(report).split("\n"):
+        note(line)
+
+
+def _load(model: Path, reverse: Path | None, given: dict[str, Any], device: str) -> "Models":
+    """Load the models.
+
+    Raises:
+        UsageError: The languages of `reverse` are not the opposite of those of `model`.
+        ModelError: A folder has no usable model.
+    """
+    from dataclasses import replace
+
+    from mtcli.augment.synthesis import Models
+    from mtcli.inference.loading import load
+    from mtcli.inference.pytorch_backend import Translator
+    from mtcli.runtime.device import pick_device
+
+    translator, options, languages = load(model, device)
+    scorer = None
+    if reverse is not None:
+        scorer, _, other = Translator.load(reverse, pick_device(device))
+        if other != (languages[1], languages[0]):
+            raise UsageError(
+                f"--reverse {reverse}: translates {other[0]} → {other[1]}; this needs a model of "
+                f"{languages[1]} → {languages[0]}"
+            )
+    return Models(translator, replace(options, **given), languages, scorer)
+
+
+def _identity(
+    input_: str, model: Path, reverse: Path | None, synthesis: "Synthesis", given: dict[str, Any]
+) -> dict[str, Any]:
+    """Return everything that decides the pairs, by the name that a message can use."""
+    from mtcli import __version__
+    from mtcli.inference.exported import sha256
+
+    models = {"--model": model, "--reverse": reverse}
+    digests = {option: _digest_of_model(folder) if folder else None for option, folder in models.items()}
+    options = {f"--{name.replace('_', '-')}": value for name, value in {**asdict(synthesis), **given}.items()}
+    return {"--input": sha256(Path(input_)), **digests, **options, "the version of mtcli": __version__}
+
+
+def _digest_of_model(folder: Path) -> str:
+    from mtcli.inference.exported import sha256
+
+    names = ("model.safetensors", "model.bin")
+    file = next(folder / name for name in names if (folder / name).is_file())
+    return sha256(file)

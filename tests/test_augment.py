@@ -1,0 +1,255 @@
+"""Synthetic pairs: filters, noise, the tag, and commands that are interrupted and continued."""
+
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_cli import mtcli
+from toy import PAIRS, save_toy, toy
+
+from mtcli.augment import synthesis as module
+from mtcli.augment.filters import main_script, problem_of
+from mtcli.augment.noise import MAX_MOVE, with_noise
+from mtcli.augment.output import PairOutput
+from mtcli.augment.synthesis import Models, Report, Synthesis, augment, dual_score
+from mtcli.augment.unfinished import STATE, Unfinished, unfinished_output
+from mtcli.data.sources import parse_source
+from mtcli.data.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
+from mtcli.data.tokenizer_training import train_tokenizer
+from mtcli.errors import LockedError, StorageError, UsageError
+from mtcli.inference.scoring import likelihoods
+from mtcli.inference.translation import Options
+
+SOURCES = list(dict.fromkeys(src for src, _ in PAIRS))[:40]
+MODELS = Models(toy(), Options(beam_size=2), ("en", "es"))
+
+
+def text_file(folder: Path, lines: list[str]) -> Path:
+    path = folder / "mono.txt"
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def run(path: Path, output: Path, wanted: Synthesis, models: Models = MODELS) -> Report:
+    src, tgt = models.languages if wanted.forward else models.languages[::-1]
+    return augment(path, PairOutput(output, src, tgt), models, wanted, {"options": str(wanted)})
+
+
+def pairs_of(path: Path) -> list[tuple[str, str]]:
+    _, *rows = path.read_text(encoding="utf-8").splitlines()
+    return [(row.split("\t")[0], row.split("\t")[1]) for row in rows]
+
+
+def test_back_translations_are_sources_and_forward_translations_targets(tmp_path: Path) -> None:
+    path = text_file(tmp_path, SOURCES)
+    run(path, tmp_path / "back.tsv", Synthesis())
+    run(path, tmp_path / "forward.tsv", Synthesis(forward=True))
+    translations = {
+        line: found.text for line, found in zip(SOURCES, toy().translate(SOURCES, MODELS.options), strict=True)
+    }
+    back = pairs_of(tmp_path / "back.tsv")
+    assert len(back) > len(SOURCES) / 2
+    assert all(translations[tgt] == src for src, tgt in back)
+    assert [(tgt, src) for src, tgt in back] == pairs_of(tmp_path / "forward.tsv")
+    assert (tmp_path / "back.tsv").read_text().startswith("es\ten\tlog_prob\tscore\n")
+    assert not list(tmp_path.glob("*.unfinished"))
+
+
+def test_every_line_is_written_or_counted(tmp_path: Path) -> None:
+    lines = [*SOURCES[:6], "", SOURCES[0], "собака видит кота и большой дом", "  "]
+    report = run(text_file(tmp_path, lines), tmp_path / "out.tsv", Synthesis())
+    assert report.lines == len(lines)
+    assert report.written + report.dropped.total() == len(lines)
+    assert report.dropped["blank line"] == 2
+    assert report.dropped["duplicate line"] == 1
+    assert report.dropped["wrong script in the text"] == 1
+
+
+def test_n_best_makes_several_pairs_of_a_line(tmp_path: Path) -> None:
+    report = run(text_file(tmp_path, SOURCES[:5]), tmp_path / "out.tsv", Synthesis(forward=True, n_best=2))
+    assert report.written + report.dropped.total() == 10
+    assert report.written > 5
+
+
+@pytest.mark.parametrize("wanted", [Synthesis(), Synthesis("sample", seed=3), Synthesis("noise", tag=True, keep=0.7)])
+def test_an_interrupted_command_writes_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: Synthesis
+) -> None:
+    monkeypatch.setattr(module, "WINDOW", 7)
+    path = text_file(tmp_path, SOURCES)
+    run(path, tmp_path / "whole.jsonl", wanted)
+    append = Unfinished.append
+    calls = 0
+
+    def interrupted(self: Unfinished, *args: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls % 2:
+            append(self, *args)
+            self._file.write(b'{"half a record')
+            self._file.flush()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Unfinished, "append", interrupted)
+    output = tmp_path / "parts.jsonl"
+    for _ in range(6):
+        with pytest.raises(KeyboardInterrupt):
+            run(path, output, wanted)
+        assert not output.exists()
+    monkeypatch.setattr(Unfinished, "append", append)
+    run(path, output, wanted)
+    assert output.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+def test_another_command_does_not_continue_an_unfinished_one(tmp_path: Path) -> None:
+    Unfinished(tmp_path, {"--seed": 1, "--input": "a"}).append([{"a": 1}], module.State(lines=1))
+    with pytest.raises(UsageError, match="differs in --seed"):
+        Unfinished(tmp_path, {"--seed": 2, "--input": "a"})
+    assert Unfinished(tmp_path, {"--seed": 1, "--input": "a"}).state.lines == 1
+    assert Unfinished(tmp_path, {"--seed": 2, "--input": "a"}, force=True).state.lines == 0
+
+
+def test_one_process_writes_an_output_at_a_time(tmp_path: Path) -> None:
+    output = tmp_path / "out.tsv"
+    with (
+        unfinished_output(output, {}),
+        pytest.raises(LockedError, match="is writing this output"),
+        unfinished_output(output, {}),
+    ):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"identity": {}}', b'{"identity": {}, "state": {"x": 1}}'])
+def test_a_damaged_state_is_reported(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / STATE).write_bytes(content)
+    with pytest.raises(StorageError, match="--force"):
+        Unfinished(tmp_path, {})
+
+
+def test_the_scores_are_those_of_both_models(tmp_path: Path) -> None:
+    models = replace(MODELS, scorer=toy())
+    run(text_file(tmp_path, SOURCES[:8]), tmp_path / "out.jsonl", Synthesis(forward=True), models)
+    records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    pairs = [(record["translation"]["en"], record["translation"]["es"]) for record in records]
+    ours = [found.mean for found in likelihoods(toy(), pairs) if found]
+    reverse = [found.mean for found in likelihoods(toy(), [(tgt, src) for src, tgt in pairs]) if found]
+    assert [record["log_prob"] for record in records] == pytest.approx(ours, abs=1e-3)
+    assert [record["reverse_log_prob"] for record in records] == pytest.approx(reverse, abs=1e-5)
+    for record in records:
+        assert record["score"] == dual_score(record["log_prob"], record["reverse_log_prob"])
+
+
+def test_dual_score_prefers_pairs_on_which_both_models_agree() -> None:
+    assert dual_score(-1.0, -1.0) == -1.0
+    assert dual_score(-1.0, -3.0) == -4.0
+    assert dual_score(-2.0, -2.0) > dual_score(-1.0, -3.0)
+
+
+def test_keep_writes_the_best_pairs_in_their_order(tmp_path: Path) -> None:
+    path = text_file(tmp_path, SOURCES)
+    everything = run(path, tmp_path / "all.jsonl", Synthesis())
+    best = run(path, tmp_path / "best.jsonl.gz", Synthesis(keep=0.5))
+    records = (tmp_path / "all.jsonl").read_text().splitlines()
+    kept = gzip.decompress((tmp_path / "best.jsonl.gz").read_bytes()).decode().splitlines()
+    scores: dict[str, float] = {record: json.loads(record)["score"] for record in records}
+    assert len(kept) == best.written == round(everything.written / 2)
+    assert best.dropped["low score"] == everything.written - best.written
+    assert kept == [record for record in records if record in set(kept)]
+    assert min(scores[record] for record in kept) >= max(scores[r] for r in records if r not in set(kept))
+
+
+def test_filters_name_the_problem() -> None:
+    line = "one big dog sees the cat."
+    assert problem_of(line, "uno grande perro ve al gato.", "Latin") == ""
+    assert problem_of(line, " ", "Latin") == "empty translation"
+    assert problem_of(line, line, "Latin") == "untranslated"
+    assert problem_of(line, "большая собака видит кота", "Latin") == "wrong script"
+    assert problem_of(line, "perro " * 9, "Latin") == "repetition"
+    assert problem_of("dog " * 9, "perro " * 9, "Latin") == ""
+    assert problem_of("a", "uno grande perro ve al gato " * 5, "Latin") == "unlike lengths"
+    assert main_script(["uno", "dos", "большая собака видит кота"]) == "Latin"
+
+
+@given(st.lists(st.text("abcde", min_size=1), min_size=1, max_size=30), st.integers(0, 99))
+def test_noise_drops_and_moves_words_a_little(words: list[str], line: int) -> None:
+    marked = [f"{word}{place}" for place, word in enumerate(words)]
+    noisy = with_noise(" ".join(marked), 1, line).split()
+    assert noisy
+    assert set(noisy) <= set(marked)
+    assert noisy == with_noise(" ".join(marked), 1, line).split()
+    kept = [word for word in marked if word in noisy]
+    assert all(abs(kept.index(word) - place) <= MAX_MOVE for place, word in enumerate(noisy))
+
+
+def test_noise_changes_most_long_lines() -> None:
+    text = " ".join(map(str, range(20)))
+    assert sum(with_noise(text, 1, line) != text for line in range(20)) > 15
+    assert with_noise(text, 1, 0) != with_noise(text, 2, 0)
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_the_tag_is_one_token_that_text_does_not_have(joint: bool) -> None:
+    tokenizer = train_tokenizer(PAIRS, joint=joint)
+    plain, tagged = tokenizer.encode_src(["one dog.", BACK_TRANSLATION_TAG + "one dog."])
+    assert tagged[1:] == plain
+    assert tokenizer.src_vocabulary[tagged[0]] == "<0xFF>"
+    every_character = "".join(map(chr, [*range(32, 0xD800, 7), *range(0xE000, 0x110000, 997)]))
+    assert tagged[0] not in tokenizer.encode_src([every_character])[0]
+    again = Tokenizer.from_json(tokenizer.to_json())
+    assert again.encode_src([BACK_TRANSLATION_TAG + "one dog."]) == [tagged]
+
+
+def test_tags_do_not_change_the_vocabulary() -> None:
+    tagged = [(BACK_TRANSLATION_TAG + src, tgt) for src, tgt in PAIRS]
+    assert train_tokenizer(tagged).to_json() == train_tokenizer(PAIRS).to_json()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_toy(tmp_path_factory.mktemp("model"))
+
+
+def test_the_command_reports_what_it_wrote(tmp_path: Path, model: Path) -> None:
+    path = text_file(tmp_path, [*SOURCES[:5], ""])
+    output = tmp_path / "out.tsv"
+    done = mtcli("augment", "--model", model, "-i", path, "-o", output, "--tag", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "6 lines read" in done.stderr.decode()
+    assert "1 dropped: blank line" in done.stderr.decode()
+    assert all(src.startswith(BACK_TRANSLATION_TAG) for src, _ in pairs_of(output))
+    assert parse_source(str(output)).path == str(output)
+    again = mtcli("augment", "--model", model, "-i", path, "-o", output, cwd=tmp_path)
+    assert again.returncode == 2
+    assert "--force" in again.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["-o", "out.txt"], "name it x.tsv or x.jsonl"),
+        (["-o", "out.tsv", "--top-k", "3"], "only with --method sample"),
+        (["-o", "out.tsv", "--forward", "--tag"], "not with --forward"),
+        (["-o", "out.tsv", "--method", "sample", "-b", "3"], "not with --method sample"),
+        (["-o", "out.tsv", "--reverse", "MODEL"], "needs a model of es → en"),
+        (["-o", "out.tsv", "-i", "-"], "name a file"),
+    ],
+)
+def test_wrong_options_are_refused(tmp_path: Path, model: Path, given: list[str], message: str) -> None:
+    path = text_file(tmp_path, SOURCES[:2])
+    arguments = [str(model) if word == "MODEL" else word for word in given]
+    done = mtcli("augment", "--model", model, "-i", path, *arguments, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr.decode()
+    assert [found.name for found in tmp_path.iterdir()] == ["mono.txt"]
+
+
+def test_an_empty_text_gives_no_pairs(tmp_path: Path) -> None:
+    report = run(text_file(tmp_path, []), tmp_path / "out.tsv", Synthesis())
+    assert (report.lines, report.written) == (0, 0)
+    assert (tmp_path / "out.tsv").read_bytes() == b""
