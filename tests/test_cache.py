@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtcli.nn.cache import MIN_CAPACITY, Cache
+from mtcli.nn.cache import ALIGNMENT, Cache
 
 
 def start(B: int, *, share_rows: bool) -> Cache:
@@ -57,7 +57,7 @@ def test_buffers_grow_with_the_hypotheses_and_are_written_in_place(share_rows: b
     step(cache, torch.tensor([[0.0], [1.0]]))
     expected = [[[0.0]], [[1.0]]]
     addresses = set()
-    for number in range(1, 3 * MIN_CAPACITY):
+    for number in range(1, 3 * ALIGNMENT):
         parents = torch.randint(len(expected[0]), (2, 3), generator=generator)
         cache.select(parents)
         numbers = torch.arange(6.0).view(2, 3) + 6 * number
@@ -71,7 +71,7 @@ def test_buffers_grow_with_the_hypotheses_and_are_written_in_place(share_rows: b
         ]
         assert histories(cache, 3) == expected
         addresses.add(cache.own[0][0].data_ptr())
-    assert cache.length == 3 * MIN_CAPACITY
+    assert cache.length == 3 * ALIGNMENT
     if share_rows:
         assert len(addresses) <= 5
 

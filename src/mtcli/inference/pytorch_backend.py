@@ -15,6 +15,7 @@ from mtcli.inference.line_translator import LineTranslator, R
 from mtcli.inference.search import Expansion, Hypothesis, Limits, beam_search, greedy_search, sampler
 from mtcli.inference.translation import Links, Options
 from mtcli.inference.windows import Window
+from mtcli.nn.prepared import prepared
 from mtcli.nn.transformer import Transformer
 from mtcli.runtime.memory import keep_freed_memory, release_freed_memory, require
 from mtcli.runtime.prefetch import prefetch_map
@@ -40,6 +41,8 @@ class Translator(LineTranslator):
         """
         super().__init__(tokenizer, longest_src)
         self.model = model
+        self.searched = prepared(model)
+        """The model as the search uses it."""
         self.device = next(model.parameters()).device
 
     @classmethod
@@ -127,10 +130,10 @@ class Translator(LineTranslator):
         if options.sample:
             return self._sample(src, limits, options, line_numbers or range(len(ids)))
         if options.beam_size == 1:
-            return [[hypothesis] for hypothesis in greedy_search(self.model, src, limits)]
+            return [[hypothesis] for hypothesis in greedy_search(self.searched, src, limits)]
         self._check_memory(limits, options.beam_size)
         found = beam_search(
-            self.model,
+            self.searched,
             src,
             limits,
             beam_size=options.beam_size,
@@ -159,7 +162,7 @@ class Translator(LineTranslator):
         for draw in range(options.n_best):
             generators = [_generator(options.seed, line_number, draw) for line_number in line_numbers]
             choose = sampler(options.temperature, options.top_k, generators)
-            draws.append(greedy_search(self.model, src, limits, choose))
+            draws.append(greedy_search(self.searched, src, limits, choose))
         return [list(hypotheses) for hypotheses in zip(*draws, strict=True)]
 
     def _drafts(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Draft]]:

@@ -4,17 +4,21 @@ Shapes: B sentences, L hypotheses of each (1 at the start, then at most W, the b
 a head, S source length, t tokens so far.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcli.nn.attention import MASK_ALIGNMENT, KeysValues
+from mtcli.nn.attention import KeysValues
 from mtcli.nn.cpu_kernels import MIN_SOFTMAX_WIDTH
 
-MIN_CAPACITY = 16
-"""Columns of a new buffer. A full buffer is replaced by one with twice as many columns as are in use."""
+ALIGNMENT = 16
+"""Columns of a buffer are multiples of this. A full buffer is replaced by one with twice the columns in use or more.
+
+On a CPU, PyTorch computes softmax over at least 16 columns, and products of multiples of 16, with vector instructions.
+"""
 
 Projection = Callable[[Tensor], tuple[Tensor, ...]]
 """Queries, keys and values of all heads side by side, (…, D) → three of (…, H · K)."""
@@ -57,9 +61,10 @@ class Cache:
         self.share_rows = share_rows
         self.length = 0
         """The number of tokens decoded so far, t."""
-        self._width = 0  # columns in use
+        self.width = 0
+        """The number of columns in use."""
         self._own: list[KeysValues] = []  # (rows, H, capacity, K) of each layer; empty before the first step
-        self._ancestors: Tensor | None = None  # mask of shared rows, 0 or −∞, (B, 1, L, at least `_width`)
+        self._ancestors: Tensor | None = None  # mask of shared rows, 0 or −∞, (B, 1, L, at least `width`)
 
     @classmethod
     def joined(cls, parts: "Sequence[Cache]") -> "Cache":
@@ -79,12 +84,23 @@ class Cache:
     @property
     def own(self) -> list[KeysValues]:
         """Keys and values of the tokens so far, for each layer: (rows, H, columns, K). Empty before the first step."""
-        return [(keys[:, :, : self._width], values[:, :, : self._width]) for keys, values in self._own]
+        return [(keys[:, :, : self.width], values[:, :, : self.width]) for keys, values in self._own]
 
     @property
     def own_mask(self) -> Tensor | None:
         """The mask of `own`, 0 or −∞, (B, 1, L, columns); None if each hypothesis attends to its whole row."""
-        return None if self._ancestors is None else self._ancestors[..., : self._width]
+        return None if self._ancestors is None else self._ancestors[..., : self.width]
+
+    @property
+    def aligned_mask(self) -> Tensor | None:
+        """`own_mask` for the columns of `aligned_own`."""
+        return None if self._ancestors is None else self._ancestors[..., : aligned(self.width)]
+
+    def aligned_own(self, layer: int) -> KeysValues:
+        """Return `own` of a layer with its columns rounded up to a multiple of `ALIGNMENT`; the last of them are 0."""
+        keys, values = self._own[layer]
+        columns = aligned(self.width)
+        return keys[:, :, :columns], values[:, :, :columns]
 
     def rows(self, y: Tensor) -> Tensor:
         """Arrange the input of a step (B, L, D) as rows of the buffers: (B, L, D) if shared, otherwise (N, 1, D)."""
@@ -94,30 +110,30 @@ class Cache:
         """Begin a step with L hypotheses of each sentence: count their token, and extend the mask of shared rows."""
         self.length += 1
         if not self.share_rows:
-            self._width += 1
+            self.width += 1
             return
-        first = self._width
-        self._width += num_hypotheses
+        first = self.width
+        self.width += num_hypotheses
         if self._ancestors is None:
             self._ancestors = self.mask.new_empty(self.mask.size(0), 1, num_hypotheses, 0)
-        if self._ancestors.size(-1) < self._width:
-            width = MASK_ALIGNMENT * -(-2 * self._width // MASK_ALIGNMENT)
-            self._ancestors = F.pad(self._ancestors, (0, width - self._ancestors.size(-1)), value=-torch.inf)
-        self._ancestors[..., first : self._width].diagonal(dim1=-2, dim2=-1).zero_()
+        if self._ancestors.size(-1) < self.width:
+            new_columns = aligned(2 * self.width) - self._ancestors.size(-1)
+            self._ancestors = F.pad(self._ancestors, (0, new_columns), value=-torch.inf)
+        self._ancestors[..., first : self.width].diagonal(dim1=-2, dim2=-1).zero_()
 
     def write(self, layer: int, k: Tensor, v: Tensor) -> KeysValues:
         """Write the last columns of a layer, (rows, H, 1 or L, K), and return all its columns."""
         if layer == len(self._own):
             self._own.append((k[:, :, :0], v[:, :, :0]))
-        first = self._width - k.size(2)
+        first = self.width - k.size(2)
         keys, values = self._own[layer]
-        if keys.size(2) < self._width:
-            keys = _with_capacity(max(MIN_CAPACITY, 2 * self._width), keys, first)
-            values = _with_capacity(max(MIN_CAPACITY, 2 * self._width), values, first)
+        if keys.size(2) < self.width:
+            keys = _with_capacity(aligned(2 * self.width), keys, first)
+            values = _with_capacity(aligned(2 * self.width), values, first)
             self._own[layer] = (keys, values)
-        keys[:, :, first : self._width] = k
-        values[:, :, first : self._width] = v
-        return keys[:, :, : self._width], values[:, :, : self._width]
+        keys[:, :, first : self.width] = k
+        values[:, :, first : self.width] = v
+        return keys[:, :, : self.width], values[:, :, : self.width]
 
     def select(self, parents: Tensor | None, sentences: Tensor | None = None) -> None:
         """Reorder the hypotheses of the sentences, and remove sentences.
@@ -157,10 +173,15 @@ class Cache:
         return (hypotheses_of_each * sentences[:, None] + parents).flatten()
 
 
+def aligned(width: int) -> int:
+    """Round up to a multiple of `ALIGNMENT`."""
+    return ALIGNMENT * math.ceil(width / ALIGNMENT)
+
+
 def _with_capacity(capacity: int, x: Tensor, width: int) -> Tensor:
-    """Copy `width` columns of keys or values to a new buffer."""
+    """Copy `width` columns of keys or values to a new buffer, whose other columns are 0."""
     rows, H, _, K = x.shape
-    buffer = x.new_empty(rows, H, capacity, K)
+    buffer = x.new_zeros(rows, H, capacity, K)
     buffer[:, :, :width] = x[:, :, :width]
     return buffer
 

@@ -19,6 +19,7 @@ from mtcli.inference.search.encoding import encode
 from mtcli.inference.search.expansion import Continuations, Expansion
 from mtcli.inference.search.hypothesis import Hypothesis
 from mtcli.nn.cpu_kernels import log_softmax_
+from mtcli.nn.prepared import PreparedTransformer
 from mtcli.nn.transformer import Transformer
 from mtcli.runtime.device import copy_to
 
@@ -28,7 +29,7 @@ MAX_SHARED_BEAM = 8
 
 @torch.inference_mode()
 def beam_search(
-    model: Transformer,
+    model: Transformer | PreparedTransformer,
     src: Tensor,
     limits: Limits,
     *,

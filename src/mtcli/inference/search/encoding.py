@@ -7,13 +7,14 @@ from torch import Tensor
 from mtcli.data.tokenizer import PAD
 from mtcli.nn.attention import MASK_ALIGNMENT
 from mtcli.nn.cache import Cache
+from mtcli.nn.prepared import PreparedTransformer
 from mtcli.nn.transformer import Transformer
 
 ENCODE_ROWS = 64
 """Sources that a CPU encodes together."""
 
 
-def encode(model: Transformer, src: Tensor, *, share_rows: bool = False) -> Cache:
+def encode(model: Transformer | PreparedTransformer, src: Tensor, *, share_rows: bool = False) -> Cache:
     """Encode `src` (B, S), and return the cache before the first step.
 
     A CPU encodes a few rows at a time, each part as wide as its longest row. Neighbours have similar lengths, so there
