@@ -148,6 +148,8 @@ class TrainConfig(_Section):
     """Parameters that fine-tuning freezes: the embeddings; these and the encoder; or all but the last decoder layer."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Precision of matrix products. `auto`: bf16 on CUDA and on CPUs with instructions for it, otherwise float32."""
+    deterministic: bool = False
+    """On CUDA, use only deterministic operations: slower, but a resumed run gives the bits of an uninterrupted one."""
     seed: Annotated[int, Within(limits.SEED)] = 1
     """Seed of the initial weights, dropout and the order of batches."""
     valid_every: Annotated[int, Within(limits.STEPS)] = 500

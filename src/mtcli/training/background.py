@@ -41,8 +41,7 @@ class HostCopy:
 
 def _host_buffer(tensor: Tensor) -> Tensor:
     """Return memory of the host for a copy of a tensor; pinned if the tensor is on a GPU."""
-    buffer = torch.empty_like(tensor, device="cpu", memory_format=torch.contiguous_format)
-    return buffer.pin_memory() if tensor.is_cuda else buffer
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
 
 
 class BackgroundTask:

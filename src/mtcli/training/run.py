@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import torch
@@ -16,6 +16,7 @@ from mtcli.errors import DataError, ModelError, UsageError
 from mtcli.nn.precision import warn_of_emulated_bf16
 from mtcli.nn.transformer import Transformer
 from mtcli.runtime import files, torchrun
+from mtcli.runtime.determinism import deterministic_algorithms
 from mtcli.runtime.device import describe
 from mtcli.runtime.distributed import Group, join
 from mtcli.runtime.memory import keep_freed_memory
@@ -76,7 +77,8 @@ def train(
     if started is None:
         started = time.monotonic()
     keep_freed_memory()
-    with join(device) as group:
+    operations = deterministic_algorithms(device) if config.train.deterministic else nullcontext()
+    with operations, join(device) as group:
         each = f" for each of {group.size} ranks" if group.size > 1 else ""
         log.info("device: %s%s, PyTorch %s", describe(device), each, torch.__version__)
         warn_of_emulated_bf16(config.train, device)

@@ -1,7 +1,7 @@
 """The training loop. It can stop and resume at any step.
 
-Everything random is a function of (seed, step, batch), and everything else that matters is in the checkpoint: a run
-that is killed and started again ends with the same numbers as one that was not.
+Everything random is a function of (seed, step, batch), and everything else that matters is in the checkpoint: on a
+CPU, a run that is killed and started again ends with the same numbers as one that was not.
 """
 
 import logging
