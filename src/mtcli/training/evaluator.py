@@ -10,6 +10,7 @@ from mtcli.runtime.wording import counted
 from mtcli.storage import checkpoint
 from mtcli.training import validation
 from mtcli.training.averaging import weights_of
+from mtcli.training.budget import NOTHING_IMPROVED
 from mtcli.training.learner import Learner, diverged
 from mtcli.training.log import log_scores, log_validation
 from mtcli.training.saving import Checkpoints
@@ -185,6 +186,40 @@ class Evaluator:
         session.count_time()
         session.record("test", steps=state.best_steps, **asdict(found), seconds=round(state.seconds, 3))
         log_scores(found, demo=not session.config.data.train)
+
+    def conclude(self, reason: str) -> None:
+        """Validate, average and score for the last time, and record the end of training.
+
+        Args:
+            reason: Why training ends.
+        """
+        session = self.session
+        settings = session.config.train
+        state = session.state
+        if state.step < session.budget.warmup_steps(state):
+            problem = f"ended within its warm-up, after {state.step:,} of {counted(settings.warmup_steps, 'step')}"
+            log.warning("%s: give it more time or steps, or a lower --set train.warmup_steps", problem)
+        num_valid = len(self.valid)
+        if state.validated_step != state.step:
+            self.validate(is_last=True)
+        elif settings.time and state.best_pairs < num_valid and reason != NOTHING_IMPROVED:
+            # If more pairs are scored, the model after the cool-down counts as the best. If training ended because
+            # nothing improved, the best model is an earlier one.
+            self.validate(is_last=True)
+        if settings.average > 1 and num_valid:
+            self.average()
+        self.compare_with_start()
+        if session.data.test:
+            self.score_test()
+        state.finished = reason
+        state.budget = session.budget.limits
+        session.record(
+            "end",
+            reason=reason,
+            best_step=state.best_step,
+            averaged=state.averaged,
+            seconds=round(state.seconds, 1),
+        )
 
     def _measure(self, num_pairs: int, seconds: float | None, *, settle_speed: bool) -> Validation:
         """Validate the model with its current weights, and note how long that took.

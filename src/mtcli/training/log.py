@@ -102,3 +102,35 @@ def log_next(run: Path, *, test: bool) -> None:
     log.info("translate: %s", command("translate", run, '"…"'))
     if test:
         log.info("score:     %s", command("eval", run))
+
+
+def log_end(run: Path, state: State, *, test: bool) -> None:
+    """Log that training has finished, which model is the best one, and where it is.
+
+    Args:
+        run: The run folder.
+        state: The state at the end.
+        test: The run has test pairs.
+    """
+    end = f"at step {state.step:,} after {clock(state.seconds)} ({state.finished})"
+    best = f"the mean of {len(state.averaged)} checkpoints" if state.averaged else f"of step {state.best_step:,}"
+    if state.start_is_best:
+        best = "the one that training started from"
+        log.warning("fine-tuning made the model no better: the weights it started from stay the run's model")
+    elif gain := _describe_gain(state):
+        log.info("fine-tuning: %s", gain)
+    log.info("finished %s; the best model, %s, is in %s", end, best, run)
+    log_next(run, test=test)
+
+
+def _describe_gain(state: State) -> str:
+    """Describe the score of the validation pairs before and after fine-tuning; empty if they are not comparable."""
+    if state.start is None or state.best is None or state.start_pairs != state.best_pairs:
+        return ""
+    if state.metric == "loss":
+        before = f"{-state.start[0]:.3f}"
+        after = f"{-state.best[0]:.3f}"
+    else:
+        before = f"{state.start[0]:.1f}"
+        after = f"{state.best[0]:.1f}"
+    return f"{state.metric_name} on the validation pairs: {before} before, {after} after"

@@ -24,17 +24,15 @@ from mtcli.report.plan import Plan
 from mtcli.report.run_report import write_report
 from mtcli.runtime.device import describe, runs_ahead
 from mtcli.runtime.distributed import Group
-from mtcli.runtime.progress import TrainingProgress, clock
+from mtcli.runtime.progress import TrainingProgress
 from mtcli.runtime.signals import stopped
 from mtcli.runtime.wording import counted
 from mtcli.storage import model_file
-from mtcli.storage.state import State
-from mtcli.training.budget import NOTHING_IMPROVED
 from mtcli.training.evaluator import Evaluator
 from mtcli.training.forecast import Forecast
 from mtcli.training.learner import Learner, PendingStep
 from mtcli.training.loading import LoadedBatch, load_batches
-from mtcli.training.log import log_next, log_selection, warn_of_few_pairs
+from mtcli.training.log import log_end, log_next, log_selection, warn_of_few_pairs
 from mtcli.training.optimizer import learning_rate
 from mtcli.training.saving import Checkpoints
 from mtcli.training.session import Session
@@ -150,7 +148,7 @@ class Trainer:
                 session.on_main_rank(self.evaluator.validate_start, self.checkpoints.save, self._write_report)
             reason = self._run_steps(received)
             # The checkpoint comes last, so that a run whose checkpoint says it is finished has its report.
-            session.on_main_rank(partial(self._conclude, reason), self._write_report, self._finish)
+            session.on_main_rank(partial(self.evaluator.conclude, reason), self._write_report, self._finish)
 
     def describe(self) -> None:
         """Record and log the plan of the run, and check that its batches fit into memory.
@@ -324,36 +322,6 @@ class Trainer:
         state.nll = 0.0
         state.tokens = 0
 
-    def _conclude(self, reason: str) -> None:
-        """Validate, average and score for the last time."""
-        session = self.session
-        settings = session.config.train
-        state = session.state
-        if state.step < session.budget.warmup_steps(state):
-            problem = f"ended within its warm-up, after {state.step:,} of {counted(settings.warmup_steps, 'step')}"
-            log.warning("%s: give it more time or steps, or a lower --set train.warmup_steps", problem)
-        num_valid = len(self.evaluator.valid)
-        if state.validated_step != state.step:
-            self.evaluator.validate(is_last=True)
-        elif settings.time and state.best_pairs < num_valid and reason != NOTHING_IMPROVED:
-            # If more pairs are scored, the model after the cool-down counts as the best. If training ended because
-            # nothing improved, the best model is an earlier one.
-            self.evaluator.validate(is_last=True)
-        if settings.average > 1 and num_valid:
-            self.evaluator.average()
-        self.evaluator.compare_with_start()
-        if session.data.test:
-            self.evaluator.score_test()
-        state.finished = reason
-        state.budget = session.budget.limits
-        session.record(
-            "end",
-            reason=reason,
-            best_step=state.best_step,
-            averaged=state.averaged,
-            seconds=round(state.seconds, 1),
-        )
-
     def _write_report(self) -> None:
         write_report(self.session.run, describe(self.session.device))
 
@@ -362,29 +330,7 @@ class Trainer:
         self.checkpoints.save()
         self.checkpoints.wait()
         session = self.session
-        state = session.state
-        end = f"at step {state.step:,} after {clock(state.seconds)} ({state.finished})"
-        best = f"the mean of {len(state.averaged)} checkpoints" if state.averaged else f"of step {state.best_step:,}"
-        if state.start_is_best:
-            best = "the one that training started from"
-            log.warning("fine-tuning made the model no better: the weights it started from stay the run's model")
-        elif gain := _describe_gain(state):
-            log.info("fine-tuning: %s", gain)
-        log.info("finished %s; the best model, %s, is in %s", end, best, session.run)
-        log_next(session.run, test=bool(session.data.test))
-
-
-def _describe_gain(state: State) -> str:
-    """Describe the score of the validation pairs before and after fine-tuning; empty if they are not comparable."""
-    if state.start is None or state.best is None or state.start_pairs != state.best_pairs:
-        return ""
-    if state.metric == "loss":
-        before = f"{-state.start[0]:.3f}"
-        after = f"{-state.best[0]:.3f}"
-    else:
-        before = f"{state.start[0]:.1f}"
-        after = f"{state.best[0]:.1f}"
-    return f"{state.metric_name} on the validation pairs: {before} before, {after} after"
+        log_end(session.run, session.state, test=bool(session.data.test))
 
 
 def _first(received: list[int]) -> int:
