@@ -182,7 +182,8 @@ def test_warm_up_takes_at_most_a_fifth_of_the_time() -> None:
     assert steps(slow) == pytest.approx(WARMUP_SHARE * 10 / 0.5)
     assert steps(fast) == 400
     assert steps(State()) == 400
-    assert steps(State(step=1, seconds=80)) == 1
+    assert steps(State(step=1, seconds=80)) == 400  # the first step of a process may be slow
+    assert steps(State(step=2, seconds=80)) == 1
     assert steps(slow, schedule="paper") == 400  # a shorter one would raise its peak
     chosen = []
     assert steps(slow) == 400  # the user set it

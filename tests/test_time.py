@@ -217,6 +217,20 @@ def test_training_ends_in_time_at_any_speed_and_load(
     check(session, world, 150)
 
 
+def test_a_slow_first_step_is_not_taken_for_the_speed(
+    simulate: Callable[..., Session], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first step of a GPU loads its kernels. The second step has the learning rate of a run without this time."""
+    world = World(step=0.1, validation=0.1, first=30.0)
+    with caplog.at_level(logging.INFO, logger="mtcli.training.budget"):
+        session = simulate(world, **{"train.time": 600})
+    check(session, world, 600)
+    usual = World(step=0.1, validation=0.1)
+    simulate(usual, **{"train.time": 600})
+    assert world.rates[:2] == usual.rates[:2]
+    assert "0.1 seconds a step: about 5," in caplog.text
+
+
 @pytest.mark.parametrize(
     ("faster", "save", "validation_seconds"),
     [(1 / 3, 0.1, 2.0), (1 / 3, 10.0, 60.0), (1.0, 0.1, 60.0), (1.0, 10.0, 2.0), (3.0, 10.0, 60.0), (10.0, 0.1, 2.0)],

@@ -150,6 +150,8 @@ class TrainConfig(_Section):
     """Precision of matrix products. `auto`: bf16 on CUDA and on CPUs with instructions for it, otherwise float32."""
     deterministic: bool = False
     """On CUDA, use only deterministic operations: slower, but a resumed run gives the bits of an uninterrupted one."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """Compile encoder and decoder with `torch.compile`. `auto`: in long runs on CUDA, if Triton is installed."""
     seed: Annotated[int, Within(limits.SEED)] = 1
     """Seed of the initial weights, dropout and the order of batches."""
     valid_every: Annotated[int, Within(limits.STEPS)] = 500

@@ -81,7 +81,8 @@ def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None,
 def _unfused_is_faster(q: Tensor, k: Tensor, *, masked: bool) -> bool:
     T = q.size(-2)
     S = k.size(-2)
-    if q.device.type != "cpu" or T * S > MAX_UNFUSED_SIZE:
+    # A compiled function must not depend on the size: it would need a second graph.
+    if q.device.type != "cpu" or torch.compiler.is_compiling() or T * S > MAX_UNFUSED_SIZE:
         return False
     # Without a mask, as in self-attention during a search, the kernel is faster for few keys.
     return masked or S >= MIN_SOFTMAX_WIDTH
@@ -109,7 +110,8 @@ def additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
         (B, 1, 1, S), with rows that begin at multiples of `MASK_ALIGNMENT`.
     """
     S = mask.size(-1)
-    aligned = F.pad(mask, (0, -S % MASK_ALIGNMENT))
+    # At least one column is added, so that a compiled function needs no second graph for a mask that is aligned.
+    aligned = F.pad(mask, (0, MASK_ALIGNMENT - S % MASK_ALIGNMENT))
     zeros = torch.zeros(aligned.shape, dtype=dtype, device=mask.device)
     return zeros.masked_fill(~aligned, -torch.inf)[..., :S]
 

@@ -146,7 +146,7 @@ class Dropout(nn.Module):
         """Any shape; the result has the same."""
         if not self.training or self.p == 0:
             return x
-        if x.device.type == "cpu":
+        if x.device.type == "cpu" and not torch.compiler.is_compiling():
             return cpu_kernels.dropout(x, self.p)
         return F.dropout(x, self.p)
 
@@ -381,10 +381,13 @@ class Transformer(nn.Module):
         in_half = torch.is_autocast_enabled(device)
         return additive_mask(mask, torch.get_autocast_dtype(device) if in_half else x.dtype)
 
+    def hidden_states(self, src: Tensor, tgt: Tensor) -> Tensor:
+        """Encode `src` (B, S), and return the hidden states (B, T, D) of `tgt` (B, T), shifted right."""
+        return self.decode(tgt, *self.encode(src))
+
     def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
         """Return logits (B, T, V) of each next token, given `src` (B, S) and `tgt` (B, T), shifted right."""
-        memory, mask = self.encode(src)
-        logits: Tensor = self.output(self.decode(tgt, memory, mask))
+        logits: Tensor = self.output(self.hidden_states(src, tgt))
         return logits
 
     def memory_keys_values(self, memory: Tensor) -> tuple[KeysValues, ...]:

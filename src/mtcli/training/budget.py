@@ -165,11 +165,12 @@ class Budget:
     def warmup_steps(self, state: State) -> float:
         """Return the steps of the warm-up: as configured, or fewer if that many would take too much of the time.
 
-        The mean speed so far decides how many steps fit into `WARMUP_SHARE` of the time.
+        The mean speed so far decides how many steps fit into `WARMUP_SHARE` of the time. That of the first step decides
+        nothing: on a GPU, it can take many times as long as a later one.
         """
         adapts = self.adapts("train.warmup_steps") and self.train.schedule != "paper"
         used = self._used_of_whole(state)  # an early cool-down must not shorten a warm-up that is over
-        if not adapts or not state.step or used <= 0:
+        if not adapts or state.step < 2 or used <= 0:
             return self.train.warmup_steps
         return min(self.train.warmup_steps, max(1.0, WARMUP_SHARE * state.step / used))
 

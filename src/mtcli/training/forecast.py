@@ -8,7 +8,11 @@ NUM_RECENT_STEPS = 9
 
 REPORT_STEPS = 5
 REPORT_SHARE = 0.05
-"""The speed is reported after this many steps, or after this share of the budget if that comes first."""
+FIRST_STEP_SHARE = 0.2
+"""The speed is reported after this many steps, or after this share of the budget if that comes first.
+
+The first step, which may be slow, is reported alone only if it used a fifth of the budget.
+"""
 
 
 class Forecast:
@@ -32,7 +36,8 @@ class Forecast:
         Args:
             used: Share of the budget that is used.
         """
-        is_known = self.steps >= REPORT_STEPS or used >= REPORT_SHARE
+        share = REPORT_SHARE if self.steps > 1 else FIRST_STEP_SHARE
+        is_known = self.steps >= REPORT_STEPS or used >= share
         if self._was_reported or not is_known:
             return False
         self._was_reported = True

@@ -21,6 +21,7 @@ from mtcli.report.memory_estimate import check_model_memory
 from mtcli.runtime.distributed import Group
 from mtcli.storage import model_file
 from mtcli.storage.model_file import ModelInfo
+from mtcli.training.compiled import compile_objective
 from mtcli.training.loading import LoadedBatch
 from mtcli.training.objective import Objective
 from mtcli.training.optimizer import build_optimizer
@@ -107,6 +108,17 @@ class Learner:
         self._parallel = group.parallel(self.objective)
         self._has_diverged = torch.zeros((), device=device)
         """1 after a step whose loss or gradient is not finite, otherwise 0."""
+
+    def compile(self) -> None:
+        """Compile the model if `train.compile` asks for it. All ranks must call this before the first step.
+
+        DDP wraps the objective, and the compiled function is inside of it. So the gradients of encoder and decoder are
+        exchanged together, after their backward pass.
+
+        Raises:
+            UsageError: The setting is `on`, and the compiler fails.
+        """
+        compile_objective(self.objective, self.settings, self.device)
 
     def settle_gradient_buckets(self) -> None:
         """Let DDP arrange its gradient buckets, which it does after the first backward pass.

@@ -1,6 +1,7 @@
 """The training objective: label-smoothed cross-entropy with teacher forcing (§5.4)."""
 
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -24,14 +25,20 @@ class Objective(nn.Module):
         self.model = model
         self.smoothing = smoothing
         self.bf16 = bf16
+        self.hidden_states: Callable[[Tensor, Tensor], Tensor] = model.hidden_states
+        """The model's function, or `CompiledBody`, which computes the same."""
+
+    def autocast(self, device: torch.device) -> AbstractContextManager[object]:
+        """Return the context of a forward pass, which chooses the precision of matrix products."""
+        return torch.autocast(device.type, dtype=torch.bfloat16) if self.bf16 else nullcontext()
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the smoothed cross-entropy and the negative log-likelihood, in nats, summed over the target tokens.
 
         Padding does not count. Only the first sum has a gradient.
         """
-        with torch.autocast(batch.src.device.type, dtype=torch.bfloat16) if self.bf16 else nullcontext():
-            hidden = self.model.decode(batch.tgt_in, *self.model.encode(batch.src))
+        with self.autocast(batch.src.device):
+            hidden = self.hidden_states(batch.src, batch.tgt_in)
             output = self.model.output
             return projected_loss(
                 batch.at_targets(hidden), output.weight, batch.target, self.smoothing, bias=output.bias

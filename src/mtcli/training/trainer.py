@@ -136,6 +136,7 @@ class Trainer:
             return
         if state.step:
             log.info("resuming at step %s", f"{state.step:,}")
+        self.learner.compile()
         self.learner.settle_gradient_buckets()
         if not state.metrics_bytes:
             session.record("data", **session.data.counts)
