@@ -1,18 +1,27 @@
 """The claims about CUDA, on the simulated device, and with `-m gpu` on a real one."""
 
+import signal
 from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import simulated_cuda
 import torch
+from conftest import TOY_SETTINGS, toy_pairs, write_tsv
+from faults.harness import outcome
 
+from mtcli.config.build import build as build_config
 from mtcli.config.schema import ModelConfig, TrainConfig
 from mtcli.data.tokenizer import BOS, EOS, PAD
+from mtcli.errors import StoppedError
 from mtcli.inference.search import Limits, beam_search, greedy_search
 from mtcli.nn.attention import fused_attention, reference_attention
 from mtcli.nn.loss import projected_loss, reference_loss
 from mtcli.nn.transformer import Transformer
 from mtcli.training.optimizer import build_optimizer
+from mtcli.training.run import train
+from mtcli.training.saving import Checkpoints
 
 V = 60
 
@@ -137,3 +146,31 @@ def check_search() -> None:
         assert beam[0] == cuda_beam[0] or beam[1] == pytest.approx(cuda_beam[1], abs=1e-3)
         alike += greedy[0] == cuda_greedy[0]
     assert alike >= 99  # of 100: a greedy search that parts at a near-tie may end anywhere
+
+
+def test_a_resumed_deterministic_run_has_the_bits_of_an_uninterrupted_one(on_cuda: Check, tmp_path: Path) -> None:
+    write_tsv(tmp_path / "toy.tsv", toy_pairs())
+    on_cuda(check_resuming, tmp_path)
+    assert outcome(tmp_path / "resumed") == outcome(tmp_path / "whole")
+
+
+def check_resuming(folder: Path) -> None:
+    """Train without interruption, and with an error just after a thread began to write the checkpoint of step 2."""
+    sets = ["train.max_steps=4", "train.save_every=2", "train.accumulate=2", "decode.max_extra=1"]
+    values = {"data.train": [str(folder / "toy.tsv")], "data.src": "en", "data.tgt": "xx"}
+    config = build_config(
+        None,
+        values,
+        [*TOY_SETTINGS, *sets, "train.deterministic=true", 'train.precision="auto"', "train.valid_every=4"],
+    )
+    train(config, folder / "whole", torch.device("cuda"))
+    save = Checkpoints.save
+
+    def save_and_fail(self: Checkpoints) -> None:
+        save(self)
+        if self.session.state.step == 2:
+            raise StoppedError("stopped", signal.SIGTERM)
+
+    with patch.object(Checkpoints, "save", save_and_fail), pytest.raises(StoppedError):
+        train(config, folder / "resumed", torch.device("cuda"))
+    train(config, folder / "resumed", torch.device("cuda"))

@@ -75,13 +75,6 @@ class Group:
         """Return the maximum of each number over all ranks. All ranks must pass the same count of numbers."""
         return list(values)
 
-    def all_gather(self, values: Sequence[float]) -> list[list[float]]:
-        """Return the numbers of each rank, in the order of the ranks. All ranks must pass the same count of numbers.
-
-        A caller that needs sums of some numbers and maxima of others exchanges them in one call.
-        """
-        return [list(values)]
-
     def parallel(self, module: nn.Module) -> nn.Module:
         """Return the module wrapped in `DistributedDataParallel`, whose backward pass averages gradients over ranks."""
         return module
@@ -135,12 +128,6 @@ class _DistributedGroup(Group):
     def all_reduce_max(self, values: Sequence[float]) -> list[float]:
         maxima = self._all_reduce(torch.tensor(values, dtype=torch.float64), dist.ReduceOp.MAX)
         return maxima.tolist()
-
-    def all_gather(self, values: Sequence[float]) -> list[list[float]]:
-        own = torch.tensor(values, dtype=torch.float64)
-        gathered = [torch.empty_like(own) for _ in range(self.size)]
-        dist.all_gather(gathered, own)
-        return [tensor.tolist() for tensor in gathered]
 
     def _all_reduce(self, values: Tensor, operation: Any) -> Tensor:
         dist.all_reduce(values, operation)
