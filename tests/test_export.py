@@ -256,7 +256,7 @@ def test_unsupported_options_are_refused_by_name(run: Path, exported: Path) -> N
         if device != "cuda" or not ctranslate2.get_cuda_device_count():
             with pytest.raises(UsageError, match=f"--device {device}"):
                 load(exported, device)
-    with pytest.raises(UsageError, match="choose from torch, ctranslate2"):
+    with pytest.raises(UsageError, match="choose from auto, torch, ctranslate2"):
         load(exported, "cpu", "marian")
     with pytest.raises(ModelError, match="mtcli export"):
         load(run, "cpu", "ctranslate2")

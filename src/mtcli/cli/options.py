@@ -237,6 +237,16 @@ DeviceOption = Annotated[
         help="The device to compute on. auto is a GPU if there is one, otherwise the CPU.",
     ),
 ]
+AutoEngineOption = Annotated[
+    str,
+    choice(
+        "--engine",
+        panel=panels.OTHER,
+        values=("auto", "torch", "ctranslate2"),
+        help="The library that computes. auto is ctranslate2 for models exported to it, and on a CPU for a run whose "
+        "model training has converted and compared; mtcli info shows which.",
+    ),
+]
 EngineOption = Annotated[
     str | None,
     choice(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from mtcli import limits
 from mtcli.cli import panels
-from mtcli.cli.options import LATEST, DeviceOption, ModelOption, decimal, number, option
+from mtcli.cli.options import LATEST, AutoEngineOption, DeviceOption, ModelOption, decimal, number, option
 from mtcli.errors import UsageError
 
 EXAMPLES = ("mtcli serve", "mtcli serve --model runs/ende --port 8080")
@@ -86,6 +86,7 @@ def serve(
             help="Maximum time for a request to arrive, and then for it to be answered.",
         ),
     ] = 60.0,
+    engine: AutoEngineOption = "auto",
     device: DeviceOption = "auto",
 ) -> None:
     """Serve a translation page and the LibreTranslate API over HTTP. Needs the extra `serve`."""
@@ -111,7 +112,7 @@ def serve(
     listening = listen(host, port)
     address, port = listening.getsockname()[:2]
     own_host = host if is_loopback(address) else None
-    app, (src, tgt) = load_app(model, device, request_limits, api_key, own_host)
+    app, (src, tgt) = load_app(model, device, request_limits, api_key, own_host, engine)
     url_host = f"[{host}]" if ":" in host else host
     languages = printable(f"{src} → {tgt}")
     print(f"{languages} at http://{url_host}:{port}/ (Ctrl-C ends it)", file=sys.stderr, flush=True)

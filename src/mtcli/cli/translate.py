@@ -16,9 +16,9 @@ from mtcli.cli import panels
 from mtcli.cli.input_files import must_exist
 from mtcli.cli.options import (
     LATEST,
+    AutoEngineOption,
     BeamOption,
     DeviceOption,
-    EngineOption,
     LengthPenaltyOption,
     ModelOption,
     ReplaceOption,
@@ -179,7 +179,7 @@ def translate(
             help="Add the word alignment (0-0 1-2); in text, at the end of each line that is not blank, after a tab.",
         ),
     ] = False,
-    engine: EngineOption = None,
+    engine: AutoEngineOption = "auto",
     device: DeviceOption = "auto",
 ) -> None:
     """Translate sentences, a file or standard input, line by line. On a terminal, translate what you type."""
@@ -209,8 +209,9 @@ def translate(
 
     from mtcli.inference.loading import load
     from mtcli.inference.streams import formatted
+    from mtcli.inference.translation import Options
 
-    translator, options, _ = load(model, device, engine)
+    translator, options, _ = load(model, device, engine, Options(**given))
     _warn_of_files(text or ())
     options = with_changes(options, **given)
     render = partial(formatted, format_=format_, scores=scores, alignments=alignments, draws=sample)

@@ -6,7 +6,7 @@ from typing import Any
 from mtcli.config.schema import CHOSEN_IF_UNSET_IN_FINE_TUNING, NAMES, Config, unset_settings, value_of
 
 MAY_DIFFER = frozenset({
-    "train.max_steps", "train.time", "train.keep", "train.tensorboard", "train.compile", "data.note",
+    "train.max_steps", "train.time", "train.keep", "train.tensorboard", "train.compile", "train.engine", "data.note",
 })  # fmt: skip
 """The budget, which may grow, and settings that change no result. `train.compile` changes rounding and dropout."""
 

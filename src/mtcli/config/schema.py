@@ -168,6 +168,8 @@ class TrainConfig(_Section):
     """Tokenizer that sacrebleu uses for BLEU, in training and in `eval`. By default, it follows the target language."""
     tensorboard: bool = False
     """Also write the curves of `metrics.jsonl` for TensorBoard; needs the extra `tensorboard`."""
+    engine: bool = True
+    """At the end, convert the model for faster translation on a CPU, if `ctranslate2` is installed."""
 
 
 class DecodeConfig(_Section):

@@ -116,7 +116,29 @@ def export(model: Path, target: str, out: Path, quantization: str | None = None)
         problems += sentencepiece_export.obstacles(tokenizer)
     if problems:
         raise UsageError(f"{model}: cannot be exported to {target}: {'; '.join(problems)}")
-    about: dict[str, Any] = {
+    about = export_details(model, info, target, quantization)
+    if target == "argos":
+        about["tokenizer_pairs"] = _check_sentencepiece(tokenizer, model)
+    with whole_folder(out) as folder:
+        write_model(weights, info, tokenizer, folder, about)
+        parity = _compare_with_original(weights, info, tokenizer, folder, target, model)
+        if parity is not None:
+            _write_json(folder / "parity.json", asdict(parity))
+    if parity is not None and parity.equal < ENOUGH_EQUAL * parity.sentences:
+        _warn_about_differences(parity, quantization, out)
+    return parity
+
+
+def export_details(model: Path, info: ModelInfo, target: str, quantization: str | None = None) -> dict[str, Any]:
+    """Return the content of `mtcli.json` but for the checksums, which `write_model` adds.
+
+    Args:
+        model: The folder of the run or checkpoint.
+        info: The metadata of its model.
+        target: One of `TARGETS`.
+        quantization: See `export`.
+    """
+    return {
         "format": FORMAT,
         "mtcli": __version__,
         "run": _run_of(model).name,
@@ -125,16 +147,6 @@ def export(model: Path, target: str, out: Path, quantization: str | None = None)
         "max_positions": MAX_POSITIONS[target],
         "model": info.model_dump(mode="json"),
     }
-    if target == "argos":
-        about["tokenizer_pairs"] = _check_sentencepiece(tokenizer, model)
-    with whole_folder(out) as folder:
-        _write_model(weights, info, tokenizer, folder, about)
-        parity = _compare_with_original(weights, info, tokenizer, folder, target, model)
-        if parity is not None:
-            _write_json(folder / "parity.json", asdict(parity))
-    if parity is not None and parity.equal < ENOUGH_EQUAL * parity.sentences:
-        _warn_about_differences(parity, quantization, out)
-    return parity
 
 
 def _check_options(target: str, quantization: str | None) -> None:
@@ -171,7 +183,7 @@ def _run_of(model: Path) -> Path:
     return folder.parent.parent if is_checkpoint else folder
 
 
-def _write_model(
+def write_model(
     weights: Transformer, info: ModelInfo, tokenizer: Tokenizer, folder: Path, about: dict[str, Any]
 ) -> None:
     """Write the files of the target, and `mtcli.json` with `about` and their checksums."""
@@ -183,7 +195,7 @@ def _write_model(
     else:
         huggingface.convert(weights, info, tokenizer, folder)
     checksums = {path.name: sha256(path) for path in sorted(folder.iterdir())}
-    _write_json(folder / PROVENANCE, about | {"files": checksums})
+    write_details(folder, about | {"files": checksums})
 
 
 def _compare_with_original(
@@ -276,6 +288,11 @@ def _warn_about_differences(parity: Parity, quantization: str | None, out: Path)
         reasons,
         out / "parity.json",
     )
+
+
+def write_details(folder: Path, about: dict[str, Any]) -> None:
+    """Write the `mtcli.json` of an exported model."""
+    _write_json(folder / PROVENANCE, about)
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

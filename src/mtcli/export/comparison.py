@@ -50,10 +50,21 @@ class Parity:
         )
 
 
-def compare(ours: LineTranslator, exported: LineTranslator, sources: Sequence[str], options: Options) -> Parity:
-    """Translate the same sentences with both models, and compare their best translations."""
-    our_translations = list(ours.translate(sources, options, total=len(sources), warn=False))
-    exported_translations = list(exported.translate(sources, options, total=len(sources), warn=False))
+def compare(
+    ours: LineTranslator, exported: LineTranslator, sources: Sequence[str], options: Options, *, quiet: bool = False
+) -> Parity:
+    """Translate the same sentences with both models, and compare their best translations.
+
+    Args:
+        ours: The original model.
+        exported: The exported model.
+        sources: The sentences.
+        options: Options of the search.
+        quiet: Show no progress bar.
+    """
+    num = len(sources)
+    our_translations = list(ours.translate(sources, options, total=num, warn=False, quiet=quiet))
+    exported_translations = list(exported.translate(sources, options, total=num, warn=False, quiet=quiet))
     differences = []
     max_score_difference = 0.0
     for our_translation, exported_translation in zip(our_translations, exported_translations, strict=True):

@@ -98,7 +98,7 @@ def placement_of(device: str, compute_type: str) -> dict[str, Any]:
     num_workers = 1
     if device == "cpu":
         # Several workers with one thread each share the weights, and do not wait for each other within a sentence.
-        num_workers = _num_threads()
+        num_workers = num_default_threads()
     elif num_gpus == 0:
         raise UsageError("--device cuda: CTranslate2 finds no such device; use --device auto")
     elif torchrun.size() > 1:
@@ -119,6 +119,8 @@ def placement_of(device: str, compute_type: str) -> dict[str, Any]:
 
 class Engine(LineTranslator):
     """A folder written by `mtcli export --to ctranslate2`."""
+
+    aligns = False
 
     def __init__(self, folder: Path, device: str = "auto"):
         """Load the model.
@@ -269,15 +271,22 @@ def _exponent(options: Options) -> float:
     return max(options.length_penalty, NEARLY_ZERO) if options.beam_size > 1 else 0.0
 
 
+def unsupported_options(options: Options) -> list[str]:
+    """Return the names of the options that this engine does not support and that are set."""
+    return [
+        field.name
+        for field in fields(options)
+        if field.name not in SUPPORTED and getattr(options, field.name) != field.default
+    ]
+
+
 def _check_supported(options: Options) -> None:
     """Refuse options that this engine does not support."""
-    for field in fields(options):
-        if field.name not in SUPPORTED and getattr(options, field.name) != field.default:
-            name = field.name.replace("_", "-")
-            raise UsageError(f"--{name}: not with an exported model; {GIVE_THE_RUN}")
+    for name in unsupported_options(options):
+        raise UsageError(f"--{name.replace('_', '-')}: not with an exported model; {GIVE_THE_RUN}")
 
 
-def _num_threads() -> int:
+def num_default_threads() -> int:
     """Return `OMP_NUM_THREADS` if it is set, otherwise the number of cores that this process may use."""
     wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     if wanted.isdigit() and int(wanted) > 0:

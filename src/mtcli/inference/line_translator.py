@@ -35,6 +35,9 @@ _BLANK: tuple[Candidate, ...] = (Candidate("", 0.0, 0.0),)
 class LineTranslator(ABC):
     """A tokenizer, and the search that a subclass implements."""
 
+    aligns = True
+    """It supports the option `alignments`."""
+
     def __init__(self, tokenizer: Tokenizer, longest_src: int):
         """Initialise it.
 

@@ -6,18 +6,25 @@ from mtcli.errors import ModelError, UsageError
 from mtcli.inference.ctranslate2_backend import GIVE_THE_RUN, Engine
 from mtcli.inference.exported import provenance
 from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.run_engine import load_any_run_engine, load_run_engine
 from mtcli.inference.translation import Options
+
+ENGINES = ("auto", "torch", "ctranslate2")
+
+NO_OPTIONS = Options()
 
 
 def load(
-    folder: Path, device: str = "auto", engine: str | None = None
+    folder: Path, device: str = "auto", engine: str | None = None, options: Options = NO_OPTIONS
 ) -> tuple[LineTranslator, Options, tuple[str, str]]:
     """Load the model in a folder.
 
     Args:
         folder: A run, a checkpoint or an exported model.
         device: `auto`, `cpu`, `cuda` or `mps`.
-        engine: `torch` or `ctranslate2`; None: `ctranslate2` for an exported model, otherwise `torch`.
+        engine: `torch` or `ctranslate2`; None: `ctranslate2` for an exported model, otherwise `torch`; `auto`: also
+            `ctranslate2` for a run whose engine can be used, see `run_engine`.
+        options: The options that the user set, which decide whether the engine of a run can be used.
 
     Returns:
         The translator, the model's default options, and its source and target language.
@@ -26,11 +33,17 @@ def load(
         ModelError: The folder has no usable model.
         UsageError: The engine or device does not exist.
     """
-    if engine not in (None, "torch", "ctranslate2"):
-        raise UsageError(f"--engine {engine}: choose from torch, ctranslate2")
+    if engine not in (None, *ENGINES):
+        raise UsageError(f"--engine {engine}: choose from {', '.join(ENGINES)}")
     is_exported = provenance(folder) is not None
-    if engine == "ctranslate2" or (engine is None and is_exported):
+    translator: Engine | None = None
+    if is_exported and engine != "torch":
         translator = Engine(folder, device)
+    elif engine == "ctranslate2":
+        translator = load_any_run_engine(folder, device)
+    elif engine == "auto":
+        translator = load_run_engine(folder, device, options)
+    if translator is not None:
         return translator, translator.defaults, translator.languages
     if is_exported:
         raise ModelError(f"{folder}: an exported model, not for --engine torch; {GIVE_THE_RUN}")

@@ -15,8 +15,9 @@ from mtcli.config.schema import TrainConfig
 from mtcli.config.toml_file import load as load_config
 from mtcli.config.writing_systems import SELECTION_NAMES
 from mtcli.data.tokenizer import Tokenizer
-from mtcli.errors import ModelError
+from mtcli.errors import ModelError, MtcliError
 from mtcli.inference.exported import provenance
+from mtcli.inference.run_engine import check_proven
 from mtcli.report.messages import command
 from mtcli.report.plan import describe_counts, size
 from mtcli.runtime.progress import clock
@@ -79,11 +80,22 @@ def _run(run: Path) -> Iterator[Row]:
         yield "damaged", f"{counted(damaged, 'line')} of metrics.jsonl"
     if (run / "report.html").exists():
         yield "report", f"{run / 'report.html'}"
+    if model.exists():
+        yield "engine", _engine(run)
     yield "on disk", _size_of(run)
     if not state.finished:
         yield "resume", "run the same `mtcli train` command again"
     if model.exists():
         yield from _uses(run)
+
+
+def _engine(run: Path) -> str:
+    """Return which library `mtcli translate` uses on a CPU, and why."""
+    try:
+        proof = check_proven(run)
+    except MtcliError as error:
+        return f"torch: {error}"
+    return f"ctranslate2 on a CPU: {proof}"
 
 
 def _resumable_state(problems: dict[Path, str | None]) -> State:

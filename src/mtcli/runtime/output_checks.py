@@ -15,10 +15,11 @@ from mtcli.errors import StorageError, UsageError
 from mtcli.runtime.outputs import is_special, real_path
 
 MODEL_PARTS = frozenset({
-    "README.md", "checkpoints", "config.json", "config.toml", "data", "generation_config.json", "metrics.jsonl",
-    "model.bin", "model.safetensors", "mtcli.json", "optimizer.safetensors", "manifest.json", "origin.json",
-    "parity.json", "report.html", "shared_vocabulary.json", "source.spm", "source_vocabulary.json", "state.json",
-    "target.spm", "target_vocabulary.json", "tensorboard", "tokenizer.json", "tokenizer_config.json", "vocab.json",
+    "README.md", "checkpoints", "config.json", "config.toml", "data", "engine", "generation_config.json",
+    "metrics.jsonl", "model.bin", "model.safetensors", "mtcli.json", "optimizer.safetensors", "manifest.json",
+    "origin.json", "parity.json", "report.html", "shared_vocabulary.json", "source.spm", "source_vocabulary.json",
+    "state.json", "target.spm", "target_vocabulary.json", "tensorboard", "tokenizer.json", "tokenizer_config.json",
+    "vocab.json",
 })  # fmt: skip
 """Names of the files and folders of a run, a checkpoint, or an exported or imported model.
 

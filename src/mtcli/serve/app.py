@@ -11,7 +11,6 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
 
 from mtcli.config.languages import english_name
-from mtcli.inference.ctranslate2_backend import Engine
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.loading import load
 from mtcli.inference.translation import Options, Translation
@@ -64,9 +63,22 @@ def create_app(
 
 
 def load_app(
-    folder: Path, device: str, limits: RequestLimits, api_key: str | None, host: str | None = None
+    folder: Path,
+    device: str,
+    limits: RequestLimits,
+    api_key: str | None,
+    host: str | None = None,
+    engine: str | None = "auto",
 ) -> tuple[FastAPI, tuple[str, str]]:
     """Create the application for the model of a run, or for an exported model.
+
+    Args:
+        folder: The run or the exported model.
+        device: See `loading.load`.
+        limits: Limits of a request.
+        api_key: The key that every request for translation must have; None: no key is needed.
+        host: See `create_app`.
+        engine: See `loading.load`.
 
     Returns:
         The application, and the codes of source and target.
@@ -75,8 +87,8 @@ def load_app(
         ModelError: The folder has no usable model.
         UsageError: The machine has no such device.
     """
-    translator, options, languages = load(folder, device)
-    aligns = not isinstance(translator, Engine)
+    translator, options, languages = load(folder, device, engine)
+    aligns = translator.aligns
     targets = tuple(sorted(translator.tokenizer.tags))
     shown = page_data(folder, languages, targets, aligns=aligns, public=api_key is None)
     return create_app(translator, options, languages, limits, api_key, page=shown, host=host), languages

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mtcli.config.schema import Config, TrainConfig
+from mtcli.export.run_engine import NUM_SENTENCES, can_have_engine
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import counted
 from mtcli.storage.state import State
@@ -53,6 +54,9 @@ MAX_RESERVED_SHARE = 0.3
 INITIAL_RESERVED_SHARE = 0.1
 """Share of the time that is reserved for this work before the first validation."""
 
+ENGINE_SHARE = 0.02
+"""Largest share of the time that is reserved for converting the model, which the other work does not need."""
+
 RESERVE_FACTOR = 1.25
 """The reserved time is this many times the measured time, since the speed may change."""
 
@@ -95,6 +99,8 @@ class Budget:
     """The model has the smallest preset."""
     on_gpu: bool = False
     """Training runs on CUDA."""
+    compared: int = 0
+    """Number of sentences whose translations are compared at the end; see `export.run_engine`."""
 
     @classmethod
     def of(
@@ -127,6 +133,7 @@ class Budget:
             fine_tunes=fine_tunes,
             is_smallest=config.preset == "tiny",
             on_gpu=on_gpu,
+            compared=min(valid + test, NUM_SENTENCES) if can_have_engine(config, valid + test) else 0,
         )
 
     @property
@@ -198,7 +205,21 @@ class Budget:
             reserved = seconds_per_pair * sum(self._costs().values()) + 3 * max(state.save_seconds, state.write_seconds)
         else:
             reserved = INITIAL_RESERVED_SHARE * total
-        return max(total - min(reserved, MAX_RESERVED_SHARE * total), 1e-9)
+        reserved = min(reserved, MAX_RESERVED_SHARE * total) + self._engine_seconds(state, total)
+        return max(total - reserved, 1e-9)
+
+    def _engine_seconds(self, state: State, total: float) -> float:
+        """Return the seconds that are reserved for converting the model and comparing its translations.
+
+        Args:
+            state: The state after a validation.
+            total: Seconds from the first step to the end.
+        """
+        if not self.compared:
+            return 0.0
+        comparing = 2 * self.compared * (1 + self.beam_cost) * state.pair_seconds  # with two libraries and two searches
+        converting = max(state.save_seconds, state.write_seconds)
+        return min(RESERVE_FACTOR * comparing + converting, ENGINE_SHARE * total)
 
     @property
     def needed_steps(self) -> int:

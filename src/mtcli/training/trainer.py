@@ -28,6 +28,7 @@ from mtcli.runtime.progress import TrainingProgress
 from mtcli.runtime.signals import stopped
 from mtcli.runtime.wording import counted
 from mtcli.storage import model_file
+from mtcli.training.engine import update_run_engine
 from mtcli.training.evaluator import Evaluator
 from mtcli.training.forecast import Forecast
 from mtcli.training.learner import Learner, PendingStep
@@ -133,6 +134,7 @@ class Trainer:
             status = f"{session.run}: finished at step {state.step:,} ({state.finished})"
             log.info("%s; a larger --max-steps or --time continues training", status)
             log_next(session.run, test=bool(session.data.test))
+            session.on_main_rank(partial(update_run_engine, session, received, in_budget=False))
             return
         if state.step:
             log.info("resuming at step %s", f"{state.step:,}")
@@ -150,6 +152,7 @@ class Trainer:
             reason = self._run_steps(received)
             # The checkpoint comes last, so that a run whose checkpoint says it is finished has its report.
             session.on_main_rank(partial(self.evaluator.conclude, reason), self._write_report, self._finish)
+        session.on_main_rank(partial(update_run_engine, session, received, in_budget=True))
 
     def describe(self) -> None:
         """Record and log the plan of the run, and check that its batches fit into memory.

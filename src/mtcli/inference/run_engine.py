@@ -1,0 +1,226 @@
+"""Translate with the engine of a run: its model for CTranslate2, which is used where it is proven equal to PyTorch.
+
+Training writes the engine to `RUN/engine` at its end (`training/engine.py`). It is a model exported to CTranslate2 in
+float32. Its `mtcli.json` has also a proof: how many translations of held-out sentences are equal with both libraries,
+and the identity of the model that was converted. The engine starts in a fifth of the time, because it does not import
+PyTorch. It is not used if
+
+- the proof is missing or fails, or the run's model has changed since, or another version of CTranslate2 is installed;
+- there is a GPU, on which PyTorch translates;
+- an option is set that CTranslate2 does not support, or several translations are wanted: behind the best one, the two
+  libraries may keep different hypotheses.
+"""
+
+import logging
+import sys
+from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from mtcli.errors import ModelError, MtcliError
+from mtcli.inference.ctranslate2_backend import (
+    Engine,
+    import_ctranslate2,
+    num_default_threads,
+    unsupported_options,
+)
+from mtcli.inference.exported import provenance, sha256
+from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.translation import Options, Translation
+from mtcli.runtime.gpu_files import may_have_gpu
+from mtcli.storage import ENGINE
+from mtcli.storage.model_identity import ModelIdentity, has_identity
+
+log = logging.getLogger(__name__)
+
+ENOUGH_EQUAL = 0.98
+"""Share of equal translations from which an engine is proven. Others are near-ties of a beam search."""
+
+MAX_SCORE_DIFFERENCE = 1e-3
+"""Largest difference of the scores of equal translations with which an engine is proven; float32 has about 1e-5."""
+
+
+class Search(BaseModel):
+    """The translations of some sentences by one search, with PyTorch and with the engine."""
+
+    beam_size: int
+    sentences: int
+    """Sentences compared."""
+    equal: int
+    """Sentences with the same translation."""
+    max_score_difference: float
+    """The largest difference of the scores of equal translations."""
+
+    @property
+    def agrees(self) -> bool:
+        """The translations are as equal as a proof needs."""
+        is_equal = self.sentences > 0 and self.equal >= ENOUGH_EQUAL * self.sentences
+        return is_equal and self.max_score_difference <= MAX_SCORE_DIFFERENCE
+
+    def __str__(self) -> str:
+        """Return a summary for `mtcli info`."""
+        search = f"beam {self.beam_size}" if self.beam_size > 1 else "greedy"
+        return f"{self.equal} of {self.sentences} translations equal ({search})"
+
+
+class Proof(BaseModel):
+    """The key `proof` in the `mtcli.json` of an engine."""
+
+    model: ModelIdentity
+    """The `model.safetensors` of the run that was converted."""
+    ctranslate2: str
+    """Version of the library that was compared."""
+    searches: tuple[Search, ...]
+    """Greedy search and the model's own beam search."""
+
+    def __str__(self) -> str:
+        """Return a summary for `mtcli info`."""
+        return ", ".join(map(str, self.searches))
+
+
+def proof_of(run: Path) -> Proof:
+    """Return the proof in the engine of a run.
+
+    Raises:
+        ModelError: There is none. The message is the reason why PyTorch translates.
+    """
+    folder = run / ENGINE
+    about = provenance(folder)
+    if about is None:
+        raise ModelError("training wrote no engine")
+    try:
+        return Proof.model_validate(about.get("proof"))
+    except ValidationError:
+        raise ModelError(f"{folder} has no comparison with PyTorch") from None
+
+
+def check_current(run: Path, proof: Proof) -> None:
+    """Check that the engine of a run is made from the model and the tokenizer that the run has now.
+
+    Raises:
+        ModelError: It is not. The message is the reason why PyTorch translates.
+    """
+    if not has_identity(run / "model.safetensors", proof.model):
+        raise ModelError(f"model.safetensors has changed since {run / ENGINE} was written")
+    try:
+        is_same_tokenizer = sha256(run / "tokenizer.json") == sha256(run / ENGINE / "tokenizer.json")
+    except OSError as error:
+        raise ModelError(f"{error.filename}: {error.strerror}") from None
+    if not is_same_tokenizer:
+        raise ModelError(f"tokenizer.json has changed since {run / ENGINE} was written")
+
+
+def check_proven(run: Path) -> Proof:
+    """Check that the engine of a run can be used instead of PyTorch, and return its proof.
+
+    Raises:
+        ModelError: It cannot. The message is the reason.
+    """
+    proof = proof_of(run)
+    failed = [search for search in proof.searches if not search.agrees]
+    if failed or not proof.searches:
+        raise ModelError(f"the engine differs from PyTorch: {failed[0]}" if failed else "nothing was compared")
+    check_current(run, proof)
+    if find_spec("ctranslate2") is None:
+        raise ModelError("ctranslate2 is not installed")
+    version = import_ctranslate2().__version__
+    if version != proof.ctranslate2:
+        raise ModelError(f"the engine was compared with ctranslate2 {proof.ctranslate2}, and {version} is installed")
+    return proof
+
+
+def is_supported(options: Options) -> bool:
+    """Return True if both libraries give the same result with these options."""
+    return options.n_best == 1 and not unsupported_options(options)
+
+
+class RunEngine(Engine):
+    """The engine of a run. PyTorch, which is loaded when it is needed first, searches with unsupported options."""
+
+    aligns = True
+
+    def __init__(self, run: Path):
+        """Load the engine.
+
+        Args:
+            run: The run folder.
+
+        Raises:
+            ModelError: The engine is not proven, or damaged.
+        """
+        self.proof = check_proven(run)
+        self.run = run
+        self._has_pytorch = "torch" in sys.modules
+        self._fallback: LineTranslator | None = None
+        super().__init__(run / ENGINE, "cpu")
+
+    def translate(self, lines: Iterable[str], options: Options, **how: Any) -> Iterator[Translation]:
+        """See `LineTranslator.translate`."""
+        if is_supported(options):
+            return super().translate(lines, options, **how)
+        return self._pytorch().translate(lines, options, **how)
+
+    def _pytorch(self) -> LineTranslator:
+        """Return the same model for PyTorch."""
+        if self._fallback is None:
+            import torch
+
+            from mtcli.inference.pytorch_backend import Translator
+
+            if not self._has_pytorch:
+                torch.set_num_threads(num_default_threads())  # CTranslate2 has changed it before PyTorch was loaded
+            self._fallback, _, _ = Translator.load(self.run, torch.device("cpu"))
+        return self._fallback
+
+
+def load_run_engine(run: Path, device: str, options: Options) -> RunEngine | None:
+    """Load the engine of a run if it can be used.
+
+    Args:
+        run: The run folder.
+        device: What the user chose: `auto`, `cpu`, `cuda` or `mps`.
+        options: The options that the user set.
+
+    Returns:
+        The engine, or None if PyTorch translates.
+    """
+    if not (run / ENGINE).is_dir():
+        return None
+    if not is_supported(options):
+        log.debug("PyTorch translates: an option is set that the engine of the run does not support")
+        return None
+    if not _is_cpu(device):
+        return None
+    try:
+        return RunEngine(run)
+    except MtcliError as error:
+        log.debug("PyTorch translates: %s", error)
+        return None
+
+
+def load_any_run_engine(run: Path, device: str) -> Engine:
+    """Load the engine of a run because the user asks for it, even if it is not proven equal to PyTorch.
+
+    Raises:
+        ModelError: The run has no engine of its present model.
+    """
+    remedy = f"create one: `mtcli export {run} --to ctranslate2`"
+    try:
+        check_current(run, proof_of(run))
+    except ModelError as error:
+        raise ModelError(f"{run}: no exported model here ({error}); {remedy}") from None
+    return Engine(run / ENGINE, device)
+
+
+def _is_cpu(device: str) -> bool:
+    """Return True if PyTorch would compute on a CPU. PyTorch is not imported where that is certain."""
+    if device != "auto":
+        return device == "cpu"
+    if "torch" not in sys.modules and not may_have_gpu():
+        return True
+    from mtcli.runtime.device import pick_device
+
+    return pick_device(device).type == "cpu"
