@@ -1,8 +1,10 @@
 """Training, translating, scoring and explaining on the simulated CUDA device, compared with the CPU."""
 
 import copy
+import io
 import json
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from mtcli.training.run import train
 pytestmark = needs_simulated_cuda
 
 
+OFTEN = ["train.valid_every=4", "train.save_every=4", "train.average=2"]
 EXACT = ["model.dropout=0", "train.accumulate=2"]
 """Settings of trainings that are compared: in float32 and without random numbers."""
 
@@ -33,7 +36,7 @@ EXACT = ["model.dropout=0", "train.accumulate=2"]
 def train_toy(folder: Path, name: str, sets: Sequence[str], init: str | None = None) -> Counts:
     """Train on the best device of this process, in a folder that has `toy.tsv`."""
     values = {"data.train": [str(folder / "toy.tsv")], "data.src": "en", "data.tgt": "xx"}
-    settings = [*TOY_SETTINGS, "train.valid_every=4", "train.save_every=4", "train.average=2", *sets]
+    settings = [*TOY_SETTINGS, *OFTEN, "decode.max_extra=3", *sets]
     with counting() as counts:
         train(build(None, values, settings), folder / name, pick_device("auto"), init=folder / init if init else None)
     return counts
@@ -142,6 +145,28 @@ def test_explaining_equals_that_on_the_cpu() -> None:
     found, expected = run(explain_on_both)
     assert found.keys() == expected.keys()
     assert found["translation"] == expected["translation"]
+
+
+def bench_gpu() -> list[str]:
+    """Run scripts/bench_gpu.py at a tiny size, and return what it prints."""
+    from bench_gpu import main  # a script: only this test needs it
+
+    output = io.StringIO()
+    with redirect_stdout(output):
+        main(["--tiny"])
+    return output.getvalue().splitlines()
+
+
+def test_the_benchmark_for_gpus_measures_all_its_parts() -> None:
+    *text, last = run(bench_gpu)
+    found = json.loads(last)
+    assert set(found["step"]) == {"collate", "copy", "forward", "loss", "backward", "clip", "optimizer", "all"}
+    assert found["training"]["base"] > 0
+    assert found["training"]["big"] > 0
+    assert set(found["decoding"]) == {"greedy", "beam 4"}
+    assert found["attention"]["8 padding"]["flash"] is None  # flash attention takes no mask
+    assert found["attention"]["8 padding"]["efficient"] > 0
+    assert any("of the goal" in line for line in text)
 
 
 def test_the_simulated_device_is_not_seen_here() -> None:

@@ -89,7 +89,7 @@ int64_t choose_attention(const at::Tensor& q, const at::Tensor&, const at::Tenso
                          const std::optional<at::Tensor>& mask, double, bool, std::optional<double>, bool) {
   const auto& context = at::globalContext();
   const bool is_half = q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf;
-  auto backend = at::SDPBackend::math;
+  auto backend = context.userEnabledMathSDP() ? at::SDPBackend::math : at::SDPBackend::error;
   if (is_half && context.userEnabledCuDNNSDP()) {
     backend = at::SDPBackend::cudnn_attention;
   } else if (is_half && context.userEnabledFlashSDP() && !mask.has_value()) {

@@ -1,0 +1,400 @@
+#!/usr/bin/env python3
+"""What one GPU reaches: its limits, attention kernels, the parts of a training step, training and decoding.
+
+    python scripts/bench_gpu.py [--only PART]
+
+The text is synthetic: random tokens, with sentences as long as those of news text. The parts are
+
+- `limits`: bandwidth of copies, and matrix products in bf16, TF32 and float32;
+- `attention`: PyTorch's attention kernels on batches of 25,000 tokens, forward and backward;
+- `step`: the parts of one training step of base, each with a wait for the GPU around it, so that their sum is more than
+  the step takes in training;
+- `training`: target tokens per second of base and big with batches of 25,000 tokens, as `mtcli train` takes its steps;
+- `decoding`: sentences per second of base, greedy and with a beam of 4, as `mtcli translate` searches. Random weights
+  almost never end a translation, so each is as long as its source.
+
+All parts take less than ten minutes. The last line is JSON with all figures. The predicted figures are those of
+docs/performance.md for an H200, from counts on a simulated device. The goal is the paper's base run in an hour.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from mtcli.config.build import build
+from mtcli.config.schema import Config
+from mtcli.data.batching import BatchPlan, Position, collate
+from mtcli.data.encoded_pairs import EncodedPairs, encode_pairs
+from mtcli.data.lines import Counts
+from mtcli.data.tokenizer import BOS, PAD
+from mtcli.inference.pytorch_backend import Translator
+from mtcli.inference.translation import Options
+from mtcli.runtime.distributed import Group
+from mtcli.storage.model_file import ModelInfo
+from mtcli.training import objective as objective_module
+from mtcli.training.learner import Learner, PendingStep
+from mtcli.training.loading import load_batches
+
+Figures = dict[str, Any]
+DEVICE = torch.device("cuda")
+
+GOAL = 694_000
+"""Target tokens per second of base with which the paper's base run (100,000 steps of 25,000 tokens) takes an hour."""
+
+PREDICTED = {"base": 640_000, "big": 260_000}
+"""Target tokens per second that are predicted for an H200 (docs/performance.md)."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured."""
+
+    vocabulary: int = 37_000
+    batch_tokens: int = 25_000
+    pairs: int = 60_000
+    """Pairs of the synthetic corpus."""
+    sentences: int = 3_000
+    """Sentences that are decoded."""
+    steps: int = 60
+    """Measured training steps. Ten more precede them."""
+    repetitions: int = 20
+    """Repetitions of a copy, a product or an attention kernel."""
+    copy_bytes: int = 2**30
+    product: int = 8192
+    """Rows and columns of the square matrices."""
+    widths: tuple[int, ...] = (8, 32, 48, 128, 256)
+    """Padded lengths of the batches for attention. Batches of news text are mostly 16 to 64 wide."""
+    mean_length: float = 25.0
+    """Mean length of a sentence in tokens."""
+    sets: tuple[str, ...] = ()
+    """Changes of the configuration."""
+
+
+TINY = Size(
+    vocabulary=100,
+    batch_tokens=200,
+    pairs=60,
+    sentences=5,
+    steps=2,
+    repetitions=1,
+    copy_bytes=2**10,
+    product=16,
+    widths=(8,),
+    mean_length=4.0,
+    sets=(
+        "model.d_model=16",
+        "model.d_ff=32",
+        "model.num_heads=2",
+        "model.num_encoder_layers=1",
+        "model.num_decoder_layers=1",
+    ),
+)
+"""For a test of this script."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--only", choices=list(PARTS), help="measure one part")
+    parser.add_argument("--tiny", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args(arguments)
+    if not torch.cuda.is_available():
+        raise SystemExit("no CUDA device")
+    size = TINY if args.tiny else Size()
+    found: Figures = {"gpu": torch.cuda.get_device_name(DEVICE), "torch": torch.__version__}
+    print(f"{found['gpu']}, PyTorch {found['torch']}")
+    for name, measure in PARTS.items():
+        if args.only in (None, name):
+            started_at = time.perf_counter()
+            found[name] = measure(size)
+            print(f"({name}: {time.perf_counter() - started_at:.0f} s)\n")
+    print(json.dumps(found))
+
+
+def milliseconds(work: Callable[[], object], repetitions: int) -> float:
+    """Return the time of some work on the GPU, after one call to warm up."""
+    work()
+    start = torch.cuda.Event(enable_timing=True)
+    end = torch.cuda.Event(enable_timing=True)
+    start.record()
+    for _ in range(repetitions):
+        work()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) / repetitions
+
+
+def show(title: str, rows: Sequence[tuple[object, ...]]) -> None:
+    """Print a table. The first row is its head."""
+    texts = [[f"{x:,.2f}" if isinstance(x, float) else str(x) for x in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    print(title)
+    for row in texts:
+        print("  " + "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)))
+
+
+def limits(size: Size) -> Figures:
+    """Measure copies in GB/s, where a copy within the GPU reads and writes each byte, and products in TFLOP/s."""
+    on_device = torch.empty(size.copy_bytes, dtype=torch.uint8, device=DEVICE)
+    other = torch.empty_like(on_device)
+    on_host = torch.empty(size.copy_bytes, dtype=torch.uint8, pin_memory=True)
+    copies = {
+        "within the GPU": (2, lambda: other.copy_(on_device)),
+        "to the GPU": (1, lambda: on_device.copy_(on_host, non_blocking=True)),
+        "from the GPU": (1, lambda: on_host.copy_(on_device, non_blocking=True)),
+    }
+    found: Figures = {}
+    for name, (times, copy) in copies.items():
+        found[f"GB/s {name}"] = times * size.copy_bytes / 1e6 / milliseconds(copy, size.repetitions)
+    n = size.product
+    for name, dtype, tf32 in (
+        ("bf16", torch.bfloat16, False),
+        ("TF32", torch.float32, True),
+        ("float32", torch.float32, False),
+    ):
+        a, b = (torch.randn(n, n, device=DEVICE, dtype=dtype) for _ in range(2))
+        with products_in_tf32(tf32):
+            found[f"TFLOP/s {name}"] = 2 * n**3 / 1e9 / milliseconds(lambda a=a, b=b: a @ b, size.repetitions)
+    show("limits", [("", "reached"), *found.items()])
+    return found
+
+
+@contextmanager
+def products_in_tf32(allowed: bool) -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if allowed else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+KERNELS = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "math": SDPBackend.MATH,
+}
+
+
+def attention(size: Size) -> Figures:
+    """Measure forward and backward passes of attention in ms, in bf16 with the heads of base."""
+    found: Figures = {}
+    rows: list[tuple[object, ...]] = [("width", "mask", *KERNELS)]
+    for width in size.widths:
+        for kind in ("none", "causal", "padding"):
+            times = {name: attention_time(size, kernel, width, kind) for name, kernel in KERNELS.items()}
+            found[f"{width} {kind}"] = times
+            rows.append((width, kind, *("–" if ms is None else ms for ms in times.values())))
+    show("attention, ms forward and backward", rows)
+    return found
+
+
+def attention_time(size: Size, kernel: SDPBackend, width: int, kind: str) -> float | None:
+    """Return the time of one kernel, or None if it does not support the mask."""
+    B = max(1, size.batch_tokens // width)
+    q, k, v = (torch.randn(B, 8, width, 64, device=DEVICE, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+    mask = None
+    if kind == "padding":
+        lengths = torch.randint(1 + width // 2, width + 1, (B, 1, 1, 1), device=DEVICE)
+        mask = torch.arange(width, device=DEVICE) < lengths  # (B, 1, 1, width)
+    direction = torch.randn(B, 8, width, 64, device=DEVICE, dtype=torch.bfloat16)
+
+    def pass_both_ways() -> tuple[Tensor, ...]:
+        output = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=kind == "causal")
+        return torch.autograd.grad(output, (q, k, v), direction)
+
+    try:
+        with sdpa_kernel(kernel):
+            return milliseconds(pass_both_ways, size.repetitions)
+    except RuntimeError:
+        return None
+
+
+MAX_LENGTH = 150
+"""Tokens of the longest sentence."""
+
+
+@dataclass(frozen=True)
+class RandomText:
+    """A tokenizer that gives line i of a text of random tokens for the line "i"."""
+
+    src: list[list[int]]
+    tgt: list[list[int]]
+    forbidden: tuple[int, ...] = (PAD, BOS)
+
+    @classmethod
+    def of(cls, rows: int, size: Size) -> "RandomText":
+        """Draw sentences. A target has 0.8 to 1.25 times the tokens of its source."""
+        random = np.random.default_rng(1)
+        src_lengths = random.gamma(3.0, size.mean_length / 3, rows).clip(1, MAX_LENGTH).astype(int)
+        tgt_lengths = (src_lengths * random.uniform(0.8, 1.25, rows)).clip(1, MAX_LENGTH).astype(int)
+
+        def draw(lengths: Any) -> list[list[int]]:
+            return [random.integers(4, size.vocabulary, length).tolist() for length in lengths]
+
+        return cls(draw(src_lengths), draw(tgt_lengths))
+
+    def encode_src(self, lines: Sequence[str]) -> list[list[int]]:
+        return [self.src[int(line)] for line in lines]
+
+    def encode_tgt(self, lines: Sequence[str]) -> list[list[int]]:
+        return [self.tgt[int(line)] if line else [] for line in lines]
+
+    def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        return [" ".join(map(str, row)) for row in rows]
+
+
+def configuration(size: Size, preset: str) -> Config:
+    values = {"data.train": ["random"], "data.src": "en", "data.tgt": "de", "preset": preset}
+    return build(None, values, [f"train.batch_tokens={size.batch_tokens}", *size.sets])
+
+
+@contextmanager
+def learner_of(size: Size, preset: str) -> Iterator[tuple[Learner, BatchPlan]]:
+    """Yield a model with its optimizer, and the plan of its batches."""
+    config = configuration(size, preset)
+    text = RandomText.of(size.pairs, size)
+    info = ModelInfo(
+        model=config.model, decode=config.decode, src="en", tgt="de", src_vocab=size.vocabulary,
+        tgt_vocab=size.vocabulary, joint=True, tokenizer="", step=0, longest_src=MAX_LENGTH,
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "pairs.arrow"
+        numbered = ((0, (str(row), str(row))) for row in range(size.pairs))
+        encode_pairs(numbered, text, path, max_length=MAX_LENGTH, counts=Counts())  # type: ignore[arg-type]
+        pairs = EncodedPairs(path)
+        plan = BatchPlan(pairs, size.batch_tokens, config.train.seed, [(size.pairs, 1.0)])
+        yield Learner(config, info, pairs, DEVICE, Group()), plan
+
+
+def step(size: Size) -> Figures:
+    """Measure the parts of a training step of base in ms. The GPU has finished each part before the next begins."""
+    with learner_of(size, "base") as (learner, plan):
+        rows = [planned.rows for planned in islice(plan.batches_from(Position()), size.repetitions + 2)]
+        for warm_up in rows[:2]:
+            time_parts(learner, warm_up)
+        times = [time_parts(learner, each) for each in rows[2:]]
+    found = {part: 1e3 * float(np.median([each[part] for each in times])) for part in times[0]}
+    found["all"] = sum(found.values())
+    show("parts of a training step of base, ms", [("", "median"), *found.items()])
+    return found
+
+
+def time_parts(learner: Learner, rows: Any) -> dict[str, float]:
+    """Take one step, and return the seconds of its parts."""
+    seconds: dict[str, float] = {}
+
+    @contextmanager
+    def part(name: str) -> Iterator[None]:
+        torch.cuda.synchronize()
+        started_at = time.perf_counter()
+        yield
+        torch.cuda.synchronize()
+        seconds[name] = time.perf_counter() - started_at
+
+    projected_loss = objective_module.projected_loss
+
+    def timed_loss(*args: Any, **kwargs: Any) -> Any:
+        with part("loss"):
+            return projected_loss(*args, **kwargs)
+
+    learner.model.train()
+    with part("collate"):
+        batch = collate(learner.pairs, rows).pin_memory()
+    with part("copy"):
+        batch = batch.to(DEVICE)
+    objective_module.projected_loss = timed_loss
+    with part("forward"):
+        loss, _ = learner.objective(batch)
+    objective_module.projected_loss = projected_loss
+    seconds["forward"] -= seconds["loss"]
+    with part("backward"):
+        (loss / batch.tokens).backward()
+    with part("clip"):
+        torch.nn.utils.clip_grad_norm_(learner.model.parameters(), 1.0)
+    with part("optimizer"):
+        learner.optimizer.step()
+        learner.optimizer.zero_grad(set_to_none=True)
+    return seconds
+
+
+def training(size: Size) -> Figures:
+    """Measure the target tokens per second of base and big."""
+    found: Figures = {}
+    rows: list[tuple[object, ...]] = [("", "tokens/s", "predicted (H200)", "of the goal")]
+    for preset in ("base", "big"):
+        found[preset] = training_speed(size, preset)
+        share = f"{found[preset] / GOAL:.0%}" if preset == "base" else ""
+        rows.append((preset, f"{found[preset]:,.0f}", f"{PREDICTED[preset]:,}", share))
+    found["goal of base"] = GOAL
+    show("training, target tokens per second", rows)
+    return found
+
+
+def training_speed(size: Size, preset: str) -> float:
+    """Return the target tokens per second of steps that are taken as `Trainer` takes them."""
+    warmup_steps = min(10, size.steps)
+    with learner_of(size, preset) as (learner, plan):
+        planned = plan.batches_from(Position())
+        batches = load_batches(learner.pairs, planned, Group(), DEVICE)
+        pending: PendingStep | None = None
+        tokens = 0
+        for number in range(1, warmup_steps + size.steps + 1):
+            last = pending
+            batch = next(batches)
+            pending = learner.step([batch], number, learning_rate=1e-4)
+            if last:
+                last.read()  # while the GPU computes this step
+            if number == warmup_steps:
+                torch.cuda.synchronize()
+                started_at = time.perf_counter()
+            elif number > warmup_steps:
+                tokens += batch.planned.tokens
+        torch.cuda.synchronize()
+        seconds = time.perf_counter() - started_at
+        batches.close()
+    return tokens / seconds
+
+
+def decoding(size: Size) -> Figures:
+    """Measure the sentences per second of base."""
+    text = RandomText.of(size.sentences, size)
+    with learner_of(replace(size, pairs=10), "base") as (learner, _):
+        model = learner.model.eval()
+    translator = Translator(model, text, longest_src=MAX_LENGTH)  # type: ignore[arg-type]
+    lines = [str(row) for row in range(size.sentences)]
+    searches = {"greedy": Options(beam_size=1, max_extra=0), "beam 4": Options(beam_size=4, max_extra=0)}
+    found: Figures = {}
+    for name, options in searches.items():
+        list(translator.translate(lines[:100], options, warn=False, quiet=True))
+        torch.cuda.synchronize()
+        started_at = time.perf_counter()
+        list(translator.translate(lines, options, warn=False, quiet=True))
+        torch.cuda.synchronize()
+        found[name] = size.sentences / (time.perf_counter() - started_at)
+    show("decoding, sentences per second", [("", "reached"), *found.items()])
+    return found
+
+
+PARTS: dict[str, Callable[[Size], Figures]] = {
+    "limits": limits,
+    "attention": attention,
+    "step": step,
+    "training": training,
+    "decoding": decoding,
+}
+
+if __name__ == "__main__":
+    main()
