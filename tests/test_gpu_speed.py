@@ -34,11 +34,13 @@ def tokens_per_second(preset: Preset, gpu: Gpu, batch_tokens: int = 25_000) -> f
 
 @pytest.mark.parametrize(
     ("preset", "gpu", "predicted"),
-    [("base", H200, 675e3), ("base", H100, 550e3), ("big", H200, 270e3)],
-    ids=["base on H200", "base on H100", "big on H200"],
+    [("base", H200, 641e3), ("base", H100, 525e3), ("big", H200, 245e3), ("big", H100, 210e3)],
+    ids=["base on H200", "base on H100", "big on H200", "big on H100"],
 )
 def test_speeds_are_those_that_the_operations_of_a_step_predict(preset: Preset, gpu: Gpu, predicted: float) -> None:
-    assert tokens_per_second(preset, gpu) == pytest.approx(predicted, rel=0.05)
+    """Compare with the predictions of tests/cuda/predict.py, in target tokens without padding."""
+    without_padding = 0.92
+    assert without_padding * tokens_per_second(preset, gpu) == pytest.approx(predicted, rel=0.06)
 
 
 def test_slower_gpus_are_expected_to_be_slower() -> None:
@@ -50,7 +52,7 @@ def test_slower_gpus_are_expected_to_be_slower() -> None:
 def test_a_small_batch_takes_the_time_of_its_launches() -> None:
     floor = 12 * LAUNCHES_PER_LAYER * LAUNCH_SECONDS
     assert tokens_per_second("base", H200, 1000) == pytest.approx(1000 / floor)
-    assert 0.3 < tokens_per_second("base", H200, 3125) / tokens_per_second("base", H200) < 0.6
+    assert 0.5 < tokens_per_second("base", H200, 3125) / tokens_per_second("base", H200) < 0.65  # docs/distributed.md
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from mtcli.runtime.gpu import Gpu
 from mtcli.training.defaults.workload import Workload
 
 SPEED = {"cpu": 1.85e10, "mps": 2e11}
-"""Weights × target tokens per second.
+"""Weights × tokens per second.
 
 CPU: 7,130 tokens per second of tiny on two cores (scripts/bench_train.py); a step of small took 4.4 times as long as
 one of tiny, a step of base 14.8 times, with 5.2 and 19 times the weights. Apple's GPU: a guess.
@@ -22,28 +22,23 @@ FLOPS_SHARE = 0.6
 BANDWIDTH_SHARE = 0.65
 """Shares of the peaks of a CUDA device that training reaches. A prediction: no GPU has been measured.
 
-It was derived from the operations of a step on a simulated device, which counts their floating-point operations and the
-bytes that they read and write. A step of base with 25,000 tokens has 9.4 TFLOP of matrix products and 64 GB of other
-traffic: with these shares it takes 16 + 20 ms on an H200 (989 TFLOP per second, 4.8 TB per second), which is 690,000
-target tokens per second. big has 32 TFLOP and 120 GB: 270,000. base would reach 480,000 with the traffic of an unfused
-loss and a host that waits for the GPU, and 850,000 with a compiled model.
+They were chosen so that the predictions agree with a model of each operation, for base and big. The operations of a
+step are counted on a simulated device. A step of base with a batch of 25,000 tokens has 10.5 TFLOP of matrix products
+and 57 GB of other traffic: with these shares it takes 18 + 18 ms on an H200 (989 TFLOP and 4.8 TB per second), which is
+640,000 target tokens per second without padding (python tests/cuda/predict.py base).
 """
 
-LAYER_BYTES = 360
-"""Memory traffic of a step on CUDA besides the matrix products, in bytes per target token, layer and unit of d_model.
+LAYER_BYTES = 350
+"""Memory traffic of a step on CUDA besides the matrix products, in bytes per token of the batch, layer and unit of
+d_model. A step of base has 54 GB of it, in twelve layers."""
 
-A step of base has 55 GB of it, in twelve layers.
-"""
+LOSS_BYTES = 4
+"""Memory traffic of the loss on CUDA besides the matrix products, in bytes per token of the batch and token of the
+vocabulary: each logit is read and overwritten in bf16."""
 
-LOSS_BYTES = 10
-"""Memory traffic of the loss on CUDA, in bytes per target token and token of the vocabulary.
-
-A step of base has 9 GB of it, with a vocabulary of 37,000.
-"""
-
-LAUNCHES_PER_LAYER = 120
+LAUNCHES_PER_LAYER = 87
 LAUNCH_SECONDS = 6.5e-6
-"""Operations of a step per layer (base has 1,423), and the time in which the host launches one: between 5 and 8 µs.
+"""Operations of a step per layer (base has 1,037), and the time in which the host launches one: between 5 and 8 µs.
 
 However small the batch is, a step on CUDA takes no less time than its launches.
 """
@@ -77,7 +72,7 @@ def steps_per_second(config: Config, workload: Workload, preset: Preset) -> floa
 
 
 def seconds_per_token(model: ModelConfig, tgt_vocab: int, device: str, gpu: Gpu, share: float = 1.0) -> float:
-    """Estimate the time per target token of a large batch.
+    """Estimate the time per token of a large batch, padding included.
 
     Args:
         model: The shape.
