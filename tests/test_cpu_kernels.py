@@ -7,13 +7,16 @@ import torch
 from torch import Tensor
 
 from mtcli.nn.cpu_kernels import (
+    HAS_ONEDNN,
     argmax,
     dropout,
+    linear,
     log_softmax_,
     narrow_softmax,
     reference_argmax,
     reference_continuations,
     reference_dropout,
+    reference_linear,
     reference_log_softmax,
     reference_softmax,
     top_continuations,
@@ -22,6 +25,16 @@ from mtcli.nn.cpu_kernels import (
 NUM_ROWS = 401
 NUM_COLUMNS = 499
 """Their product is not a multiple of four, the number of elements that share a draw."""
+
+
+@pytest.mark.skipif(not HAS_ONEDNN, reason="PyTorch without oneDNN or MKL")
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_linear_equals_its_reference(has_bias: bool) -> None:
+    torch.manual_seed(1)
+    x, weight, bias = torch.randn(33, 40), torch.randn(70, 40), torch.randn(70) if has_bias else None
+    torch.testing.assert_close(linear(x, weight, bias), reference_linear(x, weight, bias))
+    transposed = x.t().contiguous().t(), weight.t().contiguous().t()
+    torch.testing.assert_close(linear(*transposed, bias), reference_linear(x, weight, bias))
 
 
 def drops(x: Tensor) -> list[float]:

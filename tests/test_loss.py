@@ -15,7 +15,9 @@ from mtcli.config.schema import ModelConfig, TrainConfig
 from mtcli.data.batching import Batch
 from mtcli.data.tokenizer import BOS, EOS, PAD
 from mtcli.nn import loss as loss_module
+from mtcli.nn.cpu_kernels import HAS_ONEDNN
 from mtcli.nn.loss import projected_loss, reference_loss
+from mtcli.nn.output_projection import OneDnnProjection, OutputProjection
 from mtcli.nn.precision import uses_bf16
 from mtcli.nn.transformer import Transformer
 from mtcli.training.optimizer import build_optimizer
@@ -77,6 +79,24 @@ def test_projected_equals_reference_with_a_bias(monkeypatch: pytest.MonkeyPatch,
     parameters = (hidden, weight, bias)
     gradients = (torch.autograd.grad(loss / 7, parameters) for loss, _ in (found, expected))
     torch.testing.assert_close(*gradients, **exact)
+
+
+@pytest.mark.skipif(not HAS_ONEDNN, reason="PyTorch without oneDNN or MKL")
+@pytest.mark.parametrize("needs_grad", [(True, True), (True, False), (False, True), (False, False)])
+def test_the_products_of_onednn_equal_those_of_pytorch(needs_grad: tuple[bool, bool]) -> None:
+    hidden, weight, _ = (x.detach() for x in draw(torch.float32))
+    starts = torch.randn(2, D)
+    error = torch.randn(N, V)
+    projections = [cls(hidden, weight, 4, needs_grad, *starts) for cls in (OneDnnProjection, OutputProjection)]
+    for first in range(0, N, 4):
+        torch.testing.assert_close(*(projection.logits(first) for projection in projections))
+        for projection in projections:
+            projection.add_gradients(first, error[first : first + 4])
+    for found, expected, is_needed in zip(*(p.gradients() for p in projections), needs_grad, strict=True):
+        assert (found is not None) == (expected is not None) == is_needed
+        if is_needed:
+            torch.testing.assert_close(found, expected)
+            assert found.is_contiguous()
 
 
 def test_gradient_equals_finite_differences(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,43 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+# Linear: oneDNN instead of MKL.
+
+HAS_ONEDNN = (
+    torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    and torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+    and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+)
+
+
+def onednn_is_faster(x: Tensor) -> bool:
+    """Return True if `linear` can multiply `x` faster than PyTorch: in float32, where PyTorch would use MKL."""
+    return HAS_ONEDNN and x.device.type == "cpu" and x.dtype == torch.float32
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x @ weightᵀ + bias with oneDNN, which is 10 to 15% faster than MKL on AMD's CPUs.
+
+    oneDNN generates code for each new shape, which takes as long as 40 million multiplications. So this is for shapes
+    that come again. It has no gradient.
+
+    Args:
+        x: (N, K), in float32.
+        weight: (M, K).
+        bias: (M,).
+
+    Returns:
+        (N, M), in new memory.
+    """
+    output: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return output
+
+
+def reference_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x @ weightᵀ + bias as PyTorch has it."""
+    return F.linear(x, weight, bias)
+
+
 # Dropout: 16 random bits for each element.
 
 

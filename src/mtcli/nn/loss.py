@@ -13,9 +13,16 @@ import torch
 from torch import Tensor
 
 from mtcli.nn.logit_gradient import LogitGradient, logit_gradient_kernel
+from mtcli.nn.output_projection import projection_class
 
 CPU_CHUNK = 512
 """Positions whose logits are in memory at a time on a CPU. 512 × 10,000 logits take 20 MB, which suits its caches."""
+
+SOFTMAX_ROWS = 64
+"""Positions whose softmax is computed at a time on a CPU. 64 × 10,000 numbers in float32 take 2.5 MB."""
+
+MIN_P = 1e-30
+"""Probabilities above this are exact to the last digits in float32. Smaller ones may have underflowed."""
 
 GPU_CHUNK = 8 * CPU_CHUNK
 """The same on a GPU without the Triton kernel, where the cost of launching many small kernels outweighs memory."""
@@ -173,37 +180,57 @@ def _sums_by_operators(
     """
     N = hidden.size(0)
     V = weight.size(0)
-    hidden_needs_grad, weight_needs_grad = needs_grad
     dtype = torch.promote_types(hidden.dtype, torch.float32)  # of all sums
+    on_cpu = hidden.device.type == "cpu"
+    chunk = CPU_CHUNK if on_cpu else GPU_CHUNK
     mean_row = weight.mean(dim=0, dtype=dtype)
     hidden_sum = hidden.sum(dim=0, dtype=dtype)
+    projection = projection_class(hidden)(
+        hidden, weight, chunk, needs_grad,
+        hidden_grad_start=-smoothing * mean_row, weight_grad_start=-smoothing / V * hidden_sum,
+    )  # fmt: skip
     nll_sum = hidden.new_zeros((), dtype=dtype)
     target_logit_sum = hidden.new_zeros((), dtype=dtype)
-    grad_hidden = torch.empty_like(hidden) if hidden_needs_grad else None
-    grad_weight = (hidden_sum * (-smoothing / V)).repeat(V, 1) if weight_needs_grad else None
-    chunk = CPU_CHUNK if hidden.device.type == "cpu" else GPU_CHUNK
-    # Each chunk overwrites these. On a CPU, allocating new memory would take as long as the softmax.
-    logits_buffer = hidden.new_empty(min(chunk, N), V)
-    p_buffer = torch.empty_like(logits_buffer, dtype=dtype)
+    p_buffer = hidden.new_empty(min(SOFTMAX_ROWS if on_cpu else chunk, N), V, dtype=dtype)
     for first in range(0, N, chunk):
-        h = hidden[first : first + chunk]  # (C, D)
+        logits = projection.logits(first)  # (C, V)
         t = target[first : first + chunk, None]  # (C, 1)
-        logits = torch.mm(h, weight.t(), out=logits_buffer[: len(h)])
-        p = torch.softmax(logits, dim=-1, dtype=dtype, out=p_buffer[: len(h)])
-        target_logits = logits.gather(1, t).sum(dtype=dtype)
-        nll_sum += _log_normaliser(logits, p).sum() - target_logits
-        target_logit_sum += target_logits
-        if grad_hidden is None and grad_weight is None:
-            continue
-        error = _logit_gradient(logits, p, t, smoothing)
-        if grad_hidden is not None:
-            out = grad_hidden[first : first + chunk]
-            torch.addmm(mean_row.to(hidden.dtype), error, weight, beta=-smoothing, out=out)
-        if grad_weight is not None:
-            grad_weight += error.t() @ h
+        target_logit_sum += logits.gather(1, t).sum(dtype=dtype)
+        for row in range(0, len(t), len(p_buffer)):
+            rows = slice(row, row + len(p_buffer))
+            nll_sum += _overwrite_with_gradient(logits[rows], t[rows], smoothing, p_buffer, any(needs_grad))
+        projection.add_gradients(first, logits)
     logit_mean_sum = (hidden_sum * mean_row).sum()  # a matrix product would be in bf16 under autocast
     loss = nll_sum + smoothing * (target_logit_sum - logit_mean_sum)
-    return loss, nll_sum, grad_hidden, grad_weight
+    return loss, nll_sum, *projection.gradients()
+
+
+def _overwrite_with_gradient(
+    logits: Tensor, target: Tensor, smoothing: float, p_buffer: Tensor, write_gradient: bool
+) -> Tensor:
+    """Overwrite the logits with p − (1 − ε) · onehot(target), and return their negative log-likelihood.
+
+    Args:
+        logits: (C, V).
+        target: (C, 1).
+        smoothing: ε.
+        p_buffer: Memory for their softmax p, at least (C, V), in float32 or float64.
+        write_gradient: False: keep the logits.
+
+    Returns:
+        The sum over the C positions, in the type of `p_buffer`.
+    """
+    p = torch.softmax(logits, dim=-1, dtype=p_buffer.dtype, out=p_buffer[: len(logits)])
+    p_target = p.gather(1, target)
+    if logits.device.type == "cpu" and p_target.min() > MIN_P:
+        nll = -p_target.log().sum()
+    else:
+        target_logit = logits.gather(1, target).to(p.dtype)
+        nll = (_log_normaliser(logits, p) - target_logit.squeeze(1)).sum()
+    if write_gradient:
+        p.scatter_(1, target, p_target - (1 - smoothing))
+        logits.copy_(p)
+    return nll
 
 
 def _log_normaliser(logits: Tensor, p: Tensor) -> Tensor:
@@ -212,16 +239,3 @@ def _log_normaliser(logits: Tensor, p: Tensor) -> Tensor:
     For every token it is its logit − log p. The most likely token is used, whose p cannot underflow to 0.
     """
     return logits.amax(dim=-1).to(p.dtype) - p.amax(dim=-1).log()
-
-
-def _logit_gradient(logits: Tensor, p: Tensor, target: Tensor, smoothing: float) -> Tensor:
-    """p − (1 − ε) · onehot(target), (C, V), in the type of `logits`. Overwrites `p`, and `logits` if the types differ.
-
-    Args:
-        logits: (C, V).
-        p: Their softmax, (C, V), in float32 or float64.
-        target: (C, 1).
-        smoothing: ε.
-    """
-    error = p.scatter_add_(1, target, torch.full_like(target, -(1 - smoothing), dtype=p.dtype))
-    return error if p.dtype == logits.dtype else logits.copy_(error)

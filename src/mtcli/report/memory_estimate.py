@@ -165,7 +165,7 @@ def _logits_bytes(positions: int, vocab: int, size: int, on_cpu: bool) -> int:
         on_cpu: The model is trained on a CPU.
     """
     chunk = min(positions, CPU_CHUNK if on_cpu else GPU_CHUNK)
-    by_operators = (size + 4) * chunk * vocab  # logits, and their softmax in float32
+    by_operators = (size + 4) * chunk * vocab  # logits, and their softmax in float32 or the logits of the next chunk
     if on_cpu:
         return by_operators
     by_kernel = min(size * positions * vocab, KERNEL_LOGITS_BYTES)
