@@ -48,11 +48,21 @@ def main() -> None:
 
 def _fail_unexpectedly(error: BaseException) -> NoReturn:
     if isinstance(error, MemoryError) or re.search(_OUT_OF_MEMORY, str(error)):
-        _fail("out of memory; try a smaller model, beam, file or --set train.batch_tokens", 5, error)
+        _fail(f"out of memory; try {_memory_remedy()}", 5, error)
     if _NO_DESCRIPTOR in str(error):
         _fail(str(error), 5, error)
     code = 1 if isinstance(error, Exception) else 4
     _fail(f"unexpected {type(error).__name__}: {error}; MTCLI_DEBUG=1 shows where; please report it", code, error)
+
+
+def _memory_remedy() -> str:
+    """Return what the command that runs can do to need less memory."""
+    command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    if command == "train":
+        return "a smaller model or a smaller --set train.batch_tokens"
+    if command in ("translate", "eval", "explain"):
+        return "a smaller --beam-size or shorter lines"
+    return "shorter lines or smaller files"
 
 
 def _fail(message: str, code: int, error: BaseException) -> NoReturn:

@@ -17,6 +17,8 @@ from mtcli.config.presets import PRESETS, Preset
 
 LengthNormalization = Literal["wu", "power"]
 
+Precision = Literal["auto", "fp32", "bf16"]
+
 Freeze = Literal["none", "embeddings", "encoder", "all-but-top"]
 
 Language = Annotated[str, AfterValidator(checked)]
@@ -146,7 +148,7 @@ class TrainConfig(_Section):
     """Maximum norm of the whole gradient; 0 disables clipping."""
     freeze: Freeze = "none"
     """Parameters that fine-tuning freezes: the embeddings; these and the encoder; or all but the last decoder layer."""
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    precision: Precision = "auto"
     """Precision of matrix products. `auto`: bf16 on CUDA and on CPUs with instructions for it, otherwise float32."""
     deterministic: bool = False
     """On CUDA, use only deterministic operations: slower, but a resumed run gives the bits of an uninterrupted one."""
@@ -185,6 +187,8 @@ class DecodeConfig(_Section):
     """Stop as soon as `beam_size` translations are finished. `false`: the default of transformers, see importing.md."""
     max_extra: Annotated[int, Within(limits.LENGTH)] = 50
     """Maximum number of tokens of a translation beyond those of its source (§6.1)."""
+    precision: Precision = "auto"
+    """Precision of searches. `auto`: bf16 on GPUs with instructions for it, otherwise float32."""
 
 
 class Config(_Section):

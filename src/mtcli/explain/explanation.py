@@ -180,7 +180,7 @@ def explain(translator: Translator, text: str, options: Options, *, neighbours: 
     if len(ids) > MAX_LINE_TOKENS:
         raise UsageError(f"the sentence has {len(ids)} tokens; explain takes {MAX_LINE_TOKENS} at most")
     expansions: list[Expansion] = []
-    options = replace(options, n_best=sys.maxsize)
+    options = replace(options, n_best=sys.maxsize, precision="fp32")  # as the other numbers of the explanation
     hypotheses = translator.search([ids], options, observe=expansions.append)[0]
     best = hypotheses[0].ids
     src_batch = pad([ids], after=(EOS,)).to(translator.device)

@@ -41,8 +41,10 @@ BATCH_TOKENS = 2048
 
 NEARLY_ZERO = 1e-6
 
-SUPPORTED = {"beam_size", "length_penalty", "length_normalization", "n_best", "max_length", "max_extra", "to"}
-"""The options of a search that this engine supports."""
+SUPPORTED = {
+    "beam_size", "length_penalty", "length_normalization", "n_best", "max_length", "max_extra", "to", "precision",
+}  # fmt: skip
+"""The options of a search that this engine supports. The precision is that of the exported weights in any case."""
 
 
 def import_ctranslate2() -> Any:

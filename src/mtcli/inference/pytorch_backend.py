@@ -1,5 +1,6 @@
 """Translate lines with PyTorch."""
 
+import copy
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -9,20 +10,26 @@ import torch
 
 from mtcli.data.batching import pad
 from mtcli.data.tokenizer import EOS, Tokenizer
+from mtcli.errors import StorageError
 from mtcli.inference.alignment import align
+from mtcli.inference.batch_memory import SearchMemory, free_cuda_memory
 from mtcli.inference.drafts import Draft
 from mtcli.inference.line_translator import LineTranslator, R
 from mtcli.inference.search import Expansion, Hypothesis, Limits, beam_search, greedy_search, sampler
 from mtcli.inference.translation import Links, Options
 from mtcli.inference.windows import Window
-from mtcli.nn.prepared import prepared
+from mtcli.nn.precision import decodes_in_bf16
+from mtcli.nn.prepared import PreparedTransformer, prepared
 from mtcli.nn.transformer import Transformer
 from mtcli.runtime.memory import keep_freed_memory, release_freed_memory, require
 from mtcli.runtime.prefetch import prefetch_map
 from mtcli.storage.model_file import load_model
 
 BATCH_TOKENS = {"cpu": 20_000, "cuda": 200_000, "mps": 20_000}
-"""Rows × tokens × beams of one search, by type of device. A CPU runs several at once: see `Translator.num_threads`."""
+"""Rows × tokens × beams of one search, by type of device. A CPU runs several at once: see `Translator.num_threads`.
+
+On CUDA, it is the figure for scoring. That of a search follows from the free memory: see `batch_memory`.
+"""
 
 WIDE_BEAM = 50
 """Beam size from which the memory of a search is checked beforehand."""
@@ -42,8 +49,10 @@ class Translator(LineTranslator):
         super().__init__(tokenizer, longest_src)
         self.model = model
         self.searched = prepared(model)
-        """The model as the search uses it."""
+        """The model as a search in its own precision uses it."""
         self.device = next(model.parameters()).device
+        self._bf16_model: Transformer | None = None
+        self._share_of_budget = 1.0  # halved whenever a GPU runs out of memory
 
     @classmethod
     def load(cls, folder: Path, device: torch.device) -> tuple["Translator", Options, tuple[str, str]]:
@@ -89,24 +98,41 @@ class Translator(LineTranslator):
 
     def _budget(self, options: Options) -> int:
         num_beams = 1 if options.sample else options.beam_size
-        return BATCH_TOKENS[self.device.type] // num_beams
+        if self.device.type != "cuda":
+            return BATCH_TOKENS[self.device.type] // num_beams
+        memory = self._search_memory(options)
+        free = free_cuda_memory(self.device)
 
-    def _check_memory(self, limits: Limits, beam_size: int) -> None:
+        def tgt_length(src_length: int) -> int:
+            return options.max_length or src_length + options.max_extra
+
+        return int(self._share_of_budget * memory.batch_tokens(free, num_beams, tgt_length))
+
+    def _search_memory(self, options: Options) -> SearchMemory:
+        output = self.model.output
+        in_bf16 = decodes_in_bf16(options.precision, self.device)
+        itemsize = torch.bfloat16.itemsize if in_bf16 else output.weight.element_size()
+        return SearchMemory.of(self.model.config, output.out_features, itemsize)
+
+    def _search_model(self, options: Options) -> Transformer | PreparedTransformer:
+        """Return the model that searches: with weights in bf16 if `options.precision` says so, cast once."""
+        if not decodes_in_bf16(options.precision, self.device):
+            return self.searched
+        if self._bf16_model is None:
+            self._bf16_model = copy.deepcopy(self.model).to(torch.bfloat16)
+        return self._bf16_model
+
+    def _check_memory(self, limits: Limits, options: Options) -> None:
         """Refuse a wide beam that could take more memory than is available. Batches of narrow beams are small.
 
         Raises:
             StorageError: There is too little memory for translations of maximum length.
         """
+        beam_size = options.beam_size
         if beam_size < WIDE_BEAM or self.device.type != "cpu":
             return
-        shape = self.model.config
-        d_k = shape.d_k or shape.d_model // shape.num_heads
-        d_v = shape.d_v or shape.d_model // shape.num_heads
-        longest = max(limits.max_length) + 1
-        cached = shape.num_decoder_layers * shape.num_heads * (d_k + d_v) * longest
-        logits = self.model.output.out_features
-        floats = 2 * cached + 3 * logits  # the caches before and after a step, the logits and what is made of them
-        needed = 4 * len(limits.max_length) * beam_size * floats
+        sentence = self._search_memory(options).of_sentence(beam_size, 0, max(limits.max_length) + 1)
+        needed = len(limits.max_length) * sentence
         require(needed, f"a beam of {beam_size}", "give a smaller --beam-size or --max-length")
 
     def search(
@@ -127,13 +153,14 @@ class Translator(LineTranslator):
         """
         src = pad(ids, after=(EOS,)).to(self.device)
         limits = self._limits(ids, options)
+        model = self._search_model(options)
         if options.sample:
-            return self._sample(src, limits, options, line_numbers or range(len(ids)))
+            return self._sample(model, src, limits, options, line_numbers or range(len(ids)))
         if options.beam_size == 1:
-            return [[hypothesis] for hypothesis in greedy_search(self.searched, src, limits)]
-        self._check_memory(limits, options.beam_size)
+            return [[hypothesis] for hypothesis in greedy_search(model, src, limits)]
+        self._check_memory(limits, options)
         found = beam_search(
-            self.searched,
+            model,
             src,
             limits,
             beam_size=options.beam_size,
@@ -155,22 +182,26 @@ class Translator(LineTranslator):
         )
 
     def _sample(
-        self, src: torch.Tensor, limits: Limits, options: Options, line_numbers: Sequence[int]
+        self,
+        model: Transformer | PreparedTransformer,
+        src: torch.Tensor,
+        limits: Limits,
+        options: Options,
+        line_numbers: Sequence[int],
     ) -> list[list[Hypothesis]]:
         """Draw `n_best` translations of each of the sources (B, S)."""
         draws = []
         for draw in range(options.n_best):
             generators = [_generator(options.seed, line_number, draw) for line_number in line_numbers]
             choose = sampler(options.temperature, options.top_k, generators)
-            draws.append(greedy_search(self.searched, src, limits, choose))
+            draws.append(greedy_search(model, src, limits, choose))
         return [list(hypotheses) for hypotheses in zip(*draws, strict=True)]
 
     def _drafts(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Draft]]:
         if not options.sample:
             # Several hypotheses can have the same text. The caller merges them, so it needs all that the beam finds.
             options = replace(options, n_best=options.beam_size)
-        line_numbers = [window.first + row for row in rows]
-        found = self.search([window.ids[row] for row in rows], options, line_numbers=line_numbers)
+        found = self._search_rows(window, rows, options)
         # One call decodes all lines, because each call of the native library has a cost.
         texts = iter(self.tokenizer.decode([hypothesis.ids for hypotheses in found for hypothesis in hypotheses]))
         all_drafts = []
@@ -181,6 +212,29 @@ class Translator(LineTranslator):
                 drafts.append(Draft(text, tuple(hypothesis.ids), hypothesis.log_prob, hypothesis.penalty))
             all_drafts.append(drafts)
         return all_drafts
+
+    def _search_rows(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Hypothesis]]:
+        """Search the translations of some rows of a window, in smaller batches if a GPU runs out of memory.
+
+        Raises:
+            StorageError: The GPU has too little memory for one row.
+        """
+        try:
+            line_numbers = [window.first + row for row in rows]
+            return self.search([window.ids[row] for row in rows], options, line_numbers=line_numbers)
+        except torch.OutOfMemoryError as error:
+            if len(rows) == 1:
+                line = window.first + rows[0] + 1
+                raise StorageError(
+                    f"{self.device} has too little memory for line {line}; give a smaller --beam-size, shorter lines, "
+                    "or --device cpu"
+                ) from error
+        # Outside the `except` block, the traceback no longer keeps the tensors of the failed search.
+        torch.cuda.empty_cache()
+        self._share_of_budget /= 2
+        middle = len(rows) // 2
+        parts = (rows[:middle], rows[middle:])
+        return [hypotheses for part in parts for hypotheses in self._search_rows(window, part, options)]
 
     def _links(self, window: Window, rows: Sequence[int], best: Sequence[Sequence[Draft]]) -> list[list[Links]]:
         lines = [window.lines[row] for row in rows]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from mtcli.config.schema import DecodeConfig, LengthNormalization
+from mtcli.config.schema import DecodeConfig, LengthNormalization, Precision
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class Options:
     to: str = ""
     """Target language of a multilingual model, see `Tokenizer.tag_of`. Empty: each line begins with the tag of its
     target language."""
+    precision: Precision = "auto"
+    """See `nn.precision.decodes_in_bf16`."""
     alignments: bool = False
     """Align the words of each translation with those of its source."""
 
@@ -51,6 +53,7 @@ class Options:
             length_normalization=decode.length_normalization,
             early_stopping=decode.early_stopping,
             max_extra=decode.max_extra,
+            precision=decode.precision,
         )
 
 

@@ -21,6 +21,17 @@ def uses_bf16(config: TrainConfig, device: torch.device) -> bool:
     return has_bf16(device)
 
 
+def decodes_in_bf16(precision: str, device: torch.device) -> bool:
+    """Return True if a search on this device computes in bf16, weights included.
+
+    Log-probabilities and their sums are float32 in either case. On a CPU, `auto` is float32: its speed is bound by
+    small operations, and its translations are compared with those of other libraries.
+    """
+    if precision != "auto":
+        return precision == "bf16"
+    return device.type == "cuda" and has_bf16(device)
+
+
 def has_bf16(device: torch.device) -> bool:
     """Return True if this device has instructions for bf16. Without them, bf16 is slower than float32.
 

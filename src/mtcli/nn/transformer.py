@@ -419,7 +419,7 @@ class Transformer(nn.Module):
             cache: The cache of the tokens before `last`, to which `last` is added.
 
         Returns:
-            (N, V).
+            (N, V), in float32 if the model is in bf16.
         """
         B = cache.mask.size(0)
         y = self.tgt_embedding(last[:, None], cache.length).view(B, -1, self.config.d_model)
@@ -427,7 +427,7 @@ class Transformer(nn.Module):
         for i, layer in enumerate(self.decoder):
             y = cast(DecoderLayer, layer).step(y, cache, i)
         logits: Tensor = self.output(self.decoder_norm(y)).flatten(0, 1)
-        return logits
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def _final_norm(config: ModelConfig) -> nn.Module:

@@ -1,0 +1,143 @@
+"""The batch size of a search on a GPU, its precision, and what happens if its memory is too small, without a GPU."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from toy import toy
+
+from mtcli.cli import entry
+from mtcli.config.schema import ModelConfig
+from mtcli.errors import StorageError
+from mtcli.inference import pytorch_backend
+from mtcli.inference.batch_memory import SearchMemory
+from mtcli.inference.line_translator import ROW_OVERHEAD
+from mtcli.inference.pytorch_backend import Translator
+from mtcli.inference.translation import Options
+from mtcli.inference.windows import MAX_LINE_TOKENS
+from mtcli.nn import precision
+from mtcli.nn.precision import decodes_in_bf16
+
+BASE = ModelConfig(d_model=512, d_ff=2048, num_heads=8, num_encoder_layers=6, num_decoder_layers=6)
+GIGABYTE = 10**9
+LINES = ["red dog sees.", "", "big cat one.", "one one one.", "cat.", "red big dog."]
+
+
+def test_memory_of_base() -> None:
+    """Per token: 6 layers × 2 × 512 numbers. Per hypothesis: four blocks of 37,000 float32 numbers."""
+    memory = SearchMemory.of(BASE, 37_000, itemsize=2)
+    assert memory.cached_token == 6 * 2 * 512 * 2
+    assert memory.logits == 4 * 4 * 37_000
+    hypothesis = 4 * 4 * 37_000 + 2 * 30 * 12_288
+    assert memory.of_sentence(4, 25, 30) == 4 * hypothesis + 25 * (12_288 + 2 * (2048 + 8 * 512))
+
+
+def test_keys_and_values_may_have_different_sizes() -> None:
+    memory = SearchMemory.of(BASE.model_copy(update={"d_k": 3, "d_v": 5}), 10, itemsize=4)
+    assert memory.cached_token == 6 * 8 * (3 + 5) * 4
+
+
+@pytest.mark.parametrize("beam_size", [1, 4, 50])
+@pytest.mark.parametrize("extra", [0, 50])
+def test_every_batch_of_the_budget_fits(beam_size: int, extra: int) -> None:
+    memory = SearchMemory.of(BASE, 37_000, itemsize=2)
+    free = 60 * GIGABYTE
+    budget = memory.batch_tokens(free, beam_size, lambda length: length + extra)
+    for length in (1, 7, 30, 200, MAX_LINE_TOKENS):
+        rows = budget // (length + ROW_OVERHEAD)
+        assert rows * memory.of_sentence(beam_size, length, length + extra) <= 0.81 * free
+    assert memory.batch_tokens(free // 2, beam_size, lambda length: length + extra) == pytest.approx(
+        budget / 2, rel=1e-3
+    )
+
+
+def on_fake_cuda(translator: Translator, monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+    monkeypatch.setattr(translator, "device", torch.device("cuda"))
+    monkeypatch.setattr(pytorch_backend, "free_cuda_memory", lambda device: free)
+
+
+def test_the_budget_follows_the_free_memory_the_beam_and_the_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    translator = Translator(toy().model, toy().tokenizer, 64)
+    on_fake_cuda(translator, monkeypatch, GIGABYTE)
+    beam = Options(beam_size=4, max_length=2000, precision="fp32")
+    budget = translator._budget(beam)
+    assert translator._budget(replace(beam, beam_size=8)) == pytest.approx(budget / 2, rel=0.1)
+    assert translator._budget(replace(beam, sample=True)) == pytest.approx(budget * 4, rel=0.1)
+    assert translator._budget(replace(beam, precision="bf16")) > 1.5 * budget
+    on_fake_cuda(translator, monkeypatch, 2 * GIGABYTE)
+    assert translator._budget(beam) == pytest.approx(2 * budget, rel=1e-3)
+
+
+def limit_rows(translator: Translator, monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
+    """Let searches of more than `most` rows run out of memory, and return the rows of each search."""
+    seen = []
+    search = translator.search
+
+    def limited(ids: Sequence[Sequence[int]], *args: Any, **kwargs: Any) -> Any:
+        seen.append(len(ids))
+        if len(ids) > most:
+            raise torch.OutOfMemoryError
+        return search(ids, *args, **kwargs)
+
+    monkeypatch.setattr(translator, "search", limited)
+    return seen
+
+
+@pytest.mark.parametrize("options", [Options(max_length=6), Options(sample=True, n_best=2, max_length=6)])
+def test_a_batch_too_large_for_the_memory_is_halved(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+    translator = Translator(toy().model, toy().tokenizer, 64)
+    expected = list(translator.translate(LINES, options, warn=False, quiet=True))
+    seen = limit_rows(translator, monkeypatch, 2)
+    found = list(translator.translate(LINES, options, warn=False, quiet=True))
+    assert [[c.text for c in one.candidates] for one in found] == [[c.text for c in one.candidates] for one in expected]
+    assert seen[:5] == [5, 2, 3, 1, 2]
+    on_fake_cuda(translator, monkeypatch, GIGABYTE)
+    untouched = Translator(toy().model, toy().tokenizer, 64)
+    on_fake_cuda(untouched, monkeypatch, GIGABYTE)
+    fp32 = replace(options, precision="fp32")
+    assert translator._budget(fp32) < untouched._budget(fp32)  # later batches are smaller from the beginning
+
+
+def test_a_line_too_long_for_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    translator = Translator(toy().model, toy().tokenizer, 64)
+    limit_rows(translator, monkeypatch, 0)
+    with pytest.raises(StorageError, match=r"too little memory for line \d; give a smaller --beam-size"):
+        list(translator.translate(LINES, Options(), warn=False, quiet=True))
+
+
+@pytest.mark.parametrize("command", ["train", "translate", "eval", "explain", "serve", "score"])
+def test_the_remedy_for_too_little_memory_fits_the_command(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["mtcli", command, "--device", "cpu"])
+    remedy = entry._memory_remedy()
+    assert ("--set train.batch_tokens" in remedy) == (command == "train")
+    assert ("--beam-size" in remedy) == (command in ("translate", "eval", "explain"))
+
+
+def test_the_precision_of_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    for has_bf16 in (True, False):
+        monkeypatch.setattr(precision, "has_bf16", lambda device, answer=has_bf16: answer)
+        assert decodes_in_bf16("auto", cuda) == has_bf16
+        assert not decodes_in_bf16("auto", cpu)
+        for device in (cpu, cuda):
+            assert decodes_in_bf16("bf16", device)
+            assert not decodes_in_bf16("fp32", device)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_search_in_bf16_finds_nearly_the_same(beam_size: int) -> None:
+    """The weights are cast once, in a copy. Log-probabilities are float32."""
+    translator = Translator(toy().model, toy().tokenizer, 64)
+    options = Options(beam_size=beam_size, max_length=12, precision="bf16")
+    found = list(translator.translate(LINES, options, warn=False, quiet=True))
+    cast = translator._search_model(options)
+    assert cast is translator._search_model(options)
+    assert {p.dtype for p in cast.parameters()} == {torch.bfloat16}
+    assert {p.dtype for p in translator.model.parameters()} == {torch.float32}
+    expected = translator.translate(LINES, replace(options, precision="auto"), warn=False, quiet=True)
+    for in_bf16, exact in zip(found, expected, strict=True):
+        assert in_bf16.text == exact.text
+        assert in_bf16.candidates[0].log_prob == pytest.approx(exact.candidates[0].log_prob, abs=0.3)
+        assert in_bf16.candidates[0].log_prob != exact.candidates[0].log_prob or not exact.text
