@@ -43,10 +43,11 @@ SETTINGS = {
     "train.patience": 2,
     "train.precision": "fp32",
     "train.seed": 29,
+    "train.engine": "false",
     "tokenizer.vocab_size": 320,
     "decode.max_extra": 2,
 }
-"""A small model, with dropout, gradient accumulation, averaging and early stopping."""
+"""A small model, with dropout, gradient accumulation, averaging and early stopping, and without an engine."""
 
 _PRELOADED = [
     "pytest",

@@ -14,6 +14,8 @@ import pytest
 from faults import points
 from faults.conftest import Case
 from faults.harness import Job, Result, contents, run, start, whole
+from mtcli.inference.run_engine import check_current, proof_of
+from mtcli.storage import ENGINE
 
 Count = Callable[[int, int], int]
 Kill = Callable[[], Result]
@@ -166,6 +168,32 @@ def test_04_kill9_in_validation(case: Case, job: Job, tmp_path: Path, rng: rando
         strikes = [(rng.choice(functions), rng.randint(1, 2)) for _ in range(min(left, 3))]
         kills = [kill_when(job, tmp_path / "run", points.strike_in, *strike) for strike in strikes]
         left -= survive(case, job, tmp_path / "run", kills)
+
+
+def test_02_kill9_in_the_engine(case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count) -> None:
+    """A finished run without an engine gets one. Kill this anywhere: the next start makes it."""
+    pytest.importorskip("ctranslate2")
+    out = shutil.copytree(job.clean, tmp_path / "run")
+    command = job.command(out, train__engine="true")
+    log = tmp_path / "log"
+    files = contents(out)
+    assert run(*command, within=[partial(points.record, out, log)]).code == 0
+    check_current(out, proof_of(out))
+    # The name of a temporary file contains the number of the process.
+    seen = [point for point in log.read_text().splitlines() if ENGINE in point and ".mtcli-" not in point]
+    wanted = list(dict.fromkeys(seen))
+    renamed = f"rename .{ENGINE}.tmp {ENGINE}"
+    assert renamed in wanted
+    for point in rng.sample(wanted[: wanted.index(renamed) + 1], count(12, 1)):
+        shutil.rmtree(out / ENGINE)
+        with case.fault():
+            assert run(*command, within=[partial(points.strike, out, point, 1)]).code == -signal.SIGKILL
+            assert not (out / ENGINE).exists()
+            assert run(*command).code == 0
+            check_current(out, proof_of(out))
+    shutil.rmtree(out / ENGINE)
+    changed = {name for name, content in contents(out).items() if files.get(name) != content}
+    assert changed <= {"config.toml"}
 
 
 @pytest.mark.slow

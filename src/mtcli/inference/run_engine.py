@@ -63,7 +63,10 @@ class Search(BaseModel):
     def __str__(self) -> str:
         """Return a summary for `mtcli info`."""
         search = f"beam {self.beam_size}" if self.beam_size > 1 else "greedy"
-        return f"{self.equal} of {self.sentences} translations equal ({search})"
+        text = f"{self.equal} of {self.sentences} translations equal ({search})"
+        if self.max_score_difference > MAX_SCORE_DIFFERENCE:
+            text += f", scores differ by up to {self.max_score_difference:.2g}"
+        return text
 
 
 class Proof(BaseModel):
