@@ -1,6 +1,7 @@
 """Several ranks process the same batches, compute the same gradient and write the same file as one process."""
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from mtcli.runtime.device import pick_device
 from mtcli.runtime.distributed import Group, join
 from mtcli.storage import checkpoint
 from mtcli.storage.run_lock import lock
+from mtcli.training.session import Session
 
 Train = Callable[..., Path]
 STEPS = 24
@@ -110,6 +113,58 @@ def test_stopped_and_resumed_two_ranks_end_with_the_same_bits(
     wanted = outcome(two)
     assert {name for name in ended if ended[name] != wanted.get(name)} <= {"config.toml"}
     assert ended.keys() == wanted.keys()
+
+
+def test_ranks_that_agree_every_seventh_step_end_with_the_same_bits(
+    two: Path, command: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    """On GPUs, ranks exchange the time and signals not in every step. Both notice a signal in the same one."""
+    logs = [tmp_path / str(rank) for rank in range(2)]
+    within = {rank: [partial(agree_seldom, log)] for rank, log in enumerate(logs)}
+    within[1].append(partial(points.strike_in, "torch:Tensor.backward", 12, signal.SIGTERM))
+    run = tmp_path / "run"
+    results = run_ranks(2, *command(run), within=within)
+    assert [result.code for result in results] == [143, 143], results
+    stops = [int(re.search(r"at step (\d+);", result.err)[1]) for result in results]  # type: ignore[index]
+    assert stops[0] == stops[1]
+    assert stops[0] >= 11
+    exchanges = [log.read_text().count("agree") for log in logs]
+    assert exchanges[0] == exchanges[1]
+    assert exchanges[0] < stops[0] - 2
+    results = run_ranks(2, *command(run), within={rank: [partial(agree_seldom, log)] for rank, log in enumerate(logs)})
+    assert [result.code for result in results] == [0, 0], results
+    ended = outcome(run)
+    wanted = outcome(two)
+    assert {name for name in ended if ended[name] != wanted.get(name)} <= {"config.toml"}
+
+
+@pytest.mark.parametrize(
+    ("device", "ranks", "step_seconds", "steps"),
+    [
+        ("cuda", 2, 0.05, 10),
+        ("cuda", 2, 0.0, 1),
+        ("cuda", 2, 2.0, 1),
+        ("cuda", 2, 1e-4, 50),
+        ("cuda", 1, 0.05, 1),
+        ("cpu", 2, 0.05, 1),
+    ],
+)
+def test_gpus_agree_twice_a_second(device: str, ranks: int, step_seconds: float, steps: int) -> None:
+    session: Any = SimpleNamespace(group=SimpleNamespace(size=ranks), device=torch.device(device))
+    assert Session.steps_between_agreements(session, step_seconds) == steps
+
+
+def agree_seldom(log: Path) -> None:
+    """Let the ranks exchange time and signals every seventh step, as on GPUs, and list the exchanges in a file."""
+    agree = Session.agree_on_time
+
+    def agree_on_time(self: Session, signal_number: int) -> int:
+        with log.open("a") as file:
+            file.write("agree\n")
+        return agree(self, signal_number)
+
+    Session.agree_on_time = agree_on_time  # type: ignore[method-assign]
+    Session.steps_between_agreements = lambda self, step_seconds: 7  # type: ignore[method-assign]
 
 
 def test_each_rank_reads_its_own_pairs_only(command: Callable[..., list[str]], tmp_path: Path) -> None:

@@ -10,12 +10,18 @@ import torch
 from mtcli.config.schema import Config
 from mtcli.config.writing_systems import selection_metric_of_run
 from mtcli.data.prepare import Prepared
+from mtcli.runtime.device import runs_ahead
 from mtcli.runtime.distributed import Group
 from mtcli.storage.events import Metrics
 from mtcli.storage.model_file import ModelInfo
 from mtcli.storage.state import State
 from mtcli.training.budget import Budget
 from mtcli.training.timed_parts import Clock
+
+AGREEMENT_SECONDS = 0.5
+"""Time between two agreements of several ranks: a signal and the end of the time are noticed this much later."""
+
+MAX_STEPS_BETWEEN_AGREEMENTS = 50
 
 
 class Session:
@@ -77,6 +83,19 @@ class Session:
         now = self.clock()
         self.state.seconds += now - self.counted_until
         self.counted_until = now
+
+    def steps_between_agreements(self, step_seconds: float) -> int:
+        """Return after how many steps the ranks agree on time and signals again. It is equal on all ranks.
+
+        An exchange waits for the slowest rank, which in every step would cost a GPU, whose host runs ahead, some of its
+        work. So GPUs exchange only every `AGREEMENT_SECONDS`. In between, `state.seconds` does not change.
+
+        Args:
+            step_seconds: Seconds per step; 0 if unknown.
+        """
+        if self.group.size == 1 or not runs_ahead(self.device) or not step_seconds:
+            return 1
+        return min(max(int(AGREEMENT_SECONDS / step_seconds), 1), MAX_STEPS_BETWEEN_AGREEMENTS)
 
     def agree_on_time(self, signal_number: int) -> int:
         """Set the time used on all ranks to that of rank 0. All ranks must call this.

@@ -170,20 +170,29 @@ class Trainer:
         """Take steps, validate and save until training ends, and return why it ends."""
         session = self.session
         state = session.state
-        seconds_before_step: float | None = None
+        is_first = True
+        num_steps = 0  # since the ranks last agreed on the time
+        seconds_before = state.seconds  # when they did
         with self._new_progress() as self.progress, closing(self.batches()) as batches:
             while True:
-                signal_number = session.agree_on_time(_first(received))
-                self._time_step(seconds_before_step)
-                if self._validate_or_save(is_new_step=seconds_before_step is not None):
+                signal_number = 0
+                if is_first or num_steps >= session.steps_between_agreements(self.forecast.step_seconds):
                     signal_number = session.agree_on_time(_first(received))
+                    self._time_steps(num_steps, seconds_before)
+                    num_steps = 0
+                    seconds_before = state.seconds
+                if self._validate_or_save(is_new_step=not is_first):
+                    signal_number = session.agree_on_time(_first(received))
+                    num_steps = 0
+                    seconds_before = state.seconds
                 if signal_number:
                     self._stop(signal_number)
                 if reason := session.budget.ends(state, self.forecast.step_seconds):
                     self.read_figures()
                     return reason
-                seconds_before_step = state.seconds
                 self.step(batches)
+                is_first = False
+                num_steps += 1
 
     def _validate_or_save(self, *, is_new_step: bool) -> bool:
         """Validate or save if it is due. Return True if so.
@@ -224,20 +233,21 @@ class Trainer:
             share=state.share_of_budget,
         )
 
-    def _time_step(self, seconds_before: float | None) -> None:
-        """Measure the last step, and report once how many steps the time budget allows at this speed.
+    def _time_steps(self, num_steps: int, seconds_before: float) -> None:
+        """Measure the last steps, and report once how many steps the time budget allows at this speed.
 
         Args:
-            seconds_before: `state.seconds` before the last step; None: there was no step yet in this process.
+            num_steps: How many they are; 0: this process has taken no step yet.
+            seconds_before: `state.seconds` before them.
         """
         session = self.session
         state = session.state
         has_time_budget = bool(session.config.train.time)
-        if seconds_before is None:
+        if not num_steps:
             if has_time_budget and not state.step:
                 state.seconds_before_first_step = state.seconds
             return
-        self.forecast.add(state.seconds - seconds_before)
+        self.forecast.add((state.seconds - seconds_before) / num_steps)
         if has_time_budget and self.forecast.is_new(session.budget.used(state)):
             session.budget.report(state, self.forecast.step_seconds)
 
@@ -293,7 +303,8 @@ class Trainer:
         state.nll += result.nll
         state.tokens += result.tokens
         self._grad_norm = result.grad_norm
-        session.count_time()
+        if session.group.size == 1:  # several ranks count the time together, in `agree_on_time`
+            session.count_time()
         if self.progress:
             self.progress.update(state.seconds, tokens=result.tokens, nll=result.nll)
 
