@@ -23,7 +23,7 @@ from mtcli.explain.text import to_text
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.translation import Options
 from mtcli.nn.hooks import record_forward
-from mtcli.nn.transformer import MultiHeadAttention
+from mtcli.nn.multi_head import MultiHeadAttention
 
 SENTENCES = ["one red dog.", "big cat sees dog.", "zzz </script><b>! 猫 é"]
 KINDS = [("post", True, "sinusoidal"), ("pre", True, "sinusoidal"), ("post", False, "learned")]

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from mtcli.config.schema import ModelConfig
 from mtcli.data.tokenizer import BOS, EOS, PAD
 from mtcli.nn.loss import projected_loss
-from mtcli.nn.transformer import Dropout, FeedForward, MultiHeadAttention, Residual, Transformer, sinusoids
+from mtcli.nn.multi_head import MultiHeadAttention
+from mtcli.nn.transformer import Dropout, FeedForward, Residual, Transformer, sinusoids
 
 V = 13
 EXACT = {"rtol": 1e-11, "atol": 1e-12}

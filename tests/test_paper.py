@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from mtcli.config.build import build
 from mtcli.config.schema import Config, ModelConfig
 from mtcli.nn.attention import attention_weights, reference_attention
-from mtcli.nn.transformer import MultiHeadAttention, Residual, Transformer, sinusoids
+from mtcli.nn.multi_head import MultiHeadAttention
+from mtcli.nn.transformer import Residual, Transformer, sinusoids
 from mtcli.training.optimizer import build_optimizer, learning_rate
 
 CONFIGS = Path(__file__).parent.parent / "configs"

@@ -5,9 +5,11 @@ from functools import cache
 import torch
 from simulated_cuda import Counts, counting, needs_simulated_cuda, run
 
-from mtcli.config.schema import ModelConfig
+from mtcli.config.schema import ModelConfig, TrainConfig
 from mtcli.nn.transformer import Transformer
 from mtcli.runtime.device import pick_device
+from mtcli.training.compiled import CompiledBody, compile_objective
+from mtcli.training.objective import Objective
 
 pytestmark = needs_simulated_cuda
 
@@ -54,3 +56,18 @@ def test_masks_are_converted_once_for_all_layers() -> None:
     assert found["masked_fill"] == 2
     assert found["constant_pad_nd"] == 2
     assert found["bitwise_not"] == 2
+
+
+def compiled_step() -> int:
+    """Prepare a compiled model, without the compiler, and return the waits of the host."""
+    model = Transformer(ModelConfig(**SHAPE), 20, 20, joint=True).to("cuda")
+    objective = Objective(model, smoothing=0.1, bf16=True)
+    with counting() as counts:
+        compile_objective(objective, TrainConfig(compile="on", batch_tokens=64), torch.device("cuda"))
+        objective.hidden_states(*(torch.ones(2, 3, dtype=torch.long, device="cuda") for _ in range(2)))
+    assert isinstance(objective.hidden_states, CompiledBody)
+    return counts.num_syncs
+
+
+def test_compiling_does_not_wait_for_the_device() -> None:
+    assert run(compiled_step) == 0

@@ -26,7 +26,8 @@ from mtcli.inference.search import Expansion, Hypothesis
 from mtcli.inference.translation import Options
 from mtcli.inference.windows import MAX_LINE_TOKENS, Window, tagged
 from mtcli.nn.hooks import Recording, record_forward
-from mtcli.nn.transformer import DecoderLayer, Embedding, EncoderLayer, MultiHeadAttention
+from mtcli.nn.multi_head import MultiHeadAttention
+from mtcli.nn.transformer import DecoderLayer, Embedding, EncoderLayer
 
 TOP_K = 5
 """The most probable tokens listed for each decoder step."""

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from mtcli.explain.explanation import Explanation
 from mtcli.nn.hooks import AttentionRecord, Recording
-from mtcli.nn.transformer import DecoderLayer, Embedding, EncoderLayer, MultiHeadAttention, Residual
+from mtcli.nn.multi_head import MultiHeadAttention
+from mtcli.nn.transformer import DecoderLayer, Embedding, EncoderLayer, Residual
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from mtcli.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from mtcli.errors import UsageError
-from mtcli.nn.transformer import DecoderLayer, Embedding, EncoderLayer, MultiHeadAttention, Transformer
+from mtcli.nn.multi_head import MultiHeadAttention
+from mtcli.nn.transformer import DecoderLayer, Embedding, EncoderLayer, Transformer
 
 QUANTIZATIONS = ("int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16", "float32")
 

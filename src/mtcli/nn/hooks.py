@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from mtcli.nn.attention import attention_scores
-from mtcli.nn.transformer import MultiHeadAttention
+from mtcli.nn.multi_head import MultiHeadAttention
 
 
 @dataclass(frozen=True)

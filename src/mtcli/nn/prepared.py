@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from mtcli.nn.attention import KeysValues
 from mtcli.nn.cache import Cache
-from mtcli.nn.transformer import DecoderLayer, FeedForward, MultiHeadAttention, Residual, Transformer
+from mtcli.nn.multi_head import MultiHeadAttention
+from mtcli.nn.transformer import DecoderLayer, FeedForward, Residual, Transformer
 
 PACKED_ROWS = 32
 """Rows for which oneDNN chooses the layout of packed weights. It suits other numbers of rows as well."""
