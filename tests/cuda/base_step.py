@@ -30,6 +30,12 @@ GPUS = {"H200": (989e12, 4.8e12), "H100": (989e12, 3.35e12)}
 """FLOP per second in bf16, and bytes per second, as the manufacturer states them."""
 
 
+FUSED = 0.5
+"""Share of the memory traffic of encoder and decoder that a compiler is assumed to save."""
+
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
+
+
 @dataclass(frozen=True)
 class Step:
     """A step of about 25,000 tokens of the real model."""
@@ -42,47 +48,54 @@ class Step:
     """Bytes that matrix products read and write while they compute."""
     other_bytes: int
     """Bytes of all other operations, which do little but move them."""
+    body_bytes: int
+    """Those of them in encoder and decoder, which `torch.compile` fuses."""
     tokens: int
     """Target tokens without padding."""
 
-    def seconds(self, gpu: str) -> float:
+    def seconds(self, gpu: str, compiled: bool = False) -> float:
         """Predict the time of the step: that of the products, and that of the other memory traffic.
 
-        The host launches kernels meanwhile. It needs more time only for small batches.
+        The host launches kernels at the same time. It needs more time than the GPU only for small batches.
+
+        Args:
+            gpu: A name of GPUS.
+            compiled: Assume that `torch.compile` saves FUSED of the traffic of encoder and decoder.
         """
         flops, bandwidth = GPUS[gpu]
-        device = self.flops / (FLOPS_SHARE * flops) + self.other_bytes / (BANDWIDTH_SHARE * bandwidth)
+        num_bytes = self.other_bytes - (FUSED * self.body_bytes if compiled else 0)
+        device = self.flops / (FLOPS_SHARE * flops) + num_bytes / (BANDWIDTH_SHARE * bandwidth)
         return max(device, self.launches * LAUNCH_SECONDS)
 
 
 def base_step(name: str = "base") -> Step:
-    """Count a step on the simulated device. Call it with `run`."""
-    counts, tokens = count_small_step(name)
-    products = sum(counts.bytes[operation] for operation in ("mm", "addmm", "bmm", "baddbmm"))
-    return Step(
-        launches=counts.num_launches,
-        syncs=counts.num_syncs,
-        flops=counts.num_flops * SCALE**3,
-        product_bytes=products * SCALE**2,
-        other_bytes=(counts.num_bytes - products) * SCALE**2,
-        tokens=tokens * SCALE,
-    )
-
-
-def count_small_step(name: str) -> tuple[Counts, int]:
-    """Return the counts of the second step of the small model in bf16, and its target tokens."""
+    """Count the second step of the small model in bf16. Call it with `run`."""
     torch.manual_seed(1)
     objective = Objective(small_model(name), 0.1, bf16=True)
     optimizer = build_optimizer(TrainConfig(), objective.parameters())
     batch = small_batch()
     for _ in range(2):  # the first step creates the optimizer's state
         with counting() as counts:
-            loss, _ = objective(batch.to(torch.device("cuda")))
-            (loss / batch.tokens).backward()
+            with counting() as passes:
+                loss, _ = objective(batch.to(torch.device("cuda")))
+                (loss / batch.tokens).backward()
             torch.nn.utils.clip_grad_norm_(objective.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
-    return counts, batch.tokens
+    return Step(
+        launches=counts.num_launches,
+        syncs=counts.num_syncs,
+        flops=counts.num_flops * SCALE**3,
+        product_bytes=(counts.num_bytes - other_bytes(counts)) * SCALE**2,
+        other_bytes=other_bytes(counts) * SCALE**2,
+        body_bytes=(other_bytes(passes) - passes.bytes["logit_gradient_"]) * SCALE**2,
+        tokens=batch.tokens * SCALE,
+    )
+
+
+def other_bytes(counts: Counts) -> int:
+    """Return the bytes that operations other than matrix products move."""
+    return counts.num_bytes - sum(counts.bytes[product] for product in PRODUCTS)
 
 
 def small_model(name: str) -> Transformer:

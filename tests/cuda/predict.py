@@ -21,7 +21,8 @@ def main() -> None:
     print(f"{name}: {step.launches} launches, {step.syncs} syncs, {step.flops / 1e12:.1f} TFLOP")
     print(f"{step.product_bytes / 1e9:.0f} GB by matrix products, {step.other_bytes / 1e9:.0f} GB by other operations")
     for gpu in GPUS:
-        print(f"{gpu}: {step.tokens / step.seconds(gpu):,.0f} target tokens per second (predicted)")
+        now, compiled = (step.tokens / step.seconds(gpu, compiled) for compiled in (False, True))
+        print(f"{gpu}: {now:,.0f} target tokens per second, compiled {compiled:,.0f} (predicted)")
 
 
 if __name__ == "__main__":

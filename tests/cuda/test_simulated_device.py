@@ -141,6 +141,19 @@ def test_launches_bytes_and_flops_are_counted_with_their_place() -> None:
     assert "asynchronous at test_simulated_device.py:" in str(counts)
 
 
+def count_nested() -> list[int]:
+    x = device_tensor()
+    with counting() as outer:
+        with counting() as inner:
+            x.sum()
+        x.sum()
+    return [inner.num_launches, outer.num_launches]
+
+
+def test_counted_blocks_can_be_nested() -> None:
+    assert run(count_nested) == [1, 2]
+
+
 def late_values() -> tuple[bool, list[float]]:
     x = device_tensor()
     read = x[0].to("cpu", non_blocking=True)

@@ -17,7 +17,7 @@ At = tuple[str, str]
 """What happened and where: `("_local_scalar_dense", "learner.py:104")`."""
 
 
-@dataclass(repr=False)
+@dataclass(repr=False, eq=False)  # equal counts are of different blocks
 class Counts:
     """The work of the device while `counting` was active."""
 
