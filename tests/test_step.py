@@ -126,6 +126,16 @@ def test_a_gradient_that_is_not_finite_changes_no_weight(start: Start) -> None:
         torch.testing.assert_close(p.detach(), before[name], rtol=0, atol=0)
 
 
+def test_a_loss_of_another_rank_that_is_not_finite_changes_no_weight(start: Start) -> None:
+    """The gradient is finite here; only the sum of the losses over the ranks is not."""
+    trainer = start()
+    before = deepcopy(trainer.learner.model.state_dict())
+    trainer.learner.group.all_reduce_sum = lambda values: values + math.inf  # type: ignore[method-assign]
+    with pytest.raises(DivergedError, match=r"step 1: the loss is inf and the gradient's norm \d"):
+        gradients(trainer)
+    torch.testing.assert_close(trainer.learner.model.state_dict(), before, rtol=0, atol=0)
+
+
 def test_no_step_changes_a_weight_after_a_gradient_that_is_not_finite(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
