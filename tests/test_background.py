@@ -17,7 +17,7 @@ from mtcli.training.background import BackgroundTask, HostCopy
 from mtcli.training.learner import Learner
 
 Train = Callable[..., Path]
-SETTINGS = ("train.max_steps=12", "train.save_every=2", "train.valid_every=4", "train.average=2")
+SETTINGS = ("train.max_steps=6", "train.save_every=2", "train.valid_every=4", "train.average=2", "decode.max_extra=1")
 
 
 @pytest.fixture
