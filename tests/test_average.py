@@ -177,7 +177,7 @@ def test_eval_makes_no_remark_on_the_demo_s_pairs_whatever_folder_they_are_in(to
     """The folder of an average, like an export, does not say what its model was trained on."""
     out = tmp_path / "average"
     average_run(toy_run, out)
-    request = EvaluationRequest(out, model_is_named=True)
+    request = EvaluationRequest((out,), model_is_named=True)
     few, low = warnings_about(evaluate(request))
     assert few.startswith("6 test pairs are too few")
     assert low.startswith("BLEU below 5")

@@ -1,5 +1,6 @@
 """`mtcli augment`."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -12,7 +13,7 @@ from mtcli.cli.options import (
     BeamOption,
     DeviceOption,
     ForceOption,
-    ModelOption,
+    ModelsOption,
     ReplaceOption,
     choice,
     decimal,
@@ -51,7 +52,7 @@ def augment(
         ),
     ],
     replace: ReplaceOption = False,
-    model: ModelOption = LATEST,
+    model: ModelsOption = None,
     reverse: Annotated[
         Path | None,
         model_option(
@@ -134,21 +135,22 @@ def augment(
 
     must_exist(input_)
     check_plain_text({"--input": input_}, "write its column to a file of its own")
+    folders = model or [LATEST]
     synthesis = Synthesis(cast("Method", method), forward, tag, n_best, keep, seed)
     search = {"beam_size": beam_size, "top_k": top_k}
     given = {name: value for name, value in search.items() if value is not None}
     PairOutput(output, "", "").check()
-    check_outputs([output], [input_], models=[model, *([reverse] if reverse else [])], force=force)
-    models = _load(model, reverse, given, device)
+    check_outputs([output], [input_], models=[*folders, reverse], force=force)
+    models = _load(folders, reverse, given, device)
     src, tgt = models.languages if forward else reversed(models.languages)
-    identity = _identity(input_, model, reverse, synthesis, given)
+    identity = _identity(input_, folders, reverse, synthesis, given)
     pairs = PairOutput(output, src, tgt)
     report = augment(Path(input_), pairs, models, synthesis, identity, replace_invalid=replace, force=force)
     for line in str(report).split("\n"):
         note(line)
 
 
-def _load(model: Path, reverse: Path | None, given: dict[str, Any], device: str) -> "Models":
+def _load(folders: Sequence[Path], reverse: Path | None, given: dict[str, Any], device: str) -> "Models":
     """Load the models.
 
     Raises:
@@ -158,11 +160,11 @@ def _load(model: Path, reverse: Path | None, given: dict[str, Any], device: str)
     from dataclasses import replace
 
     from mtcli.augment.synthesis import Models
-    from mtcli.inference.loading import load
+    from mtcli.inference.loading import load_ensemble
     from mtcli.inference.pytorch_backend import Translator
     from mtcli.runtime.device import pick_device
 
-    translator, options, languages = load(model, device)
+    translator, options, languages = load_ensemble(folders, device)
     scorer = None
     if reverse is not None:
         scorer, _, other = Translator.load(reverse, pick_device(device))
@@ -175,14 +177,16 @@ def _load(model: Path, reverse: Path | None, given: dict[str, Any], device: str)
 
 
 def _identity(
-    input_: str, model: Path, reverse: Path | None, synthesis: "Synthesis", given: dict[str, Any]
+    input_: str, folders: Sequence[Path], reverse: Path | None, synthesis: "Synthesis", given: dict[str, Any]
 ) -> dict[str, Any]:
     """Return everything that decides the pairs, by the name that a message can use."""
     from mtcli import __version__
     from mtcli.inference.exported import sha256
 
-    models = {"--model": model, "--reverse": reverse}
-    digests = {option: _digest_of_model(folder) if folder else None for option, folder in models.items()}
+    digests = {
+        "--model": [_digest_of_model(folder) for folder in folders],
+        "--reverse": _digest_of_model(reverse) if reverse else None,
+    }
     options = {f"--{name.replace('_', '-')}": value for name, value in {**asdict(synthesis), **given}.items()}
     return {"--input": sha256(Path(input_)), **digests, **options, "the version of mtcli": __version__}
 

@@ -14,7 +14,7 @@ from mtcli.cli.options import (
     DeviceOption,
     EngineOption,
     LengthPenaltyOption,
-    ModelOption,
+    ModelsOption,
     ReplaceOption,
     ToOption,
     choice,
@@ -86,7 +86,7 @@ def evaluate(
         ),
     ] = None,
     replace: ReplaceOption = False,
-    model: ModelOption = LATEST,
+    model: ModelsOption = None,
     to: ToOption = None,
     bleu: Annotated[
         bool, flag("--bleu", panel=panels.SCORES, help="Compute BLEU. Without --chrf or --ter, this is the default.")
@@ -131,9 +131,10 @@ def evaluate(
 
     is_model = compare is not None and os.path.isdir(compare)  # noqa: PTH112 - the name may be too long for a path
     other_model = Path(compare) if compare is not None and is_model else None
+    models = tuple(model or [LATEST])
     request = EvaluationRequest(
-        model=model,
-        model_is_named=model != LATEST,
+        models=models,
+        model_is_named=models != (LATEST,),
         split=split or "test",
         pairs=pairs,
         src_file=src_file,
@@ -174,7 +175,8 @@ def _evaluate(request: "EvaluationRequest", as_json: bool) -> None:
 
     evaluation = evaluate(request)
     if request.is_comparison:
-        note(f"A is {request.hyp_file or request.model}, B is {request.other_model or request.other_file}")
+        ours = request.hyp_file or " + ".join(map(str, request.models))
+        note(f"A is {ours}, B is {request.other_model or request.other_file}")
     print(evaluation.to_json() if as_json else evaluation.to_text())
     for warning in warnings_about(evaluation):
         log.warning("%s", warning)
@@ -224,8 +226,8 @@ def _check(request: "EvaluationRequest") -> None:
         files["--ref-file" if number == 1 else f"--ref-file (number {number})"] = file
     check_standard_input(files)
     check_plain_text(files, "give a table of sources and references with --pairs")
-    model = None if request.hyp_file else request.model
-    check_outputs(["-"], [*files.values(), request.pairs], models=[model, request.other_model])
+    models = () if request.hyp_file else request.models
+    check_outputs(["-"], [*files.values(), request.pairs], models=[*models, request.other_model])
     must_exist(*files.values())
 
 

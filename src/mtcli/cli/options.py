@@ -6,7 +6,7 @@ A helper passes the arguments that it does not name itself to `typer.Option`. `p
 import os
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -182,6 +182,13 @@ def check_model(folder: Path | None) -> Path | None:
     return folder
 
 
+def check_models(folders: Sequence[Path] | None) -> list[Path]:
+    """Check that each of several models can be read, see `check_model`. None are the run trained last."""
+    for folder in folders or ():
+        check_model(folder)
+    return list(folders or [LATEST])
+
+
 def model_argument(help: str, metavar: str = "MODEL") -> Any:
     """Return an argument that names a run or a model."""
     return typer.Argument(
@@ -214,6 +221,20 @@ ModelOption = Annotated[
         envvar=MODEL_VARIABLE,
         metavar="DIR",
         help="The run, checkpoint or exported model to use.",
+        show_default=LATEST_SHOWN,
+    ),
+]
+ModelsOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--model",
+        rich_help_panel=panels.MODEL,
+        autocompletion=completion.models,
+        callback=check_models,
+        readable=False,  # see `model_argument`
+        envvar=MODEL_VARIABLE,
+        metavar="DIR",
+        help="The run, checkpoint or exported model to use. Repeat the option to average the probabilities of several.",
         show_default=LATEST_SHOWN,
     ),
 ]

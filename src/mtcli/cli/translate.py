@@ -20,7 +20,7 @@ from mtcli.cli.options import (
     BeamOption,
     DeviceOption,
     LengthPenaltyOption,
-    ModelOption,
+    ModelsOption,
     ReplaceOption,
     ToOption,
     choice,
@@ -68,7 +68,7 @@ def translate(
         ),
     ] = None,
     replace: ReplaceOption = False,
-    model: ModelOption = LATEST,
+    model: ModelsOption = None,
     to: ToOption = None,
     beam_size: BeamOption = None,
     length_penalty: LengthPenaltyOption = None,
@@ -205,13 +205,14 @@ def translate(
         raise UsageError("--scores: only with --format text; the other formats always contain the scores")
     if length_penalty is not None and beam_size == 1 and n_best == 1 and format_ == "text" and not scores:
         log.warning("--length-penalty: has no effect on the single hypothesis of --beam-size 1")
-    _check_files(text, input_, output, model)
+    models = model or [LATEST]
+    _check_files(text, input_, output, models)
 
-    from mtcli.inference.loading import load
+    from mtcli.inference.loading import load_ensemble
     from mtcli.inference.streams import formatted
     from mtcli.inference.translation import Options
 
-    translator, options, _ = load(model, device, engine, Options(**given))
+    translator, options, _ = load_ensemble(models, device, engine, Options(**given))
     _warn_of_files(text or ())
     options = with_changes(options, **given)
     render = partial(formatted, format_=format_, scores=scores, alignments=alignments, draws=sample)
@@ -225,7 +226,7 @@ def _refuse(options: dict[str, Any], reason: str) -> None:
             raise UsageError(f"--{name.replace('_', '-')}: {reason}")
 
 
-def _check_files(text: list[str] | None, input_: str | None, output: str, model: Path) -> None:
+def _check_files(text: list[str] | None, input_: str | None, output: str, models: Sequence[Path]) -> None:
     """Check input and output before the model is loaded.
 
     Raises:
@@ -245,7 +246,7 @@ def _check_files(text: list[str] | None, input_: str | None, output: str, model:
     if torchrun.size() > 1 and is_special(Path(output)):
         raise UsageError(f"--output {output}: several ranks write a regular file; give another")
     inputs = [] if text else [input_ or "-"]
-    check_outputs([output], inputs, models=[model])
+    check_outputs([output], inputs, models=models)
     must_exist(input_)
     if input_ and is_table(Path(input_)):
         log.warning("--input %s: each line is translated as it is, with the separators and quotes of a table", input_)

@@ -1,5 +1,6 @@
 """Load a model for translating, with the library that it is for."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from mtcli.errors import ModelError, UsageError
@@ -52,3 +53,51 @@ def load(
     from mtcli.runtime.device import pick_device
 
     return Translator.load(folder, pick_device(device))
+
+
+def load_ensemble(
+    folders: Sequence[Path], device: str = "auto", engine: str | None = None, options: Options = NO_OPTIONS
+) -> tuple[LineTranslator, Options, tuple[str, str]]:
+    """Load one model, or several whose probabilities are averaged in each step of the search.
+
+    Args:
+        folders: Runs, checkpoints or, if it is the only one, an exported model.
+        device: See `load`.
+        engine: See `load`. Several models are loaded with PyTorch.
+        options: See `load`.
+
+    Returns:
+        The same as `load`. Of several models, the first one decides the default options.
+
+    Raises:
+        ModelError: A folder has no usable model.
+        UsageError: The models have different vocabularies or languages, or the engine cannot combine models.
+    """
+    first, *others = folders
+    if not others:
+        return load(first, device, engine, options)
+    if engine == "ctranslate2":
+        raise UsageError("--engine ctranslate2: takes one model; several are combined with PyTorch")
+    for folder in folders:
+        if provenance(folder) is not None:
+            raise ModelError(f"{folder}: an exported model cannot be combined with others; {GIVE_THE_RUN}")
+    from mtcli.inference.pytorch_backend import Translator
+    from mtcli.runtime.device import pick_device
+
+    loaded = [Translator.load(folder, pick_device(device)) for folder in folders]
+    translator, defaults, languages = loaded[0]
+    for folder, (other, _, other_languages) in zip(folders, loaded, strict=True):
+        if other_languages != languages:
+            raise UsageError(
+                f"--model {folder}: translates {' → '.join(other_languages)}, and {first} {' → '.join(languages)}; "
+                "models are combined for one pair of languages"
+            )
+        if other.tokenizer.digest() != translator.tokenizer.digest():
+            raise UsageError(
+                f"--model {folder}: has another vocabulary than {first}; combine models that were trained on the same "
+                "pairs (with other seeds), or from one model with --init"
+            )
+    members = [other.model for other, _, _ in loaded]
+    longest_src = min(other.longest_src for other, _, _ in loaded)
+    together = Translator(members[0], translator.tokenizer, longest_src, others=members[1:])
+    return together, defaults, languages

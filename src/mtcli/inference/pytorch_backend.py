@@ -16,8 +16,10 @@ from mtcli.inference.batch_memory import SearchMemory, free_cuda_memory
 from mtcli.inference.drafts import Draft
 from mtcli.inference.line_translator import LineTranslator, R
 from mtcli.inference.search import Expansion, Hypothesis, Limits, beam_search, greedy_search, sampler
+from mtcli.inference.search.encoding import Searched
 from mtcli.inference.translation import Links, Options
 from mtcli.inference.windows import Window
+from mtcli.nn.ensemble import Ensemble
 from mtcli.nn.precision import decodes_in_bf16
 from mtcli.nn.prepared import PreparedTransformer, prepared
 from mtcli.nn.transformer import Transformer
@@ -38,20 +40,26 @@ WIDE_BEAM = 50
 class Translator(LineTranslator):
     """A model and its tokenizer on a device."""
 
-    def __init__(self, model: Transformer, tokenizer: Tokenizer, longest_src: int):
+    def __init__(
+        self, model: Transformer, tokenizer: Tokenizer, longest_src: int, *, others: Sequence[Transformer] = ()
+    ):
         """Initialise it.
 
         Args:
             model: In evaluation mode.
             tokenizer: The model's.
             longest_src: Tokens of the longest source in training.
+            others: Models of an ensemble with `model`, with the same vocabulary and on the same device. Each token has
+                the mean of their probabilities. Alignments are those of `model`.
         """
         super().__init__(tokenizer, longest_src)
         self.model = model
-        self.searched = prepared(model)
+        self.members = [model, *others]
+        """The model, or the models of an ensemble."""
+        self.searched = _together([prepared(member) for member in self.members])
         """The model as a search in its own precision uses it."""
         self.device = next(model.parameters()).device
-        self._bf16_model: Transformer | None = None
+        self._bf16_model: Searched | None = None
         self._share_of_budget = 1.0  # halved whenever a GPU runs out of memory
 
     @classmethod
@@ -101,7 +109,7 @@ class Translator(LineTranslator):
         if self.device.type != "cuda":
             return BATCH_TOKENS[self.device.type] // num_beams
         memory = self._search_memory(options)
-        free = free_cuda_memory(self.device)
+        free = free_cuda_memory(self.device) // len(self.members)
 
         def tgt_length(src_length: int) -> int:
             return options.max_length or src_length + options.max_extra
@@ -114,12 +122,12 @@ class Translator(LineTranslator):
         itemsize = torch.bfloat16.itemsize if in_bf16 else output.weight.element_size()
         return SearchMemory.of(self.model.config, output.out_features, itemsize)
 
-    def _search_model(self, options: Options) -> Transformer | PreparedTransformer:
+    def _search_model(self, options: Options) -> Searched:
         """Return the model that searches: with weights in bf16 if `options.precision` says so, cast once."""
         if not decodes_in_bf16(options.precision, self.device):
             return self.searched
         if self._bf16_model is None:
-            self._bf16_model = copy.deepcopy(self.model).to(torch.bfloat16)
+            self._bf16_model = _together([copy.deepcopy(member).to(torch.bfloat16) for member in self.members])
         return self._bf16_model
 
     def _check_memory(self, limits: Limits, options: Options) -> None:
@@ -132,7 +140,7 @@ class Translator(LineTranslator):
         if beam_size < WIDE_BEAM or self.device.type != "cpu":
             return
         sentence = self._search_memory(options).of_sentence(beam_size, 0, max(limits.max_length) + 1)
-        needed = len(limits.max_length) * sentence
+        needed = len(self.members) * len(limits.max_length) * sentence
         require(needed, f"a beam of {beam_size}", "give a smaller --beam-size or --max-length")
 
     def search(
@@ -183,7 +191,7 @@ class Translator(LineTranslator):
 
     def _sample(
         self,
-        model: Transformer | PreparedTransformer,
+        model: Searched,
         src: torch.Tensor,
         limits: Limits,
         options: Options,
@@ -248,3 +256,8 @@ def _generator(seed: int, line: int, draw: int) -> torch.Generator:
     """Return the random number generator of one draw of one line."""
     digest = hashlib.sha256(f"{seed} {line} {draw}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+
+
+def _together(members: Sequence[Transformer | PreparedTransformer]) -> Searched:
+    """Return the one model, or the ensemble of several."""
+    return members[0] if len(members) == 1 else Ensemble(members)

@@ -11,6 +11,7 @@ from itertools import count, islice
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from mtcli.data.batching import Batch, plan_epoch
@@ -20,6 +21,8 @@ from mtcli.errors import DataError, NotFiniteError
 from mtcli.inference.line_warnings import warn_about_missing_tags
 from mtcli.inference.pytorch_backend import BATCH_TOKENS, Translator
 from mtcli.inference.windows import MAX_LINE_TOKENS, WINDOW, Window, tagged
+from mtcli.nn.ensemble import log_mean
+from mtcli.nn.transformer import Transformer
 from mtcli.runtime.progress import Progress
 
 LOGITS_CHUNK = 512
@@ -106,15 +109,19 @@ def _src_window(tokenizer: Tokenizer, window: Sequence[Pair], first: int, to: st
 @torch.inference_mode()
 def _score_batch(translator: Translator, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> list[float]:
     """log P(y | x) of each of B pairs of ids without `</s>`."""
-    model = translator.model
     batch = Batch.of(src, tgt)
     pair_of_target = batch.target_index // batch.tgt_in.size(1)  # (N,)
     batch = batch.to(translator.device)
-    hidden = batch.at_targets(model.decode(batch.tgt_in, *model.encode(batch.src)))  # (N, D)
-    chunks = zip(torch.split(hidden, LOGITS_CHUNK), torch.split(batch.target, LOGITS_CHUNK), strict=True)
-    nll = torch.cat([F.cross_entropy(model.output(h), t, reduction="none") for h, t in chunks])
-    log_probs = torch.zeros(len(tgt), dtype=torch.float64).index_add_(0, pair_of_target, -nll.cpu().double())
+    token_log_probs = log_mean([_token_log_probs(model, batch) for model in translator.members])
+    log_probs = torch.zeros(len(tgt), dtype=torch.float64).index_add_(0, pair_of_target, token_log_probs.cpu().double())
     result: list[float] = log_probs.tolist()
     if not all(map(math.isfinite, result)):
         raise NotFiniteError
     return result
+
+
+def _token_log_probs(model: Transformer, batch: Batch) -> Tensor:
+    """Return the log-probability of each of the N target tokens of a batch, (N,)."""
+    hidden = batch.at_targets(model.decode(batch.tgt_in, *model.encode(batch.src)))  # (N, D)
+    chunks = zip(torch.split(hidden, LOGITS_CHUNK), torch.split(batch.target, LOGITS_CHUNK), strict=True)
+    return -torch.cat([F.cross_entropy(model.output(h), t, reduction="none") for h, t in chunks])

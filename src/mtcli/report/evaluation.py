@@ -1,7 +1,7 @@
 """Evaluate a model on its own pairs or on files, or finished translations: the work of `mtcli eval`."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError, UsageError
 from mtcli.evaluation import metrics
 from mtcli.evaluation.metrics import Comparison, LengthBucket, Metric, Score
-from mtcli.inference.loading import load as load_translator
+from mtcli.inference.loading import load_ensemble
 from mtcli.inference.streams import lines_of, report_counts
 from mtcli.report.messages import remarks, too_few_pairs
 from mtcli.runtime.wording import counted
@@ -29,8 +29,9 @@ log = logging.getLogger(__name__)
 class EvaluationRequest:
     """What to evaluate, against what, and how."""
 
-    model: Path
-    """The model to evaluate. With `hyp_file`, it only names the language of the translations."""
+    models: tuple[Path, ...]
+    """The model to evaluate, or several that are combined. With `hyp_file`, it only names the language of the
+    translations."""
     model_is_named: bool
     """The user named the model."""
     split: str = "test"
@@ -62,6 +63,11 @@ class EvaluationRequest:
     device: str = "auto"
     replace: bool = False
     """Read invalid UTF-8 as U+FFFD."""
+
+    @property
+    def model(self) -> Path:
+        """The model to evaluate, or the first of several, whose pairs are used."""
+        return self.models[0]
 
     @property
     def is_comparison(self) -> bool:
@@ -112,8 +118,8 @@ def evaluate(request: EvaluationRequest) -> Evaluation:
         DataError: A file cannot be read, or files have different numbers of lines.
         ModelError: There is no usable model.
     """
-    translator = None if request.hyp_file else _load(request.model, request)
-    other_translator = _load(request.other_model, request) if request.other_model else None
+    translator = None if request.hyp_file else _load(request.models, request)
+    other_translator = _load([request.other_model], request) if request.other_model else None
     _check_target(request.to, translator, other_translator)
     sources, references = _sources_and_references(request, translator)
     tokenize = request.tokenize
@@ -121,7 +127,7 @@ def evaluate(request: EvaluationRequest) -> Evaluation:
         tokenize = _default_tokenizer(request, translator, other_translator)
         metrics.check_tokenizer(tokenize)
     _warn_of_spaces(references[0], request.metrics, tokenize)
-    for model in (request.model if translator else None, request.other_model):
+    for model in (*(request.models if translator else ()), request.other_model):
         if model and sources:
             warn_of_training_sources(model, sources)
 
@@ -170,8 +176,8 @@ def warnings_about(evaluation: Evaluation) -> list[str]:
     return found
 
 
-def _load(model: Path, request: EvaluationRequest) -> _Translator:
-    translator, options, (src, tgt) = load_translator(model, request.device, request.engine)
+def _load(models: Sequence[Path], request: EvaluationRequest) -> _Translator:
+    translator, options, (src, tgt) = load_ensemble(models, request.device, request.engine)
     if request.beam_size is not None:
         options = replace(options, beam_size=request.beam_size)
     if request.length_penalty is not None:

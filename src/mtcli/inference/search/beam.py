@@ -15,12 +15,10 @@ from mtcli.errors import NotFiniteError
 from mtcli.inference.length import length_penalty
 from mtcli.inference.search.compaction import rows_to_keep
 from mtcli.inference.search.constraints import Constraints, Ids, Limits
-from mtcli.inference.search.encoding import encode
+from mtcli.inference.search.encoding import Searched, encode
 from mtcli.inference.search.expansion import Continuations, Expansion
 from mtcli.inference.search.hypothesis import Hypothesis
 from mtcli.nn.cpu_kernels import log_softmax_
-from mtcli.nn.prepared import PreparedTransformer
-from mtcli.nn.transformer import Transformer
 from mtcli.runtime.device import copy_to
 
 MAX_SHARED_BEAM = 8
@@ -29,7 +27,7 @@ MAX_SHARED_BEAM = 8
 
 @torch.inference_mode()
 def beam_search(
-    model: Transformer | PreparedTransformer,
+    model: Searched,
     src: Tensor,
     limits: Limits,
     *,

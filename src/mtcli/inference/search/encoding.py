@@ -1,5 +1,7 @@
 """The encoder's part of a search."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -7,6 +9,7 @@ from torch import Tensor
 from mtcli.data.tokenizer import PAD
 from mtcli.nn.attention import MASK_ALIGNMENT
 from mtcli.nn.cache import Cache
+from mtcli.nn.ensemble import Ensemble, EnsembleCache
 from mtcli.nn.prepared import PreparedTransformer
 from mtcli.nn.transformer import Transformer
 
@@ -14,12 +17,18 @@ ENCODE_ROWS = 64
 """Sources that a CPU encodes together."""
 
 
-def encode(model: Transformer | PreparedTransformer, src: Tensor, *, share_rows: bool = False) -> Cache:
-    """Encode `src` (B, S), and return the cache before the first step.
+Searched = Transformer | PreparedTransformer | Ensemble
+"""A model as a search uses it."""
+
+
+def encode(model: Searched, src: Tensor, *, share_rows: bool = False) -> Any:
+    """Encode `src` (B, S), and return the cache before the first step, for `step` of the same model.
 
     A CPU encodes a few rows at a time, each part as wide as its longest row. Neighbours have similar lengths, so there
     is less padding to compute, and the activations of a part stay in a core's own cache.
     """
+    if isinstance(model, Ensemble):
+        return EnsembleCache([encode(member, src, share_rows=share_rows) for member in model.members])
     if src.device.type != "cpu" or len(src) == 0:
         padding = -src.size(1) % MASK_ALIGNMENT
         memory, mask = model.encode(F.pad(src, (0, padding), value=PAD))

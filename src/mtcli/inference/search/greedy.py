@@ -11,12 +11,10 @@ from mtcli.data.tokenizer import BOS, EOS
 from mtcli.errors import NotFiniteError
 from mtcli.inference.search.compaction import rows_to_keep
 from mtcli.inference.search.constraints import Constraints, Ids, Limits
-from mtcli.inference.search.encoding import encode
+from mtcli.inference.search.encoding import Searched, encode
 from mtcli.inference.search.hypothesis import Hypothesis
 from mtcli.inference.search.sampling import Choice, most_likely
 from mtcli.nn.cpu_kernels import log_softmax_
-from mtcli.nn.prepared import PreparedTransformer
-from mtcli.nn.transformer import Transformer
 from mtcli.runtime.device import copy_to
 
 FINISHED = -1
@@ -24,9 +22,7 @@ FINISHED = -1
 
 
 @torch.inference_mode()
-def greedy_search(
-    model: Transformer | PreparedTransformer, src: Tensor, limits: Limits, choose: Choice = most_likely
-) -> list[Hypothesis]:
+def greedy_search(model: Searched, src: Tensor, limits: Limits, choose: Choice = most_likely) -> list[Hypothesis]:
     """Translate each sentence token by token, without going back.
 
     The host waits for the device once a step: for the chosen tokens.
