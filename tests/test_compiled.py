@@ -216,6 +216,8 @@ def test_auto_compiles_long_runs_on_cuda_with_triton(monkeypatch: pytest.MonkeyP
     assert not decide(CPU)
     assert decide(CPU, compile="on")
     assert not decide(compile="off")
+    assert not decide(deterministic=True)
+    assert decide(deterministic=True, compile="on")
     capability[0] = (6, 1)
     assert not decide()
     capability[0] = (7, 0)

@@ -42,9 +42,15 @@ EXAMPLE_WIDTH = 32
 
 
 def should_compile(settings: TrainConfig, device: torch.device) -> bool:
-    """Return True if `train.compile` asks to compile on this device."""
+    """Return True if `train.compile` asks to compile on this device.
+
+    With `train.deterministic`, `auto` does not: Inductor may choose its kernels by their measured speed, and the
+    compiler may fail in one process and not in another.
+    """
     if settings.compile != "auto":
         return settings.compile == "on"
+    if settings.deterministic:
+        return False
     has_time = settings.time is None or settings.time >= MIN_SECONDS
     has_steps = settings.max_steps is None or settings.max_steps * settings.accumulate >= MIN_STEPS
     if device.type != "cuda" or not (has_time and has_steps) or find_spec("triton") is None:
