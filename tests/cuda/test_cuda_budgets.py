@@ -17,11 +17,11 @@ from conftest import TOY_SETTINGS, toy_pairs, write_tsv
 from simulated_cuda import Counts, counting, needs_simulated_cuda, run
 
 from mtcli.config.build import build
-from mtcli.data.batching import Batch, PlannedBatch
+from mtcli.data.batching import Batch
 from mtcli.data.tokenizer import BOS, PAD
 from mtcli.inference.search import Limits, beam_search, greedy_search, sampler
 from mtcli.nn.transformer import Transformer
-from mtcli.training.learner import StepResult
+from mtcli.training.loading import LoadedBatch
 from mtcli.training.objective import Objective
 from mtcli.training.run import train
 from mtcli.training.trainer import Trainer
@@ -87,14 +87,14 @@ def count_steps(patch: pytest.MonkeyPatch, found: dict[str, Counts]) -> None:
     names = iter(["warm-up"] * WARMUP_STEPS + ["normal", *CHANGES, "last"])
     blocks = ExitStack()
 
-    def step(self: Trainer, batches: Iterator[PlannedBatch]) -> StepResult:
+    def step(self: Trainer, batches: Iterator[LoadedBatch]) -> None:
         blocks.close()
         name = next(names)
         if name in CHANGES:
             change = blocks.enter_context(pytest.MonkeyPatch.context())
             CHANGES[name](change)
         found[name] = blocks.enter_context(counting())
-        return take_step(self, batches)
+        take_step(self, batches)
 
     patch.setattr(Trainer, "step", step)
 
