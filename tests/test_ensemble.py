@@ -12,6 +12,9 @@ from toy import PAIRS, save_toy, toy
 from mtcli.data.batching import pad
 from mtcli.data.tokenizer import BOS, EOS
 from mtcli.data.tokenizer_training import train_tokenizer
+from mtcli.explain.as_json import to_dict
+from mtcli.explain.explanation import explain
+from mtcli.explain.text import to_text
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.scoring import likelihoods
 from mtcli.inference.translation import Options
@@ -139,3 +142,20 @@ def test_models_that_do_not_fit_are_refused(tmp_path: Path, models: tuple[Path, 
     done = mtcli("translate", "--model", a, "--model", a, "--engine", "ctranslate2", "one", cwd=tmp_path)
     assert done.returncode == 2
     assert "takes one model" in done.stderr.decode()
+
+
+def test_explain_shows_the_vote_of_each_model() -> None:
+    line = LINES[3]
+    together = combined(toy(), disturbed(toy(), 1))
+    explanation = explain(together, line, Options(beam_size=3))
+    assert explanation.texts[0] == next(together.translate([line], Options(beam_size=3))).text
+    for step, of_step in zip(explanation.steps, explanation.votes, strict=True):
+        assert step.probability == pytest.approx(sum(vote.probability for vote in of_step) / 2, abs=1e-6)
+        assert all(vote.favourite_probability >= vote.probability for vote in of_step)
+        assert all(vote.agrees == (vote.favourite == step.token) for vote in of_step)
+    text = to_text(explanation, None, None)
+    assert "Votes of the models" in text
+    assert len(to_dict(explanation, 0, 0)["votes"]) == len(explanation.steps)
+    alone = explain(toy(), line, Options(beam_size=3))
+    assert not alone.votes
+    assert "Votes" not in to_text(alone, None, None)

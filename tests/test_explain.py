@@ -179,7 +179,7 @@ def test_json_has_every_key_and_only_finite_numbers(translator: Translator) -> N
     data = json.loads(json.dumps(to_dict(found, 1, 0)), parse_constant=refuse)
     assert set(data) == {
         "format", "decimals", "source", "translation", "model", "search", "src", "tgt", "steps", "hypotheses",
-        "beam", "attention", "sharpest_cross_attention", "neighbours", "layer", "head", "stages",
+        "beam", "attention", "sharpest_cross_attention", "votes", "neighbours", "layer", "head", "stages",
     }  # fmt: skip
     assert (data["layer"], data["head"], data["translation"]) == (2, 1, found.texts[0])
     for stage in data["stages"]:

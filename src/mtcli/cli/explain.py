@@ -16,7 +16,7 @@ from mtcli.cli.options import (
     LATEST,
     BeamOption,
     DeviceOption,
-    ModelOption,
+    ModelsOption,
     ToOption,
     flag,
     json_flag,
@@ -40,7 +40,7 @@ EXAMPLES = (
 
 def explain(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The sentence to translate.")],
-    model: ModelOption = LATEST,
+    model: ModelsOption = None,
     to: ToOption = None,
     beam_size: BeamOption = None,
     layer: Annotated[
@@ -104,16 +104,16 @@ def explain(
 ) -> None:
     """Show one translation step by step: tokens, matrices, attention, probabilities and beam search."""
     from mtcli.explain.explanation import explain as explain_translation
-    from mtcli.inference.pytorch_backend import Translator
+    from mtcli.inference.loading import load_with_pytorch
     from mtcli.inference.streams import arguments
-    from mtcli.runtime.device import pick_device
     from mtcli.runtime.output_checks import check_outputs
     from mtcli.runtime.wording import counted
 
     _check_options(step, full, neighbours, json_, html)
-    check_outputs([html, "-"], models=[model])
+    models = model or [LATEST]
+    check_outputs([html, "-"], models=models)
     (sentence,) = arguments([text.replace("\n", " ")])
-    translator, options, _ = Translator.load(model, pick_device(device))
+    translator, options, _ = load_with_pytorch(models, device)
     _check_layer_and_head(translator, layer, head)
     if to is not None:
         options = with_changes(options, to=to)

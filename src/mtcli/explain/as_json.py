@@ -5,6 +5,7 @@ from typing import Any
 
 from mtcli.explain.explanation import ATTENTIONS, BeamNode, Explanation, Neighbours, Step
 from mtcli.explain.stages import Stage, rounded, stages
+from mtcli.explain.votes import Vote
 
 FORMAT = "mtcli-explain-2"
 DECIMALS = 5
@@ -64,6 +65,7 @@ def summary(explanation: Explanation, decimals: int) -> dict[str, Any]:
             "layer": explanation.sharpest_layer() + 1,
             "sharpness": [round(value, decimals) for value in explanation.sharpness()],
         },
+        "votes": [[_vote(vote, decimals) for vote in of_step] for of_step in explanation.votes],
         "neighbours": {side: _neighbours(rows, decimals) for side, rows in explanation.neighbours.items()},
     }
 
@@ -113,6 +115,14 @@ def _step(step: Step, decimals: int) -> dict[str, Any]:
         "log_prob": round(step.log_prob, decimals),
         "probability": round(step.probability, decimals),
         "top": top,
+    }
+
+
+def _vote(vote: Vote, decimals: int) -> dict[str, Any]:
+    return {
+        "probability": round(vote.probability, decimals),
+        "favourite": vote.favourite,
+        "favourite_probability": round(vote.favourite_probability, decimals),
     }
 
 

@@ -19,12 +19,14 @@ from torch import Tensor
 from mtcli.data.batching import pad
 from mtcli.data.tokenizer import BOS, EOS, SPECIALS, Tokenizer
 from mtcli.errors import UsageError
+from mtcli.explain.votes import Vote, votes
 from mtcli.inference.length import length_penalty
 from mtcli.inference.line_warnings import warn_about_missing_tags
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.search import Expansion, Hypothesis
 from mtcli.inference.translation import Options
 from mtcli.inference.windows import MAX_LINE_TOKENS, Window, tagged
+from mtcli.nn.ensemble import log_mean
 from mtcli.nn.hooks import Recording, record_forward
 from mtcli.nn.multi_head import MultiHeadAttention
 from mtcli.nn.transformer import DecoderLayer, Embedding, EncoderLayer
@@ -105,6 +107,9 @@ class Explanation:
     """Empty with a beam of 1: greedy search considers no other hypothesis."""
     neighbours: dict[str, list[Neighbours]] = field(default_factory=dict)
     """By side (`src`, `tgt`); empty unless requested."""
+    votes: Sequence[Sequence[Vote]] = ()
+    """For each step the vote of each model of an ensemble; empty for one model. All else is of the first model, but for
+    the probabilities of `steps`, which are the means."""
 
     @property
     def src_tokens(self) -> list[str]:
@@ -188,6 +193,8 @@ def explain(translator: Translator, text: str, options: Options, *, neighbours: 
     tgt_batch = pad([best], before=(BOS,)).to(translator.device)
     with record_forward(model) as recording:
         logits = model(src_batch, tgt_batch)
+    others = [member(src_batch, tgt_batch) for member in translator.members[1:]]
+    log_probs = [scores[0].float().log_softmax(dim=-1) for scores in (logits, *others)]
     src_ids = [*ids, EOS]
     tgt_ids = [*best, EOS]
     return Explanation(
@@ -199,9 +206,10 @@ def explain(translator: Translator, text: str, options: Options, *, neighbours: 
         src_ids=src_ids,
         tgt_ids=tgt_ids,
         recording=recording,
-        steps=_steps(logits[0], tgt_ids, tokenizer.tgt_tokens),
+        steps=_steps(log_mean([log_p.clone() for log_p in log_probs]), tgt_ids, tokenizer.tgt_tokens),
         tree=_beam_tree(expansions, hypotheses, options, tokenizer.tgt_tokens),
         neighbours=_neighbours_by_side(translator, src_ids, tgt_ids) if neighbours else {},
+        votes=votes(log_probs, tgt_ids, tokenizer.tgt_tokens) if others else [],
     )
 
 
@@ -219,9 +227,8 @@ ShowTokens = Callable[[Sequence[int]], list[str]]
 """`Tokenizer.src_tokens` or `Tokenizer.tgt_tokens`."""
 
 
-def _steps(logits: Tensor, tgt_ids: Sequence[int], show: ShowTokens) -> list[Step]:
-    """Return the decoder steps from logits (T, V)."""
-    log_probs = logits.float().log_softmax(dim=-1)
+def _steps(log_probs: Tensor, tgt_ids: Sequence[int], show: ShowTokens) -> list[Step]:
+    """Return the decoder steps from log-probabilities (T, V)."""
     best = log_probs.topk(min(TOP_K, log_probs.size(-1)), dim=-1)
     steps = []
     for position, chosen in enumerate(tgt_ids):

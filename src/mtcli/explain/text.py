@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mtcli.explain.explanation import CROSS, DECODER_SELF, BeamNode, Explanation, Step
 from mtcli.explain.stages import Stage, decoder_stages, embedding_stages, encoder_stages, memory_stage, output_stages
+from mtcli.explain.votes import Vote
 from mtcli.inference.length import penalty_formula
 from mtcli.runtime.terminal import printable
 from mtcli.runtime.wording import counted
@@ -129,6 +130,10 @@ def _summary(explanation: Explanation, layer: int | None, head: int | None, colo
         yield _more(len(explanation.steps) - MAX_STEPS, "steps")
     if colour:
         yield _confidence_legend()
+    if explanation.votes:
+        yield _heading("Votes of the models")
+        yield Text("p of the token above, and in brackets what a model would choose instead.", style="dim")
+        yield _votes_table(explanation)
     yield _heading("Beam search")
     yield from _hypotheses_table(explanation, MAX_HYPOTHESES)
     yield _heading("More: add one of these to the command")
@@ -165,6 +170,22 @@ def _steps_table(explanation: Explanation, weights: Tensor) -> Table:
             cells.append(" ".join(_shade(weight) for weight in row))
         table.add_row(*cells, attended, _runner_up(step))
     return table
+
+
+def _votes_table(explanation: Explanation) -> Table:
+    """Return a table with a row for each decoder step and a column for each model of an ensemble."""
+    models = [f"model {number}" for number in range(1, len(explanation.votes[0]) + 1)]
+    table = _table("step", "token", *models, right=("step",))
+    rows = list(zip(explanation.steps, explanation.votes, strict=True))
+    for number, (step, of_step) in enumerate(rows[:MAX_STEPS], 1):
+        table.add_row(str(number), _shown(step.token), *map(_vote, of_step))
+    return table
+
+
+def _vote(vote: Vote) -> str:
+    if vote.agrees:
+        return f"{vote.probability:.2f}"
+    return f"{vote.probability:.2f} ({_shown(vote.favourite)} {vote.favourite_probability:.2f})"
 
 
 def _shade(weight: float) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mtcli.errors import ModelError, UsageError
 from mtcli.inference.ctranslate2_backend import GIVE_THE_RUN, Engine
@@ -9,6 +10,9 @@ from mtcli.inference.exported import provenance
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.run_engine import load_any_run_engine, load_run_engine
 from mtcli.inference.translation import Options
+
+if TYPE_CHECKING:
+    from mtcli.inference.pytorch_backend import Translator
 
 ENGINES = ("auto", "torch", "ctranslate2")
 
@@ -48,11 +52,7 @@ def load(
         return translator, translator.defaults, translator.languages
     if is_exported:
         raise ModelError(f"{folder}: an exported model, not for --engine torch; {GIVE_THE_RUN}")
-    # PyTorch takes seconds to import, and an exported model does not need it.
-    from mtcli.inference.pytorch_backend import Translator
-    from mtcli.runtime.device import pick_device
-
-    return Translator.load(folder, pick_device(device))
+    return load_with_pytorch([folder], device)
 
 
 def load_ensemble(
@@ -73,17 +73,25 @@ def load_ensemble(
         ModelError: A folder has no usable model.
         UsageError: The models have different vocabularies or languages, or the engine cannot combine models.
     """
-    first, *others = folders
-    if not others:
-        return load(first, device, engine, options)
+    if len(folders) == 1:
+        return load(folders[0], device, engine, options)
     if engine == "ctranslate2":
         raise UsageError("--engine ctranslate2: takes one model; several are combined with PyTorch")
-    for folder in folders:
-        if provenance(folder) is not None:
-            raise ModelError(f"{folder}: an exported model cannot be combined with others; {GIVE_THE_RUN}")
+    return load_with_pytorch(folders, device)
+
+
+def load_with_pytorch(folders: Sequence[Path], device: str) -> tuple["Translator", Options, tuple[str, str]]:
+    """Load one or several models, see `load_ensemble`, with PyTorch."""
+    # PyTorch takes seconds to import, and an exported model does not need it.
     from mtcli.inference.pytorch_backend import Translator
     from mtcli.runtime.device import pick_device
 
+    first, *others = folders
+    if not others:
+        return Translator.load(first, pick_device(device))
+    for folder in folders:
+        if provenance(folder) is not None:
+            raise ModelError(f"{folder}: an exported model cannot be combined with others; {GIVE_THE_RUN}")
     loaded = [Translator.load(folder, pick_device(device)) for folder in folders]
     translator, defaults, languages = loaded[0]
     for folder, (other, _, other_languages) in zip(folders, loaded, strict=True):
