@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from mtcli.config.schema import ModelConfig
+from mtcli.inference.search import Hypothesis, Limits, beam_search, greedy_search
+from mtcli.inference.search.encoding import encode
 from mtcli.nn import prepared as module
-from mtcli.nn.cache import ALIGNMENT, Cache
+from mtcli.nn.cache import ALIGNMENT
 from mtcli.nn.prepared import PreparedTransformer, VocabularyProjection, prepared
 from mtcli.nn.transformer import Transformer
 
@@ -38,7 +40,7 @@ def decoded(model: Transformer | PreparedTransformer, *, share_rows: bool, L: in
     generator = torch.Generator().manual_seed(2)
     src = torch.randint(4, V, (B, 7), generator=generator)
     src[1, 4:] = 0
-    cache: Cache = model.start(*model.encode(src), share_rows=share_rows)
+    cache = encode(model, src, share_rows=share_rows)
     yield model.step(torch.full((B,), 1), cache)
     num_sentences = B
     parents = torch.zeros(B, L, dtype=torch.long)
@@ -65,6 +67,27 @@ def test_every_step_has_the_logits_of_its_reference(shape: str, share_rows: bool
     steps = zip(decoded(fast, share_rows=share_rows, L=L), decoded(model, share_rows=share_rows, L=L), strict=True)
     for logits, reference in steps:
         torch.testing.assert_close(logits, reference, rtol=1e-4, atol=1e-4)
+
+
+def found_by(model: Transformer | PreparedTransformer) -> list[Hypothesis]:
+    """Return the hypotheses of a greedy search and of a beam search, both constrained."""
+    src = torch.randint(4, V, (5, 7), generator=torch.Generator().manual_seed(3))
+    limits = Limits(max_length=[3, 4, 5, 6, 7], forbidden=[0, 1], no_repeat_ngram=2, min_length=2)
+    beams = beam_search(model, src, limits, beam_size=3, alpha=0.6)
+    return greedy_search(model, src, limits) + [hypothesis for found in beams for hypothesis in found]
+
+
+@pytest.mark.parametrize("block_rows", [1, 6, 100])
+def test_blocks_of_any_size_give_the_translations_of_the_reference(
+    block_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtcli.inference.search.log_probs.BLOCK_ROWS", block_rows)
+    model = tiny_model()
+    fast = found_by(PreparedTransformer(model))
+    reference = found_by(model)
+    assert [hypothesis.ids for hypothesis in fast] == [hypothesis.ids for hypothesis in reference]
+    log_probs = [hypothesis.log_prob for hypothesis in reference]
+    assert [hypothesis.log_prob for hypothesis in fast] == pytest.approx(log_probs, rel=1e-4)
 
 
 def test_models_without_a_faster_step_are_returned_as_they_are() -> None:

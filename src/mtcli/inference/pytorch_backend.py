@@ -23,7 +23,7 @@ from mtcli.nn.ensemble import Ensemble
 from mtcli.nn.precision import decodes_in_bf16
 from mtcli.nn.prepared import PreparedTransformer, prepared
 from mtcli.nn.transformer import Transformer
-from mtcli.runtime.memory import keep_freed_memory, release_freed_memory, require
+from mtcli.runtime.memory import keep_freed_memory, release_freed_memory, require, share_freed_memory
 from mtcli.runtime.prefetch import prefetch_map
 from mtcli.storage.model_file import load_model
 
@@ -73,6 +73,7 @@ class Translator(LineTranslator):
             ModelError: The folder has no usable model.
         """
         keep_freed_memory()
+        share_freed_memory()
         model, info, tokenizer = load_model(folder)
         translator = cls(model.to(device), tokenizer, info.longest_src)
         return translator, Options.of(info.decode), (info.src, info.tgt)

@@ -15,7 +15,7 @@ from mtcli.nn.attention import KeysValues
 from mtcli.nn.cpu_kernels import MIN_SOFTMAX_WIDTH
 
 ALIGNMENT = 16
-"""Columns of a buffer are multiples of this. A full buffer is replaced by one with twice the columns in use or more.
+"""Columns of a buffer are multiples of this. A full buffer is replaced by one for this many further steps.
 
 On a CPU, PyTorch computes softmax over at least 16 columns, and products of multiples of 16, with vector instructions.
 """
@@ -117,7 +117,7 @@ class Cache:
         if self._ancestors is None:
             self._ancestors = self.mask.new_empty(self.mask.size(0), 1, num_hypotheses, 0)
         if self._ancestors.size(-1) < self.width:
-            new_columns = aligned(2 * self.width) - self._ancestors.size(-1)
+            new_columns = aligned(first + ALIGNMENT * num_hypotheses) - self._ancestors.size(-1)
             self._ancestors = F.pad(self._ancestors, (0, new_columns), value=-torch.inf)
         self._ancestors[..., first : self.width].diagonal(dim1=-2, dim2=-1).zero_()
 
@@ -128,8 +128,9 @@ class Cache:
         first = self.width - k.size(2)
         keys, values = self._own[layer]
         if keys.size(2) < self.width:
-            keys = _with_capacity(aligned(2 * self.width), keys, first)
-            values = _with_capacity(aligned(2 * self.width), values, first)
+            capacity = aligned(first + ALIGNMENT * k.size(2))
+            keys = _with_capacity(capacity, keys, first)
+            values = _with_capacity(capacity, values, first)
             self._own[layer] = (keys, values)
         keys[:, :, first : self.width] = k
         values[:, :, first : self.width] = v

@@ -7,6 +7,7 @@ vocabulary. The cache has R rows of n hypotheses: N of 1, or B of L if the hypot
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -14,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtcli.nn.attention import KeysValues
-from mtcli.nn.cache import Cache
+from mtcli.nn.cache import Cache, aligned
 from mtcli.nn.multi_head import MultiHeadAttention
 from mtcli.nn.transformer import DecoderLayer, FeedForward, Residual, Transformer
 
@@ -49,12 +50,28 @@ class PreparedTransformer:
         """See `Transformer.encode`."""
         return self.model.encode(src)
 
-    def start(self, memory: Tensor, mask: Tensor, *, share_rows: bool = False) -> Cache:
-        """See `Transformer.start`."""
-        return self.model.start(memory, mask, share_rows=share_rows)
+    def start(self, parts: Sequence[tuple[Tensor, Tensor]], *, share_rows: bool = False) -> Cache:
+        """Return the cache before the first step.
+
+        Args:
+            parts: Memory and mask of groups of sentences, see `Transformer.encode`. Their widths may differ.
+            share_rows: The layout of the cache: see `Cache`.
+        """
+        S = aligned(max(memory.size(1) for memory, _ in parts))
+        masks = []
+        for _, mask in parts:
+            padded = F.pad(mask, (0, S - mask.size(-1)))  # with False
+            masks.append(torch.zeros(padded.shape).masked_fill_(~padded, -torch.inf))
+        memories = [memory for memory, _ in parts]
+        memory_kv = [layer.keys_values(memories, S) for layer in self.layers]
+        return Cache(memory_kv, torch.cat(masks), [], share_rows=share_rows)
 
     def step(self, last: Tensor, cache: Cache) -> Tensor:
         """Compute the logits of the next token of every hypothesis: (N,) → (N, V). See `Transformer.step`."""
+        return self.output(self.hidden(last, cache))
+
+    def hidden(self, last: Tensor, cache: Cache) -> Tensor:
+        """Compute what `output` maps to the logits of a step: (N,) → (N, D). The cache changes as in `step`."""
         position = self.embedding.positions(cache.length, 1)
         embedded = F.embedding(last, self.embedding.tokens.weight)
         y = torch.add(position, embedded, alpha=self.embedding.scale)
@@ -67,7 +84,7 @@ class PreparedTransformer:
             y = layer.step(y, cache, number, own_mask, memory_mask)
         if self.norm is not None:
             y = self.norm(y)
-        return self.output(y)
+        return y
 
 
 class _Layer:
@@ -81,11 +98,37 @@ class _Layer:
         self.own_sizes = [own.w_q.out_features, own.w_k.out_features, own.w_v.out_features]
         self.own_output = _Linear.joined(own.w_o)
         self.memory_q = _Linear.joined(_scaled_queries(memory))
+        self.memory_kv = _Linear.joined(memory.w_k, memory.w_v)
+        self.memory_sizes = [memory.w_k.out_features, memory.w_v.out_features]
         self.memory_output = _Linear.joined(memory.w_o)
         self.feed_forward = _FeedForward(layer.feed_forward)
         self.own_residual = _Residual(layer.self_residual)
         self.memory_residual = _Residual(layer.cross_residual)
         self.ffn_residual = _Residual(layer.ffn_residual)
+
+    def keys_values(self, memories: Sequence[Tensor], S: int) -> KeysValues:
+        """Return keys and values of the source.
+
+        They are written to their place at once: a copy of each part would double the memory of a search.
+
+        Args:
+            memories: The encoder's output of groups of sentences, (b, width, D) each.
+            S: Width of the result. Shorter sources are padded with 0.
+
+        Returns:
+            (B, H, S, d_k) and (B, H, S, d_v).
+        """
+        B = sum(map(len, memories))
+        H = self.num_heads
+        keys, values = (torch.zeros(B, H, S, size // H) for size in self.memory_sizes)
+        first = 0
+        for memory in memories:
+            b, width, _ = memory.shape
+            k, v = torch.split(self.memory_kv(memory.flatten(0, 1)), self.memory_sizes, dim=1)
+            keys[first : first + b, :, :width] = self._heads(k, b)
+            values[first : first + b, :, :width] = self._heads(v, b)
+            first += b
+        return keys, values
 
     def step(self, y: Tensor, cache: Cache, number: int, own_mask: Tensor | None, memory_mask: Tensor) -> Tensor:
         """Compute the next position of every hypothesis, see `DecoderLayer.step`.

@@ -18,7 +18,7 @@ from mtcli.inference.search.constraints import Constraints, Ids, Limits
 from mtcli.inference.search.encoding import Searched, encode
 from mtcli.inference.search.expansion import Continuations, Expansion
 from mtcli.inference.search.hypothesis import Hypothesis
-from mtcli.nn.cpu_kernels import log_softmax_
+from mtcli.inference.search.log_probs import log_probs
 from mtcli.runtime.device import copy_to
 
 MAX_SHARED_BEAM = 8
@@ -75,10 +75,12 @@ def beam_search(
     scores = torch.zeros(len(src), 1, device=device)  # log-probability of each hypothesis, best first, (B, L)
     last = torch.full((len(src), 1), BOS, device=device)  # the last token of each hypothesis, (B, L)
     while len(beams.sentences):
-        log_p = log_softmax_(model.step(last.flatten(), cache))
-        constraints.apply(log_p, beams.sentences, beams.length, beams.history)
-        continuations = Continuations.best(scores, log_p, beam_size)
+        parts = []
+        for block, log_p in log_probs(model, last.flatten(), cache, len(last)):
+            constraints.apply(log_p, beams.sentences[block], beams.length, partial(beams.history, block))
+            parts.append(Continuations.best(scores[block], log_p, beam_size))
         del log_p  # to free its memory before the caches are copied
+        continuations = Continuations.joined(parts)
         scores, parents, last = continuations.beams()
         expansion = beams.finish(continuations.to_host())
         if observe is not None:
@@ -119,9 +121,9 @@ class _Beams:
         """The number of tokens so far, t."""
         return int(self.tokens.shape[2])
 
-    def history(self) -> Ids:
-        """Return the tokens so far, (N, t)."""
-        return self.tokens.reshape(-1, self.length)
+    def history(self, block: slice) -> Ids:
+        """Return the tokens so far of a block of the rows, (hypotheses, t)."""
+        return self.tokens[block].reshape(-1, self.length)
 
     def finish(self, expansion: Expansion) -> Expansion:
         """Add the finished continuations of one step to `finished`, and return the expansion with them."""

@@ -31,11 +31,16 @@ def encode(model: Searched, src: Tensor, *, share_rows: bool = False) -> Any:
         return EnsembleCache([encode(member, src, share_rows=share_rows) for member in model.members])
     if src.device.type != "cpu" or len(src) == 0:
         padding = -src.size(1) % MASK_ALIGNMENT
-        memory, mask = model.encode(F.pad(src, (0, padding), value=PAD))
-        return model.start(memory, mask, share_rows=share_rows)
-    caches = []
-    for part in torch.split(src, ENCODE_ROWS):
-        width = int((part != PAD).sum(dim=1).max())
-        memory, mask = model.encode(part[:, :width])
-        caches.append(model.start(memory, mask, share_rows=share_rows))
-    return Cache.joined(caches)
+        parts = [model.encode(F.pad(src, (0, padding), value=PAD))]
+    else:
+        parts = [model.encode(_without_padding(part)) for part in torch.split(src, ENCODE_ROWS)]
+    if isinstance(model, PreparedTransformer):
+        return model.start(parts, share_rows=share_rows)
+    caches = [model.start(memory, mask, share_rows=share_rows) for memory, mask in parts]
+    return Cache.joined(caches) if src.device.type == "cpu" else caches[0]
+
+
+def _without_padding(src: Tensor) -> Tensor:
+    """Remove the columns of `src` (B, S) that are only padding."""
+    width = int((src != PAD).sum(dim=1).max())
+    return src[:, :width]

@@ -45,6 +45,17 @@ class Continuations:
         kept = unfinished.topk(min(beam_size, log_prob.size(1)), dim=1).indices
         return cls(log_prob, parent, token, kept)
 
+    @classmethod
+    def joined(cls, parts: "Sequence[Continuations]") -> "Continuations":
+        """Concatenate the continuations of several groups of sentences."""
+        if len(parts) == 1:
+            return parts[0]
+        log_prob = torch.cat([part.log_prob for part in parts])
+        parent = torch.cat([part.parent for part in parts])
+        token = torch.cat([part.token for part in parts])
+        kept = torch.cat([part.kept for part in parts])
+        return cls(log_prob, parent, token, kept)
+
     def beams(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return the log-probabilities, the parents and the tokens of the hypotheses that stay, (B, ≤ W) each."""
         parent = self.parent.gather(1, self.kept)

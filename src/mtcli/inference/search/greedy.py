@@ -13,8 +13,8 @@ from mtcli.inference.search.compaction import rows_to_keep
 from mtcli.inference.search.constraints import Constraints, Ids, Limits
 from mtcli.inference.search.encoding import Searched, encode
 from mtcli.inference.search.hypothesis import Hypothesis
+from mtcli.inference.search.log_probs import log_probs
 from mtcli.inference.search.sampling import Choice, most_likely
-from mtcli.nn.cpu_kernels import log_softmax_
 from mtcli.runtime.device import copy_to
 
 FINISHED = -1
@@ -46,13 +46,17 @@ def greedy_search(model: Searched, src: Tensor, limits: Limits, choose: Choice =
     sentences = np.arange(len(src))  # the sentence of each row
     last = torch.full((len(src),), BOS, device=device)
     while len(sentences):
-        log_p = log_softmax_(model.step(last, cache))
-        constraints.apply(log_p, sentences, found.length, partial(found.tokens, sentences))
-        chosen = choose(log_p, sentences)
-        last = copy_to(device, chosen)
-        gains = log_p.gather(1, last[:, None]).squeeze(1)
+        chosen_parts = []
+        gains_parts = []
+        for block, log_p in log_probs(model, last, cache, len(last)):
+            constraints.apply(log_p, sentences[block], found.length, partial(found.tokens, sentences[block]))
+            chosen = choose(log_p, sentences[block])
+            chosen_parts.append(chosen)
+            gains_parts.append(log_p.gather(1, copy_to(device, chosen)[:, None]).squeeze(1))
         del log_p  # to free its memory before the next step
-        is_active = found.append(sentences, chosen.cpu().numpy(), gains)
+        chosen = torch.cat(chosen_parts)
+        last = copy_to(device, chosen)
+        is_active = found.append(sentences, chosen.cpu().numpy(), torch.cat(gains_parts))
         rows = rows_to_keep(is_active)
         if rows is not None:
             sentences = sentences[rows]
