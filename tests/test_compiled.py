@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounterWithBackend
 
 from mtcli.config.schema import ModelConfig, TrainConfig
 from mtcli.data.batching import Batch
@@ -149,6 +150,18 @@ def test_one_graph_with_the_mask_of_a_gpu_and_dropout(monkeypatch: pytest.Monkey
             objective.hidden_states(*draw(*shape)).sum().backward()
     (graph,) = graphs
     assert sum(node.target is F.dropout for node in graph.graph.nodes) == 2 + 2 + 3
+
+
+def test_the_mask_of_a_gpu_is_one_graph_for_all_widths() -> None:
+    """With AOTAutograd, which traces into the operations: padding by nothing would be a graph of its own."""
+    torch.compiler.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    function = torch.compile(additive_mask, dynamic=True, fullgraph=True, backend=counter)
+    for S in (5, 8, 15, 16, 64):
+        mask = torch.rand(3, 1, 1, S) < 0.5
+        assert torch.equal(function(mask, torch.float32), additive_mask(mask, torch.float32))
+    assert counter.frame_count == 1
+    torch.compiler.reset()
 
 
 def test_a_compiled_run_resumes_with_the_same_bits(train_toy: Callable[..., Path], tmp_path: Path) -> None:
