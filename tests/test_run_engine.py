@@ -75,7 +75,12 @@ def test_both_libraries_give_the_same_translations(trained: Path) -> None:
     assert [search.beam_size for search in engine.proof.searches] == [1, 4]
     assert all(search.sentences == writing.NUM_SENTENCES for search in engine.proof.searches)
     assert engine_row(trained).startswith("ctranslate2 on a CPU: ")
-    for changed in (options, replace(options, beam_size=1), replace(options, length_penalty=0.0, max_length=3)):
+    for changed in (
+        options,
+        replace(options, beam_size=1),
+        replace(options, beam_size=1, max_length=2),
+        replace(options, length_penalty=0.0, max_length=3),
+    ):
         pairs = zip(engine.translate(SOURCES, changed), pytorch.translate(SOURCES, changed), strict=True)
         for ours, theirs in pairs:
             assert ours.text == theirs.text

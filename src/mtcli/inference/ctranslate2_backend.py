@@ -41,6 +41,9 @@ BATCH_TOKENS = 2048
 
 NEARLY_ZERO = 1e-6
 
+Hypothesis = tuple[list[str], float]
+"""The tokens of a hypothesis, and its score."""
+
 SUPPORTED = {
     "beam_size", "length_penalty", "length_normalization", "n_best", "max_length", "max_extra", "to", "precision",
 }  # fmt: skip
@@ -174,23 +177,37 @@ class Engine(LineTranslator):
         vocabulary = self.tokenizer.src_vocabulary
         sources = [[vocabulary[i] for i in window.ids[row]] for row in rows]
         max_lengths = [self._max_length(source, options) for source in sources]
-        results = self._submit(sources, max(max_lengths) + 1, options)
-        drafts = []
-        for source, max_length, result in zip(sources, max_lengths, results, strict=True):
-            found = result.result()
-            if any(self._breaks_limits(tokens, max_length) for tokens in found.hypotheses):
-                found = self._search_alone(source, max_length, options)
-            drafts.append(self._ranked(source, found, options))
-        return drafts
+        searches = self._submit(sources, max(max_lengths) + 1, options)
+        found = [_hypotheses(search) for search in searches]
+        if options.beam_size == 1:
+            for hypotheses, max_length in zip(found, max_lengths, strict=True):
+                hypotheses[0] = self._shortened(hypotheses[0], max_length)
+        repeated = {
+            row: self._search_alone(sources[row], max_length, options)
+            for row, (hypotheses, max_length) in enumerate(zip(found, max_lengths, strict=True))
+            if any(self._breaks_limits(tokens, max_length, options) for tokens, _ in hypotheses)
+        }
+        for row, search in repeated.items():
+            found[row] = _hypotheses(search)
+        return self._ranked(self._scored(sources, found, options), options)
 
     def _max_length(self, source: Sequence[str], options: Options) -> int:
         """Return the maximum number of tokens of a translation, without `</s>`."""
         wanted = options.max_length or len(source) + options.max_extra
         return min(wanted, self.max_positions - 1)
 
-    def _breaks_limits(self, tokens: Sequence[str], max_length: int) -> bool:
-        """Return True if a hypothesis was cut, is too long, or contains a forbidden token."""
-        return tokens[-1] != self._end or len(tokens) > max_length + 1 or not self._forbidden.isdisjoint(tokens)
+    def _shortened(self, hypothesis: Hypothesis, max_length: int) -> Hypothesis:
+        """Cut a hypothesis of greedy search at its maximum length: a search with this limit finds the same tokens."""
+        tokens, score = hypothesis
+        if len(tokens) <= max_length or (len(tokens) == max_length + 1 and tokens[-1] == self._end):
+            return hypothesis
+        return tokens[:max_length], score
+
+    def _breaks_limits(self, tokens: Sequence[str], max_length: int, options: Options) -> bool:
+        """Return True if a hypothesis contains a forbidden token or, in a beam, was cut or is too long."""
+        if not self._forbidden.isdisjoint(tokens):
+            return True
+        return options.beam_size > 1 and (tokens[-1] != self._end or len(tokens) > max_length + 1)
 
     def _search_alone(self, source: Sequence[str], max_length: int, options: Options) -> Any:
         """Search one sentence with its own maximum length and without forbidden tokens.
@@ -202,8 +219,8 @@ class Engine(LineTranslator):
         if options.beam_size > 1:
             more["num_hypotheses"] = 100 * options.beam_size
             more["patience"] = 100
-        (result,) = self._submit([source], max_length, options, **more)
-        return result.result()
+        (search,) = self._submit([source], max_length, options, **more)
+        return search
 
     def _submit(self, sources: Sequence[Sequence[str]], max_steps: int, options: Options, **more: Any) -> list[Any]:
         """Start a search with CTranslate2.
@@ -233,39 +250,70 @@ class Engine(LineTranslator):
         results: list[Any] = self.native.translate_batch(sources, **(arguments | more))
         return results
 
-    def _ranked(self, source: Sequence[str], found: Any, options: Options) -> list[Draft]:
-        """Return the W hypotheses of one sentence that our search would find, ranked by our score.
+    def _scored(
+        self, sources: Sequence[Sequence[str]], found: Sequence[Sequence[Hypothesis]], options: Options
+    ) -> list[list[Hypothesis]]:
+        """Return the hypotheses with `</s>` and their log P. Those that were cut at the maximum length end there.
 
         Raises:
             NotFiniteError: The log-probability of one is NaN or infinite.
         """
-        hypotheses = [
-            self._hypothesis(source, tokens, score, options)
-            for tokens, score in zip(found.hypotheses, found.scores, strict=True)
+        exponent = _exponent(options)
+        scored = [[(tokens, score * len(tokens) ** exponent) for tokens, score in hypotheses] for hypotheses in found]
+        cut = [
+            (row, number)
+            for row, hypotheses in enumerate(scored)
+            for number, (tokens, _) in enumerate(hypotheses)
+            if tokens[-1:] != [self._end]
         ]
-        if not all(math.isfinite(log_p) for _, log_p in hypotheses):
+        log_probs = self._log_probs([sources[row] for row, _ in cut], [scored[row][number][0] for row, number in cut])
+        for (row, number), log_p in zip(cut, log_probs, strict=True):
+            tokens, _ = scored[row][number]
+            scored[row][number] = ([*tokens, self._end], log_p)
+        if not all(math.isfinite(log_p) for hypotheses in scored for _, log_p in hypotheses):
             raise NotFiniteError
-        # Our search stops with the first W. Of equal length are those that end in the same step, the most likely first.
-        hypotheses.sort(key=lambda hypothesis: (len(hypothesis[0]), -hypothesis[1]))
-        hypotheses = hypotheses[: options.beam_size]
-        all_ids = [[self._tgt_ids[token] for token in tokens[:-1]] for tokens, _ in hypotheses]
-        texts = self.tokenizer.decode(all_ids)
-        drafts = []
-        for text, ids, (tokens, log_p) in zip(texts, all_ids, hypotheses, strict=True):
-            penalty = 1.0
-            if options.beam_size > 1:
-                penalty = length_penalty(len(tokens), options.length_penalty, options.length_normalization)
-            drafts.append(Draft(text, tuple(ids), log_p, penalty))
-        return sorted(drafts, key=lambda draft: -draft.score)
+        return scored
 
-    def _hypothesis(
-        self, source: Sequence[str], tokens: list[str], score: float, options: Options
-    ) -> tuple[list[str], float]:
-        """Return a hypothesis with `</s>`, and its log P. If it was cut at the maximum length, it ends there."""
-        if tokens[-1] == self._end:
-            return tokens, score * len(tokens) ** _exponent(options)
-        (scored,) = self.native.score_batch([source], [tokens], max_input_length=0)
-        return [*tokens, self._end], sum(scored.log_probs)
+    def _log_probs(self, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]]) -> list[float]:
+        """Return log P of each target with `</s>`, given its source; both are tokens without `</s>`."""
+        if not sources:
+            return []
+        found = self.native.score_batch(
+            sources, targets, max_input_length=0, max_batch_size=BATCH_TOKENS, batch_type="tokens"
+        )
+        return [sum(scored.log_probs) for scored in found]
+
+    def _ranked(self, found: Sequence[list[Hypothesis]], options: Options) -> list[list[Draft]]:
+        """Return the W hypotheses of each sentence that our search would find, ranked by our score.
+
+        Args:
+            found: Hypotheses of each sentence, with `</s>` and log P.
+            options: Options of the search.
+        """
+        # Our search stops with the first W. Of equal length are those that end in the same step, the most likely first.
+        kept = [
+            sorted(hypotheses, key=lambda hypothesis: (len(hypothesis[0]), -hypothesis[1]))[: options.beam_size]
+            for hypotheses in found
+        ]
+        all_ids = [[self._tgt_ids[token] for token in tokens[:-1]] for hypotheses in kept for tokens, _ in hypotheses]
+        texts = iter(zip(self.tokenizer.decode(all_ids), all_ids, strict=True))
+        ranked = []
+        for hypotheses in kept:
+            drafts = []
+            for tokens, log_p in hypotheses:
+                text, ids = next(texts)
+                penalty = 1.0
+                if options.beam_size > 1:
+                    penalty = length_penalty(len(tokens), options.length_penalty, options.length_normalization)
+                drafts.append(Draft(text, tuple(ids), log_p, penalty))
+            ranked.append(sorted(drafts, key=lambda draft: -draft.score))
+        return ranked
+
+
+def _hypotheses(search: Any) -> list[Hypothesis]:
+    """Wait for a search, and return its hypotheses with CTranslate2's scores."""
+    result = search.result()
+    return list(zip(result.hypotheses, result.scores, strict=True))
 
 
 def _exponent(options: Options) -> float:

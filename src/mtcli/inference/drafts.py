@@ -62,6 +62,8 @@ def add_new_texts(found: Sequence[Draft], more: Iterable[Draft]) -> list[Draft]:
 
 def _merge(same_text: Sequence[Draft]) -> Draft:
     """Add up the probabilities of the token sequences of one text. A sequence that was drawn twice counts once."""
+    if len(same_text) == 1:
+        return same_text[0]
     by_ids = {draft.ids: draft for draft in same_text}
     if len(by_ids) == 1:
         return replace(same_text[0], draws=len(same_text))

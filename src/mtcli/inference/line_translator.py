@@ -99,7 +99,7 @@ class LineTranslator(ABC):
         for rows, found in zip(batches, self._map(search, batches, options), strict=True):
             for row, candidates_of_row in zip(rows, found, strict=True):
                 candidates[row] = candidates_of_row
-                bar.update()
+            bar.update(len(rows))
         translations = [Translation(line, found) for line, found in zip(lines, candidates, strict=True)]
         if warn:
             warn_about_repetitions(translations, first, options)
