@@ -15,6 +15,8 @@ from mtcli.nn.attention import (
     fused_attention,
     reference_attention,
 )
+from mtcli.nn.cpu_attention import short_attention
+from mtcli.nn.cpu_kernels import MIN_SOFTMAX_WIDTH
 
 B, H, T, S = 3, 2, 5, 7
 
@@ -53,6 +55,38 @@ def test_fused_equals_reference_in_values_and_gradients(sizes: dict[str, int], p
     actual = torch.autograd.grad(fused, (q, k, v), direction)
     for name, a, e in zip("qkv", actual, expected, strict=True):
         torch.testing.assert_close(a, e, rtol=1e-11, atol=1e-11, msg=lambda text, n=name: f"gradient of {n}: {text}")
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("sizes", [{}, {"d_k": 4, "d_v": 12}, {"T": S}, {"T": 18, "S": 20}])
+def test_short_attention_equals_reference_in_values_and_gradients(
+    monkeypatch: pytest.MonkeyPatch, sizes: dict[str, int], padded: bool, causal: bool
+) -> None:
+    monkeypatch.setattr("mtcli.nn.attention.MAX_UNFUSED_SIZE", 1000)
+    q, k, v = draw(**sizes)
+    mask = padding(k.size(2)) if padded else None
+    reference, short = reference_attention(q, k, v, mask, causal), fused_attention(q, k, v, mask, causal)
+    assert ("ShortAttention" in type(short.grad_fn).__name__) == (padded or causal or k.size(2) >= MIN_SOFTMAX_WIDTH)
+    torch.testing.assert_close(short, reference, rtol=1e-12, atol=1e-12)
+    direction = torch.randn_like(reference)
+    expected = torch.autograd.grad(reference, (q, k, v), direction)
+    torch.testing.assert_close(torch.autograd.grad(short, (q, k, v), direction), expected, rtol=1e-11, atol=1e-11)
+
+
+def test_short_attention_in_bf16_is_close_to_the_reference() -> None:
+    q, k, v = (x.detach().bfloat16().requires_grad_() for x in draw())
+    forbidden = ~padding(S)
+    short = short_attention(q, k, v, forbidden)
+    exact = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    reference = reference_attention(*exact, ~forbidden)
+    assert short.dtype == torch.bfloat16
+    direction = torch.randn_like(reference)
+    gradients = torch.autograd.grad(short, (q, k, v), direction.bfloat16())
+    expected = torch.autograd.grad(reference, exact, direction)
+    # Each of weights, products and results is rounded to 8 bits.
+    for a, e in zip((short, *gradients), (reference.detach(), *expected), strict=True):
+        assert float((a.detach().double() - e).norm() / e.norm()) < 2e-2
 
 
 def test_reference_equals_the_sum_written_out() -> None:

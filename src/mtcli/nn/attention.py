@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mtcli.nn.cpu_attention import short_attention
 from mtcli.nn.cpu_kernels import MIN_SOFTMAX_WIDTH, narrow_softmax
 
 Attention = Callable[[Tensor, Tensor, Tensor, Tensor | None, bool], Tensor]
@@ -67,9 +68,13 @@ With gradients it is twice as fast.
 def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
     """Equation 1 (§3.2.1) with PyTorch's fused kernel, or as written where that is faster. See `Attention` for shapes.
 
-    The kernel does not store the (B, H, T, S) weights. Its twin is `reference_attention`.
+    The kernel does not store the (B, H, T, S) weights. As written means `short_attention` in training, whose derivative
+    is written out too. The twin of all three is `reference_attention`.
     """
     if _unfused_is_faster(q, k, masked=mask is not None or causal):
+        needs_grad = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
+        if needs_grad and (mask is None or mask.dtype == torch.bool):
+            return short_attention(q, k, v, _forbidden(q, k, mask, causal))
         return narrow_softmax(attention_scores(q, k, mask, causal)) @ v
     if mask is not None and causal:  # the kernel takes either a mask or `is_causal`
         earlier = causal_mask(q.size(-2), k.size(-2), q.device)
@@ -86,6 +91,15 @@ def _unfused_is_faster(q: Tensor, k: Tensor, *, masked: bool) -> bool:
         return False
     # Without a mask, as in self-attention during a search, the kernel is faster for few keys.
     return masked or S >= MIN_SOFTMAX_WIDTH
+
+
+def _forbidden(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> Tensor | None:
+    """Return what `mask` and `causal` forbid together: boolean, broadcastable to (B, H, T, S)."""
+    forbidden = None if mask is None else ~mask
+    if not causal:
+        return forbidden
+    later = ~causal_mask(q.size(-2), k.size(-2), q.device)
+    return later if forbidden is None else forbidden | later
 
 
 def causal_mask(T: int, S: int, device: torch.device | None = None) -> Tensor:

@@ -101,7 +101,8 @@ def activation_bytes(
 
     where a is the size of a number, 4 bytes, or 2 with bf16; m is the size of a number in a dropout mask, 4 bytes on a
     CPU, 1 elsewhere, and 0 without dropout; and 4·D is the float32 sum that the norm reads. The reference attention
-    also keeps its weights, H·a for each pair of query and key; the fused kernel does not. Each embedding keeps a mask.
+    also keeps its weights, H·a for each pair of query and key; the fused kernel does not. Each layer keeps its joint
+    projections: D·(2Q + V) numbers for self-attention, D·(Q + V) for cross-attention. Each embedding keeps a mask.
     The loss keeps the decoder's output, its gradient, the gradient of the output matrix, and blocks of logits.
 
     A frozen layer keeps nothing, nor does a frozen embedding. A frozen output matrix has no gradient.
@@ -144,6 +145,8 @@ def activation_bytes(
     encoder_weights = encoder_layers * weights(num_src, num_src)
     decoder_weights = decoder_layers * (weights(num_tgt, num_tgt) + weights(num_tgt, num_src))
     layers = rows * (num_src * source + num_tgt * target + encoder_weights + decoder_weights)
+    joint_projections = encoder_layers * (2 * Q + V) + decoder_layers * (3 * Q + 2 * V)
+    layers += a * D * joint_projections
     matrices = 0
     if model.output_bias:
         matrices += 1  # the loss copies the output matrix
