@@ -42,6 +42,7 @@ from mtcli.data.lines import Counts
 from mtcli.data.tokenizer import BOS, PAD
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.translation import Options
+from mtcli.runtime.device import pick_device
 from mtcli.runtime.distributed import Group
 from mtcli.storage.model_file import ModelInfo
 from mtcli.training import objective as objective_module
@@ -112,6 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     if not torch.cuda.is_available():
         raise SystemExit("no CUDA device")
+    pick_device("cuda")  # disables what training and translating disable
     size = TINY if args.tiny else Size()
     found: Figures = {"gpu": torch.cuda.get_device_name(DEVICE), "torch": torch.__version__}
     print(f"{found['gpu']}, PyTorch {found['torch']}")

@@ -13,6 +13,7 @@ from simulated_cuda import Counts, counting
 from mtcli.config.schema import ModelConfig, TrainConfig
 from mtcli.data.batching import Batch
 from mtcli.nn.transformer import Transformer
+from mtcli.runtime.device import pick_device
 from mtcli.training.defaults.speed import BANDWIDTH_SHARE, FLOPS_SHARE, LAUNCH_SECONDS
 from mtcli.training.objective import Objective
 from mtcli.training.optimizer import build_optimizer
@@ -71,13 +72,14 @@ class Step:
 def base_step(name: str = "base") -> Step:
     """Count the second step of the small model in bf16. Call it with `run`."""
     torch.manual_seed(1)
+    device = pick_device("auto")
     objective = Objective(small_model(name), 0.1, bf16=True)
     optimizer = build_optimizer(TrainConfig(), objective.parameters())
     batch = small_batch()
     for _ in range(2):  # the first step creates the optimizer's state
         with counting() as counts:
             with counting() as passes:
-                loss, _ = objective(batch.to(torch.device("cuda")))
+                loss, _ = objective(batch.to(device))
                 (loss / batch.tokens).backward()
             torch.nn.utils.clip_grad_norm_(objective.parameters(), 1.0)
             optimizer.step()
