@@ -22,6 +22,27 @@ class Forecast:
         self.steps = 0
         self._recent: deque[float] = deque(maxlen=NUM_RECENT_STEPS)
         self._was_reported = False
+        self.unmeasured_steps = 0
+        """Steps since `begin` or `measure`."""
+        self._began = 0.0
+
+    def begin(self, seconds: float) -> None:
+        """Measure the following steps from this time on.
+
+        Args:
+            seconds: The time used so far.
+        """
+        self.unmeasured_steps = 0
+        self._began = seconds
+
+    def measure(self, seconds: float) -> None:
+        """Add the mean duration of the unmeasured steps, of which there is at least one, and begin again.
+
+        Args:
+            seconds: The time used so far.
+        """
+        self.add((seconds - self._began) / self.unmeasured_steps)
+        self.begin(seconds)
 
     def add(self, seconds: float) -> None:
         """Add the duration of a step. The second step replaces the first step of a process, which is always slower."""

@@ -1,7 +1,7 @@
 """What the parts of a training share: its inputs, its state, the clock, the metrics, and the other ranks."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,16 +97,17 @@ class Session:
             return 1
         return min(max(int(AGREEMENT_SECONDS / step_seconds), 1), MAX_STEPS_BETWEEN_AGREEMENTS)
 
-    def agree_on_time(self, signal_number: int) -> int:
+    def agree_on_time(self, received: Sequence[int]) -> int:
         """Set the time used on all ranks to that of rank 0. All ranks must call this.
 
         Args:
-            signal_number: The signal that this rank has received, or 0.
+            received: Numbers of the signals that this rank has received.
 
         Returns:
-            The signal that any rank has received, or 0.
+            The first signal that this rank or another one has received, or 0.
         """
         self.count_time()
+        signal_number = received[0] if received else 0
         seconds = self.state.seconds if self.group.is_main else 0.0
         any_signal, self.state.seconds = self.group.all_reduce_max([signal_number, seconds])
         return int(any_signal)

@@ -170,29 +170,24 @@ class Trainer:
         """Take steps, validate and save until training ends, and return why it ends."""
         session = self.session
         state = session.state
-        is_first = True
-        num_steps = 0  # since the ranks last agreed on the time
-        seconds_before = state.seconds  # when they did
+        is_new_step = False
         with self._new_progress() as self.progress, closing(self.batches()) as batches:
+            signal_number = session.agree_on_time(received)
+            if session.config.train.time and not state.step:
+                state.seconds_before_first_step = state.seconds
+            self.forecast.begin(state.seconds)
             while True:
-                signal_number = 0
-                if is_first or num_steps >= session.steps_between_agreements(self.forecast.step_seconds):
-                    signal_number = session.agree_on_time(_first(received))
-                    self._time_steps(num_steps, seconds_before)
-                    num_steps = 0
-                    seconds_before = state.seconds
-                if self._validate_or_save(is_new_step=not is_first):
-                    signal_number = session.agree_on_time(_first(received))
-                    num_steps = 0
-                    seconds_before = state.seconds
+                if self._validate_or_save(is_new_step=is_new_step):
+                    signal_number = session.agree_on_time(received)
+                    self.forecast.begin(state.seconds)
                 if signal_number:
                     self._stop(signal_number)
                 if reason := session.budget.ends(state, self.forecast.step_seconds):
                     self.read_figures()
                     return reason
                 self.step(batches)
-                is_first = False
-                num_steps += 1
+                is_new_step = True
+                signal_number = self._agree_after_step(received)
 
     def _validate_or_save(self, *, is_new_step: bool) -> bool:
         """Validate or save if it is due. Return True if so.
@@ -233,23 +228,27 @@ class Trainer:
             share=state.share_of_budget,
         )
 
-    def _time_steps(self, num_steps: int, seconds_before: float) -> None:
-        """Measure the last steps, and report once how many steps the time budget allows at this speed.
+    def _agree_after_step(self, received: list[int]) -> int:
+        """Agree with the other ranks on time and signals, and measure the last steps, if it is time for that.
+
+        The first measurement that is worth it is reported: how many steps the time budget allows at this speed.
 
         Args:
-            num_steps: How many they are; 0: this process has taken no step yet.
-            seconds_before: `state.seconds` before them.
+            received: Numbers of the signals that this process has received.
+
+        Returns:
+            The signal that any rank has received, or 0.
         """
         session = self.session
-        state = session.state
-        has_time_budget = bool(session.config.train.time)
-        if not num_steps:
-            if has_time_budget and not state.step:
-                state.seconds_before_first_step = state.seconds
-            return
-        self.forecast.add((state.seconds - seconds_before) / num_steps)
-        if has_time_budget and self.forecast.is_new(session.budget.used(state)):
-            session.budget.report(state, self.forecast.step_seconds)
+        forecast = self.forecast
+        forecast.unmeasured_steps += 1
+        if forecast.unmeasured_steps < session.steps_between_agreements(forecast.step_seconds):
+            return 0
+        signal_number = session.agree_on_time(received)
+        forecast.measure(session.state.seconds)
+        if session.config.train.time and forecast.is_new(session.budget.used(session.state)):
+            session.budget.report(session.state, forecast.step_seconds)
+        return signal_number
 
     def _stop(self, signal_number: int) -> None:
         """Save, then end training with the signal.
@@ -346,8 +345,3 @@ class Trainer:
         self.checkpoints.wait()
         session = self.session
         log_end(session.run, session.state, test=bool(session.data.test))
-
-
-def _first(received: list[int]) -> int:
-    """Return the number of the first signal received, or 0."""
-    return received[0] if received else 0
