@@ -25,6 +25,7 @@ from mtcli.storage.events import best_of, read_events
 from mtcli.storage.state import State
 from mtcli.training import speed_estimate, timed_parts
 from mtcli.training.budget import Budget
+from mtcli.training.defaults import speed
 from mtcli.training.defaults.choose import with_defaults
 from mtcli.training.defaults.describe import describe_choice
 from mtcli.training.defaults.workload import Workload
@@ -304,7 +305,7 @@ def test_the_time_of_a_step_is_not_proportional_to_its_tokens(
     monkeypatch.setattr(speed_estimate, "_time_steps", time_steps)
     monkeypatch.setattr(speed_estimate, "MAX_STEP_SECONDS", 0.2)
     monkeypatch.setattr(speed_estimate, "LAYER_SECONDS", 0.0)
-    monkeypatch.setitem(speed_estimate.SPEED, "cpu", 1e7)
+    monkeypatch.setitem(speed.SPEED, "cpu", 1e7)
     monkeypatch.setattr(timed_parts, "MIN_MARGINAL_SHARE", 0.0)
     values = {"data.train": [str(toy_tsv)], "data.src": "en", "data.tgt": "xx"}
     config = build(None, values, [*TOY_SETTINGS, "train.batch_tokens=1000", "train.max_steps=1"])
