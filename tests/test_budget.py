@@ -6,6 +6,7 @@ import pytest
 from mtcli.config.schema import TrainConfig
 from mtcli.storage.state import OLD_NAMES, State
 from mtcli.training.budget import (
+    ENGINE_SHARE,
     INITIAL_RESERVED_SHARE,
     MAX_RESERVED_SHARE,
     MIN_TEST_PAIRS,
@@ -154,6 +155,18 @@ def test_time_is_reserved_for_validating_averaging_and_scoring() -> None:
     assert b.used(state) == pytest.approx(50 / (100 * (1 - MAX_RESERVED_SHARE)))
     state.seconds_before_first_step = 20.0
     assert b.used(state) == pytest.approx(30 / (80 * (1 - MAX_RESERVED_SHARE)))
+
+
+def test_time_is_reserved_for_converting_the_model() -> None:
+    without = Budget(TrainConfig(time=1000.0), valid=100, test=100)
+    budget = dataclasses.replace(without, compared=64)
+    assert budget.training_time(State()) == without.training_time(State())  # the speed is not known
+    state = State(pair_seconds=0.01, save_seconds=1.0)
+    comparing = 64 * 2 * (1 + budget.beam_cost) * 0.01  # two libraries; greedy search and a beam
+    reserved = without.training_time(state) - budget.training_time(state)
+    assert reserved == pytest.approx(RESERVE_FACTOR * comparing + 1.0)
+    slow = State(pair_seconds=1.0, save_seconds=1.0)
+    assert without.training_time(slow) - budget.training_time(slow) == pytest.approx(1000 * ENGINE_SHARE)
 
 
 def test_training_time_is_infinite_without_a_time_budget() -> None:

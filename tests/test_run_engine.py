@@ -14,6 +14,7 @@ import pytest
 import torch
 from conftest import toy_pairs, write_tsv
 
+from mtcli.config.schema import Config, DecodeConfig, ModelConfig, TrainConfig
 from mtcli.errors import ModelError
 from mtcli.export import run_engine as writing
 from mtcli.inference import run_engine
@@ -105,6 +106,7 @@ def test_options_that_only_pytorch_supports(trained: Path) -> None:
     assert not uses_engine(trained, n_best=2)
     assert not uses_engine(trained, alignments=True)
     assert not uses_engine(trained, early_stopping=False)
+    assert not uses_engine(trained, precision="bf16")
     engine, options, _ = load(trained, "cpu", "auto")
     pytorch, _, _ = load(trained, "cpu", "torch")
     several = replace(options, n_best=3, alignments=True)
@@ -266,6 +268,18 @@ def test_training_after_a_conversion_gives_the_same_model(
         assert (out / ENGINE).exists() == (engine == "true")
         models.append((out / "model.safetensors").read_bytes())
     assert models[0] == models[1] == models[2]
+
+
+def test_models_that_cannot_be_converted(monkeypatch: pytest.MonkeyPatch) -> None:
+    enough = writing.MIN_SENTENCES
+    assert writing.can_have_engine(Config(), enough)
+    assert not writing.can_have_engine(Config(), enough - 1)
+    assert not writing.can_have_engine(Config(train=TrainConfig(engine=False)), enough)
+    assert not writing.can_have_engine(Config(decode=DecodeConfig(early_stopping=False)), enough)
+    assert not writing.can_have_engine(Config(decode=DecodeConfig(precision="bf16")), enough)
+    assert not writing.can_have_engine(Config(model=ModelConfig(d_k=16)), enough)
+    monkeypatch.setattr(writing, "find_spec", lambda name: None)
+    assert not writing.can_have_engine(Config(), enough)
 
 
 def test_agreement_of_a_search() -> None:

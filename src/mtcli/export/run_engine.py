@@ -49,7 +49,10 @@ def can_have_engine(config: Config, num_held_out: int) -> bool:
         config: The configuration of the run.
         num_held_out: Number of its held-out pairs.
     """
-    if not config.train.engine or not config.decode.early_stopping or num_held_out < MIN_SENTENCES:
+    decode = config.decode
+    if not config.train.engine or num_held_out < MIN_SENTENCES:
+        return False
+    if not decode.early_stopping or decode.precision == "bf16":
         return False
     return not obstacles(config, "ctranslate2") and find_spec("ctranslate2") is not None
 

@@ -137,7 +137,7 @@ def check_proven(run: Path) -> Proof:
 
 def is_supported(options: Options) -> bool:
     """Return True if both libraries give the same result with these options."""
-    return options.n_best == 1 and not unsupported_options(options)
+    return options.n_best == 1 and options.precision != "bf16" and not unsupported_options(options)
 
 
 class RunEngine(Engine):
@@ -199,7 +199,7 @@ def load_run_engine(run: Path, device: str, options: Options) -> RunEngine | Non
         return None
     try:
         return RunEngine(run)
-    except MtcliError as error:
+    except (MtcliError, OSError) as error:  # OSError: training is replacing the folder
         log.debug("PyTorch translates: %s", error)
         return None
 
