@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -16,12 +16,14 @@ from simulated_cuda import Counts, counting, needs_simulated_cuda, run
 from toy import toy
 
 from mtcli.config.build import build
+from mtcli.config.schema import ModelConfig
 from mtcli.explain.as_json import to_dict
 from mtcli.explain.explanation import explain
 from mtcli.inference.loading import load
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.scoring import likelihoods
 from mtcli.inference.translation import Options
+from mtcli.nn.transformer import TABLE_LENGTH, Transformer
 from mtcli.runtime.device import pick_device
 from mtcli.training.run import train
 
@@ -95,7 +97,7 @@ def test_fine_tuning_in_bf16(folder: Path) -> None:
 BEAM = Options(max_length=12, precision="fp32")
 SEARCHES = {
     "beam": BEAM,
-    "wide beam": replace(BEAM, beam_size=7, n_best=3),
+    "wide beam": replace(BEAM, beam_size=9, n_best=3),  # its hypotheses do not share rows of the cache
     "greedy": replace(BEAM, beam_size=1),
     "prefix": replace(BEAM, prefix="uno rojo"),
     "greedy with a prefix": replace(BEAM, beam_size=1, prefix="uno", no_repeat_ngram=2),
@@ -122,11 +124,23 @@ def translated(translator: Translator, options: Options) -> Translated:
 def translate_on_both() -> dict[str, tuple[Translated, Translated]]:
     """Return what each search finds on the device and on the CPU."""
     on_device = on_cuda(toy())
-    return {name: (translated(on_device, options), translated(toy(), options)) for name, options in SEARCHES.items()}
+    found = {name: (translated(on_device, options), translated(toy(), options)) for name, options in SEARCHES.items()}
+    ensembles = [ensemble_of(each) for each in (on_device, toy())]
+    found["ensemble"] = (translated(ensembles[0], BEAM), translated(ensembles[1], BEAM))
+    return found
 
 
 def on_cuda(translator: Translator) -> Translator:
     return Translator(copy.deepcopy(translator.model).to("cuda"), translator.tokenizer, translator.longest_src)
+
+
+def ensemble_of(translator: Translator) -> Translator:
+    """Return an ensemble of a model and one with other weights."""
+    other = copy.deepcopy(translator.model)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter *= 1.05
+    return Translator(translator.model, translator.tokenizer, translator.longest_src, others=[other])
 
 
 def test_every_search_finds_the_translations_of_the_cpu() -> None:
@@ -134,6 +148,30 @@ def test_every_search_finds_the_translations_of_the_cpu() -> None:
         for ours, theirs in zip(found, expected, strict=True):
             assert [(text, links) for text, _, links in ours] == [(text, links) for text, _, links in theirs], name
             assert [p for _, p, _ in ours] == pytest.approx([p for _, p, _ in theirs], abs=1e-4), name
+
+
+def hidden_states(positions: Literal["sinusoidal", "learned"], length: int, device: str) -> torch.Tensor:
+    """Return the decoder states of a model with random weights and 8 positions in its table."""
+    torch.manual_seed(1)
+    shape = ModelConfig(
+        d_model=8, d_ff=8, num_heads=2, num_encoder_layers=1, num_decoder_layers=1, positions=positions, max_positions=8
+    )
+    model = Transformer(shape, 10, 10, joint=True).eval()
+    ids = torch.arange(2 * length).view(2, length) % 9 + 1
+    with torch.no_grad():
+        return model.to(device).hidden_states(ids.to(device), ids.to(device)).cpu()
+
+
+def position_errors() -> list[float]:
+    """Return the largest differences between the device and the CPU for kinds of positions."""
+    beyond_the_table = TABLE_LENGTH + 2
+    cases: list[tuple[Literal["sinusoidal", "learned"], int]] = [("learned", 12), ("sinusoidal", beyond_the_table)]
+    pairs = [(hidden_states(*case, "cuda"), hidden_states(*case, "cpu")) for case in cases]
+    return [float((found - expected).abs().max()) for found, expected in pairs]
+
+
+def test_all_kinds_of_positions_equal_those_on_the_cpu() -> None:
+    assert run(position_errors) == pytest.approx([0, 0], abs=1e-5)
 
 
 def explain_on_both() -> list[dict[str, Any]]:
