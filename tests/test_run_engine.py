@@ -104,6 +104,7 @@ def test_a_command_without_pytorch(trained: Path) -> None:
 def test_options_that_only_pytorch_supports(trained: Path) -> None:
     assert uses_engine(trained, beam_size=2, max_length=9)
     assert not uses_engine(trained, n_best=2)
+    assert not uses_engine(trained, beam_size=17)
     assert not uses_engine(trained, alignments=True)
     assert not uses_engine(trained, early_stopping=False)
     assert not uses_engine(trained, precision="bf16")

@@ -39,6 +39,9 @@ log = logging.getLogger(__name__)
 ENOUGH_EQUAL = 0.98
 """Share of equal translations from which an engine is proven. Others are near-ties of a beam search."""
 
+MAX_BEAM = 16
+"""Largest beam that the engine searches. Of wide beams, PyTorch checks the memory before."""
+
 MAX_SCORE_DIFFERENCE = 1e-3
 """Largest difference of the scores of equal translations with which an engine is proven; float32 has about 1e-5."""
 
@@ -137,7 +140,9 @@ def check_proven(run: Path) -> Proof:
 
 def is_supported(options: Options) -> bool:
     """Return True if both libraries give the same result with these options."""
-    return options.n_best == 1 and options.precision != "bf16" and not unsupported_options(options)
+    if options.n_best > 1 or options.beam_size > MAX_BEAM or options.precision == "bf16":
+        return False
+    return not unsupported_options(options)
 
 
 class RunEngine(Engine):
