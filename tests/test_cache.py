@@ -1,5 +1,6 @@
 """The two layouts of the cache, with keys and values of one number: the sentence, the position and the hypothesis."""
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -43,7 +44,7 @@ def test_select_reorders_hypotheses_and_removes_sentences(share_rows: bool) -> N
     assert cache.memory[0][0] is memory
     step(cache, torch.tensor([[100.0, 101], [200, 201]]))
     assert histories(cache, 2) == [[[1, 11, 100], [1, 11, 101]], [[2, 21, 200], [2, 20, 201]]]
-    cache.select(torch.tensor([[1, 0]]), torch.tensor([1]))
+    cache.select(torch.tensor([[1, 0]]), np.array([1]))
     assert histories(cache, 2) == [[[2, 20, 201], [2, 21, 200]]]
     assert [x.flatten().tolist() for x in cache.memory[0]] == [[1], [11]]
     assert cache.mask.flatten().tolist() == [-1]
@@ -79,7 +80,7 @@ def test_buffers_grow_with_the_hypotheses_and_are_written_in_place(share_rows: b
 def test_without_beams_only_sentences_are_selected() -> None:
     cache = start(3, share_rows=False)
     step(cache, torch.tensor([[1.0], [2.0], [3.0]]))
-    cache.select(None, torch.tensor([2, 0]))
+    cache.select(None, np.array([2, 0]))
     step(cache, torch.tensor([[30.0], [10.0]]))
     assert histories(cache, 1) == [[[3, 30]], [[1, 10]]]
     assert cache.memory[0][0].flatten().tolist() == [2, 0]

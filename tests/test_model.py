@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -179,7 +180,7 @@ def test_cached_step_equals_uncached_decoding(W: int, share_rows: bool, changes:
         history = torch.cat((history, torch.randint(3, V, (B, W, 1), generator=generator)), dim=2)
         if t in (2, 4):
             del sentences[t // 2 - 1]
-            kept = torch.tensor([row for row in range(B) if row != t // 2 - 1])
+            kept = np.array([row for row in range(B) if row != t // 2 - 1])
             parent, history = parent[kept], history[kept]
         cache.select(parent, kept)
         live = W

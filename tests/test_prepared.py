@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -52,7 +53,7 @@ def decoded(model: Transformer | PreparedTransformer, *, share_rows: bool, L: in
         last = torch.randint(V, (num_sentences * L,), generator=generator)
         yield model.step(last, cache)
         parents = torch.randint(L, (num_sentences, L), generator=generator)
-        sentences = torch.tensor([2, 0]) if t == 3 else None
+        sentences = np.array([2, 0]) if t == 3 else None
         if sentences is not None:
             parents = parents[sentences]
 

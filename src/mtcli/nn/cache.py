@@ -6,13 +6,17 @@ a head, S source length, t tokens so far.
 
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from mtcli.nn.attention import KeysValues
 from mtcli.nn.cpu_kernels import MIN_SOFTMAX_WIDTH
+from mtcli.runtime.device import copy_to
 
 ALIGNMENT = 16
 """Columns of a buffer are multiples of this. A full buffer is replaced by one for this many further steps.
@@ -136,42 +140,67 @@ class Cache:
         values[:, :, first : self.width] = v
         return keys[:, :, : self.width], values[:, :, : self.width]
 
-    def select(self, parents: Tensor | None, sentences: Tensor | None = None) -> None:
+    def select(self, parents: Tensor | None, sentences: npt.NDArray[np.int64] | None = None) -> None:
         """Reorder the hypotheses of the sentences, and remove sentences.
+
+        Sentences that keep their place are not copied.
 
         Args:
             parents: The hypothesis that each new hypothesis continues, from 0 to L − 1 in its sentence, (B′, L′). None:
                 each sentence has one hypothesis.
-            sentences: Indices into B of the sentences that stay, (B′,). None: all stay.
+            sentences: On the host: the sentence that takes each place, as an index into B, (B′,). None: all stay.
         """
-        if self.share_rows:
-            self._select_ancestors(parents, sentences)
-            rows = sentences
-        else:
-            rows = self._row_indices(parents, sentences)
-        if rows is not None:
-            self._own = _selected(self._own, rows)
+        if parents is not None and not self.share_rows:
+            self._reorder_rows(parents, sentences)
         if sentences is not None:
-            self.memory = _selected(self.memory, sentences)
-            self.mask = self.mask.index_select(0, sentences)
+            self._keep(sentences, self.share_rows or parents is None)
+        if parents is not None and self._ancestors is not None:
+            columns = self._ancestors.size(3)
+            self._ancestors = self._ancestors.gather(2, parents[:, None, :, None].expand(-1, -1, -1, columns))
 
-    def _select_ancestors(self, parents: Tensor | None, sentences: Tensor | None) -> None:
-        ancestors = self._ancestors
-        assert ancestors is not None, "there has been no step"
-        if sentences is not None:
-            ancestors = ancestors.index_select(0, sentences)
-        if parents is not None:
-            ancestors = ancestors.gather(2, parents[:, None, :, None].expand(-1, -1, -1, ancestors.size(3)))
-        self._ancestors = ancestors
-
-    def _row_indices(self, parents: Tensor | None, sentences: Tensor | None) -> Tensor | None:
-        """Return the rows of separate hypotheses that `select` keeps, as indices into N."""
-        if parents is None:
-            return sentences
+    def _reorder_rows(self, parents: Tensor, sentences: npt.NDArray[np.int64] | None) -> None:
+        """Copy the rows of the parents, where each hypothesis has its own row."""
+        B = self.mask.size(0)
         if sentences is None:
-            sentences = torch.arange(self.mask.size(0), device=parents.device)
-        hypotheses_of_each = self._own[0][0].size(0) // self.mask.size(0)
-        return (hypotheses_of_each * sentences[:, None] + parents).flatten()
+            sentences = np.arange(B)
+        hypotheses_of_each = self._own[0][0].size(0) // B
+        first_rows = copy_to(parents.device, torch.from_numpy(hypotheses_of_each * sentences))
+        rows = (first_rows[:, None] + parents).flatten()
+        for layer, (keys, values) in enumerate(self._own):
+            self._own[layer] = (keys.index_select(0, rows), values.index_select(0, rows))
+
+    def _keep(self, sentences: npt.NDArray[np.int64], with_own: bool) -> None:
+        """Keep the given sentences in `memory`, in the masks and, if `with_own`, in the rows of the target."""
+        device = self.mask.device
+        kept = len(sentences)
+        places = np.flatnonzero(sentences != np.arange(kept))
+        moves = Moves(
+            kept, copy_to(device, torch.from_numpy(places)), copy_to(device, torch.from_numpy(sentences[places]))
+        )
+        self.mask = moves.applied(self.mask)
+        self.memory = [(moves.applied(keys), moves.applied(values)) for keys, values in self.memory]
+        if self._ancestors is not None:
+            self._ancestors = moves.applied(self._ancestors)
+        if with_own:
+            self._own = [(moves.applied(k, self.width), moves.applied(v, self.width)) for k, v in self._own]
+
+
+class Moves(NamedTuple):
+    """Rows that are moved to the places of others."""
+
+    kept: int
+    """The number of rows that stay."""
+    places: Tensor
+    """The places that are taken by other rows."""
+    rows: Tensor
+    """The rows that take them."""
+
+    def applied(self, x: Tensor, columns: int | None = None) -> Tensor:
+        """Move rows of `x` in place, its first `columns` in dimension 2 or all, and return the rows that stay."""
+        if len(self.places):
+            used = x if columns is None else x[:, :, :columns]
+            used.index_copy_(0, self.places, used.index_select(0, self.rows))
+        return x[: self.kept]
 
 
 def aligned(width: int) -> int:
@@ -187,11 +216,6 @@ def _with_capacity(capacity: int, x: Tensor, width: int) -> Tensor:
     if x.device.type == "cpu":
         buffer[:, :, width:] = 0
     return buffer
-
-
-def _selected(pairs: Sequence[KeysValues], rows: Tensor) -> list[KeysValues]:
-    """Select rows of the keys and values of each layer."""
-    return [(keys.index_select(0, rows), values.index_select(0, rows)) for keys, values in pairs]
 
 
 def _padded_to(S: int, x: Tensor) -> Tensor:

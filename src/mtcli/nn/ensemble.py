@@ -6,6 +6,8 @@ Shapes: B sentences, N hypotheses, V target vocabulary.
 import math
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -21,7 +23,7 @@ class EnsembleCache:
     def __init__(self, parts: Sequence[Cache]):
         self.parts = list(parts)
 
-    def select(self, parents: Tensor | None, sentences: Tensor | None = None) -> None:
+    def select(self, parents: Tensor | None, sentences: npt.NDArray[np.int64] | None = None) -> None:
         """Reorder the hypotheses and remove sentences in each cache, see `Cache.select`."""
         for part in self.parts:
             part.select(parents, sentences)

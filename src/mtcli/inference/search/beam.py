@@ -93,7 +93,7 @@ def beam_search(
         beams.select(rows)
         index = copy_to(device, torch.from_numpy(rows))
         scores, parents, last = (x.index_select(0, index) for x in (scores, parents, last))
-        cache.select(parents, index)
+        cache.select(parents, rows)
     return beams.ranked()
 
 

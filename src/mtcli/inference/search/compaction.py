@@ -5,14 +5,27 @@ import numpy.typing as npt
 
 from mtcli.inference.search.constraints import Ids
 
-COMPACT_AT = 7 / 8
+COMPACT_AT = 15 / 16
 """A search removes finished sentences from the batch once at most this share of its sentences is active.
 
-Copying the caches more often would take longer than computing a few finished sentences.
+Removing them one by one would launch more small copies than it saves.
 """
 
 
 def rows_to_keep(is_active: npt.NDArray[np.bool_]) -> Ids | None:
-    """Return the indices of the active sentences, (B′,), or None if the batch stays as it is. `is_active` is (B,)."""
-    rows = np.flatnonzero(is_active)
-    return rows if len(rows) <= COMPACT_AT * len(is_active) else None
+    """Return the rows that the batch keeps, or None if it stays as it is.
+
+    The last active sentences take the places of the finished ones, so that few rows are copied.
+
+    Args:
+        is_active: True for each sentence that is not finished, (B,).
+
+    Returns:
+        The row that takes each place, (B′,).
+    """
+    kept = int(is_active.sum())
+    if kept > COMPACT_AT * len(is_active):
+        return None
+    rows = np.arange(kept)
+    rows[~is_active[:kept]] = kept + np.flatnonzero(is_active[kept:])
+    return rows

@@ -62,7 +62,7 @@ def greedy_search(model: Searched, src: Tensor, limits: Limits, choose: Choice =
             sentences = sentences[rows]
             index = copy_to(device, torch.from_numpy(rows))
             last = last.index_select(0, index)
-            cache.select(None, index)
+            cache.select(None, rows)
     return found.hypotheses()
 
 
