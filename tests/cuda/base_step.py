@@ -12,6 +12,7 @@ from simulated_cuda import Counts, counting
 
 from mtcli.config.schema import ModelConfig, TrainConfig
 from mtcli.data.batching import Batch
+from mtcli.nn.logit_gradient import logit_gradient_kernel
 from mtcli.nn.transformer import Transformer
 from mtcli.runtime.device import pick_device
 from mtcli.training.defaults.speed import BANDWIDTH_SHARE, FLOPS_SHARE, LAUNCH_SECONDS
@@ -70,20 +71,21 @@ class Step:
 
 
 def base_step(name: str = "base") -> Step:
-    """Count the second step of the small model in bf16. Call it with `run`."""
+    """Count a step of the small model in bf16. Call it with `run`."""
     torch.manual_seed(1)
     device = pick_device("auto")
     objective = Objective(small_model(name), 0.1, bf16=True)
     optimizer = build_optimizer(TrainConfig(), objective.parameters())
     batch = small_batch()
-    for _ in range(2):  # the first step creates the optimizer's state
-        with counting() as counts:
-            with counting() as passes:
-                loss, _ = objective(batch.to(device))
-                (loss / batch.tokens).backward()
-            torch.nn.utils.clip_grad_norm_(objective.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
+    create_state(optimizer, objective)
+    logit_gradient_kernel(device)  # compares the kernel with its reference, once
+    with counting() as counts:
+        with counting() as passes:
+            loss, _ = objective(batch.to(device))
+            (loss / batch.tokens).backward()
+        torch.nn.utils.clip_grad_norm_(objective.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
     return Step(
         launches=counts.num_launches,
         syncs=counts.num_syncs,
@@ -93,6 +95,14 @@ def base_step(name: str = "base") -> Step:
         body_bytes=(other_bytes(passes) - passes.bytes["logit_gradient_"]) * SCALE**2,
         tokens=batch.tokens * SCALE,
     )
+
+
+def create_state(optimizer: torch.optim.Optimizer, objective: Objective) -> None:
+    """Let an optimizer create its state, which it does in its first step."""
+    for parameter in objective.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad()
 
 
 def other_bytes(counts: Counts) -> int:
