@@ -136,8 +136,8 @@ class Cache:
             keys = _with_capacity(capacity, keys, first)
             values = _with_capacity(capacity, values, first)
             self._own[layer] = (keys, values)
-        keys[:, :, first : self.width] = k
-        values[:, :, first : self.width] = v
+        keys.narrow(2, first, k.size(2)).copy_(k)
+        values.narrow(2, first, v.size(2)).copy_(v)
         return keys[:, :, : self.width], values[:, :, : self.width]
 
     def select(self, parents: Tensor | None, sentences: npt.NDArray[np.int64] | None = None) -> None:

@@ -14,8 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mtcli.nn.attention import KeysValues
-from mtcli.nn.cache import Cache, aligned
+from mtcli.nn.attention import MASK_ALIGNMENT, KeysValues
+from mtcli.nn.cache import Cache
+from mtcli.nn.cpu_kernels import MIN_SOFTMAX_WIDTH
 from mtcli.nn.multi_head import MultiHeadAttention
 from mtcli.nn.transformer import DecoderLayer, FeedForward, Residual, Transformer
 
@@ -57,7 +58,8 @@ class PreparedTransformer:
             parts: Memory and mask of groups of sentences, see `Transformer.encode`. Their widths may differ.
             share_rows: The layout of the cache: see `Cache`.
         """
-        S = aligned(max(memory.size(1) for memory, _ in parts))
+        longest = max(memory.size(1) for memory, _ in parts)
+        S = max(MIN_SOFTMAX_WIDTH, longest + -longest % MASK_ALIGNMENT)
         masks = []
         for _, mask in parts:
             padded = F.pad(mask, (0, S - mask.size(-1)))  # with False

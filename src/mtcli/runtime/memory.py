@@ -100,9 +100,3 @@ def share_freed_memory() -> None:
     """
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(-8, 1)  # M_ARENA_MAX
-
-
-def release_freed_memory() -> None:
-    """Return freed blocks to the system, so that the process can allocate blocks of other sizes."""
-    with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).malloc_trim(0)
