@@ -94,7 +94,8 @@ def training_speed(args: argparse.Namespace) -> float:
 
 
 def translating_speed(args: argparse.Namespace) -> float:
-    command = [sys.executable, "-m", "mtcli", "translate", "--model", args.model, "-i", args.input, "-o", os.devnull]
+    command = [sys.executable, "-m", "mtcli", "translate", "--model", args.model, "--engine", "torch"]
+    command += ["-i", args.input, "-o", os.devnull]
     started = time.perf_counter()
     subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
     seconds = time.perf_counter() - started

@@ -157,7 +157,7 @@ def measure(arguments: argparse.Namespace, lines: list[str]) -> tuple[Phase, Pha
     """
     one = Phase(1)
     many = Phase(arguments.clients)
-    command = [*MTCLI, "serve", "--model", arguments.model, "--port", "0"]
+    command = [*MTCLI, "serve", "--model", arguments.model, "--engine", "torch", "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, encoding="utf-8") as server:
         try:
             assert server.stderr

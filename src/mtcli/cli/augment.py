@@ -81,8 +81,8 @@ def augment(
             "--method",
             panel=panels.SEARCH,
             values=("beam", "sample", "noise"),
-            help="beam: the best translation. sample: one drawn at random. noise: the best one with words dropped and "
-            "moved.",
+            help="How to translate. beam: the best translation. sample: one drawn at random. noise: the best one with "
+            "words dropped and moved.",
         ),
     ] = "beam",
     beam_size: BeamOption = None,
