@@ -78,7 +78,7 @@ def base_step(name: str = "base") -> Step:
     optimizer = build_optimizer(TrainConfig(), objective.parameters())
     batch = small_batch()
     create_state(optimizer, objective)
-    logit_gradient_kernel(device)  # compares the kernel with its reference, once
+    logit_gradient_kernel(objective.model.output.weight.device)  # compares the kernel with its reference, once
     with counting() as counts:
         with counting() as passes:
             loss, _ = objective(batch.to(device))
