@@ -8,6 +8,7 @@ from torch import Tensor
 
 from mtcli.nn.cpu_kernels import (
     HAS_ONEDNN,
+    add_dropout,
     argmax,
     dropout,
     linear,
@@ -66,6 +67,20 @@ def test_dropout_scales_values_and_gradients_alike() -> None:
     (gradient,) = torch.autograd.grad(y.sum(), x)
     assert set(gradient.flatten().tolist()) == {0.0, 1 / (1 - 0.3)}
     torch.testing.assert_close(y, x * gradient)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_add_dropout_equals_the_sum(dtype: torch.dtype) -> None:
+    torch.manual_seed(1)
+    x, direction = torch.randn(2, 7, 33)
+    sublayer = torch.randn(7, 33, dtype=dtype, requires_grad=True)
+    results = []
+    for add in (lambda: add_dropout(x, sublayer, 0.3), lambda: x + dropout(sublayer, 0.3)):
+        torch.manual_seed(2)  # the same mask
+        output = add()
+        results.append((output, *torch.autograd.grad(output, sublayer, direction.to(output.dtype))))
+    assert results[0][0].dtype == torch.promote_types(dtype, torch.float32)
+    torch.testing.assert_close(results[0], results[1])
 
 
 @pytest.mark.parametrize("shape", [(0,), (1,), (3, 1, 2)])

@@ -61,6 +61,16 @@ def dropout(x: Tensor, p: float) -> Tensor:
         x: On the CPU, of any shape and floating-point type.
         p: Probability of zeroing an element, rounded to a multiple of 2^−16.
     """
+    return x * _dropout_mask(x, p)
+
+
+def add_dropout(x: Tensor, sublayer: Tensor, p: float) -> Tensor:
+    """x + dropout(sublayer) with one pass less. Arguments of any shape, which both have; `p` is that of `dropout`."""
+    return torch.addcmul(x, sublayer, _dropout_mask(sublayer, p))
+
+
+def _dropout_mask(x: Tensor, p: float) -> Tensor:
+    """Return the factors of the elements of `x`, 0 or 1 / (1 − p), in float32 or float64."""
     num_draws = math.ceil(x.numel() / 4)
     draws = torch.empty(num_draws, dtype=torch.int64).random_(-(2**63), None)
     bits = draws.view(torch.int16)[: x.numel()].view(x.shape)  # uniform over −2^15 … 2^15 − 1
@@ -68,7 +78,7 @@ def dropout(x: Tensor, p: float) -> Tensor:
     # The comparison writes 0 or 1 as floating-point numbers, which saves the conversion of a boolean mask.
     mask = torch.empty(x.shape, dtype=torch.promote_types(x.dtype, torch.float32))
     torch.ge(bits, threshold, out=mask)
-    return x * mask.mul_(1 / (1 - p))
+    return mask.mul_(1 / (1 - p))
 
 
 def reference_dropout(x: Tensor, p: float) -> Tensor:

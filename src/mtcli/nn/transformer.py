@@ -56,9 +56,20 @@ class Dropout(nn.Module):
         """Any shape; the result has the same."""
         if not self.training or self.p == 0:
             return x
-        if x.device.type == "cpu" and not torch.compiler.is_compiling():
+        if _runs_cpu_kernels(x):
             return cpu_kernels.dropout(x, self.p)
         return F.dropout(x, self.p)
+
+    def add(self, x: Tensor, sublayer: Tensor) -> Tensor:
+        """Return `x` + dropout(`sublayer`); both have the same shape."""
+        if self.training and self.p > 0 and _runs_cpu_kernels(x):
+            return cpu_kernels.add_dropout(x, sublayer, self.p)
+        dropped: Tensor = self(sublayer)
+        return x + dropped
+
+
+def _runs_cpu_kernels(x: Tensor) -> bool:
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 class Residual(nn.Module):
@@ -80,7 +91,7 @@ class Residual(nn.Module):
 
     def after(self, x: Tensor, sublayer: Tensor) -> Tensor:
         """Add the sub-layer's output (B, T, D) to the layer's input `x` (B, T, D)."""
-        x = x + self.dropout(sublayer)
+        x = self.dropout.add(x, sublayer)
         return x if self.pre else self.norm(x)
 
 
