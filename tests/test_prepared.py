@@ -82,7 +82,7 @@ def found_by(model: Transformer | PreparedTransformer) -> list[Hypothesis]:
 def test_blocks_of_any_size_give_the_translations_of_the_reference(
     block_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mtcli.inference.search.log_probs.BLOCK_ROWS", block_rows)
+    monkeypatch.setattr("mtcli.inference.search.log_probs.BLOCK_SIZE", block_rows * V)
     model = tiny_model()
     fast = found_by(PreparedTransformer(model))
     reference = found_by(model)

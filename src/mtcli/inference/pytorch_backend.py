@@ -23,7 +23,7 @@ from mtcli.nn.ensemble import Ensemble
 from mtcli.nn.precision import decodes_in_bf16
 from mtcli.nn.prepared import PreparedTransformer, prepared
 from mtcli.nn.transformer import Transformer
-from mtcli.runtime.memory import keep_freed_memory, require, share_freed_memory
+from mtcli.runtime.memory import keep_freed_memory, release_freed_memory, require, share_freed_memory
 from mtcli.runtime.prefetch import prefetch_map
 from mtcli.storage.model_file import load_model
 
@@ -93,6 +93,7 @@ class Translator(LineTranslator):
         if num_threads == 1 or len(batches) == 1:
             yield from map(search, batches)
             return
+        release_freed_memory()  # otherwise the gaps that each window leaves behind add up
         threads_before = torch.get_num_threads()
 
         def search_in_one_thread(rows: list[int]) -> R:

@@ -67,6 +67,7 @@ class Cache:
         """The number of tokens decoded so far, t."""
         self.width = 0
         """The number of columns in use."""
+        self._new_buffers: list[Tensor] = []  # the latest buffers: keys and values of each layer in turn
         self._own: list[KeysValues] = []  # (rows, H, capacity, K) of each layer; empty before the first step
         self._ancestors: Tensor | None = None  # mask of shared rows, 0 or −∞, (B, 1, L, at least `width`)
 
@@ -132,9 +133,11 @@ class Cache:
         first = self.width - k.size(2)
         keys, values = self._own[layer]
         if keys.size(2) < self.width:
-            capacity = aligned(first + ALIGNMENT * k.size(2))
-            keys = _with_capacity(capacity, keys, first)
-            values = _with_capacity(capacity, values, first)
+            if layer == 0:
+                capacity = aligned(first + ALIGNMENT * k.size(2))
+                self._new_buffers = one_block(k, [_with_columns(x, capacity) for x in (k, v)] * len(self.memory))
+            keys = _copied(keys, first, self._new_buffers[2 * layer])
+            values = _copied(values, first, self._new_buffers[2 * layer + 1])
             self._own[layer] = (keys, values)
         keys.narrow(2, first, k.size(2)).copy_(k)
         values.narrow(2, first, v.size(2)).copy_(v)
@@ -208,10 +211,25 @@ def aligned(width: int) -> int:
     return ALIGNMENT * math.ceil(width / ALIGNMENT)
 
 
-def _with_capacity(capacity: int, x: Tensor, width: int) -> Tensor:
-    """Copy `width` columns of keys or values to a new buffer. On a CPU, which reads more columns, the others are 0."""
+def one_block(like: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:
+    """Return uninitialised tensors in one block of memory, of the type and on the device of `like`.
+
+    glibc returns a large block to the system as soon as it is free. Buffers of each layer left gaps between them, which
+    the next batch could not use.
+    """
+    sizes = [math.prod(shape) for shape in shapes]
+    parts = torch.split(like.new_empty(sum(sizes)), sizes)
+    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def _with_columns(x: Tensor, columns: int) -> tuple[int, ...]:
+    """Return the shape of keys or values with another number of columns."""
     rows, H, _, K = x.shape
-    buffer = x.new_empty(rows, H, capacity, K)
+    return (rows, H, columns, K)
+
+
+def _copied(x: Tensor, width: int, buffer: Tensor) -> Tensor:
+    """Copy `width` columns of keys or values to `buffer`. On a CPU, which reads more columns, the others are 0."""
     buffer[:, :, :width] = x[:, :, :width]
     if x.device.type == "cpu":
         buffer[:, :, width:] = 0

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtcli.nn.attention import MASK_ALIGNMENT, KeysValues
-from mtcli.nn.cache import Cache
+from mtcli.nn.cache import Cache, one_block
 from mtcli.nn.cpu_kernels import MIN_SOFTMAX_WIDTH
 from mtcli.nn.multi_head import MultiHeadAttention
 from mtcli.nn.transformer import DecoderLayer, FeedForward, Residual, Transformer
@@ -65,7 +65,11 @@ class PreparedTransformer:
             padded = F.pad(mask, (0, S - mask.size(-1)))  # with False
             masks.append(torch.zeros(padded.shape).masked_fill_(~padded, -torch.inf))
         memories = [memory for memory, _ in parts]
-        memory_kv = [layer.keys_values(memories, S) for layer in self.layers]
+        B = sum(map(len, memories))
+        buffers = one_block(memories[0], [shape for layer in self.layers for shape in layer.memory_shapes(B, S)])
+        memory_kv = list(zip(buffers[::2], buffers[1::2], strict=True))
+        for layer, (keys, values) in zip(self.layers, memory_kv, strict=True):
+            layer.write_keys_values(memories, keys.zero_(), values.zero_())
         return Cache(memory_kv, torch.cat(masks), [], share_rows=share_rows)
 
     def step(self, last: Tensor, cache: Cache) -> Tensor:
@@ -108,21 +112,21 @@ class _Layer:
         self.memory_residual = _Residual(layer.cross_residual)
         self.ffn_residual = _Residual(layer.ffn_residual)
 
-    def keys_values(self, memories: Sequence[Tensor], S: int) -> KeysValues:
-        """Return keys and values of the source.
+    def memory_shapes(self, B: int, S: int) -> list[tuple[int, ...]]:
+        """Return the shapes of the keys and of the values of the source: (B, H, S, d_k) and (B, H, S, d_v)."""
+        H = self.num_heads
+        return [(B, H, S, size // H) for size in self.memory_sizes]
 
-        They are written to their place at once: a copy of each part would double the memory of a search.
+    def write_keys_values(self, memories: Sequence[Tensor], keys: Tensor, values: Tensor) -> None:
+        """Compute keys and values of the source, and write them to their place.
+
+        A copy of each group would double the memory of a search.
 
         Args:
             memories: The encoder's output of groups of sentences, (b, width, D) each.
-            S: Width of the result. Shorter sources are padded with 0.
-
-        Returns:
-            (B, H, S, d_k) and (B, H, S, d_v).
+            keys: (B, H, S, d_k), 0 at first. Shorter sources are padded with 0.
+            values: (B, H, S, d_v), in the same way.
         """
-        B = sum(map(len, memories))
-        H = self.num_heads
-        keys, values = (torch.zeros(B, H, S, size // H) for size in self.memory_sizes)
         first = 0
         for memory in memories:
             b, width, _ = memory.shape
@@ -130,7 +134,6 @@ class _Layer:
             keys[first : first + b, :, :width] = self._heads(k, b)
             values[first : first + b, :, :width] = self._heads(v, b)
             first += b
-        return keys, values
 
     def step(self, y: Tensor, cache: Cache, number: int, own_mask: Tensor | None, memory_mask: Tensor) -> Tensor:
         """Compute the next position of every hypothesis, see `DecoderLayer.step`.

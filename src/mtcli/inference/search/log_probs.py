@@ -10,8 +10,11 @@ from mtcli.inference.search.encoding import Searched
 from mtcli.nn.cpu_kernels import log_softmax_
 from mtcli.nn.prepared import PreparedTransformer
 
-BLOCK_ROWS = 256
-"""Hypotheses whose log-probabilities a CPU computes together: 10 MB for 10,000 tokens. More take no less time."""
+BLOCK_SIZE = 2_560_000
+"""Log-probabilities that a CPU computes together: 10 MB, those of 256 hypotheses for 10,000 tokens.
+
+More take no less time.
+"""
 
 
 def log_probs(model: Searched, last: Tensor, cache: Any, num_sentences: int) -> Iterator[tuple[slice, Tensor]]:
@@ -32,7 +35,8 @@ def log_probs(model: Searched, last: Tensor, cache: Any, num_sentences: int) -> 
         return
     hidden = model.hidden(last, cache)  # (N, D)
     hypotheses_of_each = len(last) // num_sentences
-    sentences_of_block = max(1, BLOCK_ROWS // hypotheses_of_each)
+    vocab_size = len(model.output.weight)
+    sentences_of_block = max(1, BLOCK_SIZE // (hypotheses_of_each * vocab_size))
     blocks = torch.split(hidden, sentences_of_block * hypotheses_of_each)
     for number, block in enumerate(blocks):
         first = number * sentences_of_block
