@@ -123,9 +123,10 @@ def test_an_installed_package_translates_like_the_run(exported: Path, tmp_path: 
 
 def test_an_empty_hypothesis_takes_no_place_in_the_beam(tmp_path: Path) -> None:
     """Argos Translate never returns an empty text: it searches on where an empty one would have ended our search."""
-    ours = copy.deepcopy(toy(bias=True))
+    model = copy.deepcopy(toy(bias=True).model)
     with torch.no_grad():
-        ours.model.output.bias[EOS] += 6
+        model.output.bias[EOS] += 6
+    ours = Translator(model, toy(bias=True).tokenizer, longest_src=64)
     found = export(save_run(tmp_path / "run", ours), "argos", tmp_path / "out")
     assert found is not None
     assert (found.equal, found.sentences) == (72, 72)
