@@ -13,7 +13,7 @@ from test_cli import mtcli
 from toy import PAIRS, save_toy, toy
 
 from mtcli.augment import synthesis as module
-from mtcli.augment.filters import main_script, problem_of
+from mtcli.augment.filters import has_wrong_script, main_script, problem_of
 from mtcli.augment.noise import MAX_MOVE, with_noise
 from mtcli.augment.output import PairOutput
 from mtcli.augment.synthesis import Models, Report, Synthesis, augment, dual_score
@@ -174,6 +174,13 @@ def test_filters_name_the_problem() -> None:
     assert problem_of("dog " * 9, "perro " * 9, "Latin") == ""
     assert problem_of("a", "uno grande perro ve al gato " * 5, "Latin") == "unlike lengths"
     assert main_script(["uno", "dos", "большая собака видит кота"]) == "Latin"
+
+
+def test_text_in_chinese_or_japanese_has_the_script_of_its_lines() -> None:
+    lines = ["一只大狗看见了猫。", "犬が猫を見る。", "OK"]
+    expected = main_script(lines)
+    assert not any(has_wrong_script(line, expected) for line in lines)
+    assert has_wrong_script("большая собака видит кота", expected)
 
 
 @given(st.lists(st.text("abcde", min_size=1), min_size=1, max_size=30), st.integers(0, 99))

@@ -16,7 +16,7 @@ _REMOVING = [rule for rule in rules() if rule.test and BIT[rule.name] & REMOVES]
 
 def main_script(texts: Iterable[str]) -> str:
     """Return the script of most texts; empty if they have no letters. See `rules.script`."""
-    scripts = Counter(script(text).capitalize() for text in texts)
+    scripts = Counter("Latin" if name == "latin" else name for name in map(script, texts))
     del scripts[""]
     return max(scripts, key=lambda name: (scripts[name], name), default="")
 
