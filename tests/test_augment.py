@@ -111,6 +111,7 @@ def test_another_command_does_not_continue_an_unfinished_one(tmp_path: Path) -> 
     with pytest.raises(UsageError, match="differs in --seed"):
         Unfinished(tmp_path, {"--seed": 2, "--input": "a"})
     assert Unfinished(tmp_path, {"--seed": 1, "--input": "a"}).state.lines == 1
+    assert Unfinished(tmp_path, {"--seed": 1, "--input": "a"}, force=True).state.lines == 1
     assert Unfinished(tmp_path, {"--seed": 2, "--input": "a"}, force=True).state.lines == 0
 
 
@@ -130,6 +131,7 @@ def test_a_damaged_state_is_reported(tmp_path: Path, content: bytes) -> None:
     (tmp_path / STATE).write_bytes(content)
     with pytest.raises(StorageError, match="--force"):
         Unfinished(tmp_path, {})
+    assert Unfinished(tmp_path, {}, force=True).state == module.State()
 
 
 def test_the_scores_are_those_of_both_models(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def augment(
         synthesis: What to make.
         identity: Digests of text and models, and all options: a command continues another only if they are equal.
         replace_invalid: Read invalid UTF-8 as U+FFFD.
-        force: Delete what another command left.
+        force: Delete what another command left, or what is damaged.
 
     Raises:
         DataError: The text cannot be read.

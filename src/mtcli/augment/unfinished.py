@@ -43,7 +43,7 @@ class Unfinished:
     Args:
         folder: The folder. It must exist.
         identity: What decides the result: options, and digests of inputs and models.
-        force: Delete what another command left.
+        force: Delete what another command left, or what is damaged.
 
     Raises:
         UsageError: The folder was left by a command with another identity.
@@ -53,16 +53,21 @@ class Unfinished:
     def __init__(self, folder: Path, identity: Mapping[str, Any], *, force: bool = False):
         self.folder = folder
         self.identity = dict(identity)
-        if force:
-            (folder / STATE).unlink(missing_ok=True)
-        self.state = self._load()
         self._path = self.folder / RECORDS
+        try:
+            self.state = self._load()
+        except (StorageError, UsageError):
+            if not force:
+                raise
+            (folder / STATE).unlink()
+            self.state = State()
         with storage_errors(self._path):
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
             self._file = os.fdopen(descriptor, "r+b")
             self._cut()
 
     def _load(self) -> State:
+        """Return the state that was saved, or the initial state."""
         path = self.folder / STATE
         if not path.exists():
             return State()
@@ -78,13 +83,13 @@ class Unfinished:
                 f"{self.folder}: was left by a command that differs in {', '.join(differences)}; run that command "
                 "again to continue it, or start over with --force"
             )
+        size = self._path.stat().st_size if self._path.exists() else 0
+        if size < state.bytes:
+            raise StorageError(f"{self._path}: is shorter than {STATE} says; start over with --force")
         return state
 
     def _cut(self) -> None:
         """Remove the records of a window that was interrupted."""
-        size = self._file.seek(0, os.SEEK_END)
-        if size < self.state.bytes:
-            raise StorageError(f"{self._path}: is shorter than {STATE} says; start over with --force")
         self._file.truncate(self.state.bytes)
         self._file.seek(self.state.bytes)
 
