@@ -15,7 +15,7 @@ from toy import PAIRS, save_toy, toy
 from mtcli.augment import synthesis as module
 from mtcli.augment.filters import has_wrong_script, main_script, problem_of
 from mtcli.augment.noise import MAX_MOVE, with_noise
-from mtcli.augment.output import PairOutput
+from mtcli.augment.output import PairOutput, write_pairs
 from mtcli.augment.synthesis import Models, Report, Synthesis, augment, dual_score
 from mtcli.augment.unfinished import STATE, Unfinished, unfinished_output
 from mtcli.data.sources import parse_source
@@ -164,6 +164,13 @@ def test_keep_writes_the_best_pairs_in_their_order(tmp_path: Path) -> None:
     assert best.dropped["low score"] == everything.written - best.written
     assert kept == [record for record in records if record in set(kept)]
     assert min(scores[record] for record in kept) >= max(scores[r] for r in records if r not in set(kept))
+
+
+def test_a_tab_in_a_translation_begins_no_column(tmp_path: Path) -> None:
+    output = PairOutput(tmp_path / "out.tsv", "es", "en")
+    record = {"translation": {"es": "un\tperro.", "en": "one dog."}, "log_prob": -1.0, "score": -1.0}
+    assert write_pairs(lambda: [record], output, keep=1.0) == (1, 0)
+    assert pairs_of(output.path) == [("un perro.", "one dog.")]
 
 
 def test_filters_name_the_problem() -> None:

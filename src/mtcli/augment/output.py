@@ -95,5 +95,7 @@ def _line(record: Record, output: PairOutput, columns: Sequence[str]) -> str:
     if output.form == ".jsonl":
         return json.dumps(record, ensure_ascii=False)
     translation = record["translation"]
+    # A model can write a tab by its byte, which would begin another column.
+    texts = [translation[language].replace("\t", " ") for language in (output.src, output.tgt)]
     scores = [f"{record[name]:.4f}" for name in columns]
-    return "\t".join([translation[output.src], translation[output.tgt], *scores])
+    return "\t".join([*texts, *scores])
