@@ -101,6 +101,7 @@ TINY = Size(
         "model.num_heads=2",
         "model.num_encoder_layers=1",
         "model.num_decoder_layers=1",
+        "train.compile=off",  # the simulated device has no compiler
     ),
 )
 """For a test of this script."""
@@ -352,6 +353,7 @@ def training_speed(size: Size, preset: str, compiled: bool) -> float:
     """Return the target tokens per second of steps that are taken as `Trainer` takes them."""
     warmup_steps = min(10, size.steps)
     with learner_of(size, preset, compiled) as (learner, plan):
+        learner.compile()
         planned = plan.batches_from(Position())
         batches = load_batches(learner.pairs, planned, Group(), DEVICE)
         pending: PendingStep | None = None
