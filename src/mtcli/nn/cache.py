@@ -67,7 +67,7 @@ class Cache:
         """The number of tokens decoded so far, t."""
         self.width = 0
         """The number of columns in use."""
-        self._new_buffers: list[Tensor] = []  # the latest buffers: keys and values of each layer in turn
+        self._new_buffers: list[Tensor] = []  # keys and values in turn, of the layers that do not have theirs yet
         self._own: list[KeysValues] = []  # (rows, H, capacity, K) of each layer; empty before the first step
         self._ancestors: Tensor | None = None  # mask of shared rows, 0 or −∞, (B, 1, L, at least `width`)
 
@@ -136,8 +136,8 @@ class Cache:
             if layer == 0:
                 capacity = aligned(first + ALIGNMENT * k.size(2))
                 self._new_buffers = one_block(k, [_with_columns(x, capacity) for x in (k, v)] * len(self.memory))
-            keys = _copied(keys, first, self._new_buffers[2 * layer])
-            values = _copied(values, first, self._new_buffers[2 * layer + 1])
+            keys = _copied(keys, first, self._new_buffers.pop(0))
+            values = _copied(values, first, self._new_buffers.pop(0))
             self._own[layer] = (keys, values)
         keys.narrow(2, first, k.size(2)).copy_(k)
         values.narrow(2, first, v.size(2)).copy_(v)
