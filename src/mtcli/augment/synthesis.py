@@ -1,7 +1,7 @@
 """`mtcli augment`: translate monolingual text into synthetic training pairs, filter them and write them.
 
 The text is read in windows. Each window is translated, filtered and saved before the next one is read. So a command
-that was killed continues after its last whole window, and writes the same bytes as one that was not.
+that was killed continues after its last whole window, and on a CPU writes the same bytes as one that was not.
 """
 
 import hashlib

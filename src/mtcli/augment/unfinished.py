@@ -1,4 +1,4 @@
-"""Results of a long command that can be interrupted at any time, and continued with the same bytes.
+"""Results of a long command that can be interrupted at any time, and continued.
 
 While the command runs, its results lie in the folder `OUTPUT.unfinished`: records as JSON lines, and a state that says
 how many bytes of them count. Records are synced before the state, so a state never counts bytes that may be lost.
