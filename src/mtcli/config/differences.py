@@ -8,7 +8,10 @@ from mtcli.config.schema import CHOSEN_IF_UNSET_IN_FINE_TUNING, NAMES, Config, u
 MAY_DIFFER = frozenset({
     "train.max_steps", "train.time", "train.keep", "train.tensorboard", "train.compile", "train.engine", "data.note",
 })  # fmt: skip
-"""The budget, which may grow, and settings that change no result. `train.compile` changes rounding and dropout."""
+"""The budget, which may grow, and settings that change no result.
+
+`train.compile` changes the rounding, and the random numbers of dropout.
+"""
 
 
 def differences(old: Config, new: Config) -> list[str]:

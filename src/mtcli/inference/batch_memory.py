@@ -14,7 +14,7 @@ LOGITS_COPIES = 4
 them to rank or to draw tokens."""
 
 CACHE_COPIES = 2
-"""A buffer of the cache has at most twice as many columns as are in use."""
+"""When the buffers of a cache grow, or their rows are reordered, the old and the new ones are in memory."""
 
 USABLE_SHARE = 0.8
 """Share of a GPU's free memory that batches are planned for. The rest is for fragmentation."""

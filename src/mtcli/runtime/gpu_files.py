@@ -1,4 +1,4 @@
-"""Tell whether a machine may have a GPU, without importing PyTorch."""
+"""The device files of GPUs, which show without PyTorch that a machine may have one."""
 
 import sys
 from pathlib import Path
