@@ -100,6 +100,24 @@ def test_a_batch_too_large_for_the_memory_is_halved(options: Options, monkeypatc
     assert translator._budget(fp32) < untouched._budget(fp32)  # later batches are smaller from the beginning
 
 
+def test_a_batch_too_large_for_the_memory_of_alignments_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
+    translator = Translator(toy().model, toy().tokenizer, 64)
+    options = Options(max_length=6, alignments=True)
+    expected = list(translator.translate(LINES, options, warn=False, quiet=True))
+    align = pytorch_backend.align
+    seen: list[int] = []
+
+    def limited(model: Any, tokenizer: Any, lines: Sequence[str], *args: Any) -> Any:
+        seen.append(len(lines))
+        if len(lines) > 2:
+            raise torch.OutOfMemoryError
+        return align(model, tokenizer, lines, *args)
+
+    monkeypatch.setattr(pytorch_backend, "align", limited)
+    assert list(translator.translate(LINES, options, warn=False, quiet=True)) == expected
+    assert seen == [5, 2, 3, 1, 2]
+
+
 def test_a_line_too_long_for_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     translator = Translator(toy().model, toy().tokenizer, 64)
     limit_rows(translator, monkeypatch, 0)

@@ -233,11 +233,7 @@ class Translator(LineTranslator):
             return self.search([window.ids[row] for row in rows], options, line_numbers=line_numbers)
         except torch.OutOfMemoryError as error:
             if len(rows) == 1:
-                line = window.first + rows[0] + 1
-                raise StorageError(
-                    f"{self.device} has too little memory for line {line}; give a smaller --beam-size, shorter lines, "
-                    "or --device cpu"
-                ) from error
+                raise self._too_little_memory(window, rows[0]) from error
         # Outside the `except` block, the traceback no longer keeps the tensors of the failed search.
         torch.cuda.empty_cache()
         self._share_of_budget /= 2
@@ -245,12 +241,25 @@ class Translator(LineTranslator):
         parts = (rows[:middle], rows[middle:])
         return [hypotheses for part in parts for hypotheses in self._search_rows(window, part, options)]
 
+    def _too_little_memory(self, window: Window, row: int) -> StorageError:
+        line = window.first + row + 1
+        remedy = "give a smaller --beam-size, shorter lines, or --device cpu"
+        return StorageError(f"{self.device} has too little memory for line {line}; {remedy}")
+
     def _links(self, window: Window, rows: Sequence[int], best: Sequence[Sequence[Draft]]) -> list[list[Links]]:
         lines = [window.lines[row] for row in rows]
         src = [window.ids[row] for row in rows]
         texts = [[draft.text for draft in drafts] for drafts in best]
         tgt = [[draft.ids for draft in drafts] for drafts in best]
-        return align(self.model, self.tokenizer, lines, src, texts, tgt)
+        try:
+            return align(self.model, self.tokenizer, lines, src, texts, tgt)
+        except torch.OutOfMemoryError as error:  # the attention weights of long lines take more than their search
+            if len(rows) == 1:
+                raise self._too_little_memory(window, rows[0]) from error
+        torch.cuda.empty_cache()
+        middle = len(rows) // 2
+        parts = (slice(None, middle), slice(middle, None))
+        return [links for part in parts for links in self._links(window, rows[part], best[part])]
 
 
 def _generator(seed: int, line: int, draw: int) -> torch.Generator:
