@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 log = logging.getLogger(__name__)
@@ -63,10 +64,14 @@ def logit_gradient_kernel(device: torch.device) -> LogitGradient | None:
 
 
 def _check_kernel(kernel: LogitGradient, device: torch.device) -> None:
-    """Raise RuntimeError if a kernel's loss or gradient differs from the reference on a small example in bf16."""
-    C, V = 4, 1000
+    """Raise RuntimeError if a kernel's loss or gradient differs from the reference on a small example in bf16.
+
+    As in training, the rows are padded, and longer than what the kernel reads at a time.
+    """
+    C, V = 4, 9000
     columns = torch.arange(V, device=device)
-    logits = torch.stack([(columns * (3 + i)).sin() * 5 for i in range(C)]).bfloat16()
+    values = torch.stack([(columns * (3 + i)).sin() * 5 for i in range(C)])
+    logits = F.pad(values.bfloat16(), (0, -V % 64))[:, :V]
     target = columns[:C] * 7
     expected = logits.clone()
     expected_sums = reference_logit_gradient_(expected, target, 0.1, True)
