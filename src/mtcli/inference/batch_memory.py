@@ -1,6 +1,6 @@
 """The memory that a search needs, and the batch size that follows from it on a GPU."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -45,6 +45,15 @@ class SearchMemory:
         cached = model.num_decoder_layers * model.num_heads * (d_k + d_v) * itemsize
         encoded = (model.d_ff + 8 * model.d_model) * itemsize
         return cls(cached, encoded, LOGITS_COPIES * 4 * vocabulary)
+
+    @classmethod
+    def total(cls, parts: "Sequence[SearchMemory]") -> "SearchMemory":
+        """Return the figures of several models that search together."""
+        return cls(
+            cached_token=sum(part.cached_token for part in parts),
+            encoded_token=sum(part.encoded_token for part in parts),
+            logits=sum(part.logits for part in parts),
+        )
 
     def of_sentence(self, beam_size: int, src_length: int, tgt_length: int) -> int:
         """Return the bytes of one sentence with `beam_size` translations of `tgt_length` tokens."""

@@ -110,7 +110,7 @@ class Translator(LineTranslator):
         if self.device.type != "cuda":
             return BATCH_TOKENS[self.device.type] // num_beams
         memory = self._search_memory(options)
-        free = free_cuda_memory(self.device) // len(self.members)
+        free = free_cuda_memory(self.device)
 
         def tgt_length(src_length: int) -> int:
             return options.max_length or src_length + options.max_extra
@@ -118,10 +118,12 @@ class Translator(LineTranslator):
         return int(self._share_of_budget * memory.batch_tokens(free, num_beams, tgt_length))
 
     def _search_memory(self, options: Options) -> SearchMemory:
+        """Return the memory of a search with all models, whose sizes may differ."""
         output = self.model.output
         in_bf16 = decodes_in_bf16(options.precision, self.device)
         itemsize = torch.bfloat16.itemsize if in_bf16 else output.weight.element_size()
-        return SearchMemory.of(self.model.config, output.out_features, itemsize)
+        parts = [SearchMemory.of(member.config, output.out_features, itemsize) for member in self.members]
+        return SearchMemory.total(parts)
 
     def _search_model(self, options: Options) -> Searched:
         """Return the model that searches: with weights in bf16 if `options.precision` says so, cast once."""
@@ -141,7 +143,7 @@ class Translator(LineTranslator):
         if beam_size < WIDE_BEAM or self.device.type != "cpu":
             return
         sentence = self._search_memory(options).of_sentence(beam_size, 0, max(limits.max_length) + 1)
-        needed = len(self.members) * len(limits.max_length) * sentence
+        needed = len(limits.max_length) * sentence
         require(needed, f"a beam of {beam_size}", "give a smaller --beam-size or --max-length")
 
     def search(
