@@ -145,7 +145,7 @@ def library(args: argparse.Namespace) -> Callable[[Sequence[str]], list[str]]:
 def cold_starts(model: Path, exported: Path, runs: int) -> dict[str, float]:
     """Return the median duration of whole processes in seconds, run alternately.
 
-    `cold_default_s` uses the engine of the run if it has one that is proven equal to PyTorch; `mtcli info` tells.
+    `cold_default_s` uses the engine of the run if it has one that is proven equal to PyTorch; `mtcli info` shows it.
     """
     commands = {
         "cold_ours_s": ["-m", "mtcli", "translate", "--model", model, "--engine", "torch", "Hello World"],

@@ -13,7 +13,8 @@ from faults.points import write_in_background
 from mtcli.errors import StorageError
 from mtcli.storage import checkpoint, model_file
 from mtcli.training import saving
-from mtcli.training.background import BackgroundTask, HostCopy
+from mtcli.training.background import BackgroundTask
+from mtcli.training.host_copy import HostCopy
 from mtcli.training.learner import Learner
 
 Train = Callable[..., Path]

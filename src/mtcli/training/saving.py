@@ -16,7 +16,8 @@ from mtcli.storage import checkpoint, model_file
 from mtcli.storage.run_folder import publish
 from mtcli.storage.state import State
 from mtcli.storage.tensors import Tensors
-from mtcli.training.background import BackgroundTask, HostCopy
+from mtcli.training.background import BackgroundTask
+from mtcli.training.host_copy import HostCopy
 from mtcli.training.learner import Learner, diverged
 from mtcli.training.optimizer import set_state_tensors, state_tensors
 from mtcli.training.session import Session
