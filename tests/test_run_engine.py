@@ -176,6 +176,16 @@ def test_pytorch_translates_if_the_model_is_another(run: Path) -> None:
         load(run, "cpu", "ctranslate2")
 
 
+def test_a_loaded_engine_does_not_translate_with_another_model(run: Path) -> None:
+    engine, options, _ = load(run, "cpu", "auto")
+    assert isinstance(engine, RunEngine)
+    model = run / "model.safetensors"
+    contents = [path.read_bytes() for path in run.glob("checkpoints/*/model.safetensors")]
+    model.write_bytes(next(content for content in contents if content != model.read_bytes()))
+    with pytest.raises(ModelError, match="has another model"):
+        list(engine.translate(SOURCES[:1], replace(options, n_best=2)))
+
+
 def test_pytorch_translates_if_the_model_was_edited(run: Path) -> None:
     model = run / "model.safetensors"
     content = bytearray(model.read_bytes())

@@ -172,7 +172,11 @@ class RunEngine(Engine):
         return self._pytorch().translate(lines, options, **how)
 
     def _pytorch(self) -> LineTranslator:
-        """Return the same model for PyTorch."""
+        """Return the same model for PyTorch.
+
+        Raises:
+            ModelError: The run has another model now, for example because training has continued.
+        """
         if self._fallback is None:
             import torch
 
@@ -180,7 +184,10 @@ class RunEngine(Engine):
 
             if not self._has_pytorch:
                 torch.set_num_threads(num_default_threads())  # CTranslate2 has changed it before PyTorch was loaded
-            self._fallback, _, _ = Translator.load(self.run, torch.device("cpu"))
+            fallback, _, _ = Translator.load(self.run, torch.device("cpu"))
+            if not has_identity(self.run / "model.safetensors", self.proof.model):
+                raise ModelError(f"{self.run}: has another model than when this command started; start it again")
+            self._fallback = fallback
         return self._fallback
 
 
