@@ -36,7 +36,8 @@ def translate_file(
 ) -> None:
     """Translate a file with all ranks.
 
-    The windows are those of a single process. So are their batches, if each rank has as many threads as that process.
+    The windows are those of a single process. On a CPU so are their batches, if each rank has as many threads as that
+    process. On a GPU, batches follow from the free memory.
 
     Args:
         translator: The translator of this rank.
