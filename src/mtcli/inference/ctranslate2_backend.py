@@ -18,7 +18,7 @@ different ones behind the best.
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from mtcli.inference.exported import provenance, read_export
 from mtcli.inference.length import length_penalty
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.translation import Options, Translation
-from mtcli.inference.windows import Window
+from mtcli.inference.windows import MAX_LINE_TOKENS, WINDOW, Window
 from mtcli.runtime import torchrun
 
 GIVE_THE_RUN = "give the run itself with --model, without --engine"
@@ -43,6 +43,9 @@ NEARLY_ZERO = 1e-6
 
 Hypothesis = tuple[list[str], float]
 """The tokens of a hypothesis, and its score."""
+
+GROUP = 64
+"""Sentences whose hypotheses are decoded and ranked together."""
 
 SUPPORTED = {
     "beam_size", "length_penalty", "length_normalization", "n_best", "max_length", "max_extra", "to", "precision",
@@ -171,25 +174,57 @@ class Engine(LineTranslator):
         return super().translate(lines, options, **how)
 
     def _budget(self, options: Options) -> int:
-        return BATCH_TOKENS * 16  # CTranslate2 sorts and divides this into batches for its workers
+        return WINDOW * MAX_LINE_TOKENS  # all lines of a window: CTranslate2 divides them into batches for its workers
 
     def _drafts(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Draft]]:
         vocabulary = self.tokenizer.src_vocabulary
         sources = [[vocabulary[i] for i in window.ids[row]] for row in rows]
         max_lengths = [self._max_length(source, options) for source in sources]
         searches = self._submit(sources, max(max_lengths) + 1, options)
-        found = [_hypotheses(search) for search in searches]
-        if options.beam_size == 1:
-            for hypotheses, max_length in zip(found, max_lengths, strict=True):
-                hypotheses[0] = self._shortened(hypotheses[0], max_length)
-        repeated = {
-            row: self._search_alone(sources[row], max_length, options)
-            for row, (hypotheses, max_length) in enumerate(zip(found, max_lengths, strict=True))
-            if any(self._breaks_limits(tokens, max_length, options) for tokens, _ in hypotheses)
-        }
-        for row, search in repeated.items():
-            found[row] = _hypotheses(search)
-        return self._ranked(self._scored(sources, found, options), options)
+        drafts: list[list[Draft]] = [[] for _ in rows]
+        unfinished: dict[int, list[Hypothesis]] = {}
+        # The first rows, which are the longest, are ranked while CTranslate2 still searches the others.
+        for first in range(0, len(rows), GROUP):
+            finished: dict[int, list[Hypothesis]] = {}
+            for index in range(first, min(first + GROUP, len(rows))):
+                hypotheses = _hypotheses(searches[index])
+                is_finished = all(self._is_finished(tokens, max_lengths[index]) for tokens, _ in hypotheses)
+                (finished if is_finished else unfinished)[index] = hypotheses
+            self._rank(drafts, finished, sources, options)
+        self._rank(drafts, self._completed(unfinished, sources, max_lengths, options), sources, options)
+        return drafts
+
+    def _completed(
+        self,
+        unfinished: Mapping[int, list[Hypothesis]],
+        sources: Sequence[Sequence[str]],
+        max_lengths: Sequence[int],
+        options: Options,
+    ) -> dict[int, list[Hypothesis]]:
+        """Return the hypotheses of sentences whose search broke a limit: cut if that is enough, or searched again."""
+        completed: dict[int, list[Hypothesis]] = {}
+        repeated: dict[int, Any] = {}
+        for index, hypotheses in unfinished.items():
+            has_forbidden = any(not self._forbidden.isdisjoint(tokens) for tokens, _ in hypotheses)
+            if options.beam_size > 1 or has_forbidden:
+                repeated[index] = self._search_alone(sources[index], max_lengths[index], options)
+            else:
+                completed[index] = [self._shortened(hypotheses[0], max_lengths[index])]
+        for index, search in repeated.items():
+            completed[index] = _hypotheses(search)
+        return completed
+
+    def _rank(
+        self,
+        drafts: list[list[Draft]],
+        found: Mapping[int, list[Hypothesis]],
+        sources: Sequence[Sequence[str]],
+        options: Options,
+    ) -> None:
+        """Score and rank the hypotheses of some sentences, and put them into `drafts`, by index."""
+        scored = self._scored([sources[index] for index in found], list(found.values()), options)
+        for index, ranked in zip(found, self._ranked(scored, options), strict=True):
+            drafts[index] = ranked
 
     def _max_length(self, source: Sequence[str], options: Options) -> int:
         """Return the maximum number of tokens of a translation, without `</s>`."""
@@ -203,11 +238,9 @@ class Engine(LineTranslator):
             return hypothesis
         return tokens[:max_length], score
 
-    def _breaks_limits(self, tokens: Sequence[str], max_length: int, options: Options) -> bool:
-        """Return True if a hypothesis contains a forbidden token or, in a beam, was cut or is too long."""
-        if not self._forbidden.isdisjoint(tokens):
-            return True
-        return options.beam_size > 1 and (tokens[-1] != self._end or len(tokens) > max_length + 1)
+    def _is_finished(self, tokens: Sequence[str], max_length: int) -> bool:
+        """Return True if a hypothesis ends in `</s>` within its maximum length, without a forbidden token."""
+        return tokens[-1] == self._end and len(tokens) <= max_length + 1 and self._forbidden.isdisjoint(tokens)
 
     def _search_alone(self, source: Sequence[str], max_length: int, options: Options) -> Any:
         """Search one sentence with its own maximum length and without forbidden tokens.
