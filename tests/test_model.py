@@ -157,6 +157,7 @@ def test_fused_equals_reference_model(sizes: dict[str, int], norm: str) -> None:
 @pytest.mark.parametrize("changes", [{}, {"norm": "pre"}, {"positions": "learned"}, {"attention": "reference"}])
 @pytest.mark.parametrize("share_rows", [False, True])
 @pytest.mark.parametrize("W", [1, 3])
+@torch.no_grad()
 def test_cached_step_equals_uncached_decoding(W: int, share_rows: bool, changes: dict[str, str]) -> None:
     """At every position, after hypotheses are reordered, and after a sentence is removed from the batch."""
     model = build(**changes)

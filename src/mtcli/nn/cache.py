@@ -29,7 +29,7 @@ Projection = Callable[[Tensor], tuple[Tensor, ...]]
 
 
 class Cache:
-    """The cache of a search. The search owns it, not the model. Each step writes to it in place.
+    """The cache of a search. The search owns it, not the model. Each step writes to it in place, without gradients.
 
     Keys and values of the source belong to a sentence: they are computed once and shared by its hypotheses.
 
