@@ -118,6 +118,14 @@ def test_the_command_combines_models(tmp_path: Path, models: tuple[Path, Path]) 
     assert done.stdout.decode().splitlines() == expected
 
 
+def test_the_variable_names_one_model_whatever_its_name_contains(tmp_path: Path, models: tuple[Path, Path]) -> None:
+    (tmp_path / "a:b").symlink_to(models[0])
+    named = mtcli("translate", "--model", "a:b", *LINES[:2], cwd=tmp_path)
+    done = mtcli("translate", *LINES[:2], cwd=tmp_path, MTCLI_MODEL="a:b")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == named.stdout
+
+
 def test_the_score_of_an_ensemble(tmp_path: Path, models: tuple[Path, Path]) -> None:
     (tmp_path / "src").write_text("".join(f"{src}\n" for src, _ in PAIRS[:20]))
     (tmp_path / "ref").write_text("".join(f"{tgt}\n" for _, tgt in PAIRS[:20]))

@@ -182,8 +182,11 @@ def check_model(folder: Path | None) -> Path | None:
     return folder
 
 
-def check_models(folders: Sequence[Path] | None) -> list[Path]:
+def check_models(context: typer.Context, parameter: typer.CallbackParam, folders: Sequence[Path] | None) -> list[Path]:
     """Check that each of several models can be read, see `check_model`. None are the run trained last."""
+    source = context.get_parameter_source(str(parameter.name))
+    if source is not None and source.name == "ENVIRONMENT":
+        folders = [Path(os.environ[MODEL_VARIABLE])]  # the variable names one model; typer would split it at `:`
     for folder in folders or ():
         check_model(folder)
     return list(folders or [LATEST])
