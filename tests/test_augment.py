@@ -269,3 +269,14 @@ def test_an_empty_text_gives_no_pairs(tmp_path: Path) -> None:
     report = run(text_file(tmp_path, []), tmp_path / "out.tsv", Synthesis())
     assert (report.lines, report.written) == (0, 0)
     assert (tmp_path / "out.tsv").read_bytes() == b""
+
+
+def test_invalid_bytes_are_refused_or_counted(tmp_path: Path, model: Path) -> None:
+    (tmp_path / "mono.txt").write_bytes(b"one big dog.\nred \xff cat.\n")
+    arguments = ["augment", "--model", model, "-i", "mono.txt", "-o", "out.tsv"]
+    refused = mtcli(*arguments, cwd=tmp_path)
+    assert refused.returncode == 3, refused.stderr
+    done = mtcli(*arguments, "--replace", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "read 1 invalid byte as U+FFFD" in done.stderr.decode()
+    assert "2 lines read" in done.stderr.decode()

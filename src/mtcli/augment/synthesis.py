@@ -23,6 +23,7 @@ from mtcli.data.tokenizer import BACK_TRANSLATION_TAG
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.scoring import likelihoods
+from mtcli.inference.streams import report_counts
 from mtcli.inference.translation import Candidate, Options
 from mtcli.inference.windows import WINDOW
 from mtcli.runtime.progress import Progress
@@ -108,13 +109,15 @@ def augment(
     with unfinished_output(output.path, identity, force=force) as unfinished:
         if unfinished.state.lines:
             log.info("continuing after line %s of %s", f"{unfinished.state.lines:,}", path)
-        lines = read_lines(path, replace=replace_invalid, counts=Counts())
+        counts = Counts()
+        lines = read_lines(path, replace=replace_invalid, counts=counts)
         seen = {_digest(tidy(line)) for line in islice(lines, unfinished.state.lines)}
         with Progress("translating", unit="lines") as bar:
             bar.update(unfinished.state.lines)
             while window := list(islice(lines, WINDOW)):
                 unfinished.append(*_of_window(window, unfinished.state, seen, models, synthesis))
                 bar.update(len(window))
+        report_counts(counts)
         state = unfinished.state
         written, low = write_pairs(unfinished.records, output, synthesis.keep)
     return Report(state.lines, written, Counter(state.dropped) + Counter({LOW_SCORE: low}))

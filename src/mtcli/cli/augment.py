@@ -15,6 +15,7 @@ from mtcli.cli.options import (
     ForceOption,
     ModelsOption,
     ReplaceOption,
+    TopKOption,
     choice,
     decimal,
     flag,
@@ -90,17 +91,7 @@ def augment(
         int,
         number("--n-best", panel=panels.SEARCH, within=limits.BEAM_SIZE, help="Translations, and pairs, of each line."),
     ] = 1,
-    top_k: Annotated[
-        int | None,
-        number(
-            "--top-k",
-            panel=panels.SAMPLING,
-            within=limits.TOP_K,
-            metavar="K",
-            help="With --method sample: draw from the K most likely tokens; 0 is all of them.",
-            show_default="all tokens",
-        ),
-    ] = None,
+    top_k: TopKOption = None,
     seed: Annotated[
         int,
         number("--seed", panel=panels.SAMPLING, within=limits.SEED, help="The seed of --method sample and noise."),
@@ -143,7 +134,7 @@ def augment(
     check_outputs([output], [input_], models=[*folders, reverse], force=force)
     models = _load(folders, reverse, given, device)
     src, tgt = models.languages if forward else reversed(models.languages)
-    identity = _identity(input_, folders, reverse, synthesis, given)
+    identity = _identity(input_, folders, reverse, synthesis, {**given, "replace": replace})
     pairs = PairOutput(output, src, tgt)
     report = augment(Path(input_), pairs, models, synthesis, identity, replace_invalid=replace, force=force)
     for line in str(report).split("\n"):

@@ -316,6 +316,17 @@ LengthPenaltyOption = Annotated[
         show_default="the model's, usually 0.6",
     ),
 ]
+TopKOption = Annotated[
+    int | None,
+    number(
+        "--top-k",
+        panel=panels.SAMPLING,
+        within=limits.TOP_K,
+        metavar="K",
+        help="When sampling: draw from the K most likely tokens; 0 is all of them.",
+        show_default="all tokens",
+    ),
+]
 BleuTokenizerOption = Annotated[
     str | None,
     option(

@@ -23,6 +23,7 @@ from mtcli.cli.options import (
     ModelsOption,
     ReplaceOption,
     ToOption,
+    TopKOption,
     choice,
     decimal,
     flag,
@@ -123,17 +124,7 @@ def translate(
             show_default="1",
         ),
     ] = None,
-    top_k: Annotated[
-        int | None,
-        number(
-            "--top-k",
-            panel=panels.SAMPLING,
-            within=limits.TOP_K,
-            metavar="K",
-            help="With --sample: draw from the K most likely tokens; 0 is all of them.",
-            show_default="all tokens",
-        ),
-    ] = None,
+    top_k: TopKOption = None,
     seed: Annotated[
         int | None,
         number(
