@@ -20,7 +20,7 @@ LAYERS = (
     "nn",
     "storage",
     "inference",
-    "explain export",
+    "documents explain export",
     "report",
     "training serve importing augment",
     "cli",
