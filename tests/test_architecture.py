@@ -23,6 +23,7 @@ LAYERS = (
     "documents explain export",
     "report",
     "training serve importing augment",
+    "recipes",
     "cli",
     "__main__",
 )

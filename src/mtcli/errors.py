@@ -63,6 +63,22 @@ class RankError(MtcliError):
     exit_code = 8
 
 
+class StageError(MtcliError):
+    """A command that failed as one stage of another; `exit_code` is that of the command."""
+
+    def __init__(self, stage: str, command: str, code: int):
+        """Describe it.
+
+        Args:
+            stage: The name of the stage.
+            command: The command as a user can run it.
+            code: Its exit code; negative: the number of the signal that ended it.
+        """
+        how = f"was ended by signal {-code}" if code < 0 else f"failed (exit code {code})"
+        super().__init__(f"{stage}: the command {how}: {command}; correct this and run the same command again")
+        self.exit_code = 128 - code if code < 0 else code
+
+
 class StoppedError(MtcliError):
     """The command was stopped by a signal; `exit_code` is 128 plus the number of the signal."""
 

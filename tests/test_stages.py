@@ -1,0 +1,97 @@
+"""Recipes: commands in subprocesses, what is done once, and signals."""
+
+import json
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from mtcli.errors import LockedError, StageError, StoppedError, StorageError, UsageError
+from mtcli.recipes import stages
+from mtcli.recipes.stages import STATE, Recipe, Stage, open_recipe, run_command
+
+APPEND = "import sys; open(sys.argv[1], 'a').write(sys.argv[2])"
+
+STOP = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+os.kill(os.getppid(), int(sys.argv[1]))
+time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _short_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start Python without mtcli, whose imports take seconds."""
+    monkeypatch.setattr(stages, "PROGRAM", (sys.executable, "-S", "-c"))
+
+
+def test_a_stage_runs_once(tmp_path: Path) -> None:
+    written = tmp_path / "written"
+    first = Stage("first", (APPEND, str(written), "1"))
+    second = Stage("second", (APPEND, str(written), "2"))
+    with open_recipe(tmp_path / "out", {"--train": ("a", "b")}) as recipe:
+        assert recipe.seconds(first) is None
+        recipe.run(first)
+        recipe.run(first)
+    with open_recipe(tmp_path / "out", {"--train": ("a", "b")}) as recipe:
+        recipe.run(first)
+        recipe.run(second)
+        assert recipe.seconds(second) is not None
+    assert written.read_text() == "12"
+
+
+def test_a_value_is_computed_once(tmp_path: Path) -> None:
+    with open_recipe(tmp_path, {}) as recipe:
+        assert recipe.value("speed", lambda: [1, 2]) == [1, 2]
+    with open_recipe(tmp_path, {}) as recipe:
+        assert recipe.value("speed", lambda: [3]) == [1, 2]
+
+
+def test_a_failed_stage_runs_again(tmp_path: Path) -> None:
+    failing = Stage("student", ("import sys; sys.exit(3)",))
+    with open_recipe(tmp_path, {}) as recipe:
+        for _ in range(2):
+            with pytest.raises(StageError, match=r"student: .*exit code 3.*mtcli 'import") as error:
+                recipe.run(failing)
+            assert error.value.exit_code == 3
+
+
+def test_the_signal_that_ended_a_command_decides_the_exit_code() -> None:
+    with pytest.raises(StageError, match="signal 9") as error:
+        run_command(Stage("x", ("import os; os.kill(os.getpid(), 9)",)))
+    assert error.value.exit_code == 137
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_the_command_and_the_recipe(number: int) -> None:
+    with pytest.raises(StoppedError, match="run the same command again") as error:
+        run_command(Stage("student", (STOP, str(int(number)))))
+    assert error.value.exit_code == 128 + number
+
+
+def test_another_recipe_in_the_folder_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with (
+        open_recipe(out, {"--train": "a", "--preset": "tiny"}),
+        pytest.raises(LockedError, match="works in this folder"),
+        open_recipe(out, {}),
+    ):
+        pass
+    with pytest.raises(UsageError, match="differs in --n-best, --train; "):
+        Recipe(out, {"--train": "b", "--preset": "tiny", "--n-best": 2})
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").touch()
+    with pytest.raises(UsageError, match=r"holds mine\.txt"), open_recipe(tmp_path, {}):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize("content", ["", "[]", json.dumps({"identity": {}}), json.dumps({"identity": 1})])
+def test_a_damaged_state_is_reported(tmp_path: Path, content: str) -> None:
+    (tmp_path / STATE).write_text(content)
+    with pytest.raises(StorageError, match=STATE):
+        Recipe(tmp_path, {})
