@@ -1,0 +1,209 @@
+"""XML from untrusted files: the elements and their places, without external files and without entity expansion.
+
+The parser is expat, which is part of Python. It never opens another file here, and a file that declares entities is
+refused before any of them is used: "billion laughs" and external entities both need a declaration. A document type
+without entities, as TMX files have it, is ignored.
+"""
+
+from __future__ import annotations
+
+import codecs
+import html
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import BinaryIO
+from xml.parsers import expat
+
+from mtcli.errors import DataError
+
+MAX_DEPTH = 256
+"""Nested elements. Word documents with text boxes in tables have about 60."""
+_CHUNK = 1 << 16
+_ENCODING = re.compile(rb"""<\?xml[^>]*?\sencoding\s*=\s*["']([A-Za-z0-9._-]+)["']""")
+_BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+
+
+@dataclass(eq=False, slots=True)
+class Element:
+    """An element of an XML file. The places are offsets in the bytes that the parser received."""
+
+    name: str
+    """The name without the prefix of its namespace."""
+    namespace: str
+    """The address of its namespace, or an empty string."""
+    attributes: dict[str, str]
+    """By name without prefix, so `xml:lang` is `lang`."""
+    start: int
+    """The `<` of the start tag."""
+    line: int
+    parent: Element | None
+    children: list[Element | str] = field(default_factory=list)
+    close: int = 0
+    """The `<` of the end tag; of an element without one (`<x/>`), the byte after it."""
+
+    def elements(self, *names: str) -> Iterator[Element]:
+        """Yield the child elements; with names, those of these names."""
+        for child in self.children:
+            if isinstance(child, Element) and (not names or child.name in names):
+                yield child
+
+    def text(self) -> str:
+        """Return the text of the element and of all elements in it."""
+        return "".join(child if isinstance(child, str) else child.text() for child in self.children)
+
+
+def read_xml(content: bytes, name: str) -> Element:
+    """Parse XML in UTF-8 into a tree.
+
+    Args:
+        content: The file in UTF-8 whatever encoding its declaration names; see `decode_xml`.
+        name: Name of the file, for messages.
+
+    Raises:
+        DataError: The file is not well-formed, declares entities, or nests too deeply.
+    """
+    builder = _Builder(name, None, "utf-8")
+    builder.feed(content, last=True)
+    return builder.root
+
+
+def iterate_elements(file: BinaryIO, name: str, wanted: Collection[str]) -> Iterator[Element]:
+    """Yield the elements with certain names as soon as each is complete, in little memory.
+
+    Only these elements and what is in them keep their children. Their `parent` has its attributes, but no children.
+
+    Args:
+        file: XML in any encoding that expat reads.
+        name: Name of the file, for messages.
+        wanted: Names without prefix, such as `tu` or `trans-unit`.
+
+    Raises:
+        DataError: See `read_xml`. Elements before the problem are yielded first.
+    """
+    builder = _Builder(name, frozenset(wanted), None)
+    last = False
+    while not last:
+        chunk = file.read(_CHUNK)
+        last = not chunk
+        try:
+            builder.feed(chunk, last)
+        finally:
+            yield from builder.complete
+            builder.complete.clear()
+
+
+def decode_xml(content: bytes, name: str) -> tuple[str, str]:
+    """Return the text of an XML file, and its encoding for `str.encode`.
+
+    The byte order mark decides, then the declaration, then UTF-8. The mark remains in the text.
+
+    Raises:
+        DataError: Python does not know the encoding, or the bytes are not in it.
+    """
+    encoding = "utf-8"
+    declared = _ENCODING.match(content)
+    if declared:
+        encoding = declared[1].decode("ascii").lower()
+    for mark, marked in _BYTE_ORDER_MARKS:
+        if content.startswith(mark):
+            encoding = marked
+    try:
+        text = content.decode(encoding)
+        exact = text.encode(encoding) == content
+    except LookupError:
+        raise DataError(f"{name}: unknown encoding {encoding!r}; convert the file to UTF-8") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name}: invalid {encoding} at byte {error.start}; convert the file to UTF-8") from None
+    except UnicodeError as error:
+        raise DataError(f"{name}: invalid {encoding}: {error}; convert the file to UTF-8") from None
+    if not exact:
+        raise DataError(f"{name}: its {encoding} has more than one form of a character; convert the file to UTF-8")
+    return text, encoding
+
+
+class _Builder:
+    """Collects the elements that expat reports.
+
+    Args:
+        name: Name of the file, for messages.
+        wanted: Names of elements to keep; None: all.
+        encoding: Overrides the one that the file declares.
+    """
+
+    def __init__(self, name: str, wanted: frozenset[str] | None, encoding: str | None):
+        self.name = name
+        self.wanted = wanted
+        self.root = Element("", "", {}, 0, 1, None)
+        self.complete: list[Element] = []
+        self._open = self.root
+        self._depth = 0
+        self._inside = 0
+        self._parser = expat.ParserCreate(encoding, namespace_separator=" ")
+        self._parser.buffer_text = True
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+        self._parser.CharacterDataHandler = self._characters
+        self._parser.EntityDeclHandler = self._entity
+        self._parser.SkippedEntityHandler = self._undeclared_entity
+
+    def feed(self, chunk: bytes, last: bool) -> None:
+        """Parse the next bytes of the file."""
+        try:
+            self._parser.Parse(chunk, last)
+        except expat.ExpatError as error:
+            place = f"{self.name}, line {error.lineno}, column {error.offset + 1}"
+            raise DataError(
+                f"{place}: not well-formed XML ({expat.ErrorString(error.code)}); repair the file"
+            ) from None
+        except (LookupError, ValueError) as error:  # an encoding that Python cannot offer to expat
+            raise DataError(f"{self.name}: {error}; convert the file to UTF-8") from None
+        if last and self.wanted is None:
+            self.root = next(self.root.elements())
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise DataError(
+                f"{self.name}, line {self._parser.CurrentLineNumber}: more than {MAX_DEPTH} nested elements; "
+                "no known program writes such a file"
+            )
+        namespace, _, local = name.rpartition(" ")
+        named = {key.rpartition(" ")[2]: value for key, value in attributes.items()}
+        place = self._parser.CurrentByteIndex
+        element = Element(local, namespace, named, place, self._parser.CurrentLineNumber, self._open)
+        if self.wanted is not None and local in self.wanted:
+            self._inside += 1
+        if self.wanted is None or self._inside:
+            self._open.children.append(element)
+        self._open = element
+
+    def _end(self, _: str) -> None:
+        element = self._open
+        element.close = self._parser.CurrentByteIndex
+        assert element.parent is not None
+        self._open = element.parent
+        self._depth -= 1
+        if self.wanted is not None and element.name in self.wanted:
+            self._inside -= 1
+            if not self._inside:
+                self.complete.append(element)
+                self._open.children.clear()
+
+    def _characters(self, text: str) -> None:
+        if self.wanted is None or self._inside:
+            self._open.children.append(text)
+
+    def _undeclared_entity(self, entity: str, _: bool) -> None:
+        """Use the meaning in HTML of an entity such as `&nbsp;`, whose declaration would be in another file."""
+        self._characters(html.unescape(f"&{entity};"))
+
+    def _entity(self, entity: str, *_: object) -> None:
+        raise DataError(
+            f"{self.name}, line {self._parser.CurrentLineNumber}: the XML declares the entity {entity!r}, which can "
+            "read other files or fill the memory; remove the declaration"
+        )
