@@ -24,6 +24,7 @@ from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import LockedError, StorageError, UsageError
 from mtcli.inference.scoring import likelihoods
 from mtcli.inference.translation import Options
+from mtcli.inference.windows import MAX_LINE_TOKENS
 
 SOURCES = list(dict.fromkeys(src for src, _ in PAIRS))[:40]
 MODELS = Models(toy(), Options(beam_size=2), ("en", "es"))
@@ -68,6 +69,22 @@ def test_every_line_is_written_or_counted(tmp_path: Path) -> None:
     assert report.dropped["blank line"] == 2
     assert report.dropped["duplicate line"] == 1
     assert report.dropped["wrong script in the text"] == 1
+
+
+def test_a_line_that_a_model_would_shorten_is_dropped(tmp_path: Path) -> None:
+    lines = [*SOURCES[:3], " ".join(["cat"] * (MAX_LINE_TOKENS + 1))]
+    models = replace(MODELS, scorer=toy())
+    report = run(text_file(tmp_path, lines), tmp_path / "out.tsv", Synthesis(), models)
+    assert report.dropped["too many tokens in the text"] == 1
+    assert report.written + report.dropped.total() == len(lines)
+
+
+def test_a_translation_that_the_scorer_cannot_score_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_LINE_TOKENS", 40)
+    long_translation = " ".join(["gato"] * 50)
+    models = replace(MODELS, scorer=toy())
+    assert models.accept(SOURCES[0])
+    assert not models.accept(SOURCES[0], long_translation)
 
 
 def test_n_best_makes_several_pairs_of_a_line(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ BLANK = "blank line"
 DUPLICATE = "duplicate line"
 REPETITION = "repetition"
 WRONG_SCRIPT = "wrong script"
+TOO_LONG = "too many tokens"
 
 _REMOVING = [rule for rule in rules() if rule.test and BIT[rule.name] & REMOVES]
 

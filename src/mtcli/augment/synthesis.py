@@ -13,7 +13,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from mtcli.augment.filters import BLANK, DUPLICATE, WRONG_SCRIPT, has_wrong_script, main_script, problem_of
+from mtcli.augment.filters import (
+    BLANK,
+    DUPLICATE,
+    TOO_LONG,
+    WRONG_SCRIPT,
+    has_wrong_script,
+    main_script,
+    problem_of,
+)
 from mtcli.augment.noise import with_noise
 from mtcli.augment.output import PairOutput, Record, write_pairs
 from mtcli.augment.unfinished import State, unfinished_output
@@ -25,7 +33,7 @@ from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.scoring import likelihoods
 from mtcli.inference.streams import report_counts
 from mtcli.inference.translation import Candidate, Options
-from mtcli.inference.windows import WINDOW
+from mtcli.inference.windows import MAX_LINE_TOKENS, WINDOW
 from mtcli.runtime.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -64,6 +72,17 @@ class Models:
     """Source and target language of the translator."""
     scorer: Translator | None = None
     """Scores each pair in the opposite direction, if it is given."""
+
+    def accept(self, line: str, translation: str = "") -> bool:
+        """Return True if no model would have to shorten the line or its translation, see `MAX_LINE_TOKENS`."""
+        if max(len(line.encode()), len(translation.encode())) < MAX_LINE_TOKENS:
+            return True  # a token has at least one byte, except the one for the space before the text
+        tokenizer = self.translator.tokenizer
+        encoded = [*tokenizer.encode_src([line]), *tokenizer.encode_tgt([translation])]
+        if self.scorer is not None:
+            encoded += self.scorer.tokenizer.encode_src([translation])
+            encoded += self.scorer.tokenizer.encode_tgt([line])
+        return max(map(len, encoded)) <= MAX_LINE_TOKENS
 
 
 @dataclass(frozen=True)
@@ -143,11 +162,15 @@ def _of_window(
     text_script = state.text_script or main_script(lines)
     in_script = [line for line in lines if not has_wrong_script(line, text_script)]
     dropped[f"{WRONG_SCRIPT} in the text"] += len(lines) - len(in_script)
-    drafts = list(_translated(in_script, state.lines, models, synthesis))
+    accepted = [line for line in in_script if models.accept(line)]
+    dropped[f"{TOO_LONG} in the text"] += len(in_script) - len(accepted)
+    drafts = list(_translated(accepted, state.lines, models, synthesis))
     synthetic_script = state.synthetic_script or main_script(candidate.text for _, candidate in drafts)
     kept = []
     for line, candidate in drafts:
         problem = problem_of(line, candidate.text, synthetic_script)
+        if not problem and not models.accept(line, candidate.text):
+            problem = TOO_LONG
         if problem:
             dropped[problem] += 1
         else:
