@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 EXAMPLES = (
     'mtcli translate "Hello World"',
     "mtcli translate -i in.txt -o out.txt --model runs/ende",
+    "mtcli translate -i page.html -o page.de.html",
     "mtcli translate -i in.txt --n-best 5 --format json",
     "cat in.txt | mtcli translate --scores",
 )
@@ -64,8 +65,26 @@ def translate(
         text_file_option(
             "-i",
             "--input",
-            help="A file to translate, one sentence per line; - is standard input.",
+            help="A document, or plain text with one sentence per line; - is standard input.",
             show_default="standard input",
+        ),
+    ] = None,
+    paragraphs: Annotated[
+        bool,
+        flag(
+            "--paragraphs",
+            panel=panels.DATA,
+            help="Plain text has paragraphs: split them into sentences, translate these, and join them again.",
+        ),
+    ] = False,
+    column: Annotated[
+        list[str] | None,
+        option(
+            "--column",
+            panel=panels.DATA,
+            metavar="NAME",
+            help="A column of a .csv or .tsv file to translate, by its name or number; repeat it for several.",
+            show_default="none",
         ),
     ] = None,
     replace: ReplaceOption = False,
@@ -173,7 +192,7 @@ def translate(
     engine: AutoEngineOption = "auto",
     device: DeviceOption = "auto",
 ) -> None:
-    """Translate sentences, a file or standard input, line by line. On a terminal, translate what you type."""
+    """Translate sentences, a document, or lines of text. On a terminal, translate what you type."""
     sampling = {"temperature": temperature, "top_k": top_k, "seed": seed}
     search: dict[str, Any] = {
         "to": to,
@@ -198,14 +217,29 @@ def translate(
         log.warning("--length-penalty: has no effect on the single hypothesis of --beam-size 1")
     models = model or [LATEST]
     _check_files(text, input_, output, models)
+    columns = tuple(column or ())
+    as_document = _is_document(text, input_, paragraphs=paragraphs, columns=columns)
+    if as_document:
+        only_text = format_ == "text"
+        unsuitable = {"scores": scores, "alignments": alignments, "format": not only_text, "n_best": n_best > 1}
+        _refuse_for_documents({**unsuitable, "prefix": prefix, "replace": replace})
+    elif input_:
+        _warn_of_table(input_)
 
     from mtcli.inference.loading import load_ensemble
     from mtcli.inference.streams import formatted
     from mtcli.inference.translation import Options
 
-    translator, options, _ = load_ensemble(models, device, engine, Options(**given))
+    translator, options, (src, tgt) = load_ensemble(models, device, engine, Options(**given))
     _warn_of_files(text or ())
     options = with_changes(options, **given)
+    if as_document:
+        from mtcli.documents.format import ReadOptions
+        from mtcli.documents.pipeline import translate_document
+
+        read_options = ReadOptions(input_ or "", src, to or tgt, columns)
+        translate_document(text, input_, output, translator, options, read_options)
+        return
     render = partial(formatted, format_=format_, scores=scores, alignments=alignments, draws=sample)
     _translate(translator, options, render, text, input_, output, replace)
 
@@ -225,7 +259,6 @@ def _check_files(text: list[str] | None, input_: str | None, output: str, models
         DataError: The input cannot be read.
         StorageError: The output cannot be written.
     """
-    from mtcli.data.sources import is_table
     from mtcli.runtime import torchrun
     from mtcli.runtime.output_checks import check_outputs
     from mtcli.runtime.outputs import is_special
@@ -239,7 +272,35 @@ def _check_files(text: list[str] | None, input_: str | None, output: str, models
     inputs = [] if text else [input_ or "-"]
     check_outputs([output], inputs, models=models)
     must_exist(input_)
-    if input_ and is_table(Path(input_)):
+
+
+def _is_document(text: list[str] | None, input_: str | None, *, paragraphs: bool, columns: tuple[str, ...]) -> bool:
+    """Return True if the input is translated as a document, False if line by line.
+
+    Raises:
+        UsageError: The type of the file is unknown, or several ranks would translate a document.
+    """
+    from mtcli.documents.registry import is_document
+    from mtcli.runtime import torchrun
+
+    found = is_document("-" if text else input_ or "-", paragraphs=paragraphs, columns=bool(columns))
+    if found and torchrun.size() > 1:
+        raise UsageError("several ranks translate lines of text, not documents; start one process")
+    return found
+
+
+def _refuse_for_documents(options: dict[str, Any]) -> None:
+    """Raise a UsageError if one of these options is set."""
+    for name, value in options.items():
+        if value:
+            raise UsageError(f"--{name.replace('_', '-')}: not for documents and --paragraphs")
+
+
+def _warn_of_table(input_: str) -> None:
+    """Warn if lines of a table are translated as they are."""
+    from mtcli.data.sources import is_table
+
+    if is_table(Path(input_)):
         log.warning("--input %s: each line is translated as it is, with the separators and quotes of a table", input_)
 
 

@@ -1,6 +1,8 @@
 """Text with inline markup, as the readers of file formats give it and their writers take it back."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal
 
 
@@ -21,3 +23,15 @@ Inline = tuple[str | Tag, ...]
 def text_of(segment: Inline) -> str:
     """Return the text of a segment without its tags."""
     return "".join(part for part in segment if isinstance(part, str))
+
+
+def merged(parts: Iterable[str | Tag]) -> Inline:
+    """Return a segment of these parts in which no two strings are adjacent and none is empty."""
+    result: list[str | Tag] = []
+    for is_text, group in groupby(parts, key=lambda part: isinstance(part, str)):
+        if is_text:
+            text = "".join(part for part in group if isinstance(part, str))
+            result += [text] if text else []
+        else:
+            result += group
+    return tuple(result)

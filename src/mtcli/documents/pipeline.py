@@ -1,0 +1,245 @@
+"""From a document to its translation: segments to sentences, through the model, and back."""
+
+import logging
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from mtcli.documents.encoding import EncodedText
+from mtcli.documents.format import ReadOptions
+from mtcli.documents.inline import Inline, Tag, merged, text_of
+from mtcli.documents.markup import translate_inline
+from mtcli.documents.plain_text import read_text
+from mtcli.documents.registry import needs_packages, read_document
+from mtcli.documents.segmentation import split_long, split_segment
+from mtcli.errors import DataError, UsageError
+from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.streams import arguments, name_of
+from mtcli.inference.translation import Options
+from mtcli.runtime.outputs import write_whole
+from mtcli.runtime.progress import on_terminal
+from mtcli.runtime.regular_file import read_regular
+
+log = logging.getLogger(__name__)
+
+MAX_BYTES = 64 * 2**20
+"""Size limit of a document in bytes. A document is in memory as a whole."""
+
+_SPACES = re.compile(r"\s+")
+_LINE_BREAK = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+_NO_SPACE_AFTER = ("。", "！", "？", "」", "』", "）", "】", "》")
+"""Ends of sentences after which Chinese and Japanese have no space."""
+
+
+@dataclass(frozen=True)
+class _Sentence:
+    """A part of a segment that is translated, with the white space around it."""
+
+    before: str
+    content: Inline
+    after: str
+
+
+def translate_segments(
+    segments: Iterable[Inline], translator: LineTranslator, options: Options, *, src: str, quiet: bool = False
+) -> list[Inline]:
+    """Translate paragraphs with markup, sentence by sentence. White space between the sentences stays as it is.
+
+    Line breaks within a sentence become spaces for the model. A sentence that the model does not change keeps them.
+
+    Args:
+        segments: The paragraphs of one document, or of several.
+        translator: The model. All sentences are translated in one stream, so that batches are full.
+        options: Options of the search.
+        src: Source language.
+        quiet: Show no progress bar.
+
+    Returns:
+        The translation of each segment.
+
+    Raises:
+        UsageError: sentencex is not installed; see also `LineTranslator.translate`.
+        NotFiniteError: See `LineTranslator.translate`.
+    """
+    whole = list(segments)
+    with needs_packages():
+        sentences_of = [_sentences(segment, translator, src) for segment in whole]
+    asked = [_on_one_line(sentence.content) for sentences in sentences_of for sentence in sentences]
+    has_text = [bool(text_of(content).strip()) for content in asked]
+    lines = [content for content, filled in zip(asked, has_text, strict=True) if filled]
+    found = translate_inline(lines, translator, options, total=len(lines), quiet=quiet)
+    answers = (next(found) if filled else content for content, filled in zip(asked, has_text, strict=True))
+    pairs = zip(asked, answers, strict=True)
+    results = []
+    for segment, sentences in zip(whole, sentences_of, strict=True):
+        own_pairs = list(islice(pairs, len(sentences)))
+        is_changed = any(answer != content for content, answer in own_pairs)
+        results.append(_joined(sentences, own_pairs) if is_changed else segment)
+    return results
+
+
+def translate_text(text: str, translator: LineTranslator, options: Options, *, src: str, quiet: bool = False) -> str:
+    """Translate plain text of any number of paragraphs, see `plain_text` and `translate_segments`."""
+    document = read_text(EncodedText(text))
+    translations = translate_segments(document.segments, translator, options, src=src, quiet=quiet)
+    return document.write(translations).decode()
+
+
+def translate_bytes(
+    content: bytes,
+    read_options: ReadOptions,
+    translator: LineTranslator,
+    options: Options,
+    *,
+    quiet: bool = False,
+) -> bytes:
+    """Translate the content of a file.
+
+    Args:
+        content: The file.
+        read_options: Its name, whose suffix is its type, see `read_document`, and the languages.
+        translator: The model.
+        options: Options of the search.
+        quiet: Show no progress bar.
+
+    Raises:
+        UsageError: The type is unknown, or a package is missing.
+        DataError: The file is broken, unsafe or larger than `MAX_BYTES`.
+        NotFiniteError: See `LineTranslator.translate`.
+    """
+    _check_size(len(content), read_options.name)
+    document = read_document(content, read_options)
+    translations = translate_segments(document.segments, translator, options, src=read_options.src, quiet=quiet)
+    return document.write(translations)
+
+
+def translate_document(
+    texts: Sequence[str] | None,
+    path: str | None,
+    output: str,
+    translator: LineTranslator,
+    options: Options,
+    read_options: ReadOptions,
+) -> None:
+    """Translate a document, or paragraphs of plain text. The output appears when it is complete.
+
+    Args:
+        texts: Paragraphs given as arguments; if there are any, nothing is read.
+        path: The file. `-` or None: standard input, which is plain text.
+        output: The file to write, or `-` for standard output.
+        translator: The model.
+        options: Options of the search.
+        read_options: Options of the reader.
+
+    Raises:
+        UsageError, DataError, NotFiniteError: See `translate_bytes`.
+        StorageError: The output cannot be written.
+    """
+    content = "".join(f"{line}\n" for line in arguments(texts)).encode() if texts else _read(path or "-")
+    quiet = output == "-" and on_terminal(sys.stdout)  # a progress bar would mix with the translation
+    result = translate_bytes(content, read_options, translator, options, quiet=quiet)
+    if output == "-":
+        sys.stdout.flush()
+        sys.stdout.buffer.write(result)
+        sys.stdout.buffer.flush()
+    else:
+        write_whole(Path(output), result)
+
+
+def _read(path: str) -> bytes:
+    """Read a document as a whole.
+
+    Raises:
+        UsageError: Standard input is closed.
+        DataError: The file cannot be read or is too large.
+    """
+    name = name_of(path)
+    if path != "-":
+        try:
+            _check_size(Path(path).stat().st_size, name)
+            return read_regular(Path(path), most=MAX_BYTES)
+        except OSError as error:
+            raise DataError(f"{name}: cannot read it ({error.strerror or error})") from None
+    if sys.stdin is None:
+        raise UsageError("standard input is closed; name a file with --input")
+    content = sys.stdin.buffer.read(MAX_BYTES + 1)
+    _check_size(len(content), name)
+    return content
+
+
+def _check_size(size: int, name: str) -> None:
+    if size > MAX_BYTES:
+        raise DataError(f"{name}: larger than {MAX_BYTES >> 20} MiB, the limit for a document; split it")
+
+
+def _sentences(segment: Inline, translator: LineTranslator, src: str) -> list[_Sentence]:
+    """Split a segment into sentences, and those that are longer than any in training into clauses."""
+
+    def num_tokens(text: str) -> int:
+        return len(translator.tokenizer.encode_src([text])[0])
+
+    sentences = []
+    for sentence in split_segment(segment, src):
+        parts = split_long(sentence, num_tokens, translator.longest_src)
+        if len(parts) > 1:
+            message = "a sentence has more tokens than any in training (%d): translated in %d parts (%.40s …)"
+            log.warning(message, translator.longest_src, len(parts), text_of(sentence).strip())
+        sentences += [_trimmed(part) for part in parts]
+    return sentences
+
+
+def _trimmed(sentence: Inline) -> _Sentence:
+    """Separate a sentence from the white space at its ends."""
+    parts = list(sentence)
+    before = after = ""
+    if parts and isinstance(parts[0], str):
+        first = parts[0]
+        parts[0] = first.lstrip()
+        before = first[: len(first) - len(parts[0])]
+    if parts and isinstance(parts[-1], str):
+        last = parts[-1]
+        parts[-1] = last.rstrip()
+        after = last[len(parts[-1]) :]
+    return _Sentence(before, tuple(part for part in parts if part != ""), after)
+
+
+def _on_one_line(content: Inline) -> Inline:
+    """Return a sentence with a space in place of each line break and the white space around it."""
+    return tuple(_SPACES.sub(_without_break, part) if isinstance(part, str) else part for part in content)
+
+
+def _without_break(space: re.Match[str]) -> str:
+    return " " if _LINE_BREAK.search(space[0]) else space[0]
+
+
+def _joined(sentences: Sequence[_Sentence], pairs: Sequence[tuple[Inline, Inline]]) -> Inline:
+    """Join the translations of the sentences of one segment.
+
+    Args:
+        sentences: The sentences.
+        pairs: Each sentence as it was given to the model, and its translation.
+    """
+    joined: list[str | Tag] = []
+    followers = [*sentences[1:], _Sentence("", (), "")]
+    for sentence, follower, (asked, answer) in zip(sentences, followers, pairs, strict=True):
+        unchanged = answer == asked
+        joined.append(sentence.before)
+        joined += sentence.content if unchanged else answer
+        joined.append(sentence.after if unchanged else _space_after(sentence, answer, follower))
+    return merged(joined)
+
+
+def _space_after(sentence: _Sentence, answer: Inline, follower: _Sentence) -> str:
+    """Return the space after the translation of a sentence, which only some languages write."""
+    if follower.before or not follower.content:
+        return sentence.after
+    source_has_none = text_of(sentence.content).endswith(_NO_SPACE_AFTER)
+    answer_has_none = text_of(answer).endswith(_NO_SPACE_AFTER)
+    if source_has_none and not answer_has_none and not sentence.after:
+        return " "
+    if answer_has_none and not source_has_none and sentence.after == " ":
+        return ""
+    return sentence.after

@@ -1,0 +1,95 @@
+"""Which files are documents, and which module reads them. A module is imported when a file needs it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import PurePath
+from typing import cast
+
+from mtcli.config import languages
+from mtcli.documents.format import Document, Reader, ReadOptions
+from mtcli.errors import UsageError
+
+MODULES = {
+    ".txt": "plain_text",
+}
+"""The module of `mtcli.documents` for each suffix. Its function `read` is the `Reader`."""
+
+TABLES = frozenset({".csv", ".tsv"})
+"""Formats with columns. They are documents if the columns to translate are named."""
+
+PACKAGES = ("sentencex",)
+"""The packages of the extra `documents`."""
+
+LINE_SUFFIXES = frozenset({
+    "", ".bpe", ".csv", ".gz", ".hyp", ".in", ".lc", ".lines", ".norm", ".out", ".raw", ".ref", ".sent", ".snt", ".src",
+    ".tc", ".text", ".tgt", ".tok", ".trg", ".tsv", ".txt",
+})  # fmt: skip
+"""Suffixes of plain text, usually one sentence a line. Suffixes that are language codes or numbers also count."""
+
+
+def is_document(name: str, *, paragraphs: bool = False, columns: bool = False) -> bool:
+    """Return True if a file is translated as a document, False if line by line.
+
+    Args:
+        name: Name of the file, `-` for standard input.
+        paragraphs: The user asks for paragraphs; plain text is then a document.
+        columns: The user names columns; a table is then a document.
+
+    Raises:
+        UsageError: The type of the file is unknown.
+    """
+    suffix = PurePath(name).suffix.lower()
+    if columns and suffix not in TABLES:
+        raise UsageError(f"--column: only for tables ({', '.join(sorted(TABLES))}), and {name} is none")
+    if suffix in TABLES:
+        return columns
+    if suffix in MODULES and suffix != ".txt":
+        return True
+    unpacked = PurePath(name).with_suffix("").suffix.lower() if suffix == ".gz" else ""
+    if unpacked in MODULES and unpacked != ".txt":
+        raise UsageError(f"{name}: compressed; unpack it (gunzip) and translate the {unpacked} file")
+    if _is_text(suffix):
+        return paragraphs
+    raise UsageError(f"{name}: a file of unknown type; {_choices()}. To translate its lines: mtcli translate < {name}")
+
+
+def read_document(content: bytes, options: ReadOptions) -> Document:
+    """Read a document with the reader for its suffix, or as plain text if its suffix is one of plain text.
+
+    Args:
+        content: The file.
+        options: Options of the reader. `name` is the name of the file, empty for plain text.
+
+    Raises:
+        UsageError: The type is unknown, or the reader needs a package that is not installed.
+        DataError: The file is broken or unsafe.
+    """
+    suffix = PurePath(options.name).suffix.lower()
+    module = MODULES.get(suffix, "plain_text" if _is_text(suffix) else None)
+    if module is None:
+        raise UsageError(f"{options.name}: a file of unknown type; {_choices()}")
+    with needs_packages():
+        reader = cast(Reader, import_module(f"mtcli.documents.{module}").read)
+        return reader(content, options)
+
+
+def _is_text(suffix: str) -> bool:
+    """Return True if files with this suffix are plain text."""
+    return suffix in LINE_SUFFIXES or suffix[1:].isdigit() or languages.known(suffix[1:]) is not None
+
+
+@contextmanager
+def needs_packages() -> Iterator[None]:
+    """Raise a UsageError that says how to install the extra if the block cannot import a package of it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("mtcli"):
+            raise
+        install = f"pip install {' '.join(PACKAGES)}"
+        raise UsageError(f"{error.name} is not installed; documents and paragraphs need `{install}`") from None
+
+
+def _choices() -> str:
+    return f"documents are {' '.join(sorted(MODULES))}"

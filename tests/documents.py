@@ -1,0 +1,50 @@
+"""Translators whose translations are known, for the tests of documents."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import Any
+
+from mtcli.data.tokenizer import Tokenizer
+from mtcli.data.tokenizer_training import train_tokenizer
+from mtcli.documents.format import ReadOptions
+from mtcli.inference.drafts import Draft
+from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.translation import Options, Translation
+from mtcli.inference.windows import Window
+
+READ = ReadOptions("in.txt", "en", "de")
+
+
+@cache
+def tokenizer() -> Tokenizer:
+    return train_tokenizer([("one two three.", "eins zwei drei.")] * 3)
+
+
+class ByRule(LineTranslator):
+    """Translates each line by a function, and records the lines."""
+
+    def __init__(self, rule: Callable[[str], str], longest_src: int = 10_000):
+        super().__init__(tokenizer(), longest_src)
+        self.rule = rule
+        self.lines: list[str] = []
+
+    def _budget(self, options: Options) -> int:
+        return 1000
+
+    def _drafts(self, window: Window, rows: Sequence[int], options: Options) -> Any:
+        return [[Draft(self.rule(window.lines[row]), (), 0.0, penalty=1)] for row in rows]
+
+    def translate(self, lines: Any, options: Options, **how: Any) -> Iterator[Translation]:
+        for translation in super().translate(lines, options, **{**how, "warn": False, "quiet": True}):
+            self.lines.append(translation.source)
+            yield translation
+
+
+def identity(longest_src: int = 10_000) -> ByRule:
+    """Return a translator that changes nothing."""
+    return ByRule(lambda line: line, longest_src)
+
+
+def capitals(longest_src: int = 10_000) -> ByRule:
+    """Return a translator that writes capitals."""
+    return ByRule(str.upper, longest_src)

@@ -1,0 +1,214 @@
+"""Documents: sentences, the pipeline, and the choice of the reader."""
+
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+from documents import READ, ByRule, capitals, identity, tokenizer
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner, Result
+
+from mtcli.cli import app
+from mtcli.documents import pipeline
+from mtcli.documents.inline import Inline, Tag, merged, text_of
+from mtcli.documents.pipeline import translate_bytes, translate_segments, translate_text
+from mtcli.documents.registry import PACKAGES, is_document
+from mtcli.documents.segmentation import split_long, split_segment, split_sentences
+from mtcli.errors import DataError, UsageError
+from mtcli.inference import loading
+from mtcli.inference.translation import Options
+
+OPTIONS = Options(beam_size=1)
+BOLD = Tag("<b>", "open")
+END = Tag("</b>", "close")
+BREAK = Tag("<br>")
+LANGUAGES = ("en", "de", "zh", "xx")
+
+
+def num_tokens(text: str) -> int:
+    return len(tokenizer().encode_src([text])[0])
+
+
+# ---- sentences ----
+
+
+@settings(max_examples=50)
+@given(st.text(max_size=80), st.sampled_from(LANGUAGES))
+@example("A.\u00a0B. Smith\u2028x", "en")
+@example("见\u3000。A.\u00a0B! ", "zh")
+def test_sentences_concatenate_to_the_text(text: str, language: str) -> None:
+    assert "".join(split_sentences(text, language)) == text
+    assert "".join(map(text_of, split_long((text,), len, 7))) == text
+
+
+@pytest.mark.parametrize(
+    ("segment", "expected"),
+    [
+        (("Hi you. ", BOLD, "Go.", END, " No."), [("Hi you. ",), (BOLD, "Go.", END, " "), ("No.",)]),
+        ((BOLD, "Hi you. Go.", END), [(BOLD, "Hi you. "), ("Go.", END)]),
+        (("Hi you. ", BREAK, "Go."), [("Hi you. ",), (BREAK, "Go.")]),
+        ((BOLD, "Hi you. ", END, BOLD, END, "Go."), [(BOLD, "Hi you. ", END), (BOLD, END, "Go.")]),
+        (("Go.", BREAK), [("Go.", BREAK)]),
+        ((BREAK,), [(BREAK,)]),
+    ],
+)
+def test_tags_stay_with_their_sentence(segment: Inline, expected: list[Inline]) -> None:
+    assert split_segment(segment, "en") == expected
+
+
+def test_a_long_sentence_is_split_at_clause_marks_then_at_spaces() -> None:
+    sentence = "We saw 1,000 cats: red ones, big ones; and no dogs"
+    parts = [text_of(part) for part in split_long((sentence,), lambda text: len(text.split()), 4)]
+    assert parts == ["We saw 1,000 cats:", " red ones,", " big ones;", " and no dogs"]
+    words = split_long(("a b c d e",), lambda text: len(text.split()), 2)
+    assert [text_of(part) for part in words] == ["a b ", "c ", "d e"]
+    assert split_long(("abc",), len, 1) == [("abc",)]
+    chinese = split_long(("我看见了猫，狗；和鸟",), len, 6)
+    assert [text_of(part) for part in chinese] == ["我看见了猫，", "狗；和鸟"]
+
+
+def test_a_sentence_longer_than_training_is_translated_in_parts_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    text = "one two three, one two three, one two three."
+    translator = capitals(longest_src=num_tokens(text) // 2)
+    with caplog.at_level(logging.WARNING):
+        assert translate_text(text, translator, OPTIONS, src="en") == text.upper()
+    assert len(translator.lines) > 1
+    assert "more tokens than any in training" in caplog.text
+    assert "one two three" in caplog.text
+
+
+# ---- the pipeline ----
+
+
+@settings(max_examples=50)
+@given(st.text(max_size=60), st.sampled_from(LANGUAGES))
+@example("A b.\r\n\r\nC d\x85e.\u2029 F\n", "en")
+def test_an_identity_model_returns_the_text(text: str, language: str) -> None:
+    assert translate_text(text, identity(), OPTIONS, src=language) == text
+    assert translate_text(text, identity(longest_src=3), OPTIONS, src=language) == text
+
+
+TEXT_OR_TAG = st.one_of(st.text(max_size=8), st.sampled_from(["A b. ", "C!\n", BOLD, END, BREAK]))
+
+
+@settings(max_examples=50)
+@given(st.lists(TEXT_OR_TAG, max_size=8))
+def test_sentences_of_markup_concatenate_to_the_segment(parts: list[str | Tag]) -> None:
+    segment = merged(parts)
+    sentences = split_segment(segment, "en")
+    assert merged(part for sentence in sentences for part in sentence) == segment
+
+
+def test_a_segment_is_translated_sentence_by_sentence_and_keeps_its_spaces() -> None:
+    translator = capitals()
+    text = "  One two.  Three\nfour?\tYes!\n\n\nNo. \n"
+    assert translate_text(text, translator, OPTIONS, src="en") == text.upper()
+    segments = [("an ox\n  can. Do it.",), (), ("",), (" \n",), ("f",)]
+    assert translate_segments(segments, translator, OPTIONS, src="en") == [
+        ("AN OX CAN. DO IT.",),
+        (),
+        ("",),
+        (" \n",),
+        ("F",),
+    ]
+    assert translator.lines[-3:] == ["an ox can.", "Do it.", "f"]
+
+
+def test_sentences_get_or_lose_their_space_as_the_target_language_writes_it() -> None:
+    to_english = ByRule({"你好。": "Hello.", "再见！": "Bye!"}.__getitem__)
+    assert translate_text("你好。再见！", to_english, OPTIONS, src="zh") == "Hello. Bye!"
+    to_chinese = ByRule({"Hello.": "你好。", "Bye!": "再见！"}.__getitem__)
+    assert translate_text("Hello. Bye!", to_chinese, OPTIONS, src="en") == "你好。再见！"
+
+
+def test_a_document_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "MAX_BYTES", 3)
+    with pytest.raises(DataError, match=r"in\.txt: larger than"):
+        translate_bytes(b"abcd", READ, identity(), OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"ab\ncd \xff", "in.txt:2: byte 4 is not UTF-8"),
+        (b"\xef\xbb\xbfab\xff", "in.txt:1: byte 6 is not UTF-8"),
+        (b"\xff\xfea\0\n\0b\0\0\xd8", "in.txt:2: byte 3 is not UTF-16"),
+        (b"a\nb\0", "in.txt:2: contains NUL"),
+    ],
+)
+def test_bytes_that_are_not_text_are_named(content: bytes, message: str) -> None:
+    with pytest.raises(DataError, match=message.replace(".", r"\.")):
+        translate_bytes(content, READ, identity(), OPTIONS)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_file_keeps_its_encoding_and_line_ends(encoding: str) -> None:
+    content = "Größe.\r\n\r\nx y".encode(encoding)
+    assert translate_bytes(content, READ, identity(), OPTIONS) == content
+    assert translate_bytes(content, READ, capitals(), OPTIONS).decode(encoding) == "GRÖSSE.\r\n\r\nX Y"
+
+
+# ---- the choice of the reader ----
+
+
+def test_lines_documents_and_unknown_types_are_told_apart_by_the_suffix() -> None:
+    for name in ("-", "in", "in.txt", "test.en", "x.pt_BR", "part.007", "a.tok", "a.txt.gz", "/dev/fd/63", "t.csv"):
+        assert not is_document(name)
+    assert is_document("in.txt", paragraphs=True)
+    assert is_document("T.TSV", columns=True)
+    with pytest.raises(UsageError, match=r"slides\.pptx: a file of unknown type; documents are .*\.txt"):
+        is_document("slides.pptx")
+    with pytest.raises(UsageError, match="--column"):
+        is_document("in.txt", columns=True)
+
+
+def test_the_extra_has_the_packages_that_the_message_names() -> None:
+    import tomllib
+
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    names = [spec.partition(">")[0] for spec in project["optional-dependencies"]["documents"]]
+    assert sorted(names) == sorted(PACKAGES)
+
+
+def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sentencex", None)
+    with pytest.raises(UsageError, match=r"sentencex is not installed; .*`pip install .*sentencex"):
+        translate_text("a b", identity(), OPTIONS, src="en")
+
+
+# ---- the command ----
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """A folder that `load_ensemble` takes for a model that writes capitals."""
+    monkeypatch.setattr(loading, "load_ensemble", lambda *_: (capitals(), OPTIONS, ("en", "de")))
+    return str(tmp_path)
+
+
+def run(*arguments: str, stdin: str = "") -> Result:
+    return CliRunner().invoke(app, ["translate", *arguments], input=stdin)
+
+
+def test_the_command_translates_paragraphs(model: str, tmp_path: Path) -> None:
+    text = "One.  Two ä.\n\nThree.\n"
+    assert run("--model", model, "--paragraphs", stdin=text).stdout == text.upper()
+    assert run("--model", model, "--paragraphs", text.strip()).stdout == text.upper()
+    (tmp_path / "in.txt").write_text(text)
+    out = tmp_path / "out.txt"
+    assert run("--model", model, "--paragraphs", "-i", str(tmp_path / "in.txt"), "-o", str(out)).exit_code == 0
+    assert out.read_text() == text.upper()
+
+
+OPTIONS_OF_LINES = (["--scores"], ["--format", "json"], ["--n-best", "2"], ["--alignments"], ["--prefix", "x"])
+
+
+@pytest.mark.parametrize("option", OPTIONS_OF_LINES, ids="=".join)
+def test_options_that_make_no_sense_for_documents_are_refused(model: str, option: list[str]) -> None:
+    result = run("--model", model, "--paragraphs", "x", *option)
+    assert isinstance(result.exception, UsageError)
+    assert str(result.exception) == f"{option[0]}: not for documents and --paragraphs"
