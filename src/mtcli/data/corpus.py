@@ -12,7 +12,8 @@ from pathlib import Path
 from mtcli.data import tables
 from mtcli.data.lines import Counts, read_lines
 from mtcli.data.rows import RowReader, dataset_rows, parquet_rows
-from mtcli.data.sources import form_suffix, resolve
+from mtcli.data.sources import Form, form_suffix, resolve
+from mtcli.data.xml_pairs import xml_records
 from mtcli.errors import DataError
 from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
@@ -22,6 +23,9 @@ Pair = tuple[str, str]
 ONE_EMPTY = "one side empty"
 BOTH_EMPTY = "both sides empty"
 
+
+NUMBERED_FORMS = ("tsv", "csv", "tmx", "xliff")
+"""The forms of `numbered_records`."""
 
 PROGRESS_PAIRS = 1000
 """Pairs between two updates of a progress bar."""
@@ -65,9 +69,9 @@ def read_pairs(
         pairs = two_files(files[0], files[1], replace, counts)
         if form == "two" and swap:
             pairs = ((second, first) for first, second in pairs)
-    elif form in ("tsv", "csv"):
-        records = table_records(form, files[0], src, tgt, swap=swap, counts=counts, replace=replace)
-        pairs = _table_pairs(records, files[0])
+    elif form in NUMBERED_FORMS:
+        records = numbered_records(form, files[0], src, tgt, swap=swap, counts=counts, replace=replace)
+        pairs = _numbered_pairs(records, files[0])
     elif form == "json":
         lines = read_lines(files[0], replace=replace, counts=counts)
         pairs = _row_pairs(":", lines, reader, counts)
@@ -144,8 +148,8 @@ def _note_order(spec: str, files: list[Path], src: str, tgt: str, counts: Counts
         counts.notices.append(f"{spec}: the first file is read as {src} in spite of its name; --swap swaps them")
 
 
-def table_records(
-    form: str,
+def numbered_records(
+    form: Form,
     path: Path,
     src: str,
     tgt: str,
@@ -155,13 +159,15 @@ def table_records(
     replace: bool = False,
     lenient: bool = False,
 ) -> Iterator[tables.Record]:
-    """Read the records of a `tsv` or `csv` file with their line numbers, including those that are not pairs."""
+    """Read the records of a file of one of `NUMBERED_FORMS` with line numbers, including those that are not pairs."""
+    if form == "tmx" or form == "xliff":
+        return xml_records(form, path, src, tgt, swap=swap, counts=counts, replace=replace)
     read = tables.csv_records if form == "csv" else tables.tsv_records
     lines = read_lines(path, replace=replace, lenient=lenient, counts=counts)
     return read(lines, str(path), src, tgt, swap=swap, notices=counts.notices)
 
 
-def _table_pairs(records: Iterable[tables.Record], path: Path) -> Iterator[Pair]:
+def _numbered_pairs(records: Iterable[tables.Record], path: Path) -> Iterator[Pair]:
     for number, record in records:
         if isinstance(record, tables.BadRow):
             raise DataError(f"{path}:{number}: {record.problem}; {record.remedy}")

@@ -15,6 +15,7 @@ from mtcli.data.lines import read_lines
 from mtcli.data.rows import dataset_keys, dataset_name, find_keys, parquet_keys
 from mtcli.data.sources import corpus_errors, file_form, resolve, two_names
 from mtcli.data.tables import first_row
+from mtcli.data.xml_pairs import xml_languages
 from mtcli.errors import UsageError
 
 _NAME = r"[A-Za-z]{2,3}(?:[-_](?:[A-Z]{2}|[A-Z][a-z]{3}))?"
@@ -85,7 +86,7 @@ def names_sides(spec: str) -> bool:
             return find_keys(_json_keys(path), "src", "tgt") is not None
         if form == "parquet":
             return find_keys(parquet_keys(path), "src", "tgt") is not None
-    return form in ("tsv", "csv")
+    return form in ("tsv", "csv", "xliff")
 
 
 def _ask(src: str | None, tgt: str | None) -> str:
@@ -171,6 +172,8 @@ def _in_columns_or_suffixes(spec: str) -> _Found | None:
     if form in ("tsv", "csv"):
         cells = first_row(form, read_lines(path, lenient=True))
         return _Found(_languages(_as_code(cell) for cell in cells), f"from the first line of {path}")
+    if form == "tmx" or form == "xliff":
+        return _Found(_without_regions(xml_languages(form, path)), f"named in {path}")
     if form == "json":
         return _Found(_languages(_json_keys(path)), f"from the keys of {path}")
     if form == "parquet":
@@ -209,6 +212,13 @@ def _languages(names: Iterable[str]) -> tuple[str, ...]:
     """Return the known languages, each once. Among more than two, `id` is a column of numbers and not Indonesian."""
     found = list(dict.fromkeys(name for name in names if known(name)))
     return tuple(name for name in found if len(found) < 3 or name != "id")
+
+
+def _without_regions(languages: Iterable[str]) -> tuple[str, ...]:
+    """Return the known languages, each once: `en` for `en-US`, unless the languages differ in their regions only."""
+    found = list(dict.fromkeys(language for language in languages if known(language)))
+    bases = tuple(dict.fromkeys(base(language) or language for language in found))
+    return bases if len(bases) > 1 else tuple(found)
 
 
 def _as_code(name: str) -> str:

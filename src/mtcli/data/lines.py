@@ -10,11 +10,11 @@ import gzip
 import io
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import BinaryIO, cast
 
 from mtcli.errors import DataError
 
@@ -25,6 +25,10 @@ TO_UTF8 = "often iconv -f WINDOWS-1252 -t UTF-8; in Excel, save as CSV UTF-8"
 """How to convert text that is neither UTF-8 nor UTF-16."""
 
 LINE_LIMIT = f"longer than {LINE_BYTES >> 20} MiB, the limit"
+
+
+GZIP_MAGIC = b"\x1f\x8b"
+"""The first bytes of gzip data."""
 
 
 @dataclass
@@ -76,7 +80,7 @@ def read_lines(
     name = name or str(path if isinstance(path, str | Path) else getattr(path, "name", "input"))
     number = 0
     try:
-        with _open(path) as stream:
+        with _open_stream(path) as stream:
             for number, raw in enumerate(_bounded(stream), 1):
                 if len(raw) > LINE_BYTES and len(raw.removesuffix(b"\n")) > LINE_BYTES:
                     raise DataError(f"{name}:{number}: {LINE_LIMIT}; split it, or check that lines end at \\n")
@@ -99,10 +103,30 @@ def read_lines(
         raise DataError(f"{name}: cannot read it ({error.strerror or error})") from None
 
 
-def _open(path: str | Path | Iterable[bytes]) -> AbstractContextManager[Iterable[bytes]]:
-    if not isinstance(path, str | Path):
-        return nullcontext(path)
-    path = Path(path)
+@contextmanager
+def open_bytes(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that is not divided into lines, such as XML, decompressed if its name ends in `.gz`.
+
+    Raises:
+        DataError: The file is missing, or the block fails to read it: it is unreadable, or gzip data that is damaged or
+            not named `.gz`.
+    """
+    try:
+        with _open(path) as file:
+            if cast(io.BufferedReader, file).peek(2).startswith(GZIP_MAGIC):
+                raise DataError(_gzip_message(str(path)))
+            yield file
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path}: damaged gzip data ({error}); fetch it again") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot read it ({error.strerror or error})") from None
+
+
+def _open_stream(path: str | Path | Iterable[bytes]) -> AbstractContextManager[Iterable[bytes]]:
+    return _open(Path(path)) if isinstance(path, str | Path) else nullcontext(path)
+
+
+def _open(path: Path) -> BinaryIO:
     if path.suffix.lower() != ".gz":
         return path.open("rb")
     if path.is_file() and path.stat().st_size == 0:
@@ -123,8 +147,8 @@ def _check_start(raw: bytes, name: str, counts: Counts) -> int:
     Raises:
         DataError: The file starts like gzip data or UTF-16.
     """
-    if raw.startswith(b"\x1f\x8b"):
-        raise DataError(f"{name}: holds gzip data but is not named .gz; rename it to {Path(name).name}.gz")
+    if raw.startswith(GZIP_MAGIC):
+        raise DataError(_gzip_message(name))
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         remedy = "convert it (iconv -f UTF-16 -t UTF-8; in Excel, save as CSV UTF-8)"
         raise DataError(f"{name}: is UTF-16 or UTF-32, not UTF-8; {remedy}")
@@ -132,6 +156,10 @@ def _check_start(raw: bytes, name: str, counts: Counts) -> int:
         counts.notices.append(f"{name}: dropped the byte-order mark at its start")
         return 3
     return 0
+
+
+def _gzip_message(name: str) -> str:
+    return f"{name}: holds gzip data but is not named .gz; rename it to {Path(name).name}.gz"
 
 
 def _nul_message(raw: bytes, place: str) -> str:

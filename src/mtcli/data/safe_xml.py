@@ -19,6 +19,8 @@ from mtcli.errors import DataError
 
 MAX_DEPTH = 256
 """Nested elements. Word documents with text boxes in tables have about 60."""
+ELEMENT_BYTES = 16 * 2**20
+"""Size limit of what `iterate_elements` holds in memory: a wanted element, a tag or a comment."""
 _CHUNK = 1 << 16
 _ENCODING = re.compile(rb"""<\?xml[^>]*?\sencoding\s*=\s*["']([A-Za-z0-9._-]+)["']""")
 _BYTE_ORDER_MARKS = (
@@ -83,13 +85,19 @@ def iterate_elements(file: BinaryIO, name: str, wanted: Collection[str]) -> Iter
         wanted: Names without prefix, such as `tu` or `trans-unit`.
 
     Raises:
-        DataError: See `read_xml`. Elements before the problem are yielded first.
+        DataError: See `read_xml`; or an element is larger than `ELEMENT_BYTES`. Elements before the problem are yielded
+            first.
     """
     builder = _Builder(name, frozenset(wanted), None)
+    num_bytes = 0
     last = False
     while not last:
         chunk = file.read(_CHUNK)
         last = not chunk
+        num_bytes += len(chunk)
+        if num_bytes - builder.held_from > ELEMENT_BYTES:
+            limit = f"longer than {ELEMENT_BYTES >> 20} MiB, the limit"
+            raise DataError(f"{name}, line {builder.line}: an element, tag or comment is {limit}; remove it")
         try:
             builder.feed(chunk, last)
         finally:
@@ -140,6 +148,8 @@ class _Builder:
         self.wanted = wanted
         self.root = Element("", "", {}, 0, 1, None)
         self.complete: list[Element] = []
+        self.held_from = 0
+        """Number of bytes before the outermost wanted element that is open, otherwise before the last tag or text."""
         self._open = self.root
         self._depth = 0
         self._inside = 0
@@ -150,6 +160,11 @@ class _Builder:
         self._parser.CharacterDataHandler = self._characters
         self._parser.EntityDeclHandler = self._entity
         self._parser.SkippedEntityHandler = self._undeclared_entity
+
+    @property
+    def line(self) -> int:
+        """The number of the current line."""
+        return self._parser.CurrentLineNumber
 
     def feed(self, chunk: bytes, last: bool) -> None:
         """Parse the next bytes of the file."""
@@ -175,6 +190,8 @@ class _Builder:
         namespace, _, local = name.rpartition(" ")
         named = {key.rpartition(" ")[2]: value for key, value in attributes.items()}
         place = self._parser.CurrentByteIndex
+        if not self._inside:
+            self.held_from = place
         element = Element(local, namespace, named, place, self._parser.CurrentLineNumber, self._open)
         if self.wanted is not None and local in self.wanted:
             self._inside += 1
@@ -195,6 +212,8 @@ class _Builder:
                 self._open.children.clear()
 
     def _characters(self, text: str) -> None:
+        if not self._inside:
+            self.held_from = self._parser.CurrentByteIndex
         if self.wanted is None or self._inside:
             self._open.children.append(text)
 

@@ -18,14 +18,23 @@ from mtcli.data.rows import dataset_name
 from mtcli.data.tables import SAMPLE_LINES
 from mtcli.errors import DataError, UsageError
 
-Form = Literal["tsv", "csv", "json", "parquet", "prefix", "two", "dataset"]
+Form = Literal["tsv", "csv", "tmx", "xliff", "json", "parquet", "prefix", "two", "dataset"]
 """`prefix`: PREFIX.SRC and PREFIX.TGT. `two`: two files joined by a comma. `dataset`: a folder or a Hub name."""
 
 FORMS = (
     "a prefix (data/train for data/train.en and data/train.de), two files joined by a comma, "
-    "a .tsv, .csv, .jsonl or .parquet file, a folder, or a Hub name (owner/name:config#split)"
+    "a .tsv, .csv, .tmx, .xliff, .jsonl or .parquet file, a folder, or a Hub name (owner/name:config#split)"
 )
-_FORM_OF: dict[str, Form] = {".tsv": "tsv", ".csv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
+_FORM_OF: dict[str, Form] = {
+    ".tsv": "tsv",
+    ".csv": "csv",
+    ".tmx": "tmx",
+    ".xliff": "xliff",
+    ".xlf": "xliff",
+    ".jsonl": "json",
+    ".json": "json",
+    ".parquet": "parquet",
+}
 _SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import load
 from mtcli.data import rows, sources, tables
-from mtcli.data.corpus import Pair, table_records, two_files
+from mtcli.data.corpus import NUMBERED_FORMS, Pair, numbered_records, two_files
 from mtcli.data.held_out import source_key
 from mtcli.data.lines import Counts, read_lines
 from mtcli.data.quality.rules import BIT, INVALID, MAX_LENGTH, MAX_RATIO, REMOVES, rules, script, tidy
@@ -56,9 +56,9 @@ class Corpus:
             DataError: The rest cannot be read: files of unequal length, a damaged archive, UTF-16.
         """
         form, files = sources.resolve(path, self.src, self.tgt)
-        if form in ("tsv", "csv"):
-            table = table_records(form, files[0], self.src, self.tgt, swap=self.swap, counts=counts, lenient=True)
-            for number, record in table:
+        if form in NUMBERED_FORMS:
+            found = numbered_records(form, files[0], self.src, self.tgt, swap=self.swap, counts=counts, lenient=True)
+            for number, record in found:
                 if isinstance(record, tables.BadRow):
                     yield number, f"{record.problem}: {record.text}"
                 else:

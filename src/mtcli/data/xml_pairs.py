@@ -1,0 +1,215 @@
+"""Pairs from TMX and XLIFF: the units of a file that have both languages."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, Literal, cast
+
+from mtcli.config.languages import base, same
+from mtcli.data.lines import Counts, open_bytes
+from mtcli.data.tables import Record, line_break_notice
+from mtcli.data.xml_units import Segment, Unit, tmx_units, xliff_units
+from mtcli.errors import DataError
+from mtcli.runtime.wording import counted
+
+XmlForm = Literal["tmx", "xliff"]
+
+SAMPLE_UNITS = 1000
+"""Units at the start of a file that decide which languages it has."""
+ENCODING_BYTES = 1000
+"""Bytes at the start of a file in which it declares its encoding."""
+_LINE_BREAK = re.compile(r"\s*\n\s*")
+_ENCODING = re.compile(rb"<\?xml[^>]*encoding\s*=\s*[\"']([^\"']+)")
+_CONTROL = {code: "\ufffd" for code in range(32) if chr(code) not in "\t\n\r"}
+
+
+def xml_records(
+    form: XmlForm, path: Path, src: str, tgt: str, *, swap: bool, counts: Counts, replace: bool = False
+) -> Iterator[Record]:
+    """Read the pairs of a file with their line numbers.
+
+    A language of the file stands for a code if both are the same, otherwise if they differ in script or region only:
+    `en-US` for `en`. Units that lack one of the languages are counted in a notice.
+
+    Args:
+        form: The form of the file.
+        path: The file, compressed if its name ends in `.gz`.
+        src: Source language.
+        tgt: Target language.
+        swap: Swap the sides of an XLIFF that does not name its languages.
+        counts: Receives notices and the number of replaced bytes.
+        replace: Replace invalid bytes and control characters by U+FFFD.
+
+    Raises:
+        DataError: The file is not such XML or not safe (see `safe_xml`), or no unit has both languages.
+    """
+    default_languages = (tgt, src) if swap else (src, tgt)
+    selection = _Selection(str(path), src, tgt)
+    with open_bytes(path) as opened:
+        file = _replacing(opened, counts) if replace else opened
+        units = tmx_units(file, str(path)) if form == "tmx" else xliff_units(file, str(path), default_languages)
+        yield from _pairs(units, selection, counts)
+
+
+def xml_languages(form: XmlForm, path: Path) -> list[str]:
+    """Return the languages that the first units of a file name, in their order; of a TMX, its `srclang` first.
+
+    Raises:
+        DataError: The file is not such XML, or not safe.
+    """
+    headers: list[str] = []
+    with open_bytes(path) as file:
+        units = tmx_units(file, str(path), headers) if form == "tmx" else xliff_units(file, str(path), ("", ""))
+        named = {segment.language: None for unit in islice(units, SAMPLE_UNITS) for segment in unit.segments}
+    languages = [language for language in named if language]
+    source = headers[0] if headers else ""
+    return sorted(languages, key=lambda language: _fit(language, source, "") == "no")
+
+
+@dataclass
+class _Selection:
+    """Selects the two sides of units, and counts what the user should know."""
+
+    name: str
+    src: str
+    tgt: str
+    pairs: int = 0
+    incomplete: int = 0
+    untranslated: int = 0
+    ambiguous: int = 0
+    with_tags: int = 0
+    with_line_break: int = 0
+    used: tuple[dict[str, None], dict[str, None]] = field(default_factory=lambda: ({}, {}))
+    """The languages that were read as source and as target, as the file writes them."""
+    found: dict[str, None] = field(default_factory=dict)
+    """All languages of the file."""
+
+    def pair(self, unit: Unit) -> tuple[str, str] | None:
+        """Return source and target of a unit; None: it lacks one of them."""
+        if unit.is_untranslated:
+            self.untranslated += 1
+            return None
+        sources = _best(unit.segments, self.src, self.tgt)
+        targets = _best(unit.segments, self.tgt, self.src)
+        if not (sources and targets):
+            self.incomplete += 1
+            if len(self.found) < SAMPLE_UNITS:
+                self.found |= {segment.language: None for segment in unit.segments if segment.language}
+            return None
+        self.pairs += 1
+        self.ambiguous += len(sources) > 1 or len(targets) > 1
+        chosen = sources[0], targets[0]
+        for languages, segment in zip(self.used, chosen, strict=True):
+            languages[segment.language] = None
+        self.with_tags += chosen[0].has_tags or chosen[1].has_tags
+        texts = chosen[0].text.strip(), chosen[1].text.strip()
+        if "\n" in texts[0] or "\n" in texts[1]:
+            self.with_line_break += 1
+            return _LINE_BREAK.sub(" ", texts[0]), _LINE_BREAK.sub(" ", texts[1])
+        return texts
+
+    def check(self) -> None:
+        """Check that there was a pair, if there was a unit with a translation.
+
+        Raises:
+            DataError: No unit has both languages.
+        """
+        if self.incomplete and not self.pairs:
+            languages = ", ".join(list(self.found)[:20]) or "none"
+            problem = f"no unit has both {self.src} and {self.tgt} (languages: {languages})"
+            raise DataError(f"{self.name}: {problem}; set --src and --tgt to languages of the file")
+
+    def notices(self) -> Iterator[str]:
+        """Yield what the user should know, one line each."""
+        codes = self.src, self.tgt
+        if any(set(languages) - {code} for languages, code in zip(self.used, codes, strict=True)):
+            read = [f"{_listed(languages)} as {code}" for languages, code in zip(self.used, codes, strict=True)]
+            yield f"read {' and '.join(read)}"
+        if self.incomplete:
+            yield f"{counted(self.incomplete, 'unit')} without both {self.src} and {self.tgt}: not pairs, not read"
+        if self.untranslated:
+            yield f"{counted(self.untranslated, 'unit')} in the state new or needs-translation: not read"
+        if self.ambiguous:
+            yield f"{counted(self.ambiguous, 'unit')} with several texts of one language: the first is read"
+        if self.with_tags:
+            yield f"{counted(self.with_tags, 'pair')} with inline tags, which are removed"
+        if self.with_line_break:
+            yield line_break_notice(self.with_line_break)
+
+
+def _pairs(units: Iterable[Unit], selection: _Selection, counts: Counts) -> Iterator[Record]:
+    """Yield the pairs of units; at the end, add the notices."""
+    try:
+        for unit in units:
+            pair = selection.pair(unit)
+            if pair is not None:
+                yield unit.line, pair
+        selection.check()
+    finally:
+        counts.notices += [f"{selection.name}: {notice}" for notice in selection.notices()]
+
+
+def _best(segments: Iterable[Segment], code: str, other: str) -> list[Segment]:
+    """Return the segments in the language of a code, otherwise those in another script or region of it."""
+    exact = []
+    near = []
+    for segment in segments:
+        fit = _fit(segment.language, code, other)
+        if fit == "exact":
+            exact.append(segment)
+        elif fit == "near":
+            near.append(segment)
+    return exact or near
+
+
+@lru_cache(maxsize=1024)
+def _fit(language: str, code: str, other: str) -> Literal["exact", "near", "no"]:
+    """Return how well a language of a file fits a code.
+
+    Args:
+        language: The language.
+        code: The code of this side.
+        other: The code of the other side. What fits it exactly does not fit this one.
+    """
+    if not language:
+        return "no"
+    if same(language, code):
+        return "exact"
+    is_near = base(language) is not None and base(language) == base(code) and not same(language, other)
+    return "near" if is_near else "no"
+
+
+def _listed(languages: Iterable[str]) -> str:
+    return ", ".join(map(repr, languages))
+
+
+def _replacing(file: BinaryIO, counts: Counts) -> BinaryIO:
+    """Return a file whose `read` replaces what is not valid in UTF-8 or in XML by U+FFFD, if it is in UTF-8."""
+    start = cast(io.BufferedReader, file).peek(ENCODING_BYTES)[:ENCODING_BYTES]
+    encoding = _ENCODING.search(start)
+    is_utf16 = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    is_other = encoding is not None and encoding[1].lower() not in (b"utf-8", b"utf8", b"us-ascii")
+    return file if is_utf16 or is_other else cast(BinaryIO, _ReplacingFile(file, counts))
+
+
+class _ReplacingFile:
+    """A file in UTF-8 without invalid bytes and control characters, which XML does not allow."""
+
+    def __init__(self, file: BinaryIO, counts: Counts):
+        self.file = file
+        self.counts = counts
+        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def read(self, size: int) -> bytes:
+        """Return about as many bytes; none at the end."""
+        raw = self.file.read(size)
+        text = self.decoder.decode(raw, final=not raw).translate(_CONTROL)
+        self.counts.replaced += text.count("\ufffd") - raw.count("\ufffd".encode())
+        return text.encode()
