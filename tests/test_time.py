@@ -62,6 +62,8 @@ class World:
     scored: int = 0
     scores: dict[int, float] = dataclasses.field(default_factory=dict)
     """Scores of the validations of some steps, by step."""
+    loss: Callable[[int], float] = lambda step: 2.0 + 1 / (step + 1)
+    """The validation loss after a step."""
     stop_at: float = math.inf
     signals: list[int] = dataclasses.field(default_factory=list)
     paused: float = 0.0
@@ -157,6 +159,9 @@ def simulate(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         one = SimpleNamespace(name="BLEU", value=value, confidence=None, signature="")
         return [one, one]
 
+    def negative_log_likelihood(translator: Slow, pairs: list[Any], *_: object) -> tuple[float, int]:
+        return translator.world.loss(translator.step) * len(pairs), len(pairs)
+
     monkeypatch.setattr(Trainer, "step", step)
     monkeypatch.setattr(Evaluator, "translator_in_eval_mode", lambda self: Slow(begun[-1][1], self.session.state.step))
     monkeypatch.setattr(Checkpoints, "scheduled", lambda self: list(begun[-1][1].saved))
@@ -166,9 +171,7 @@ def simulate(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(saving, "publish", lambda run, steps, info: begun[-1][1].published.extend(steps))
     monkeypatch.setattr(evaluator, "weights_of", lambda *_: nullcontext())
     monkeypatch.setattr(trainer_module, "write_report", lambda *_: None)
-    monkeypatch.setattr(
-        validation, "_negative_log_likelihood", lambda translator, pairs, *_: (2.0 * len(pairs), len(pairs))
-    )
+    monkeypatch.setattr(validation, "_negative_log_likelihood", negative_log_likelihood)
     monkeypatch.setattr(metrics, "score", score)
     return run
 
@@ -359,13 +362,17 @@ def test_one_step_and_a_model_if_preparing_takes_the_whole_time(simulate: Callab
     assert not events(session, "test")
 
 
-def test_validations_of_few_pairs_prefer_the_newer_model(simulate: Callable[..., Session]) -> None:
-    world = World(step=1.0, validation=60.0)
-    session = simulate(world, **{"train.time": 150})
-    large = [e["pairs"] for e in events(session, "valid")[:-1] if e["pairs"] > 32]
-    assert len(large) == 1  # the one that measures the speed
-    assert session.state.validations_since_best == 0
-    assert session.state.best_step == session.state.step
+def test_the_loss_selects_among_validations_of_few_pairs(simulate: Callable[..., Session]) -> None:
+    """BLEU rises in all of them, but it cannot be compared on so few pairs."""
+    world = World(step=1.0, validation=200.0, early=0, loss=lambda step: 2.0 + abs(step - 200) / 1000)
+    session = simulate(world, "train.patience=2", "train.cooldown=0", "train.average=1", **{"train.time": 1200})
+    validations = events(session, "valid")
+    assert {event["metric"] for event in validations} == {"loss"}
+    assert {event["pairs"] for event in validations} == {32}
+    lowest = min(validations, key=lambda event: float(event["loss"]))
+    assert validations.index(lowest) == len(validations) - 3
+    assert session.state.best_step == lowest["step"]
+    assert session.state.finished == "nothing improved"
 
 
 def test_an_average_on_few_pairs_must_be_better_to_be_kept(simulate: Callable[..., Session]) -> None:

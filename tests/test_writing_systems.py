@@ -234,19 +234,43 @@ def test_the_best_validation_is_the_one_that_training_chose() -> None:
     assert best_of([first, second, {**mean, "kept": False}]) == second
 
 
-@pytest.mark.parametrize(("pairs", "of", "kept"), [(32, 40, True), (19, 40, False), (100, 900, True), (99, 900, False)])
-def test_an_earlier_model_is_kept_if_enough_pairs_prefer_it(pairs: int, of: int, kept: bool) -> None:
+FEW_PAIRS = [(32, 40, False), (19, 40, True), (100, 900, False), (99, 900, True)]
+
+
+@pytest.mark.parametrize(("pairs", "of", "is_few"), FEW_PAIRS)
+def test_the_loss_compares_validations_on_few_pairs(pairs: int, of: int, is_few: bool) -> None:
+    first = {"event": "valid", "step": 1, "bleu": 9.0, "loss": 1.0, "pairs": pairs, "of": of}
+    worse = {**first, "step": 2, "bleu": 5.0, "loss": 1.1}
+    lower_loss = {**first, "step": 3, "bleu": 5.0, "loss": 0.9}
     state = State(metric="bleu")
-    assert state.record_if_best({"bleu": 9.0, "loss": 1.0, "pairs": pairs, "of": of})
-    assert state.record_if_best({"bleu": 5.0, "loss": 1.0, "pairs": pairs, "of": of}) is not kept
+    events = []
+    for event in (first, worse, lower_loss):
+        is_best = state.record_if_best(event)
+        assert is_best is (event is first or (is_few and event is lower_loss))
+        events.append({**event, "metric": state.selection_metric})
+    assert state.metric_name == ("validation loss" if is_few else "BLEU")
+    best = best_of(events)
+    assert best is not None
+    assert best["step"] == (3 if is_few else 1)
 
 
-@pytest.mark.parametrize(("bleu", "kept"), [(5.0, False), (30.0, False), (30.1, True)])
-def test_an_average_on_few_pairs_is_kept_only_if_it_is_better(bleu: float, kept: bool) -> None:
+def test_an_earlier_version_took_the_newest_validation_on_few_pairs() -> None:
+    first = {"event": "valid", "step": 1, "metric": "bleu", "bleu": 9.0, "loss": 1.0, "pairs": 64, "of": 900}
+    newest = {**first, "step": 2, "bleu": 5.0, "loss": 1.1}
+    assert best_of([first, newest]) == newest
+    mean = {**newest, "event": "average", "bleu": 10.0, "kept": True}
+    assert best_of([first, newest, mean]) == mean
+    resumed = {**first, "step": 3, "metric": "loss", "loss": 1.05}
+    assert best_of([first, newest, resumed]) == resumed
+    assert best_of([first, newest, {**resumed, "loss": 1.2}]) == newest
+
+
+@pytest.mark.parametrize(("loss", "kept"), [(1.1, False), (1.0, False), (0.9, True)])
+def test_an_average_on_few_pairs_is_kept_only_if_its_loss_is_lower(loss: float, kept: bool) -> None:
     state = State(metric="bleu")
     assert state.record_if_best({"bleu": 30.0, "loss": 1.0, "pairs": 16, "of": 1000})
-    assert state.record_if_better({"bleu": bleu, "loss": 1.0, "pairs": 16, "of": 1000}) is kept
-    assert state.best == (max(bleu, 30.0), -1.0)
+    assert state.record_if_better({"bleu": 31.0, "loss": loss, "pairs": 16, "of": 1000}) is kept
+    assert state.best == ((31.0, -0.9) if kept else (30.0, -1.0))
 
 
 def test_a_state_of_version_0_1_resumes_with_bleu() -> None:

@@ -113,13 +113,34 @@ def best_of(events: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
     for event in events:
         if event["event"] == "valid" or (event["event"] == "average" and event.get("kept")):
             if state is None:
-                state = State(metric=metric_of(event))
-            if state.record_if_best({"pairs": 1, "of": 1} | event):  # early runs did not count the pairs
+                state = State()
+            if _is_best(state, event):
                 best = event
         elif state is not None and event["event"] == "start" and event.get("kept"):
-            state.restore_start({"pairs": 1} | event)
+            state.restore_start(_UNCOUNTED | event)
             best = event | {"step": 0}
     return best
+
+
+def _is_best(state: State, event: dict[str, Any]) -> bool:
+    """Record a validation in a state as training did, and return True if it was the best one.
+
+    Args:
+        state: The state after the validations before this one.
+        event: A `valid` event, or an `average` event whose model was kept.
+    """
+    state.metric = metric_of(event)
+    validation = _UNCOUNTED | event
+    # Earlier versions took the newest validation on few pairs for the best one. Now the loss compares these.
+    is_newest_of_few = state.metric_for(validation) != state.metric
+    if event["event"] == "average" or is_newest_of_few:
+        state.record(validation)
+        return True
+    return state.record_if_best(validation)
+
+
+_UNCOUNTED = {"pairs": 1, "of": 1}
+"""Counts for the validations of early runs, which did not count the pairs."""
 
 
 def metric_of(event: dict[str, Any]) -> SelectionMetric:

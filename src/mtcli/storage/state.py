@@ -18,7 +18,7 @@ Amount = Annotated[float, Within(limits.AMOUNT)]
 
 LATER_FIELDS = (
     "block", "share_of_budget", "metric", "best_pairs", "seconds_before_first_step", "pair_seconds", "validated_at",
-    "save_seconds", "saved_at", "write_seconds", "valid_pairs", "speed_settled", "start", "start_pairs",
+    "save_seconds", "saved_at", "write_seconds", "valid_pairs", "speed_settled", "start", "start_pairs", "compared_by",
 )  # fmt: skip
 """Fields that older checkpoints do not have. Their default values are right for such checkpoints."""
 
@@ -31,7 +31,10 @@ OLD_NAMES = {
 """Fields that have another name in the checkpoints of version 0.1, and that name."""
 
 COMPARABLE_PAIRS = 100
-"""A validation on fewer pairs, and on fewer than half of all pairs, cannot show that an earlier model is better."""
+"""A validation on fewer pairs, and on fewer than half of all pairs, is compared by its loss.
+
+BLEU and chrF of so few sentences jump with single words. The loss is the mean over all tokens of the references.
+"""
 
 
 @dataclass
@@ -53,7 +56,10 @@ class State:
     best_step: Count | None = None
     """The step of the best validation."""
     metric: SelectionMetric = "bleu"
-    """The figure that selects the best model."""
+    """The figure that selects the best model, if validations score enough pairs."""
+    compared_by: SelectionMetric | None = None
+    """The figure that compares the best validation with others on its pairs: `metric`, or the loss on few pairs. None
+    before the first validation, and in older checkpoints."""
     best: tuple[Amount, Amount] | None = None
     """(score, −loss) of the best validation; the score is −loss too if the loss selects."""
     best_pairs: Count = 0
@@ -135,24 +141,26 @@ class State:
         return self.best_steps == [0]
 
     @property
+    def selection_metric(self) -> SelectionMetric:
+        """The figure that selects the best model: `metric`, or the loss while validations score few pairs."""
+        return self.compared_by or self.metric
+
+    @property
     def metric_name(self) -> str:
         """The name of the figure that selects the best model."""
-        return SELECTION_NAMES[self.metric]
+        return SELECTION_NAMES[self.selection_metric]
 
     def record_if_best(self, validation: dict[str, Any]) -> bool:
         """Record the figures of a validation and return True, unless an earlier validation was as good.
 
-        Scores on different pairs, or on few of many pairs, are not comparable. The newer model then counts as better.
+        Figures on different pairs are not comparable. The newer model then counts as better.
 
         Args:
             validation: `bleu`, `chrf`, `loss`, `pairs` (scored) and `of` (all pairs).
         """
-        pairs = validation["pairs"]
-        same_pairs = self.best_pairs in (0, pairs)
-        enough_pairs = pairs >= min(COMPARABLE_PAIRS, validation["of"] // 2)
-        if same_pairs and enough_pairs:
+        if self.best_pairs in (0, validation["pairs"]):
             return self.record_if_better(validation)
-        self._record(validation)
+        self.record(validation)
         return True
 
     def record_if_better(self, validation: dict[str, Any]) -> bool:
@@ -161,10 +169,22 @@ class State:
         Args:
             validation: As in `record_if_best`, on the pairs of the best validation.
         """
-        if self.best is not None and self._figures(validation) <= self.best:
+        metric = self.metric_for(validation)
+        if self.best is not None and not _is_better(self._figures(validation), self.best, metric):
             return False
-        self._record(validation)
+        self.record(validation)
         return True
+
+    def record(self, validation: dict[str, Any]) -> None:
+        """Record the figures of a validation as those of the best one."""
+        self.best = self._figures(validation)
+        self.best_pairs = validation["pairs"]
+        self.compared_by = self.metric_for(validation)
+
+    def metric_for(self, validation: dict[str, Any]) -> SelectionMetric:
+        """Return the figure that compares a validation with others on the same pairs."""
+        has_few_pairs = validation["pairs"] < min(COMPARABLE_PAIRS, validation["of"] // 2)
+        return "loss" if has_few_pairs else self.metric
 
     def record_start(self, validation: dict[str, Any]) -> None:
         """Record the figures of the model that fine-tuning started from."""
@@ -175,15 +195,19 @@ class State:
         """Make the model that fine-tuning started from the best one, with the figures of this validation of it."""
         self.best_step = 0
         self.averaged = []
-        self._record(validation)
+        self.record(validation)
 
-    def _record(self, validation: dict[str, Any]) -> None:
-        """Record the figures of the best validation."""
-        self.best = self._figures(validation)
-        self.best_pairs = validation["pairs"]
+    def start_is_better(self) -> bool:
+        """Return True unless the best validation is better than that of the model which fine-tuning started from.
+
+        Both must have the same pairs.
+        """
+        assert self.best is not None
+        assert self.start is not None
+        return not _is_better(self.best, self.start, self.selection_metric)
 
     def _figures(self, validation: dict[str, Any]) -> tuple[float, float]:
-        """Return (score, −loss) of a validation. The greater one is the better one."""
+        """Return (score, −loss) of a validation."""
         loss = float(validation["loss"])
         score = -loss if self.metric == "loss" else float(validation[self.metric])
         return score, -loss
@@ -202,6 +226,17 @@ class State:
         for name in ("best", "start"):
             known[name] = tuple(known[name]) if known[name] else None
         vars(self).update(known)
+
+
+def _is_better(figures: tuple[float, float], others: tuple[float, float], metric: SelectionMetric) -> bool:
+    """Return True if a validation is better than another one on the same pairs.
+
+    Args:
+        figures: (score, −loss) of the first validation. Of equal scores, the lower loss is the better one.
+        others: Those of the other one.
+        metric: The figure that compares them.
+    """
+    return figures[1] > others[1] if metric == "loss" else figures > others
 
 
 def _known_values(found: dict[str, Any]) -> dict[str, Any]:

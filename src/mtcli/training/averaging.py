@@ -142,9 +142,9 @@ def _validation_scores(path: Path) -> dict[int, float]:
     events, damaged = read_events(path)
     if damaged:
         raise ModelError(f"{path}: has {counted(damaged, 'damaged line')}; use --last")
-    scores = {}
-    for event in events:
-        if event["event"] == "valid":
-            metric = metric_of(event)
-            scores[event["step"]] = -event["loss"] if metric == "loss" else event[metric]
-    return scores
+    validations = [event for event in events if event["event"] == "valid"]
+    if not validations:
+        return {}
+    metric = metric_of(validations[-1])  # a run with a time budget may have used the loss while it scored few pairs
+    sign = -1 if metric == "loss" else 1
+    return {event["step"]: sign * event[metric] for event in validations}

@@ -71,7 +71,7 @@ class Evaluator:
             state.validations_since_best = 0
         else:
             state.validations_since_best += 1
-        session.record("valid", **asdict(found), metric=state.metric, seconds=round(state.seconds, 3))
+        session.record("valid", **asdict(found), metric=state.selection_metric, seconds=round(state.seconds, 3))
         log_validation(state, found)
         if budget.cool_down_early(state):
             reason = f"no better {state.metric_name} in {counted(state.validations_since_best, 'validation')}"
@@ -114,7 +114,7 @@ class Evaluator:
             steps=steps,
             kept=is_better,
             **asdict(found),
-            metric=state.metric,
+            metric=state.selection_metric,
             seconds=round(state.seconds, 3),
         )
         verdict = "kept" if is_better else f"no better {state.metric_name}"
@@ -131,7 +131,7 @@ class Evaluator:
         if not session.data.init or state.start is None or state.best is None or state.start_is_best:
             return
         num_pairs = state.best_pairs
-        if num_pairs == state.start_pairs and state.best > state.start:
+        if num_pairs == state.start_pairs and not state.start_is_better():
             return
         paths = self.checkpoints.paths([0])
         if checkpoint.verify(paths[0]):
@@ -146,10 +146,16 @@ class Evaluator:
             log.warning("no time was left to score the starting model on the same pairs: the new one may be worse")
             return
         state.record_start(asdict(found))
-        is_kept = state.start >= state.best
+        is_kept = state.start_is_better()
         if is_kept:
             state.restore_start(asdict(found))
-        session.record("start", kept=is_kept, **asdict(found), metric=state.metric, seconds=round(state.seconds, 3))
+        session.record(
+            "start",
+            kept=is_kept,
+            **asdict(found),
+            metric=state.selection_metric,
+            seconds=round(state.seconds, 3),
+        )
         log.info("the model that training started from: %s", found)
 
     def _steps_to_average(self) -> list[int]:

@@ -127,9 +127,9 @@ def _describe_gain(state: State) -> str:
     """Describe the score of the validation pairs before and after fine-tuning; empty if they are not comparable."""
     if state.start is None or state.best is None or state.start_pairs != state.best_pairs:
         return ""
-    if state.metric == "loss":
-        before = f"{-state.start[0]:.3f}"
-        after = f"{-state.best[0]:.3f}"
+    if state.selection_metric == "loss":
+        before = f"{-state.start[1]:.3f}"
+        after = f"{-state.best[1]:.3f}"
     else:
         before = f"{state.start[0]:.1f}"
         after = f"{state.best[0]:.1f}"
