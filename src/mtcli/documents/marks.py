@@ -1,0 +1,307 @@
+"""Sentences with markup: their text without it, and the tree that its tags form."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from mtcli.documents.inline import Inline, Tag, merged
+from mtcli.documents.placeholders import find_protected, has_lost_or_added
+
+Kind = Literal["open", "close", "point"]
+
+_TAG_NAME = re.compile(r"<(?P<slash>/?)(?P<name>[A-Za-z][^\s<>/]*)[^<>]*?(?P<empty>/?)>")
+CLOSING = ".,;:!?…)]}»”’\"'、。，；：！？）」』"
+"""Signs that belong to the word before them."""
+OPENING = "([{«„“‘‚¿¡\"'（「『"
+"""Signs that belong to the word after them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Mark:
+    """A tag, or a protected span of the text: what the translation must have exactly once."""
+
+    part: Tag | str
+    kind: Kind
+    name: str = ""
+    """The name of a tag that is written as text; its partner has the same name."""
+
+    @property
+    def raw(self) -> str:
+        """The mark as text."""
+        return self.part.raw if isinstance(self.part, Tag) else self.part
+
+    @property
+    def is_tag(self) -> bool:
+        """It is a tag, also one that is written as text."""
+        return isinstance(self.part, Tag) or bool(self.name)
+
+
+Piece = str | Mark
+
+
+def pieces_of(sentence: Inline) -> list[Piece]:
+    """Split a sentence into text and marks."""
+    pieces: list[Piece] = []
+    for part in merged(sentence):
+        if isinstance(part, Tag):
+            pieces.append(Mark(part, part.kind))
+            continue
+        end = 0
+        for start, next_end in find_protected(part):
+            if start > end:
+                pieces.append(part[end:start])
+            pieces.append(_mark_of_text(part[start:next_end]))
+            end = next_end
+        if end < len(part):
+            pieces.append(part[end:])
+    return _with_unpaired_text_as_points(pieces)
+
+
+def _mark_of_text(text: str) -> Mark:
+    tag = _TAG_NAME.fullmatch(text)
+    if tag is None:
+        return Mark(text, "point")
+    name = tag["name"].lower()
+    if tag["empty"]:
+        return Mark(text, "point", name)
+    return Mark(text, "close" if tag["slash"] else "open", name)
+
+
+def _with_unpaired_text_as_points(pieces: Sequence[Piece]) -> list[Piece]:
+    """Turn tags that are written as text and have no partner into points: a literal `<br>` needs none."""
+    found = list(pieces)
+    stack: list[int] = []
+    unpaired: list[int] = []
+    for index, piece in enumerate(pieces):
+        if isinstance(piece, str) or piece.kind == "point":
+            continue
+        if piece.kind == "open":
+            stack.append(index)
+        elif isinstance(piece.part, Tag):
+            while stack and _name_at(pieces, stack[-1]):
+                unpaired.append(stack.pop())
+            if stack:
+                stack.pop()
+        else:
+            names = [_name_at(pieces, opened) for opened in stack]
+            while "" in names:
+                del names[: names.index("") + 1]  # a partner outside an open tag of the file would cross it
+            if piece.name not in names:
+                unpaired.append(index)
+                continue
+            while _name_at(pieces, stack[-1]) != piece.name:
+                unpaired.append(stack.pop())
+            stack.pop()
+    unpaired += [index for index in stack if _name_at(pieces, index)]
+    for index in unpaired:
+        piece = found[index]
+        assert isinstance(piece, Mark)
+        found[index] = Mark(piece.part, "point", piece.name)
+    return found
+
+
+def _name_at(pieces: Sequence[Piece], index: int) -> str:
+    piece = pieces[index]
+    return piece.name if isinstance(piece, Mark) else ""
+
+
+@dataclass(eq=False)
+class Node:
+    """A span between two tags, or a point. A span may begin or end in a neighboring sentence."""
+
+    opened: Mark | None
+    """The mark at its beginning, or the point itself. None: the span begins in a sentence before this one."""
+    start: int
+    """Offset in the text of the sentence."""
+    closed: Mark | None = None
+    """The mark at its end. None: the span ends in a later sentence, or is a point."""
+    end: int = 0
+    children: list["Node"] = field(default_factory=list)
+    space_before: bool = True
+    """Of a point: it follows a space."""
+    space_after: bool = True
+    """Of a point: a space follows it."""
+
+    @property
+    def is_point(self) -> bool:
+        """It is no span."""
+        return self.opened is not None and self.opened.kind == "point"
+
+
+@dataclass
+class Marked:
+    """The core of a sentence: its text, and the tree of its marks, with what stands before and after it."""
+
+    before: list[Piece]
+    text: str
+    """One line without marks, except for the protected spans that the model is given."""
+    root: Node
+    after: list[Piece]
+
+
+def mark_up(pieces: Sequence[Piece], *, keep_placeholders: bool) -> Marked:
+    """Separate the text of a sentence from its marks.
+
+    White space, points and pairs of tags around the whole text stay outside of it.
+
+    Args:
+        pieces: The sentence.
+        keep_placeholders: Leave protected spans in the text. Otherwise they are points.
+    """
+    first, last = _core(pieces)
+    builder = _Builder(keep_placeholders)
+    core = pieces[first:last]
+    for index, piece in enumerate(core):
+        if isinstance(piece, str):
+            builder.add_text(piece)
+        elif keep_placeholders and not piece.is_tag:
+            builder.add_text(piece.raw, exact=True)
+        else:
+            builder.add_mark(piece, _text_of(core[index + 1] if index + 1 < len(core) else " "))
+    return Marked(list(pieces[:first]), builder.text, builder.finish(), list(pieces[last:]))
+
+
+def _text_of(piece: Piece) -> str:
+    """Return the text of a piece where spaces around it count; a tag has none."""
+    return piece if isinstance(piece, str) else "" if piece.is_tag else piece.raw
+
+
+def _core(pieces: Sequence[Piece]) -> tuple[int, int]:
+    """Return the range of pieces without those around the text that need not be moved with words."""
+    partners = partners_of(pieces)
+    first, last = 0, len(pieces)
+    while first < last:
+        head, tail = pieces[first], pieces[last - 1]
+        if _is_outside(head) or _is_alone(head, partners.get(first), "close"):
+            first += 1
+        elif _is_outside(tail) or _is_alone(tail, partners.get(last - 1), "open"):
+            last -= 1
+        elif isinstance(head, Mark) and partners.get(first) == last - 1:
+            first += 1
+            last -= 1
+        else:
+            break
+    return first, last
+
+
+def _is_outside(piece: Piece) -> bool:
+    """Return True for white space, and for a point with no place in the grammar of a sentence."""
+    if isinstance(piece, str):
+        return not piece.strip()
+    return piece.kind == "point" and (piece.is_tag or not any(map(str.isalnum, piece.raw)))
+
+
+def _is_alone(piece: Piece, partner: int | None, kind: Kind) -> bool:
+    return isinstance(piece, Mark) and piece.kind == kind and partner is None
+
+
+def partners_of(pieces: Sequence[Piece]) -> dict[int, int]:
+    """Return the index of the partner of each tag that has one in the sentence."""
+    partners: dict[int, int] = {}
+    stack: list[int] = []
+    for index, piece in enumerate(pieces):
+        if isinstance(piece, str) or piece.kind == "point":
+            continue
+        if piece.kind == "open":
+            stack.append(index)
+        elif stack:
+            partners[index] = stack.pop()
+            partners[partners[index]] = index
+    return partners
+
+
+class _Builder:
+    """The text and the tree of a sentence, built from left to right."""
+
+    def __init__(self, keep_placeholders: bool) -> None:
+        self.text = ""
+        self.keep_placeholders = keep_placeholders
+        self.root = Node(None, 0)
+        self.stack = [self.root]
+
+    def add_text(self, text: str, *, exact: bool = False) -> None:
+        """Add text. Runs of spaces become one space, except in a protected span."""
+        if not exact:
+            text = re.sub(r"[ \t\r\n\f\v\u2028\u2029\x1c-\x1e\x85]+", " ", text)
+        if not self.text or self.text[-1] == " ":
+            text = text.lstrip(" ")
+        self._adjust_to_next(text)
+        self.text += text
+
+    def _adjust_to_next(self, text: str) -> None:
+        """Keep words around a point apart, and punctuation after a point beside the word before it."""
+        last = self.stack[-1].children[-1] if self.stack[-1].children else None
+        if last is None or not last.is_point or last.start != len(self.text) or not self.text or not text:
+            return
+        if text[0] in CLOSING and self.text[-1] == " " and last.space_before and not last.space_after:
+            self.text = self.text[:-1]
+            _clip(self.root, len(self.text))
+        elif text[0].isalnum() and self.text[-1].isalnum():
+            self.text += " "
+
+    def add_mark(self, mark: Mark, next_text: str) -> None:
+        """Add a mark that is followed by some text."""
+        here = len(self.text)
+        parent = self.stack[-1]
+        if mark.kind == "point":
+            before = not self.text or self.text[-1].isspace()
+            node = Node(mark, here, end=here, space_before=before, space_after=next_text[:1].isspace())
+            parent.children.append(node)
+        elif mark.kind == "open":
+            node = Node(mark, here)
+            parent.children.append(node)
+            self.stack.append(node)
+        elif len(self.stack) > 1:
+            node = self.stack.pop()
+            node.closed = mark
+            node.end = here
+        else:  # its partner is in an earlier sentence: everything so far is inside
+            node = Node(None, 0, mark, here, children=self.root.children)
+            self.root.children = [node]
+
+    def finish(self) -> Node:
+        """Return the root of the tree."""
+        self.text = self.text.rstrip(" ")
+        for node in self.stack:
+            node.end = len(self.text)
+        _clip(self.root, len(self.text))
+        return self.root
+
+
+def _clip(node: Node, length: int) -> None:
+    """Move offsets behind the end of the text to its end."""
+    node.start = min(node.start, length)
+    node.end = min(node.end, length)
+    for child in node.children:
+        _clip(child, length)
+
+
+Shape = tuple[str, str, tuple["Shape", ...]]
+"""The tags of a span or point, and the shapes inside, sorted."""
+
+
+def is_faithful(source: Inline, translation: Inline) -> bool:
+    """Return True if a translation has the marks of its source, each unchanged, and tags nested in the same way."""
+    if shape_of(source) != shape_of(translation):
+        return False
+    return not has_lost_or_added(_texts(source), _texts(translation))
+
+
+def shape_of(sentence: Inline) -> Shape:
+    """Return how the tags of a sentence are nested. Neighbors may change places, as words do."""
+    builder = _Builder(keep_placeholders=True)
+    for piece in pieces_of(sentence):
+        if isinstance(piece, Mark) and piece.is_tag:
+            builder.add_mark(piece, "")
+    return _shape(builder.root)
+
+
+def _shape(node: Node) -> Shape:
+    opened = node.opened.raw if node.opened else ""
+    closed = node.closed.raw if node.closed else ""
+    return opened, closed, tuple(sorted(map(_shape, node.children)))
+
+
+def _texts(sentence: Inline) -> list[str]:
+    return [part for part in merged(sentence) if isinstance(part, str)]

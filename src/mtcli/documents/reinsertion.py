@@ -1,0 +1,426 @@
+"""Put the marks of a sentence into its translation, at the places that the word alignment gives.
+
+A span covers the target words that are linked with its source words. Where these are not next to each other, it covers
+the run of words with the best balance: words of the span count for it, others against it. Spans that lie in one span of
+the source lie in the same span of the translation, and never overlap, so tags stay nested.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from mtcli.documents.inline import Tag
+from mtcli.documents.marks import CLOSING, OPENING, Mark, Marked, Node
+from mtcli.documents.placeholders import Span, find_protected
+from mtcli.inference.translation import Links
+
+OWN_WORD = 1.0
+"""What a word of a span adds to the score of a run of words."""
+FREE_WORD = -0.6
+"""The same for a word of no span."""
+OTHER_WORD = -2.0
+"""The same for a word of another span beside it."""
+
+
+def reinsert(marked: Marked, translation: str, links: Links) -> list[str | Tag]:
+    """Return a translation with the marks of its source.
+
+    Args:
+        marked: The source.
+        translation: The translation of `marked.text`, one line.
+        links: The word alignment of the two texts.
+    """
+    layout = _Layout(marked.text, translation, links)
+    return list(_emit(layout.place(marked.root, (0, len(translation))), translation))
+
+
+def diagonal_links(source: str, translation: str) -> Links:
+    """Return links for a search without alignments: equal words that occur once, and otherwise equal positions."""
+    src_words = source.split()
+    tgt_words = translation.split()
+    links = []
+    for tgt, word in enumerate(tgt_words):
+        src = (2 * tgt + 1) * len(src_words) // (2 * len(tgt_words))
+        if src_words.count(word) == 1 and tgt_words.count(word) == 1:
+            src = src_words.index(word)
+        if src_words:
+            links.append((src, tgt))
+    return tuple(sorted(links))
+
+
+@dataclass
+class _Placed:
+    """A node with its place in the translation."""
+
+    node: Node
+    span: Span
+    children: list["_Placed"]
+
+
+class _Layout:
+    """The words of a source and its translation, and where spans and points go."""
+
+    def __init__(self, source: str, translation: str, links: Links) -> None:
+        self.source = source
+        self.translation = translation
+        self.src_words = [match.span() for match in re.finditer(r"\S+", source)]
+        self.tgt_words = _words_with_protected_whole(translation)
+        self.src_of = self._src_of_each_word(links)
+
+    def _src_of_each_word(self, links: Links) -> list[int | None]:
+        """Return the source word of each target word. Words may be longer here than in the alignment."""
+        single = [match.span() for match in re.finditer(r"\S+", self.translation)]
+        src_of_single = {tgt: src for src, tgt in links if src < len(self.src_words)}
+        src_of: list[int | None] = [None] * len(self.tgt_words)
+        for number, (start, _) in enumerate(single):
+            word = next(i for i, (_, end) in enumerate(self.tgt_words) if start < end)
+            if src_of[word] is None:
+                src_of[word] = src_of_single.get(number)
+        for word, span in enumerate(self.tgt_words):
+            copied = self._source_of_copy(self.translation[span[0] : span[1]])
+            if copied is not None:
+                src_of[word] = copied
+        return src_of
+
+    def _source_of_copy(self, text: str) -> int | None:
+        """Return the source word at which a protected text begins, if it is there exactly once."""
+        protected = find_protected(text)
+        if not protected:
+            return None
+        start, end = protected[0]
+        if self.source.count(text[start:end]) != 1:
+            return None
+        at = self.source.index(text[start:end])
+        return next((i for i, (_, word_end) in enumerate(self.src_words) if at < word_end), None)
+
+    def place(self, parent: Node, interval: Span) -> _Placed:
+        """Place a node and everything inside it, in an interval of the translation."""
+        taken: list[tuple[Span, Node]] = []
+        ordered = sorted(parent.children, key=_order_of_placing)
+        owner = self._owners(parent.children)
+        for node in ordered:
+            if node.opened is None:
+                span = (interval[0], self._split(node, interval, taken))
+            elif node.closed is None and not node.is_point:
+                span = (self._split(node, interval, taken), interval[1])
+            elif node.is_point or not self.source[node.start : node.end].strip():
+                at = self._point(node, interval, taken)
+                span = (at, at)
+            else:
+                span = self._span(node, owner, interval, taken)
+            taken.append((span, node))
+        source_order = {id(node): number for number, node in enumerate(parent.children)}
+        taken.sort(key=lambda place: (place[0][0], _rank(place), source_order[id(place[1])]))
+        return _Placed(parent, interval, [self.place(node, span) for span, node in taken])
+
+    def _owners(self, children: Sequence[Node]) -> dict[int, Node]:
+        """Return the child that each source word belongs to: the one with most of its characters."""
+        owners: dict[int, Node] = {}
+        for word, (start, end) in enumerate(self.src_words):
+            shared = [(min(end, node.end) - max(start, node.start), -i) for i, node in enumerate(children)]
+            most, index = max(shared, default=(0, 0))
+            if most > 0:
+                owners[word] = children[-index]
+        return owners
+
+    def _words_in(self, interval: Span) -> list[tuple[int, Span]]:
+        """Return the target words in an interval, cut at its ends."""
+        found = []
+        for word, (start, end) in enumerate(self.tgt_words):
+            cut = (max(start, interval[0]), min(end, interval[1]))
+            if cut[0] < cut[1]:
+                found.append((word, cut))
+        return found
+
+    def _split(self, node: Node, interval: Span, taken: Sequence[tuple[Span, Node]]) -> int:
+        """Return where a span that begins or ends in another sentence has its end in this one."""
+        is_prefix = node.opened is None
+        for (_, end), other in taken:
+            if other.opened is None:
+                interval = (max(interval[0], end), interval[1])
+        words = self._words_in(interval)
+        best = self._best_split(words, node.end if is_prefix else node.start)
+        if is_prefix:
+            return self._end_of(words[best - 1][1], node) if best else interval[0]
+        return self._start_of(words[best][1], node) if best < len(words) else interval[1]
+
+    def _split_at(self, src_offset: int, interval: Span) -> int:
+        """Return the position that separates the translations of the words before and after an offset."""
+        words = self._words_in(interval)
+        best = self._best_split(words, src_offset)
+        return words[best - 1][1][1] if best else interval[0]
+
+    def _best_split(self, words: Sequence[tuple[int, Span]], src_offset: int) -> int:
+        """Return the number of words that are before a split, so that as few as possible are on the wrong side."""
+        balance = [0]
+        for word, _ in words:
+            src = self.src_of[word]
+            is_before = src is not None and self.src_words[src][0] < src_offset
+            balance.append(balance[-1] + (1 if is_before else -1))
+        return balance.index(max(balance))
+
+    def _span(self, node: Node, owner: dict[int, Node], interval: Span, taken: Sequence[tuple[Span, Node]]) -> Span:
+        """Return the part of the translation that a span covers."""
+        gaps = _gaps(interval, [span for span, _ in taken])
+        within_word = self._span_within_word(node, gaps)
+        if within_word is not None:
+            return within_word
+        best_score = 0.0
+        best: list[tuple[int, Span]] = []
+        for gap in gaps:
+            words = self._words_in(gap)
+            values = [self._value(node, owner, word) for word, _ in words]
+            score, first, last = _best_run(values)
+            if score > best_score:
+                best_score = score
+                best = words[first:last]
+        if not best:
+            best = self._nearest_free_word(node, gaps)
+        if not best:
+            at = self._point(node, interval, taken)
+            return at, at
+        start = self._start_of(best[0][1], node)
+        end = self._end_of(best[-1][1], node)
+        return (start, end) if start < end else (best[0][1][0], best[-1][1][1])
+
+    def _value(self, node: Node, owner: dict[int, Node], word: int) -> float:
+        src = self.src_of[word]
+        found = None if src is None else owner.get(src)
+        if found is node:
+            return OWN_WORD
+        if found is None or found.is_point:
+            return FREE_WORD
+        return OTHER_WORD
+
+    def _nearest_free_word(self, node: Node, gaps: Sequence[Span]) -> list[tuple[int, Span]]:
+        """Return the free word nearest to the position of a span whose words have no translation."""
+        words = [word for gap in gaps for word in self._words_in(gap)]
+        free = [word for word in words if any(map(str.isalnum, self.translation[word[1][0] : word[1][1]]))]
+        if not free:
+            return []
+        wanted = self._proportional((node.start + node.end) // 2)
+        return [min(free, key=lambda word: abs(sum(word[1]) - 2 * wanted))]
+
+    def _span_within_word(self, node: Node, gaps: Sequence[Span]) -> Span | None:
+        """Return the copy of a span that is a part of one word, such as the 2 of H2O."""
+        text = self.source[node.start : node.end]
+        word = self._word_at(node.start)
+        if word is None or node.end > self.src_words[word][1]:
+            return None
+        start, end = self.src_words[word]
+        head, tail = self.source[start : node.start], self.source[node.end : end]
+        if not head.strip(OPENING) and not tail.strip(CLOSING):
+            return None
+        for tgt, (tgt_start, tgt_end) in enumerate(self.tgt_words):
+            if self.src_of[tgt] != word:
+                continue
+            target = self.translation[tgt_start:tgt_end]
+            at = node.start - start if target == self.source[start:end] else _find_part(text, target, at_end=not tail)
+            span = (tgt_start + at, tgt_start + at + len(text))
+            if at >= 0 and any(gap[0] <= span[0] and span[1] <= gap[1] for gap in gaps):
+                return span
+        return None
+
+    def _word_at(self, offset: int) -> int | None:
+        """Return the source word that has a character at an offset."""
+        return next((i for i, (start, end) in enumerate(self.src_words) if start <= offset < end), None)
+
+    def _start_of(self, word: Span, node: Node) -> int:
+        """Return where a span that begins with a target word begins: behind a quote that is not in the span."""
+        text = self.source[node.start : node.end].lstrip()
+        start, end = word
+        if text and text[0] not in OPENING:
+            start += _len_of_head(self.translation[start:end], OPENING)
+        return start if start < end else word[0]
+
+    def _end_of(self, word: Span, node: Node) -> int:
+        """Return where a span that ends with a target word ends: before a full stop that is not in the span."""
+        text = self.source[node.start : node.end].rstrip()
+        start, end = word
+        if text and text[-1] not in CLOSING:
+            end -= _len_of_tail(self.translation[start:end], CLOSING)
+        return end if start < end else word[1]
+
+    def _point(self, node: Node, interval: Span, taken: Sequence[tuple[Span, Node]]) -> int:
+        """Return the position of a point."""
+        at = self._wanted_position(node, interval)
+        at = min(max(at, interval[0]), interval[1])
+        for (start, end), other in taken:
+            if other.opened is None:
+                at = max(at, end)
+            elif other.closed is None and not other.is_point:
+                at = min(at, start)
+            elif start < at < end:
+                at = start if node.start <= other.start else end
+        return at
+
+    def _wanted_position(self, node: Node, interval: Span) -> int:
+        """Return the position beside the translation of the word before or after a point."""
+        before = [i for i, (start, _) in enumerate(self.src_words) if start < node.start]
+        after = [i for i, (start, _) in enumerate(self.src_words) if start >= node.start]
+        space_before, space_after = self._spaces_around(node)
+        if space_before == space_after and node.opened is not None and isinstance(node.opened.part, Tag):
+            return self._split_at(node.start, interval)
+        is_glued_to_next = space_before and not space_after and self.source[node.start : node.start + 1] not in CLOSING
+        first, second = (after, before[::-1]) if is_glued_to_next else (before[::-1], after)
+        for distance in range(max(len(first), len(second))):
+            for words in (first, second):
+                if distance >= len(words):
+                    continue
+                position = self._beside(words[distance], node, interval, is_before=words is after)
+                if position is not None:
+                    return position
+        at = self._proportional(node.start)
+        return next((start for start, _ in self.tgt_words if start >= at), len(self.translation))
+
+    def _spaces_around(self, node: Node) -> tuple[bool, bool]:
+        """Return True for each side of a point, or of an empty span, that has a space."""
+        if node.is_point:
+            return node.space_before, node.space_after
+        before = self.source[: node.start]
+        after = self.source[node.end :]
+        return not before or before[-1].isspace(), not after or after[0].isspace()
+
+    def _beside(self, src_word: int, node: Node, interval: Span, *, is_before: bool) -> int | None:
+        """Return the position before or after the target words of a source word; None: it has none."""
+        linked = [span for word, span in self._words_in(interval) if self.src_of[word] == src_word]
+        if not linked:
+            return None
+        start, end = self.src_words[src_word]
+        if is_before:
+            return linked[0][0]
+        head, tail = self.source[start : min(node.start, end)], self.source[min(node.start, end) : end]
+        if tail and not head.strip(OPENING):
+            return linked[0][0] + _len_of_head(self.translation[slice(*linked[0])], OPENING)
+        target = self.translation[slice(*linked[-1])]
+        if tail and target == self.source[start:end]:
+            return linked[-1][0] + len(head)
+        if head and head[-1] in CLOSING:
+            return linked[-1][1]
+        return linked[-1][1] - _len_of_tail(target, CLOSING)
+
+    def _proportional(self, src_offset: int) -> int:
+        """Return the offset in the translation that is as far from its beginning as one in the source."""
+        return src_offset * len(self.translation) // max(1, len(self.source))
+
+
+def _words_with_protected_whole(text: str) -> list[Span]:
+    """Return the spans of words, joined where a protected text such as `3 km` has several."""
+    words: list[Span] = []
+    protected = find_protected(text)
+    for match in re.finditer(r"\S+", text):
+        start, end = match.span()
+        if words and any(a < start < b for a, b in protected):
+            words[-1] = (words[-1][0], end)
+        else:
+            words.append((start, end))
+    return words
+
+
+def _order_of_placing(node: Node) -> tuple[int, int]:
+    """Return the order of siblings: those that begin or end in another sentence, then spans, then points."""
+    if node.opened is None:
+        return 0, node.start
+    if node.is_point:
+        return 3, node.start
+    if node.closed is None:
+        return 1, node.start
+    return (2, node.start) if node.start < node.end else (3, node.start)
+
+
+def _rank(place: tuple[Span, Node]) -> int:
+    """Return the order of siblings that begin at one position."""
+    (start, end), node = place
+    if node.opened is None:
+        return 0
+    if not node.is_point and node.closed is None:
+        return 3
+    return 1 if start == end else 2
+
+
+def _gaps(interval: Span, taken: Sequence[Span]) -> list[Span]:
+    """Return the parts of an interval that are free."""
+    gaps = []
+    start = interval[0]
+    for taken_start, taken_end in sorted(taken):
+        if taken_start > start:
+            gaps.append((start, taken_start))
+        start = max(start, taken_end)
+    if start < interval[1]:
+        gaps.append((start, interval[1]))
+    return gaps
+
+
+def _best_run(values: Sequence[float]) -> tuple[float, int, int]:
+    """Return the greatest sum of neighboring values, and the range of the first shortest run that has it."""
+    best = (0.0, 0, 0)
+    total = 0.0
+    first = 0
+    for index, value in enumerate(values):
+        if total <= 0:
+            total = 0.0
+            first = index
+        total += value
+        if total > best[0]:
+            best = (total, first, index + 1)
+    return best
+
+
+def _find_part(text: str, word: str, *, at_end: bool) -> int:
+    return word.rfind(text) if at_end else word.find(text)
+
+
+def _len_of_head(text: str, signs: str) -> int:
+    """Return the number of signs that a text begins with; 0 if it has nothing else."""
+    return (len(text) - len(text.lstrip(signs))) % len(text)
+
+
+def _len_of_tail(text: str, signs: str) -> int:
+    """Return the number of signs that a text ends with; 0 if it has nothing else."""
+    return (len(text) - len(text.rstrip(signs))) % len(text)
+
+
+def _emit(placed: _Placed, translation: str) -> Iterator[str | Tag]:
+    """Yield the text and the marks of a node, without its own tags."""
+    position, end = placed.span
+    for child in placed.children:
+        yield translation[position : child.span[0]]
+        yield from _emit_child(child, translation)
+        position = child.span[1]
+    yield translation[position:end]
+
+
+def _emit_child(child: _Placed, translation: str) -> Iterator[str | Tag]:
+    node = child.node
+    if node.is_point and node.opened is not None:
+        yield from _emit_point(node, node.opened, translation, child.span[0])
+        return
+    if node.opened is not None:
+        yield node.opened.part
+    yield from _emit(child, translation)
+    if node.closed is not None:
+        yield node.closed.part
+
+
+def _emit_point(node: Node, mark: Mark, translation: str, at: int) -> Iterator[str | Tag]:
+    """Yield a point with the spaces that it needs beside its neighbors."""
+    is_text = not mark.is_tag
+    last = translation[at - 1 : at] if at else ""
+    following = translation[at : at + 1]
+    if _needs_space(last, OPENING, had_space=node.space_before, is_text=is_text):
+        yield " "
+    yield mark.part
+    if _needs_space(following, CLOSING, had_space=node.space_after, is_text=is_text):
+        yield " "
+
+
+def _needs_space(neighbor: str, glued: str, *, had_space: bool, is_text: bool) -> bool:
+    """Return True if a space is missing between a point and the character beside it, "" at the end of the text."""
+    if not neighbor or neighbor.isspace() or neighbor in glued or _is_unspaced(neighbor):
+        return False
+    return had_space or (is_text and neighbor.isalnum())
+
+
+def _is_unspaced(character: str) -> bool:
+    """Return True for Chinese and Japanese characters, which have no spaces between them."""
+    return "\u3001" <= character <= "\u9fff" or "\uff00" <= character <= "\uffef"

@@ -1,0 +1,216 @@
+"""Inline markup and placeholders: what is protected, where it goes, and that nothing is ever lost."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mtcli.documents.inline import Inline, Tag
+from mtcli.documents.marks import is_faithful, shape_of
+from mtcli.documents.markup import translate_inline
+from mtcli.documents.placeholders import count_protected, find_protected, without_added
+from mtcli.inference.translation import Candidate, Links, Options, Translation
+
+B = Tag("<b>", "open")
+END_B = Tag("</b>", "close")
+EM = Tag("<i>", "open")
+END_EM = Tag("</i>", "close")
+BR = Tag("<br>")
+
+
+class Stub:
+    """A translator that answers with a function of the line."""
+
+    def __init__(self, answer: Callable[[str], tuple[str, Links]], *, aligns: bool = True) -> None:
+        self.answer = answer
+        self.aligns = aligns
+        self.calls: list[tuple[list[str], Options]] = []
+
+    def translate(self, lines: Iterable[str], options: Options, **how: Any) -> Iterator[Translation]:
+        lines = list(lines)
+        self.calls.append((lines, options))
+        for line in lines:
+            text, links = self.answer(line)
+            yield Translation(line, (Candidate(text, 0.0, 0.0, links if options.alignments else ()),))
+
+
+WORDS = {
+    "the": "la", "red": "roja", "house": "casa", "is": "es", "big": "grande", "hello": "hola", "hello,": "hola,",
+    "world": "mundo", "world!": "mundo!", "house.": "casa.", "big.": "grande.",
+}  # fmt: skip
+
+
+def swapping(line: str) -> tuple[str, Links]:
+    """Translate word by word, and put the word red after the next word."""
+    words = line.split()
+    order = list(range(len(words)))
+    for place, word in enumerate(words[:-1]):
+        if word == "red":
+            order[place : place + 2] = [place + 1, place]
+    text = " ".join(WORDS.get(words[src], words[src]) for src in order)
+    return text, tuple(sorted((src, tgt) for tgt, src in enumerate(order)))
+
+
+def translated(*parts: str | Tag, aligns: bool = True) -> Inline:
+    (result,) = translate_inline([parts], Stub(swapping, aligns=aligns), Options())
+    return result
+
+
+def written(sentence: Inline) -> str:
+    return "".join(part.raw if isinstance(part, Tag) else part for part in sentence)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (("the ", B, "red", END_B, " house is big."), "la casa <b>roja</b> es grande."),
+        (("the ", B, "red", END_B, " ", EM, "house", END_EM, " is big"), "la <i>casa</i> <b>roja</b> es grande"),
+        ((B, "the ", EM, "red", END_EM, " house", END_B, " is big."), "<b>la casa <i>roja</i></b> es grande."),
+        ((B, "hello", END_B, ", world!"), "<b>hola</b>, mundo!"),
+        ((" ", B, "the red house", END_B, "\n"), " <b>la casa roja</b>\n"),
+        (("the red house", BR, "is big"), "la casa roja<br> es grande"),
+        (("hello", BR, " world!"), "hola<br> mundo!"),
+        (("hello ", BR, " world!"), "hola <br> mundo!"),
+        (("hello ", BR, "world!"), "hola <br>mundo!"),
+        (("the house", END_B, " is ", EM, "big"), "la casa</b> es <i>grande"),
+        (("the ", B, END_B, "house"), "la <b></b>casa"),
+        (("hello ", B, "%s", END_B, ", the red house"), "hola <b>%s</b>, la casa roja"),
+        (("H", B, "2", END_B, "O is red"), "H<b>2</b>O es roja"),
+        ((B, "🎉 ", END_B, "hello world!"), "<b>🎉</b> hola mundo!"),
+    ],
+)
+def test_tags_follow_their_words(source: Inline, expected: str) -> None:
+    assert written(translated(*source)) == expected
+
+
+def test_without_alignments_places_are_estimated() -> None:
+    source = ("the house is ", B, "big", END_B)
+    assert written(translated(*source, aligns=False)) == "la casa es <b>grande</b>"
+
+
+def test_text_without_words_is_not_translated() -> None:
+    translator = Stub(swapping)
+    sentences: list[Inline] = [(), ("",), (B, END_B), (" ",), (BR,), ("{name}: %d",), ("3.5 km",), ("42",)]
+    assert list(translate_inline(sentences, translator, Options())) == sentences
+    assert translator.calls == []
+
+
+def test_plain_text_needs_no_alignment() -> None:
+    translator = Stub(swapping)
+    list(translate_inline([("the house",), (B, "red house", END_B), ("the %s",)], translator, Options()))
+    assert [options.alignments for _, options in translator.calls] == [False]
+
+
+def test_a_translation_equal_to_its_source_changes_nothing() -> None:
+    source = ("some \n ", B, " strange", END_B, "   {spacing}", BR)
+    (result,) = translate_inline([source], Stub(lambda line: (line, ())), Options())
+    assert result == source
+
+
+def test_a_lost_placeholder_is_inserted_where_it_belongs() -> None:
+    def without_signs(line: str) -> tuple[str, Links]:
+        return swapping(line.replace("%s", "s"))
+
+    (result,) = translate_inline([("hello %s, the red house",)], Stub(without_signs), Options())
+    assert result == ("hola %s, la casa roja",)
+
+
+@pytest.mark.parametrize("added", ["%s", "<b>", "{x}", "http://a.b/c", "🎉", "%s%s"])
+def test_what_a_model_adds_is_deleted(added: str) -> None:
+    (result,) = translate_inline([("the house",)], Stub(lambda line: (f"la {added} casa", ())), Options())
+    assert result == ("la  casa",)
+
+
+def test_a_model_may_write_a_measure_in_figures() -> None:
+    (result,) = translate_inline([("three kilometres",)], Stub(lambda line: ("3 km", ())), Options())
+    assert result == ("3 km",)
+    (result,) = translate_inline([("after 3.5 km",)], Stub(lambda line: ("nach 3,5 km", ())), Options())
+    assert count_protected([written(result)]) == {"3.5 km": 1}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "%s", "%1$s", "%-5.2f", "%(name)s", "%(n)05d", "%%", "%1", "{}", "{0}", "{name}", "{0:.2f}", "{x!r:>10}",
+        "{a.b[0]}", "{{x}}", "{{ user.name }}", "{{{raw}}}", "{% if x %}", "${x}", "$VAR", "$name", "#{x}", "{ $name }",
+        "https://example.com/a?b=c&d=e#f", "www.example.org/path", "me.you+tag@example.co.uk", "3.5 km", "20 °C", "5kg",
+        "50%", "$5", "1,000.50 €", "&nbsp;", "&#8217;", "&#x20AC;", "🎉", "👨‍👩‍👧", "🇩🇪", "1️⃣",
+        "{n, plural, one {# file} other {# files}}", "{d, date, short}", "%USER%", "<br/>", '<a href="x">',
+    ],
+)  # fmt: skip
+def test_what_is_protected(text: str) -> None:
+    line = f"See {text} now."
+    assert [line[start:end] for start, end in find_protected(line)] == [text]
+
+
+@pytest.mark.parametrize(
+    "text", ["30%ige", "in 5 minutes", "room 5 m2x", "a & b", "5 > 3 < 7", "C# and C++", "AT&T", "{see below}", "3 in"]
+)
+def test_what_is_not_protected(text: str) -> None:
+    assert find_protected(f"See {text} now.") == []
+
+
+def test_deleting_may_not_create_another_placeholder() -> None:
+    assert find_protected(without_added("%%ss %{x}s <a<b>>", count_protected([]), measures=True)) == []
+
+
+TAGS = st.sampled_from([Tag("<br>"), Tag("<code>x</code>"), Tag("<x id='1'/>")])
+NAMES = st.sampled_from("biu")
+PROTECTED_SCRAPS = [
+    "%s",
+    "{name}",
+    "$VAR",
+    "3 km",
+    "https://a.b/c",
+    "🎉",
+    "&amp;",
+    "<b>",
+    "</b>",
+    "<br>",
+    "{{x}}",
+    "me@x.org",
+]
+OTHER_SCRAPS = ["hello", "world", ", ", ".", "{", "}", "$", "%", "3", "km", "&", "<", ">", "d", "s", "1", "@"]
+SPACES_AND_LETTERS = [" ", " ", "\n", "\u00a0", "中文", "e\u0301"]
+SCRAPS = st.sampled_from([*PROTECTED_SCRAPS, *OTHER_SCRAPS, *SPACES_AND_LETTERS])
+TEXTS = st.lists(SCRAPS, max_size=6).map("".join)
+
+
+@st.composite
+def sentences(draw: st.DrawFn) -> Inline:
+    """Return a sentence whose tags nest, cut out of a longer text, so that partners may be missing."""
+    parts: list[str | Tag] = []
+    opened: list[str] = [draw(NAMES) for _ in range(draw(st.integers(0, 2)))]
+    for _ in range(draw(st.integers(0, 10))):
+        kind = draw(st.sampled_from(["text", "text", "open", "close", "point"]))
+        if kind == "text":
+            parts.append(draw(TEXTS))
+        elif kind == "point":
+            parts.append(draw(TAGS))
+        elif kind == "open":
+            opened.append(draw(NAMES))
+            parts.append(Tag(f"<{opened[-1]}>", "open"))
+        elif opened:
+            parts.append(Tag(f"</{opened.pop()}>", "close"))
+    return tuple(parts)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(sentences(), max_size=3), st.lists(TEXTS, min_size=1), st.booleans(), st.randoms())
+def test_nothing_is_lost_whatever_the_model_writes(
+    batch: list[Inline], texts: list[str], aligns: bool, rng: Any
+) -> None:
+    def answer(line: str) -> tuple[str, Links]:
+        text = rng.choice([*texts, line, " ".join(reversed(line.split()))])
+        links = [(rng.randrange(12), tgt) for tgt in range(len(text.split())) if rng.random() < 0.9]
+        return text, tuple(sorted(links))
+
+    results = list(translate_inline(batch, Stub(answer, aligns=aligns), Options()))
+    assert len(results) == len(batch)
+    for source, result in zip(batch, results, strict=True):
+        assert is_faithful(source, result)
+        tags = sorted(part.raw for part in source if isinstance(part, Tag))
+        assert sorted(part.raw for part in result if isinstance(part, Tag)) == tags
+        assert shape_of(result) == shape_of(source)
