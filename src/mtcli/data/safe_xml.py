@@ -32,7 +32,7 @@ _BYTE_ORDER_MARKS = (
 
 @dataclass(eq=False, slots=True)
 class Element:
-    """An element of an XML file. The places are offsets in the bytes that the parser received."""
+    """An element of an XML file, with its place in the text of the file."""
 
     name: str
     """The name without the prefix of its namespace."""
@@ -46,7 +46,7 @@ class Element:
     parent: Element | None
     children: list[Element | str] = field(default_factory=list)
     close: int = 0
-    """The `<` of the end tag; of an element without one (`<x/>`), the byte after it."""
+    """The `<` of the end tag; of an element without one (`<x/>`), the character after it."""
 
     def elements(self, *names: str) -> Iterator[Element]:
         """Yield the child elements; with names, those of these names."""
@@ -59,17 +59,18 @@ class Element:
         return "".join(child if isinstance(child, str) else child.text() for child in self.children)
 
 
-def read_xml(content: bytes, name: str) -> Element:
-    """Parse XML in UTF-8 into a tree.
+def read_xml(text: str, name: str) -> Element:
+    """Parse XML into a tree.
 
     Args:
-        content: The file in UTF-8 whatever encoding its declaration names; see `decode_xml`.
+        text: The file, from `decode_xml`. Any encoding that its declaration names is ignored.
         name: Name of the file, for messages.
 
     Raises:
         DataError: The file is not well-formed, declares entities, or nests too deeply.
     """
-    builder = _Builder(name, None, "utf-8")
+    content = text.encode("utf-8", "replace")
+    builder = _Builder(name, None, "utf-8", _Offsets(content))
     builder.feed(content, last=True)
     return builder.root
 
@@ -78,6 +79,7 @@ def iterate_elements(file: BinaryIO, name: str, wanted: Collection[str]) -> Iter
     """Yield the elements with certain names as soon as each is complete, in little memory.
 
     Only these elements and what is in them keep their children. Their `parent` has its attributes, but no children.
+    The places of elements are in bytes.
 
     Args:
         file: XML in any encoding that expat reads.
@@ -88,7 +90,7 @@ def iterate_elements(file: BinaryIO, name: str, wanted: Collection[str]) -> Iter
         DataError: See `read_xml`; or an element is larger than `ELEMENT_BYTES`. Elements before the problem are yielded
             first.
     """
-    builder = _Builder(name, frozenset(wanted), None)
+    builder = _Builder(name, frozenset(wanted), None, None)
     num_bytes = 0
     last = False
     while not last:
@@ -120,6 +122,15 @@ def decode_xml(content: bytes, name: str) -> tuple[str, str]:
     for mark, marked in _BYTE_ORDER_MARKS:
         if content.startswith(mark):
             encoding = marked
+    return decode_exactly(content, encoding, name), encoding
+
+
+def decode_exactly(content: bytes, encoding: str, name: str) -> str:
+    """Decode a file such that encoding the text again gives the same bytes.
+
+    Raises:
+        DataError: Python does not know the encoding, or the bytes are not in it.
+    """
     try:
         text = content.decode(encoding)
         exact = text.encode(encoding) == content
@@ -131,7 +142,22 @@ def decode_xml(content: bytes, name: str) -> tuple[str, str]:
         raise DataError(f"{name}: invalid {encoding}: {error}; convert the file to UTF-8") from None
     if not exact:
         raise DataError(f"{name}: its {encoding} has more than one form of a character; convert the file to UTF-8")
-    return text, encoding
+    return text
+
+
+class _Offsets:
+    """Converts increasing offsets in UTF-8 into offsets in the text."""
+
+    def __init__(self, content: bytes):
+        self.content = content
+        self.bytes = 0
+        self.characters = 0
+
+    def convert(self, place: int) -> int:
+        """Return the number of characters before a byte."""
+        self.characters += len(self.content[self.bytes : place].decode("utf-8"))
+        self.bytes = place
+        return self.characters
 
 
 class _Builder:
@@ -141,9 +167,10 @@ class _Builder:
         name: Name of the file, for messages.
         wanted: Names of elements to keep; None: all.
         encoding: Overrides the one that the file declares.
+        offsets: Converts the places of elements; None: they are in bytes.
     """
 
-    def __init__(self, name: str, wanted: frozenset[str] | None, encoding: str | None):
+    def __init__(self, name: str, wanted: frozenset[str] | None, encoding: str | None, offsets: _Offsets | None):
         self.name = name
         self.wanted = wanted
         self.root = Element("", "", {}, 0, 1, None)
@@ -153,6 +180,7 @@ class _Builder:
         self._open = self.root
         self._depth = 0
         self._inside = 0
+        self._offsets = offsets
         self._parser = expat.ParserCreate(encoding, namespace_separator=" ")
         self._parser.buffer_text = True
         self._parser.StartElementHandler = self._start
@@ -189,10 +217,9 @@ class _Builder:
             )
         namespace, _, local = name.rpartition(" ")
         named = {key.rpartition(" ")[2]: value for key, value in attributes.items()}
-        place = self._parser.CurrentByteIndex
         if not self._inside:
-            self.held_from = place
-        element = Element(local, namespace, named, place, self._parser.CurrentLineNumber, self._open)
+            self.held_from = self._parser.CurrentByteIndex
+        element = Element(local, namespace, named, self._place(), self._parser.CurrentLineNumber, self._open)
         if self.wanted is not None and local in self.wanted:
             self._inside += 1
         if self.wanted is None or self._inside:
@@ -201,7 +228,7 @@ class _Builder:
 
     def _end(self, _: str) -> None:
         element = self._open
-        element.close = self._parser.CurrentByteIndex
+        element.close = self._place()
         assert element.parent is not None
         self._open = element.parent
         self._depth -= 1
@@ -210,6 +237,10 @@ class _Builder:
             if not self._inside:
                 self.complete.append(element)
                 self._open.children.clear()
+
+    def _place(self) -> int:
+        place = self._parser.CurrentByteIndex
+        return self._offsets.convert(place) if self._offsets else place
 
     def _characters(self, text: str) -> None:
         if not self._inside:

@@ -12,6 +12,12 @@ from mtcli.errors import UsageError
 
 MODULES = {
     ".txt": "plain_text",
+    ".html": "html",
+    ".htm": "html",
+    ".xhtml": "html",
+    ".xliff": "xliff",
+    ".xlf": "xliff",
+    ".tmx": "tmx",
 }
 """The module of `mtcli.documents` for each suffix. Its function `read` is the `Reader`."""
 

@@ -1,0 +1,137 @@
+"""XML files with a place for each translation beside its source, as XLIFF and TMX have it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from mtcli.config import languages
+from mtcli.data.safe_xml import Element
+from mtcli.documents.escapes import escape, references_of
+from mtcli.documents.inline import Inline, merged
+from mtcli.documents.items import MarkedSpan, encode_texts, make_span
+from mtcli.documents.xml_markup import Classify, inline_items, inside, outside
+from mtcli.errors import DataError
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A part of the file and what replaces it. An insertion replaces nothing."""
+
+    start: int
+    end: int
+    content: str
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A source without a translation."""
+
+    span: MarkedSpan
+    before: str
+    """White space and tags of the source before what is translated. The translation gets them too."""
+    after: str
+    place: Callable[[str], Sequence[Edit]]
+    """Returns the edits that write a translation into the file."""
+
+
+class BilingualDocument:
+    """A file whose missing translations are added; see `format.Document`.
+
+    A file in which no segment changes is written as it was, without the sources as translations.
+
+    Args:
+        text: The file.
+        encoding: Its encoding.
+        units: What lacks a translation.
+        declarations: Edits that are made once if there is any translation, such as the target language.
+    """
+
+    def __init__(self, text: str, encoding: str, units: Sequence[Unit], declarations: Sequence[Edit] = ()):
+        self._text = text
+        self._encoding = encoding
+        self._units = units
+        self._declarations = declarations
+
+    @property
+    def segments(self) -> Sequence[Inline]:
+        """The sources without a translation."""
+        return [unit.span.segment for unit in self._units]
+
+    def write(self, translations: Sequence[Inline]) -> bytes:
+        """Return the file with the translations added."""
+        edits: list[Edit] = []
+        changed = False
+        for unit, translation in zip(self._units, translations, strict=True):
+            span = unit.span
+            same = merged(translation) == span.segment
+            changed = changed or not same
+            content = self._text[span.start : span.end] if same else span.encode(translation, {})
+            edits.extend(unit.place(unit.before + content + unit.after))
+        if changed:
+            edits.extend(self._declarations)
+        return _apply(self._text, edits if changed else []).encode(self._encoding, "xmlcharrefreplace")
+
+
+def _apply(text: str, edits: Sequence[Edit]) -> str:
+    pieces = []
+    place = 0
+    for edit in sorted(edits, key=lambda edit: edit.start):
+        pieces.append(text[place : edit.start])
+        pieces.append(edit.content)
+        place = edit.end
+    pieces.append(text[place:])
+    return "".join(pieces)
+
+
+def make_unit(text: str, source: Element, classify: Classify, place: Callable[[str], Sequence[Edit]]) -> Unit | None:
+    """Make a unit of an element with text; None if there is no letter in it.
+
+    Args:
+        text: The file.
+        source: The element with the text in the source language.
+        classify: See `inline_items`.
+        place: See `Unit`.
+    """
+    start, end = inside(text, source)
+    escape_text = partial(escape, references_of(text[start:end]))
+    span = make_span(text, list(inline_items(text, source, classify)), encode_texts(escape_text))
+    if span is None:
+        return None
+    return Unit(span, text[start : span.start], text[span.end : end], place)
+
+
+def is_filled(text: str, element: Element) -> bool:
+    """Return True if an element has text or inline elements, so that it is a translation."""
+    start, end = inside(text, element)
+    return bool(text[start:end].strip())
+
+
+def fill(text: str, element: Element, start_tag: str, content: str) -> Edit:
+    """Return the edit that gives an element this start tag and content.
+
+    Args:
+        text: The file.
+        element: The element.
+        start_tag: Its start tag; it may be one of an empty element, `<x/>`.
+        content: XML.
+    """
+    start, end = outside(text, element)
+    opening = start_tag.removesuffix(">").removesuffix("/").rstrip()
+    name = opening[1:].split(maxsplit=1)[0]
+    return Edit(start, end, f"{opening}>{content}</{name}>")
+
+
+def check_language(name: str, element: Element, attribute: str, code: str, role: str) -> None:
+    """Check the language that a file declares against that of the model, if both are known.
+
+    Raises:
+        DataError: They differ.
+    """
+    declared = element.attributes.get(attribute, "")
+    found = languages.base(declared)
+    wanted = languages.base(code)
+    if found and wanted and found != wanted:
+        raise DataError(
+            f"{name}, line {element.line}: {attribute} is {declared!r}, but the {role} language of the model is "
+            f"{code!r}; use a model for these languages"
+        )

@@ -1,0 +1,141 @@
+"""HTML as tokens with their places in the file, in the rules of the HTML standard (WHATWG, section 13.2.5).
+
+Parsers such as lxml and html5lib give a tree without places, from which the file cannot be written byte for byte;
+`html.parser` gives places of tags, but not of attributes. No file is an error: browsers accept all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """An attribute of a start tag, with the place of its value without quotes."""
+
+    start: int
+    end: int
+    quote: str
+    """`"`, `'`, or empty for a value without quotes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A part of the file. Together, the tokens are the whole file."""
+
+    kind: Literal["text", "raw", "start", "end", "other"]
+    """`raw` is the content of elements such as `<script>`; `other` is a comment, declaration or instruction."""
+    start: int
+    end: int
+    name: str = ""
+    """Of a tag: its name in lower case."""
+    attributes: dict[str, Attribute] | None = None
+    """Of a start tag: by name in lower case. The first of several with the same name counts."""
+
+
+RAW_CONTENT = frozenset({"script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes"})
+"""Elements whose content has no tags."""
+EMPTY = frozenset(
+    {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"}
+)
+"""Elements without an end tag."""
+NOT_TRANSLATED = (RAW_CONTENT - {"title"}) | {"code", "kbd", "samp", "var", "svg", "math", "pre"}
+"""Elements whose content is never translated."""
+INLINE = frozenset(
+    {"b", "bdi", "bdo", "big", "cite", "dfn", "em", "font", "i", "mark", "nobr", "q", "s", "small", "span", "strike"}
+    | {"strong", "sub", "sup", "tt", "u", "a", "abbr", "acronym", "data", "del", "ins", "time"}
+    | {"code", "kbd", "samp", "var", "svg", "math", "rb", "rp", "rt", "ruby"}
+    | {"br", "wbr", "img", "input", "map", "meter", "output", "picture", "progress", "source"}
+)
+"""Elements inside a sentence. Names with a hyphen are those of custom elements, which are inline too."""
+_TAG_NAME = re.compile(r"<(/?)([A-Za-z][^\s/>]*+)")
+_ATTRIBUTE = re.compile(
+    r"""[\s/]*+([^\s/>][^\s/>=]*+)(?:\s*+=\s*+(?:"(?P<double>[^"]*+)"|'(?P<single>[^']*+)'|(?P<bare>[^\s>"'][^\s>]*+)))?+"""
+)
+_TAG_END = re.compile(r"[\s/]*+>")
+_UNFINISHED_VALUE = re.compile(r"""\s*+=\s*+["']""")
+_SPECIAL = (
+    ("<!--", "-->"),
+    ("<![CDATA[", "]]>"),
+    ("<?php", "?>"),
+    ("<?=", "?>"),
+    ("<%", "%>"),
+    ("<!", ">"),
+    ("<?", ">"),
+)
+"""What is neither text nor a tag, by its start and its end; PHP and the like are added to the standard's."""
+_QUOTES = {"double": '"', "single": "'", "bare": ""}
+
+
+def tokenize(text: str) -> Iterator[Token]:
+    """Yield the tokens of HTML, a whole page or a part of one."""
+    place = 0
+    begin = 0
+    while True:
+        place = text.find("<", place)
+        if place < 0:
+            break
+        token = _markup(text, place)
+        if token is None:
+            place += 1
+            continue
+        if begin < place:
+            yield Token("text", begin, place)
+        yield token
+        place = token.end
+        if token.kind == "start" and token.name in RAW_CONTENT:
+            place = _end_of_content(text, place, token.name)
+            if token.end < place:
+                yield Token("raw", token.end, place, token.name)
+        begin = place
+    if begin < len(text):
+        yield Token("text", begin, len(text))
+
+
+def _markup(text: str, place: int) -> Token | None:
+    """Return the token that begins with the `<` at a place; None if it is a character of the text."""
+    tag = _TAG_NAME.match(text, place)
+    if tag:
+        return _tag(text, tag)
+    for opening, closing in _SPECIAL:
+        if text.startswith(opening, place):
+            found = text.find(closing, place + (2 if opening == "<!--" else len(opening)))
+            return Token("other", place, len(text) if found < 0 else found + len(closing))
+    if text.startswith("</", place) and place + 2 < len(text):
+        found = text.find(">", place)
+        return Token("other", place, len(text) if found < 0 else found + 1)
+    return None
+
+
+def _tag(text: str, tag: re.Match[str]) -> Token:
+    """Return a tag with its attributes. What follows a tag that the file does not finish belongs to it."""
+    attributes: dict[str, Attribute] = {}
+    place = tag.end()
+    end = len(text)
+    while place < len(text):
+        closed = _TAG_END.match(text, place)
+        if closed:
+            end = closed.end()
+            break
+        attribute = _ATTRIBUTE.match(text, place)
+        if attribute is None:
+            break
+        place = attribute.end()
+        if _UNFINISHED_VALUE.match(text, place):
+            break
+        form = attribute.lastgroup
+        if form:
+            value = Attribute(attribute.start(form), attribute.end(form), _QUOTES[form])
+            attributes.setdefault(attribute[1].lower(), value)
+    kind: Literal["start", "end", "other"] = "end" if tag[1] else "start"
+    finished = text.endswith(">", place, end)
+    return Token(kind if finished else "other", tag.start(), end, tag[2].lower(), attributes)
+
+
+def _end_of_content(text: str, place: int, name: str) -> int:
+    """Return the place of the end tag of an element without tags in its content."""
+    found = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(text, place)
+    return found.start() if found else len(text)

@@ -1,0 +1,211 @@
+"""Documents whose translatable text is replaced in place: everything outside these spans is copied.
+
+The readers of HTML, Markdown and XML find the text and the inline markup of each paragraph as *items*: places in the
+file. From the items of a paragraph this module makes a segment, and from the translations the new file.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from mtcli.documents.inline import Inline, Tag, merged
+
+Encoder = Callable[[Inline, Mapping[str, str]], str]
+"""Returns a translation as it stands in the file.
+
+Its second argument has the markup of each tag, by `Tag.raw`, in which text such as attributes is translated already.
+"""
+WHITE_SPACE = " \t\n\f\r"
+"""The characters that HTML and Markdown treat like a space. A no-break space is not one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Text or inline markup at a place in the file."""
+
+    start: int
+    end: int
+    kind: Literal["text", "open", "close", "point"]
+    text: str = ""
+    """Of text: the characters that it stands for, with escapes and character references decoded."""
+    name: str = ""
+    """An opening and a closing tag of the same name are partners."""
+    word: bool = False
+    """Markup that stands for a word of the sentence, such as a code span. It stays in the segment even at its ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedSpan:
+    """The place of a segment in the file."""
+
+    start: int
+    end: int
+    segment: Inline
+    encode: Encoder
+    tag_places: tuple[tuple[int, int], ...] = ()
+    """Start and end of each tag of the segment."""
+
+
+class MarkedDocument:
+    """A text file with the places of its segments.
+
+    Args:
+        text: The file.
+        encoding: Its encoding. Characters that it lacks are written as numeric references.
+        spans: Their order does not matter. One span may lie in a tag of another, such as the text of an attribute.
+    """
+
+    def __init__(self, text: str, encoding: str, spans: Iterable[MarkedSpan]):
+        self._text = text
+        self._encoding = encoding
+        self._spans = sorted(spans, key=lambda span: (span.start, -span.end))
+
+    @property
+    def segments(self) -> Sequence[Inline]:
+        """See `Document.segments`."""
+        return [span.segment for span in self._spans]
+
+    def write(self, translations: Sequence[Inline]) -> bytes:
+        """See `Document.write`."""
+        filled = _Filler(self._text, self._spans, translations).fill(0, len(self._text))
+        return filled.encode(self._encoding, "xmlcharrefreplace")
+
+
+class _Filler:
+    """Copies parts of a file with its spans replaced."""
+
+    def __init__(self, text: str, spans: Sequence[MarkedSpan], translations: Sequence[Inline]):
+        self.text = text
+        self.spans = spans
+        self.translations = translations
+        self.next = 0
+
+    def fill(self, start: int, end: int) -> str:
+        """Return a part of the file. Parts are asked for in the order of the file."""
+        pieces = []
+        place = start
+        while self.next < len(self.spans) and self.spans[self.next].end <= end:
+            span = self.spans[self.next]
+            translation = self.translations[self.next]
+            self.next += 1
+            pieces.append(self.text[place : span.start])
+            pieces.append(self._replace(span, translation))
+            place = span.end
+        pieces.append(self.text[place:end])
+        return "".join(pieces)
+
+    def _replace(self, span: MarkedSpan, translation: Inline) -> str:
+        if merged(translation) == span.segment:
+            return self.fill(span.start, span.end)
+        markup = {}
+        for tag, (start, end) in zip(tags_of(span.segment), span.tag_places, strict=True):
+            markup[tag.raw] = self.fill(start, end)
+        return span.encode(translation, markup)
+
+
+def tags_of(segment: Inline) -> list[Tag]:
+    """Return the tags of a segment."""
+    return [part for part in segment if isinstance(part, Tag)]
+
+
+def has_letters(text: str) -> bool:
+    """Return True if a text has a letter of any script, so that there is something to translate."""
+    return any(character.isalpha() for character in text)
+
+
+def pair_tags(items: Sequence[Item]) -> tuple[list[Item], dict[int, int]]:
+    """Find the partners of opening and closing tags. A tag without one, or that crosses another pair, becomes a point.
+
+    Returns:
+        The items, and the index of the closing tag by the index of its opening tag.
+    """
+    partner: dict[int, int] = {}
+    stack: list[int] = []
+    open_names: Counter[str] = Counter()
+    for index, item in enumerate(items):
+        if item.kind == "open":
+            stack.append(index)
+            open_names[item.name] += 1
+        elif item.kind == "close" and open_names[item.name]:
+            while items[stack[-1]].name != item.name:
+                open_names[items[stack.pop()].name] -= 1
+            partner[stack.pop()] = index
+            open_names[item.name] -= 1
+    paired = {*partner.keys(), *partner.values()}
+    kept = [
+        item if item.kind in ("text", "point") or index in paired else replace(item, kind="point")
+        for index, item in enumerate(items)
+    ]
+    return kept, partner
+
+
+def trim(items: Sequence[Item], partner: dict[int, int]) -> tuple[int, int]:
+    """Return the range of items without blank text, markup and enclosing pairs of tags at both ends."""
+    first = 0
+    last = len(items) - 1
+    while first <= last:
+        if _stays_outside(items[first]):
+            first += 1
+        elif _stays_outside(items[last]):
+            last -= 1
+        elif partner.get(first) == last:
+            first += 1
+            last -= 1
+        else:
+            break
+    return first, last + 1
+
+
+def _stays_outside(item: Item) -> bool:
+    blank = item.kind == "text" and (not item.text or item.text.isspace())
+    return blank or (item.kind == "point" and not item.word)
+
+
+def make_span(text: str, items: Sequence[Item], encode: Encoder) -> MarkedSpan | None:
+    """Make the span of a paragraph.
+
+    Args:
+        text: The file.
+        items: The text and markup of the paragraph, in the order of the file.
+        encode: See `MarkedSpan`.
+
+    Returns:
+        The span without what surrounds its text; None if there is no letter in the paragraph.
+    """
+    if not any(has_letters(item.text) for item in items):
+        return None
+    paired, partner = pair_tags(items)
+    first, last = trim(paired, partner)
+    kept = paired[first:last]
+    parts: list[str | Tag] = []
+    for item in kept:
+        if item.kind == "text":
+            parts.append(item.text)
+        else:
+            parts.append(Tag(text[item.start : item.end], item.kind))
+    start = kept[0].start
+    end = kept[-1].end
+    if isinstance(parts[0], str):
+        parts[0] = parts[0].lstrip(WHITE_SPACE)
+        raw = text[start : kept[0].end]
+        start += len(raw) - len(raw.lstrip(WHITE_SPACE))
+    if isinstance(parts[-1], str):
+        parts[-1] = parts[-1].rstrip(WHITE_SPACE)
+        raw = text[kept[-1].start : end]
+        end -= len(raw) - len(raw.rstrip(WHITE_SPACE))
+    places = tuple((item.start, item.end) for item in kept if item.kind != "text")
+    return MarkedSpan(start, end, merged(tuple(parts)), encode, places)
+
+
+def encode_texts(escape: Callable[[str], str]) -> Encoder:
+    """Return an encoder that escapes the texts of a translation and writes its tags as they are."""
+
+    def encode(translation: Inline, markup: Mapping[str, str]) -> str:
+        return "".join(
+            escape(part) if isinstance(part, str) else markup.get(part.raw, part.raw) for part in translation
+        )
+
+    return encode

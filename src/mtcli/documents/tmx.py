@@ -1,0 +1,91 @@
+"""TMX: translation units that lack the target language get it."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from mtcli.config import languages
+from mtcli.data.safe_xml import Element, decode_xml, read_xml
+from mtcli.documents.bilingual import BilingualDocument, Edit, Unit, fill, is_filled, make_unit
+from mtcli.documents.format import Document, ReadOptions
+from mtcli.documents.xml_markup import Inner, indentation, inside, outside, tag_name
+from mtcli.errors import DataError
+
+
+def read(content: bytes, options: ReadOptions) -> Document:
+    """Read a TMX file.
+
+    Raises:
+        DataError: The file is not well-formed or not TMX, declares entities, or lacks the source language.
+    """
+    text, encoding = decode_xml(content, options.name)
+    root = read_xml(text, options.name)
+    if root.name != "tmx":
+        raise DataError(f"{options.name}: not TMX: its outermost element is <{root.name}>")
+    entries = [entry for body in root.elements("body") for entry in body.elements("tu")]
+    found = {language for entry in entries for language, _ in _variants(entry)}
+    if entries and not any(_is_language(language, options.src) for language in found):
+        listed = ", ".join(sorted(found)[:10]) or "none"
+        raise DataError(f"{options.name}: no text in {options.src!r}; its languages are {listed}")
+    units = (_unit(text, entry, options) for entry in entries)
+    return BilingualDocument(text, encoding, [unit for unit in units if unit])
+
+
+def _variants(entry: Element) -> Iterator[tuple[str, Element]]:
+    """Yield the languages of a translation unit."""
+    for variant in entry.elements("tuv"):
+        yield variant.attributes.get("lang", ""), variant
+
+
+def _is_language(name: str, code: str) -> bool:
+    """Return True for the same language, with or without the same region."""
+    known = languages.base(name)
+    return name.lower() == code.lower() or (known is not None and known == languages.base(code))
+
+
+def _find(entry: Element, code: str) -> Element | None:
+    """Return the variant in a language: the one with the same code, otherwise the first one of the language."""
+    variants = [(name, variant) for name, variant in _variants(entry) if _is_language(name, code)]
+    exact = [variant for name, variant in variants if languages.same(name, code)]
+    return exact[0] if exact else next((variant for _, variant in variants), None)
+
+
+def _unit(text: str, entry: Element, options: ReadOptions) -> Unit | None:
+    source = _find(entry, options.src)
+    target = _find(entry, options.tgt)
+    segment = next(source.elements("seg"), None) if source else None
+    if source is None or segment is None:
+        return None
+    if target is None:
+        return make_unit(text, segment, _classify, partial(_insert, text, source, segment, options.tgt))
+    target_segment = next(target.elements("seg"), None)
+    if target_segment is None or is_filled(text, target_segment):
+        return None
+    return make_unit(text, segment, _classify, partial(_fill, text, target_segment))
+
+
+def _fill(text: str, segment: Element, content: str) -> Sequence[Edit]:
+    """Return the edits that write a translation into an empty segment."""
+    return [fill(text, segment, text[segment.start : inside(text, segment)[0]], content)]
+
+
+def _insert(text: str, source: Element, segment: Element, code: str, content: str) -> Sequence[Edit]:
+    """Return the edits that add a translation after its source, with the same indentation."""
+    variant_name = tag_name(text, source)
+    segment_name = tag_name(text, segment)
+    inner = (
+        f"{indentation(text, segment.start)}<{segment_name}>{content}</{segment_name}>{indentation(text, source.close)}"
+    )
+    variant = f'<{variant_name} xml:lang="{code}">{inner}</{variant_name}>'
+    place = outside(text, source)[1]
+    return [Edit(place, place, indentation(text, source.start) + variant)]
+
+
+def _classify(element: Element) -> Inner:
+    """Tell what an inline element of TMX is."""
+    if element.name == "hi":
+        return Inner("pair")
+    if element.name == "bpt":
+        return Inner("open", element.attributes.get("i", ""))
+    if element.name == "ept":
+        return Inner("close", element.attributes.get("i", ""))
+    return Inner("point", word=True)

@@ -1,0 +1,165 @@
+"""XLIFF 1.2 and 2: the targets of units that have none.
+
+A target is kept unless it is empty or its state says that it needs a translation. New targets of XLIFF 1.2 have the
+state `needs-review-translation` and the qualifier `mt-suggestion`, which stands for machine translation.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from mtcli.data.safe_xml import Element, decode_xml, read_xml
+from mtcli.documents.bilingual import BilingualDocument, Edit, Unit, check_language, fill, is_filled, make_unit
+from mtcli.documents.format import Document, ReadOptions
+from mtcli.documents.xml_markup import Inner, indentation, inside, is_empty_tag, outside, tag_name
+from mtcli.errors import DataError
+
+UNTRANSLATED_STATES = frozenset({"new", "needs-translation", "needs-l10n", "initial"})
+"""States of a target, and of a segment of XLIFF 2, whose text is not a translation."""
+_STATE = re.compile(r"""(\sstate\s*=\s*)(?:"[^"]*"|'[^']*')""")
+_PAIRS = frozenset({"g", "mrk", "pc"})
+_OPENING = frozenset({"bx", "bpt", "sc", "sm"})
+_CLOSING = frozenset({"ex", "ept", "ec", "em"})
+
+
+def read(content: bytes, options: ReadOptions) -> Document:
+    """Read an XLIFF file.
+
+    Raises:
+        DataError: The file is not well-formed or not XLIFF, declares entities, or is for other languages.
+    """
+    text, encoding = decode_xml(content, options.name)
+    root = read_xml(text, options.name)
+    if root.name != "xliff":
+        raise DataError(f"{options.name}: not XLIFF: its outermost element is <{root.name}>")
+    reader = _Reader2 if root.attributes.get("version", "").startswith("2") else _Reader1
+    return reader(text, root, options).document(encoding)
+
+
+class _Reader1:
+    """Reads XLIFF 1.x.
+
+    Args:
+        text: The file.
+        root: Its outermost element.
+        options: Options of the reader.
+    """
+
+    unit_name = "trans-unit"
+    languages_at = "file"
+    source_language = "source-language"
+    target_language = "target-language"
+
+    def __init__(self, text: str, root: Element, options: ReadOptions):
+        self.text = text
+        self.root = root
+        self.options = options
+
+    def document(self, encoding: str) -> BilingualDocument:
+        """Return the document."""
+        declarations: list[Edit] = []
+        for element in [self.root, *self.root.elements("file")]:
+            if element.name == self.languages_at:
+                declarations.extend(self._languages(element))
+        units = list(self._units(self.root, translate=True))
+        return BilingualDocument(self.text, encoding, units, declarations)
+
+    def _languages(self, element: Element) -> Iterator[Edit]:
+        """Check the languages, and yield the missing attribute for the target language."""
+        check_language(self.options.name, element, self.source_language, self.options.src, "source")
+        check_language(self.options.name, element, self.target_language, self.options.tgt, "target")
+        if self.target_language not in element.attributes:
+            start_tag_end = inside(self.text, element)[0] - (2 if is_empty_tag(self.text, element) else 1)
+            yield Edit(start_tag_end, start_tag_end, f' {self.target_language}="{self.options.tgt}"')
+
+    def _units(self, element: Element, translate: bool) -> Iterator[Unit]:
+        """Yield the units without a translation in an element."""
+        translate = element.attributes.get("translate", "yes" if translate else "no") != "no"
+        if element.name == self.unit_name:
+            unit = self._unit(element) if translate else None
+            if unit:
+                yield unit
+            return
+        for child in element.elements():
+            yield from self._units(child, translate)
+
+    def _unit(self, element: Element) -> Unit | None:
+        """Return the unit of an element with a source, or None if it has a translation."""
+        source = next(element.elements("source"), None)
+        target = next(element.elements("target"), None)
+        if source is None or (target is not None and is_filled(self.text, target) and self._is_final(element, target)):
+            return None
+        if target is not None:
+            place = partial(self._fill, element, target)
+        else:
+            last = next(element.elements("seg-source"), source)
+            place = partial(self._insert, last)
+        sentences = next(element.elements("seg-source"), source)
+        return make_unit(self.text, sentences, _classify, place)
+
+    def _is_final(self, element: Element, target: Element) -> bool:
+        """Return True if the text of a target is a translation to keep."""
+        approved = element.attributes.get("approved") == "yes"
+        return approved or target.attributes.get("state") not in UNTRANSLATED_STATES
+
+    def _fill(self, element: Element, target: Element, content: str) -> Sequence[Edit]:
+        """Return the edits for an existing target."""
+        start_tag = self.text[target.start : inside(self.text, target)[0]]
+        if target.attributes.get("state") in UNTRANSLATED_STATES:
+            start_tag = _STATE.sub(r'\1"needs-review-translation"', start_tag, count=1)
+        return [fill(self.text, target, start_tag, content)]
+
+    def _insert(self, source: Element, content: str) -> Sequence[Edit]:
+        """Return the edits for a new target after the source."""
+        name = self._target_name(source)
+        state = ' state="needs-review-translation" state-qualifier="mt-suggestion"'
+        return [self._new_target(source, f"<{name}{state}>{content}</{name}>")]
+
+    def _new_target(self, source: Element, target: str) -> Edit:
+        place = outside(self.text, source)[1]
+        return Edit(place, place, indentation(self.text, source.start) + target)
+
+    def _target_name(self, source: Element) -> str:
+        prefix, colon, _ = tag_name(self.text, source).rpartition(":")
+        return f"{prefix}{colon}target"
+
+
+class _Reader2(_Reader1):
+    """Reads XLIFF 2.x, where each segment of a unit has a source and a target."""
+
+    unit_name = "segment"
+    languages_at = "xliff"
+    source_language = "srcLang"
+    target_language = "trgLang"
+
+    def _is_final(self, element: Element, target: Element) -> bool:
+        return element.attributes.get("state") not in UNTRANSLATED_STATES
+
+    def _fill(self, element: Element, target: Element, content: str) -> Sequence[Edit]:
+        start_tag = self.text[target.start : inside(self.text, target)[0]]
+        return [fill(self.text, target, start_tag, content), *self._translated(element)]
+
+    def _insert(self, source: Element, content: str) -> Sequence[Edit]:
+        name = self._target_name(source)
+        assert source.parent is not None
+        return [self._new_target(source, f"<{name}>{content}</{name}>"), *self._translated(source.parent)]
+
+    def _translated(self, segment: Element) -> Iterator[Edit]:
+        """Yield the edit that changes the state of a segment, if it says that there is no translation."""
+        if segment.attributes.get("state") in UNTRANSLATED_STATES:
+            end = inside(self.text, segment)[0]
+            start_tag = self.text[segment.start : end]
+            yield Edit(segment.start, end, _STATE.sub(r'\1"translated"', start_tag, count=1))
+
+
+def _classify(element: Element) -> Inner:
+    """Tell what an inline element of XLIFF is."""
+    attributes = element.attributes
+    protected = attributes.get("translate") == "no" or attributes.get("mtype") == "protected"
+    if element.name in _PAIRS and not protected:
+        return Inner("pair")
+    if element.name in _OPENING:
+        return Inner("open", attributes.get("rid") or attributes.get("id", ""))
+    if element.name in _CLOSING:
+        return Inner("close", attributes.get("startRef") or attributes.get("rid") or attributes.get("id", ""))
+    return Inner("point", word=True)

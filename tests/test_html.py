@@ -1,0 +1,116 @@
+import random
+
+import pytest
+from formats import OPTIONS, shouted, shown
+
+from mtcli.documents.html import read as read_html
+from mtcli.documents.html_tokens import tokenize
+from mtcli.documents.inline import Tag
+from mtcli.errors import DataError
+
+PAGE = """<!DOCTYPE html>
+<html lang="en"><head><title>Tom &amp; co</title><meta name="description" content='A "page"'>
+<meta name=viewport content="width=device-width"><script>if (a<b) write("<p>no</p>")</script></head>
+<body><!-- <p>no</p> -->
+<h1 id=top title=Hello>Hello&nbsp;<b>big
+   <i>world</i></b></h1>
+<p>AT&T <code>x = 1</code> &lt;ok&gt; <img src="a.png" alt="A dog"> end
+<ul><li>one<li>two <a href="?a=1&b=2">three</a></ul>
+<pre>no <b>no</b></pre><textarea>no</textarea><p translate="no">no<p>yes
+"""
+
+
+def test_identity_is_byte_for_byte_and_changed_text_is_escaped() -> None:
+    found = shouted(read_html, PAGE)
+    assert "<title>TOM &amp; CO</title>" in found
+    assert "content='A \"PAGE\"'" in found
+    assert '<h1 id=top title="HELLO">HELLO&nbsp;<b>BIG <i>WORLD</i></b></h1>' in found
+    assert '<p>AT&amp;T <code>x = 1</code> &lt;OK&gt; <img src="a.png" alt="A DOG"> END\n' in found
+    assert '<ul><li>ONE<li>TWO <a href="?a=1&b=2">THREE</a></ul>' in found
+    assert '<pre>no <b>no</b></pre><textarea>no</textarea><p translate="no">no<p>YES\n' in found
+    assert 'write("<p>no</p>")' in found
+    assert "<!-- <p>no</p> -->" in found
+
+
+CASES = {
+    "enclosing tags stay outside": ("<p> <b><i>Hi</i></b> </p>", ["Hi"]),
+    "tags in the middle": ("<p>Click <a href=x>here</a> now.</p>", ["Click [<a href=x>]here[</a>] now."]),
+    "code at an end is a word": ("<p><code>ls</code> lists</p>", ["[<code>ls</code>] lists"]),
+    "a line break": ("one<br>two", ["one[<br>]two"]),
+    "two line breaks": ("one<br>\n<br>two", ["one", "two"]),
+    "a row of links": ("<a>Home</a> | <a>About us</a>", ["Home", "About us"]),
+    "block in an inline element": ("<a><p>one</p>two</a>", ["one", "two"]),
+    "graphic in a sentence": ("see <svg><style>a</style><text>b</text></svg> it", None),
+    "notranslate": ("a <span class='x notranslate'>Foo <b>Bar</b></span> b", None),
+    "template": ("Hi {{ name }}{% if x %} you{% endif %}", ["Hi [{{ name }}][{% if x %}] you"]),
+    "only markup": ("<p>&nbsp;<img src=x> 12 |</p>", []),
+    "button": ("<input type=submit value='Send it'><input value='no'>", ["Send it"]),
+    "text that looks like markup": ("a < b and <3 &c", ["a < b and <3 &c"]),
+    "unclosed code": ("<p>a <code>b</p><p>c</p>", ["a [<code>]b", "c"]),
+}
+
+
+@pytest.mark.parametrize(("content", "segments"), CASES.values(), ids=CASES.keys())
+def test_segments(content: str, segments: list[str] | None) -> None:
+    found = shown(read_html, content)
+    shouted(read_html, content)
+    if segments is None:
+        assert len(found) == 1
+        assert found[0].count("[") == 1
+    else:
+        assert found == segments
+
+
+def test_tags_nest_and_the_others_are_points() -> None:
+    (segment,) = read_html(b"x <b>1<i>2</b>3</i> <em>a</em> y", OPTIONS).segments
+    kinds = [part.kind for part in segment if isinstance(part, Tag)]
+    assert kinds == ["open", "point", "close", "point", "open", "close"]
+
+
+@pytest.mark.parametrize("encoding", ["iso-8859-1", "windows-1252", "shift_jis", "utf-8"])
+def test_the_page_keeps_its_encoding(encoding: str) -> None:
+    head = f"<meta charset={encoding}><p>"
+    text = "日本 to" if encoding == "shift_jis" else "café to"
+    document = read_html((head + text).encode(encoding), OPTIONS)
+    assert document.write([("größe 語 ®",)]).decode(encoding).startswith(head)
+    assert document.write(document.segments) == (head + text).encode(encoding)
+    assert read_html(document.write([("größe 語 ®",)]), OPTIONS).segments == [("größe 語 ®",)]
+
+
+def test_invalid_bytes_are_an_error_with_their_place() -> None:
+    with pytest.raises(DataError, match="file: invalid utf-8 at byte 5"):
+        read_html(b"<p>ab\xe9", OPTIONS)
+
+
+def test_tokens_cover_any_file() -> None:
+    choose = random.Random(1)
+    parts = [
+        "<",
+        ">",
+        "<p ",
+        "a='",
+        '"',
+        "</",
+        "b>",
+        "<!--",
+        "-->",
+        "<![CDATA[",
+        "]]>",
+        "=",
+        " ",
+        "x",
+        "<script>",
+        "/",
+        "<?",
+    ]
+    for _ in range(300):
+        text = "".join(choose.choices(parts, k=12))
+        tokens = list(tokenize(text))
+        assert "".join(text[token.start : token.end] for token in tokens) == text
+        shouted(read_html, text)
+
+
+def test_long_unfinished_pages_are_read_in_linear_time() -> None:
+    for part in ("<a ", "<", "<!--", "<code>", "<b></i>", "<a b='", "&", "<br>", "{{", "<a></a> "):
+        document = read_html(part.encode() * 30_000, OPTIONS)
+        assert document.write(document.segments) == part.encode() * 30_000

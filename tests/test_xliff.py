@@ -1,0 +1,109 @@
+import pytest
+from formats import OPTIONS, shouted, shown
+
+from mtcli.documents import tmx, xliff
+from mtcli.errors import DataError
+
+XLIFF1 = """<?xml version="1.0" encoding="UTF-8"?>
+<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">
+  <file source-language="en-US" datatype="plaintext" original="x"><body>
+    <trans-unit id="1">
+      <source>Größe &amp; <g id="1">co</g> <x id="2"/></source>
+    </trans-unit>
+    <trans-unit id="2"><source>kept</source><target>behalten</target></trans-unit>
+    <trans-unit id="3"><source>redo</source><target state="needs-translation">redo</target></trans-unit>
+    <trans-unit id="4"><source>empty</source><target/></trans-unit>
+    <trans-unit id="5" translate="no"><source>no</source></trans-unit>
+    <trans-unit id="6"><source> <bpt id="1">&lt;b></bpt>one
+        two<ept id="1">&lt;/b></ept> <ph id="2">no</ph></source></trans-unit>
+    <trans-unit id="7"><source>12</source></trans-unit>
+  </body></file>
+</xliff>
+"""
+XLIFF2 = """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="en" trgLang="de">
+<file id="f"><unit id="u" translate="no"><segment><source>no</source></segment></unit>
+<unit id="v"><segment state="initial"><source>a <pc id="1">b</pc> <sc id="2"/>c<ec startRef="2"/> d</source></segment>
+<ignorable><source> </source></ignorable><segment><source>e</source><target>kept</target></segment></unit></file></xliff>
+"""
+TMX = """<?xml version="1.0"?>
+<!DOCTYPE tmx SYSTEM "tmx14.dtd">
+<tmx version="1.4"><header srclang="en"/><body>
+  <tu>
+    <tuv xml:lang="EN-US">
+      <seg>Hello <bpt i="1">&lt;b></bpt>you<ept i="1"/> &amp; me</seg>
+    </tuv>
+  </tu>
+  <tu><tuv xml:lang="en"><seg>kept</seg></tuv><tuv xml:lang="de-AT"><seg>behalten</seg></tuv></tu>
+  <tu><tuv lang="en"><seg>empty</seg></tuv><tuv lang="de"><seg></seg></tuv></tu>
+</body></tmx>
+"""
+
+
+def test_targets_are_added_to_xliff_1_where_they_are_missing() -> None:
+    found = shouted(xliff.read, XLIFF1)
+    new = ' state="needs-review-translation" state-qualifier="mt-suggestion"'
+    assert f'\n      <target{new}>GRÖSSE &amp; <g id="1">CO</g> <x id="2"/></target>\n    </trans-unit>' in found
+    assert "<target>behalten</target>" in found
+    assert '<target state="needs-review-translation">REDO</target>' in found
+    assert "<target>EMPTY</target>" in found
+    assert "<source>no</source></trans-unit>" in found
+    assert (
+        f'<target{new}> <bpt id="1">&lt;b></bpt>ONE TWO<ept id="1">&lt;/b></ept> <ph id="2">no</ph></target>' in found
+    )
+    assert 'original="x" target-language="de">' in found
+    assert len(xliff.read(found.encode(), OPTIONS).segments) == 0
+
+
+def test_targets_are_added_to_xliff_2() -> None:
+    found = shouted(xliff.read, XLIFF2)
+    assert '<segment state="translated"><source>' in found
+    assert '</source>\n<target>A <pc id="1">B</pc> <sc id="2"/>C<ec startRef="2"/> D</target>' in found.replace(
+        "</source><target>A", "</source>\n<target>A"
+    )
+    assert "<target>kept</target>" in found
+    assert len(xliff.read(found.encode(), OPTIONS).segments) == 0
+
+
+def test_inline_elements_are_tags() -> None:
+    assert shown(xliff.read, XLIFF1)[0] == 'Größe & [<g id="1">]co[</g>] [<x id="2"/>]'
+    assert shown(xliff.read, XLIFF2) == ['a [<pc id="1">]b[</pc>] [<sc id="2"/>]c[<ec startRef="2"/>] d']
+
+
+def test_variants_are_added_to_tmx_where_they_are_missing() -> None:
+    found = shouted(tmx.read, TMX)
+    added = """
+    <tuv xml:lang="de">
+      <seg>HELLO <bpt i="1">&lt;b></bpt>YOU<ept i="1"/> &amp; ME</seg>
+    </tuv>
+  </tu>"""
+    assert added in found
+    assert '<tuv xml:lang="de-AT"><seg>behalten</seg></tuv></tu>' in found
+    assert '<tuv lang="de"><seg>EMPTY</seg></tuv>' in found
+    assert len(tmx.read(found.encode(), OPTIONS).segments) == 0
+
+
+def test_the_file_keeps_its_encoding() -> None:
+    content = XLIFF1.replace("UTF-8", "utf-16").encode("utf-16")
+    document = xliff.read(content, OPTIONS)
+    assert document.write(document.segments) == content
+    assert "日本" in document.write([("日本",), *document.segments[1:]]).decode("utf-16")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (XLIFF1.replace("en-US", "fr"), "file, line 3: source-language is 'fr'"),
+        (XLIFF2.replace('"de"', '"fr"'), "file, line 1: trgLang is 'fr'"),
+        ("<a/>", "not XLIFF"),
+        ("<xliff>", "not well-formed"),
+        ('<!DOCTYPE xliff [<!ENTITY a "b">]><xliff/>', "declares the entity"),
+    ],
+)
+def test_what_is_refused(content: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        xliff.read(content.encode(), OPTIONS)
+
+
+def test_tmx_without_the_source_language_is_refused() -> None:
+    with pytest.raises(DataError, match="no text in 'en'; its languages are"):
+        tmx.read(TMX.replace('"en"', '"fr"').replace("EN-US", "fr").encode(), OPTIONS)
