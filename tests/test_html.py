@@ -112,5 +112,5 @@ def test_tokens_cover_any_file() -> None:
 
 def test_long_unfinished_pages_are_read_in_linear_time() -> None:
     for part in ("<a ", "<", "<!--", "<code>", "<b></i>", "<a b='", "&", "<br>", "{{", "<a></a> "):
-        document = read_html(part.encode() * 30_000, OPTIONS)
-        assert document.write(document.segments) == part.encode() * 30_000
+        document = read_html(part.encode() * 3_000, OPTIONS)
+        assert document.write(document.segments) == part.encode() * 3_000
