@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mtcli.data.safe_xml import Element
-from mtcli.documents.spans import Item
+from mtcli.documents.items import Item
 
 _START_TAG = re.compile(r"""<(?P<name>[^\s/>]+)(?:[^>"']|"[^"]*"|'[^']*')*+>""")
 _SPECIAL = re.compile(r"<!\[CDATA\[(?P<cdata>.*?)\]\]>|<!--.*?-->|<\?.*?\?>", re.DOTALL)
