@@ -23,7 +23,8 @@ XLIFF1 = """<?xml version="1.0" encoding="UTF-8"?>
 XLIFF2 = """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="en" trgLang="de">
 <file id="f"><unit id="u" translate="no"><segment><source>no</source></segment></unit>
 <unit id="v"><segment state="initial"><source>a <pc id="1">b</pc> <sc id="2"/>c<ec startRef="2"/> d</source></segment>
-<ignorable><source> </source></ignorable><segment><source>e</source><target>kept</target></segment></unit></file></xliff>
+<ignorable><source> </source></ignorable><segment><source>e</source><target>kept</target></segment></unit></file>
+</xliff>
 """
 TMX = """<?xml version="1.0"?>
 <!DOCTYPE tmx SYSTEM "tmx14.dtd">
