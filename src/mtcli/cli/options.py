@@ -155,6 +155,30 @@ def _shown_name(parameter: typer.CallbackParam) -> str:
     return max(parameter.opts, key=len)
 
 
+TERMS_MODES = ("auto", "soft", "hard")
+
+TermsOption = Annotated[
+    Path | None,
+    option(
+        "--terms",
+        panel=panels.SEARCH,
+        metavar="FILE",
+        parser=Path,
+        help="Terms and their translations, one per line with a tab between them. A term alone is copied.",
+        show_default="none",
+    ),
+]
+TermsModeOption = Annotated[
+    str | None,
+    choice(
+        "--terms-mode",
+        panel=panels.SEARCH,
+        values=TERMS_MODES,
+        help="With --terms: hard allows only translations with the terms; soft is as fast, for a model trained on it.",
+        show_default="auto: soft if the model was trained with terms, otherwise hard",
+    ),
+]
+
 LATEST = Path("runs/latest")
 """A link to the run that was trained last."""
 

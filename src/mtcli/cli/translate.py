@@ -22,6 +22,8 @@ from mtcli.cli.options import (
     LengthPenaltyOption,
     ModelsOption,
     ReplaceOption,
+    TermsModeOption,
+    TermsOption,
     ToOption,
     TopKOption,
     choice,
@@ -29,14 +31,17 @@ from mtcli.cli.options import (
     flag,
     number,
     option,
+    output_file,
     text_file_option,
 )
+from mtcli.cli.process import note
 from mtcli.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from mtcli.inference.line_translator import LineTranslator
+    from mtcli.inference.terms import Terms
     from mtcli.inference.translation import Options, Translation
 
 log = logging.getLogger(__name__)
@@ -123,6 +128,8 @@ def translate(
             show_default="none",
         ),
     ] = "",
+    terms: TermsOption = None,
+    terms_mode: TermsModeOption = None,
     sample: Annotated[
         bool,
         flag(
@@ -189,6 +196,16 @@ def translate(
             help="Add the word alignment (0-0 1-2); in text, at the end of each line that is not blank, after a tab.",
         ),
     ] = False,
+    terms_report: Annotated[
+        Path | None,
+        output_file(
+            "--terms-report",
+            panel=panels.OUTPUT,
+            metavar="FILE",
+            help="With --terms: write which terms were used where, to a .tsv or .jsonl file.",
+            show_default="a summary on standard error",
+        ),
+    ] = None,
     engine: AutoEngineOption = "auto",
     device: DeviceOption = "auto",
 ) -> None:
@@ -225,23 +242,35 @@ def translate(
         _refuse_for_documents({**unsuitable, "prefix": prefix, "replace": replace})
     elif input_:
         _warn_of_table(input_)
+    if terms is None:
+        _refuse({"terms_mode": terms_mode, "terms_report": terms_report}, "only with --terms")
+    known_terms = None if terms is None else _read_terms(terms, terms_report, input_, output, models)
 
     from mtcli.inference.loading import load_ensemble
     from mtcli.inference.streams import formatted
+    from mtcli.inference.terms_report import open_report
     from mtcli.inference.translation import Options
+    from mtcli.runtime import torchrun
 
     translator, options, (src, tgt) = load_ensemble(models, device, engine, Options(**given))
     _warn_of_files(text or ())
     options = with_changes(options, **given)
-    if as_document:
-        from mtcli.documents.format import ReadOptions
-        from mtcli.documents.pipeline import translate_document
+    if known_terms is not None:
+        options = translator.with_terms(options, known_terms, terms_mode or "auto")
+    with open_report(terms_report) as report:
+        if options.terms:
+            translator = report.watching(translator)
+        if as_document:
+            from mtcli.documents.format import ReadOptions
+            from mtcli.documents.pipeline import translate_document
 
-        read_options = ReadOptions(input_ or "", src, to or tgt, columns)
-        translate_document(text, input_, output, translator, options, read_options)
-        return
-    render = partial(formatted, format_=format_, scores=scores, alignments=alignments, draws=sample)
-    _translate(translator, options, render, text, input_, output, replace)
+            read_options = ReadOptions(input_ or "", src, to or tgt, columns)
+            translate_document(text, input_, output, translator, options, read_options)
+        else:
+            render = partial(formatted, format_=format_, scores=scores, alignments=alignments, draws=sample)
+            _translate(translator, options, render, text, input_, output, replace)
+    if options.terms and torchrun.size() == 1:
+        note(report.summary())
 
 
 def _refuse(options: dict[str, Any], reason: str) -> None:
@@ -302,6 +331,28 @@ def _warn_of_table(input_: str) -> None:
 
     if is_table(Path(input_)):
         log.warning("--input %s: each line is translated as it is, with the separators and quotes of a table", input_)
+
+
+def _read_terms(terms: Path, report: Path | None, input_: str | None, output: str, models: Sequence[Path]) -> "Terms":
+    """Read the terms, and check their report before the model is loaded.
+
+    Raises:
+        UsageError: The report would overwrite something or has an unknown ending, or several ranks would write it.
+        DataError: The file of terms cannot be read or is malformed.
+        StorageError: The report cannot be written.
+    """
+    from mtcli.inference.terms import read_terms
+    from mtcli.inference.terms_report import ENDINGS
+    from mtcli.runtime import torchrun
+    from mtcli.runtime.output_checks import check_outputs
+
+    must_exist(str(terms))
+    check_outputs([output, report], [input_, terms], models=models)
+    if report is not None and report.suffix.lower() not in ENDINGS:
+        raise UsageError(f"--terms-report {report}: write a {' or '.join(ENDINGS)} file")
+    if report is not None and torchrun.size() > 1:
+        raise UsageError("--terms-report: not with several ranks; --format json lists the terms of each line")
+    return read_terms(terms)
 
 
 def _warn_of_files(texts: Sequence[str]) -> None:

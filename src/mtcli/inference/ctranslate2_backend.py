@@ -49,6 +49,7 @@ GROUP = 64
 
 SUPPORTED = {
     "beam_size", "length_penalty", "length_normalization", "n_best", "max_length", "max_extra", "to", "precision",
+    "terms",
 }  # fmt: skip
 """The options of a search that this engine supports. The precision is that of the exported weights in any case."""
 

@@ -16,6 +16,7 @@ from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import UsageError
 from mtcli.inference.drafts import Draft, add_new_texts, merge_by_text
 from mtcli.inference.line_warnings import warn_about_lines, warn_about_missing_tags, warn_about_repetitions
+from mtcli.inference.terms import Match, Terms, uses
 from mtcli.inference.translation import Candidate, Links, Options, Translation
 from mtcli.inference.windows import MAX_LINE_TOKENS, Window, read_windows, shortened, tagged
 from mtcli.limits import BEAM_SIZE
@@ -37,6 +38,8 @@ class LineTranslator(ABC):
 
     aligns = True
     """It supports the option `alignments`."""
+    trained_with_terms = False
+    """The model was trained with terms in its sources, so it can use them in soft mode."""
 
     def __init__(self, tokenizer: Tokenizer, longest_src: int):
         """Initialise it.
@@ -47,6 +50,25 @@ class LineTranslator(ABC):
         """
         self.tokenizer = tokenizer
         self.longest_src = longest_src
+
+    def with_terms(self, options: Options, terms: Terms, mode: str) -> Options:
+        """Add terms to the options of a search.
+
+        Args:
+            options: The options.
+            terms: The terms.
+            mode: `soft`, `hard`, or `auto`: soft if the model was trained with terms, otherwise hard.
+
+        Raises:
+            UsageError: The model was not trained with terms, or terms are required of random samples.
+        """
+        if mode == "soft" and not self.trained_with_terms:
+            raise UsageError("--terms-mode soft: this model was not trained with terms (data.terms); omit the option")
+        if mode == "soft" or (mode == "auto" and self.trained_with_terms):
+            return replace(options, terms=terms, terms_mode="soft")
+        if options.sample:
+            raise UsageError("--terms: the model was not trained with terms, so they need a search; omit --sample")
+        return replace(options, terms=terms, terms_mode="hard")
 
     def translate(
         self,
@@ -101,13 +123,16 @@ class LineTranslator(ABC):
                 candidates[row] = candidates_of_row
             bar.update(len(rows))
         translations = [Translation(line, found) for line, found in zip(lines, candidates, strict=True)]
+        if window.terms:
+            translations = [_with_terms(*pair) for pair in zip(translations, window.terms, strict=True)]
         if warn:
             warn_about_repetitions(translations, first, options)
         return translations
 
     def _encode_window(self, lines: Sequence[str], first: int, options: Options, *, warn: bool) -> Window:
         """Encode the lines of one window, shortened, and with the tag of the target language if the options name it."""
-        window = Window(first, lines, self.tokenizer.encode_src(lines))
+        terms = [options.terms.matches(line) for line in lines] if options.terms else ()
+        window = Window(first, lines, self.tokenizer.encode_src(lines), terms)
         if warn:
             warn_about_lines(window, self.tokenizer, self.longest_src)
             if not options.to:
@@ -203,6 +228,11 @@ class LineTranslator(ABC):
     def _links(self, window: Window, rows: Sequence[int], best: Sequence[Sequence[Draft]]) -> list[list[Links]]:
         """Return the word alignment of each of these translations."""
         raise NotImplementedError
+
+
+def _with_terms(translation: Translation, matches: Sequence[Match]) -> Translation:
+    """Add the terms of the line to a translation."""
+    return replace(translation, terms=tuple(uses(matches, translation.text)))
 
 
 def _wider_options(options: Options) -> Iterator[Options]:

@@ -2,7 +2,7 @@
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +10,16 @@ import torch
 
 from mtcli.data.batching import pad
 from mtcli.data.tokenizer import EOS, Tokenizer
-from mtcli.errors import StorageError
+from mtcli.errors import StorageError, UsageError
 from mtcli.inference.alignment import align
 from mtcli.inference.batch_memory import SearchMemory, free_cuda_memory
 from mtcli.inference.drafts import Draft
 from mtcli.inference.line_translator import LineTranslator, R
 from mtcli.inference.search import Expansion, Hypothesis, Limits, beam_search, greedy_search, sampler
 from mtcli.inference.search.encoding import Searched
+from mtcli.inference.search.phrases import RequiredPhrases
+from mtcli.inference.search.required import required_search, width_for
+from mtcli.inference.term_phrases import TermPhrases
 from mtcli.inference.translation import Links, Options
 from mtcli.inference.windows import Window
 from mtcli.nn.ensemble import Ensemble
@@ -60,6 +63,7 @@ class Translator(LineTranslator):
         """The model as a search in its own precision uses it."""
         self.device = next(model.parameters()).device
         self._bf16_model: Searched | None = None
+        self._term_phrases: TermPhrases | None = None  # made when terms are required first
         self._share_of_budget = 1.0  # halved whenever a GPU runs out of memory
 
     @classmethod
@@ -152,6 +156,7 @@ class Translator(LineTranslator):
         options: Options,
         *,
         line_numbers: Sequence[int] | None = None,
+        required: Sequence[RequiredPhrases] = (),
         observe: Callable[[Expansion], None] | None = None,
     ) -> list[list[Hypothesis]]:
         """Search the `n_best` translations of each source.
@@ -160,11 +165,28 @@ class Translator(LineTranslator):
             ids: Source ids without `</s>`.
             options: Options of the search.
             line_numbers: The number of each line. Sampling depends on it and on the seed. None: 0, 1, 2, …
-            observe: Called with every step of a beam search.
+            required: The phrases that each translation must contain; empty: none.
+            observe: Called with every step of a beam search without required phrases.
+
+        Raises:
+            UsageError: Phrases are required of samples.
         """
         src = pad(ids, after=(EOS,)).to(self.device)
         limits = self._limits(ids, options)
         model = self._search_model(options)
+        if required and options.sample:
+            raise UsageError("terms cannot be required of random samples; omit --sample")
+        if required:
+            found = required_search(
+                model,
+                src,
+                limits,
+                required,
+                beam_size=options.beam_size,
+                alpha=options.length_penalty,
+                normalization=options.length_normalization,
+            )
+            return [hypotheses[: options.n_best] for hypotheses in found]
         if options.sample:
             return self._sample(model, src, limits, options, line_numbers or range(len(ids)))
         if options.beam_size == 1:
@@ -209,10 +231,14 @@ class Translator(LineTranslator):
         return [list(hypotheses) for hypotheses in zip(*draws, strict=True)]
 
     def _drafts(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Draft]]:
+        phrases = self._required_phrases(window, rows, options)
         if not options.sample:
             # Several hypotheses can have the same text. The caller merges them, so it needs all that the beam finds.
             options = replace(options, n_best=options.beam_size)
-        found = self._search_rows(window, rows, options)
+        found_by_row: dict[int, list[Hypothesis]] = {}
+        for group in _groups(rows, phrases, options):
+            found_by_row.update(zip(group, self._search_rows(window, group, options, phrases), strict=True))
+        found = [found_by_row[row] for row in rows]
         # One call decodes all lines, because each call of the native library has a cost.
         texts = iter(self.tokenizer.decode([hypothesis.ids for hypotheses in found for hypothesis in hypotheses]))
         all_drafts = []
@@ -224,15 +250,38 @@ class Translator(LineTranslator):
             all_drafts.append(drafts)
         return all_drafts
 
-    def _search_rows(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Hypothesis]]:
+    def _required_phrases(self, window: Window, rows: Sequence[int], options: Options) -> dict[int, RequiredPhrases]:
+        """Return the phrases that the translation of each row must contain, for the rows that have any."""
+        if options.terms_mode != "hard" or not window.terms:
+            return {}
+        if self._term_phrases is None:
+            self._term_phrases = TermPhrases(self.tokenizer)
+        phrases = {row: self._term_phrases.of(window.terms[row]) for row in rows if window.terms[row]}
+        return {row: required for row, required in phrases.items() if required.total}
+
+    def _search_rows(
+        self,
+        window: Window,
+        rows: Sequence[int],
+        options: Options,
+        phrases: Mapping[int, RequiredPhrases],
+    ) -> list[list[Hypothesis]]:
         """Search the translations of some rows of a window, in smaller batches if a GPU runs out of memory.
+
+        Args:
+            window: The window.
+            rows: Rows that all have required phrases, or none of them.
+            options: Options of the search.
+            phrases: The required phrases of rows.
 
         Raises:
             StorageError: The GPU has too little memory for one row.
         """
         try:
             line_numbers = [window.first + row for row in rows]
-            return self.search([window.ids[row] for row in rows], options, line_numbers=line_numbers)
+            required = [phrases[row] for row in rows if row in phrases]
+            ids = [window.ids[row] for row in rows]
+            return self.search(ids, options, line_numbers=line_numbers, required=required)
         except torch.OutOfMemoryError as error:
             if len(rows) == 1:
                 raise self._too_little_memory(window, rows[0]) from error
@@ -241,7 +290,7 @@ class Translator(LineTranslator):
         self._share_of_budget /= 2
         middle = len(rows) // 2
         parts = (rows[:middle], rows[middle:])
-        return [hypotheses for part in parts for hypotheses in self._search_rows(window, part, options)]
+        return [hypotheses for part in parts for hypotheses in self._search_rows(window, part, options, phrases)]
 
     def _too_little_memory(self, window: Window, row: int) -> StorageError:
         line = window.first + row + 1
@@ -262,6 +311,23 @@ class Translator(LineTranslator):
         middle = len(rows) // 2
         parts = (slice(None, middle), slice(middle, None))
         return [links for part in parts for links in self._links(window, rows[part], best[part])]
+
+
+def _groups(rows: Sequence[int], phrases: Mapping[int, RequiredPhrases], options: Options) -> Iterator[Sequence[int]]:
+    """Divide rows into groups for one search each: those without required phrases, then those with them.
+
+    A search with required phrases has wider beams. So its groups are smaller, and have similar numbers of phrases.
+    """
+    free = [row for row in rows if row not in phrases]
+    if free:
+        yield free
+    others = sorted((row for row in rows if row in phrases), key=lambda row: -phrases[row].total)
+    first = 0
+    while first < len(others):
+        width = width_for([phrases[others[first]]], options.beam_size)
+        size = max(1, len(rows) * options.beam_size // width)
+        yield others[first : first + size]
+        first += size
 
 
 def _generator(seed: int, line: int, draw: int) -> torch.Generator:

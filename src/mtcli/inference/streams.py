@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 from mtcli.data.lines import LINE_BYTES, Counts, read_lines
 from mtcli.errors import DataError, UsageError
 from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.terms_report import record_of
 from mtcli.inference.translation import Options, Translation, pharaoh
 from mtcli.runtime.wording import counted
 
@@ -212,6 +213,8 @@ def _record(found: Translation, number: int, *, alignments: bool, draws: bool) -
         record["scores"] = [candidate.score for candidate in found.candidates]
     if draws:
         record["draws"] = [candidate.draws for candidate in found.candidates]
+    if found.terms:
+        record["terms"] = [record_of(use) for use in found.terms]
     if alignments:
         record["alignment"] = pharaoh(best.alignment)
         if len(found.candidates) > 1:

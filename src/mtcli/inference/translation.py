@@ -1,8 +1,10 @@
 """The options of a translator, and its results."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from mtcli.config.schema import DecodeConfig, LengthNormalization, Precision
+from mtcli.inference.terms import Terms, TermUse
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,11 @@ class Options:
     """See `nn.precision.decodes_in_bf16`."""
     alignments: bool = False
     """Align the words of each translation with those of its source."""
+    terms: Terms | None = None
+    """Terms to find in the sources and to use in the translations."""
+    terms_mode: Literal["soft", "hard"] = "soft"
+    """How terms are used. `soft`: written into the source, for a model that was trained with terms. `hard`: the search
+    allows only translations that contain them."""
 
     @classmethod
     def of(cls, decode: DecodeConfig) -> "Options":
@@ -91,6 +98,8 @@ class Translation:
 
     source: str
     candidates: tuple[Candidate, ...]
+    terms: tuple[TermUse, ...] = ()
+    """The terms of the line, in its order, and where the best translation uses them."""
 
     @property
     def text(self) -> str:

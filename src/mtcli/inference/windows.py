@@ -1,9 +1,10 @@
 """Windows: the lines of a text that are read, sorted by length and translated together."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mtcli.data.tokenizer import Tokenizer
+from mtcli.inference.terms import Match
 
 WINDOW = 4096
 """Lines of a window. A file of any size fits in memory, because only one window is in memory at a time."""
@@ -21,6 +22,8 @@ class Window:
     lines: Sequence[str]
     ids: Sequence[Sequence[int]]
     """Source ids of each line without `</s>`."""
+    terms: Sequence[Sequence[Match]] = ()
+    """The terms in each line; empty if the options have no terms."""
 
 
 def read_windows(
@@ -58,7 +61,7 @@ def tagged(window: Window, tokenizer: Tokenizer, to: str) -> Window:
     tag = tokenizer.tag_of(to)
     tags = set(tokenizer.tags.values())
     ids = [row if row and row[0] in tags else [tag, *row] for row in window.ids]
-    return Window(window.first, window.lines, ids)
+    return replace(window, ids=ids)
 
 
 def shortened(window: Window, tokenizer: Tokenizer) -> Window:
@@ -69,7 +72,7 @@ def shortened(window: Window, tokenizer: Tokenizer) -> Window:
         short_line, short_row = shortened_line(line, row, tokenizer)
         lines.append(short_line)
         ids.append(short_row)
-    return Window(window.first, lines, ids)
+    return replace(window, lines=lines, ids=ids)
 
 
 def shortened_line(line: str, ids: Sequence[int], tokenizer: Tokenizer) -> tuple[str, Sequence[int]]:

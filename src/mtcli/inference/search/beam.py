@@ -71,7 +71,7 @@ def beam_search(
     constraints = Constraints(limits, device)
     cache = encode(model, src, share_rows=beam_size <= MAX_SHARED_BEAM)
     penalty = partial(length_penalty, alpha=alpha, normalization=normalization)
-    beams = _Beams(len(src), beam_size, penalty, early_stopping=early_stopping)
+    beams = Beams(len(src), beam_size, penalty, early_stopping=early_stopping)
     scores = torch.zeros(len(src), 1, device=device)  # log-probability of each hypothesis, best first, (B, L)
     last = torch.full((len(src), 1), BOS, device=device)  # the last token of each hypothesis, (B, L)
     while len(beams.sentences):
@@ -97,7 +97,7 @@ def beam_search(
     return beams.ranked()
 
 
-class _Beams:
+class Beams:
     """The hypotheses of B sentences on the host: the tokens of the unfinished ones, and the finished ones."""
 
     def __init__(

@@ -1,0 +1,261 @@
+"""Beam search for translations that contain required phrases: dynamic beam allocation (Post and Vilar 2018).
+
+Hypotheses are compared only with those that contain as many tokens of the phrases: each such group, a bank, has a share
+of the beam. Otherwise hypotheses without the phrases, which are more likely, would fill the beam, and the phrases would
+be appended at the end. As in Hu et al. (2019), the beam takes the best hypothesis of each bank, then the second, and so
+on. The states of the hypotheses are on the host.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import zip_longest
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from mtcli.config.schema import LengthNormalization
+from mtcli.data.tokenizer import BOS, EOS, PAD
+from mtcli.errors import NotFiniteError
+from mtcli.inference.length import length_penalty
+from mtcli.inference.search.beam import MAX_SHARED_BEAM, Beams
+from mtcli.inference.search.compaction import rows_to_keep
+from mtcli.inference.search.constraints import Constraints, Ids, Limits, block_repeated_ngrams
+from mtcli.inference.search.encoding import Searched, encode
+from mtcli.inference.search.expansion import Expansion
+from mtcli.inference.search.hypothesis import Hypothesis
+from mtcli.inference.search.log_probs import log_probs
+from mtcli.inference.search.phrases import RequiredPhrases, State
+from mtcli.nn.cpu_kernels import top_continuations
+from mtcli.runtime.device import copy_to
+
+_Candidate = tuple[float, int, int]
+"""Log-probability of a continuation, the hypothesis that it continues, and the token that it appends."""
+
+MAX_WIDTH = 32
+"""Hypotheses of a sentence, at most, unless the beam size is larger."""
+
+
+def width_for(required: Sequence[RequiredPhrases], beam_size: int) -> int:
+    """Return the number of hypotheses of each sentence: more than the beam size, for the banks of the phrases."""
+    tokens = max(phrases.total for phrases in required)
+    return max(beam_size, min(MAX_WIDTH, 2 * (beam_size + tokens)))
+
+
+@torch.inference_mode()
+def required_search(
+    model: Searched,
+    src: Tensor,
+    limits: Limits,
+    required: Sequence[RequiredPhrases],
+    *,
+    beam_size: int,
+    alpha: float,
+    normalization: LengthNormalization = "wu",
+) -> list[list[Hypothesis]]:
+    """Translate each sentence by beam search. Every translation contains the required phrases.
+
+    A continuation that ends in `</s>` is finished if its hypothesis contains all phrases, and it is among the best W
+    of those that do. The search of a sentence stops as soon as W hypotheses are finished and no unfinished one, at its
+    current length, has a better score than the best of them. The maximum length is raised where the phrases and the
+    prefix need more tokens. Repeated n-grams are not blocked inside the phrases.
+
+    Args:
+        model: In evaluation mode.
+        src: Source ids that end in `</s>`, padded, (B, S).
+        limits: Constraints for the B sentences.
+        required: The phrases of each sentence.
+        beam_size: W.
+        alpha: α of the length penalty; 0: none.
+        normalization: The length penalty, see `inference.length`.
+
+    Returns:
+        The finished translations of each sentence, at least one, best first.
+
+    Raises:
+        NotFiniteError: A log-probability is NaN, or a sentence has no translation with a finite one.
+    """
+    device = src.device
+    limits = _with_room(limits, required)
+    constraints = Constraints(replace(limits, no_repeat_ngram=0), device)
+    width = width_for(required, beam_size)
+    cache = encode(model, src, share_rows=width <= MAX_SHARED_BEAM)
+    penalty = partial(length_penalty, alpha=alpha, normalization=normalization)
+    beams = _RequiredBeams(required, limits.max_length, beam_size, width, penalty)
+    last = torch.full((len(src), 1), BOS, device=device)
+    while len(beams.sentences):
+        wanted = beams.next_tokens()
+        parts = []
+        for block, log_p in log_probs(model, last.flatten(), cache, len(last)):
+            constraints.apply(log_p, beams.sentences[block], beams.length, partial(beams.history, block))
+            parts.append(_candidates(log_p, wanted[block], beams, block, limits))
+        del log_p  # to free its memory before the caches are copied
+        gains = np.concatenate([part for part, _ in parts])
+        tokens = np.concatenate([part for _, part in parts])
+        expansion = beams.finish(beams.expansion(gains, tokens))
+        is_active = beams.extend(expansion)
+        parents = np.take_along_axis(expansion.parent, expansion.kept, axis=1)
+        rows = rows_to_keep(is_active)
+        if rows is not None:
+            beams.select(rows)
+            parents = parents[rows]
+        last = copy_to(device, torch.from_numpy(beams.tokens[:, :, -1].copy()))
+        cache.select(copy_to(device, torch.from_numpy(parents)), rows)
+    return beams.ranked()
+
+
+def _with_room(limits: Limits, required: Sequence[RequiredPhrases]) -> Limits:
+    """Raise the maximum lengths to the number of tokens that the prefix and the phrases need."""
+    prefixes = limits.prefix or [()] * len(required)
+    needed = [len(prefix) + phrases.total for prefix, phrases in zip(prefixes, required, strict=True)]
+    return replace(limits, max_length=[max(pair) for pair in zip(limits.max_length, needed, strict=True)])
+
+
+def _candidates(
+    log_p: Tensor, wanted: Ids, beams: "_RequiredBeams", block: slice, limits: Limits
+) -> tuple[npt.NDArray[np.float64], Ids]:
+    """Return the tokens that may continue each hypothesis of a block: its most likely ones, and those of phrases.
+
+    Args:
+        log_p: Log-probabilities of the next token, (B × L, V).
+        wanted: The next tokens of phrases, padded with `PAD`, (B, L, P).
+        beams: The hypotheses.
+        block: The sentences of the block.
+        limits: The constraints of the search.
+
+    Returns:
+        Log-probabilities and tokens, (B, L, K + P) each; −∞: no candidate.
+    """
+    B, L, P = wanted.shape
+    ids = copy_to(log_p.device, torch.from_numpy(wanted.reshape(B * L, P)))
+    log_p_wanted = log_p.gather(1, ids)
+    in_prefix = beams.length < max(map(len, limits.prefix or [()]))
+    if 0 < limits.no_repeat_ngram <= beams.length and not in_prefix:
+        history = copy_to(log_p.device, torch.from_numpy(beams.history(block)))
+        block_repeated_ngrams(log_p, history, limits.no_repeat_ngram)
+    # At most W continuations of a hypothesis can stay in a bank, and one more can end.
+    K = min(beams.beam_size + 1, log_p.size(1))
+    log_p_best, _, best = top_continuations(log_p.new_zeros(B * L, 1), log_p, K)
+    tokens = np.concatenate((best.cpu().numpy(), wanted.reshape(B * L, P)), axis=1)
+    log_probs_of = torch.cat((log_p_best, log_p_wanted), dim=1).double().cpu().numpy()
+    is_wanted = (tokens[:, :K, None] == tokens[:, None, K:]).any(axis=2)
+    log_probs_of[:, :K][is_wanted] = -np.inf  # the same candidates as among the others
+    log_probs_of[:, K:][tokens[:, K:] == PAD] = -np.inf
+    return log_probs_of.reshape(B, L, K + P), tokens.reshape(B, L, K + P)
+
+
+class _RequiredBeams(Beams):
+    """The hypotheses of B sentences, and the phrases in each of them."""
+
+    def __init__(
+        self,
+        required: Sequence[RequiredPhrases],
+        max_length: Sequence[int],
+        beam_size: int,
+        width: int,
+        penalty: Callable[[int], float],
+    ) -> None:
+        """Start with one empty hypothesis of each sentence.
+
+        Args:
+            required: The phrases of each sentence.
+            max_length: Maximum number of tokens of each translation.
+            beam_size: W.
+            width: Number of hypotheses of a sentence.
+            penalty: The length penalty of a number of tokens.
+        """
+        super().__init__(len(required), beam_size, penalty, early_stopping=False)
+        self.required = required
+        self.max_length = max_length
+        self.width = width
+        self.scores = np.zeros((len(required), 1))
+        """Log-probability of each unfinished hypothesis; −∞: there are fewer than L. (B, L)."""
+        self.states: list[list[State]] = [[State()] for _ in required]
+        """The phrases in each unfinished hypothesis, without places for those that are lacking."""
+
+    def next_tokens(self) -> Ids:
+        """Return the tokens that begin or continue a phrase in each hypothesis, padded with `PAD`, (B, L, P)."""
+        found: list[list[list[int]]] = []
+        for sentence, states in zip(self.sentences, self.states, strict=True):
+            phrases = self.required[sentence]
+            found.append([phrases.next_tokens(state) for state in states])
+        P = max(len(tokens) for row in found for tokens in row)
+        padded = np.full((len(found), self.scores.shape[1], P), PAD, dtype=np.int64)
+        for row, of_hypotheses in enumerate(found):
+            for hypothesis, tokens in enumerate(of_hypotheses):
+                padded[row, hypothesis, : len(tokens)] = tokens
+        return padded
+
+    def expansion(self, gains: npt.NDArray[np.float64], tokens: Ids) -> Expansion:
+        """Choose among the candidates of one step, (B, L, K) each.
+
+        Returns:
+            The continuations that end, then those that stay in the beam, best first.
+
+        Raises:
+            NotFiniteError: A log-probability is NaN.
+        """
+        B = len(self.sentences)
+        places = self.beam_size + self.width
+        log_prob = np.full((B, places), -np.inf)
+        parent = np.zeros((B, places), dtype=np.int64)
+        token = np.full((B, places), EOS, dtype=np.int64)
+        totals = self.scores[:, :, None] + gains
+        for row in range(B):
+            if self._is_complete[self.sentences[row]]:
+                self.states[row] = []
+                continue
+            if np.isnan(totals[row]).any():
+                raise NotFiniteError
+            ended, kept, states = self._chosen(row, totals[row], tokens[row])
+            for first, chosen in ((0, ended), (self.beam_size, kept)):
+                end = first + len(chosen)
+                log_prob[row, first:end] = [value for value, _, _ in chosen]
+                parent[row, first:end] = [hypothesis for _, hypothesis, _ in chosen]
+                token[row, first:end] = [next_token for _, _, next_token in chosen]
+            self.states[row] = states
+        kept_places = np.tile(np.arange(self.beam_size, places), (B, 1))
+        self.scores = log_prob[:, self.beam_size :]
+        return Expansion(log_prob, parent, token, kept_places)
+
+    def _chosen(
+        self, row: int, totals: npt.NDArray[np.float64], tokens: Ids
+    ) -> tuple[list[_Candidate], list[_Candidate], list[State]]:
+        """Choose among the candidates (L, K) of one sentence.
+
+        Returns:
+            The continuations that end, those that stay in the beam, and the states of the latter.
+        """
+        sentence = self.sentences[row]
+        phrases = self.required[sentence]
+        room = self.max_length[sentence] - self.length - 1  # tokens after the next one
+        banks: dict[int, list[tuple[_Candidate, State]]] = {}
+        order = np.argsort(-totals, axis=None, kind="stable")
+        for place in order[: np.isfinite(totals).sum()].tolist():
+            hypothesis, column = divmod(place, totals.shape[1])
+            token = int(tokens[hypothesis, column])
+            state = phrases.after(self.states[row][hypothesis], token)
+            remaining = phrases.remaining(state)
+            if remaining > (0 if token == EOS else room):
+                continue
+            candidate = (float(totals[hypothesis, column]), hypothesis, token)
+            banks.setdefault(remaining, []).append((candidate, state))
+        full = banks.get(0, [])
+        ended = [candidate for candidate, _ in full[: self.beam_size] if candidate[2] == EOS]
+        banks[0] = [(candidate, state) for candidate, state in full if candidate[2] != EOS]
+        # The best of each bank, then the second of each, and so on.
+        rounds = zip_longest(*(banks[remaining] for remaining in sorted(banks)))
+        in_turn = [choice for choices in rounds for choice in choices if choice is not None]
+        kept = sorted(in_turn[: self.width], key=lambda choice: -choice[0][0])
+        return ended, [candidate for candidate, _ in kept], [state for _, state in kept]
+
+    def _may_stop(self, finished: Sequence[Hypothesis], best_unfinished: float) -> bool:
+        return best_unfinished <= max(hypothesis.score for hypothesis in finished)
+
+    def select(self, rows: Ids) -> None:
+        """Remove the other rows."""
+        super().select(rows)
+        self.scores = self.scores[rows]
+        self.states = [self.states[row] for row in rows]

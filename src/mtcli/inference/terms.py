@@ -1,0 +1,225 @@
+"""Terms: words that are translated in a given way, found in sources and in translations.
+
+A file of terms has a line for each: the source term, a tab, and its translation. A third column may have other forms of
+the translation, separated by `|`. A source term alone, or with `never-translate` as its translation, is copied.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from unicodedata import normalize
+
+from mtcli.data.lines import read_lines
+from mtcli.data.words import Word, words_of
+from mtcli.errors import DataError
+
+NEVER_TRANSLATE = "never-translate"
+"""Takes the place of a translation: the source term is copied."""
+
+FORM_SEPARATOR = "|"
+
+
+@dataclass(frozen=True)
+class Term:
+    """A source term and its translation."""
+
+    source: str
+    forms: tuple[str, ...]
+    """The translation, and its other forms, any of which may be used; empty: the source is copied."""
+
+    @property
+    def is_lower_case(self) -> bool:
+        """The term has no capitals, so it is found in any case."""
+        return self.source == self.source.lower()
+
+
+@dataclass(frozen=True)
+class Match:
+    """A term at one place of a source."""
+
+    term: Term
+    start: int
+    """Index of its first character in the source, normalized to NFC."""
+    end: int
+    """Index after its last character."""
+    forms: tuple[str, ...]
+    """What the translation may contain for it; the first is preferred."""
+
+
+@dataclass(frozen=True)
+class TermUse:
+    """A term of a source, and where it appears in a translation."""
+
+    match: Match
+    form: str | None
+    """The form that appears; None: the term is not used."""
+    start: int | None = None
+    """Index of its first character in the translation."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The terms of a file."""
+
+    terms: tuple[Term, ...]
+    _by_words: dict[tuple[str, ...], list[Term]] = field(init=False, repr=False, compare=False)
+    """Terms by their words, without case."""
+    _longest: dict[str, int] = field(init=False, repr=False, compare=False)
+    """Number of words of the longest term that begins with this word."""
+
+    def __post_init__(self) -> None:
+        """Index the terms."""
+        by_words: dict[tuple[str, ...], list[Term]] = {}
+        longest: dict[str, int] = {}
+        for term in self.terms:
+            words = tuple(_caseless(words_of(term.source)))
+            by_words.setdefault(words, []).append(term)
+            longest[words[0]] = max(longest.get(words[0], 0), len(words))
+        object.__setattr__(self, "_by_words", by_words)
+        object.__setattr__(self, "_longest", longest)
+
+    def matches(self, line: str) -> list[Match]:
+        """Return the terms in a source, in their order. They are whole words and do not overlap.
+
+        Of several terms at overlapping places, the one with the most words is taken, then the first. A term with
+        capitals is found as it is written; another one in any case.
+        """
+        line = normalize("NFC", line)
+        words = words_of(line)
+        keys = _caseless(words)
+        found = []
+        for first, key in enumerate(keys):
+            for number in range(min(self._longest.get(key, 0), len(keys) - first), 0, -1):
+                term = self._term_at(line, words[first : first + number], tuple(keys[first : first + number]))
+                if term is not None:
+                    found.append((number, first, term))
+        found.sort(key=lambda place: (-place[0], place[1]))
+        taken: set[int] = set()
+        matches = []
+        for number, first, term in found:
+            place = range(first, first + number)
+            if taken.isdisjoint(place):
+                taken.update(place)
+                start = words[first].start
+                end = words[first + number - 1].end
+                matches.append(Match(term, start, end, _forms(term, line[start:end])))
+        return sorted(matches, key=lambda match: match.start)
+
+    def _term_at(self, line: str, words: Sequence[Word], key: tuple[str, ...]) -> Term | None:
+        """Return the term that these words of a line are: one as it is written, otherwise one in any case."""
+        candidates = self._by_words.get(key, ())
+        texts = [word.text for word in words]
+        for term in candidates:
+            if [word.text for word in words_of(term.source)] == texts:
+                return term
+        for term in candidates:
+            if term.is_lower_case:
+                return term
+        return None
+
+
+def read_terms(path: Path) -> Terms:
+    """Read a file of terms.
+
+    Raises:
+        DataError: The file cannot be read or has no terms, or a line is malformed or repeats a term.
+    """
+    terms: dict[str, Term] = {}
+    lines: dict[str, int] = {}
+    for number, line in enumerate(read_lines(path), 1):
+        if not line.strip():
+            continue
+        term = _parsed(line, f"{path}:{number}")
+        if term.source in terms and terms[term.source] != term:
+            other = lines[term.source]
+            raise DataError(f"{path}:{number}: {term.source!r} has another translation in line {other}; keep one")
+        terms[term.source] = term
+        lines.setdefault(term.source, number)
+    if not terms:
+        raise DataError(f"{path}: no terms; a line is a source term, a tab and its translation")
+    return Terms(tuple(terms.values()))
+
+
+def _parsed(line: str, place: str) -> Term:
+    """Return the term of one line.
+
+    Args:
+        line: The line.
+        place: The file and the number of the line, for messages.
+
+    Raises:
+        DataError: It has too many columns, or one of them has no text.
+    """
+    columns = [" ".join(normalize("NFC", column).split()) for column in line.split("\t")]
+    if len(columns) > 3:
+        form = "source term, translation, other forms separated by |"
+        raise DataError(f"{place}: {len(columns)} columns; a line has at most 3: {form}")
+    source, target, others = [*columns, "", ""][:3]
+    if not source:
+        raise DataError(f"{place}: no source term before the first tab")
+    if target in ("", NEVER_TRANSLATE):
+        if others:
+            raise DataError(f"{place}: other forms of a term without a translation; give the translation before them")
+        return Term(source, ())
+    forms = [target, *(form.strip() for form in others.split(FORM_SEPARATOR))]
+    return Term(source, tuple(dict.fromkeys(form for form in forms if form)))
+
+
+def uses(matches: Sequence[Match], translation: str) -> list[TermUse]:
+    """Find the terms of a source in its translation, as whole words, each match at a place of its own.
+
+    Longer forms take their places first. At the start of the translation, a form may begin with a capital.
+    """
+    text = normalize("NFC", translation)
+    words = words_of(text)
+    texts = [word.text for word in words]
+    taken: set[int] = set()
+    found: dict[int, TermUse] = {}
+    candidates = []
+    for number, match in enumerate(matches):
+        for form in match.forms:
+            candidates.append((number, form, [word.text for word in words_of(form)]))
+    candidates.sort(key=lambda candidate: -len(candidate[2]))
+    for number, form, form_words in candidates:
+        if number in found:
+            continue
+        first = _find(texts, form_words, taken)
+        if first is None and _find(texts[:1], [_capitalized(form_words[0])], taken) == 0:
+            first = _find([form_words[0], *texts[1 : len(form_words)]], form_words, taken)
+        if first is not None:
+            taken.update(range(first, first + len(form_words)))
+            found[number] = TermUse(matches[number], form, words[first].start)
+    return [found.get(number, TermUse(match, None)) for number, match in enumerate(matches)]
+
+
+def _find(texts: Sequence[str], form: Sequence[str], taken: set[int]) -> int | None:
+    """Return the index of the first free place of a form among the words of a text; None: there is none."""
+    for first in range(len(texts) - len(form) + 1):
+        place = range(first, first + len(form))
+        if texts[first : first + len(form)] == form and taken.isdisjoint(place):
+            return first
+    return None
+
+
+def _caseless(words: Sequence[Word]) -> list[str]:
+    return [word.text.casefold() for word in words]
+
+
+def _forms(term: Term, found: str) -> tuple[str, ...]:
+    """Return what a translation may contain for a term.
+
+    Args:
+        term: The term.
+        found: The text of the source that it matches, which is copied if the term has no translation.
+    """
+    if not term.forms:
+        return (found,)
+    if not (term.is_lower_case and found[0].isupper()):
+        return term.forms
+    # The source begins with the term, and so will the translation, probably.
+    pairs = [(_capitalized(form) if form == form.lower() else form, form) for form in term.forms]
+    return tuple(dict.fromkeys(form for pair in pairs for form in pair))
+
+
+def _capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,128 @@
+"""Reports of which terms were used where."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO, cast
+
+from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.terms import TermUse
+from mtcli.inference.translation import Options, Translation
+from mtcli.runtime.outputs import open_output
+from mtcli.runtime.wording import counted
+
+COLUMNS = ("line", "source", "target", "used", "source_start", "target_start")
+
+ENDINGS = (".tsv", ".jsonl")
+"""Endings of the name of a report: a table with a header line, or a JSON object on each line."""
+
+MAX_NAMED = 5
+"""Terms that the summary names, at most."""
+
+
+class TermsReport:
+    """Counts the terms that translations use, and writes a line about each."""
+
+    def __init__(self, stream: TextIO | None = None, *, as_json: bool = False) -> None:
+        """Start a report.
+
+        Args:
+            stream: Receives the lines; None: they are only counted.
+            as_json: Write JSON objects, not a table.
+        """
+        self._stream = stream
+        self._as_json = as_json
+        self.lines = 0
+        """Lines so far."""
+        self.matched = 0
+        """Places of the sources where a term was found."""
+        self.used = 0
+        """Those whose translation uses the term."""
+        self._not_used: Counter[str] = Counter()  # by source term
+        if stream is not None and not as_json:
+            stream.write("\t".join(COLUMNS) + "\n")
+
+    def watching(self, translator: LineTranslator) -> LineTranslator:
+        """Return a translator whose translations are reported. Lines are numbered from its first one."""
+        return cast(LineTranslator, _Watched(translator, self))
+
+    def add(self, translation: Translation) -> None:
+        """Report the terms of the next line."""
+        self.lines += 1
+        for use in translation.terms:
+            self._add(use)
+
+    def _add(self, use: TermUse) -> None:
+        self.matched += 1
+        if use.form is None:
+            self._not_used[use.match.term.source] += 1
+        else:
+            self.used += 1
+        if self._stream is None:
+            return
+        record = {"line": self.lines, **record_of(use)}
+        self._stream.write((_json(record) if self._as_json else _row(record)) + "\n")
+
+    def summary(self) -> str:
+        """Return one line: how many terms were used, and which were not, the most frequent first."""
+        text = f"terms: {self.used:,} of {counted(self.matched, 'match', 'matches')} used"
+        if not self._not_used:
+            return text
+        named = [f"{source} ({number:,})" for source, number in self._not_used.most_common(MAX_NAMED)]
+        others = len(self._not_used) - len(named)
+        more = f" and {counted(others, 'other term')}" if others else ""
+        return f"{text}; not used: {', '.join(named)}{more}"
+
+
+class _Watched:
+    """A translator that reports each of its translations."""
+
+    def __init__(self, translator: LineTranslator, report: TermsReport) -> None:
+        self._translator = translator
+        self._report = report
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._translator, name)
+
+    def translate(self, lines: Iterable[str], options: Options, **how: Any) -> Iterator[Translation]:
+        """See `LineTranslator.translate`."""
+        for translation in self._translator.translate(lines, options, **how):
+            self._report.add(translation)
+            yield translation
+
+
+@contextmanager
+def open_report(path: Path | None) -> Iterator[TermsReport]:
+    """Open a report that appears under its name when the block ends; without a path, it only counts.
+
+    Raises:
+        StorageError: The file cannot be written.
+    """
+    if path is None:
+        yield TermsReport()
+        return
+    with open_output(str(path)) as stream:
+        yield TermsReport(stream, as_json=path.suffix.lower() == ".jsonl")
+
+
+def record_of(use: TermUse) -> dict[str, Any]:
+    """Return one use of a term as a JSON object. The starts are indices of characters, from 0."""
+    return {
+        "source": use.match.term.source,
+        "target": use.match.forms[0] if use.form is None else use.form,
+        "used": use.form is not None,
+        "source_start": use.match.start,
+        "target_start": use.start,
+    }
+
+
+def _json(record: dict[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False)
+
+
+def _row(record: dict[str, Any]) -> str:
+    """Return the values of `COLUMNS` with tabs between them."""
+    record = {**record, "used": "yes" if record["used"] else "no"}
+    return "\t".join("" if record[column] is None else str(record[column]) for column in COLUMNS)
