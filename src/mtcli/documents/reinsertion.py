@@ -16,10 +16,14 @@ from mtcli.inference.translation import Links
 
 OWN_WORD = 1.0
 """What a word of a span adds to the score of a run of words."""
+OWN_CHARACTER = 0.01
+"""The same for each of its characters: of two words of equal score, the longer one is rarely a function word."""
 FREE_WORD = -0.6
 """The same for a word of no span."""
 OTHER_WORD = -2.0
 """The same for a word of another span beside it."""
+SHORT_WORD = 3
+"""Characters of a word that a span does not begin with if a later word in it has the same source word."""
 
 
 def reinsert(marked: Marked, translation: str, links: Links) -> list[str | Tag]:
@@ -179,6 +183,7 @@ class _Layout:
         if not best:
             at = self._point(node, interval, taken)
             return at, at
+        best = self._without_function_words(best)
         start = self._start_of(best[0][1], node)
         end = self._end_of(best[-1][1], node)
         return (start, end) if start < end else (best[0][1][0], best[-1][1][1])
@@ -187,10 +192,25 @@ class _Layout:
         src = self.src_of[word]
         found = None if src is None else owner.get(src)
         if found is node:
-            return OWN_WORD
+            start, end = self.tgt_words[word]
+            return OWN_WORD + OWN_CHARACTER * (end - start)
         if found is None or found.is_point:
             return FREE_WORD
         return OTHER_WORD
+
+    def _without_function_words(self, words: list[tuple[int, Span]]) -> list[tuple[int, Span]]:
+        """Drop the first words of a span that only the grammar of the target language needs: `a` of `a la cantante`.
+
+        Such a word is linked with a source word that has a word of its own.
+        """
+        while len(words) > 1:
+            (first, (start, end)), *others = words
+            longest = max((b - a for word, (a, b) in others if self.src_of[word] == self.src_of[first]), default=0)
+            is_short = end - start <= SHORT_WORD or 2 * (end - start) <= longest
+            if not longest or not is_short:
+                break
+            words = others
+        return words
 
     def _nearest_free_word(self, node: Node, gaps: Sequence[Span]) -> list[tuple[int, Span]]:
         """Return the free word nearest to the position of a span whose words have no translation."""

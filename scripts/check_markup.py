@@ -1,0 +1,259 @@
+#!/usr/bin/env python3
+"""Check that translation loses no tag and no placeholder, what this costs in BLEU, and where the tags go.
+
+    python scripts/check_markup.py lines MODEL SOURCES REFERENCES [--count 10000] [--engine torch|ctranslate2]
+    python scripts/check_markup.py places DEMO_MODEL [--engine torch|ctranslate2]
+
+`lines` puts nested tags and placeholders at random places of the lines of SOURCES, one sentence a line, and translates
+them. Each line is used as often as `--count` needs. It prints
+
+- the segments that lost, gained or changed a protected text, or whose tags are nested in another way;
+- BLEU of the translations without their tags and placeholders, and of the translations of the plain lines.
+
+`places` checks the places of the tags with a model of the built-in demo (`mtcli train` without arguments). The grammar
+of the demo corpus gives the translation of each noun phrase, so the place of its tags is known wherever this phrase
+occurs once in the translation. It prints the share of tags at this place.
+
+The script exits with 1 if a protected text is lost, BLEU drops by more than 0.3, or less than 95% of the tags are at
+their place.
+"""
+
+import argparse
+import random
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+
+from demo.grammar import noun_phrase
+from demo.lexicon import ADJECTIVES, NOUNS
+
+from mtcli.data import demo
+from mtcli.documents.inline import Inline, Tag, merged, text_of
+from mtcli.documents.markup import translate_inline
+from mtcli.documents.marks import shape_of
+from mtcli.documents.placeholders import count_protected
+from mtcli.evaluation.metrics import score
+from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.loading import load
+from mtcli.inference.translation import Options
+
+MAX_BLEU_DROP = 0.3
+MIN_AT_PLACE = 0.95
+
+PLACEHOLDERS = (
+    "%s", "%d", "%1$s", "%(name)s", "{name}", "{0:.2f}", "{{ user }}", "${total}", "$HOME", "https://example.com/a?b=c#d",
+    "www.example.org", "me@example.org", "3.5 km", "20 °C", "50%", "$5", "🎉", "👨‍👩‍👧", "&nbsp;", "&amp;",
+    "{n, plural, one {# file} other {# files}}",
+)  # fmt: skip
+PAIRS = (
+    ("<b>", "</b>"), ("<i>", "</i>"), ('<a href="https://example.com/">', "</a>"), ('<span class="x">', "</span>"),
+    ('<g id="1">', "</g>"), ("**", "**"),
+)  # fmt: skip
+POINTS = ("<br>", '<img src="a.png"/>', '<x id="2"/>', "<code>x = 1</code>")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A line with markup."""
+
+    line: str
+    marked: Inline
+    placeholders: tuple[str, ...]
+
+
+def segment_of(line: str, rng: random.Random) -> Segment:
+    """Put up to three pairs of tags, two points and two placeholders into a line; few tags lack their partner."""
+    words = line.split()
+    before: list[list[str | Tag]] = [[] for _ in range(len(words) + 1)]
+    after: list[list[str | Tag]] = [[] for _ in range(len(words) + 1)]
+    span = (0, len(words))
+    for _ in range(rng.randrange(4)):
+        first = rng.randrange(span[0], span[1])
+        span = (first, rng.randint(first + 1, span[1]))
+        opening, closing = rng.choice(PAIRS)
+        before[span[0]].append(Tag(opening, "open"))
+        after[span[1] - 1].insert(0, Tag(closing, "close"))
+    if rng.random() < 0.05:
+        before[0].insert(0, Tag("<p>", "open"))
+    for _ in range(rng.randrange(3) // 2 * 2):
+        before[rng.randrange(len(words))].append(Tag(rng.choice(POINTS)))
+    chosen = tuple(rng.choice(PLACEHOLDERS) for _ in range(rng.choice((0, 0, 1, 2))))
+    for placeholder in chosen:
+        before[rng.randrange(len(words))].append(f"{placeholder} ")
+    parts: list[str | Tag] = []
+    for word, tags_before, tags_after in zip(words, before, after, strict=False):
+        parts += [" " if parts else "", *tags_before, word, *tags_after]
+    return Segment(line, merged(parts), chosen)
+
+
+def plain_text(translation: Inline, placeholders: Sequence[str]) -> str:
+    """Return a translation without tags and without the placeholders that were put in."""
+    text = "".join(part for part in translation if isinstance(part, str))
+    for placeholder in sorted(placeholders, key=len, reverse=True):
+        text = text.replace(placeholder, " ", 1)
+    return " ".join(text.split())
+
+
+def faults_of(source: Inline, translation: Inline) -> list[str]:
+    """Return what is wrong with a translation. The counts do not use the code that is checked."""
+    faults = []
+    tags = [Counter(part for part in each if isinstance(part, Tag)) for each in (source, translation)]
+    if tags[0] != tags[1]:
+        faults.append("tags lost or added")
+    elif shape_of(source) != shape_of(translation):
+        faults.append("nested in another way")
+    texts = [[part for part in each if isinstance(part, str)] for each in (source, translation)]
+    if count_protected(texts[0]) != count_protected(texts[1]):
+        faults.append("placeholders lost, added or changed")
+    return faults
+
+
+def check_lines(arguments: argparse.Namespace, translator: LineTranslator, options: Options) -> bool:
+    """Translate generated segments; return True if all is well."""
+    lines = arguments.sources.read_text().splitlines()
+    references = arguments.references.read_text().splitlines()
+    rng = random.Random(arguments.seed)
+    segments = [segment_of(line, rng) for line in islice(cycle(lines), arguments.count)]
+    began = time.process_time()
+    translations = list(translate_inline([segment.marked for segment in segments], translator, options))
+    seconds = time.process_time() - began
+    faults: Counter[str] = Counter()
+    for segment, translation in zip(segments, translations, strict=True):
+        faults.update(faults_of(segment.marked, translation))
+    num_tags = sum(isinstance(part, Tag) for segment in segments for part in segment.marked)
+    num_placeholders = sum(len(segment.placeholders) for segment in segments)
+    unchanged = sum(segment.marked == found for segment, found in zip(segments, translations, strict=True))
+    print(
+        f"{len(segments):,} segments, {num_tags:,} tags, {num_placeholders:,} placeholders, {seconds:.0f} s of CPU time"
+    )
+    print(f"faults: {dict(faults) or 'none'}; segments returned as they were: {unchanged}")
+
+    plain = [found.text for found in translator.translate(lines, options, warn=False)]
+    groups = {
+        "all": segments,
+        "with tags only": [segment for segment in segments if not segment.placeholders],
+        "with placeholders": [segment for segment in segments if segment.placeholders],
+    }
+    text_by_segment = {
+        id(segment): plain_text(translation, segment.placeholders)
+        for segment, translation in zip(segments, translations, strict=True)
+    }
+    number_of = {line: number for number, line in enumerate(lines)}
+    is_close = True
+    for name, group in groups.items():
+        if not group:
+            continue
+        numbers = [number_of[segment.line] for segment in group]
+        wanted = [references[number] for number in numbers]
+        marked_bleu = score([text_by_segment[id(segment)] for segment in group], [wanted], tokenize="none")[0].value
+        plain_bleu = score([plain[number] for number in numbers], [wanted], tokenize="none")[0].value
+        print(f"BLEU, {name} ({len(group):,}): {marked_bleu:.2f}; plain text: {plain_bleu:.2f}")
+        is_close = is_close and marked_bleu >= plain_bleu - MAX_BLEU_DROP
+    return is_close and not faults
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """A noun phrase in both languages."""
+
+    en: str
+    es: str
+
+
+def phrases() -> dict[str, str]:
+    """Return the Spanish form of noun phrases of the demo: determiner or none, adjective or none, and noun."""
+    found: dict[str, str] = {}
+    ambiguous = set()
+    for noun in NOUNS.values():
+        for plural in (False, True):
+            determiners = ("", "the", "my", "your", "our") + (("those", "these") if plural else ("a", "this", "that"))
+            for adjective in ("", *(each for each in ADJECTIVES.values() if noun in each.describes)):
+                for determiner in determiners:
+                    phrase = noun_phrase(determiner, noun, plural, adjective)
+                    if found.setdefault(phrase.en, phrase.es) != phrase.es:
+                        ambiguous.add(phrase.en)
+    return {en: es for en, es in found.items() if en not in ambiguous}
+
+
+def tagged_phrases(line: str, known: dict[str, str]) -> Iterator[tuple[Inline, str]]:
+    """Yield the line with a noun phrase in tags, and the Spanish form of this phrase."""
+    words = [match.span() for match in re.finditer(r"[\w']+", line)]
+    for first in range(len(words)):
+        for last in range(first, min(first + 4, len(words))):
+            start, end = words[first][0], words[last][1]
+            phrase = line[start:end]
+            es = known.get(phrase) or known.get(phrase[:1].lower() + phrase[1:])
+            if es:
+                marked = (line[:start], Tag("<b>", "open"), phrase, Tag("</b>", "close"), line[end:])
+                yield merged(marked), es
+
+
+def check_places(translator: LineTranslator, options: Options) -> bool:
+    """Count the tags around known phrases that are at their place; return True if it is enough of them."""
+    known = phrases()
+    sources = []
+    wanted = []
+    corpus = demo.load()
+    for en, _ in [*corpus.valid, *corpus.test]:
+        for marked, es in tagged_phrases(en, known):
+            sources.append(marked)
+            wanted.append(es)
+    right = {"open": 0, "close": 0}
+    checked = 0
+    misplaced = []
+    for source, es, found in zip(sources, wanted, translate_inline(sources, translator, options), strict=True):
+        text = text_of(found)
+        places = [match.span() for match in re.finditer(rf"\b{re.escape(es)}\b", text, re.IGNORECASE)]
+        if len(places) != 1:
+            continue  # the model translated the phrase in another way, so its place is not known
+        checked += 1
+        position = 0
+        for part in found:
+            if isinstance(part, str):
+                position += len(part)
+            elif position == places[0][part.kind == "close"]:
+                right[part.kind] += 1
+            else:
+                misplaced.append((source, found))
+    share = sum(right.values()) / (2 * checked)
+    print(f"{len(sources):,} phrases in tags, {checked:,} with a known place; tags at their place: {share:.1%} {right}")
+    for source, found in misplaced[:: max(1, len(misplaced) // 15)]:
+        print("   ", written(source), "→", written(found))
+    return share >= MIN_AT_PLACE
+
+
+def written(sentence: Inline) -> str:
+    """Return a sentence with its tags as text."""
+    return "".join(part.raw if isinstance(part, Tag) else part for part in sentence)
+
+
+def main() -> int:
+    """Run one of the checks."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    lines = commands.add_parser("lines")
+    places = commands.add_parser("places")
+    for command in (lines, places):
+        command.add_argument("model", type=Path)
+        command.add_argument("--engine", default="torch")
+        command.add_argument("--beam-size", type=int)
+    lines.add_argument("sources", type=Path)
+    lines.add_argument("references", type=Path)
+    lines.add_argument("--count", type=int, default=10_000)
+    lines.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    translator, options, _ = load(arguments.model, engine=arguments.engine)
+    if arguments.command == "lines":
+        is_well = check_lines(arguments, translator, options)
+    else:
+        is_well = check_places(translator, options)
+    return 0 if is_well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
