@@ -34,8 +34,8 @@ from demo.lexicon import ADJECTIVES, NOUNS
 
 from mtcli.data import demo
 from mtcli.documents.inline import Inline, Tag, merged, text_of
-from mtcli.documents.markup import translate_inline
 from mtcli.documents.marks import shape_of
+from mtcli.documents.markup import translate_inline
 from mtcli.documents.placeholders import count_protected
 from mtcli.evaluation.metrics import score
 from mtcli.inference.line_translator import LineTranslator
