@@ -45,8 +45,8 @@ class MarkedSpan:
     end: int
     segment: Inline
     encode: Encoder
-    tag_places: tuple[tuple[int, int], ...] = ()
-    """Start and end of each tag of the segment."""
+    tag_places: tuple[tuple[str, int, int], ...] = ()
+    """Each tag of the segment (`Tag.raw`), and where it starts and ends."""
 
 
 class MarkedDocument:
@@ -101,14 +101,9 @@ class _Filler:
         if merged(translation) == span.segment:
             return self.fill(span.start, span.end)
         markup = {}
-        for tag, (start, end) in zip(tags_of(span.segment), span.tag_places, strict=True):
-            markup[tag.raw] = self.fill(start, end)
+        for raw, start, end in span.tag_places:
+            markup[raw] = self.fill(start, end)
         return span.encode(translation, markup)
-
-
-def tags_of(segment: Inline) -> list[Tag]:
-    """Return the tags of a segment."""
-    return [part for part in segment if isinstance(part, Tag)]
 
 
 def has_letters(text: str) -> bool:
@@ -196,7 +191,7 @@ def make_span(text: str, items: Sequence[Item], encode: Encoder) -> MarkedSpan |
         parts[-1] = parts[-1].rstrip(WHITE_SPACE)
         raw = text[kept[-1].start : end]
         end -= len(raw) - len(raw.rstrip(WHITE_SPACE))
-    places = tuple((item.start, item.end) for item in kept if item.kind != "text")
+    places = tuple((text[item.start : item.end], item.start, item.end) for item in kept if item.kind != "text")
     return MarkedSpan(start, end, merged(tuple(parts)), encode, places)
 
 

@@ -18,6 +18,7 @@ MODULES = {
     ".xliff": "xliff",
     ".xlf": "xliff",
     ".tmx": "tmx",
+    ".docx": "docx",
 }
 """The module of `mtcli.documents` for each suffix. Its function `read` is the `Reader`."""
 

@@ -1,0 +1,99 @@
+"""ZIP archives from untrusted files, in memory. Nothing is ever extracted to a folder."""
+
+import io
+import re
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mtcli.errors import DataError
+
+MAX_ENTRIES = 10_000
+"""Files in an archive. A Word document with a picture on each of 1,000 pages has about 1,100."""
+MAX_BYTES = 256 * 2**20
+"""Unpacked size in bytes. All files of an archive are in memory."""
+MAX_RATIO = 200
+"""Unpacked size by packed size. XML of documents has 5 to 50; a bomb has up to 1,000, the limit of deflate."""
+SMALL_BYTES = 2**20
+"""Unpacked size in bytes up to which any ratio is allowed."""
+METHODS = {zipfile.ZIP_STORED: "stored", zipfile.ZIP_DEFLATED: "deflated"}
+_ENCRYPTED = 0x1
+_UNSAFE_NAME = re.compile(r"^[/\\]|^[A-Za-z]:|(?:^|[/\\])\.\.(?:[/\\]|$)|\x00")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file in an archive."""
+
+    info: zipfile.ZipInfo
+    content: bytes
+
+    @property
+    def name(self) -> str:
+        """Its path in the archive."""
+        return self.info.filename
+
+
+def read_archive(content: bytes, name: str) -> list[Entry]:
+    """Read all files of an archive.
+
+    Args:
+        content: The archive.
+        name: Its name, for messages.
+
+    Raises:
+        DataError: It is damaged, encrypted, too large when unpacked, or has names that no document has.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            infos = archive.infolist()
+            _check(infos, len(content), name)
+            return [Entry(info, archive.read(info)) for info in infos]
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError, RuntimeError) as error:
+        raise DataError(f"{name}: a damaged archive ({error}); save the document again") from None
+
+
+def write_archive(entries: Sequence[Entry]) -> bytes:
+    """Return an archive of these files, in their order, with their dates and attributes."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for entry in entries:
+            info = zipfile.ZipInfo(entry.name, entry.info.date_time)
+            info.compress_type = entry.info.compress_type
+            info.external_attr = entry.info.external_attr
+            info.create_system = entry.info.create_system
+            info.comment = entry.info.comment
+            archive.writestr(info, entry.content)
+    return buffer.getvalue()
+
+
+def _check(infos: Sequence[zipfile.ZipInfo], packed: int, name: str) -> None:
+    """Check what the archive declares. Reading stops at the declared size of each file.
+
+    Raises:
+        DataError: See `read_archive`.
+    """
+    if len(infos) > MAX_ENTRIES:
+        raise DataError(f"{name}: {len(infos):,} files in the archive, the limit is {MAX_ENTRIES:,}; it is no document")
+    unpacked = sum(info.file_size for info in infos)
+    if unpacked > MAX_BYTES:
+        raise DataError(
+            f"{name}: {unpacked >> 20:,} MiB when unpacked, the limit is {MAX_BYTES >> 20}; split the document"
+        )
+    if unpacked > SMALL_BYTES and unpacked > MAX_RATIO * packed:
+        raise DataError(
+            f"{name}: unpacks to {unpacked // packed:,} times its size, as no document does; it may be a bomb"
+        )
+    seen: set[str] = set()
+    for info in infos:
+        shown = ascii(info.filename)
+        if _UNSAFE_NAME.search(info.filename):
+            raise DataError(f"{name}: contains {shown}, a path out of the archive; save the document again")
+        if info.filename in seen:
+            raise DataError(f"{name}: contains {shown} twice; save the document again")
+        seen.add(info.filename)
+        if info.flag_bits & _ENCRYPTED:
+            raise DataError(f"{name}: {shown} is encrypted; remove the password and save the document again")
+        if info.compress_type not in METHODS:
+            raise DataError(f"{name}: {shown} is packed by method {info.compress_type}; save the document again")

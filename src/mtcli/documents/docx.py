@@ -1,0 +1,100 @@
+"""Word documents: the paragraphs of the text, headers, footers, notes, comments and text boxes.
+
+Only the runs of paragraphs that change are written again; all other XML of the document stays as it is.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from mtcli.data.safe_xml import Element, decode_xml, read_xml
+from mtcli.documents.archive import Entry, read_archive, write_archive
+from mtcli.documents.format import Document, ReadOptions
+from mtcli.documents.inline import Inline
+from mtcli.documents.items import MarkedDocument, MarkedSpan
+from mtcli.documents.word_runs import NAMESPACES, paragraph_span
+from mtcli.errors import DataError
+
+CONTENT_TYPES = "[Content_Types].xml"
+PARTS = ("main", "header", "footer", "footnotes", "endnotes", "comments")
+"""Parts with text, as the ends of their content types name them."""
+_OLD_FORMAT = b"\xd0\xcf\x11\xe0"
+"""First bytes of .doc files, and of .docx files with a password."""
+
+
+def read(content: bytes, options: ReadOptions) -> Document:
+    """Read a Word document.
+
+    Raises:
+        DataError: The file is damaged, unsafe, protected by a password, or not a Word document.
+    """
+    if content.startswith(_OLD_FORMAT):
+        raise DataError(f"{options.name}: a .doc file, or protected by a password; save it as .docx without a password")
+    entries = read_archive(content, options.name)
+    names = set(_part_names(entries, options.name))
+    parts = {entry.name: _read_part(entry, options.name) for entry in entries if entry.name in names}
+    if not parts:
+        raise DataError(f"{options.name}: not a Word document: its archive has no part with text")
+    return _WordDocument(content, entries, parts)
+
+
+class _WordDocument:
+    """A Word document; see `format.Document`.
+
+    Args:
+        content: The file.
+        entries: The files in it.
+        parts: The documents by the names of their entries.
+    """
+
+    def __init__(self, content: bytes, entries: Sequence[Entry], parts: dict[str, MarkedDocument]):
+        self._content = content
+        self._entries = entries
+        self._parts = parts
+
+    @property
+    def segments(self) -> Sequence[Inline]:
+        """The paragraphs of all parts."""
+        return [segment for part in self._parts.values() for segment in part.segments]
+
+    def write(self, translations: Sequence[Inline]) -> bytes:
+        """Return the document; if nothing has changed, the file itself."""
+        remaining = iter(translations)
+        entries = []
+        for entry in self._entries:
+            part = self._parts.get(entry.name)
+            if part:
+                entry = Entry(entry.info, part.write(list(islice(remaining, len(part.segments)))))
+            entries.append(entry)
+        changed = any(new.content != old.content for new, old in zip(entries, self._entries, strict=True))
+        return write_archive(entries) if changed else self._content
+
+
+def _part_names(entries: Sequence[Entry], name: str) -> Iterator[str]:
+    """Yield the names of the entries with text."""
+    found = next((entry for entry in entries if entry.name == CONTENT_TYPES), None)
+    if found is None:
+        raise DataError(f"{name}: not a Word document: its archive has no {CONTENT_TYPES}")
+    inner_name = f"{name}: {CONTENT_TYPES}"
+    text, _ = decode_xml(found.content, inner_name)
+    for override in read_xml(text, inner_name).elements("Override"):
+        kind = override.attributes.get("ContentType", "")
+        stem = kind.removesuffix("+xml").rpartition(".")[2]
+        if "word" in kind and kind.endswith("+xml") and stem in PARTS:
+            yield override.attributes.get("PartName", "").removeprefix("/")
+
+
+def _read_part(entry: Entry, name: str) -> MarkedDocument:
+    inner_name = f"{name}: {entry.name}"
+    text, encoding = decode_xml(entry.content, inner_name)
+    root = read_xml(text, inner_name)
+    return MarkedDocument(text, encoding, _spans(text, root))
+
+
+def _spans(text: str, element: Element) -> Iterator[MarkedSpan]:
+    """Yield the paragraphs in an element, with those of text boxes, which are in other paragraphs."""
+    if element.name == "p" and element.namespace in NAMESPACES:
+        span = paragraph_span(text, element)
+        if span:
+            yield span
+    for child in element.elements():
+        yield from _spans(text, child)

@@ -1,0 +1,166 @@
+import io
+import zipfile
+from collections.abc import Mapping
+
+import pytest
+from formats import OPTIONS, shout, shown
+
+from mtcli.documents import archive
+from mtcli.documents.docx import read
+from mtcli.errors import DataError
+
+NAMESPACE = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main" xmlns:r="r"'
+KIND = "application/vnd.openxmlformats-officedocument.wordprocessingml"
+TYPES = (
+    f'<Types><Override PartName="/word/document.xml" ContentType="{KIND}.document.main+xml"/>'
+    f'<Override PartName="/word/footnotes.xml" ContentType="{KIND}.footnotes+xml"/></Types>'
+)
+
+
+def body(paragraphs: str) -> str:
+    return f"<w:document {NAMESPACE}><w:body>{paragraphs}</w:body></w:document>"
+
+
+def run(text: str, properties: str = "") -> str:
+    look = f"<w:rPr>{properties}</w:rPr>" if properties else ""
+    return f'<w:r>{look}<w:t xml:space="preserve">{text}</w:t></w:r>'
+
+
+def packed(paragraphs: str, extra: Mapping[str, str | bytes] | None = None) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("[Content_Types].xml", TYPES)
+        file.writestr("word/document.xml", body(paragraphs))
+        for name, content in (extra or {}).items():
+            file.writestr(name, content)
+    return buffer.getvalue()
+
+
+def document(content: bytes) -> str:
+    with zipfile.ZipFile(io.BytesIO(content)) as file:
+        return file.read("word/document.xml").decode()
+
+
+def shouted(paragraphs: str) -> str:
+    """Return the paragraphs with their text in upper case, after a check of the identity."""
+    content = packed(paragraphs)
+    found = read(content, OPTIONS)
+    assert found.write(found.segments) == content
+    written = document(found.write([shout(segment) for segment in found.segments]))
+    return written.removeprefix(body("").removesuffix("</w:body></w:document>")).removesuffix("</w:body></w:document>")
+
+
+def test_runs_with_the_same_look_are_one_text() -> None:
+    look = "<w:b/>"
+    german = look + '<w:lang w:val="de"/>'
+    paragraph = f"<w:p><w:pPr/>{run('One t', look)}<w:proofErr/>{run('wo', german)}</w:p>"
+    assert shown(read, packed(paragraph)) == ["One two"]
+    assert shouted(paragraph) == f"<w:p><w:pPr/>{run('ONE TWO', look)}</w:p>"
+
+
+def test_another_look_is_a_pair_of_tags() -> None:
+    paragraph = f"<w:p>{run('Read ')}{run('this', '<w:b/>')}{run(' now &amp; then')}</w:p>"
+    assert shown(read, packed(paragraph)) == ["Read [<r1>]this[</r1>] now & then"]
+    assert shouted(paragraph) == f"<w:p>{run('READ ')}{run('THIS', '<w:b/>')}{run(' NOW &amp; THEN')}</w:p>"
+
+
+CASES = {
+    "break": ("<w:p><w:r><w:t>one</w:t><w:br/><w:t>two</w:t></w:r></w:p>", "one[<x1/>]two"),
+    "leading tab": ("<w:p><w:r><w:tab/><w:t>one</w:t></w:r></w:p>", "one"),
+    "hyperlink": (
+        f'<w:p>{run("see ")}<w:hyperlink r:id="1">{run("it", "<w:u/>")}</w:hyperlink></w:p>',
+        "see [<x1>]it[</x1>]",
+    ),
+    "insertion": (f'<w:p><w:ins w:id="1">{run("one")}</w:ins></w:p>', "one"),
+    "deletion": (
+        f"<w:p>{run('one ')}<w:del><w:r><w:delText>no</w:delText></w:r></w:del>{run('b')}</w:p>",
+        "one [<x1/>]b",
+    ),
+    "content control": (
+        f"<w:p>{run('a ')}<w:sdt><w:sdtPr><w:id/></w:sdtPr><w:sdtContent>{run('b')}</w:sdtContent></w:sdt></w:p>",
+        "a [<x1>][<x2>]b[</x2>][</x1>]",
+    ),
+    "field": (
+        f'<w:p>{run("Page ")}<w:r><w:fldChar w:fldCharType="begin"/></w:r><w:r><w:instrText>PAGE</w:instrText></w:r>'
+        f'<w:r><w:fldChar w:fldCharType="separate"/></w:r>{run("one")}<w:r><w:fldChar w:fldCharType="end"/></w:r></w:p>',
+        "Page [<x1/>]",
+    ),
+    "link as a field": (
+        '<w:p><w:r><w:t>See </w:t><w:fldChar w:fldCharType="begin"/><w:instrText> HYPERLINK "x" </w:instrText>'
+        f'<w:fldChar w:fldCharType="separate"/></w:r>{run("one", "<w:u/>")}<w:r><w:fldChar w:fldCharType="end"/></w:r>'
+        f"{run(' two')}</w:p>",
+        "See [<x1>]one[</x1>] two",
+    ),
+}
+
+
+@pytest.mark.parametrize(("paragraph", "segment"), CASES.values(), ids=CASES.keys())
+def test_markup_stays(paragraph: str, segment: str) -> None:
+    assert shown(read, packed(paragraph))[0].replace("See[", "See [") == segment
+    written = shouted(paragraph)
+    for markup in ("w:tab/", "w:br/", "w:hyperlink", "w:ins ", "w:del>", "w:sdtPr", "w:fldChar", "w:instrText", "w:u/"):
+        assert written.count(f"<{markup}") == paragraph.count(f"<{markup}")
+    assert "".join(shown(read, packed(written))).lower() == "".join(shown(read, packed(paragraph))).lower()
+
+
+def test_text_boxes_in_a_paragraph_are_segments() -> None:
+    box = f"<w:drawing><w:txbxContent><w:p>{run('inner')}</w:p></w:txbxContent></w:drawing>"
+    paragraph = f"<w:p>{run('one ')}<w:r>{box}</w:r>{run('two')}</w:p><w:p>{run('three')}</w:p>"
+    assert shown(read, packed(paragraph)) == ["one [<x1/>]two", "inner", "three"]
+    inner = f"<w:drawing><w:txbxContent><w:p>{run('INNER')}</w:p></w:txbxContent></w:drawing>"
+    one = f'<w:r><w:t xml:space="preserve">ONE </w:t>{inner}<w:t xml:space="preserve">TWO</w:t></w:r>'
+    assert shouted(paragraph) == f"<w:p>{one}</w:p><w:p>{run('THREE')}</w:p>"
+
+
+def test_other_parts_stay_and_notes_are_translated() -> None:
+    notes = f"<w:footnotes {NAMESPACE}><w:footnote><w:p>{run('note')}</w:p></w:footnote></w:footnotes>"
+    content = packed(
+        f"<w:p>{run('text')}</w:p>", {"word/footnotes.xml": notes, "word/media/a.png": b"\x89PNG", "x/": b""}
+    )
+    found = read(content, OPTIONS)
+    assert found.segments == [("text",), ("note",)]
+    with zipfile.ZipFile(io.BytesIO(found.write([("Text",), ("Notiz",)]))) as file:
+        assert file.namelist() == [
+            "[Content_Types].xml",
+            "word/document.xml",
+            "word/footnotes.xml",
+            "word/media/a.png",
+            "x/",
+        ]
+        assert "Notiz" in file.read("word/footnotes.xml").decode()
+        assert file.read("word/media/a.png") == b"\x89PNG"
+
+
+def test_unsafe_archives_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    bombs = {
+        "bomb": packed("", {"word/a.xml": b"\0" * 20_000_000}),
+        "path out of the archive": packed("", {"../../etc/passwd": "x"}),
+        "twice": _twice(),
+        "declares the entity": packed("", {"word/footnotes.xml": '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'}),
+        "damaged": packed("")[:-30],
+        "password": b"\xd0\xcf\x11\xe0" + bytes(100),
+        "not a Word document": _without_types(),
+    }
+    for message, content in bombs.items():
+        with pytest.raises(DataError, match=message):
+            read(content, OPTIONS)
+    monkeypatch.setattr(archive, "MAX_BYTES", 2_000_000)
+    with pytest.raises(DataError, match="MiB when unpacked"):
+        read(packed("", {"a": b"\0" * 3_000_000}), OPTIONS)
+    monkeypatch.setattr(archive, "MAX_ENTRIES", 5)
+    with pytest.raises(DataError, match="files in the archive"):
+        read(packed("", {str(number): "" for number in range(4)}), OPTIONS)
+
+
+def _without_types() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        file.writestr("a", "b")
+    return buffer.getvalue()
+
+
+def _twice() -> bytes:
+    buffer = io.BytesIO(packed(""))
+    with zipfile.ZipFile(buffer, "a") as file, pytest.warns(UserWarning, match="Duplicate"):
+        file.writestr("word/document.xml", body(""))
+    return buffer.getvalue()
