@@ -82,7 +82,7 @@ CASES = {
     ),
     "field": (
         f'<w:p>{run("Page ")}<w:r><w:fldChar w:fldCharType="begin"/></w:r><w:r><w:instrText>PAGE</w:instrText></w:r>'
-        f'<w:r><w:fldChar w:fldCharType="separate"/></w:r>{run("one")}<w:r><w:fldChar w:fldCharType="end"/></w:r></w:p>',
+        f'<w:r><w:fldChar w:fldCharType="separate"/></w:r>{run("1")}<w:r><w:fldChar w:fldCharType="end"/></w:r></w:p>',
         "Page [<x1/>]",
     ),
     "link as a field": (
