@@ -197,11 +197,12 @@ def ask(line: str, port: str) -> str:
     return connection.getresponse().read().decode()
 
 
-# ---- the other commands, with the same model; training, importing, serving and `transformers` are parsed above ----
+# ---- the other commands, with the same model; those that train, import or serve are parsed above ----
 
 OTHERS = sorted(
     line for line in {*SHOWN} - {*commands(f"```sh\n{chr(10).join(WALK)}\n```")}
-    if not re.match(r"mtcli (train|serve|import|--)|.* --to huggingface|.*opus-mt", line) or line == "mtcli --version"
+    if not re.match(r"mtcli (train|distill|serve|import|--)|.* --to huggingface|.*opus-mt", line)
+    or line == "mtcli --version"
 )  # fmt: skip
 
 

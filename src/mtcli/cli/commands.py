@@ -11,6 +11,7 @@ from mtcli.cli import (
     augment,
     average,
     data,
+    distill,
     evaluate,
     explain,
     export,
@@ -165,6 +166,7 @@ _register(app, "eval", evaluate.evaluate, evaluate.EXAMPLES)
 _register(app, "score", score.score, score.EXAMPLES)
 _register(app, "explain", explain.explain, explain.EXAMPLES)
 _register(app, "augment", augment.augment, augment.EXAMPLES)
+_register(app, "distill", distill.distill, distill.EXAMPLES)
 _register(app, "average", average.average, average.EXAMPLES)
 _register(app, "export", export.export, export.EXAMPLES)
 _register(app, "import", import_model.import_model, import_model.EXAMPLES)

@@ -1,0 +1,200 @@
+"""`mtcli distill`."""
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mtcli.cli import completion, panels
+from mtcli.cli.input_files import check_plain_text, must_exist
+from mtcli.cli.options import (
+    DeviceOption,
+    SwapOption,
+    check_models,
+    flag,
+    integer,
+    option,
+    output_folder,
+    pairs_option,
+)
+from mtcli.errors import UsageError
+
+EXAMPLES = (
+    "mtcli distill --teacher runs/ende --train pairs.tsv",
+    "mtcli distill --teacher runs/a --teacher runs/b --train data/train --mono-src mono.en --parameters 2M",
+    "mtcli distill --teacher runs/ende --train pairs.tsv --latency 10ms --dry-run",
+)
+
+THOUSANDS = {"": 1, "k": 1_000, "m": 1_000_000}
+
+OF_TEACHER = "those of the first teacher's run"
+
+
+def _parameters(text: object) -> object:
+    """Return the number of a text such as `2M`, `500k` or `2000000`."""
+    if not isinstance(text, str):
+        return text
+    found = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]+)?)([kKmM]?)", text)
+    if found is None or not float(found[1]):
+        raise typer.BadParameter(f"{text!r} is not a number of parameters, such as 2M or 500k.")
+    return round(float(found[1]) * THOUSANDS[found[2].lower()])
+
+
+def _latency(text: object) -> object:
+    """Return the seconds of a text such as `10ms` or `0.5s`."""
+    if not isinstance(text, str):
+        return text
+    found = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]+)?)(ms|s)", text)
+    if found is None or not float(found[1]):
+        raise typer.BadParameter(f"{text!r} is not a time of a sentence, such as 10ms or 0.5s.")
+    return float(found[1]) / (1000 if found[2] == "ms" else 1)
+
+
+def distill(
+    teacher: Annotated[
+        list[Path],
+        typer.Option(
+            "--teacher",
+            rich_help_panel=panels.MODEL,
+            autocompletion=completion.models,
+            callback=check_models,
+            readable=False,
+            metavar="DIR",
+            help="The model to learn from. Repeat the option to average the probabilities of several.",
+        ),
+    ],
+    train: Annotated[
+        list[str],
+        option(
+            "--train",
+            panel=panels.DATA,
+            metavar="PATH[@WEIGHT]",
+            help="Training pairs, whose sources the teachers translate. Repeat the option for several corpora.",
+        ),
+    ],
+    valid: Annotated[str | None, pairs_option("--valid", help="Validation pairs.", show_default=OF_TEACHER)] = None,
+    test: Annotated[str | None, pairs_option("--test", help="Test pairs.", show_default=OF_TEACHER)] = None,
+    swap: SwapOption = False,
+    mono_src: Annotated[
+        Path | None,
+        option(
+            "--mono-src",
+            panel=panels.DATA,
+            metavar="FILE",
+            help="More text in the source language to translate, one sentence per line.",
+            show_default="none",
+        ),
+    ] = None,
+    keep_pairs: Annotated[
+        bool,
+        flag("--keep-pairs", panel=panels.DATA, help="Train on the training pairs too, not only on the translations."),
+    ] = False,
+    preset: Annotated[
+        str | None,
+        option(
+            "--preset",
+            panel=panels.MODEL,
+            metavar="|".join(completion.PRESETS),
+            autocompletion=completion.values(completion.PRESETS),
+            help="Size of the student.",
+            show_default="tiny",
+        ),
+    ] = None,
+    parameters: Annotated[
+        int | None,
+        option(
+            "--parameters",
+            panel=panels.MODEL,
+            metavar="N",
+            parser=_parameters,
+            help="Choose the largest student with at most N parameters, such as 2M.",
+            show_default="the size of --preset",
+        ),
+    ] = None,
+    latency: Annotated[
+        float | None,
+        option(
+            "--latency",
+            panel=panels.MODEL,
+            metavar="TIME",
+            parser=_latency,
+            help="Choose the largest student that translates a sentence in this time on one core, such as 10ms. It is "
+            "measured.",
+            show_default="the size of --preset",
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        option(
+            "--set",
+            panel=panels.MODEL,
+            metavar="section.key=value",
+            autocompletion=completion.settings,
+            help="Any setting of the student's training. Repeat the option for several.",
+            show_default="the settings of the preset",
+        ),
+    ] = None,
+    time: Annotated[
+        str | None,
+        option(
+            "--time",
+            panel=panels.BUDGET,
+            metavar="TIME",
+            help="Time for training the student, such as 30m. The translations take more.",
+            show_default="no limit",
+        ),
+    ] = None,
+    max_steps: Annotated[
+        int | None,
+        option(
+            "--max-steps",
+            panel=panels.BUDGET,
+            metavar="N",
+            parser=integer,
+            help="Number of training steps of the student.",
+            show_default="chosen by number of pairs; no limit with --time",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        output_folder("--out", help="The folder to write, or to continue.", show_default="runs/NAME-SRC-TGT-distilled"),
+    ] = None,
+    dry_run: Annotated[
+        bool, flag("--dry-run", panel=panels.OUTPUT, help="Print the commands of the stages without running them.")
+    ] = False,
+    device: DeviceOption = "auto",
+) -> None:
+    """Train a small, fast student on the translations of larger models, and export it to CTranslate2.
+
+    If it was interrupted, run the same command again.
+    """
+    from mtcli.recipes.distillation import Request, commands, distill
+
+    if mono_src is not None:
+        must_exist(str(mono_src))
+        check_plain_text({"--mono-src": str(mono_src)}, "write its column to a file of its own")
+    if not all(train):
+        raise UsageError("--train: the name of the pairs is empty; give a file, a folder or a Hub name")
+    request = Request(
+        teachers=tuple(teacher),
+        train=tuple(train),
+        valid=valid,
+        test=test,
+        swap=swap,
+        mono_src=mono_src,
+        keep_pairs=keep_pairs,
+        preset=preset,
+        parameters=parameters,
+        latency=latency,
+        time=time,
+        max_steps=max_steps,
+        sets=tuple(set_ or ()),
+        out=out,
+        device=device,
+    )
+    if dry_run:
+        for stage in commands(request):
+            print(stage)
+    else:
+        print(distill(request))

@@ -1,0 +1,135 @@
+"""Compare the quality, the speed on one core and the size of several systems."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+from mtcli.config.writing_systems import bleu_tokenizer
+from mtcli.data.corpus import Pair
+from mtcli.evaluation import metrics
+from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.loading import load_ensemble
+from mtcli.inference.translation import Options
+from mtcli.report.plan import size
+from mtcli.runtime.wording import counted
+
+WARM_UP_LINES = 50
+"""Lines that are translated before the time is taken."""
+
+WEIGHT_FILES = ("model.bin", "model.safetensors")
+
+
+@dataclass(frozen=True)
+class System:
+    """A model, or several whose probabilities are averaged."""
+
+    name: str
+    models: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The figures of one system."""
+
+    name: str
+    beam_size: int
+    bleu: float
+    chrf: float
+    lines_per_second: float
+    """Lines per second of CPU time."""
+    bytes: int
+    """Size of the weights."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The figures of several systems on the same pairs, the student's last."""
+
+    pairs: int
+    signature: str
+    """sacrebleu's signature of BLEU."""
+    results: tuple[Result, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields as JSON types."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, found: dict[str, Any]) -> Self:
+        """Return the comparison that `to_dict` described."""
+        results = tuple(Result(**result) for result in found["results"])
+        return cls(found["pairs"], found["signature"], results)
+
+    def __str__(self) -> str:
+        rows = [("", "BLEU", "chrF", "beam", "lines/s on one core", "weights")]
+        for one in self.results:
+            speed = f"{one.lines_per_second:,.0f}"
+            rows.append((one.name, f"{one.bleu:.1f}", f"{one.chrf:.1f}", f"{one.beam_size}", speed, size(one.bytes)))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = []
+        for name, *figures in rows:
+            cells = [name.ljust(widths[0])]
+            cells += [figure.rjust(width) for figure, width in zip(figures, widths[1:], strict=True)]
+            lines.append("  ".join(cells))
+        return "\n".join([f"{counted(self.pairs, 'test pair')}, {self.signature}", *lines, self._summary()])
+
+    def _summary(self) -> str:
+        """Compare the student with the first system."""
+        teacher, *_, student = self.results
+        share = f"{100 * student.bleu / teacher.bleu:.1f}% of" if teacher.bleu else "no share of"
+        times = student.lines_per_second / teacher.lines_per_second
+        return f"the student has {share} the BLEU of {teacher.name}, at {times:.1f} times its speed"
+
+
+def compare(systems: Sequence[System], pairs: Sequence[Pair], tokenize: str | None = None) -> Comparison:
+    """Translate the sources of some pairs with each system, score the translations, and measure the speed.
+
+    The speed is in lines per second of CPU time, so that it is that of one core on any number of cores, and other work
+    on the machine matters little.
+
+    Args:
+        systems: The systems.
+        pairs: Test pairs.
+        tokenize: sacrebleu's tokenizer for BLEU; None: that of the target language.
+
+    Raises:
+        ModelError: A system has no usable model.
+        UsageError: Models that cannot be combined.
+    """
+    sources = [src for src, _ in pairs]
+    references = [tgt for _, tgt in pairs]
+    results = []
+    signature = ""
+    for system in systems:
+        translator, options, (_, tgt) = load_ensemble(system.models, "cpu")
+        translations, seconds = _timed(translator, options, sources)
+        tokenizer = tokenize or bleu_tokenizer(tgt)
+        bleu, chrf = metrics.score(translations, [references], metrics=("bleu", "chrf"), tokenize=tokenizer)
+        signature = bleu.signature
+        bytes_ = sum(_weights(model) for model in system.models)
+        speed = len(sources) / max(seconds, 1e-9)
+        results.append(Result(system.name, options.beam_size, bleu.value, chrf.value, speed, bytes_))
+    return Comparison(len(pairs), signature, tuple(results))
+
+
+def _timed(translator: LineTranslator, options: Options, sources: Sequence[str]) -> tuple[list[str], float]:
+    """Return the translations of some sources, and the CPU seconds that they took."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        list(translator.translate(sources[:WARM_UP_LINES], options, warn=False, quiet=True))
+        started = time.process_time()
+        found = list(translator.translate(sources, options, total=len(sources), warn=False))
+        seconds = time.process_time() - started
+    finally:
+        torch.set_num_threads(threads)
+    return [translation.text for translation in found], seconds
+
+
+def _weights(model: Path) -> int:
+    """Return the size of the weights of a model in bytes."""
+    return next((model / name).stat().st_size for name in WEIGHT_FILES if (model / name).is_file())

@@ -1,0 +1,196 @@
+"""Distillation: the size of the student, the commands of the stages, interruptions, and the comparison."""
+
+import json
+from pathlib import Path
+
+import pytest
+from test_cli import mtcli
+from toy import PAIRS, save_toy
+
+from mtcli.cli import app
+from mtcli.config.schema import ModelConfig
+from mtcli.data.splits import write_split
+from mtcli.errors import DataError, MtcliError, UsageError
+from mtcli.recipes import stages, student_shape
+from mtcli.recipes.comparison import Comparison, Result
+from mtcli.recipes.distillation import Request, commands, distill
+from mtcli.recipes.stages import STATE, Stage
+from mtcli.recipes.student_shape import (
+    Usage,
+    Vocabulary,
+    largest,
+    latency,
+    nearest_preset,
+    student_shapes,
+    within_latency,
+    within_parameters,
+)
+from mtcli.report.memory_estimate import count_parameters
+
+SMALL = (
+    "model.d_model=16", "model.d_ff=16", "model.num_heads=2", "model.num_encoder_layers=1",
+    "model.num_decoder_layers=1", "train.batch_tokens=512", "train.warmup_steps=5", "train.valid_every=20",
+    "train.save_every=20", "train.engine=false", 'train.precision="fp32"', "tokenizer.vocab_size=280",
+)  # fmt: skip
+VOCABULARY = Vocabulary(1000, 1000, joint=True)
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("teacher")
+    (folder / "data").mkdir()
+    write_split(folder, "valid", PAIRS[:20], "en", "es")
+    write_split(folder, "test", PAIRS[20:50], "en", "es")
+    return save_toy(folder)
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pairs") / "pairs.tsv"
+    path.write_text("".join(f"{src}\t{tgt}\n" for src, tgt in PAIRS), encoding="utf-8")
+    return path
+
+
+def run_here(stage: Stage) -> None:
+    """Run a command in this process, in which PyTorch is imported already."""
+    app(list(stage.arguments), standalone_mode=False)
+
+
+def run_and_fail_at(name: str) -> object:
+    def run(stage: Stage) -> None:
+        if stage.name == name:
+            raise KeyboardInterrupt
+        run_here(stage)
+
+    return run
+
+
+def test_the_largest_student_within_a_number_of_parameters() -> None:
+    sizes = [count_parameters(shape, 1000, 1000, joint=True) for shape in student_shapes()]
+    assert sizes == sorted(set(sizes))
+    for number in (1, 4):
+        assert within_parameters(sizes[number], VOCABULARY) == student_shapes()[number]
+        assert within_parameters(sizes[number] - 1, VOCABULARY) == student_shapes()[number - 1]
+    with pytest.raises(UsageError, match=rf"the smallest student has {sizes[0]:,}"):
+        within_parameters(sizes[0] - 1, VOCABULARY)
+
+
+def test_the_largest_student_within_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[ModelConfig] = []
+
+    def seconds(shape: ModelConfig, vocabulary: Vocabulary, usage: Usage) -> float:
+        measured.append(shape)
+        return shape.d_model / 1000
+
+    monkeypatch.setattr(student_shape, "latency", seconds)
+    usage = Usage(10, 10, 1)
+    assert within_latency(0.2, VOCABULARY, usage).d_model == 192
+    assert len(measured) < len(student_shapes()) / 2
+    with pytest.raises(UsageError, match="--latency 5ms: the smallest student takes longer"):
+        within_latency(0.005, VOCABULARY, usage)
+
+
+@pytest.mark.parametrize("last", range(-1, 7))
+def test_largest_finds_the_last_that_meets_a_condition(last: int) -> None:
+    shapes = student_shapes()[:7]
+    found = largest(shapes, lambda shape: shapes.index(shape) <= last)
+    assert found == (shapes[last] if last >= 0 else None)
+
+
+def test_the_latency_of_a_shape_is_measured() -> None:
+    assert latency(student_shapes()[0], Vocabulary(300, 320, joint=False), Usage(5, 6, 1)) > 0
+
+
+def test_the_nearest_preset_decides_the_learning_rate() -> None:
+    assert [nearest_preset(ModelConfig(d_model=width)) for width in (64, 160, 256, 448, 1024)] == [
+        "tiny", "tiny", "small", "base", "big",
+    ]  # fmt: skip
+
+
+def test_the_commands_of_the_stages(teacher: Path, pairs: Path, tmp_path: Path) -> None:
+    mono = tmp_path / "mono.en"
+    mono.write_text("one dog.\n")
+    request = Request(
+        (teacher, teacher), (f"{pairs}@2", str(pairs)), mono_src=mono, keep_pairs=True, parameters=1_000_000,
+        max_steps=20, sets=("train.seed=2",), out=tmp_path / "out", device="cpu",
+    )  # fmt: skip
+    found = commands(request)
+    names = "clean 1, translate 1, clean 2, translate 2, translate text, student, export, export teacher 1, "
+    assert ", ".join(stage.name for stage in found) == names + "export teacher 2"
+    _, translate, _, _, text, student, *_ = found
+    out = tmp_path / "out"
+    assert translate.arguments[:6] == ("augment", "--model", str(teacher), "--model", str(teacher), "--forward")
+    assert translate.arguments[6:10] == ("-i", f"{out}/pairs-1.en", "-o", f"{out}/translated-1.tsv")
+    assert str(mono) in text.arguments
+    corpora = [student.arguments[i + 1] for i, word in enumerate(student.arguments) if word == "--train"]
+    assert corpora == [
+        f"{out}/translated-1.tsv@2", f"{out}/pairs-1@2", f"{out}/translated-2.tsv", f"{out}/pairs-2",
+        f"{out}/translated-text.tsv",
+    ]  # fmt: skip
+    assert {"model.d_model=64", "decode.beam_size=1", "train.seed=2"} <= set(student.arguments)
+    assert str(teacher / "data" / "valid.jsonl") in student.arguments
+    assert not out.exists()
+
+
+def test_wrong_requests_are_refused_before_any_work(teacher: Path, pairs: Path, tmp_path: Path) -> None:
+    train = (str(pairs),)
+    out = tmp_path / "out"
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    wrong: list[tuple[Request, type[MtcliError], str]] = [
+        (Request((teacher,), train, preset="tiny", parameters=9, out=out), UsageError, "--preset and --parameters"),
+        (Request((teacher,), train, sets=("model.width=9",), out=out), UsageError, "model.width"),
+        (Request((save_toy(bare),), train, out=out), UsageError, "--valid: there are no valid pairs"),
+        (Request((teacher,), (str(tmp_path / "none.tsv"),), out=out), DataError, "none.tsv"),
+        (Request((teacher,), train, out=teacher), UsageError, "belongs to"),
+    ]
+    for request, kind, message in wrong:
+        with pytest.raises(kind, match=message):
+            distill(request)
+    assert not out.exists()
+
+
+def test_an_interrupted_distillation_gives_the_same_student(
+    teacher: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    weights = []
+    for name, interrupted_at in (("whole", []), ("parts", ["translate 1", "student", "export"])):
+        request = Request((teacher,), (str(pairs),), max_steps=20, sets=SMALL, out=Path(name))
+        for stage in interrupted_at:
+            monkeypatch.setattr(stages, "run_command", run_and_fail_at(stage))
+            with pytest.raises(KeyboardInterrupt):
+                distill(request)
+        monkeypatch.setattr(stages, "run_command", run_here)
+        found = distill(request)
+        weights.append(Path(name, "student", "model.safetensors").read_bytes())
+        assert found.pairs == 30
+        assert [result.name for result in found.results] == [f"teacher {teacher}, int8", "student, int8"]
+        assert found.results[0].bytes > found.results[1].bytes
+    assert weights[0] == weights[1]
+    sources = {line.split("\t")[0] for line in Path("whole/translated-1.tsv").read_text().splitlines()[1:]}
+    assert not sources & {src for src, _ in PAIRS[:50]}
+    assert distill(request) == found  # nothing runs again
+    with pytest.raises(UsageError, match="differs in --max-steps"):
+        distill(Request((teacher,), (str(pairs),), max_steps=30, sets=SMALL, out=Path("whole")))
+    assert json.loads(Path("whole", STATE).read_text())["stages"]["student"]["seconds"] > 0
+
+
+def test_the_comparison_in_words() -> None:
+    teacher = Result("teacher a, int8", 4, 40.0, 60.0, 100.0, 3_000_000)
+    student = Result("student, int8", 1, 39.2, 59.5, 450.0, 1_000_000)
+    found = Comparison(1000, "BLEU|x", (teacher, student))
+    assert Comparison.of(json.loads(json.dumps(found.to_dict()))) == found
+    assert str(found).splitlines()[-1] == (
+        "the student has 98.0% of the BLEU of teacher a, int8, at 4.5 times its speed"
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [("--parameters", "2X", "not a number of parameters"), ("--latency", "10", "not a time of a sentence")],
+)
+def test_sizes_are_checked(tmp_path: Path, option: str, value: str, message: str) -> None:
+    done = mtcli("distill", "--teacher", tmp_path, "--train", "x.tsv", option, value, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in " ".join(done.stderr.decode().split())
