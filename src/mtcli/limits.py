@@ -54,6 +54,8 @@ PATIENCE = Range(0, 1_000_000_000)
 
 # Decoding.
 BEAM_SIZE = Range(1, 1000)
+RERANK_WEIGHT = Range(0, 1000)
+"""Weight of the reverse model's log-probability in reranking."""
 LENGTH_PENALTY = Range(0, 10)
 """With an exponent of 10, the penalty of 2,000 tokens is still within the range of float32."""
 LENGTH = Range(1, 10_000)

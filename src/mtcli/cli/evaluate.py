@@ -16,6 +16,8 @@ from mtcli.cli.options import (
     LengthPenaltyOption,
     ModelsOption,
     ReplaceOption,
+    RerankOption,
+    RerankWeightOption,
     ToOption,
     choice,
     flag,
@@ -87,6 +89,8 @@ def evaluate(
     ] = None,
     replace: ReplaceOption = False,
     model: ModelsOption = None,
+    rerank: RerankOption = None,
+    rerank_weight: RerankWeightOption = None,
     to: ToOption = None,
     bleu: Annotated[
         bool, flag("--bleu", panel=panels.SCORES, help="Compute BLEU. Without --chrf or --ter, this is the default.")
@@ -150,6 +154,8 @@ def evaluate(
         by_length=by_length,
         beam_size=beam_size,
         length_penalty=length_penalty,
+        rerank=rerank,
+        rerank_weight=rerank_weight,
         engine=engine,
         device=device,
         replace=replace,
@@ -162,6 +168,8 @@ def evaluate(
         raise UsageError("--tokenize: only for BLEU; add --bleu, or omit it")
     if split is not None and (src_file or ref_file or hyp_file):
         raise UsageError("--split: not with files, which replace the pairs of the run")
+    if rerank_weight is not None and rerank is None:
+        raise UsageError("--rerank-weight: only with --rerank")
     if pairs is not None and (split is not None or src_file or ref_file or hyp_file):
         raise UsageError("--pairs: not with --split, --src-file, --ref-file or --hyp-file")
     _check(request)
@@ -215,6 +223,8 @@ def _check(request: "EvaluationRequest") -> None:
             raise UsageError(f"--compare {request.other_model}: needs the sources; give --src-file")
         if request.by_length:
             raise UsageError("--by-length: needs the sources; give --src-file")
+    if request.hyp_file and request.rerank:
+        raise UsageError("--rerank: only with a model that translates, not with finished translations")
     if request.hyp_file and not request.other_model:
         _refuse_search_options(request)
     if request.length_penalty is not None and request.beam_size == 1:
@@ -227,7 +237,7 @@ def _check(request: "EvaluationRequest") -> None:
     check_standard_input(files)
     check_plain_text(files, "give a table of sources and references with --pairs")
     models = () if request.hyp_file else request.models
-    check_outputs(["-"], [*files.values(), request.pairs], models=[*models, request.other_model])
+    check_outputs(["-"], [*files.values(), request.pairs], models=[*models, request.rerank, request.other_model])
     must_exist(*files.values())
 
 

@@ -340,6 +340,27 @@ LengthPenaltyOption = Annotated[
         show_default="the model's, usually 0.6",
     ),
 ]
+RerankOption = Annotated[
+    Path | None,
+    model_option(
+        "--rerank",
+        metavar="DIR",
+        help="A model of the reverse direction, which ranks the hypotheses of the beam too; a beam of 20 gains most.",
+        show_default="none",
+    ),
+]
+RerankWeightOption = Annotated[
+    float | None,
+    number(
+        "--rerank-weight",
+        panel=panels.MODEL,
+        within=limits.RERANK_WEIGHT,
+        parser=decimal,
+        metavar="NUMBER",
+        help="Weight of the log-probability of the reverse model.",
+        show_default="0.3",
+    ),
+]
 TopKOption = Annotated[
     int | None,
     number(

@@ -22,6 +22,8 @@ from mtcli.cli.options import (
     LengthPenaltyOption,
     ModelsOption,
     ReplaceOption,
+    RerankOption,
+    RerankWeightOption,
     TermsModeOption,
     TermsOption,
     ToOption,
@@ -94,6 +96,8 @@ def translate(
     ] = None,
     replace: ReplaceOption = False,
     model: ModelsOption = None,
+    rerank: RerankOption = None,
+    rerank_weight: RerankWeightOption = None,
     to: ToOption = None,
     beam_size: BeamOption = None,
     length_penalty: LengthPenaltyOption = None,
@@ -225,15 +229,18 @@ def translate(
     }
     given = {name: value for name, value in search.items() if value is not None}
     if sample:
-        _refuse({"beam_size": beam_size, "length_penalty": length_penalty}, "not with --sample")
+        unused = {"beam_size": beam_size, "length_penalty": length_penalty, "rerank": rerank}
+        _refuse(unused, "not with --sample")
     else:
         _refuse(sampling, "only with --sample")
+    if rerank is None:
+        _refuse({"rerank_weight": rerank_weight}, "only with --rerank")
     if scores and format_ != "text":
         raise UsageError("--scores: only with --format text; the other formats always contain the scores")
     if length_penalty is not None and beam_size == 1 and n_best == 1 and format_ == "text" and not scores:
         log.warning("--length-penalty: has no effect on the single hypothesis of --beam-size 1")
     models = model or [LATEST]
-    _check_files(text, input_, output, models)
+    _check_files(text, input_, output, [*models, *([rerank] if rerank else [])])
     columns = tuple(column or ())
     as_document = _is_document(text, input_, paragraphs=paragraphs, columns=columns)
     if as_document:
@@ -244,17 +251,23 @@ def translate(
         _warn_of_table(input_)
     if terms is None:
         _refuse({"terms_mode": terms_mode, "terms_report": terms_report}, "only with --terms")
+    else:
+        _refuse({"rerank": rerank}, "not with --terms, whose phrases only the best hypothesis must contain")
     known_terms = None if terms is None else _read_terms(terms, terms_report, input_, output, models)
 
-    from mtcli.inference.loading import load_ensemble
+    from mtcli.inference.loading import load_ensemble, load_reranker
     from mtcli.inference.streams import formatted
     from mtcli.inference.terms_report import open_report
     from mtcli.inference.translation import Options
     from mtcli.runtime import torchrun
 
-    translator, options, (src, tgt) = load_ensemble(models, device, engine, Options(**given))
+    # The engine of a run is proven for the best hypothesis, and reranking needs all of them.
+    library = None if rerank and engine == "auto" else engine
+    translator, options, (src, tgt) = load_ensemble(models, device, library, Options(**given))
     _warn_of_files(text or ())
     options = with_changes(options, **given)
+    if rerank:
+        translator.rerank = load_reranker(rerank, rerank_weight, device, (src, tgt), options).rerank
     if known_terms is not None:
         options = translator.with_terms(options, known_terms, terms_mode or "auto")
     with open_report(terms_report) as report:

@@ -1,7 +1,7 @@
 """Drafts: the hypotheses of a search as text. Drafts that have the same text are merged."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 
@@ -18,11 +18,24 @@ class Draft:
     """The length penalty, see `inference.length`."""
     draws: int = 1
     """How often sampling drew the text."""
+    reverse_log_prob: float | None = None
+    """log P(source | text) under a reverse model, in nats; None without reranking."""
+    reverse_weight: float = 0.0
+    """The weight of `reverse_log_prob` in the score."""
 
     @property
     def score(self) -> float:
-        """The log-probability divided by the length penalty. Drafts are ranked by it."""
-        return self.log_prob / self.penalty
+        """The log-probability divided by the length penalty. Drafts are ranked by it.
+
+        With reranking, the weighted log-probability of the source is first added, see `inference.reranking`.
+        """
+        if self.reverse_log_prob is None:
+            return self.log_prob / self.penalty
+        return (self.log_prob + self.reverse_weight * self.reverse_log_prob) / self.penalty
+
+
+Rerank = Callable[[Sequence[str], Sequence[Sequence[Draft]]], list[list[Draft]]]
+"""Returns the drafts of each of several lines with other scores, the best one first; see `reranking.Reranker`."""
 
 
 def merge_by_text(drafts: Iterable[Draft], *, sampled: bool) -> list[Draft]:
@@ -41,7 +54,7 @@ def merge_by_text(drafts: Iterable[Draft], *, sampled: bool) -> list[Draft]:
         by_text.setdefault(draft.text, []).append(draft)
     first, *others = (_merge(same_text) for same_text in by_text.values())
     if not sampled:
-        others = _sorted_by_score(others)
+        others = sorted_by_score(others)
     return [first, *others]
 
 
@@ -57,7 +70,7 @@ def add_new_texts(found: Sequence[Draft], more: Iterable[Draft]) -> list[Draft]:
     """
     texts = {draft.text for draft in found}
     new = [draft for draft in more if draft.text not in texts]
-    return [found[0], *_sorted_by_score([*found[1:], *new])]
+    return [found[0], *sorted_by_score([*found[1:], *new])]
 
 
 def _merge(same_text: Sequence[Draft]) -> Draft:
@@ -73,5 +86,6 @@ def _merge(same_text: Sequence[Draft]) -> Draft:
     return replace(most_likely, log_prob=log_prob, draws=len(same_text))
 
 
-def _sorted_by_score(drafts: Iterable[Draft]) -> list[Draft]:
+def sorted_by_score(drafts: Iterable[Draft]) -> list[Draft]:
+    """Return drafts with the highest score first. Of equal scores, the earlier draft stays first."""
     return sorted(drafts, key=lambda draft: -draft.score)

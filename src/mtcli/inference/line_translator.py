@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import UsageError
-from mtcli.inference.drafts import Draft, add_new_texts, merge_by_text
+from mtcli.inference.drafts import Draft, Rerank, add_new_texts, merge_by_text
 from mtcli.inference.line_warnings import warn_about_lines, warn_about_missing_tags, warn_about_repetitions
 from mtcli.inference.terms import Match, Terms, uses
 from mtcli.inference.translation import Candidate, Links, Options, Translation
@@ -50,6 +50,8 @@ class LineTranslator(ABC):
         """
         self.tokenizer = tokenizer
         self.longest_src = longest_src
+        self.rerank: Rerank | None = None
+        """Sorts the hypotheses of a beam search by other scores; None: they stay in their order."""
 
     def with_terms(self, options: Options, terms: Terms, mode: str) -> Options:
         """Add terms to the options of a search.
@@ -186,11 +188,12 @@ class LineTranslator(ABC):
     def _candidates(self, window: Window, rows: Sequence[int], options: Options) -> list[tuple[Candidate, ...]]:
         """Search the `n_best` translations of some rows of a window.
 
-        The first translation is the best that the beam of the options finds, whatever `n_best` is. If this beam finds
-        fewer than `n_best` different texts, wider searches add to them. Their texts come after the first, even if they
-        have a higher score. The other translations are sorted by score, those of sampling by their first draw.
+        The first translation is the best that the beam of the options finds, after reranking, whatever `n_best` is. If
+        this beam finds fewer than `n_best` different texts, wider searches add to them. Their texts come after the
+        first, even if they have a higher score. The other translations are sorted by score, those of sampling by their
+        first draw.
         """
-        found = [merge_by_text(drafts, sampled=options.sample) for drafts in self._drafts(window, rows, options)]
+        found = self._merged_drafts(window, rows, options)
         for wider in _wider_options(options):
             self._search_again(window, rows, options, wider, found)
         best = [drafts[: options.n_best] for drafts in found]
@@ -199,11 +202,18 @@ class LineTranslator(ABC):
             links = self._links(window, rows, best)
         return [
             tuple(
-                Candidate(draft.text, draft.log_prob, draft.score, alignment, draft.draws)
+                Candidate(draft.text, draft.log_prob, draft.score, alignment, draft.draws, draft.reverse_log_prob)
                 for draft, alignment in zip(drafts, links_of_drafts, strict=True)
             )
             for drafts, links_of_drafts in zip(best, links, strict=True)
         ]
+
+    def _merged_drafts(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Draft]]:
+        """Search once. Return the different texts found for each of some rows of a window, best first."""
+        found = [merge_by_text(drafts, sampled=options.sample) for drafts in self._drafts(window, rows, options)]
+        if self.rerank is None:
+            return found
+        return self.rerank([window.lines[row] for row in rows], found)
 
     def _search_again(
         self, window: Window, rows: Sequence[int], options: Options, wider: Options, found: list[list[Draft]]
@@ -213,9 +223,8 @@ class LineTranslator(ABC):
         size = max(1, len(rows) * options.beam_size // wider.beam_size)  # takes as much memory as the first search
         for start in range(0, len(lacking), size):
             part = lacking[start : start + size]
-            more = self._drafts(window, [rows[i] for i in part], wider)
-            for i, drafts in zip(part, more, strict=True):
-                merged = merge_by_text(drafts, sampled=options.sample)
+            more = self._merged_drafts(window, [rows[i] for i in part], wider)
+            for i, merged in zip(part, more, strict=True):
                 if options.sample:
                     found[i] = merged  # the first draws are drawn again
                 else:

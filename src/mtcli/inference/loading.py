@@ -13,6 +13,7 @@ from mtcli.inference.translation import Options
 
 if TYPE_CHECKING:
     from mtcli.inference.pytorch_backend import Translator
+    from mtcli.inference.reranking import Reranker
 
 ENGINES = ("auto", "torch", "ctranslate2")
 
@@ -109,3 +110,35 @@ def load_with_pytorch(folders: Sequence[Path], device: str) -> tuple["Translator
     longest_src = min(other.longest_src for other, _, _ in loaded)
     together = Translator(members[0], translator.tokenizer, longest_src, others=members[1:])
     return together, defaults, languages
+
+
+def load_reranker(
+    folder: Path, weight: float | None, device: str, languages: tuple[str, str], options: Options
+) -> "Reranker":
+    """Load a model of the reverse direction, to rerank the hypotheses of a translator.
+
+    Args:
+        folder: The run or checkpoint of the reverse model.
+        weight: The weight of its log-probability; None: the default.
+        device: See `load`.
+        languages: Source and target language of the translator.
+        options: Options of its search.
+
+    Raises:
+        ModelError: The folder has no usable model, or an exported one.
+        UsageError: The model does not translate in the reverse direction, a model is multilingual, or the beam has
+            only one hypothesis.
+    """
+    from mtcli.inference.reranking import DEFAULT_WEIGHT, Reranker
+
+    if options.beam_size == 1:
+        raise UsageError("--rerank: a beam of 1 has nothing to rerank; give -b 4 or more")
+    if provenance(folder) is not None:
+        raise ModelError(f"{folder}: an exported model, not for --rerank; {GIVE_THE_RUN}")
+    reverse, _, (src, tgt) = load_with_pytorch([folder], device)
+    if options.to or reverse.tokenizer.tags:
+        raise UsageError(f"--rerank {folder}: not with a model that translates into several languages")
+    if (tgt, src) != languages:
+        needed = " → ".join(reversed(languages))
+        raise UsageError(f"--rerank {folder}: translates {src} → {tgt}; give a model that translates {needed}")
+    return Reranker(reverse, DEFAULT_WEIGHT if weight is None else weight)

@@ -5,7 +5,7 @@ the same text. Their probability, which is usually small, is not added.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 
@@ -85,15 +85,39 @@ def _score_window(
                 "remove the pair or split it"
             )
     found: list[Likelihood | None] = [None] * len(window)
-    src_lengths = np.array([len(ids) for ids in src_ids], dtype=np.int32)
-    tgt_lengths = np.array([len(ids) for ids in tgt_ids], dtype=np.int32)
+    log_probs = log_probs_of(translator, src_ids, tgt_ids, bar.update)
+    for i, tgt, log_prob in zip(kept, tgt_ids, log_probs, strict=True):
+        found[i] = Likelihood(log_prob, len(tgt) + 1)
+    return found
+
+
+def log_probs_of(
+    translator: Translator,
+    src: Sequence[Sequence[int]],
+    tgt: Sequence[Sequence[int]],
+    on_scored: Callable[[int], object] = lambda num_pairs: None,
+) -> list[float]:
+    """Return log P(y | x) of each pair, in nats.
+
+    Args:
+        translator: The model.
+        src: Source ids of each pair, without `</s>`.
+        tgt: Target ids of each pair, without `</s>`.
+        on_scored: Called after each batch with its number of pairs.
+
+    Raises:
+        NotFiniteError: The model's scores are not finite numbers.
+    """
+    log_probs = [0.0] * len(src)
+    src_lengths = np.array([len(ids) for ids in src], dtype=np.int32)
+    tgt_lengths = np.array([len(ids) for ids in tgt], dtype=np.int32)
     batch_tokens = BATCH_TOKENS[translator.device.type]
     for rows in plan_epoch(src_lengths, tgt_lengths, batch_tokens=batch_tokens, key=None):
-        log_probs = _score_batch(translator, [src_ids[row] for row in rows], [tgt_ids[row] for row in rows])
-        for row, log_prob in zip(rows, log_probs, strict=True):
-            found[kept[row]] = Likelihood(log_prob, len(tgt_ids[row]) + 1)
-        bar.update(len(rows))
-    return found
+        found = _score_batch(translator, [src[row] for row in rows], [tgt[row] for row in rows])
+        for row, log_prob in zip(rows, found, strict=True):
+            log_probs[row] = log_prob
+        on_scored(len(rows))
+    return log_probs
 
 
 def _src_window(tokenizer: Tokenizer, window: Sequence[Pair], first: int, to: str) -> Window:

@@ -183,7 +183,10 @@ def formatted(
     for candidate in found.candidates:
         alignment = pharaoh(candidate.alignment)
         if format_ == "nbest":
-            columns = [str(number), candidate.text, f"logprob={candidate.log_prob:.4f}", f"{candidate.score:.4f}"]
+            features = f"logprob={candidate.log_prob:.4f}"
+            if candidate.reverse_log_prob is not None:
+                features += f" reverse_logprob={candidate.reverse_log_prob:.4f}"
+            columns = [str(number), candidate.text, features, f"{candidate.score:.4f}"]
             if alignments:
                 columns.append(alignment)
             yield " ||| ".join(columns)
@@ -211,6 +214,8 @@ def _record(found: Translation, number: int, *, alignments: bool, draws: bool) -
     if len(found.candidates) > 1:
         record["translations"] = [candidate.text for candidate in found.candidates]
         record["scores"] = [candidate.score for candidate in found.candidates]
+    if best.reverse_log_prob is not None:
+        record["reverse_log_prob"] = best.reverse_log_prob
     if draws:
         record["draws"] = [candidate.draws for candidate in found.candidates]
     if found.terms:

@@ -90,6 +90,8 @@ class Candidate:
     """Empty unless the options ask for alignments."""
     draws: int = 1
     """How often sampling drew this text."""
+    reverse_log_prob: float | None = None
+    """log P(line | text) in nats under a reverse model, which then is part of the score; None without reranking."""
 
 
 @dataclass(frozen=True)

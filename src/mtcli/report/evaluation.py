@@ -17,7 +17,7 @@ from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError, UsageError
 from mtcli.evaluation import metrics
 from mtcli.evaluation.metrics import Comparison, LengthBucket, Metric, Score
-from mtcli.inference.loading import load_ensemble
+from mtcli.inference.loading import load_ensemble, load_reranker
 from mtcli.inference.streams import lines_of, report_counts
 from mtcli.report.messages import remarks, too_few_pairs
 from mtcli.runtime.wording import counted
@@ -59,6 +59,9 @@ class EvaluationRequest:
     by_length: bool = False
     beam_size: int | None = None
     length_penalty: float | None = None
+    rerank: Path | None = None
+    """A model of the reverse direction that reranks the hypotheses of `models`."""
+    rerank_weight: float | None = None
     engine: str | None = None
     device: str = "auto"
     replace: bool = False
@@ -118,7 +121,7 @@ def evaluate(request: EvaluationRequest) -> Evaluation:
         DataError: A file cannot be read, or files have different numbers of lines.
         ModelError: There is no usable model.
     """
-    translator = None if request.hyp_file else _load(request.models, request)
+    translator = None if request.hyp_file else _load(request.models, request, request.rerank)
     other_translator = _load([request.other_model], request) if request.other_model else None
     _check_target(request.to, translator, other_translator)
     sources, references = _sources_and_references(request, translator)
@@ -176,7 +179,7 @@ def warnings_about(evaluation: Evaluation) -> list[str]:
     return found
 
 
-def _load(models: Sequence[Path], request: EvaluationRequest) -> _Translator:
+def _load(models: Sequence[Path], request: EvaluationRequest, rerank: Path | None = None) -> _Translator:
     translator, options, (src, tgt) = load_ensemble(models, request.device, request.engine)
     if request.beam_size is not None:
         options = replace(options, beam_size=request.beam_size)
@@ -186,6 +189,8 @@ def _load(models: Sequence[Path], request: EvaluationRequest) -> _Translator:
     if request.to and translator.tokenizer.tags:
         options = replace(options, to=request.to)
         tgt = request.to
+    if rerank:
+        translator.rerank = load_reranker(rerank, request.rerank_weight, request.device, (src, tgt), options).rerank
 
     def translate(sources: list[str]) -> list[str]:
         return [found.text for found in translator.translate(sources, options, total=len(sources))]
