@@ -62,7 +62,7 @@ def first_row(form: str, lines: Iterable[str]) -> list[str]:
         return next(iter(lines), "").split("\t")
     sample = _Feed(lines).peek()
     try:
-        return next(csv.reader((line + "\n" for line in sample), delimiter=_delimiter(sample, "src", "tgt")), [])
+        return next(csv.reader((line + "\n" for line in sample), delimiter=best_delimiter(sample, "src", "tgt")), [])
     except csv.Error:
         return []
 
@@ -193,7 +193,7 @@ def csv_records(
     """
     csv.field_size_limit(LINE_BYTES + 1)
     feed = _Feed(lines)
-    delimiter = _delimiter(feed.peek(), src, tgt)
+    delimiter = best_delimiter(feed.peek(), src, tgt)
     rows = _rows(feed, name, delimiter)
     for first_number, first_cells in rows:
         if first_cells:
@@ -395,7 +395,7 @@ def _explain(error: str) -> str:
     return f"not CSV ({error}); double a quotation mark where it is text inside a quoted field"
 
 
-def _delimiter(sample: Sequence[str], src: str, tgt: str) -> str:
+def best_delimiter(sample: Sequence[str], src: str, tgt: str) -> str:
     """Return the delimiter that fits best: see `_fit`."""
     return max(DELIMITERS, key=lambda delimiter: _fit(sample, delimiter, src, tgt))
 

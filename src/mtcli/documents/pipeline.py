@@ -15,6 +15,7 @@ from mtcli.documents.markup import translate_inline
 from mtcli.documents.plain_text import read_text
 from mtcli.documents.registry import needs_packages, read_document
 from mtcli.documents.segmentation import split_long, split_segment
+from mtcli.documents.wrapping import unspaced_at_end, unspaced_at_start
 from mtcli.errors import DataError, UsageError
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.streams import arguments, name_of
@@ -49,6 +50,7 @@ def translate_segments(
     """Translate paragraphs with markup, sentence by sentence. White space between the sentences stays as it is.
 
     Line breaks within a sentence become spaces for the model. A sentence that the model does not change keeps them.
+    A sentence without a letter, such as a number, stays as it is.
 
     Args:
         segments: The paragraphs of one document, or of several.
@@ -68,10 +70,10 @@ def translate_segments(
     with needs_packages():
         sentences_of = [_sentences(segment, translator, src) for segment in whole]
     asked = [_on_one_line(sentence.content) for sentences in sentences_of for sentence in sentences]
-    has_text = [bool(text_of(content).strip()) for content in asked]
-    lines = [content for content, filled in zip(asked, has_text, strict=True) if filled]
+    has_letters = [any(map(str.isalpha, text_of(content))) for content in asked]
+    lines = [content for content, is_text in zip(asked, has_letters, strict=True) if is_text]
     found = translate_inline(lines, translator, options, total=len(lines), quiet=quiet)
-    answers = (next(found) if filled else content for content, filled in zip(asked, has_text, strict=True))
+    answers = (next(found) if is_text else content for content, is_text in zip(asked, has_letters, strict=True))
     pairs = zip(asked, answers, strict=True)
     results = []
     for segment, sentences in zip(whole, sentences_of, strict=True):
@@ -207,12 +209,17 @@ def _trimmed(sentence: Inline) -> _Sentence:
 
 
 def _on_one_line(content: Inline) -> Inline:
-    """Return a sentence with a space in place of each line break and the white space around it."""
+    """Return a sentence without line breaks: with a space for each, or with nothing between Chinese characters."""
     return tuple(_SPACES.sub(_without_break, part) if isinstance(part, str) else part for part in content)
 
 
 def _without_break(space: re.Match[str]) -> str:
-    return " " if _LINE_BREAK.search(space[0]) else space[0]
+    if not _LINE_BREAK.search(space[0]):
+        return space[0]
+    text = space.string
+    before = text[max(0, space.start() - 1) : space.start()]
+    after = text[space.end() : space.end() + 1]
+    return "" if unspaced_at_end(before) and unspaced_at_start(after) else " "
 
 
 def _joined(sentences: Sequence[_Sentence], pairs: Sequence[tuple[Inline, Inline]]) -> Inline:

@@ -11,7 +11,13 @@ from mtcli.documents.format import Document, Reader, ReadOptions
 from mtcli.errors import UsageError
 
 MODULES = {
+    ".csv": "table",
+    ".po": "po",
+    ".pot": "po",
+    ".tsv": "table",
     ".txt": "plain_text",
+    ".srt": "subtitles",
+    ".vtt": "subtitles",
     ".html": "html",
     ".htm": "html",
     ".xhtml": "html",
@@ -99,4 +105,4 @@ def needs_packages() -> Iterator[None]:
 
 
 def _choices() -> str:
-    return f"documents are {' '.join(sorted(MODULES))}"
+    return f"the types of documents are {' '.join(sorted(MODULES))}"

@@ -1,0 +1,137 @@
+"""Read and write files of all document types: unchanged, they must come back byte for byte, and broken ones be refused.
+
+    python scripts/check_documents.py FILE_OR_FOLDER... [--types .po .srt] [--fuzz 1000] [--most 300]
+
+Prints a table with a row for each type: files read, files refused with a message (broken or unsafe ones), files that
+did not come back, and mutated files that were read, refused, or stopped the reader with another error. The exit code is
+1 if a file did not come back, or if there was another error.
+"""
+
+import argparse
+import os
+import random
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path, PurePath
+
+from mtcli.documents.format import Document, ReadOptions
+from mtcli.documents.inline import Inline
+from mtcli.documents.registry import MODULES, read_document
+from mtcli.errors import MtcliError
+
+MAX_BYTES = 1 << 20
+"""Larger files are skipped, to keep the check short."""
+SNIPPETS = (
+    b"",
+    b"\0",
+    b"\xff",
+    b"\xc3",
+    b"\r",
+    b"\n",
+    b"\n\n",
+    b'"',
+    b"\\",
+    b"<",
+    b">",
+    b"&",
+    b"{",
+    b"-->",
+    b"#",
+    b"\t",
+    b",",
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paths", nargs="+", type=Path)
+    parser.add_argument("--types", nargs="*", default=sorted(MODULES), help="suffixes; default: all")
+    parser.add_argument("--fuzz", type=int, default=0, help="mutated files of each type")
+    parser.add_argument("--most", type=int, default=300, help="files of each type")
+    given = parser.parse_args()
+    found = files_by_type(given.paths, given.types, given.most)
+    failed = False
+    print("| type | files | unchanged | refused | changed | mutated: read | refused | other errors |")
+    print("|---|---|---|---|---|---|---|---|")
+    for suffix, files in sorted(found.items()):
+        counts = Counter(check(path.read_bytes(), str(path)) for path in files)
+        fuzzed = Counter(check(content, name) for content, name in mutations(files, given.fuzz))
+        failed = failed or bool(counts["changed"] or counts["error"] or fuzzed["changed"] or fuzzed["error"])
+        row = (suffix, len(files), counts["same"], counts["refused"], counts["changed"] + counts["error"])
+        fuzz_row = (fuzzed["same"], fuzzed["refused"], fuzzed["error"] + fuzzed["changed"])
+        print("| " + " | ".join(map(str, row + fuzz_row)) + " |", flush=True)
+    return int(failed)
+
+
+def files_by_type(paths: Iterable[Path], suffixes: Sequence[str], most: int) -> dict[str, list[Path]]:
+    """Return up to `most` files of each type, chosen at random but always the same."""
+    found = defaultdict(list)
+    for path in paths:
+        for file in sorted(walk(path)):
+            suffix = file.suffix.lower()
+            if suffix in suffixes and 0 < file.stat().st_size <= MAX_BYTES:
+                found[suffix].append(file)
+    return {suffix: random.Random(1).sample(files, min(most, len(files))) for suffix, files in found.items()}
+
+
+def walk(path: Path) -> Iterator[Path]:
+    """Yield the files in a folder, or the file itself."""
+    if path.is_file():
+        yield path
+    for folder, _, names in os.walk(path):
+        for name in names:
+            file = Path(folder) / name
+            if file.is_file():
+                yield file
+
+
+def check(content: bytes, name: str) -> str:
+    """Read a file and write it with its own segments. Return what happened, and print what is wrong."""
+    try:
+        document = read_document(content, options_of(content, name))
+        written = document.write(document.segments)
+        document.write([changed(segment) for segment in document.segments])
+    except MtcliError:
+        return "refused"
+    except Exception as error:
+        print(f"{name}: {type(error).__name__}: {error} ({content[:200]!r})", file=sys.stderr)
+        return "error"
+    if not same(written, content, document, name):
+        print(f"{name}: changed", file=sys.stderr)
+        return "changed"
+    return "same"
+
+
+def options_of(content: bytes, name: str) -> ReadOptions:
+    """Return options that read the first two columns of a table."""
+    is_table = PurePath(name).suffix.lower() in (".csv", ".tsv")
+    return ReadOptions(name, "en", "de", ("1",) if is_table else ())
+
+
+def same(written: bytes, content: bytes, document: Document, name: str) -> bool:
+    """Return True if the file came back."""
+    return written == content
+
+
+def changed(segment: Inline) -> Inline:
+    """Return a translation that differs from its segment: longer, and with characters that need escapes."""
+    return (*segment, ' "ü", <&> \\ x')
+
+
+def mutations(files: Sequence[Path], number: int) -> Iterator[tuple[bytes, str]]:
+    """Yield mutated files: bytes replaced, deleted, doubled or inserted."""
+    rng = random.Random(2)
+    for index in range(number):
+        path = rng.choice(files)
+        content = path.read_bytes()
+        for _ in range(rng.randint(1, 6)):
+            start = rng.randrange(len(content) + 1)
+            end = min(len(content), start + rng.choice((0, 1, 1, 5, 80)))
+            middle = rng.choice((rng.choice(SNIPPETS), bytes([rng.randrange(256)]), content[start:end] * 2))
+            content = content[:start] + middle + content[end:]
+        yield content, f"mutation-{index}-of-{path.name}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""Subtitles: .srt (SubRip) and .vtt (WebVTT).
+
+The text of a cue is translated. Times, identifiers, settings, styles, regions and notes stay as they are. A cue of
+several lines is one text: its translation has as many lines, of about the same length. Lines of a dialogue, which begin
+with a dash, stay lines of their own. A sentence over several cues is translated cue by cue.
+
+The libraries `srt` and `webvtt-py` write a file in their own layout, so the cues are found here.
+"""
+
+import html
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import PurePath
+
+from mtcli.documents.encoding import decode
+from mtcli.documents.escapes import escape, references_of
+from mtcli.documents.format import ReadOptions
+from mtcli.documents.inline import Inline, Tag
+from mtcli.documents.items import Item, make_span
+from mtcli.documents.spans import Span, SpanDocument
+from mtcli.documents.wrapping import balanced
+from mtcli.errors import DataError
+
+_LINE = re.compile(r"(?P<text>[^\r\n]*)(?:\r\n|\n|\r|\Z)")
+_LINE_BREAK = re.compile(r"[ \t]*(?:\r\n|\n|\r)[ \t]*")
+_SRT_TIME = r"\d{1,3}:\d{1,2}:\d{1,2}(?:[,.:]\d{1,3})?"
+_SRT_TIMING = re.compile(rf"\s*{_SRT_TIME}\s*-->\s*{_SRT_TIME}")
+_VTT_TIME = r"(?:\d{1,}:)?\d{2}:\d{2}\.\d{3}"
+_VTT_TIMING = re.compile(rf"\s*{_VTT_TIME}\s*-->\s*{_VTT_TIME}")
+_TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z]\w*)[^<>]*>|<[\d:.]+>|\{\\[^{}]*\}")
+_DIALOGUE = re.compile(r"\s*(?:<[^<>]*>|\{\\[^{}]*\})*\s*[-–—‐](?!\s*\d)\s*")
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line without its end."""
+
+    start: int
+    text: str
+
+    @property
+    def end(self) -> int:
+        """Offset after its last character."""
+        return self.start + len(self.text)
+
+
+def read(content: bytes, options: ReadOptions) -> SpanDocument:
+    """Read subtitles.
+
+    Raises:
+        DataError: See `encoding.decode`; or the file has text, but no times of a cue.
+    """
+    source = decode(content, options.name)
+    is_vtt = PurePath(options.name).suffix.lower() == ".vtt"
+    timing = _VTT_TIMING if is_vtt else _SRT_TIMING
+    lines = [_Line(match.start(), match["text"]) for match in _LINE.finditer(source.text)]
+    cues = [number for number, line in enumerate(lines) if timing.match(line.text)]
+    if not cues and source.text.strip() and not (is_vtt and source.text.startswith("WEBVTT")):
+        example = "00:01.000 --> 00:02.000" if is_vtt else "00:00:01,000 --> 00:00:02,000"
+        raise DataError(f"{options.name}: no subtitles: no line gives the times of a cue, such as {example}")
+    spans = []
+    for cue, following in pairwise([*cues, len(lines)]):
+        for block in _blocks(lines[cue + 1 : following], ends_at_blank=is_vtt, before_cue=following < len(lines)):
+            for group in _groups(block):
+                span = _span(source.text, group, has_references=is_vtt)
+                if span is not None:
+                    spans.append(span)
+    return SpanDocument(source, spans)
+
+
+def _blocks(lines: Sequence[_Line], *, ends_at_blank: bool, before_cue: bool) -> Iterator[list[_Line]]:
+    """Yield the blocks of text between the times of a cue and those of the next.
+
+    Args:
+        lines: The lines between.
+        ends_at_blank: A blank line ends the cue. In .srt files, it is sometimes part of the text.
+        before_cue: Another cue follows; its number, which is the last line, is not text.
+    """
+    if before_cue and not ends_at_blank and lines and lines[-1].text.strip().isdecimal():
+        lines = lines[:-1]
+    block: list[_Line] = []
+    for line in lines:
+        if line.text.strip():
+            block.append(line)
+            continue
+        if block:
+            yield block
+        block = []
+        if ends_at_blank:
+            return
+    if block:
+        yield block
+
+
+def _groups(block: Sequence[_Line]) -> Iterator[list[_Line]]:
+    """Yield the lines of each speaker, who begins with a dash."""
+    group: list[_Line] = []
+    for line in block:
+        if group and _DIALOGUE.match(line.text):
+            yield group
+            group = []
+        group.append(line)
+    yield group
+
+
+def _span(text: str, group: Sequence[_Line], *, has_references: bool) -> Span | None:
+    """Return the span of lines that are one text, or None if they have no letter."""
+    dash = _DIALOGUE.match(group[0].text)
+    start = group[0].start + (dash.end() if dash else 0)
+    items = list(_items(text, start, group[-1].end, has_references=has_references))
+    found = make_span(text, items, lambda translation, _: "")
+    if found is None:
+        return None
+    content = text[found.start : found.end]
+    references = references_of(content)
+    encode = partial(escape, references) if has_references else str
+    newline = "\r\n" if "\r\n" in content else "\n"
+    render = partial(_rendered, encode=encode, num_lines=len(_LINE_BREAK.findall(content)) + 1, newline=newline)
+    return Span(found.start, found.end, found.segment, render)
+
+
+def _items(text: str, start: int, end: int, *, has_references: bool) -> Iterator[Item]:
+    """Yield the text and the tags of a part of the file."""
+    place = start
+    for match in _TAG.finditer(text, start, end):
+        yield from _text_items(text, place, match.start(), has_references=has_references)
+        name = (match["name"] or "").lower()
+        if not name:
+            yield Item(*match.span(), "point")
+        elif match["close"]:
+            yield Item(*match.span(), "close", name=name)
+        else:
+            yield Item(*match.span(), "open", name=name)
+        place = match.end()
+    yield from _text_items(text, place, end, has_references=has_references)
+
+
+def _text_items(text: str, start: int, end: int, *, has_references: bool) -> Iterator[Item]:
+    if start < end:
+        raw = text[start:end]
+        yield Item(start, end, "text", html.unescape(raw) if has_references else raw)
+
+
+def _rendered(translation: Inline, encode: Callable[[str], str], num_lines: int, newline: str) -> str:
+    """Return the translation of a text with its number of lines."""
+    flat = tuple(part if isinstance(part, Tag) else _LINE_BREAK.sub(" ", part) for part in translation)
+    lines = balanced(flat, num_lines)
+    return "".join(part.raw if isinstance(part, Tag) else newline.join(map(encode, part.split("\n"))) for part in lines)

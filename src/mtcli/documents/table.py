@@ -1,0 +1,166 @@
+"""Columns of .csv and .tsv files. The other cells, and the quotation marks of all cells, stay as they are.
+
+The `csv` module gives no positions, so the cells are found here. Their values are those of `csv.reader`.
+"""
+
+import csv
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+
+from mtcli.data.tables import DELIMITERS, SAMPLE_CHARACTERS, SAMPLE_LINES, best_delimiter
+from mtcli.documents.encoding import decode
+from mtcli.documents.format import ReadOptions
+from mtcli.documents.inline import Inline
+from mtcli.documents.plain_text import text_spans
+from mtcli.documents.spans import Span, SpanDocument, raw
+from mtcli.errors import DataError, UsageError
+from mtcli.runtime.wording import counted
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """A cell, with its quotation marks if it has them."""
+
+    start: int
+    raw: str
+    quoted: bool
+
+    @property
+    def value(self) -> str:
+        """The text of the cell."""
+        return self.raw[1:-1].replace('""', '"') if self.quoted else self.raw
+
+
+def read(content: bytes, options: ReadOptions) -> SpanDocument:
+    """Read the columns of `options.columns`.
+
+    A column is named by the first line, which is then not translated, or by its number from 1. A line break in a cell
+    of a .csv file is kept, see `plain_text`. In a .tsv file a cell ends with its line.
+
+    Raises:
+        UsageError: There is no such column.
+        DataError: See `encoding.decode`; or a quotation mark is not closed.
+    """
+    source = decode(content, options.name)
+    is_tsv = PurePath(options.name).suffix.lower() == ".tsv"
+    delimiter = "\t" if is_tsv else _delimiter(source.text, options)
+    rows = _rows(source.text, delimiter, options.name, strict=not is_tsv)
+    header = next(rows, [])
+    names = [cell.value.strip() for cell in header]
+    indices = sorted({_index(column, names, options.name) for column in options.columns})
+    has_header = any(column in names for column in options.columns)
+    body = rows if has_header else _with_first(header, rows)
+    spans: list[Span] = []
+    num_short = 0
+    for row in body:
+        num_short += indices[-1] >= len(row) > 1
+        for index in indices:
+            if index < len(row):
+                spans += _spans(row[index], delimiter)
+    if num_short:
+        log.warning("%s: %s without one of the columns", options.name, counted(num_short, "row"))
+    return SpanDocument(source, spans)
+
+
+def _with_first(first: list[_Cell], rows: Iterator[list[_Cell]]) -> Iterator[list[_Cell]]:
+    yield first
+    yield from rows
+
+
+def _delimiter(text: str, options: ReadOptions) -> str:
+    """Return what separates the cells of a .csv file: the first delimiter with which line 1 has the named columns."""
+    lines = text[:SAMPLE_CHARACTERS].splitlines()[:SAMPLE_LINES]
+    wanted = {column for column in options.columns if not column.isdecimal()}
+    for delimiter in DELIMITERS:
+        first = next(csv.reader(lines[:1], delimiter=delimiter), [])
+        if wanted and wanted <= {cell.strip() for cell in first}:
+            return delimiter
+    return best_delimiter(lines, options.src, options.tgt)
+
+
+def _index(column: str, names: Sequence[str], file: str) -> int:
+    """Return the index of a column, given by its name or its number from 1."""
+    if column in names:
+        return names.index(column)
+    if column.isdecimal() and 0 < int(column) <= len(names):
+        return int(column) - 1
+    shown = ", ".join(repr(name) for name in names[:10])
+    raise UsageError(f"--column {column}: {file} has no such column; line 1 has {shown}")
+
+
+def _rows(text: str, delimiter: str, name: str, *, strict: bool) -> Iterator[list[_Cell]]:
+    """Yield the cells of each row.
+
+    Args:
+        text: The file.
+        delimiter: What separates the cells.
+        name: Name of the file, for messages.
+        strict: A cell that begins with a quotation mark must end with one, and may have line breaks. Otherwise
+            quotation marks are text, unless they enclose a cell.
+    """
+    inner = r'[^"]' if strict else rf'[^"\r\n{delimiter}]'
+    pattern = re.compile(
+        rf'(?P<quoted>"{inner}*(?:""{inner}*)*"(?=[{delimiter}\r\n]|\Z))|(?P<plain>[^{delimiter}\r\n]*)'
+    )
+    end_of_cell = re.compile(rf"{delimiter}|\r\n|\n|\r|\Z")
+    place = 0
+    row: list[_Cell] = []
+    while True:
+        cell = pattern.match(text, place)
+        assert cell is not None  # it may be empty
+        if strict and cell["plain"] is not None and cell["plain"].startswith('"'):
+            raise DataError(_quotation_message(text, place, name))
+        row.append(_Cell(place, cell[0], quoted=cell["quoted"] is not None))
+        end = end_of_cell.match(text, cell.end())
+        assert end is not None
+        place = end.end()
+        if end[0] != delimiter:
+            yield row
+            row = []
+            if place == len(text):
+                return
+
+
+def _quotation_message(text: str, place: int, name: str) -> str:
+    line = text.count("\n", 0, place) + 1
+    return f"{name}:{line}: a cell begins with a quotation mark and does not end with one; double it where it is text"
+
+
+def _spans(cell: _Cell, delimiter: str) -> Iterator[Span]:
+    """Yield the spans of a cell."""
+    if not cell.quoted:
+        if cell.raw.strip():
+            end = cell.start + len(cell.raw)
+            yield Span(cell.start, end, (cell.raw,), lambda translation: _quoted_if_needed(raw(translation), delimiter))
+        return
+    for span in text_spans(cell.raw[1:-1], first=cell.start + 1):
+        yield _escaped(span, delimiter)
+
+
+def _escaped(span: Span, delimiter: str) -> Span:
+    """Return a span in a quoted cell, whose quotation marks are doubled in the file."""
+
+    def render(translation: Inline) -> str:
+        text = span.render(translation)
+        return (_in_one_cell(text) if delimiter == "\t" else text).replace('"', '""')
+
+    return replace(span, segment=(raw(span.segment).replace('""', '"'),), render=render)
+
+
+def _in_one_cell(text: str) -> str:
+    """Return the text of a cell of a .tsv file, which cannot have tabs and line breaks."""
+    return re.sub(r"[\t\r\n]+", " ", text)
+
+
+def _quoted_if_needed(text: str, delimiter: str) -> str:
+    """Return the text of a cell, in quotation marks if it could not be read without them."""
+    if delimiter == "\t":
+        return _in_one_cell(text)
+    if text.startswith('"') or any(character in text for character in (delimiter, "\r", "\n")):
+        return '"' + text.replace('"', '""') + '"'
+    return text

@@ -1,0 +1,112 @@
+"""Lines of a limited width, and the joints of lines."""
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+
+from rich.cells import cell_len
+
+from mtcli.config.writing_systems import UNSPACED
+from mtcli.documents.inline import Inline, Tag, merged, text_of
+
+_MARK = "\u3000-\u303f\uff00-\uffef"
+_CJK = f"{_MARK}\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_OPENING = "「『（【《〈〔"
+_CLOSING = "」』）】》〉〕、。，．！？：；…ー"
+_UNIT = re.compile(rf"[{_OPENING}]*(?:[{_CJK}]|[^ \t\r\n{_CJK}]+)[{_CLOSING}]*")
+"""A word, or a Chinese or Japanese character with the marks that cannot be separated from it by a line break."""
+_WIDE_MARK = re.compile(f"[{_MARK}]")
+
+
+def cells(text: str) -> int:
+    """Return the width of a text in a terminal: two cells for each Chinese character."""
+    return cell_len(text)
+
+
+def unspaced_at_start(text: str) -> bool:
+    """Return True if a text begins with a character of a script without spaces between words."""
+    return _is_unspaced(text[:1])
+
+
+def unspaced_at_end(text: str) -> bool:
+    """Return True if a text ends with a character of a script without spaces between words."""
+    return _is_unspaced(text[-1:])
+
+
+def _is_unspaced(character: str) -> bool:
+    return bool(UNSPACED.match(character) or _WIDE_MARK.match(character))
+
+
+def units(text: str) -> Iterator[tuple[str, int, int]]:
+    """Yield the parts of a text between which a line may be broken, without the white space between them.
+
+    Yields:
+        The space before the part, which is empty between Chinese characters, and the offsets of its start and end.
+    """
+    end = 0
+    for match in _UNIT.finditer(text):
+        yield (" " if match.start() > end else ""), match.start(), match.end()
+        end = match.end()
+
+
+def wrap(text: str, first_width: int, width: int) -> list[str]:
+    """Break a text into lines. A word that is wider than a line has a line of its own.
+
+    Args:
+        text: The text. Its own line breaks do not count.
+        first_width: Cells of the first line.
+        width: Cells of the other lines.
+    """
+    lines: list[str] = []
+    line = ""
+    for space, start, end in units(text):
+        unit = text[start:end]
+        limit = width if lines else first_width
+        if line and cells(line) + len(space) + cells(unit) > limit:
+            lines.append(line)
+            line = unit
+        else:
+            line = f"{line}{space}{unit}" if line else unit
+    return [*lines, line]
+
+
+def balanced(segment: Inline, num_lines: int) -> Inline:
+    r"""Break a segment into lines of about the same width. Line breaks are `\n`.
+
+    Args:
+        segment: Text without line breaks, and tags.
+        num_lines: Number of lines; there are fewer if there are too few words.
+    """
+    text = text_of(segment)
+    breaks = list(_even_breaks(text, num_lines))
+    parts: list[str | Tag] = []
+    start = 0
+    for part in segment:
+        if isinstance(part, Tag):
+            parts.append(part)
+            continue
+        end = start + len(part)
+        place = start
+        for space_start, space_end in breaks:
+            if start <= space_start < end:
+                parts.append(text[place:space_start] + "\n")
+                place = min(space_end, end)
+        parts.append(text[place:end])
+        start = end
+    return merged(parts)
+
+
+def _even_breaks(text: str, num_lines: int) -> Iterator[tuple[int, int]]:
+    """Yield start and end of the white space, which may be empty, at the end of each line but the last."""
+    found = list(units(text))
+    places = [(end, next_start) for (_, _, end), (_, next_start, _) in pairwise(found)]
+    width = cells(text)
+    first = 0
+    for number in range(1, num_lines):
+        last = len(places) - (num_lines - 1 - number)  # leaves a place for each of the other breaks
+        if first >= last:
+            return
+        target = width * number / num_lines
+        best = min(range(first, last), key=lambda index: abs(cells(text[: places[index][0]]) - target))
+        yield places[best]
+        first = best + 1

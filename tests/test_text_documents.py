@@ -1,0 +1,266 @@
+"""Documents of text: wrapped paragraphs, subtitles, tables and catalogues."""
+
+import csv
+import io
+import re
+
+import pytest
+from formats import shout, shouted, shown
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mtcli.documents import po, subtitles, table
+from mtcli.documents.encoding import EncodedText
+from mtcli.documents.format import ReadOptions
+from mtcli.documents.plain_text import read as read_plain
+from mtcli.documents.plain_text import read_text
+from mtcli.documents.wrapping import balanced, wrap
+from mtcli.errors import DataError, UsageError
+
+SRT = ReadOptions("a.srt", "en", "de")
+VTT = ReadOptions("a.vtt", "en", "de")
+PO = ReadOptions("a.po", "en", "de")
+
+
+def columns(*names: str, file: str = "a.csv") -> ReadOptions:
+    return ReadOptions(file, "en", "de", names)
+
+
+# ---- plain text ----
+
+WRAPPED = """  The quick brown fox jumps over the lazy dog
+  because it can, and the dog does not mind
+  that.
+
+- The first item of a list that was wrapped at
+  about fifty characters.
+- Another
+
+One line with a sentence of its own here.
+Another line with a sentence of its own.
+Roses are red today and the sky is so blue
+Sugar is sweet today and so are all of you
+"""
+
+
+def test_wrapped_paragraphs_are_one_segment_and_other_lines_are_kept() -> None:
+    segments = [text for (text,) in read_text(EncodedText(WRAPPED)).segments]
+    assert [text.split()[-1] for text in segments] == [
+        "that.",
+        "characters.",
+        "Another",
+        "here.",
+        "own.",
+        "blue",
+        "you",
+    ]
+    assert shouted(read_plain, WRAPPED) == WRAPPED.upper()
+
+
+def test_a_wrapped_paragraph_is_wrapped_at_its_width_and_indentation() -> None:
+    document = read_text(EncodedText(WRAPPED))
+    longer = [(f"{' '.join(str(text).split())} yes, really yes.",) for (text,) in document.segments]
+    written = document.write(longer).decode()
+    assert written.startswith(
+        "  The quick brown fox jumps over the lazy dog\n  because it can, and the dog does not mind\n"
+        "  that. yes, really yes.\n\n- The first item of a list that was wrapped at\n"
+        "  about fifty characters. yes, really yes.\n- Another yes, really yes.\n"
+    )
+
+
+def test_lines_break_at_spaces_and_between_chinese_characters() -> None:
+    assert wrap("one two threefour", 7, 5) == ["one two", "threefour"]
+    assert wrap("你好，世界。「这是」 and so", 10, 10) == ["你好，世", "界。「这", "是」 and", "so"]
+    assert balanced(("one two three four",), 2) == ("one two\nthree four",)
+    assert balanced(("one",), 3) == ("one",)
+
+
+# ---- subtitles ----
+
+CUES = """\ufeff1
+00:00:01,000 --> 00:00:02,000 X1:10
+<i>Hello my dear
+friend.</i>
+
+2
+00:00:03,000 --> 00:00:04,000
+{\\an8}- Hi there.
+- <b>Hello</b> you
+
+12
+
+13
+00:00:05,000 --> 00:00:06,000
+2012
+"""
+
+
+def test_srt() -> None:
+    assert shown(subtitles.read, CUES, SRT) == ["Hello my dear\nfriend.", "Hi there.", "[<b>]Hello[</b>] you"]
+    found = shouted(subtitles.read, CUES, SRT)
+    assert "X1:10\n<i>HELLO MY\nDEAR FRIEND.</i>\n\n2\n" in found
+    assert "{\\an8}- HI THERE.\n- <b>HELLO</b> YOU\n\n12\n\n13\n" in found
+    wide = subtitles.read(CUES[1:].replace("\n", "\r\n").encode("utf-16"), SRT)
+    written = wide.write([shout(segment) for segment in wide.segments])
+    assert written == found[1:].replace("\n", "\r\n").encode("utf-16")
+
+
+def test_a_cue_keeps_its_number_of_lines() -> None:
+    document = subtitles.read(CUES.encode(), SRT)
+    others = document.segments[1:]
+    written = document.write([("Guten Tag, mein lieber Freund.",), *others]).decode()
+    assert "<i>Guten Tag, mein\nlieber Freund.</i>\n" in written
+
+
+CAPTIONS = """WEBVTT - with a title
+
+NOTE not this
+nor this
+
+STYLE
+::cue { color: red }
+
+id of a cue
+00:01.000 --> 00:02.000 align:left
+<v Bob>Tom &amp; Jerry&nbsp;go <c.red>to the</c>
+market <00:01.500>today
+
+100:00:03.000 --> 100:00:04.000
+a < b --x
+
+NOTE the end
+"""
+
+
+def test_vtt() -> None:
+    assert shown(subtitles.read, CAPTIONS, VTT) == [
+        "Tom & Jerry\u00a0go [<c.red>]to the[</c>]\nmarket [<00:01.500>]today",
+        "a < b --x",
+    ]
+    found = shouted(subtitles.read, CAPTIONS, VTT)
+    assert "<v Bob>TOM &amp; JERRY&nbsp;GO <c.red>TO\nTHE</c> MARKET <00:01.500>TODAY\n" in found
+    assert "A &lt; B --X\n\nNOTE the end" in found
+
+
+def test_a_file_without_cues_is_refused() -> None:
+    with pytest.raises(DataError, match=r"a\.srt: no subtitles"):
+        subtitles.read(b"just text", SRT)
+    assert shouted(subtitles.read, "WEBVTT\n", VTT) == "WEBVTT\n"
+
+
+# ---- tables ----
+
+
+def test_named_columns_are_translated_and_the_other_cells_stay() -> None:
+    content = 'id;"text";note\r\n1;"a ""b""\nc";"x"\r\n2;d e;y\r\n\r\n3;;"z'.replace('"z', "z")
+    found = shouted(table.read, content, columns("text"))
+    assert found == content.replace('a ""b""\nc', 'A ""B""\nC').replace("d e", "D E")
+    assert shown(table.read, content, columns("text")) == ['a "b"', "c", "d e"]
+    assert shown(table.read, content, columns("3", "text")) == ['a "b"', "c", "x", "d e", "y", "z"]
+    assert shown(table.read, "a,b\nc,d\n", columns("2")) == ["b", "d"]
+    with pytest.raises(UsageError, match=r"--column body: a\.csv has no such column; line 1 has 'id', 'text', 'note'"):
+        table.read(content.encode(), columns("body"))
+
+
+def test_a_translation_with_a_delimiter_is_put_in_quotation_marks() -> None:
+    document = table.read(b"a,b\nc,d\n", columns("b"))
+    assert document.write([('e, "f"',)]) == b'a,b\nc,"e, ""f"""\n'
+    document = table.read(b'a\tb\nc\t"d "" e"\n', columns("a", "b", file="a.tsv"))
+    assert document.segments == [("c",), ('d " e',)]
+    assert document.write([("x\ty",), ('"z',)]) == b'a\tb\nx y\t"""z"\n'
+
+
+def test_a_quotation_mark_that_is_not_closed_is_named() -> None:
+    with pytest.raises(DataError, match=r"a\.csv:2: a cell begins with a quotation mark"):
+        table.read(b'a,b\n"c,d\n', columns("a"))
+    assert shown(table.read, 'a\tb\n"c\td\n', columns("a", file="a.tsv")) == ['"c']
+
+
+CELL = st.text("ab,;\"'\n \tä", max_size=6)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(CELL, CELL), min_size=1, max_size=4), st.sampled_from(["\n", "\r\n"]))
+def test_cells_are_those_of_the_csv_module(rows: list[tuple[str, str]], newline: str) -> None:
+    stream = io.StringIO(newline="")
+    csv.writer(stream, lineterminator=newline).writerows([("one", "two"), *rows])
+    content = stream.getvalue()
+    found = shouted(table.read, content, columns("two"))
+    expected = [["one", "two"], *([first, second.upper()] for first, second in rows)]
+    assert list(csv.reader(io.StringIO(found, newline=""))) == expected
+
+
+# ---- catalogues ----
+
+CATALOGUE = r"""# header
+msgid ""
+msgstr ""
+"Content-Type: text/plain; charset=UTF-8\n"
+"Plural-Forms: nplurals=2; plural=(n != 1);\n"
+
+#. a comment
+#, fuzzy
+msgid "done"
+msgstr "getan"
+
+msgctxt "menu"
+msgid "Open \"%s\" now"
+msgstr ""
+
+msgid ""
+"First line.\n"
+"Second line.\n"
+msgstr ""
+
+msgid "%d file"
+msgid_plural "%d files"
+msgstr[0] ""
+msgstr[1] ""
+
+#~ msgid "old"
+#~ msgstr ""
+"""
+
+
+def test_messages_without_a_translation_get_one() -> None:
+    assert shown(po.read, CATALOGUE, PO) == ['Open "%s" now', "First line.", "Second line.", "%d file", "%d files"]
+    found = shouted(po.read, CATALOGUE, PO)
+    translated = re.findall(r"^(msgstr.*(?:\n\".*)*)", found, re.MULTILINE)[2:]
+    assert translated == [
+        r'msgstr "OPEN \"%S\" NOW"',
+        'msgstr ""\n"FIRST LINE.\\n"\n"SECOND LINE.\\n"',
+        'msgstr[0] "%D FILE"',
+        'msgstr[1] "%D FILES"',
+    ]
+    assert found.endswith('#~ msgid "old"\n#~ msgstr ""\n')
+    assert found.startswith(CATALOGUE[: CATALOGUE.index("msgctxt")])
+
+
+def test_a_language_without_plural_gets_the_plural_message() -> None:
+    assert shown(po.read, 'msgid "a"\nmsgid_plural "b"\nmsgstr[0] ""\n', PO) == ["b"]
+
+
+def test_a_catalogue_keeps_its_charset_and_refuses_characters_outside_of_it() -> None:
+    header = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=ISO-8859-1\\n"\n\n'
+    content = f'{header}msgid "ä"\nmsgstr ""\n'.encode("latin-1")
+    document = po.read(content, PO)
+    assert document.write(document.segments) == content
+    assert document.write([("ö",)]).endswith(b'msgstr "\xf6"\n')
+    with pytest.raises(DataError, match=r"a\.po: its charset iso8859-1 lacks '你'; .* msgconv -t UTF-8"):
+        document.write([("你",)])
+
+
+@pytest.mark.parametrize(
+    ("content", "line"), [('msgid "a\nmsgstr ""\n', 1), ('msgid "a"\nmsgstr\n', 2), ('\n"b"\n', 2)]
+)
+def test_a_broken_entry_is_named(content: str, line: int) -> None:
+    with pytest.raises(DataError, match=rf"a\.po:{line}: not an entry"):
+        po.read(content.encode(), PO)
+
+
+def test_a_long_message_is_broken_like_those_of_gettext() -> None:
+    text = "word " * 40
+    document = po.read(f'msgid "{text}x"\nmsgstr ""\n'.encode(), PO)
+    lines = document.write([(text.upper() + "X",)]).decode().splitlines()
+    assert max(map(len, lines[2:])) <= 79
+    assert "".join(line[1:-1] for line in lines[2:]) == text.upper() + "X"
