@@ -79,7 +79,7 @@ def test_another_recipe_in_the_folder_is_refused(tmp_path: Path) -> None:
         open_recipe(out, {}),
     ):
         pass
-    with pytest.raises(UsageError, match="differs in --n-best, --train; "):
+    with pytest.raises(UsageError, match=r"differs in --n-best \(not set → 2\), --train \(a → b\); "):
         Recipe(out, {"--train": "b", "--preset": "tiny", "--n-best": 2})
 
 

@@ -16,6 +16,7 @@ from mtcli.cli import (
     explain,
     export,
     import_model,
+    improve,
     info,
     panels,
     score,
@@ -167,6 +168,7 @@ _register(app, "score", score.score, score.EXAMPLES)
 _register(app, "explain", explain.explain, explain.EXAMPLES)
 _register(app, "augment", augment.augment, augment.EXAMPLES)
 _register(app, "distill", distill.distill, distill.EXAMPLES)
+_register(app, "improve", improve.improve, improve.EXAMPLES)
 _register(app, "average", average.average, average.EXAMPLES)
 _register(app, "export", export.export, export.EXAMPLES)
 _register(app, "import", import_model.import_model, import_model.EXAMPLES)

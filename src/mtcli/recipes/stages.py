@@ -4,15 +4,19 @@ Each command is shown as a user can run it. A recipe that was interrupted skips 
 interrupted command again, which continues where it stopped.
 """
 
+import ctypes
 import json
 import logging
+import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +39,12 @@ PROGRAM = (sys.executable, "-m", "mtcli")
 POLL_SECONDS = 0.1
 """Seconds between two checks for signals while a command runs."""
 
+SAVE_SECONDS = 20.0
+"""Seconds between two saves of the used time while a command runs."""
+
+SET_SIGNAL_OF_PARENTS_DEATH = 1
+"""`PR_SET_PDEATHSIG` of prctl(2)."""
+
 STANDARD_ERROR = 2
 
 
@@ -46,6 +56,8 @@ class Stage:
     """A name that no other stage of the recipe has."""
     arguments: tuple[str, ...]
     """The words after `mtcli`."""
+    is_captured: bool = False
+    """Its standard output is returned, instead of going to standard error."""
 
     def __str__(self) -> str:
         return shlex.join(["mtcli", *self.arguments])
@@ -67,30 +79,50 @@ class Recipe:
         self.folder = folder
         self._path = folder / STATE
         self._identity = json.loads(json.dumps(identity))  # tuples become lists, as in the file
-        self._state: Json = {"identity": self._identity, "stages": {}, "values": {}}
+        self._state: Json = {"identity": self._identity, "stages": {}, "values": {}, "seconds": 0.0}
         if self._path.exists():
             self._state = self._load()
+        self._counted_at = time.monotonic()
+        self._saved_at = time.monotonic()
 
     def _load(self) -> Json:
         try:
             state: Json = json.loads(read_regular(self._path))
             found = state["identity"]
-            differences = [name for name in self._identity | found if found.get(name) != self._identity.get(name)]
-            _ = state["stages"], state["values"]
+            differences = [
+                f"{name} ({_shown(found.get(name))} → {_shown(self._identity.get(name))})"
+                for name in sorted(self._identity | found)
+                if found.get(name) != self._identity.get(name)
+            ]
+            _ = state["stages"], state["values"], state["seconds"] + 0.0
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise StorageError(f"{self._path}: cannot be read ({error}); choose another --out") from None
         if differences:
             raise UsageError(
-                f"{self.folder}: was begun by a command that differs in {', '.join(sorted(differences))}; run that "
+                f"{self.folder}: was begun by a command that differs in {', '.join(differences)}; run that "
                 "command again to continue it, or choose another --out"
             )
         return state
 
+    def elapsed(self) -> float:
+        """Return the seconds that the recipe has run, also in processes that were interrupted."""
+        now = time.monotonic()
+        self._state["seconds"] += now - self._counted_at
+        self._counted_at = now
+        return float(self._state["seconds"])
+
+    def _save_sometimes(self) -> None:
+        """Save the used time, unless this was done a moment ago."""
+        if time.monotonic() - self._saved_at >= SAVE_SECONDS:
+            self._save()
+
     def _save(self) -> None:
+        self.elapsed()
+        self._saved_at = time.monotonic()
         replace_file(self._path, json.dumps(self._state, indent=1, ensure_ascii=False).encode())
 
-    def run(self, stage: Stage) -> None:
-        """Run a stage, unless it is done.
+    def run(self, stage: Stage) -> str:
+        """Run a stage, unless it is done, and return its standard output, if that is captured.
 
         Raises:
             StageError: The command failed. It has reported why.
@@ -100,13 +132,17 @@ class Recipe:
         done = self._state["stages"].get(stage.name)
         if done is not None:
             log.info("%s: done in %.0f s", stage.name, done["seconds"])
-            return
+            return str(done["output"])
         log.info("%s: %s", stage.name, stage)
         started = time.monotonic()
-        run_command(stage)
+        try:
+            output = run_command(stage, self._save_sometimes)
+        finally:
+            self._save()
         seconds = time.monotonic() - started
-        self._state["stages"][stage.name] = {"command": str(stage), "seconds": seconds}
+        self._state["stages"][stage.name] = {"command": str(stage), "seconds": seconds, "output": output}
         self._save()
+        return output
 
     def seconds(self, stage: Stage) -> float | None:
         """Return the seconds that a stage took in the process that finished it; None: it is not done."""
@@ -120,6 +156,13 @@ class Recipe:
             values[name] = compute()
             self._save()
         return values[name]
+
+
+def _shown(value: Any) -> str:
+    """Return a value for a message."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "not set"
+    return "not set" if value is None else str(value)
 
 
 @contextmanager
@@ -147,26 +190,48 @@ def open_recipe(folder: Path, identity: Mapping[str, Any]) -> Iterator[Recipe]:
         yield recipe
 
 
-def run_command(stage: Stage) -> None:
+def run_command(stage: Stage, while_waiting: Callable[[], None] = lambda: None) -> str:
     """Run the command of a stage in a subprocess, and stop it if a signal arrives.
 
-    Its output goes to standard error, since standard output carries the results of the recipe only.
+    Its output goes to standard error, unless it is captured: standard output carries the results of the recipe only.
+    If this process is killed, Linux kills the command too. Otherwise it would continue, and lock its output.
+
+    Args:
+        stage: The stage.
+        while_waiting: Called at every check for signals.
+
+    Returns:
+        Its standard output, if that is captured.
 
     Raises:
         StageError, StoppedError: See `Recipe.run`.
     """
     with noted_signals() as received:
-        child = subprocess.Popen([*PROGRAM, *stage.arguments], stdin=subprocess.DEVNULL, stdout=STANDARD_ERROR)
-        code = _wait(child, received)
+        child = subprocess.Popen(
+            [*PROGRAM, *stage.arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if stage.is_captured else STANDARD_ERROR,
+            preexec_fn=partial(_die_with_parent, os.getpid()) if sys.platform == "linux" else None,
+        )
+        output = _wait(child, received, while_waiting)
+    code = child.returncode
     if received:
         message = f"{stage.name}: {stopped(received[0])}; run the same command again to continue"
         raise StoppedError(message, received[0])
     if code:
         raise StageError(stage.name, str(stage), code)
+    return output.decode()
 
 
-def _wait(child: subprocess.Popen[bytes], received: Sequence[int]) -> int:
-    """Wait until a command ends, and return its exit code; negative: the signal that ended it.
+def _die_with_parent(parent: int) -> None:
+    """Let the kernel kill this process when its parent dies. It is called in the child, before the command starts."""
+    ctypes.CDLL(None).prctl(SET_SIGNAL_OF_PARENTS_DEATH, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # the parent died before the call
+        os._exit(128 + signal.SIGKILL)
+
+
+def _wait(child: subprocess.Popen[bytes], received: Sequence[int], while_waiting: Callable[[], None]) -> bytes:
+    """Wait until a command ends, and return its standard output, if that is captured.
 
     A signal is passed on as SIGTERM: after Ctrl-C the terminal has sent SIGINT to the command too, and a second one
     would end it before it has saved its work.
@@ -174,8 +239,10 @@ def _wait(child: subprocess.Popen[bytes], received: Sequence[int]) -> int:
     is_stopping = False
     while True:
         try:
-            return child.wait(POLL_SECONDS)
+            output, _ = child.communicate(timeout=POLL_SECONDS)
+            return output or b""
         except subprocess.TimeoutExpired:
+            while_waiting()
             if received and not is_stopping:
                 child.terminate()
                 is_stopping = True

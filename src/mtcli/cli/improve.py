@@ -1,0 +1,175 @@
+"""`mtcli improve`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from mtcli.cli import completion, panels
+from mtcli.cli.input_files import STANDARD_INPUT, check_plain_text, must_exist
+from mtcli.cli.options import (
+    LATEST,
+    DeviceOption,
+    ReplaceOption,
+    SrcOption,
+    SwapOption,
+    TgtOption,
+    flag,
+    integer,
+    option,
+    output_folder,
+    pairs_option,
+)
+from mtcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from mtcli.recipes.improve.request import ImproveRequest
+
+EXAMPLES = (
+    "mtcli improve --train pairs.tsv --src en --tgt de --mono-tgt mono.de --time 3h",
+    "mtcli improve --train pairs.tsv --src en --tgt de --time 3h --dry-run",
+)
+
+HELD_OUT = "held out of the training pairs"
+
+
+def improve(
+    train: Annotated[
+        list[str] | None,
+        option(
+            "--train",
+            panel=panels.DATA,
+            metavar="PATH[@WEIGHT]",
+            help="Training pairs, with an optional sampling weight. Repeat the option for several corpora.",
+        ),
+    ] = None,
+    mono_tgt: Annotated[
+        str | None,
+        option(
+            "--mono-tgt", panel=panels.DATA, metavar="FILE", help="Text in the target language, one sentence per line."
+        ),
+    ] = None,
+    mono_src: Annotated[
+        str | None,
+        option(
+            "--mono-src", panel=panels.DATA, metavar="FILE", help="Text in the source language, one sentence per line."
+        ),
+    ] = None,
+    valid: Annotated[str | None, pairs_option("--valid", help="Validation pairs.", show_default=HELD_OUT)] = None,
+    test: Annotated[str | None, pairs_option("--test", help="Test pairs.", show_default=HELD_OUT)] = None,
+    src: SrcOption = None,
+    tgt: TgtOption = None,
+    swap: SwapOption = False,
+    replace: ReplaceOption = False,
+    preset: Annotated[
+        str | None,
+        option(
+            "--preset",
+            panel=panels.MODEL,
+            metavar="|".join(completion.PRESETS),
+            autocompletion=completion.values(completion.PRESETS),
+            help="Size of all models.",
+            show_default="chosen by number of pairs and budget",
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        option(
+            "--set",
+            panel=panels.MODEL,
+            metavar="section.key=value",
+            autocompletion=completion.settings,
+            help="A setting of all trainings; see mtcli train --list-settings. Repeat the option for several.",
+            show_default="the settings of the preset",
+        ),
+    ] = None,
+    time: Annotated[
+        str | None,
+        option(
+            "--time",
+            panel=panels.BUDGET,
+            metavar="TIME",
+            help="Time for all stages together, such as 45m or 3h.",
+            show_default="3h",
+        ),
+    ] = None,
+    max_steps: Annotated[
+        int | None,
+        option(
+            "--max-steps",
+            panel=panels.BUDGET,
+            metavar="N",
+            parser=integer,
+            help="Training steps of all stages together, instead of a time.",
+            show_default="no limit",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        output_folder(
+            "--out",
+            autocompletion=completion.models,
+            help="The folder to write, or to continue.",
+            show_default="runs/NAME-SRC-TGT-improved",
+        ),
+    ] = None,
+    overwrite: Annotated[
+        bool, flag("--overwrite", panel=panels.OUTPUT, help="Delete the results in the folder and start from scratch.")
+    ] = False,
+    dry_run: Annotated[
+        bool, flag("--dry-run", panel=panels.OUTPUT, help="Print the stages and their commands without running them.")
+    ] = False,
+    device: DeviceOption = "auto",
+) -> None:
+    """Get more from the same pairs: train several models, and the last one on their translations too.
+
+    If it was interrupted, run the same command again.
+    """
+    if not train:
+        raise UsageError("--train: name the training pairs")
+    if time is not None and max_steps is not None:
+        raise UsageError("--max-steps: not with --time")
+    texts = {"--mono-tgt": mono_tgt, "--mono-src": mono_src}
+    for name, file in texts.items():
+        if file == STANDARD_INPUT:
+            raise UsageError(f"{name} -: the text is read several times; name a file")
+    must_exist(*texts.values())
+    check_plain_text(texts, "write its column to a file of its own")
+
+    from mtcli.recipes.improve.request import resolve_request
+
+    options = {
+        "data.train": train,
+        "data.valid": valid,
+        "data.test": test,
+        "data.src": src,
+        "data.tgt": tgt,
+        "data.swap": swap or None,
+        "data.replace": replace or None,
+        "preset": preset,
+        "train.time": time,
+        "train.max_steps": max_steps,
+    }
+    request = resolve_request(
+        options,
+        set_ or (),
+        out=out,
+        mono_tgt=Path(mono_tgt) if mono_tgt else None,
+        mono_src=Path(mono_src) if mono_src else None,
+        device=device,
+    )
+    if dry_run:
+        from mtcli.recipes.improve.plan import plan
+
+        print(plan(request))
+    else:
+        _improve(request, overwrite)
+
+
+def _improve(request: "ImproveRequest", overwrite: bool) -> None:
+    """Run the recipe, print the summary, and make runs/latest lead to the folder."""
+    from mtcli.recipes.improve.run import improve
+    from mtcli.recipes.improve.summary import summary
+    from mtcli.storage.latest import point_to
+
+    result, stages = improve(request, overwrite=overwrite)
+    print(summary(result, stages))
+    point_to(LATEST, request.out)

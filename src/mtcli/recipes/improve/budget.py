@@ -1,0 +1,99 @@
+"""The budget of `mtcli improve`, and the shares of its stages."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+PLAIN_SHARE = 0.25
+"""Share of the budget of the plain model, with which the result is compared."""
+
+REVERSE_SHARE = 0.27
+"""Share of a round's budget of its reverse model: a fifth of the whole, if there is one round."""
+
+TRANSLATION_SHARE = 0.2
+"""Largest share of a round's budget for translating monolingual text."""
+
+TEACHERS_SHARE = 0.5
+"""Largest share of the budget of all models whose translations diversify the training pairs, the plain one included."""
+
+MAX_TEACHERS = 3
+"""Models of each direction in data diversification. Nguyen et al. (2020) found no gain from more."""
+
+ROUND_COST = 5.0
+"""A round takes about as much as this many trainings of the plain model until it stops improving."""
+
+MAX_ROUNDS = 3
+"""Rounds of synthesis and training. Hoang et al. (2018) found hardly any gain from more than two."""
+
+MIN_SHARE = 0.1
+"""A smaller rest of the budget is left unused."""
+
+MIN_ROUND_SHARE = 0.25
+"""A further round is not begun with a smaller rest of the budget."""
+
+MIN_EPOCHS = 5.0
+"""If plain training for the whole budget would see each pair fewer times than this, there are no synthetic pairs.
+
+The number of pairs is then not what limits the model. The value is an assumption, not a measurement.
+"""
+
+SAMPLE_LINES = 2000
+"""Lines whose translation measures the speed, if the budget is a time."""
+
+SYNTHETIC_PER_PAIR = 2.0
+"""Largest number of synthetic pairs for each real one in an epoch; with more, the real pairs get a larger weight."""
+
+MIN_USES = 2.0
+"""A synthetic pair is made only if training can use it this many times."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A time, or a number of training steps, for all stages together."""
+
+    total: float
+    unit: Literal["seconds", "steps"]
+
+    def options(self, amount: float) -> list[str]:
+        """Return the options that give this amount of the budget to `mtcli train`."""
+        whole = str(max(1, int(amount)))
+        return ["--max-steps", whole] if self.unit == "steps" else ["--time", f"{whole}s"]
+
+    @property
+    def is_time(self) -> bool:
+        """True if the budget is a time."""
+        return self.unit == "seconds"
+
+
+def planned_rounds(remaining: float, plain: float) -> int:
+    """Return how many rounds to divide the rest of the budget into.
+
+    Args:
+        remaining: The rest of the budget.
+        plain: What the plain model used of the budget until it stopped improving, or until its share was used.
+    """
+    return min(max(int(remaining / (ROUND_COST * plain)), 1), MAX_ROUNDS)
+
+
+def number_of_teachers(total: float, plain: float) -> int:
+    """Return how many models of each direction diversify the training pairs.
+
+    Args:
+        total: The whole budget.
+        plain: See `planned_rounds`.
+    """
+    return min(max(int(TEACHERS_SHARE * total / (2 * plain)), 1), MAX_TEACHERS)
+
+
+def weight_of_pairs(real: int, synthetic: int) -> float:
+    """Return the sampling weight of the real pairs, so that an epoch has not too many synthetic ones."""
+    return max(1.0, round(synthetic / (SYNTHETIC_PER_PAIR * real), 2))
+
+
+def useful_lines(real_uses: float) -> int:
+    """Return the largest number of monolingual lines whose synthetic pairs training can use `MIN_USES` times.
+
+    Args:
+        real_uses: Number of pairs, each counted as often as it is used, that fit into the training.
+    """
+    share = SYNTHETIC_PER_PAIR / (1 + SYNTHETIC_PER_PAIR)
+    return max(1, int(share * real_uses / MIN_USES))

@@ -1,0 +1,262 @@
+"""The stages of `mtcli improve` as commands of mtcli: what each is asked for, and what comes of it."""
+
+import json
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mtcli.config.toml_file import load as load_config
+from mtcli.errors import ModelError
+from mtcli.recipes.improve.budget import Budget
+from mtcli.recipes.improve.request import ImproveRequest
+from mtcli.recipes.stages import Recipe, Stage
+from mtcli.storage.events import read_events
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training that has ended."""
+
+    folder: str
+    steps: int
+    seconds: float
+    epochs: float
+    """How often each training pair was used on average."""
+    reason: str
+    """Why it ended."""
+
+    def used(self, budget: Budget) -> float:
+        """Return what it used of the budget."""
+        return self.seconds if budget.is_time else float(self.steps)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of a model on the validation pairs."""
+
+    bleu: float
+    chrf: float
+    seconds: float
+    """Time for translating and scoring."""
+
+
+class Stages(ABC):
+    """The stages of one request.
+
+    Args:
+        request: The request.
+    """
+
+    def __init__(self, request: ImproveRequest):
+        self.request = request
+        self.trainings: dict[str, Training] = {}
+        """The trainings by the name of their stage; one that is extended replaces its earlier state."""
+
+    @property
+    def budget(self) -> Budget:
+        """The budget of all stages together."""
+        return self.request.budget
+
+    @abstractmethod
+    def remaining(self) -> float:
+        """Return the rest of the budget. With a budget of time it changes, so use it only in `decide`."""
+
+    @abstractmethod
+    def decide(self, name: str, decision: Callable[[], Any]) -> Any:
+        """Return a decision or a result, which is made and stored when it is first asked for."""
+
+    @abstractmethod
+    def run(self, name: str, command: Callable[[], list[str]], *, is_captured: bool = False) -> str:
+        """Run a command, unless it is done.
+
+        Args:
+            name: The name of the stage.
+            command: Returns the arguments of `mtcli`, when the stage is first begun.
+            is_captured: Return its standard output.
+        """
+
+    @abstractmethod
+    def seconds_of(self, name: str) -> float:
+        """Return how long a stage took."""
+
+    @abstractmethod
+    def result_of(self, folder: Path) -> Training:
+        """Return the result of a training that has just ended."""
+
+    def train(
+        self,
+        name: str,
+        corpora: Sequence[str],
+        amount: Callable[[], float],
+        *,
+        forward: bool = True,
+        seed: int | None = None,
+        engine: bool = True,
+    ) -> Training:
+        """Train a model.
+
+        Args:
+            name: The name of the stage, and of its folder.
+            corpora: Training pairs, with weights.
+            amount: Returns the amount of the budget.
+            forward: The model translates in the direction of the request; otherwise in the opposite direction.
+            seed: The seed of the training; None: that of the request.
+            engine: Convert the model for faster translation at the end.
+        """
+        data = self.request.config.data
+        src, tgt = (data.src, data.tgt) if forward else (data.tgt, data.src)
+        folder = self.request.out / name
+        pairs = self.request.out / "pairs"
+
+        def command() -> list[str]:
+            words = ["train", *_repeated("--train", corpora)]
+            words += ["--valid", str(pairs / "valid.jsonl"), "--test", str(pairs / "test.jsonl")]
+            words += ["--src", src, "--tgt", tgt]
+            if self.request.preset is not None:
+                words += ["--preset", self.request.preset]
+            words += _repeated("--set", self.request.sets)
+            if seed is not None:
+                words += ["--set", f"train.seed={seed}"]
+            if not engine:
+                words += ["--set", "train.engine=false"]
+            words += ["--out", str(folder), *self._device(), *self.budget.options(amount())]
+            return words
+
+        self.run(name, command)
+        return self._ended(name, name, folder)
+
+    def extend(self, name: str, amount: Callable[[], float]) -> Training:
+        """Give a training more of the budget.
+
+        Args:
+            name: The name of its stage.
+            amount: Returns the additional amount.
+        """
+        training = self.trainings[name]
+
+        def command() -> list[str]:
+            before = self.decide(command_of(name), list)
+            total = training.used(self.budget) + amount()
+            return [*before[:-2], *self.budget.options(total)]
+
+        stage = f"{name}, extended"
+        self.run(stage, command)
+        return self._ended(stage, name, Path(training.folder))
+
+    def _ended(self, stage: str, name: str, folder: Path) -> Training:
+        """Return the result of a training that has ended, as it was when its stage ended."""
+        found = self.decide(f"{stage}: result", lambda: asdict(self.result_of(folder)))
+        self.trainings[name] = Training(**found)
+        return self.trainings[name]
+
+    def augment(self, name: str, model: str, text: Path, output: Path, *, forward: bool, tag: bool) -> None:
+        """Make synthetic pairs of a text.
+
+        Args:
+            name: The name of the stage.
+            model: The folder of the model that translates.
+            text: The lines to translate.
+            output: The pairs.
+            forward: The translations are the targets of the pairs.
+            tag: Mark the synthetic sources.
+        """
+        words = ["augment", "--model", model, "-i", str(text), "-o", str(output), "--force"]
+        words += ["--forward"] if forward else []
+        words += ["--tag"] if tag else []
+        self.run(name, lambda: [*words, *self._device()])
+
+    def score(self, stage: str, folder: str) -> Scores:
+        """Score a model on the validation pairs.
+
+        Args:
+            stage: The name of the stage that trained it.
+            folder: Its folder.
+        """
+        name = f"{stage}, validation"
+        output = self.run(name, lambda: self.score_command(folder), is_captured=True)
+        values = {score["name"]: float(score["score"]) for score in json.loads(output)}
+        log.info("%s: BLEU = %.1f, chrF = %.1f", name, values["BLEU"], values["chrF2"])
+        return Scores(values["BLEU"], values["chrF2"], self.seconds_of(name))
+
+    def compare(self, folder: str, other: str) -> Any:
+        """Return the paired bootstrap of two models on the validation pairs, as `mtcli eval --json` prints it."""
+        command = [*self.score_command(folder), "--compare", other]
+        return json.loads(self.run("comparison", lambda: command, is_captured=True))
+
+    def score_command(self, folder: str) -> list[str]:
+        """Return the command that scores a model on the validation pairs."""
+        valid = self.request.out / "pairs" / "valid.jsonl"
+        return ["eval", "--model", folder, "--pairs", str(valid), "--bleu", "--chrf", "--json", *self._device()]
+
+    def _device(self) -> list[str]:
+        return [] if self.request.device == "auto" else ["--device", self.request.device]
+
+
+class StagesOfRecipe(Stages):
+    """Stages that run.
+
+    Args:
+        request: The request.
+        recipe: Runs the commands and stores the results.
+    """
+
+    def __init__(self, request: ImproveRequest, recipe: Recipe):
+        super().__init__(request)
+        self.recipe = recipe
+
+    def remaining(self) -> float:
+        """Return the rest of the budget; see `Stages.remaining`."""
+        if self.budget.is_time:
+            return self.budget.total - self.recipe.elapsed()
+        return self.budget.total - sum(training.steps for training in self.trainings.values())
+
+    def decide(self, name: str, decision: Callable[[], Any]) -> Any:
+        """Return a decision or a result; see `Stages.decide`."""
+        return self.recipe.value(name, decision)
+
+    def run(self, name: str, command: Callable[[], list[str]], *, is_captured: bool = False) -> str:
+        """Run a command, unless it is done; see `Stages.run`."""
+        words = self.decide(command_of(name), command)
+        begun = self.decide(f"{name}: begun", self.recipe.elapsed)
+        output = self.recipe.run(Stage(name, tuple(words), is_captured))
+        self.decide(f"{name}: seconds", lambda: self.recipe.elapsed() - begun)
+        return output
+
+    def seconds_of(self, name: str) -> float:
+        """Return how long a stage took, including the time before it was interrupted."""
+        return float(self.decide(f"{name}: seconds", float))
+
+    def result_of(self, folder: Path) -> Training:
+        """Return the result of a training that has just ended."""
+        return read_training(folder)
+
+
+def command_of(name: str) -> str:
+    """Return the name under which the command of a stage is stored."""
+    return f"{name}: command"
+
+
+def _repeated(option: str, values: Sequence[str]) -> list[str]:
+    return [word for value in values for word in (option, value)]
+
+
+def read_training(folder: Path) -> Training:
+    """Return what a training has done, from its `metrics.jsonl`.
+
+    Raises:
+        ModelError: The file is damaged.
+    """
+    path = folder / "metrics.jsonl"
+    events, _ = read_events(path)
+    plan = next((event for event in events if event["event"] == "plan"), None)
+    end = next((event for event in reversed(events) if event["event"] == "end"), None)
+    if plan is None or end is None:
+        raise ModelError(f"{path}: does not say how the training ended; start over with --overwrite")
+    accumulate = load_config(folder / "config.toml").train.accumulate
+    epochs = end["step"] * accumulate / max(plan["batches"], 1)
+    return Training(str(folder), end["step"], end["seconds"], epochs, str(end["reason"]))

@@ -1,0 +1,251 @@
+"""The training pairs of the stages: real pairs, monolingual text, and the synthetic pairs that are made of it."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from mtcli.data.corpus import read_pairs
+from mtcli.data.sources import parse_source
+from mtcli.errors import DataError
+from mtcli.recipes.improve.budget import SAMPLE_LINES, weight_of_pairs
+from mtcli.recipes.improve.commands import Stages
+from mtcli.recipes.improve.language_check import warning_about
+from mtcli.recipes.improve.pairs import (
+    Text,
+    choose_splits,
+    corpus_pairs,
+    held_out_keys,
+    is_chosen,
+    merge,
+    training_pairs,
+    write_lines,
+    write_pairs,
+)
+from mtcli.runtime.wording import counted
+
+log = logging.getLogger(__name__)
+
+LANGUAGE_SAMPLE = 20_000
+"""Sentences of the pairs, and lines of a text, whose languages are compared."""
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Text to translate, and how much of it there is."""
+
+    text: Text
+    number: int
+    """Number of usable lines."""
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Synthetic pairs for one training."""
+
+    path: Path
+    number: int
+
+
+class Material:
+    """The pairs and texts of one request, in the folder of the command.
+
+    Args:
+        stages: Runs the commands that translate, and stores the results.
+    """
+
+    def __init__(self, stages: Stages):
+        self.stages = stages
+        self.request = stages.request
+        self.data = stages.request.config.data
+        self.folder = stages.request.out / "pairs"
+        self.sizes: dict[str, Any] = stages.decide("pairs", self._write_pairs)
+        """Number of pairs: `train` for each corpus, `valid`, `test`."""
+
+    @property
+    def num_pairs(self) -> int:
+        """Number of real training pairs."""
+        return sum(self.sizes["train"])
+
+    # ---- real pairs ----
+
+    def _write_pairs(self) -> dict[str, Any]:
+        """Write the training pairs, and the held-out pairs that all stages use, and return their numbers.
+
+        Raises:
+            DataError: The pairs cannot be read, or are too few.
+        """
+        splits = choose_splits(self.data)
+        sizes: dict[str, Any] = {"train": []}
+        for file, spec in zip(self._corpora(), self.data.train, strict=True):
+            pairs = corpus_pairs(parse_source(spec).path, self.data)
+            kept = (pair for pair in pairs if splits.held_out.split_of(pair[0]) == "train")
+            sizes["train"].append(write_pairs(file, kept, self.data.src, self.data.tgt))
+        for name, given in (("valid", self.data.valid), ("test", self.data.test)):
+            pairs = corpus_pairs(given, self.data) if given is not None else training_pairs(self.data)
+            held_out = (pair for pair in pairs if given is not None or splits.held_out.split_of(pair[0]) == name)
+            sizes[name] = write_pairs(self.folder / f"{name}.jsonl", held_out, self.data.src, self.data.tgt)
+            if not sizes[name]:
+                raise DataError(f"{given or ', '.join(self.data.train)}: no {name} pairs; name some with --{name}")
+        train = sum(sizes["train"])
+        counts = (counted(train, "pair"), sizes["valid"], sizes["test"])
+        log.info("%s for training, %s for validation, %s for the test", *counts)
+        return sizes
+
+    def _corpora(self) -> list[Path]:
+        return [self.folder / f"train-{number}.jsonl" for number in range(1, len(self.data.train) + 1)]
+
+    def specs(self, synthetic: Synthetic | None = None, *, weighted: bool = True) -> list[str]:
+        """Return the corpora of a training, with their weights.
+
+        Args:
+            synthetic: Pairs to add.
+            weighted: Give the real pairs a larger weight if there are many synthetic ones.
+        """
+        factor = weight_of_pairs(self.num_pairs, synthetic.number) if synthetic and weighted else 1.0
+        found = []
+        for file, spec in zip(self._corpora(), self.data.train, strict=True):
+            weight = factor * parse_source(spec).weight
+            found.append(str(file) if weight == 1 else f"{file}@{weight:.6g}")
+        return [*found, str(synthetic.path)] if synthetic else found
+
+    def side(self, *, source: bool) -> Lines:
+        """Return one side of the training pairs as text."""
+        path = self.folder / f"train.{self.data.src if source else self.data.tgt}.txt"
+
+        def write() -> int:
+            pairs = (pair for file in self._corpora() for pair in read_pairs(str(file), self.data.src, self.data.tgt))
+            return write_lines((pair[0 if source else 1] for pair in pairs), path, lambda index: True)
+
+        number = self.stages.decide(f"pairs as text: {path.name}", write)
+        return Lines(Text(path), number)
+
+    def _held_out(self) -> frozenset[str]:
+        files = [self.folder / f"{name}.jsonl" for name in ("valid", "test")]
+        return held_out_keys(files, self.data.src, self.data.tgt)
+
+    # ---- monolingual text ----
+
+    def check_texts(self) -> None:
+        """Check the monolingual texts.
+
+        Raises:
+            DataError: One cannot be read, or has no usable line.
+        """
+        for source in (False, True):
+            self.text_lines(source=source)
+
+    def text_lines(self, *, source: bool) -> Lines | None:
+        """Return the monolingual text in the source or the target language; None: there is none.
+
+        Raises:
+            DataError: It cannot be read, or has no usable line.
+        """
+        path = self.request.mono_src if source else self.request.mono_tgt
+        if path is None:
+            return None
+        option = "--mono-src" if source else "--mono-tgt"
+        text = Text(path, self._held_out(), self.data.replace)
+        number = self.stages.decide(option, lambda: self._check_text(text, option, source))
+        return Lines(text, number)
+
+    def _check_text(self, text: Text, option: str, source: bool) -> int:
+        """Count the usable lines of a text, report the others, and warn if its language seems to be wrong.
+
+        Raises:
+            DataError: It cannot be read, or has no usable line.
+        """
+        dropped = Counter[str]()
+        number = sum(1 for _ in text.usable(dropped))
+        for reason, lines in dropped.items():
+            log.info("%s: dropped %s: %s", text.path, counted(lines, "line"), reason)
+        if not number:
+            raise DataError(f"{option} {text.path}: has no usable line; give text with one sentence per line")
+        size = min(number, LANGUAGE_SAMPLE)
+        sample = [line for index, line in enumerate(text.usable()) if is_chosen(index, size, number)]
+        pairs = list(islice(training_pairs(self.data), LANGUAGE_SAMPLE))
+        sources = [src for src, _ in pairs]
+        targets = [tgt for _, tgt in pairs]
+        if source:
+            problem = warning_about(sample, sources, targets, self.data.src)
+        else:
+            problem = warning_about(sample, targets, sources, self.data.tgt)
+        if problem:
+            log.warning("%s %s: %s", option, text.path, problem)
+        return number
+
+    # ---- synthetic pairs ----
+
+    def translate(
+        self, name: str, model: str, lines: Lines, *, forward: bool, tag: bool, at_most: int, amount: float
+    ) -> list[Path]:
+        """Make synthetic pairs of lines that are chosen at even distances.
+
+        With a budget of time, a sample is translated first. Its speed decides how many lines follow.
+
+        Args:
+            name: The name of the files, such as `synthetic-1/back`.
+            model: The model that translates.
+            lines: The text.
+            forward: The translations are the targets of the pairs.
+            tag: Mark the synthetic sources.
+            at_most: Largest number of lines.
+            amount: Seconds for all of it, if the budget is a time.
+
+        Returns:
+            The files of pairs.
+        """
+        wanted = min(lines.number, at_most)
+        sample = min(wanted, SAMPLE_LINES) if self.stages.budget.is_time else wanted
+
+        def in_sample(index: int) -> bool:
+            return is_chosen(index, sample, lines.number)
+
+        first = f"{name}-1"
+        translated = self._write_part(first, lines, in_sample)
+        files = [self._augment(first, model, forward, tag)]
+
+        def affordable() -> int:
+            seconds = self.stages.seconds_of(first)
+            return min(wanted, int(sample * amount / seconds))
+
+        number = self.stages.decide(f"{name}: lines", affordable) if sample < wanted else sample
+        if number > sample:
+            second = f"{name}-2"
+            translated += self._write_part(
+                second, lines, lambda index: is_chosen(index, number, lines.number) and not in_sample(index)
+            )
+            files.append(self._augment(second, model, forward, tag))
+        log.info("%s: translated %s of %s", name, f"{translated:,}", counted(lines.number, "line"))
+        return files
+
+    def _write_part(self, name: str, lines: Lines, chosen: Callable[[int], bool]) -> int:
+        """Write the chosen lines to a file, and return their number."""
+        path = self.request.out / f"{name}.txt"
+        return int(self.stages.decide(f"{name}: text", lambda: write_lines(lines.text.usable(), path, chosen)))
+
+    def _augment(self, name: str, model: str, forward: bool, tag: bool) -> Path:
+        output = self.request.out / f"{name}.jsonl"
+        self.stages.augment(name, model, output.with_suffix(".txt"), output, forward=forward, tag=tag)
+        return output
+
+    def merge(self, name: str, files: Sequence[Path]) -> Synthetic:
+        """Write the synthetic pairs of several files once each, without real pairs and held-out sentences.
+
+        Args:
+            name: The name of the new file, such as `synthetic-1/pairs`.
+            files: What `translate` returned.
+        """
+        path = self.request.out / f"{name}.jsonl"
+
+        def work() -> int:
+            written, dropped = merge(files, self._corpora(), path, self.data.src, self.data.tgt, self._held_out())
+            for reason, number in dropped.items():
+                log.info("%s: dropped %s: %s", name, counted(number, "pair"), reason)
+            log.info("%s: %s", name, counted(written, "synthetic pair"))
+            return written
+
+        return Synthetic(path, int(self.stages.decide(name, work)))

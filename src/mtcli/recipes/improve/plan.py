@@ -1,0 +1,111 @@
+"""`mtcli improve --dry-run`: the stages and their commands, before anything is measured or written."""
+
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from mtcli.recipes.improve.commands import Scores, Stages, Training
+from mtcli.recipes.improve.material import Lines, Material, Synthetic
+from mtcli.recipes.improve.method import Method
+from mtcli.recipes.improve.pairs import Text, choose_splits, corpus_pairs
+from mtcli.recipes.improve.request import ImproveRequest
+
+ASSUMPTIONS = (
+    "assuming that each training uses its share of the budget, that translating takes no time, and that each model is "
+    "better than the one before"
+)
+
+MANY_EPOCHS = 1000.0
+"""Assumed number of epochs of the plain model, so that all monolingual lines are useful."""
+
+
+def plan(request: ImproveRequest) -> str:
+    """Return the stages with their commands and shares of the budget, as lines of text.
+
+    Args:
+        request: The request.
+
+    Raises:
+        DataError: The pairs or the texts cannot be used.
+    """
+    stages = _PlannedStages(request)
+    Method(stages, _PlannedMaterial(stages)).run()
+    lines = [f"The stages, {ASSUMPTIONS}:"]
+    for name, command in stages.commands:
+        amount = stages.amounts.get(name)
+        share = f" ({amount / request.budget.total:.0%} of the budget)" if amount else ""
+        lines.append(f"{name}{share}: {shlex.join(['mtcli', *command])}")
+    return "\n".join(lines)
+
+
+class _PlannedStages(Stages):
+    """Stages that are noted and not run."""
+
+    def __init__(self, request: ImproveRequest):
+        super().__init__(request)
+        self.commands: list[tuple[str, list[str]]] = []
+        self.amounts: dict[str, float] = {}
+        """The share of the budget of each training."""
+
+    def remaining(self) -> float:
+        return self.budget.total - sum(self.amounts.values())
+
+    def decide(self, name: str, decision: Callable[[], Any]) -> Any:
+        return decision()
+
+    def train(self, name: str, corpora: Sequence[str], amount: Callable[[], float], **options: Any) -> Training:
+        given = amount()
+        super().train(name, corpora, lambda: given, **options)
+        self.amounts[name] = given
+        return self.trainings[name]
+
+    def result_of(self, folder: Path) -> Training:
+        amount = float(self.commands[-1][1][-1].removesuffix("s"))
+        return Training(str(folder), int(amount), amount, MANY_EPOCHS, "budget used")
+
+    def score(self, stage: str, folder: str) -> Scores:
+        self.run(f"{stage}, validation", lambda: self.score_command(folder))
+        better = float(len(self.commands))
+        return Scores(better, better, 0.0)
+
+    def run(self, name: str, command: Callable[[], list[str]], *, is_captured: bool = False) -> str:
+        self.commands.append((name, command()))
+        return "{}"
+
+    def seconds_of(self, name: str) -> float:
+        return 0.0
+
+
+class _PlannedMaterial(Material):
+    """Material of which no file is written."""
+
+    def __init__(self, stages: Stages):
+        self._lines: dict[Path, int] = {}
+        """Number of lines that each file of pairs is made of."""
+        super().__init__(stages)
+
+    def _write_pairs(self) -> dict[str, Any]:
+        splits = choose_splits(self.data)
+        sizes: dict[str, Any] = {"train": [splits.train]}
+        for name, given, held_out in (
+            ("valid", self.data.valid, splits.held_out.n_valid),
+            ("test", self.data.test, splits.held_out.n_test),
+        ):
+            sizes[name] = sum(1 for _ in corpus_pairs(given, self.data)) if given else held_out
+        return sizes
+
+    def _held_out(self) -> frozenset[str]:
+        return frozenset()
+
+    def side(self, *, source: bool) -> Lines:
+        name = f"train.{self.data.src if source else self.data.tgt}.txt"
+        return Lines(Text(self.folder / name), self.num_pairs)
+
+    def translate(self, name: str, model: str, lines: Lines, **options: Any) -> list[Path]:
+        path = self._augment(f"{name}-1", model, options["forward"], options["tag"])
+        self._lines[path] = min(lines.number, options["at_most"])
+        return [path]
+
+    def merge(self, name: str, files: Sequence[Path]) -> Synthetic:
+        return Synthetic(self.request.out / f"{name}.jsonl", sum(self._lines[file] for file in files))

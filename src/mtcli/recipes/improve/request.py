@@ -1,0 +1,111 @@
+"""What a user asks `mtcli improve` for."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mtcli.config.schema import Config
+from mtcli.data.fingerprints import input_files
+from mtcli.errors import UsageError
+from mtcli.inference.exported import sha256
+from mtcli.recipes.improve.budget import Budget
+from mtcli.runtime.output_checks import check_folder
+from mtcli.training.request import resolve
+
+DEFAULT_TIME = "3h"
+
+GIVEN_BY_IMPROVE = (
+    "data.train", "data.valid", "data.test", "data.src", "data.tgt", "data.swap", "data.replace", "train.time",
+    "train.max_steps", "preset",
+)  # fmt: skip
+"""Settings that the stages get from options of `improve`, so that `--set` may not name them."""
+
+
+@dataclass(frozen=True)
+class ImproveRequest:
+    """A request that was checked."""
+
+    config: Config
+    """Names the pairs, the held-out pairs and the languages."""
+    out: Path
+    budget: Budget
+    mono_tgt: Path | None = None
+    """Text in the target language."""
+    mono_src: Path | None = None
+    """Text in the source language."""
+    preset: str | None = None
+    sets: tuple[str, ...] = ()
+    """`--set` of every training."""
+    device: str = "auto"
+
+    def identity(self) -> dict[str, Any]:
+        """Return everything that decides the result, by the names of the options.
+
+        Raises:
+            DataError: The pairs cannot be read.
+        """
+        data = self.config.data
+        budget = "--max-steps" if self.budget.unit == "steps" else "--time"
+        texts = [path for path in (self.mono_tgt, self.mono_src) if path is not None]
+        files = {str(path): sha256(path) for path in [*input_files(self.config), *texts]}
+        return {
+            "--train": list(data.train),
+            "--valid": data.valid,
+            "--test": data.test,
+            "--src": data.src,
+            "--tgt": data.tgt,
+            "--swap": data.swap,
+            "--replace": data.replace,
+            "--mono-tgt": str(self.mono_tgt) if self.mono_tgt else None,
+            "--mono-src": str(self.mono_src) if self.mono_src else None,
+            "--preset": self.preset,
+            "--set": list(self.sets),
+            "--out": str(self.out),
+            "--device": self.device,
+            budget: self.budget.total,
+            **{f"SHA-256 of {name}": digest[:16] for name, digest in files.items()},
+        }
+
+
+def resolve_request(
+    options: Mapping[str, Any],
+    sets: Sequence[str],
+    *,
+    out: Path | None,
+    mono_tgt: Path | None,
+    mono_src: Path | None,
+    device: str,
+) -> ImproveRequest:
+    """Build the configuration of the trainings, and find languages and folder.
+
+    Args:
+        options: Values of the command line by dotted name, as for `mtcli train`; None means unset.
+        sets: `section.key=value` strings.
+        out: The folder; None: chosen by the data.
+        mono_tgt: Text in the target language.
+        mono_src: Text in the source language.
+        device: The device of all stages.
+
+    Raises:
+        UsageError: A wrong setting, languages that cannot be found, or a folder that cannot be used.
+        DataError: Training pairs are missing.
+    """
+    for text in sets:
+        name = text.partition("=")[0].strip()
+        if name in GIVEN_BY_IMPROVE:
+            raise UsageError(f"--set {text}: give {name} by the option of its own; see mtcli improve --help")
+    given = dict(options)
+    if given.get("train.time") is None and given.get("train.max_steps") is None:
+        given["train.time"] = DEFAULT_TIME
+    request = resolve(None, given, sets, out=out)
+    config = request.config
+    folder = out or request.run.with_name(f"{request.run.name}-improved")
+    texts = [path for path in (mono_tgt, mono_src) if path is not None]
+    check_folder(folder, [*input_files(config), *texts], option="--out")
+    if config.train.max_steps is not None:
+        budget = Budget(config.train.max_steps, "steps")
+    else:
+        budget = Budget(config.train.time or 0.0, "seconds")
+    preset = given.get("preset")
+    return ImproveRequest(config, folder, budget, mono_tgt, mono_src, preset, tuple(sets), device)

@@ -1,0 +1,88 @@
+"""The start and the end of `mtcli improve`: the folder that it works in, and the model that it leaves there."""
+
+import shutil
+from pathlib import Path
+
+from mtcli.errors import DataError
+from mtcli.recipes.improve.commands import Stages, StagesOfRecipe
+from mtcli.recipes.improve.material import Material
+from mtcli.recipes.improve.method import PLAIN, Method, Result
+from mtcli.recipes.improve.pairs import new_file
+from mtcli.recipes.improve.request import ImproveRequest
+from mtcli.recipes.stages import STATE, Recipe, open_recipe
+from mtcli.storage.run_folder import RUN_FILES
+from mtcli.storage.run_lock import lock
+
+COPIED = tuple(name for name in RUN_FILES if name not in ("checkpoints", "tensorboard"))
+"""The files and folders of the best run that are copied: everything that using the model needs."""
+
+STAGE_FOLDERS = ("pairs", "plain", "forward-*", "reverse-*", "improved-*", "synthetic-*")
+
+
+def improve(request: ImproveRequest, *, overwrite: bool = False) -> tuple[Result, Stages]:
+    """Run the recipe, or continue it, and copy the best model into the folder.
+
+    Args:
+        request: The request.
+        overwrite: Delete what an earlier command left in the folder.
+
+    Returns:
+        The models, and the stages that made them.
+
+    Raises:
+        UsageError: The folder holds something else, or was begun with other data or options.
+        DataError: The pairs or the texts cannot be used.
+        StageError: A stage failed, and has printed why.
+        StoppedError: A signal arrived.
+        LockedError: Another process works in the folder.
+        StorageError: The folder cannot be written.
+    """
+    identity = request.identity()
+    if overwrite and (request.out / STATE).exists():
+        with lock(request.out, "works in this folder"):
+            _delete_results(request.out)
+    is_new = not request.out.exists()
+    try:
+        with open_recipe(request.out, identity) as recipe:
+            return _improve(request, recipe)
+    finally:
+        if is_new and not any(request.out.iterdir()):
+            request.out.rmdir()
+
+
+def _improve(request: ImproveRequest, recipe: Recipe) -> tuple[Result, Stages]:
+    """Run the recipe in its folder. The folder of a new recipe is left empty if its pairs or texts cannot be used."""
+    stages = StagesOfRecipe(request, recipe)
+    try:
+        material = Material(stages)
+        material.check_texts()
+    except DataError:
+        if not (request.out / PLAIN).exists():
+            _delete_results(request.out)
+        raise
+    result = Method(stages, material).run()
+    best = Path(result.candidates[result.best].training.folder)
+    recipe.value("model", lambda: _copy_run(best, request.out))
+    return result, stages
+
+
+def _delete_results(folder: Path) -> None:
+    """Delete what the command writes. The state is deleted last, so that the folder is recognised until then."""
+    for path in [path for pattern in (*STAGE_FOLDERS, *RUN_FILES) for path in sorted(folder.glob(pattern))]:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    (folder / STATE).unlink(missing_ok=True)
+
+
+def _copy_run(run: Path, folder: Path) -> str:
+    """Copy the model of a run and what describes it, and return the folder of the run."""
+    for name in COPIED:
+        source = run / name
+        files = sorted(source.rglob("*")) if source.is_dir() else [source]
+        for file in files:
+            if file.is_file():
+                with file.open("rb") as content, new_file(folder / file.relative_to(run)) as copy:
+                    shutil.copyfileobj(content, copy)
+    return str(run)

@@ -1,0 +1,79 @@
+"""The end of `mtcli improve`: a table of the models, what they were compared by, and what can be done with them."""
+
+import shlex
+from pathlib import Path
+
+from mtcli.recipes.improve.budget import Budget
+from mtcli.recipes.improve.commands import Stages
+from mtcli.recipes.improve.method import PLAIN, Candidate, Result
+from mtcli.runtime.progress import clock
+from mtcli.runtime.wording import counted
+
+SIGNIFICANT = 0.05
+
+
+def summary(result: Result, stages: Stages) -> str:
+    """Return the table of the models and the comparison, as lines of text."""
+    request = stages.request
+    lines = [*_table(result), "", _comparison(result, stages), _plain_training(result, stages.budget)]
+    lines.append(f"Model: {request.out} (copied from {result.candidates[result.best].training.folder})")
+    folders = _ensemble(result)
+    if len(folders) > 1:
+        models = " ".join(f"--model {shlex.quote(folder)}" for folder in folders)
+        lines.append(f"These models have one vocabulary and can vote together: mtcli eval {models}")
+    return "\n".join(lines)
+
+
+def _table(result: Result) -> list[str]:
+    rows = [("model", "pairs", "steps", "time", "end", "BLEU", "chrF", "")]
+    for name, candidate in result.candidates.items():
+        training = candidate.training
+        figures = (f"{candidate.scores.bleu:.1f}", f"{candidate.scores.chrf:.1f}")
+        mark = "best" if name == result.best else ""
+        ends = (f"{training.steps:,}", clock(training.seconds), training.reason)
+        rows.append((name, f"{candidate.pairs:,}", *ends, *figures, mark))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _comparison(result: Result, stages: Stages) -> str:
+    """Return how the best model compares with the plain one."""
+    pairs = counted(stages.decide("pairs", dict)["valid"], "validation pair")
+    if result.comparison is None:
+        return f"The plain model is the best of {counted(len(result.candidates), 'model')} on {pairs}."
+    parts = []
+    for difference in result.comparison["differences"]:
+        gain = difference["b"]["score"] - difference["a"]["score"]
+        p_value = difference["b"]["p_value"]
+        verdict = "significant" if p_value < SIGNIFICANT else "not significant"
+        parts.append(f"{difference['name']} {gain:+.1f} (p = {p_value:.3f}, {verdict})")
+    return f"{result.best} against {PLAIN}, on {pairs}, by paired bootstrap: {'; '.join(parts)}"
+
+
+def _plain_training(result: Result, budget: Budget) -> str:
+    """Return how much of the budget the plain model had, and if more could have helped it."""
+    training = result.candidates[PLAIN].training
+    share = min(training.used(budget) / budget.total, 1.0)
+    text = f"The plain model was trained on the same pairs for {share:.0%} of the budget"
+    if training.reason != "budget used":
+        return f"{text} and ended because nothing improved, so a longer training would hardly be better."
+    if result.best == PLAIN:
+        return f"{text}."
+    option = " ".join(budget.options(budget.total))
+    return (
+        f"{text}. The same training for the whole budget was not measured; to compare with it, run the command of "
+        f"the stage {PLAIN} with another --out and {option}."
+    )
+
+
+def _ensemble(result: Result) -> list[str]:
+    """Return the models that have the vocabulary of the best one, the best one first."""
+    best = result.candidates[result.best]
+    others = [candidate for candidate in result.candidates.values() if candidate is not best]
+    vocabulary = _vocabulary(best)
+    same = [candidate for candidate in others if _vocabulary(candidate) == vocabulary]
+    return [candidate.training.folder for candidate in (best, *same)]
+
+
+def _vocabulary(candidate: Candidate) -> bytes:
+    return (Path(candidate.training.folder) / "tokenizer.json").read_bytes()

@@ -1,0 +1,349 @@
+"""`mtcli improve`: which models are trained on what, what is held out, and interruptions."""
+
+import hashlib
+import json
+import random
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import toy_pairs, write_tsv
+
+from mtcli.config.schema import Config
+from mtcli.config.toml_file import to_toml
+from mtcli.data.tokenizer import BACK_TRANSLATION_TAG
+from mtcli.errors import DataError, UsageError
+from mtcli.recipes import stages as module
+from mtcli.recipes.improve.budget import Budget, number_of_teachers, planned_rounds, useful_lines, weight_of_pairs
+from mtcli.recipes.improve.commands import Stages
+from mtcli.recipes.improve.language_check import warning_about
+from mtcli.recipes.improve.method import Result
+from mtcli.recipes.improve.pairs import is_chosen, merge, write_pairs
+from mtcli.recipes.improve.plan import plan
+from mtcli.recipes.improve.request import ImproveRequest, resolve_request
+from mtcli.recipes.improve.run import improve
+from mtcli.recipes.improve.summary import summary
+from mtcli.recipes.stages import STATE, Stage
+
+BLEU = {"plain": 20.0, "plain, extended": 20.5, "improved-1": 25.0, "improved-2": 24.0}
+"""The scores of the simulated models, by stage."""
+
+
+class Simulation:
+    """Runs stages without models: each file is a function of the command and of the files that it reads.
+
+    Args:
+        bleu: Scores by stage.
+        steps: The steps after which each training finds no improvement, by stage.
+    """
+
+    def __init__(self, bleu: dict[str, float] | None = None, steps: dict[str, int] | None = None):
+        self.bleu = BLEU if bleu is None else bleu
+        self.steps = steps or {}
+        self.commands: dict[str, tuple[str, ...]] = {}
+
+    def __call__(self, stage: Stage, while_waiting: Callable[[], None]) -> str:
+        self.commands[stage.name] = stage.arguments
+        command, *words = stage.arguments
+        while_waiting()
+        return str(getattr(self, command)(stage.name, words))
+
+    def train(self, stage: str, words: list[str]) -> str:
+        folder = Path(value_of(words, "--out"))
+        wanted = int(value_of(words, "--max-steps"))
+        steps = min(wanted, self.steps.get(stage, wanted))
+        folder.mkdir(exist_ok=True)
+        content = b"".join(Path(path.partition("@")[0]).read_bytes() for path in values_of(words, "--train"))
+        digest = hashlib.sha256(repr(words).encode() + content).hexdigest()
+        (folder / "model.safetensors").write_text(digest)
+        (folder / "tokenizer.json").write_text(str(len(content)))
+        (folder / "config.toml").write_text(to_toml(Config()))
+        reason = "budget used" if steps == wanted else "cut short, as nothing improved"
+        events = [
+            {"event": "plan", "step": 0, "batches": 1},
+            {"event": "end", "step": steps, "seconds": 1.0, "reason": reason},
+        ]
+        (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
+        return ""
+
+    def augment(self, stage: str, words: list[str]) -> str:
+        model = (Path(value_of(words, "--model")) / "model.safetensors").read_text()
+        rows = []
+        for line in Path(value_of(words, "-i")).read_text().splitlines():
+            translation = f"{model[:4]} {line[::-1]}"
+            tag = BACK_TRANSLATION_TAG if "--tag" in words else ""
+            pair = {"en": line, "xx": translation} if "--forward" in words else {"xx": line, "en": tag + translation}
+            rows.append({"translation": pair, "score": 0.0})
+        Path(value_of(words, "-o")).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        return ""
+
+    def eval(self, stage: str, words: list[str]) -> str:
+        if "--compare" in words:
+            estimate = {"score": 20.0, "p_value": 0.01}
+            return json.dumps({"differences": [{"name": "BLEU", "a": estimate, "b": {**estimate, "score": 21.0}}]})
+        score = self.bleu.get(stage.removesuffix(", validation"), 0.0)
+        return json.dumps([{"name": "BLEU", "score": score}, {"name": "chrF2", "score": score}])
+
+
+def values_of(words: list[str], option: str) -> list[str]:
+    return [words[place + 1] for place, word in enumerate(words) if word == option]
+
+
+def value_of(words: list[str], option: str) -> str:
+    (value,) = values_of(words, option)
+    return value
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write 300 pairs and text in both languages, of which 50 lines are also in the pairs."""
+    monkeypatch.chdir(tmp_path)
+    pairs = toy_pairs(400)
+    write_tsv(tmp_path / "pairs.tsv", pairs[:300])
+    for name, side in (("mono.en", 0), ("mono.xx", 1)):
+        (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in pairs[250:]) + "\n")
+    return tmp_path
+
+
+def request_for(out: str = "out", **options: Any) -> ImproveRequest:
+    texts = {name: options.pop(name, None) for name in ("mono_tgt", "mono_src")}
+    values = {"data.train": ["pairs.tsv"], "data.src": "en", "data.tgt": "xx", "train.max_steps": 400, **options}
+    paths = {name: Path(file) if file else None for name, file in texts.items()}
+    return resolve_request(values, (), out=Path(out), device="auto", **paths)
+
+
+def run(
+    request: ImproveRequest, monkeypatch: pytest.MonkeyPatch, simulation: Simulation | None = None
+) -> tuple[Result, Stages, Simulation]:
+    simulation = simulation or Simulation()
+    monkeypatch.setattr(module, "run_command", simulation)
+    result, stages = improve(request)
+    return result, stages, simulation
+
+
+def pairs_in(path: Path) -> list[tuple[str, str]]:
+    rows = [json.loads(line)["translation"] for line in path.read_text().splitlines()]
+    return [(row["en"], row["xx"]) for row in rows]
+
+
+def test_back_translation_trains_on_both_texts(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result, stages, simulation = run(request_for(mono_tgt="mono.xx", mono_src="mono.en"), monkeypatch)
+    assert list(simulation.commands) == [
+        "plain",
+        "plain, validation",
+        "synthetic-1/forward-1",
+        "reverse-1",
+        "synthetic-1/back-1",
+        "improved-1",
+        "improved-1, validation",
+        "comparison",
+    ]
+    steps = {name: int(words[-1]) for name, words in simulation.commands.items() if words[0] == "train"}
+    assert steps["plain"] == 100
+    assert sum(steps.values()) == 400
+    assert result.best == "improved-1"
+    assert (files / "out" / "model.safetensors").read_text() == (files / "out/improved-1/model.safetensors").read_text()
+    shown = summary(result, stages)
+    assert "improved-1 against plain, on 30 validation pairs, by paired bootstrap: BLEU +1.0 (p = 0.010" in shown
+    assert "trained on the same pairs for 25% of the budget. The same training for the whole budget was not" in shown
+
+
+def test_nothing_that_is_held_out_is_trained_on(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(request_for(mono_tgt="mono.xx", mono_src="mono.en"), monkeypatch)
+    pairs = files / "out" / "pairs"
+    held_out = {text for name in ("valid", "test") for pair in pairs_in(pairs / f"{name}.jsonl") for text in pair}
+    assert len(pairs_in(pairs / "valid.jsonl")) == 30
+    train = pairs_in(pairs / "train-1.jsonl")
+    synthetic = pairs_in(files / "out/synthetic-1/pairs.jsonl")
+    assert len(train) + 36 == 300
+    assert len(synthetic) > 250
+    assert not held_out & {text for pair in (*train, *synthetic) for text in pair}
+
+
+def test_diversification_adds_translations_by_models_of_both_directions(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation = Simulation(steps={"plain": 50})
+    result, _, _ = run(request_for(), monkeypatch, simulation)
+    names = [name for name, words in simulation.commands.items() if words[0] == "train"]
+    assert names == ["plain", "reverse-1", "forward-2", "reverse-2", "improved-1"]
+    seeds = [words[words.index("--set") + 1] for name, words in simulation.commands.items() if name in names[1:4]]
+    assert seeds == ["train.seed=1", "train.seed=2", "train.seed=2"]
+    assert result.candidates["improved-1"].pairs == 5 * 264
+    assert int(simulation.commands["improved-1"][-1]) == 200
+
+
+def test_the_plain_model_gets_the_rest_if_nothing_is_better(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = Simulation(bleu=BLEU | {"improved-1": 19.0}, steps={"improved-1": 100})
+    result, stages, _ = run(request_for(mono_tgt="mono.xx"), monkeypatch, simulation)
+    assert result.best == "plain"
+    extended = simulation.commands["plain, extended"]
+    assert extended[:-1] == simulation.commands["plain"][:-1]
+    assert extended[-1] == str(400 - 81 - 100)
+    assert "The plain model is the best of 2 models on 30 validation pairs." in summary(result, stages)
+
+
+def test_a_second_round_follows_if_the_first_one_pays(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = Simulation(steps={"improved-1": 100})
+    result, _, _ = run(request_for(mono_tgt="mono.xx"), monkeypatch, simulation)
+    assert "--train" in simulation.commands["reverse-2"]
+    assert len(values_of(list(simulation.commands["reverse-2"]), "--train")) == 2
+    assert result.best == "improved-1"
+    assert "improved-2" in result.candidates
+    assert "improved-3" not in result.candidates
+
+
+def test_more_pairs_do_not_help_if_there_is_no_time_for_those_that_exist(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = Simulation.train
+
+    def large_epochs(self: Simulation, stage: str, words: list[str]) -> str:
+        train(self, stage, words)
+        metrics = Path(value_of(words, "--out")) / "metrics.jsonl"
+        metrics.write_text(metrics.read_text().replace('"batches": 1', '"batches": 100'))
+        return ""
+
+    monkeypatch.setattr(Simulation, "train", large_epochs)
+    result, _, simulation = run(request_for(mono_tgt="mono.xx"), monkeypatch)
+    assert list(result.candidates) == ["plain"]
+    assert simulation.commands["plain, extended"][-1] == "400"
+
+
+def outcome(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != STATE}
+
+
+def test_an_interrupted_command_gives_the_same_bytes(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {"mono_tgt": "mono.xx", "mono_src": "mono.en"}
+    run(request_for(**texts), monkeypatch)
+    (files / "out").rename(files / "whole")
+    save = module.Recipe._save
+    rng = random.Random(3)
+    simulation = Simulation()
+    monkeypatch.setattr(module, "run_command", simulation)
+    interruptions = 0
+
+    def unsafe_save(recipe: module.Recipe) -> None:
+        if rng.random() < 0.1:
+            raise KeyboardInterrupt
+        save(recipe)
+        if rng.random() < 0.1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(module.Recipe, "_save", unsafe_save)
+    while True:
+        try:
+            improve(request_for(**texts))
+            break
+        except KeyboardInterrupt:
+            interruptions += 1
+    assert interruptions > 3
+    assert outcome(files / "out") == outcome(files / "whole")
+
+
+def test_other_data_or_options_are_refused(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, _, simulation = run(request_for(mono_tgt="mono.xx"), monkeypatch)
+    simulation.commands.clear()
+    run(request_for(mono_tgt="mono.xx"), monkeypatch, simulation)
+    assert not simulation.commands
+    with pytest.raises(UsageError, match=r"--max-steps \(400 → 500\), --preset \(not set → tiny\)"):
+        improve(request_for(mono_tgt="mono.xx", preset="tiny", **{"train.max_steps": 500}))
+    (files / "mono.xx").write_text("der eert.\n")
+    with pytest.raises(UsageError, match=r"SHA-256 of mono\.xx"):
+        improve(request_for(mono_tgt="mono.xx"))
+    improve(request_for(mono_tgt="mono.xx"), overwrite=True)
+    assert simulation.commands["synthetic-1/back-1"]
+
+
+def test_one_line_of_text_makes_one_pair(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (files / "one.xx").write_text("der nus revir.\n")
+    result, _, _ = run(request_for(mono_tgt="one.xx"), monkeypatch)
+    assert result.candidates["improved-1"].pairs == 265
+
+
+def test_without_synthetic_pairs_the_plain_model_is_the_result(
+    files: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(Simulation, "augment", lambda self, stage, words: Path(value_of(words, "-o")).touch() or "")
+    monkeypatch.setattr(module.logging.getLogger("mtcli"), "propagate", True)
+    result, _, simulation = run(request_for(mono_tgt="mono.xx"), monkeypatch)
+    assert list(result.candidates) == ["plain"]
+    assert "no synthetic pairs are left" in caplog.text
+    assert simulation.commands["plain, extended"][-1] == str(400 - 81)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("\n \n", "has no usable line"), ("eulb.\0\n", "NUL")],
+)
+def test_useless_text_is_refused_before_anything_is_trained(
+    files: Path, monkeypatch: pytest.MonkeyPatch, content: str, message: str
+) -> None:
+    (files / "bad.xx").write_text(content)
+    with pytest.raises(DataError, match=message):
+        run(request_for(mono_tgt="bad.xx"), monkeypatch)
+    assert not (files / "out").exists()
+
+
+def test_too_few_pairs_are_refused(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_tsv(files / "pairs.tsv", toy_pairs(10))
+    with pytest.raises(DataError, match="10 pairs are too few to hold out validation pairs; name some with --valid"):
+        run(request_for(), monkeypatch)
+
+
+def test_a_setting_with_an_option_of_its_own_is_refused(files: Path) -> None:
+    with pytest.raises(UsageError, match=r"--set train\.time=5m: give train\.time by the option"):
+        resolve_request(
+            {"data.train": ["pairs.tsv"]}, ["train.time=5m"], out=None, mono_tgt=None, mono_src=None, device=""
+        )
+
+
+def test_text_in_another_language_is_reported() -> None:
+    german = ["ein mann sitzt auf einem stuhl", "eine frau liest ein buch"] * 3
+    english = ["a man sits on a chair", "a woman reads a book"] * 3
+    assert warning_about(german, german, english, "de") is None
+    assert "swapped?" in (warning_about(english, german, english, "de") or "")
+    assert "is it de?" in (warning_about(["un homme lit le journal"], german, english, "de") or "")
+    assert "Cyrillic" in (warning_about(["мужчина читает газету"], german, english, "de") or "")
+
+
+def test_repeated_and_real_pairs_are_dropped(tmp_path: Path) -> None:
+    first = tmp_path / "first.jsonl"
+    real = tmp_path / "real.jsonl"
+    write_pairs(first, [("a", "b"), (f"{BACK_TRANSLATION_TAG}a", "b"), ("c", "d"), ("e", "Held")], "en", "xx")
+    write_pairs(real, [("c", "d")], "en", "xx")
+    written, dropped = merge([first], [real], tmp_path / "out.jsonl", "en", "xx", frozenset({"held"}))
+    assert written == 1
+    assert dropped == {"repeated or real pair": 2, "held-out sentence": 1}
+    assert pairs_in(tmp_path / "out.jsonl") == [("a", "b")]
+
+
+def test_items_are_chosen_at_even_distances() -> None:
+    chosen = [index for index in range(100) if is_chosen(index, 7, 100)]
+    assert len(chosen) == 7
+    assert {b - a for a, b in pairwise(chosen)} == {14, 15}
+
+
+def test_shares_of_the_budget() -> None:
+    assert Budget(90.9, "seconds").options(90.9) == ["--time", "90s"]
+    assert [planned_rounds(75, 25), planned_rounds(95, 5), planned_rounds(90, 9)] == [1, 3, 2]
+    assert [number_of_teachers(100, used) for used in (25, 12, 8, 1)] == [1, 2, 3, 3]
+    assert [weight_of_pairs(100, synthetic) for synthetic in (50, 500)] == [1.0, 2.5]
+    assert useful_lines(3000) == 1000
+
+
+def test_the_plan_names_every_stage_and_writes_nothing(files: Path) -> None:
+    lines = plan(request_for(mono_tgt="mono.xx")).splitlines()
+    assert [line.partition(":")[0] for line in lines[1:]] == [
+        "plain (25% of the budget)",
+        "plain, validation",
+        "reverse-1 (20% of the budget)",
+        "synthetic-1/back-1",
+        "improved-1 (55% of the budget)",
+        "improved-1, validation",
+        "comparison",
+    ]
+    assert not (files / "out").exists()
