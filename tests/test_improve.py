@@ -3,6 +3,8 @@
 import hashlib
 import json
 import random
+import signal
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import toy_pairs, write_tsv
+from faults import harness
 
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import to_toml
@@ -347,3 +350,38 @@ def test_the_plan_names_every_stage_and_writes_nothing(files: Path) -> None:
         "comparison",
     ]
     assert not (files / "out").exists()
+
+
+SMALL = [
+    "model.d_model=16", "model.d_ff=32", "model.num_heads=2", "model.num_encoder_layers=1",
+    "model.num_decoder_layers=1", "train.batch_tokens=512", "train.lr=0.02", "train.warmup_steps=10",
+    "train.valid_every=20", "train.save_every=10", "train.precision=fp32", "train.engine=false",
+    "tokenizer.vocab_size=320",
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("texts", [("--mono-tgt", "mono.xx", "--mono-src", "mono.en"), ()], ids=["texts", "no texts"])
+def test_ten_kills_at_random_give_the_same_bytes(files: Path, texts: tuple[str, ...]) -> None:
+    command = ["improve", "--train", "pairs.tsv", "--src", "en", "--tgt", "xx", *texts, "--max-steps", "200"]
+    command += [word for setting in SMALL for word in ("--set", setting)]
+    started = time.monotonic()
+    done = harness.run(*command, cwd=files)
+    assert done.code == 0, done.err
+    seconds = time.monotonic() - started
+    folder = files / "runs" / "pairs-en-xx-improved"
+    folder.rename(files / "whole")
+    rng = random.Random(5)
+    kills = 0
+    while kills < 10:
+        child = harness.start(*command, cwd=files)
+        child.process.join(rng.uniform(0, seconds / 4))
+        kills += child.process.is_alive()
+        child.send(signal.SIGKILL)
+        result = child.wait()
+        assert result.code in (0, -signal.SIGKILL), result.err
+    done = harness.run(*command, cwd=files)
+    assert done.code == 0, done.err
+    ended = harness.outcome(folder, but=STATE)
+    whole = harness.outcome(files / "whole", but=STATE)
+    assert {name for name in ended | whole if ended.get(name) != whole.get(name)} == set()

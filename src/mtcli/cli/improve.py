@@ -33,24 +33,32 @@ HELD_OUT = "held out of the training pairs"
 
 def improve(
     train: Annotated[
-        list[str] | None,
+        list[str],
         option(
             "--train",
             panel=panels.DATA,
             metavar="PATH[@WEIGHT]",
             help="Training pairs, with an optional sampling weight. Repeat the option for several corpora.",
         ),
-    ] = None,
+    ],
     mono_tgt: Annotated[
         str | None,
         option(
-            "--mono-tgt", panel=panels.DATA, metavar="FILE", help="Text in the target language, one sentence per line."
+            "--mono-tgt",
+            panel=panels.DATA,
+            metavar="FILE",
+            help="Text in the target language, one sentence per line.",
+            show_default="none",
         ),
     ] = None,
     mono_src: Annotated[
         str | None,
         option(
-            "--mono-src", panel=panels.DATA, metavar="FILE", help="Text in the source language, one sentence per line."
+            "--mono-src",
+            panel=panels.DATA,
+            metavar="FILE",
+            help="Text in the source language, one sentence per line.",
+            show_default="none",
         ),
     ] = None,
     valid: Annotated[str | None, pairs_option("--valid", help="Validation pairs.", show_default=HELD_OUT)] = None,
@@ -123,8 +131,6 @@ def improve(
 
     If it was interrupted, run the same command again.
     """
-    if not train:
-        raise UsageError("--train: name the training pairs")
     if time is not None and max_steps is not None:
         raise UsageError("--max-steps: not with --time")
     texts = {"--mono-tgt": mono_tgt, "--mono-src": mono_src}
