@@ -2,10 +2,13 @@
 
 import json
 import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from processes import no_hang
 
 from mtcli.errors import LockedError, StageError, StoppedError, StorageError, UsageError
 from mtcli.recipes import stages
@@ -95,3 +98,38 @@ def test_a_damaged_state_is_reported(tmp_path: Path, content: str) -> None:
     (tmp_path / STATE).write_text(content)
     with pytest.raises(StorageError, match=STATE):
         Recipe(tmp_path, {})
+
+
+PARENT = """
+import sys
+import time
+from mtcli.recipes import stages
+stages.PROGRAM = (sys.executable, "-S", "-c")
+stages.run_command(stages.Stage("x", (sys.argv[1], sys.argv[2])))
+"""
+
+CHILD = "import os, sys, time; open(sys.argv[1], 'w').write(f'{os.getpid()}\\n'); time.sleep(60)"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl(2)")
+def test_a_command_ends_with_a_recipe_that_is_killed(tmp_path: Path) -> None:
+    written = tmp_path / "process"
+    with no_hang():
+        parent = subprocess.Popen([sys.executable, "-c", PARENT, CHILD, str(written)])
+        while not (written.exists() and written.read_text().endswith("\n")):
+            time.sleep(0.01)
+        parent.kill()
+        parent.wait()
+        process = Path("/proc") / written.read_text().strip() / "stat"
+        while process.exists() and process.read_text().rpartition(")")[2].split()[0] not in "ZX":
+            time.sleep(0.01)
+
+
+def test_the_output_of_a_command_is_captured(tmp_path: Path) -> None:
+    stage = Stage("eval", ("print('BLEU')",), is_captured=True)
+    with open_recipe(tmp_path, {}) as recipe:
+        assert recipe.run(stage) == "BLEU\n"
+        used = recipe.elapsed()
+    with open_recipe(tmp_path, {}) as recipe:
+        assert recipe.run(stage) == "BLEU\n"
+        assert 0 < used < recipe.elapsed()

@@ -17,6 +17,8 @@ from mtcli.storage.events import read_events
 
 log = logging.getLogger(__name__)
 
+BLEU_TOKENIZER = "train.bleu_tokenizer"
+
 
 @dataclass(frozen=True)
 class Training:
@@ -112,6 +114,7 @@ class Stages(ABC):
         src, tgt = (data.src, data.tgt) if forward else (data.tgt, data.src)
         folder = self.request.out / name
         pairs = self.request.out / "pairs"
+        sets = self.request.sets
 
         def command() -> list[str]:
             words = ["train", *_repeated("--train", corpora)]
@@ -119,7 +122,8 @@ class Stages(ABC):
             words += ["--src", src, "--tgt", tgt]
             if self.request.preset is not None:
                 words += ["--preset", self.request.preset]
-            words += _repeated("--set", self.request.sets)
+            # The tokenizer of BLEU is for the target language of the request.
+            words += _repeated("--set", [text for text in sets if forward or not text.startswith(BLEU_TOKENIZER)])
             if seed is not None:
                 words += ["--set", f"train.seed={seed}"]
             if not engine:
