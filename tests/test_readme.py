@@ -201,7 +201,7 @@ def ask(line: str, port: str) -> str:
 
 OTHERS = sorted(
     line for line in {*SHOWN} - {*commands(f"```sh\n{chr(10).join(WALK)}\n```")}
-    if not re.match(r"mtcli (train|distill|serve|import|--)|.* --to huggingface|.*opus-mt", line)
+    if not re.match(r"mtcli (train|improve|distill|serve|import|--)|.* --to huggingface|.*opus-mt", line)
     or line == "mtcli --version"
 )  # fmt: skip
 
