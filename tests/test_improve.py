@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from conftest import toy_pairs, write_tsv
 from faults import harness
+from processes import HANGS
 
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import to_toml
@@ -359,14 +360,18 @@ SMALL = [
     "tokenizer.vocab_size=320",
 ]  # fmt: skip
 
+MINUTES = 6 * HANGS
+"""Limit of a command that starts ten processes in turn, on a busy machine."""
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("texts", [("--mono-tgt", "mono.xx", "--mono-src", "mono.en"), ()], ids=["texts", "no texts"])
 def test_ten_kills_at_random_give_the_same_bytes(files: Path, texts: tuple[str, ...]) -> None:
     command = ["improve", "--train", "pairs.tsv", "--src", "en", "--tgt", "xx", *texts, "--max-steps", "200"]
     command += [word for setting in SMALL for word in ("--set", setting)]
+    where = {"cwd": files, "env": {"OMP_NUM_THREADS": "1"}}
     started = time.monotonic()
-    done = harness.run(*command, cwd=files)
+    done = harness.run(*command, seconds=MINUTES, **where)
     assert done.code == 0, done.err
     seconds = time.monotonic() - started
     folder = files / "runs" / "pairs-en-xx-improved"
@@ -374,13 +379,13 @@ def test_ten_kills_at_random_give_the_same_bytes(files: Path, texts: tuple[str, 
     rng = random.Random(5)
     kills = 0
     while kills < 10:
-        child = harness.start(*command, cwd=files)
+        child = harness.start(*command, **where)
         child.process.join(rng.uniform(0, seconds / 4))
         kills += child.process.is_alive()
         child.send(signal.SIGKILL)
         result = child.wait()
         assert result.code in (0, -signal.SIGKILL), result.err
-    done = harness.run(*command, cwd=files)
+    done = harness.run(*command, seconds=MINUTES, **where)
     assert done.code == 0, done.err
     ended = harness.outcome(folder, but=STATE)
     whole = harness.outcome(files / "whole", but=STATE)
