@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mtcli.data.training_sources import SCORES
 from mtcli.errors import UsageError
 from mtcli.runtime.outputs import whole_files
 
 SUFFIXES = (".tsv", ".jsonl")
-
-SCORES = ("log_prob", "reverse_log_prob", "score")
-"""Fields of a record that become columns, if the records have them."""
 
 Record = Mapping[str, Any]
 """One pair: `translation` with a text for each language, and the scores."""

@@ -18,6 +18,7 @@ from mtcli.data.sources import parse_source
 from mtcli.data.splits import write_split
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.data.tokenizer_training import train_tokenizer
+from mtcli.data.training_sources import count_tagged, is_synthetic
 from mtcli.errors import DataError, UsageError
 from mtcli.runtime.files import replace_file, storage_errors
 from mtcli.runtime.progress import Progress
@@ -72,6 +73,7 @@ def build_data(config: Config, run: Path, tokenizer: Tokenizer | None, init: str
         "settings": data_settings(config),
         "init": init,
         "weights": weights,
+        "sources": _sources(config, cache, [rows[index] for index in range(len(corpora.weights))], tokenizer),
         "counts": {
             "read": counts.read + given_counts.read,
             "train": rows.total(),
@@ -81,6 +83,14 @@ def build_data(config: Config, run: Path, tokenizer: Tokenizer | None, init: str
         "files": {name: fingerprint(run / name) for name in FILES},
     }
     write_data_info(run / "data" / "info.json", info)
+
+
+def _sources(config: Config, cache: Path, rows: list[int], tokenizer: Tokenizer) -> list[dict[str, int | bool]]:
+    """Return how many pairs of each training corpus are tagged, and whether it is synthetic, for `info.json`."""
+    data = config.data
+    tagged = count_tagged(cache, rows, tokenizer.back_translation_tag)
+    synthetic = [is_synthetic(parse_source(spec).path, data.src, data.tgt) for spec in data.train] or [False]
+    return [{"tagged": number, "synthetic": origin} for number, origin in zip(tagged, synthetic, strict=True)]
 
 
 class _Corpora:

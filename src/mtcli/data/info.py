@@ -36,6 +36,11 @@ class _Counts(_Part):
     skipped: dict[str, Count]
 
 
+class _Source(_Part):
+    tagged: Count
+    synthetic: bool
+
+
 class _Info(_Part):
     inputs: dict[str, _File]
     """Fingerprints of the corpora, by name."""
@@ -45,6 +50,8 @@ class _Info(_Part):
     """Checksum of the weights that training starts from; None: they are random."""
     weights: list[Annotated[tuple[Count, Weight], Strict(False)]]
     """(rows, weight) of each training corpus."""
+    sources: list[_Source] = []
+    """Each training corpus, see `training_sources`. An earlier version did not write it."""
     counts: _Counts
     files: dict[str, _File]
     """Fingerprints of the other prepared files, by name."""

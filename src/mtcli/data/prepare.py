@@ -26,6 +26,7 @@ from mtcli.data.rows import check_dataset
 from mtcli.data.sources import resolve
 from mtcli.data.splits import read_split
 from mtcli.data.tokenizer import Tokenizer
+from mtcli.data.training_sources import TrainingSource, training_sources
 from mtcli.errors import DataError, ModelError, StorageError, UsageError
 from mtcli.evaluation import metrics
 from mtcli.runtime.files import storage_errors
@@ -44,6 +45,8 @@ class Prepared:
     train: EncodedPairs
     weights: list[tuple[int, float]]
     """(rows, weight) of each training corpus, in order."""
+    sources: list[TrainingSource]
+    """The training corpora in words and numbers; none if an earlier version prepared the data."""
     valid: list[Pair]
     test: list[Pair]
     counts: Json
@@ -251,6 +254,7 @@ def _open(run: Path, info: Json) -> Prepared:
         tokenizer=Tokenizer.load(run / "tokenizer.json"),
         train=train,
         weights=[(int(rows), float(weight)) for rows, weight in info["weights"]],
+        sources=training_sources(info),
         valid=read_split(run, "valid", missing_ok=True),
         test=read_split(run, "test", missing_ok=True),
         counts=info["counts"],

@@ -144,6 +144,8 @@ class Tokenizer:
         self.forbidden: list[int] = _never_generated(tgt)
         self.unknown: int | None = src.unknown if isinstance(src, SentencePieceSide) else None
         """Id of `<unk>`, which only the kind `sentencepiece` has."""
+        self.back_translation_tag: int | None = src.tag if isinstance(src, _Side) else None
+        """Id of the token that `BACK_TRANSLATION_TAG` is encoded as. An imported vocabulary has none."""
         self.tags: dict[str, int] = src.tags if isinstance(src, SentencePieceSide) else {}
         """Ids of the tokens that choose the target language of a multilingual model: `fra` for `>>fra<<`."""
 

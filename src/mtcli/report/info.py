@@ -14,12 +14,14 @@ from typing import Any
 from mtcli.config.schema import TrainConfig
 from mtcli.config.toml_file import load as load_config
 from mtcli.config.writing_systems import SELECTION_NAMES
+from mtcli.data.info import read_data_info
 from mtcli.data.tokenizer import Tokenizer
+from mtcli.data.training_sources import training_sources
 from mtcli.errors import ModelError, MtcliError
 from mtcli.inference.exported import provenance
 from mtcli.inference.run_engine import check_proven
 from mtcli.report.messages import command
-from mtcli.report.plan import describe_counts, size
+from mtcli.report.plan import describe_counts, describe_sources, size
 from mtcli.runtime.progress import clock
 from mtcli.runtime.regular_file import check_regular, read_regular
 from mtcli.runtime.wording import counted
@@ -70,6 +72,7 @@ def _run(run: Path) -> Iterator[Row]:
     if counts := [event for event in events if event["event"] == "data"]:
         corpora = ", ".join(config.data.train) or "the built-in demo"
         yield "data", f"{corpora}: {describe_counts(counts[-1])}"
+        yield from _corpora(run)
     yield "used", _used(state, config.train)
     if best := best_of(events):
         figures = f"BLEU {best['bleu']:.1f}, chrF {best['chrf']:.1f}, loss {best['loss']:.3f} nats per token"
@@ -87,6 +90,16 @@ def _run(run: Path) -> Iterator[Row]:
         yield "resume", "run the same `mtcli train` command again"
     if model.exists():
         yield from _uses(run)
+
+
+def _corpora(run: Path) -> Iterator[Row]:
+    """Describe the training corpora, unless there is one plain corpus, or the record of them is missing or damaged."""
+    try:
+        sources = training_sources(read_data_info(run / "data" / "info.json"))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return
+    for name, text in describe_sources(sources):
+        yield "corpus", f"{name}: {text}"
 
 
 def _engine(run: Path) -> str:

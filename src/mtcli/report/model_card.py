@@ -2,7 +2,7 @@
 
 import json
 
-from mtcli.report.plan import describe_counts
+from mtcli.report.plan import describe_counts, describe_sources
 from mtcli.report.run_record import RunRecord, score_rows
 
 CARD = """\
@@ -81,7 +81,9 @@ def _scores(record: RunRecord) -> str:
 
 
 def _data(record: RunRecord) -> str:
-    lines = [f"- `{source}`" for source in record.config.data.train] or ["- the built-in demo corpus of mtcli"]
+    lines = [f"- `{name}`: {text}" for name, text in describe_sources(record.sources)]
+    if not lines:
+        lines = [f"- `{source}`" for source in record.config.data.train] or ["- the built-in demo corpus of mtcli"]
     if record.counts:
         lines.append(f"- {describe_counts(record.counts)}")
     return "\n".join(lines)

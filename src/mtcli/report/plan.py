@@ -10,6 +10,8 @@ from mtcli.config.schema import Config, Freeze, TrainConfig
 from mtcli.data.batching import BatchPlan, Block
 from mtcli.data.encoded_pairs import Ints
 from mtcli.data.prepare import Prepared
+from mtcli.data.tokenizer import BACK_TRANSLATION_TAG
+from mtcli.data.training_sources import TrainingSource
 from mtcli.export import TARGETS, obstacles
 from mtcli.nn.precision import uses_bf16
 from mtcli.report.memory_estimate import Memory, activation_bytes, count_parameters
@@ -239,6 +241,35 @@ def describe_counts(counts: dict[str, Any]) -> str:
     splits = f"{counts['train']:,} to train on, {counts['valid']:,} validation, {counts['test']:,} test"
     skipped = "".join(f"; {n:,} skipped: {reason}" for reason, n in counts["skipped"].items())
     return f"{counted(counts['read'], 'pair')} read: {splits}{skipped}"
+
+
+def describe_sources(sources: Sequence[TrainingSource]) -> list[tuple[str, str]]:
+    """Describe the training corpora as pairs of a name and a text; nothing for a single plain corpus.
+
+    If several are synthetic, the last pair describes them together.
+    """
+    is_plain = all(source.weight == 1 and not source.synthetic and not source.tagged for source in sources)
+    if len(sources) == 1 and is_plain:
+        return []
+    rows = [(source.name, _describe_source(source)) for source in sources]
+    synthetic = [source for source in sources if source.synthetic]
+    if len(synthetic) > 1:
+        rows.append(("all synthetic pairs", f"{_percent(sum(source.share for source in synthetic))} of an epoch"))
+    return rows
+
+
+def _describe_source(source: TrainingSource) -> str:
+    """Describe a training corpus: its pairs, weight and share, its tagged pairs, and if it is synthetic."""
+    text = f"{counted(source.pairs, 'pair')}, weight {source.weight:g}, {_percent(source.share)} of an epoch"
+    if source.synthetic:
+        text += ", synthetic"
+    if source.tagged:
+        text += f", {source.tagged:,} with {BACK_TRANSLATION_TAG.strip()}"
+    return text
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g}%"
 
 
 def size(n: float) -> str:

@@ -8,9 +8,10 @@ from string import Template
 
 from mtcli.config.toml_file import to_toml
 from mtcli.config.writing_systems import DEFAULT, METRIC_NAMES, unspaced
+from mtcli.data.training_sources import DEMO
 from mtcli.report.chart import Series, chart
 from mtcli.report.messages import command, remarks
-from mtcli.report.plan import describe_counts
+from mtcli.report.plan import describe_counts, describe_sources
 from mtcli.report.run_record import Event, RunRecord, ScoreRow, score_rows
 from mtcli.runtime.page_template import page_template
 from mtcli.runtime.progress import clock
@@ -240,7 +241,8 @@ def _data(record: RunRecord) -> Iterator[tuple[str, str]]:
     data = record.config.data
     if record.counts:
         yield "pairs", describe_counts(record.counts)
-    for source in data.train or ["the built-in demo"]:
+    described = [f"{name}: {text}" for name, text in describe_sources(record.sources)]
+    for source in described or data.train or [DEMO]:
         yield "training", source
     if data.valid:
         yield "validation", data.valid

@@ -13,6 +13,7 @@ from mtcli.config.schema import Config
 from mtcli.config.toml_file import load
 from mtcli.config.writing_systems import DEFAULT, METRIC_NAMES, SELECTION_NAMES
 from mtcli.data.info import read_data_info
+from mtcli.data.training_sources import TrainingSource, training_sources
 from mtcli.report.messages import FEW_TEST_PAIRS
 from mtcli.report.plan import Plan
 from mtcli.report.speed import speeds
@@ -36,6 +37,8 @@ class RunRecord:
     """Pairs read, used and skipped."""
     inputs: dict[str, Any]
     """Size and SHA-256 of each data file, by its name."""
+    sources: list[TrainingSource]
+    """The training corpora; none if an earlier version prepared the data."""
     plan: Plan | None
     train: list[Event]
     valid: list[Event]
@@ -116,11 +119,13 @@ def read_run(folder: Path, device: str) -> RunRecord:
     if end is None or test is None or test["steps"] != (end["averaged"] or [end["best_step"]]):
         test = None  # not of the run's model
     info = folder / "data" / "info.json"
+    data = read_data_info(info) if info.exists() else None
     return RunRecord(
         folder=folder,
         config=load(folder / "config.toml"),
         counts=_last(events, "data"),
-        inputs=read_data_info(info)["inputs"] if info.exists() else {},
+        inputs=data["inputs"] if data else {},
+        sources=training_sources(data) if data else [],
         plan=_plan(events),
         train=_all(events, "train"),
         valid=_all(events, "valid"),

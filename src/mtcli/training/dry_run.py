@@ -15,7 +15,7 @@ from mtcli.config.schema import Config
 from mtcli.data.batching import BatchPlan
 from mtcli.data.prepare import Prepared, check_inputs, prepare, prepared
 from mtcli.errors import UsageError
-from mtcli.report.plan import Plan, describe_counts
+from mtcli.report.plan import Plan, describe_counts, describe_sources
 from mtcli.runtime import files, torchrun
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import counted
@@ -85,6 +85,8 @@ def dry_run(
         yield "run folder", f"{run} ({_describe_folder(run, state, is_finished=is_finished, overwrite=overwrite)})"
         budget.renew(state)
         yield "data", describe_counts(data.counts)
+        for name, text in describe_sources(data.sources):
+            yield "corpus", f"{name}: {text}"
         yield "settings", describe_choice(config, workload, resumed=began is not None)
         batches = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
         plan = Plan.of(config, data, batches, device, ranks=1)
