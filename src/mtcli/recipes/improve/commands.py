@@ -158,7 +158,7 @@ class Stages(ABC):
         self.trainings[name] = Training(**found)
         return self.trainings[name]
 
-    def augment(self, name: str, model: str, text: Path, output: Path, *, forward: bool, tag: bool) -> None:
+    def augment(self, name: str, model: str, text: Path, output: Path, how: Sequence[str]) -> None:
         """Make synthetic pairs of a text.
 
         Args:
@@ -166,12 +166,9 @@ class Stages(ABC):
             model: The folder of the model that translates.
             text: The lines to translate.
             output: The pairs.
-            forward: The translations are the targets of the pairs.
-            tag: Mark the synthetic sources.
+            how: Options of `mtcli augment`.
         """
-        words = ["augment", "--model", model, "-i", str(text), "-o", str(output), "--force"]
-        words += ["--forward"] if forward else []
-        words += ["--tag"] if tag else []
+        words = ["augment", "--model", model, "-i", str(text), "-o", str(output), "--force", *how]
         self.run(name, lambda: [*words, *self._device()])
 
     def score(self, stage: str, folder: str) -> Scores:

@@ -180,7 +180,7 @@ class Material:
     # ---- synthetic pairs ----
 
     def translate(
-        self, name: str, model: str, lines: Lines, *, forward: bool, tag: bool, at_most: int, amount: float
+        self, name: str, model: str, lines: Lines, how: Sequence[str], *, at_most: int, amount: float
     ) -> list[Path]:
         """Make synthetic pairs of lines that are chosen at even distances.
 
@@ -190,8 +190,7 @@ class Material:
             name: The name of the files, such as `synthetic-1/back`.
             model: The model that translates.
             lines: The text.
-            forward: The translations are the targets of the pairs.
-            tag: Mark the synthetic sources.
+            how: Options of `mtcli augment`.
             at_most: Largest number of lines.
             amount: Seconds for all of it, if the budget is a time.
 
@@ -206,7 +205,7 @@ class Material:
 
         first = f"{name}-1"
         translated = self._write_part(first, lines, in_sample)
-        files = [self._augment(first, model, forward, tag)]
+        files = [self._augment(first, model, how)]
 
         def affordable() -> int:
             seconds = self.stages.seconds_of(first)
@@ -218,7 +217,7 @@ class Material:
             translated += self._write_part(
                 second, lines, lambda index: is_chosen(index, number, lines.number) and not in_sample(index)
             )
-            files.append(self._augment(second, model, forward, tag))
+            files.append(self._augment(second, model, how))
         log.info("%s: translated %s of %s", name, f"{translated:,}", counted(lines.number, "line"))
         return files
 
@@ -227,9 +226,9 @@ class Material:
         path = self.request.out / f"{name}.txt"
         return int(self.stages.decide(f"{name}: text", lambda: write_lines(lines.text.usable(), path, chosen)))
 
-    def _augment(self, name: str, model: str, forward: bool, tag: bool) -> Path:
+    def _augment(self, name: str, model: str, how: Sequence[str]) -> Path:
         output = self.request.out / f"{name}.jsonl"
-        self.stages.augment(name, model, output.with_suffix(".txt"), output, forward=forward, tag=tag)
+        self.stages.augment(name, model, output.with_suffix(".txt"), output, how)
         return output
 
     def merge(self, name: str, files: Sequence[Path]) -> Synthetic:

@@ -21,6 +21,15 @@ log = logging.getLogger(__name__)
 
 PLAIN = "plain"
 
+FORWARD = ("--forward",)
+
+LARGE_TEXT = ("--tag", "--beam-size", "1")
+"""How a text with more lines than pairs is back-translated.
+
+Tagged back-translations help where they outnumber the pairs (Caswell et al. 2019). Greedy search is faster, so more
+lines are translated in the same time.
+"""
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -132,13 +141,14 @@ class Method:
         if sources is not None:
             forward = self._best.training.folder
             files += self.material.translate(
-                f"{folder}/forward", forward, sources, forward=True, tag=False, at_most=at_most, amount=for_translation
+                f"{folder}/forward", forward, sources, FORWARD, at_most=at_most, amount=for_translation
             )
         if targets is not None:
             reverse = self._reverse_model(number, amount, files)
-            tag = min(targets.number, at_most) > self.material.num_pairs
+            is_large = min(targets.number, at_most) > self.material.num_pairs
+            how = LARGE_TEXT if is_large else ()
             files += self.material.translate(
-                f"{folder}/back", reverse, targets, forward=False, tag=tag, at_most=at_most, amount=for_translation
+                f"{folder}/back", reverse, targets, how, at_most=at_most, amount=for_translation
             )
         synthetic = self.material.merge(f"{folder}/pairs", files)
         self._train_on(f"improved-{number}", synthetic, for_later)
@@ -160,8 +170,7 @@ class Method:
                 f"synthetic-{number}/sources",
                 self._best.training.folder,
                 self.material.side(source=True),
-                forward=True,
-                tag=False,
+                FORWARD,
                 at_most=self.material.num_pairs,
                 amount=shares.TRANSLATION_SHARE * amount,
             )
@@ -196,8 +205,7 @@ class Method:
                     f"synthetic-1/{name}",
                     model.folder,
                     self.material.side(source=forward),
-                    forward=forward,
-                    tag=False,
+                    FORWARD if forward else (),
                     at_most=self.material.num_pairs,
                     amount=for_translation,
                 )

@@ -102,9 +102,11 @@ class _PlannedMaterial(Material):
         name = f"train.{self.data.src if source else self.data.tgt}.txt"
         return Lines(Text(self.folder / name), self.num_pairs)
 
-    def translate(self, name: str, model: str, lines: Lines, **options: Any) -> list[Path]:
-        path = self._augment(f"{name}-1", model, options["forward"], options["tag"])
-        self._lines[path] = min(lines.number, options["at_most"])
+    def translate(
+        self, name: str, model: str, lines: Lines, how: Sequence[str], *, at_most: int, amount: float
+    ) -> list[Path]:
+        path = self._augment(f"{name}-1", model, how)
+        self._lines[path] = min(lines.number, at_most)
         return [path]
 
     def merge(self, name: str, files: Sequence[Path]) -> Synthetic:
