@@ -353,6 +353,17 @@ def test_the_plan_names_every_stage_and_writes_nothing(files: Path) -> None:
     assert not (files / "out").exists()
 
 
+def test_the_command_prints_its_plan_and_refuses_wrong_options(files: Path) -> None:
+    command = ["improve", "--train", "pairs.tsv", "--src", "en", "--tgt", "xx", "--mono-tgt", "mono.xx"]
+    done = harness.run(*command, "--dry-run", cwd=files)
+    assert done.code == 0, done.err
+    assert "plain (25% of the budget): mtcli train --train runs/pairs-en-xx-improved/pairs/train-1.jsonl" in done.out
+    assert "--time 2700s\n" in done.out
+    harness.refused(harness.run(*command, "--time", "1h", "--max-steps", "9", cwd=files), 2, "--max-steps", "--time")
+    harness.refused(harness.run(*command, "--mono-src", "none", cwd=files), 3, "none", "No such file")
+    assert not (files / "runs").exists()
+
+
 SMALL = [
     "model.d_model=16", "model.d_ff=32", "model.num_heads=2", "model.num_encoder_layers=1",
     "model.num_decoder_layers=1", "train.batch_tokens=512", "train.lr=0.02", "train.warmup_steps=10",
