@@ -35,6 +35,8 @@ class Item:
     """An opening and a closing tag of the same name are partners."""
     word: bool = False
     """Markup that stands for a word of the sentence, such as a code span. It stays in the segment even at its ends."""
+    raw: str = ""
+    """Markup to write with a translation, if that of the file refers to the text of the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +58,12 @@ class MarkedDocument:
         text: The file.
         encoding: Its encoding. Characters that it lacks are written as numeric references.
         spans: Their order does not matter. One span may lie in a tag of another, such as the text of an attribute.
+        mark: The byte order mark of the file, if the text is without it.
     """
 
-    def __init__(self, text: str, encoding: str, spans: Iterable[MarkedSpan]):
+    def __init__(self, text: str, encoding: str, spans: Iterable[MarkedSpan], mark: bytes = b""):
         self._text = text
+        self._mark = mark
         self._encoding = encoding
         self._spans = sorted(spans, key=lambda span: (span.start, -span.end))
 
@@ -71,7 +75,7 @@ class MarkedDocument:
     def write(self, translations: Sequence[Inline]) -> bytes:
         """See `Document.write`."""
         filled = _Filler(self._text, self._spans, translations).fill(0, len(self._text))
-        return filled.encode(self._encoding, "xmlcharrefreplace")
+        return self._mark + filled.encode(self._encoding, "xmlcharrefreplace")
 
 
 class _Filler:
@@ -146,7 +150,7 @@ def trim(items: Sequence[Item], partner: dict[int, int]) -> tuple[int, int]:
             first += 1
         elif _stays_outside(items[last]):
             last -= 1
-        elif partner.get(first) == last:
+        elif partner.get(first) == last and not items[last].raw:
             first += 1
             last -= 1
         else:
@@ -170,7 +174,7 @@ def make_span(text: str, items: Sequence[Item], encode: Encoder) -> MarkedSpan |
     Returns:
         The span without what surrounds its text; None if there is no letter in the paragraph.
     """
-    if not any(has_letters(item.text) for item in items):
+    if not any(item.kind == "text" and has_letters(item.text) for item in items):
         return None
     paired, partner = pair_tags(items)
     first, last = trim(paired, partner)
@@ -180,7 +184,7 @@ def make_span(text: str, items: Sequence[Item], encode: Encoder) -> MarkedSpan |
         if item.kind == "text":
             parts.append(item.text)
         else:
-            parts.append(Tag(text[item.start : item.end], item.kind))
+            parts.append(Tag(item.raw or text[item.start : item.end], item.kind))
     start = kept[0].start
     end = kept[-1].end
     if isinstance(parts[0], str):
@@ -191,7 +195,8 @@ def make_span(text: str, items: Sequence[Item], encode: Encoder) -> MarkedSpan |
         parts[-1] = parts[-1].rstrip(WHITE_SPACE)
         raw = text[kept[-1].start : end]
         end -= len(raw) - len(raw.rstrip(WHITE_SPACE))
-    places = tuple((text[item.start : item.end], item.start, item.end) for item in kept if item.kind != "text")
+    marked = (item for item in kept if item.kind != "text" and not item.raw)
+    places = tuple((text[item.start : item.end], item.start, item.end) for item in marked)
     return MarkedSpan(start, end, merged(tuple(parts)), encode, places)
 
 

@@ -25,13 +25,15 @@ MODULES = {
     ".xlf": "xliff",
     ".tmx": "tmx",
     ".docx": "docx",
+    ".md": "markdown",
+    ".markdown": "markdown",
 }
 """The module of `mtcli.documents` for each suffix. Its function `read` is the `Reader`."""
 
 TABLES = frozenset({".csv", ".tsv"})
 """Formats with columns. They are documents if the columns to translate are named."""
 
-PACKAGES = ("sentencex",)
+PACKAGES = ("sentencex", "markdown-it-py")
 """The packages of the extra `documents`."""
 
 LINE_SUFFIXES = frozenset({

@@ -1,0 +1,199 @@
+"""Markdown: headings, paragraphs, list items, quotes, table cells and the text of HTML blocks.
+
+Code, front matter, definitions of links, the addresses of links and everything that is not text stay as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from markdown_it.token import Token
+
+from mtcli.documents.encoding import decode
+from mtcli.documents.escapes import references_of
+from mtcli.documents.format import Document, ReadOptions
+from mtcli.documents.html import html_spans
+from mtcli.documents.inline import Inline, Tag
+from mtcli.documents.items import Item, MarkedDocument, MarkedSpan, encode_texts, make_span
+from mtcli.documents.markdown_inline import image_alt, inline_items, make_parser
+
+_LINE_END = re.compile(r"\r\n?|\n")
+_FRONT_MATTER = re.compile(
+    r"(?:---[ \t]*\r?\n.*?^(?:---|\.\.\.)|\+\+\+[ \t]*\r?\n.*?^\+\+\+)[ \t]*\r?$", re.DOTALL | re.MULTILINE
+)
+_NOT_LINE_END = re.compile(r"[^\r\n]+")
+_MARKUP = re.compile(r"[\\`\[\]]|(?<!\s)[*]|[*](?!\s)|(?<!\w)_|_(?!\w)|~~|<(?=[A-Za-z/!?])|&(?=#?\w+;)")
+"""What may begin inline markup."""
+_BLOCK_START = re.compile(r"#{1,6}(?=\s|$)|[-+](?=\s|$)|>|-{3,}\s*$|~~~|:{3}")
+"""What begins a heading, a list, a quote or code at the start of a line."""
+_LIST_NUMBER = re.compile(r"^(\d{1,9})([.)])(?=\s|$)")
+
+
+def read(content: bytes, options: ReadOptions) -> Document:
+    """Read a Markdown file.
+
+    Raises:
+        DataError: The bytes are not UTF-8.
+    """
+    source = decode(content, options.name)
+    return MarkedDocument(source.text, source.encoding, _Reader(source.text).spans(), source.mark)
+
+
+class _Reader:
+    """Finds the text of the blocks."""
+
+    def __init__(self, text: str):
+        self.text = text
+        self._line_starts = [0, *(end.end() for end in _LINE_END.finditer(text))]
+        self._parser = make_parser()
+        self._env: dict[str, Any] = {}
+        front_matter = _FRONT_MATTER.match(text)
+        end = front_matter.end() if front_matter else 0
+        without = _NOT_LINE_END.sub("", text[:end]) + text[end:]
+        self._tokens = self._parser.parse(without, self._env)
+        definitions = self._env.get("references", {})
+        for footnote in [name for name in definitions if name.startswith("^")]:
+            del definitions[footnote]
+
+    def spans(self) -> Iterator[MarkedSpan]:
+        """Yield what is translated."""
+        row = -1
+        place = 0
+        for index, token in enumerate(self._tokens):
+            if token.map is None:
+                continue
+            if token.type == "html_block":
+                yield from self._html(token.content, *token.map)
+            if token.type != "inline" or not token.content:
+                continue
+            block = self._tokens[index - 1]
+            if block.type in ("th_open", "td_open"):
+                place = place if token.map[0] == row else self._line_starts[token.map[0]]
+                row = token.map[0]
+                cell = self._cell(token.content, place)
+                if cell:
+                    place = cell[1][0] + len(cell[0])
+                    yield from self._inline(*cell, "cell")
+                continue
+            starts = self._places(token, block)
+            if starts:
+                yield from self._inline(token.content, starts, block.type.removesuffix("_open"))
+
+    def _line(self, number: int) -> tuple[int, int]:
+        """Return the start and the end of a line, without its line end."""
+        start = self._line_starts[number]
+        end = self._line_starts[number + 1] if number + 1 < len(self._line_starts) else len(self.text)
+        return start, start + len(self.text[start:end].rstrip("\r\n"))
+
+    def _cell(self, content: str, place: int) -> tuple[str, list[int]] | None:
+        """Return the content of a cell as in the file, where `|` is `\\|`, and its place."""
+        escaped = content.replace("|", "\\|")
+        found = self.text.find(escaped, place)
+        return None if found < 0 else (escaped, [found])
+
+    def _places(self, token: Token, block: Token) -> list[int]:
+        """Return where each line of the content is in the file. Empty if the content is not as in the file."""
+        assert token.map is not None
+        places = []
+        for number, line in enumerate(token.content.split("\n")):
+            start, end = self._line(token.map[0] + number)
+            source = self.text[start:end]
+            stripped = line.strip()
+            if block.type == "heading_open" and block.markup.startswith("#"):
+                found = source.find(stripped, source.index(block.markup) + len(block.markup))
+            else:
+                found = source.rfind(stripped)
+                if source[found + len(stripped) :].strip():
+                    found = -1
+            if found < 0:
+                return []
+            places.append(start + found - (len(line) - len(line.lstrip())))
+        return places
+
+    def _inline(self, content: str, starts: Sequence[int], block: str) -> Iterator[MarkedSpan]:
+        """Yield the spans of a block.
+
+        Args:
+            content: The content of the block, without quote marks and indentation.
+            starts: Where each of its lines is in the file.
+            block: `paragraph`, `heading` or `cell`.
+        """
+        offsets = [0, *(match.end() for match in re.finditer("\n", content))]
+
+        def place_of(offset: int) -> int:
+            line = bisect_right(offsets, offset) - 1
+            return starts[line] + offset - offsets[line]
+
+        def move(item: Item) -> Item:
+            end = place_of(item.end) if item.end < len(content) else place_of(item.end - 1) + 1
+            return replace(item, start=place_of(item.start), end=end)
+
+        items = inline_items(self._parser, content, self._env)
+        yield from self._span([move(item) for item in items], block, place_of(0))
+        for item in items:
+            alt = image_alt(content, item)
+            if alt:
+                inner = inline_items(self._parser, content[slice(*alt)], self._env)
+                shifted = [replace(part, start=part.start + alt[0], end=part.end + alt[0]) for part in inner]
+                yield from self._span([move(part) for part in shifted], "alt", -1)
+            if item.name.startswith("html"):
+                start = place_of(item.start)
+                yield from self._html_spans(start, place_of(item.end - 1) + 1)
+
+    def _span(self, items: Sequence[Item], block: str, start: int) -> Iterator[MarkedSpan]:
+        """Yield the span of these items, if they have text."""
+        source = "".join(self.text[item.start : item.end] for item in items if item.kind == "text")
+        span = make_span(self.text, items, encode_texts(str))
+        if span:
+            at_line_start = block == "paragraph" and span.start == start
+            yield replace(span, encode=partial(_encode, _kept_references(source), block == "cell", at_line_start))
+
+    def _html(self, content: str, first: int, last: int) -> Iterator[MarkedSpan]:
+        """Yield the spans of an HTML block, unless its lines have quote marks."""
+        lines = [self._line(number) for number in range(first, min(last, len(self._line_starts)))]
+        source = [self.text[start:end].strip() for start, end in lines]
+        if source[: content.count("\n") + 1] == [line.strip() for line in content.split("\n")][: len(source)]:
+            yield from self._html_spans(lines[0][0], lines[-1][1])
+
+    def _html_spans(self, start: int, end: int) -> Iterator[MarkedSpan]:
+        for span in html_spans(self.text[start:end]):
+            places = tuple((raw, begin + start, close + start) for raw, begin, close in span.tag_places)
+            yield replace(span, start=span.start + start, end=span.end + start, tag_places=places)
+
+
+def _kept_references(source: str) -> dict[str, str]:
+    """Return the references of a text to keep in its translation, such as `&nbsp;`."""
+    return {character: raw for character, raw in references_of(source).items() if not character.isascii()}
+
+
+def _encode(
+    references: dict[str, str], in_cell: bool, at_line_start: bool, translation: Inline, markup: Mapping[str, str]
+) -> str:
+    """Return a translation as Markdown.
+
+    Args:
+        references: See `_kept_references`.
+        in_cell: It is in a table, where `|` ends a cell.
+        at_line_start: It begins a line, where a list or a heading could begin.
+        translation: The translation.
+        markup: See `Encoder`.
+    """
+    table: dict[str, str | int | None] = {**references}
+    pieces = []
+    for number, part in enumerate(translation):
+        if isinstance(part, Tag):
+            pieces.append(markup.get(part.raw, part.raw))
+            continue
+        text = _MARKUP.sub(lambda found: "\\" + found[0], _LINE_END.sub(" ", part))
+        if in_cell:
+            text = text.replace("|", "\\|")
+        if at_line_start and number == 0:
+            text = _LIST_NUMBER.sub(r"\1\\\2", text, count=1)
+            text = "\\" + text if _BLOCK_START.match(text) else text
+        pieces.append(text.translate(str.maketrans(table)))
+    return "".join(pieces)

@@ -1,0 +1,108 @@
+import pytest
+from formats import OPTIONS, shouted, shown
+from markdown_it import MarkdownIt
+
+from mtcli.documents.markdown import read
+
+PAGE = """---
+title: no
+---
+# Title *here* #
+
+Para one
+with `code` and **bold
+text** [link
+here](http://x "no") end\x20\x20
+hard\\
+break ![an image](a.png "no")
+
+> quote one
+> quote **two
+> three**
+- item [Ref] &nbsp; a
+- [ ] task
+
+```py
+no
+```
+
+| A \\| b | `c` |
+|---|:-:|
+| cell <b title="Hi">one</b> |  |
+
+[ref]: http://x "No"
+
+<div align="center">
+  <b>html</b> text <img alt="Logo" src=x>
+</div>
+
+Setext
+======
+
+    no
+"""
+SEGMENTS = [
+    "Title [*]here[*]",
+    'Para one with [`code`] and [**]bold text[**] [[]link here[](http://x "no")] end[  \n]hard[\\\n]break',
+    "an image",
+    "quote one quote [**]two three[**]",
+    "item [[]Ref[][Ref]] \xa0 a",
+    "task",
+    "A | b",
+    'cell [<b title="Hi">]one[</b>]',
+    "Hi",
+    "[<b>]html[</b>] text",
+    "Logo",
+    "Setext",
+]
+
+
+def test_segments() -> None:
+    assert shown(read, PAGE) == SEGMENTS
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_structure_stays(line_end: str) -> None:
+    found = shouted(read, PAGE.replace("\n", line_end)).replace(line_end, "\n")
+    assert found.startswith(
+        "---\ntitle: no\n---\n# TITLE *HERE* #\n\nPARA ONE WITH `code` AND **BOLD TEXT** [LINK HERE]"
+    )
+    assert 'END  \nHARD\\\nBREAK ![AN IMAGE](a.png "no")\n\n> QUOTE ONE QUOTE **TWO THREE**\n' in found
+    assert "- ITEM [REF][Ref] &nbsp; A\n- [ ] TASK\n\n```py\nno\n```\n\n| A \\| B | `c` |\n|---|:-:|\n" in found
+    assert '| CELL <b title="HI">ONE</b> |  |\n\n[ref]: http://x "No"\n' in found
+    assert '  <b>HTML</b> TEXT <img alt="LOGO" src=x>\n</div>\n\nSETEXT\n======\n\n    no\n' in found
+
+
+CASES = {
+    "strong and emphasis": ("***a*** b", ["[*][**]a[**][*] b"]),
+    "code at an end": ("`ls` lists", ["[`ls`] lists"]),
+    "keyboard": ("press <kbd>Ctrl</kbd> now", ["press [<kbd>Ctrl</kbd>] now"]),
+    "footnote": ("text[^1] end[^b]\n\n[^1]: a note\n\n[^b]: c", ["text[[^1]] end", "a note"]),
+    "escapes": ("5 \\* 6 \\[x\\]", ["5 * 6 [x]"]),
+    "role": ("see {ref}`x` now", ["see [{ref}`x`] now"]),
+    "badges": ("[![Build](a)](b) [![Docs](c)](d)", ["Build", "Docs"]),
+    "autolink": ("see <http://x.y> now", ["see [<http://x.y>] now"]),
+    "unclosed": ("a *b _c ~~d `e", ["a *b _c ~~d `e"]),
+    "broken table": ("a | b\n--|", ["a | b --|"]),
+    "nothing": ("---\n***\n", []),
+}
+
+
+@pytest.mark.parametrize(("content", "segments"), CASES.values(), ids=CASES.keys())
+def test_inline_markup(content: str, segments: list[str]) -> None:
+    assert shown(read, content) == segments
+    shouted(read, content)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1. x", "# x", "- x", "* x", "> x", "a *b* c", "_a_", "[a](b)", "`a`", "<b>", "&amp;", "a | b", "---", "![a](b)"],
+)
+def test_text_that_looks_like_markup_is_escaped(text: str) -> None:
+    for content, kind in (("word\n", "paragraph_open"), ("| word |\n|---|\n", "table_open")):
+        written = read(content.encode(), OPTIONS).write([(text,)]).decode()
+        tokens = MarkdownIt("commonmark").enable("table").parse(written)
+        assert tokens[0].type == kind
+        (inline,) = (token for token in tokens if token.type == "inline")
+        assert [token.type for token in inline.children or []] == ["text"]
+        assert inline.children[0].content == text
