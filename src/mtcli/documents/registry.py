@@ -33,7 +33,7 @@ MODULES = {
 TABLES = frozenset({".csv", ".tsv"})
 """Formats with columns. They are documents if the columns to translate are named."""
 
-PACKAGES = ("sentencex", "markdown-it-py")
+PACKAGES = ("markdown-it-py", "sentencex")
 """The packages of the extra `documents`."""
 
 LINE_SUFFIXES = frozenset({
