@@ -378,7 +378,7 @@ def test_a_request_to_the_server_names_the_target_language(imported: Path) -> No
         (found,) = translator.translate([GREETING], replace(options, to=to), warn=False)
         return 200, {"translatedText": found.text}
 
-    app, _ = load_app(imported, "cpu", RequestLimits(), None)
+    app, _ = load_app([imported], "cpu", RequestLimits(), None)
     with started(app) as site:
 
         def answer(text: str, **fields: str) -> tuple[int, dict[str, str]]:
@@ -395,7 +395,7 @@ def test_a_request_to_the_server_names_the_target_language(imported: Path) -> No
 
 
 def test_the_server_lists_the_target_languages(imported: Path) -> None:
-    app, _ = load_app(imported, "cpu", RequestLimits(), None)
+    app, _ = load_app([imported], "cpu", RequestLimits(), None)
     with started(app) as site:
         assert site.send("/languages")[1] == [
             {"code": "en", "name": "English", "targets": ["deu", "fra"]},

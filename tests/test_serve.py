@@ -38,6 +38,7 @@ from mtcli.inference.translation import Candidate, Options, Translation
 from mtcli.serve.app import create_app, load_app
 from mtcli.serve.batcher import MAX_BATCH_LINES, Batcher, FullError
 from mtcli.serve.connection import UNAVAILABLE, Capacity, Connection, Connections
+from mtcli.serve.models import ServedModel
 from mtcli.serve.origin_check import is_loopback
 from mtcli.serve.page import PageData, page_data, render
 from mtcli.serve.requests import RequestLimits
@@ -105,12 +106,16 @@ def started(app: FastAPI, seconds: float = 60.0) -> Iterator[Site]:
         thread.join()
 
 
+def served(translator: LineTranslator, src: str = "en", tgt: str = "es") -> ServedModel:
+    return ServedModel(translator, OPTIONS, (src, tgt))
+
+
 @contextmanager
 def running(
     translator: LineTranslator, limits: RequestLimits | None = None, api_key: str | None = None
 ) -> Iterator[Site]:
     limits = limits or RequestLimits()
-    with started(create_app(translator, OPTIONS, ("en", "es"), limits, api_key), limits.seconds) as site:
+    with started(create_app([served(translator)], limits, api_key), limits.seconds) as site:
         yield site
 
 
@@ -163,14 +168,14 @@ def test_a_libretranslate_client_works_unchanged(site: Site) -> None:
         assert client.translate(line, "en", "es") == best([line])[0].text
     text = f"{LINES[0]}\r\n\n  \n{LINES[1]}\n"
     first, second = (found.text for found in best(LINES[:2]))
-    assert client.translate(text, "en", "es") == f"{first}\n\n\n{second}\n"
+    assert client.translate(text, "en", "es") == f"{first}\r\n\n  \n{second}\n"
     assert client.languages() == [
         {"code": "en", "name": "English", "targets": ["es"]},
         {"code": "es", "name": "Spanish", "targets": []},
     ]
-    with pytest.raises(urllib.error.HTTPError, match="501") as refused:
-        client.detect("Hello")
-    assert "cannot detect languages" in json.loads(refused.value.read())["error"]
+    found = client.detect("El perro está en la casa y los niños juegan.")
+    assert [guess["language"] for guess in found] == ["es", "en"]
+    assert found[0]["confidence"] > 90
     with pytest.raises(urllib.error.HTTPError, match="400") as refused:
         client.translate("Hello", "de", "fr")
     assert "en → es" in json.loads(refused.value.read())["error"]
@@ -187,10 +192,16 @@ def test_q_is_a_text_or_a_list_in_json_or_a_form(site: Site) -> None:
     assert site.json("/translate", q=[], **asked)[1] == {"translatedText": []}
 
 
-def test_detected_language_has_confidence_0(site: Site) -> None:
-    nothing = {"language": "en", "confidence": 0.0}
-    assert site.json("/translate", q=LINES[0], source="auto", target="es")[1]["detectedLanguage"] == nothing
-    assert site.json("/translate", q=LINES[:2])[1]["detectedLanguage"] == [nothing, nothing]
+def test_the_source_is_identified_among_the_languages_of_the_server(site: Site) -> None:
+    for source in ({"source": "auto"}, {}):
+        answer = site.json("/translate", q="The old king reads a book.", target="es", **source)[1]
+        assert answer["detectedLanguage"]["language"] == "en"
+        assert answer["detectedLanguage"]["confidence"] > 90
+    both = site.json("/translate", q=["El rey viejo lee un libro.", "12"])[1]["detectedLanguage"]
+    assert both[0] == both[1]
+    assert both[0]["language"] == "en"  # the only source language
+    assert both[0]["confidence"] < 20
+    assert site.json("/detect", q="12")[1] == [{"language": "en", "confidence": 0.0}]
 
 
 @pytest.mark.parametrize("alternatives", [1, 5])
@@ -254,7 +265,7 @@ FORM = "application/x-www-form-urlencoded"
         (b'{"q": 3}', JSON, 400, "q: "),
         (b'{"q": "x", "alternatives": 10}', JSON, 400, "alternatives: "),
         (b'{"q": "x", "alternatives": "some"}', JSON, 400, "alternatives: "),
-        (b'{"q": "x", "format": "html"}', JSON, 400, "format html"),
+        (b'{"q": "x", "format": "pdf"}', JSON, 400, "format pdf"),
         (b'{"q": "x", "source": "de"}', JSON, 400, "de → ; there is one for en → es"),
         (b'{"q": "x", "target": "fr"}', JSON, 400, "auto → fr; there is one for en → es"),
         (b'{"q": "a\\u0000b"}', JSON, 400, "NUL"),
@@ -268,7 +279,7 @@ FORM = "application/x-www-form-urlencoded"
         (b'{"q": "' + b"x" * 20_000 + b'"}', JSON, 413, "20,000 bytes"),
         (json.dumps({"q": ["x"] * 101}).encode(), JSON, 413, "101 lines"),
         (json.dumps({"q": "x\n" * 100}).encode(), JSON, 413, "101 lines"),
-        (json.dumps({"q": ["x", "one dog " * 61]}).encode(), JSON, 413, "tokens; this server takes 60"),
+        (json.dumps({"q": ["x", "dog" * 61]}).encode(), JSON, 413, "tokens; this server takes 60"),
     ],
 )
 def test_an_invalid_request_is_refused_with_the_reason(
@@ -286,7 +297,7 @@ def test_the_tokens_of_a_line_are_counted_after_its_normalization(site: Site) ->
     line = "\u0958" * 18  # NFC makes two characters of each
     assert len(line.encode()) < 60
     status, answer, _ = site.json("/translate", q=line)
-    assert (status, answer) == (413, {"error": "line 1 has 109 tokens; this server takes 60 in a line"})
+    assert (status, answer) == (413, {"error": "a sentence has 109 tokens; this server takes 60 in a sentence"})
 
 
 def test_other_paths_and_methods(site: Site) -> None:
@@ -455,7 +466,7 @@ def test_a_text_of_too_many_lines_is_refused_before_it_is_split(site: Site, monk
 
 
 def test_requests_for_another_host_name_are_refused() -> None:
-    with started(create_app(toy(), OPTIONS, ("en", "es"), host="127.0.0.1")) as site:
+    with started(create_app([served(toy())], host="127.0.0.1")) as site:
         for host in ("localhost", f"127.0.0.1:{site.port}", "[::1]:80", "LOCALHOST:1", "localhost.:5000", "127.9.8.7"):
             assert site.send("/languages", host=host)[0] == 200
         foreign = (
@@ -473,7 +484,7 @@ def test_requests_for_another_host_name_are_refused() -> None:
 
 
 def test_a_server_answers_under_the_name_of_its_host_option() -> None:
-    with started(create_app(toy(), OPTIONS, ("en", "es"), host="MyBox")) as site:
+    with started(create_app([served(toy())], host="MyBox")) as site:
         assert [site.send("/health", host=host)[0] for host in ("mybox:80", "localhost", "other")] == [200, 200, 421]
     with running(toy()) as site:
         assert site.send("/health", host="example.org")[0] == 200
@@ -592,7 +603,7 @@ def test_a_connection_that_waits_for_the_server_is_kept(few: pytest.LogCaptureFi
 def test_a_shortage_of_descriptors_is_logged_in_one_line(few: pytest.LogCaptureFixture) -> None:
     loop = asyncio.new_event_loop()
     with closing(loop):
-        connections = Connections(create_app(toy(), OPTIONS, ("en", "es")), Capacity(4, 2), 60.0)
+        connections = Connections(create_app([served(toy())]), Capacity(4, 2), 60.0)
         for _ in range(100):
             error = {
                 "message": "socket.accept() out of system resource",
@@ -611,7 +622,7 @@ def test_the_page_loads_nothing_from_elsewhere(site: Site) -> None:
     status, html, headers = site.send("/")
     assert status == 200
     assert headers["content-type"].startswith("text/html")
-    assert 'const data = {"src": "en", "tgt": "es", "aligns": true, ' in html
+    assert 'const models = [{"src": "en", "tgt": "es", "aligns": true, ' in html
     policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
     assert policy["default-src"] == "'none'"
     for tag in ("script", "style"):
@@ -643,7 +654,7 @@ def test_the_page_names_the_model_its_score_and_three_examples(tmp_path: Path) -
     assert found.name == "run"
     assert found.score == "BLEU 31.2 ± 1.0 (test)"
     assert found.examples == ("Guten Tag!", "Wie geht es dir?", "</script>")
-    html, _ = render(found)
+    html, _ = render([found])
     assert html.count("</script>") == 1
 
 
@@ -676,8 +687,8 @@ def test_an_exported_model_is_served_too(tmp_path: Path) -> None:
     rows = [json.dumps({"translation": {"en": src, "es": tgt}}) for src, tgt in PAIRS[::40]]
     (run / "data" / "test.jsonl").write_text("\n".join(rows) + "\n")
     export(save_toy(run), "ctranslate2", tmp_path / "exported")
-    app, languages = load_app(tmp_path / "exported", "cpu", RequestLimits(), None)
-    assert languages == ("en", "es")
+    app, languages = load_app([tmp_path / "exported"], "cpu", RequestLimits(), None)
+    assert languages == [("en", "es")]
     with started(app) as site:
         found = site.json("/translate", q=LINES[:9], source="en", target="es")[1]["translatedText"]
         assert found == [translation.text for translation in best(LINES[:9])]
@@ -758,17 +769,20 @@ def test_a_second_ctrl_c_ends_the_server_at_once(tmp_path: Path) -> None:
 
 ENDLESS_SERVER = """
 import time
-from unittest.mock import Mock
+from unittest.mock import MagicMock
 
 from mtcli.inference.translation import Options
 from mtcli.runtime.progress import show_log
 from mtcli.serve.app import create_app
+from mtcli.serve.models import ServedModel
 from mtcli.serve.requests import RequestLimits
 from mtcli.serve.server import listen, server
 
 
 class Endless:
-    tokenizer = Mock(tags={})
+    tokenizer = MagicMock(tags={})
+    longest_src = 99
+    aligns = False
 
     def translate(self, *arguments, **options):
         print("begun", flush=True)
@@ -776,7 +790,7 @@ class Endless:
 
 
 show_log()
-app = create_app(Endless(), Options(), ("en", "es"), RequestLimits(seconds=3600))
+app = create_app([ServedModel(Endless(), Options(), ("en", "es"))], RequestLimits(seconds=3600))
 listening = listen("127.0.0.1", 0)
 print(listening.getsockname()[1], flush=True)
 server(app, 1.0).run([listening])
@@ -822,7 +836,7 @@ def test_a_port_in_use_is_reported() -> None:
 @pytest.mark.parametrize("key", ["", " ", "\t\n", "\udcff"])
 def test_an_empty_or_undecodable_key_is_refused(key: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--api-key or MTCLI_API_KEY is"):
-        serve(model=tmp_path, api_key=key)
+        serve(model=[tmp_path], api_key=key)
     monkeypatch.setenv("MTCLI_API_KEY", key)
     done = CliRunner().invoke(app, ["serve", "--model", str(tmp_path)])
     assert isinstance(done.exception, UsageError)
@@ -851,5 +865,5 @@ def test_a_missing_extra_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyP
     for name in [name for name in sys.modules if name.startswith("mtcli.serve")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "fastapi", None)
-    with pytest.raises(UsageError, match="fastapi is not installed; `pip install fastapi uvicorn h11`"):
-        serve(model=tmp_path)
+    with pytest.raises(UsageError, match="fastapi is not installed; `pip install fastapi uvicorn h11 "):
+        serve(model=[tmp_path])

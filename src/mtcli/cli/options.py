@@ -251,9 +251,11 @@ ModelOption = Annotated[
         show_default=LATEST_SHOWN,
     ),
 ]
-ModelsOption = Annotated[
-    list[Path] | None,
-    typer.Option(
+
+
+def models_option(help: str) -> Any:
+    """Return an option that names one or several models to read."""
+    return typer.Option(
         "--model",
         rich_help_panel=panels.MODEL,
         autocompletion=completion.models,
@@ -261,8 +263,15 @@ ModelsOption = Annotated[
         readable=False,  # see `model_argument`
         envvar=MODEL_VARIABLE,
         metavar="DIR",
-        help="The run, checkpoint or exported model to use. Repeat the option to average the probabilities of several.",
+        help=help,
         show_default=LATEST_SHOWN,
+    )
+
+
+ModelsOption = Annotated[
+    list[Path] | None,
+    models_option(
+        "The run, checkpoint or exported model to use. Repeat the option to average the probabilities of several."
     ),
 ]
 ToOption = Annotated[

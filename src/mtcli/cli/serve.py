@@ -2,22 +2,34 @@
 
 import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 from mtcli import limits
 from mtcli.cli import panels
-from mtcli.cli.options import LATEST, AutoEngineOption, DeviceOption, ModelOption, decimal, number, option
+from mtcli.cli.options import LATEST, AutoEngineOption, DeviceOption, decimal, models_option, number, option
 from mtcli.errors import UsageError
 
-EXAMPLES = ("mtcli serve", "mtcli serve --model runs/ende --port 8080")
+EXAMPLES = (
+    "mtcli serve",
+    "mtcli serve --model runs/ende --port 8080",
+    "mtcli serve --model runs/ende --model runs/deen",
+)
 
 KEY_VARIABLE = "MTCLI_API_KEY"
 
-OPTIONAL_PACKAGES = ("fastapi", "uvicorn", "h11", "starlette")
+INSTALL = "pip install fastapi uvicorn h11 python-multipart sentencex"
+
+OPTIONAL_PACKAGES = ("fastapi", "uvicorn", "h11", "starlette", "python_multipart", "sentencex")
 
 
 def serve(
-    model: ModelOption = LATEST,
+    model: Annotated[
+        list[Path] | None,
+        models_option(
+            "The run, checkpoint or exported model to serve. Repeat the option to serve several pairs of languages."
+        ),
+    ] = None,
     host: Annotated[
         str,
         option(
@@ -53,7 +65,9 @@ def serve(
     ] = 500,
     max_tokens: Annotated[
         int,
-        number("--max-tokens", panel=panels.LIMITS, within=limits.LENGTH, help="Maximum number of tokens of a line."),
+        number(
+            "--max-tokens", panel=panels.LIMITS, within=limits.LENGTH, help="Maximum number of tokens of a sentence."
+        ),
     ] = 512,
     max_pieces: Annotated[
         int | None,
@@ -66,6 +80,16 @@ def serve(
             hidden=True,
         ),
     ] = None,
+    max_file: Annotated[
+        int,
+        number(
+            "--max-file",
+            panel=panels.LIMITS,
+            within=limits.BODY,
+            metavar="BYTES",
+            help="Maximum size of a request with a file.",
+        ),
+    ] = 10_000_000,
     max_waiting: Annotated[
         int,
         number(
@@ -83,7 +107,7 @@ def serve(
             within=limits.TIMEOUT,
             parser=decimal,
             metavar="SECONDS",
-            help="Maximum time for a request to arrive, and then for it to be answered.",
+            help="Maximum time for a request to arrive, and then for its texts to be translated.",
         ),
     ] = 60.0,
     engine: AutoEngineOption = "auto",
@@ -96,6 +120,8 @@ def serve(
             "--host is empty; give an address, 127.0.0.1 for this machine only or 0.0.0.0 for every network"
         )
     try:
+        import sentencex  # noqa: F401 - documents import it when they need it
+
         from mtcli.serve.app import load_app
         from mtcli.serve.origin_check import is_loopback
         from mtcli.serve.requests import RequestLimits
@@ -103,18 +129,21 @@ def serve(
     except ModuleNotFoundError as error:
         if error.name not in OPTIONAL_PACKAGES:
             raise
-        raise UsageError(f"{error.name} is not installed; `pip install fastapi uvicorn h11` brings it") from None
+        raise UsageError(f"{error.name} is not installed; `{INSTALL}` brings it") from None
+    from mtcli.runtime.memory import used
     from mtcli.runtime.terminal import printable
 
     if max_pieces is not None:
         max_tokens = max_pieces
-    request_limits = RequestLimits(max_body, max_lines, max_tokens, max_waiting, timeout)
+    request_limits = RequestLimits(max_body, max_lines, max_tokens, max_waiting, timeout, max_file)
     listening = listen(host, port)
     address, port = listening.getsockname()[:2]
     own_host = host if is_loopback(address) else None
-    app, (src, tgt) = load_app(model, device, request_limits, api_key, own_host, engine)
+    app, pairs = load_app(model or [LATEST], device, request_limits, api_key, own_host, engine)
     url_host = f"[{host}]" if ":" in host else host
-    languages = printable(f"{src} → {tgt}")
+    languages = printable(", ".join(f"{src} → {tgt}" for src, tgt in pairs))
+    if len(pairs) > 1:
+        print(f"{len(pairs)} models, {used() / 1e9:.1f} GB of memory in use", file=sys.stderr)
     print(f"{languages} at http://{url_host}:{port}/ (Ctrl-C ends it)", file=sys.stderr, flush=True)
     server(app, timeout).run(sockets=[listening])
 

@@ -1,5 +1,6 @@
 """The application of `mtcli serve`: its routes and their answers."""
 
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -11,69 +12,66 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
 
 from mtcli.config.languages import english_name
-from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.loading import load
-from mtcli.inference.translation import Options, Translation
+from mtcli.inference.translation import Translation
+from mtcli.serve.files import file_routes
+from mtcli.serve.models import Models, ServedModel, percent
 from mtcli.serve.origin_check import OriginCheck
 from mtcli.serve.page import PageData, page_data, render
-from mtcli.serve.requests import RequestLimits, TranslationRequest, read_request
-from mtcli.serve.translation import TranslationService, split_lines
+from mtcli.serve.requests import DetectionRequest, RequestLimits, TranslationRequest, read_request
+from mtcli.serve.translation import TranslatedTexts, TranslationService
 
 READ_METHODS = ["GET", "HEAD"]
 """FastAPI does not answer HEAD on GET routes unless it is listed. The server omits the body of the answer."""
 
 
 def create_app(
-    translator: LineTranslator,
-    options: Options,
-    languages: tuple[str, str],
+    models: Sequence[ServedModel],
     limits: RequestLimits | None = None,
     api_key: str | None = None,
     *,
-    page: PageData | None = None,
     host: str | None = None,
 ) -> FastAPI:
     """Create the application.
 
     Args:
-        translator: Used by one thread at a time.
-        options: Search options; each request sets `n_best`, `alignments` and `to`.
-        languages: Codes of source and target.
+        models: At least one.
         limits: Limits of a request.
         api_key: The key that every request for translation must have; None: no key is needed.
-        page: The content of the page; None: the languages only.
         host: Answer only under this name and those of the loopback interface; None: under any name. See `OriginCheck`.
+
+    Raises:
+        UsageError: Two models translate the same pair of languages.
     """
-    src, tgt = languages
-    shown = page or PageData(src, tgt, aligns=True, targets=tuple(sorted(translator.tokenizer.tags)))
-    service = TranslationService(translator, options, languages, limits or RequestLimits(), api_key)
+    service = TranslationService(Models(models), limits or RequestLimits(), api_key)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        service.batcher.close()
+        service.close()
 
     app = FastAPI(title="mtcli", lifespan=lifespan, openapi_url=None)
     app.add_middleware(OriginCheck, host=host)
     app.add_exception_handler(HTTPException, _error_answer)  # type: ignore[arg-type]
-    app.include_router(_translation_routes(service, aligns=shown.aligns))
+    app.include_router(_translation_routes(service))
+    app.include_router(file_routes(service, READ_METHODS))
     app.include_router(_information_routes(service))
-    app.include_router(_page_route(shown))
+    app.include_router(_page_route([model.shown for model in models]))
     return app
 
 
 def load_app(
-    folder: Path,
+    folders: Sequence[Path],
     device: str,
     limits: RequestLimits,
     api_key: str | None,
     host: str | None = None,
     engine: str | None = "auto",
-) -> tuple[FastAPI, tuple[str, str]]:
-    """Create the application for the model of a run, or for an exported model.
+) -> tuple[FastAPI, list[tuple[str, str]]]:
+    """Create the application for the models of runs, or for exported models.
 
     Args:
-        folder: The run or the exported model.
+        folders: The runs or the exported models.
         device: See `loading.load`.
         limits: Limits of a request.
         api_key: The key that every request for translation must have; None: no key is needed.
@@ -81,34 +79,32 @@ def load_app(
         engine: See `loading.load`.
 
     Returns:
-        The application, and the codes of source and target.
+        The application, and the codes of source and target of each model.
 
     Raises:
-        ModelError: The folder has no usable model.
-        UsageError: The machine has no such device.
+        ModelError: A folder has no usable model.
+        UsageError: The machine has no such device, or two models translate the same pair of languages.
     """
-    translator, options, languages = load(folder, device, engine)
-    aligns = translator.aligns
-    targets = tuple(sorted(translator.tokenizer.tags))
-    shown = page_data(folder, languages, targets, aligns=aligns, public=api_key is None)
-    return create_app(translator, options, languages, limits, api_key, page=shown, host=host), languages
+    models = []
+    for folder in folders:
+        translator, options, languages = load(folder, device, engine)
+        targets = tuple(sorted(translator.tokenizer.tags))
+        shown = page_data(folder, languages, targets, aligns=translator.aligns, public=api_key is None)
+        models.append(ServedModel(translator, options, languages, shown))
+    logging.getLogger("mtcli.documents").setLevel(logging.ERROR)  # its warnings quote the texts of users
+    return create_app(models, limits, api_key, host=host), [model.languages for model in models]
 
 
 async def _error_answer(request: Request, error: HTTPException) -> JSONResponse:
     return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 
 
-def _translation_routes(service: TranslationService, *, aligns: bool) -> APIRouter:
-    """Return the routes that translate.
-
-    Args:
-        service: The model.
-        aligns: The model reports word alignments.
-    """
+def _translation_routes(service: TranslationService) -> APIRouter:
+    """Return the routes that translate."""
     router = APIRouter()
 
     async def checked_request(request: Request) -> TranslationRequest:
-        fields = await read_request(request, service.limits)
+        fields = await read_request(request, service.limits, TranslationRequest)
         service.check(fields)
         return fields
 
@@ -116,39 +112,41 @@ def _translation_routes(service: TranslationService, *, aligns: bool) -> APIRout
 
     @router.post("/translate")
     async def translate(request: Request, fields: Checked) -> dict[str, Any]:
-        translations = await service.translate(request, fields, alignments=False)
-        return _libretranslate_answer(fields, translations, service.src)
+        return _libretranslate_answer(fields, await service.translate_texts(request, fields))
 
     @router.post("/api/translate")
     async def translate_in_full(request: Request, fields: Checked) -> dict[str, Any]:
-        translations = await service.translate(request, fields, alignments=aligns)
+        translations = await service.translate_lines(request, fields)
         return {"lines": [_line_answer(line) for line in translations]}
 
     return router
 
 
 def _information_routes(service: TranslationService) -> APIRouter:
-    """Return the routes that describe the server, and `/detect`, which it does not support."""
+    """Return the routes that describe the server, and the one that identifies languages."""
     router = APIRouter()
-    src = service.src
-    targets = service.targets
-    names_of_targets = _names(targets)
+    models = service.models
+    targets = models.targets_by_source()
+    names = _names(models.codes)
 
     @router.api_route("/languages", methods=READ_METHODS)
     async def languages() -> list[dict[str, Any]]:
-        listed = [{"code": src, "name": english_name(src), "targets": targets}]
-        listed += [{"code": code, "name": name, "targets": []} for code, name in names_of_targets.items()]
-        return listed
+        return [{"code": code, "name": name, "targets": targets.get(code, [])} for code, name in names.items()]
 
     @router.api_route("/health", methods=READ_METHODS)
     async def health() -> dict[str, Any]:
-        if not service.batcher.alive:
+        batchers = [model.batcher for model in models.models]
+        if not all(batcher.alive for batcher in batchers):
             raise HTTPException(500, "the translating thread has ended; restart the server")
-        return {"status": "ok", "waiting": service.batcher.waiting}
+        return {"status": "ok", "waiting": sum(batcher.waiting for batcher in batchers)}
 
     @router.post("/detect")
-    async def detect() -> None:
-        raise HTTPException(501, f"this server has one model, {src} → {service.tgt}, and cannot detect languages")
+    async def detect(request: Request) -> list[dict[str, Any]]:
+        fields = await read_request(request, service.limits, DetectionRequest)
+        service.check_key(fields.api_key)
+        guesses = await service.identify(fields.q)
+        found = [{"language": guess.language, "confidence": percent(guess.probability)} for guess in guesses]
+        return found or [{"language": models.codes[0], "confidence": 0.0}]
 
     return router
 
@@ -160,7 +158,7 @@ def _names(codes: Sequence[str]) -> dict[str, str]:
     return {code: name if occurrences[name] == 1 else f"{name} ({code})" for code, name in names.items()}
 
 
-def _page_route(shown: PageData) -> APIRouter:
+def _page_route(shown: Sequence[PageData]) -> APIRouter:
     router = APIRouter()
     html, policy = render(shown)
 
@@ -171,36 +169,17 @@ def _page_route(shown: PageData) -> APIRouter:
     return router
 
 
-def _libretranslate_answer(fields: TranslationRequest, translations: Sequence[Translation], src: str) -> dict[str, Any]:
+def _libretranslate_answer(fields: TranslationRequest, found: TranslatedTexts) -> dict[str, Any]:
     """Return the answer of LibreTranslate's API. If `q` is a list, each field is a list with one value per text."""
-    lines = iter(translations)
-    best: list[str] = []
-    alternatives: list[list[str]] = []
-    for text in fields.texts:
-        first, *others = _joined_candidates([next(lines) for _ in split_lines(text)])
-        best.append(first)
-        alternatives.append(others)
-    answer: dict[str, list[Any]] = {"translatedText": best}
+    answer: dict[str, list[Any]] = {"translatedText": [texts[0] for texts in found.texts]}
     if fields.alternatives:
-        answer["alternatives"] = alternatives
-    if fields.source == "auto":  # clients read it; a confidence of 0 says that nothing was detected
-        answer["detectedLanguage"] = [{"language": src, "confidence": 0.0} for _ in best]
+        answer["alternatives"] = [texts[1:] for texts in found.texts]
+    if fields.source == "auto":
+        detected = {"language": found.choice.model.src, "confidence": found.choice.confidence}
+        answer["detectedLanguage"] = [detected for _ in found.texts]
     if fields.is_list:
         return answer
     return {name: values[0] for name, values in answer.items()}
-
-
-def _joined_candidates(lines: Sequence[Translation]) -> list[str]:
-    """Return the different translations of a text, best first.
-
-    The nth translation joins the nth candidate of every line. A line with fewer candidates repeats its last one.
-    """
-    num_candidates = max(len(line.candidates) for line in lines)
-    texts = []
-    for n in range(num_candidates):
-        chosen = [line.candidates[min(n, len(line.candidates) - 1)].text for line in lines]
-        texts.append("\n".join(chosen))
-    return texts
 
 
 def _line_answer(line: Translation) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import logging
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from json import dumps
@@ -107,13 +107,13 @@ def _short(sources: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(short))[:NUM_EXAMPLES]
 
 
-def render(data: PageData) -> tuple[str, str]:
-    """Return the page and its Content-Security-Policy.
+def render(models: Sequence[PageData]) -> tuple[str, str]:
+    """Return the page for some models, and its Content-Security-Policy.
 
     The policy allows only the page's own script and style, and requests to this server.
     """
-    json = dumps(asdict(data)).replace("<", "\\u003c")
-    html = page_template("mtcli.serve").replace("/*DATA*/null", json, 1)
+    json = dumps(list(map(asdict, models))).replace("<", "\\u003c")
+    html = page_template("mtcli.serve").replace("/*MODELS*/null", json, 1)
     policy = (
         f"default-src 'none'; script-src {_hash(html, 'script')}; style-src {_hash(html, 'style')}; "
         "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -1,111 +1,210 @@
-"""Translate the requests of `mtcli serve`: check them, give their lines to the batcher, wait for the result."""
+"""Translate requests: check them, run the pipeline of documents in a thread, and wait for the result."""
 
 import asyncio
 import hmac
 import logging
-from collections.abc import Sequence
-from concurrent.futures import Future
-from dataclasses import replace
-from typing import Any
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from fastapi import Request
 from starlette.exceptions import HTTPException
 
-from mtcli.errors import ModelError, MtcliError, UsageError
-from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.translation import Options, Translation
-from mtcli.serve.batcher import Batcher, FullError
-from mtcli.serve.requests import RequestLimits, TranslationRequest
+from mtcli.data.language_identifier import Guess
+from mtcli.documents.encoding import EncodedText
+from mtcli.documents.format import Document, ReadOptions
+from mtcli.documents.html import html_spans
+from mtcli.documents.inline import Inline, text_of
+from mtcli.documents.items import MarkedDocument
+from mtcli.documents.pipeline import translate_segments
+from mtcli.documents.plain_text import read_text
+from mtcli.documents.registry import read_document
+from mtcli.errors import ModelError, MtcliError
+from mtcli.inference.translation import Translation
+from mtcli.serve.batcher import FullError
+from mtcli.serve.models import Choice, Models, ServedModel
+from mtcli.serve.requests import RequestLimits, TranslationRequest, Upload
+from mtcli.serve.sentences import translate_lines
+from mtcli.serve.waiting_translator import AbandonedError, TooLongError, WaitingTranslator
 
 log = logging.getLogger(__name__)
 
+MAX_THREADS = 256
+"""Requests that are translated at a time. Their threads mostly wait for the model."""
+
+FORMATS = ("text", "html")
+
+_TAG = re.compile(r"<[^<>]*>")
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class TranslatedTexts:
+    """The answer to a request for texts."""
+
+    choice: Choice
+    texts: list[list[str]]
+    """The different translations of each text, best first."""
+
+
+@dataclass(frozen=True)
+class TranslatedFile:
+    """The answer to a request for a file."""
+
+    content: bytes
+    target: str
+
 
 class TranslationService:
-    """One model and the requests that wait for it.
+    """The models, and the requests that wait for them.
 
     Args:
-        translator: Used by one thread at a time.
-        options: Search options; each request sets `n_best`, `alignments` and `to`.
-        languages: Codes of source and target. A multilingual model has its tags as targets instead.
+        models: The models.
         limits: Limits of a request.
         api_key: The key that every request for translation must have; None: no key is needed.
     """
 
-    def __init__(
-        self,
-        translator: LineTranslator,
-        options: Options,
-        languages: tuple[str, str],
-        limits: RequestLimits,
-        api_key: str | None,
-    ):
-        self.src, self.tgt = languages
-        tags = sorted(translator.tokenizer.tags)
-        self.is_multilingual = bool(tags)
-        """A request chooses one of several target languages."""
-        self.targets = tags or [self.tgt]
-        """Codes of the target languages."""
+    def __init__(self, models: Models, limits: RequestLimits, api_key: str | None):
+        self.models = models
         self.limits = limits
-        self.batcher = Batcher(translator, limits.waiting)
-        self._translator = translator
-        self._options = options
         self._api_key = api_key
+        self._threads = ThreadPoolExecutor(MAX_THREADS, "request")
+        for model in models.models:
+            model.start(limits.waiting)
+
+    def close(self) -> None:
+        """End the threads that translate."""
+        for model in self.models.models:
+            model.batcher.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def check_key(self, api_key: str) -> None:
+        """Check the key of a request.
+
+        Raises:
+            HTTPException: 403: it is missing or wrong.
+        """
+        if self._api_key is not None and not hmac.compare_digest(api_key.encode(), self._api_key.encode()):
+            raise HTTPException(403, "wrong api_key" if api_key else "this server asks for an api_key")
 
     def check(self, fields: TranslationRequest) -> None:
         """Check the fields of a request.
 
         Raises:
-            HTTPException: 403 for a missing or wrong key; 400 for a language, format or text that is not supported.
+            HTTPException: 403 for a missing or wrong key; 400 for a language, format or text that is not supported; 413
+                for too many lines.
         """
-        if self._api_key is not None and not hmac.compare_digest(fields.api_key.encode(), self._api_key.encode()):
-            raise HTTPException(403, "wrong api_key" if fields.api_key else "this server asks for an api_key")
-        self._check_languages(fields)
-        if fields.format != "text":
-            raise HTTPException(400, f"format {fields.format}: only text can be translated")
+        self.check_key(fields.api_key)
+        self.models.candidates(fields.source, fields.target)
+        if fields.format not in FORMATS:
+            raise HTTPException(400, f"format {fields.format}: choose from {', '.join(FORMATS)}")
         if any("\0" in text for text in fields.texts):
             raise HTTPException(400, "q: a text contains a NUL character")
-
-    def _check_languages(self, fields: TranslationRequest) -> None:
-        """Check the source and the target language of a request.
-
-        Raises:
-            HTTPException: The model does not have them, or a multilingual model needs a target language.
-        """
-        known_targets = ", ".join(self.targets)
-        if self.is_multilingual and not fields.target:
-            raise HTTPException(400, f"target: this model has several target languages; choose from {known_targets}")
-        is_known = fields.source in (self.src, "auto") and self._has_target(fields.target)
-        if not is_known:
-            pair = f"{self.src} → {known_targets}"
-            raise HTTPException(400, f"no model for {fields.source} → {fields.target}; there is one for {pair}")
-
-    def _has_target(self, target: str) -> bool:
-        if not self.is_multilingual:
-            return target in (self.tgt, "")
-        try:
-            self._translator.tokenizer.tag_of(target)
-        except UsageError:
-            return False
-        return True
-
-    async def translate(self, request: Request, fields: TranslationRequest, *, alignments: bool) -> list[Translation]:
-        """Translate all lines of all texts of a request, in order.
-
-        Raises:
-            HTTPException: 413 for too much text, 503 if the server is busy, 400 or 500 if the translation fails.
-        """
         num_lines = sum(text.count("\n") + 1 for text in fields.texts)
         if num_lines > self.limits.lines:
             raise HTTPException(413, f"{num_lines} lines; this server takes {self.limits.lines} at a time")
+
+    async def identify(self, text: str) -> list[Guess]:
+        """Return the languages of the server that a text may be in, the most probable first."""
+        return await asyncio.to_thread(self.models.identify, text)
+
+    async def translate_texts(self, request: Request, fields: TranslationRequest) -> TranslatedTexts:
+        """Translate all texts of a request sentence by sentence.
+
+        Raises:
+            HTTPException: 413 for too long a sentence, 503 if the server is busy, 400 or 500 if the translation fails.
+        """
+        choice = await self._choose(fields)
+
+        def work(translator: WaitingTranslator) -> list[list[str]]:
+            return _translate_texts(translator, choice.model, fields)
+
+        n_best = fields.alternatives + 1
+        return TranslatedTexts(choice, await self._run(request, choice.model, work, self.limits.seconds, n_best=n_best))
+
+    async def translate_lines(self, request: Request, fields: TranslationRequest) -> list[Translation]:
+        """Translate all lines of the texts of a request, in order, with all candidates and word alignments.
+
+        Raises:
+            HTTPException: See `translate_texts`.
+        """
+        choice = await self._choose(fields)
+        model = choice.model
         lines = [line for text in fields.texts for line in split_lines(text)]
-        await asyncio.to_thread(self._check_tokens, lines)
-        to = fields.target if self.is_multilingual else ""
-        options = replace(self._options, n_best=fields.alternatives + 1, alignments=alignments, to=to)
+        options = model.options_to(fields.target, alignments=model.translator.aligns)
+
+        def work(translator: WaitingTranslator) -> list[Translation]:
+            return translate_lines(lines, translator, options, model.src)
+
+        return await self._run(request, model, work, self.limits.seconds, n_best=fields.alternatives + 1)
+
+    async def translate_file(self, request: Request, upload: Upload) -> TranslatedFile:
+        """Translate a file.
+
+        Raises:
+            HTTPException: 400 for a file that cannot be read; see also `translate_texts`.
+        """
+        candidates = self.models.candidates(upload.source, upload.target)
+        document = await asyncio.to_thread(_read, upload, candidates[0])
+        texts = map(text_of, document.segments)
+        choice = await asyncio.to_thread(self.models.choose, upload.source, upload.target, texts)
+        model = choice.model
+        if model is not candidates[0]:  # some readers and writers depend on the languages
+            document = await asyncio.to_thread(_read, upload, model)
+
+        def work(translator: WaitingTranslator) -> bytes:
+            options = model.options_to(upload.target)
+            segments = translate_segments(document.segments, translator, options, src=model.src, quiet=True)
+            return document.write(segments)
+
+        content = await self._run(request, model, work, self.limits.file_seconds, is_file=True)
+        return TranslatedFile(content, model.target_of(upload.target))
+
+    async def _choose(self, fields: TranslationRequest) -> Choice:
+        texts = [_TAG.sub(" ", text) for text in fields.texts] if fields.format == "html" else fields.texts
+        if fields.source != "auto":
+            return self.models.choose(fields.source, fields.target, texts)
+        return await asyncio.to_thread(self.models.choose, fields.source, fields.target, texts)
+
+    async def _run(
+        self,
+        request: Request,
+        model: ServedModel,
+        work: Callable[[WaitingTranslator], R],
+        seconds: float,
+        *,
+        n_best: int = 1,
+        is_file: bool = False,
+    ) -> R:
+        """Run work that translates with a model in a thread, and wait for its result.
+
+        Args:
+            request: The request. If its client disconnects, the work is abandoned.
+            model: The model.
+            work: Called with the translator of this request.
+            seconds: Time limit.
+            n_best: Number of different translations of each line.
+            is_file: See `WaitingTranslator`.
+
+        Raises:
+            HTTPException: 413 for too long a sentence, 503 if the server is busy or the time is over, 400 or 500 if the
+                work fails.
+        """
+        translator = WaitingTranslator(
+            model.translator, model.batcher, n_best=n_best, max_tokens=self.limits.tokens, is_file=is_file
+        )
         try:
-            submitted = self.batcher.submit(lines, options)
-            return await _wait(request, submitted, self.limits.seconds)
+            result = asyncio.get_running_loop().run_in_executor(self._threads, work, translator)
+            return await _wait(request, result, seconds)
         except FullError:
             raise HTTPException(503, "too many lines are waiting; try again soon", {"Retry-After": "1"}) from None
+        except TooLongError as error:
+            raise HTTPException(413, str(error)) from None
+        except AbandonedError:
+            raise HTTPException(503, "the server is shutting down", {"Retry-After": "10"}) from None
         except ModelError as error:
             raise HTTPException(500, str(error)) from None
         except MtcliError as error:
@@ -115,22 +214,53 @@ class TranslationService:
         except Exception as error:
             log.error("a request failed: %s: %s", type(error).__name__, error)
             raise HTTPException(500, "the translation failed; the server's log says why") from None
+        finally:
+            translator.cancel()
 
-    def _check_tokens(self, lines: Sequence[str]) -> None:
-        """Check the length of each line.
 
-        Raises:
-            HTTPException: A line has too many tokens.
-        """
-        limit = self.limits.tokens
-        for number, line in enumerate(lines, 1):
-            # An ASCII line has at most one token per character, and one for the space before it. Normalization can make
-            # other lines longer.
-            if line.isascii() and len(line) < limit:
-                continue
-            num_tokens = len(self._translator.tokenizer.encode_src([line])[0])
-            if num_tokens > limit:
-                raise HTTPException(413, f"line {number} has {num_tokens} tokens; this server takes {limit} in a line")
+def _read(upload: Upload, model: ServedModel) -> Document:
+    """Read a file.
+
+    Raises:
+        HTTPException: 400: its type is unknown, or it is broken or unsafe.
+    """
+    try:
+        return read_document(upload.content, ReadOptions(upload.name, model.src, model.target_of(upload.target)))
+    except MtcliError as error:
+        raise HTTPException(400, str(error)) from None
+
+
+def _translate_texts(translator: WaitingTranslator, model: ServedModel, fields: TranslationRequest) -> list[list[str]]:
+    """Return the different translations of each text, best first.
+
+    The nth translation of a text has the nth candidate of every sentence. A sentence with fewer candidates repeats its
+    last one.
+    """
+    documents = [_document(text, fields.format) for text in fields.texts]
+    segments = [segment for document in documents for segment in document.segments]
+    options = model.options_to(fields.target)
+    found: list[dict[str, None]] = [{} for _ in documents]
+    for number in range(fields.alternatives + 1):
+        translator.choice = number
+        translations = translate_segments(segments, translator, options, src=model.src, quiet=True)
+        for texts, text in zip(found, _written(documents, translations), strict=True):
+            texts[text] = None
+    return [list(texts) for texts in found]
+
+
+def _document(text: str, form: str) -> Document:
+    return MarkedDocument(text, "utf-8", html_spans(text)) if form == "html" else read_text(EncodedText(text))
+
+
+def _written(documents: Sequence[Document], translations: Sequence[Inline]) -> list[str]:
+    """Return the translated texts of documents, given the translations of all their segments."""
+    texts = []
+    start = 0
+    for document in documents:
+        end = start + len(document.segments)
+        texts.append(document.write(translations[start:end]).decode())
+        start = end
+    return texts
 
 
 def split_lines(text: str) -> list[str]:
@@ -138,13 +268,12 @@ def split_lines(text: str) -> list[str]:
     return [line.removesuffix("\r") for line in text.split("\n")]
 
 
-async def _wait(request: Request, submitted: Sequence[Future[Translation]], seconds: float) -> list[Translation]:
-    """Wait for translations. They are cancelled if they take too long or if the client disconnects.
+async def _wait(request: Request, work: "asyncio.Future[R]", seconds: float) -> R:
+    """Wait for work, unless it takes too long or the client disconnects.
 
     Raises:
-        HTTPException: 503: They were not ready in time.
+        HTTPException: 503: It was not ready in time.
     """
-    work = asyncio.gather(*map(asyncio.wrap_future, submitted))
     work.add_done_callback(_retrieve_exception)
     disconnected = asyncio.ensure_future(_disconnected(request))
     either: set[asyncio.Future[Any]] = {work, disconnected}
@@ -155,13 +284,11 @@ async def _wait(request: Request, submitted: Sequence[Future[Translation]], seco
     finally:
         disconnected.cancel()
         work.cancel()
-        for line in submitted:  # `work.cancel()` reaches them only in the next iteration of the event loop
-            line.cancel()
     raise HTTPException(503, f"not translated within {seconds:g} seconds; try again later", {"Retry-After": "10"})
 
 
-def _retrieve_exception(work: "asyncio.Future[list[Translation]]") -> None:
-    """Read the exception of cancelled work, which asyncio would otherwise log as never retrieved."""
+def _retrieve_exception(work: "asyncio.Future[Any]") -> None:
+    """Read the exception of abandoned work, which asyncio would otherwise log as never retrieved."""
     if not work.cancelled():
         work.exception()
 

@@ -1,0 +1,159 @@
+"""The models of a server, and which of them a request uses."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from starlette.exceptions import HTTPException
+
+from mtcli.data.language_identifier import Guess, LanguageIdentifier
+from mtcli.errors import UsageError
+from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.translation import Options
+from mtcli.serve.batcher import Batcher
+from mtcli.serve.page import PageData
+
+
+@dataclass
+class ServedModel:
+    """A model, and the queue of the lines that wait for it."""
+
+    translator: LineTranslator
+    """Used by one thread at a time."""
+    options: Options
+    """Search options; each request sets `n_best`, `alignments` and `to`."""
+    languages: tuple[str, str]
+    """Codes of source and target. A multilingual model has its tags as targets instead."""
+    page: PageData | None = None
+    """What the page shows of it; None: the languages only."""
+    batcher: Batcher = field(init=False)
+
+    @property
+    def src(self) -> str:
+        """Code of the source language."""
+        return self.languages[0]
+
+    @property
+    def tags(self) -> list[str]:
+        """The target languages of a multilingual model; empty for other models."""
+        return sorted(self.translator.tokenizer.tags)
+
+    @property
+    def shown(self) -> PageData:
+        """What the page shows of it."""
+        return self.page or PageData(*self.languages, aligns=True, targets=tuple(self.tags))
+
+    @property
+    def targets(self) -> list[str]:
+        """Codes of the target languages."""
+        return self.tags or [self.languages[1]]
+
+    def start(self, max_waiting: int) -> None:
+        """Start the thread that translates."""
+        self.batcher = Batcher(self.translator, max_waiting)
+
+    def has_target(self, target: str) -> bool:
+        """Return True if the model translates into this language. An empty code is any language."""
+        if not self.tags or not target:
+            return target in (*self.targets, "")
+        try:
+            self.translator.tokenizer.tag_of(target)
+        except UsageError:
+            return False
+        return True
+
+    def target_of(self, target: str) -> str:
+        """Return the code of the target language of a request."""
+        return target or self.languages[1]
+
+    def options_to(self, target: str, *, alignments: bool = False) -> Options:
+        """Return the search options of a request."""
+        return replace(self.options, alignments=alignments, to=target if self.tags else "")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The model of a request."""
+
+    model: ServedModel
+    confidence: float
+    """Per cent, of the source language; 0 if it was not detected."""
+
+
+class Models:
+    """All models of a server.
+
+    Args:
+        models: At least one, each with another pair of languages.
+
+    Raises:
+        UsageError: Two models translate the same pair.
+    """
+
+    def __init__(self, models: Sequence[ServedModel]):
+        self.models = list(models)
+        self.pairs = [(model.src, target) for model in models for target in model.targets]
+        for pair in self.pairs:
+            if self.pairs.count(pair) > 1:
+                raise UsageError(f"two models translate {' → '.join(pair)}; give one for each pair of languages")
+        self._identifier: LanguageIdentifier | None = None
+
+    @property
+    def codes(self) -> list[str]:
+        """The codes of all languages, those of the sources first."""
+        return list(dict.fromkeys([src for src, _ in self.pairs] + [tgt for _, tgt in self.pairs]))
+
+    def targets_by_source(self) -> dict[str, list[str]]:
+        """Return the target languages of each source language."""
+        found: dict[str, list[str]] = {}
+        for src, tgt in self.pairs:
+            found.setdefault(src, []).append(tgt)
+        return found
+
+    def identify(self, text: str) -> list[Guess]:
+        """Return the languages of the server that a text may be in, the most probable first."""
+        if self._identifier is None:  # takes half a second, which only requests of this kind need
+            self._identifier = LanguageIdentifier(self.codes)
+        return self._identifier.identify(text)
+
+    def candidates(self, source: str, target: str) -> list[ServedModel]:
+        """Return the models that a request may use: one for each source language.
+
+        Args:
+            source: Source language, or `auto`.
+            target: Target language; may be empty where the source language has only one.
+
+        Raises:
+            HTTPException: 400: there is none, or a target language must be chosen.
+        """
+        found = [model for model in self.models if source in (model.src, "auto") and model.has_target(target)]
+        if not found:
+            pairs = ", ".join(self._described_pairs())
+            raise HTTPException(400, f"no model for {source} → {target}; there is one for {pairs}")
+        if not target:
+            targets = [tgt for model in found for tgt in model.targets]
+            if len(set(targets)) > 1:
+                subject = "this model has" if len(found) == 1 else "there are"
+                choices = ", ".join(dict.fromkeys(targets))
+                raise HTTPException(400, f"target: {subject} several target languages; choose from {choices}")
+        return found
+
+    def choose(self, source: str, target: str, texts: Iterable[str]) -> Choice:
+        """Return the model of a request, by the language of its texts if the source is `auto`.
+
+        Raises:
+            HTTPException: See `candidates`.
+        """
+        candidates = self.candidates(source, target)
+        if source != "auto":
+            return Choice(candidates[0], 0.0)
+        guesses = {guess.language: guess.probability for guess in self.identify("\n".join(texts))}
+        best = max(candidates, key=lambda model: guesses.get(model.src, 0.0))
+        return Choice(best, percent(guesses.get(best.src, 0.0)))
+
+    def _described_pairs(self) -> list[str]:
+        return [f"{src} → {', '.join(targets)}" for src, targets in self.targets_by_source().items()]
+
+
+def percent(probability: float) -> float:
+    """Return a probability in per cent, as LibreTranslate writes a confidence."""
+    return round(100 * probability, 1)

@@ -1,0 +1,131 @@
+"""A translator for code that runs in a thread of its own and gives its lines to the common batches."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.translation import Options, Translation
+from mtcli.serve.batcher import Batcher, FullError
+
+FILE_LINES = 64
+"""Lines of a file that are in the queue at a time, so that the texts of other requests need not wait for all of it."""
+
+RETRY_SECONDS = 0.5
+"""Time after which a file tries again to add lines to a full queue."""
+
+
+class AbandonedError(Exception):
+    """Nobody waits for the translations any more."""
+
+
+class TooLongError(Exception):
+    """A sentence has more tokens than the server accepts."""
+
+
+class WaitingTranslator(LineTranslator):
+    """Translates the lines of one request by a batcher, and waits for them.
+
+    Args:
+        translator: The translator of the batcher.
+        batcher: Translates the lines together with those of other requests.
+        n_best: Number of different translations of each line. See `choice`.
+        max_tokens: Limit of the tokens of a line.
+        is_file: Add few lines at a time, and wait while the queue is full.
+    """
+
+    def __init__(
+        self, translator: LineTranslator, batcher: Batcher, *, n_best: int = 1, max_tokens: int, is_file: bool = False
+    ):
+        super().__init__(translator.tokenizer, min(translator.longest_src, max_tokens))
+        self.aligns = translator.aligns
+        self.choice = 0
+        """Which of the translations of a line `translate` gives, from 0; the last one if there are fewer. After it
+        changes, lines that were translated before are not translated again."""
+        self._batcher = batcher
+        self._n_best = n_best
+        self._max_tokens = max_tokens
+        self._is_file = is_file
+        self._known: dict[tuple[str, Options], Translation] = {}
+        self._submitted: list[Future[Translation]] = []
+        self._cancelled: Future[Any] = Future()
+
+    def translate(self, lines: Iterable[str], options: Options, **_: Any) -> Iterator[Translation]:
+        """Translate lines, in their order.
+
+        Raises:
+            AbandonedError: `cancel` was called, or the server is shutting down.
+            TooLongError: A line has too many tokens.
+            FullError: Too many lines are waiting for the model.
+        """
+        options = replace(options, n_best=self._n_best)
+        remaining = iter(lines)
+        while window := list(islice(remaining, FILE_LINES if self._is_file else None)):
+            for translation in self._translations(window, options):
+                candidates = translation.candidates
+                number = min(self.choice, len(candidates) - 1)
+                yield Translation(translation.source, (candidates[number],))
+
+    def all_candidates(self, lines: Sequence[str], options: Options) -> list[Translation]:
+        """Translate lines as `translate` does, and return all their candidates."""
+        return self._translations(lines, replace(options, n_best=self._n_best))
+
+    def cancel(self) -> None:
+        """End the waiting. Lines that are still in the queue are not translated."""
+        if not self._cancelled.done():
+            self._cancelled.set_result(None)
+        for future in list(self._submitted):
+            future.cancel()
+
+    def _translations(self, lines: Sequence[str], options: Options) -> list[Translation]:
+        """Translate the lines that are not known yet, and return the translations of all."""
+        unknown = [line for line in dict.fromkeys(lines) if (line, options) not in self._known]
+        self._check_tokens(unknown)
+        self._submitted = self._submit(unknown, options)
+        if self._cancelled.done():  # while they were submitted
+            self.cancel()
+        for line, future in zip(unknown, self._submitted, strict=True):
+            self._known[line, options] = self._result(future)
+        found = [self._known[line, options] for line in lines]
+        if self._n_best == 1:  # no other choice follows
+            self._known.clear()
+        return found
+
+    def _check_tokens(self, lines: Iterable[str]) -> None:
+        limit = self._max_tokens
+        for line in lines:
+            # An ASCII line has at most one token per character, and one for the space before it. Normalization can make
+            # other lines longer.
+            if line.isascii() and len(line) < limit:
+                continue
+            num_tokens = len(self.tokenizer.encode_src([line])[0])
+            if num_tokens > limit:
+                raise TooLongError(f"a sentence has {num_tokens} tokens; this server takes {limit} in a sentence")
+
+    def _submit(self, lines: Sequence[str], options: Options) -> list[Future[Translation]]:
+        while not self._cancelled.done():
+            try:
+                return self._batcher.submit(lines, options)
+            except FullError:
+                if not self._is_file:
+                    raise
+                wait([self._cancelled], RETRY_SECONDS)
+        raise AbandonedError
+
+    def _result(self, future: Future[Translation]) -> Translation:
+        """Wait for one translation, unless `cancel` is called."""
+        wait([future, self._cancelled], return_when=FIRST_COMPLETED)
+        if self._cancelled.done():
+            raise AbandonedError
+        try:
+            return future.result()
+        except CancelledError:
+            raise AbandonedError from None
+
+    def _budget(self, options: Options) -> int:
+        raise NotImplementedError
+
+    def _drafts(self, *_: Any) -> Any:
+        raise NotImplementedError
