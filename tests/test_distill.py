@@ -51,16 +51,17 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run_here(stage: Stage) -> None:
+def run_here(stage: Stage, while_waiting: object = None) -> str:
     """Run a command in this process, in which PyTorch is imported already."""
     app(list(stage.arguments), standalone_mode=False)
+    return ""
 
 
 def run_and_fail_at(name: str) -> object:
-    def run(stage: Stage) -> None:
+    def run(stage: Stage, while_waiting: object = None) -> str:
         if stage.name == name:
             raise KeyboardInterrupt
-        run_here(stage)
+        return run_here(stage)
 
     return run
 

@@ -345,8 +345,8 @@ def _identity(request: Request, teachers: Teachers) -> dict[str, Any]:
         "--train": request.train,
         "--valid": teachers.valid,
         "--test": teachers.test,
-        "the content of the pairs": {name: file["sha256"] for name, file in files.items()},
-        "--mono-src": sha256(request.mono_src) if request.mono_src else None,
+        "the content of the pairs": [file["sha256"][:12] for file in files.values()],
+        "--mono-src": sha256(request.mono_src)[:12] if request.mono_src else None,
         "--swap": request.swap,
         "--keep-pairs": request.keep_pairs,
         "--preset": request.preset,
@@ -361,7 +361,7 @@ def _identity(request: Request, teachers: Teachers) -> dict[str, Any]:
 
 def _digest(model: Path) -> str:
     names = ("model.safetensors", "model.bin")
-    return sha256(next(model / name for name in names if (model / name).is_file()))
+    return sha256(next(model / name for name in names if (model / name).is_file()))[:12]
 
 
 def _weighted(path: Path, source: Source) -> str:
