@@ -36,6 +36,11 @@ WRAPPED = """  The quick brown fox jumps over the lazy dog
   about fifty characters.
 - Another
 
+The fox was born on the day after that, on the
+3. Oktober. So:
+1. number one
+2) two
+
 One line with a sentence of its own here.
 Another line with a sentence of its own.
 Roses are red today and the sky is so blue
@@ -45,15 +50,10 @@ Sugar is sweet today and so are all of you
 
 def test_wrapped_paragraphs_are_one_segment_and_other_lines_are_kept() -> None:
     segments = [text for (text,) in read_text(EncodedText(WRAPPED)).segments]
-    assert [text.split()[-1] for text in segments] == [
-        "that.",
-        "characters.",
-        "Another",
-        "here.",
-        "own.",
-        "blue",
-        "you",
-    ]
+    lasts = ["that.", "characters.", "Another", "So:", "one", "two", "here.", "own.", "blue", "you"]
+    assert [text.split()[-1] for text in segments] == lasts
+    assert segments[1].startswith("The first")
+    assert segments[4:6] == ["number one", "two"]
     assert shouted(read_plain, WRAPPED) == WRAPPED.upper()
 
 

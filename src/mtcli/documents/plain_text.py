@@ -23,7 +23,9 @@ CJK_SLACK = 4
 """Cells that may be free at the end of a wrapped Chinese or Japanese line: some marks may not begin or end a line."""
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|$)")
-_BULLET = re.compile(r"(?:[-*+•‣–—]|\d{1,3}[.)]|[#>|])\s")
+_BULLET = re.compile(r"[-*+•‣#>|]\s+")
+_NUMBER = re.compile(r"(?:\d{1,3}[.)]|[–—])\s+")
+"""The mark of an item of a list, unless it is part of a sentence: `on the` / `3. October`."""
 _SENTENCE_END = re.compile(r"[.!?…:;。！？：；।؟][\"'”’»)」』]*$")
 
 
@@ -34,7 +36,7 @@ class _Line:
     start: int
     """Offset of its first character that is not white space."""
     indent: str
-    """The white space before it."""
+    """The white space before it, and the mark of an item of a list."""
     text: str
     """The line without white space at its ends."""
 
@@ -78,13 +80,16 @@ def _blocks(text: str) -> Iterator[list[_Line]]:
     block: list[_Line] = []
     for match in _LINE.finditer(text):
         content = match[0].strip()
-        if not content or _BULLET.match(content):
-            if block:
-                yield block
+        mark = _BULLET.match(content)
+        if not mark and (not block or block[0].indent.strip() or block[-1].text.endswith(":")):
+            mark = _NUMBER.match(content)
+        if block and (mark or not content):
+            yield block
             block = []
         if content:
-            indent = match[0][: match[0].index(content)]
-            block.append(_Line(match.start() + len(indent), indent, content))
+            line_text = content[mark.end() :] if mark else content
+            start = match[0].index(content) + len(content) - len(line_text)
+            block.append(_Line(match.start() + start, match[0][:start], line_text))
     if block:
         yield block
 
