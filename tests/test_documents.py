@@ -19,6 +19,7 @@ from mtcli.documents.segmentation import split_long, split_segment, split_senten
 from mtcli.errors import DataError, UsageError
 from mtcli.inference import loading
 from mtcli.inference.translation import Options
+from mtcli.inference.windows import MAX_LINE_TOKENS
 
 OPTIONS = Options(beam_size=1)
 BOLD = Tag("<b>", "open")
@@ -67,6 +68,15 @@ def test_a_long_sentence_is_split_at_clause_marks_then_at_spaces() -> None:
     assert split_long(("abc",), len, 1) == [("abc",)]
     chinese = split_long(("我看见了猫，狗；和鸟",), len, 6)
     assert [text_of(part) for part in chinese] == ["我看见了猫，", "狗；和鸟"]
+
+
+def test_a_text_without_spaces_is_split_before_the_translator_would_cut_it() -> None:
+    text = "x" * 5000
+    translator = capitals(longest_src=10)
+    assert translate_text(f"a {text}, b", translator, OPTIONS, src="en") == f"A {text.upper()}, B"
+    assert max(map(num_tokens, translator.lines)) <= MAX_LINE_TOKENS
+    thai = split_long(("สวัสดีครับ",), len, 6)
+    assert [text_of(part) for part in thai] == ["สวัสด", "ีครับ"]
 
 
 def test_a_sentence_longer_than_training_is_translated_in_parts_with_a_warning(
@@ -123,6 +133,19 @@ def test_sentences_get_or_lose_their_space_as_the_target_language_writes_it() ->
     assert translate_text("你好。再见！", to_english, OPTIONS, src="zh") == "Hello. Bye!"
     to_chinese = ByRule({"Hello.": "你好。", "Bye!": "再见！"}.__getitem__)
     assert translate_text("Hello. Bye!", to_chinese, OPTIONS, src="en") == "你好。再见！"
+
+
+def test_translations_that_repeat_themselves_cause_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        translate_text("One. Two.", ByRule(lambda line: "ein wort " * 9), OPTIONS, src="en")
+    assert "2 translations repeat themselves (ein wort ein wort" in caplog.text
+
+
+def test_a_model_with_several_target_languages_needs_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    translator = identity()
+    monkeypatch.setattr(translator.tokenizer, "tags", {"fra": 5, "ita": 6})
+    with pytest.raises(UsageError, match=r"several target languages \(fra, ita\): give one with --to"):
+        translate_text("One.", translator, OPTIONS, src="en")
 
 
 def test_a_document_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

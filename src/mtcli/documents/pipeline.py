@@ -18,11 +18,13 @@ from mtcli.documents.segmentation import split_long, split_segment
 from mtcli.documents.wrapping import unspaced_at_end, unspaced_at_start
 from mtcli.errors import DataError, UsageError
 from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.repetitions import repetition_in
 from mtcli.inference.streams import arguments, name_of
 from mtcli.inference.translation import Options
 from mtcli.runtime.outputs import write_whole
 from mtcli.runtime.progress import on_terminal
 from mtcli.runtime.regular_file import read_regular
+from mtcli.runtime.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -63,9 +65,12 @@ def translate_segments(
         The translation of each segment.
 
     Raises:
-        UsageError: sentencex is not installed; see also `LineTranslator.translate`.
+        UsageError: sentencex is not installed, or `options.to` is missing; see also `LineTranslator.translate`.
         NotFiniteError: See `LineTranslator.translate`.
     """
+    if translator.tokenizer.tags and not options.to:
+        targets = ", ".join(sorted(translator.tokenizer.tags)[:10])
+        raise UsageError(f"this model has several target languages ({targets}): give one with --to")
     whole = list(segments)
     with needs_packages():
         sentences_of = [_sentences(segment, translator, src) for segment in whole]
@@ -74,13 +79,28 @@ def translate_segments(
     lines = [content for content, is_text in zip(asked, has_letters, strict=True) if is_text]
     found = translate_inline(lines, translator, options, total=len(lines), quiet=quiet)
     answers = (next(found) if is_text else content for content, is_text in zip(asked, has_letters, strict=True))
-    pairs = zip(asked, answers, strict=True)
+    answered = list(zip(asked, answers, strict=True))
+    _warn_about_repetitions(answered)
+    pairs = iter(answered)
     results = []
     for segment, sentences in zip(whole, sentences_of, strict=True):
         own_pairs = list(islice(pairs, len(sentences)))
         is_changed = any(answer != content for content, answer in own_pairs)
         results.append(_joined(sentences, own_pairs) if is_changed else segment)
     return results
+
+
+def _warn_about_repetitions(pairs: Iterable[tuple[Inline, Inline]]) -> None:
+    """Warn about translations that repeat themselves although their sentence does not."""
+    examples = []
+    for sentence, translation in pairs:
+        repetition = repetition_in(text_of(translation))
+        if repetition and not repetition_in(text_of(sentence)):
+            examples.append(repetition)
+    if examples:
+        verb = "repeats itself" if len(examples) == 1 else "repeat themselves"
+        message = "%s %s (%.40s); --no-repeat-ngram 3 may prevent that"
+        log.warning(message, counted(len(examples), "translation"), verb, examples[0])
 
 
 def translate_text(text: str, translator: LineTranslator, options: Options, *, src: str, quiet: bool = False) -> str:

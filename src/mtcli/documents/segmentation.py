@@ -4,7 +4,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from mtcli.config import languages
+from mtcli.config.writing_systems import UNSPACED
 from mtcli.documents.inline import Inline, Tag, text_of
+from mtcli.inference.windows import MAX_LINE_TOKENS
 
 _OTHER_SPACE = re.compile(r"[^\S\n\r\t ]")
 """White space that sentencex 1.0 does not expect: an initial after a no-break space stops it with an error."""
@@ -49,40 +51,50 @@ def split_segment(segment: Inline, language: str) -> list[Inline]:
     return _split_at(segment, [len(sentence) for sentence in sentences])
 
 
-def split_long(sentence: Inline, length: Callable[[str], int], longest: int) -> list[Inline]:
-    """Split a sentence into parts of at most `longest` tokens, if possible: at clause marks, otherwise at spaces.
+def split_long(sentence: Inline, num_tokens: Callable[[str], int], longest: int) -> list[Inline]:
+    """Split a sentence into parts of at most `longest` tokens: at clause marks, otherwise at spaces.
+
+    A part with neither stays longer, but never has more than `MAX_LINE_TOKENS` tokens, which a translator would cut.
 
     Args:
         sentence: The sentence.
-        length: Returns the number of tokens of a text.
-        longest: The most tokens of a part. A part with neither clause marks nor spaces stays longer.
+        num_tokens: Returns the number of tokens of a text.
+        longest: The most tokens of a part.
     """
-    parts = list(_short_parts(text_of(sentence), length, longest))
+    text = text_of(sentence)
+    if len(text.encode(errors="replace")) < longest:  # a token has at least one byte
+        return [sentence]
+    parts = list(_short_parts(text, num_tokens, min(longest, MAX_LINE_TOKENS)))
     return _split_at(sentence, [len(part) for part in parts])
 
 
-def _short_parts(text: str, length: Callable[[str], int], longest: int) -> Iterator[str]:
+def _short_parts(text: str, num_tokens: Callable[[str], int], longest: int) -> Iterator[str]:
     """Yield the parts of a text, see `split_long`."""
-    if length(text) <= longest:
+    number = num_tokens(text)
+    if number <= longest:
         yield text
         return
     middle = _middle(text)
+    if middle is None and number > MAX_LINE_TOKENS and len(text) > 1:
+        middle = len(text) // 2
     if middle is None:
         yield text
         return
-    yield from _short_parts(text[:middle], length, longest)
-    yield from _short_parts(text[middle:], length, longest)
+    yield from _short_parts(text[:middle], num_tokens, longest)
+    yield from _short_parts(text[middle:], num_tokens, longest)
 
 
 def _middle(text: str) -> int | None:
     """Return the offset after the clause mark, or otherwise the space, that divides a text most evenly.
+
+    Without spaces, a text may be divided after any character of a script that has none between words.
 
     Returns:
         None if there is no place where both parts have text.
     """
     first = len(text) - len(text.lstrip())
     last = len(text.rstrip())
-    for pattern in (_CLAUSE_END, _SPACE):
+    for pattern in (_CLAUSE_END, _SPACE, UNSPACED):
         places = [match.end() for match in pattern.finditer(text, first, last)]
         inside = [place for place in places if first < place < last]
         if inside:
