@@ -2,7 +2,8 @@
 """Check that translation loses no tag and no placeholder, what this costs in BLEU, and where the tags go.
 
     python scripts/check_markup.py lines MODEL SOURCES REFERENCES [--count 10000] [--engine torch|ctranslate2]
-    python scripts/check_markup.py places DEMO_MODEL [--engine torch|ctranslate2]
+    python scripts/check_markup.py places DEMO_MODEL [--engine torch|ctranslate2] [--no-alignments]
+    python scripts/check_markup.py names DEMO_MODEL
 
 `lines` puts nested tags and placeholders at random places of the lines of SOURCES, one sentence a line, and translates
 them. Each line is used as often as `--count` needs. It prints
@@ -13,6 +14,10 @@ them. Each line is used as often as `--count` needs. It prints
 `places` checks the places of the tags with a model of the built-in demo (`mtcli train` without arguments). The grammar
 of the demo corpus gives the translation of each noun phrase, so the place of its tags is known wherever this phrase
 occurs once in the translation. It prints the share of tags at this place.
+
+`names` replaces the names of people in the held-out sentences of the demo by placeholders. It prints how many
+translations are those of the corpus with the same placeholders: with the placeholder tokens of a model that was trained
+with `data.placeholders`, and without them.
 
 The script exits with 1 if a protected text is lost, BLEU drops by more than 0.3, or less than 95% of the tags are at
 their place.
@@ -33,10 +38,10 @@ from demo.grammar import noun_phrase
 from demo.lexicon import ADJECTIVES, NOUNS
 
 from mtcli.data import demo
+from mtcli.data.placeholders import count_protected
 from mtcli.documents.inline import Inline, Tag, merged, text_of
 from mtcli.documents.marks import shape_of
 from mtcli.documents.markup import translate_inline
-from mtcli.documents.placeholders import count_protected
 from mtcli.evaluation.metrics import score
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.loading import load
@@ -227,6 +232,34 @@ def check_places(translator: LineTranslator, options: Options) -> bool:
     return share >= MIN_AT_PLACE
 
 
+NAME = re.compile(r"\b(?!Hello|Hola)[A-Z][a-z]{2,}\b")
+
+
+def check_names(translator: LineTranslator, options: Options) -> bool:
+    """Count the translations with placeholders that equal those of the corpus; return True if none has a fault."""
+    sources = []
+    wanted = []
+    corpus = demo.load()
+    for number, (en, es) in enumerate([*corpus.valid, *corpus.test]):
+        names = [name for name in NAME.findall(en) if en.count(name) == 1 and es.count(name) == 1]
+        if names:
+            placeholder = PLACEHOLDERS[number % len(PLACEHOLDERS)]
+            sources.append(en.replace(names[0], placeholder))
+            wanted.append(es.replace(names[0], placeholder))
+    is_well = True
+    for use_tokens in (True, False):
+        if use_tokens and not translator.tokenizer.has_placeholders:
+            continue
+        translator.tokenizer.has_placeholders = use_tokens
+        found = [written(each) for each in translate_inline([(source,) for source in sources], translator, options)]
+        equal = sum(text == reference for text, reference in zip(found, wanted, strict=True))
+        print(f"placeholder tokens: {use_tokens}; {equal:,} of {len(found):,} translations as in the corpus")
+        for source, text, reference in list(zip(sources, found, wanted, strict=True))[:: len(sources) // 12]:
+            print("   ", source, "→", text, "" if text == reference else f"(wanted: {reference})")
+        is_well = is_well and not any(faults_of((a,), (b,)) for a, b in zip(sources, found, strict=True))
+    return is_well
+
+
 def written(sentence: Inline) -> str:
     """Return a sentence with its tags as text."""
     return "".join(part.raw if isinstance(part, Tag) else part for part in sentence)
@@ -238,10 +271,11 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     lines = commands.add_parser("lines")
     places = commands.add_parser("places")
-    for command in (lines, places):
+    names = commands.add_parser("names")
+    places.add_argument("--no-alignments", action="store_true")
+    for command in (lines, places, names):
         command.add_argument("model", type=Path)
         command.add_argument("--engine", default="torch")
-        command.add_argument("--beam-size", type=int)
     lines.add_argument("sources", type=Path)
     lines.add_argument("references", type=Path)
     lines.add_argument("--count", type=int, default=10_000)
@@ -250,8 +284,11 @@ def main() -> int:
     translator, options, _ = load(arguments.model, engine=arguments.engine)
     if arguments.command == "lines":
         is_well = check_lines(arguments, translator, options)
-    else:
+    elif arguments.command == "places":
+        translator.aligns = translator.aligns and not arguments.no_alignments
         is_well = check_places(translator, options)
+    else:
+        is_well = check_names(translator, options)
     return 0 if is_well else 1
 
 

@@ -1,16 +1,17 @@
 """Inline markup and placeholders: what is protected, where it goes, and that nothing is ever lost."""
 
 from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mtcli.data.placeholders import TOKENS, count_protected, find_protected, without_added
 from mtcli.documents.inline import Inline, Tag
 from mtcli.documents.marks import is_faithful, shape_of
 from mtcli.documents.markup import translate_inline
-from mtcli.documents.placeholders import count_protected, find_protected, without_added
 from mtcli.inference.translation import Candidate, Links, Options, Translation
 
 B = Tag("<b>", "open")
@@ -23,9 +24,12 @@ BR = Tag("<br>")
 class Stub:
     """A translator that answers with a function of the line."""
 
-    def __init__(self, answer: Callable[[str], tuple[str, Links]], *, aligns: bool = True) -> None:
+    def __init__(
+        self, answer: Callable[[str], tuple[str, Links]], *, aligns: bool = True, has_placeholders: bool = False
+    ) -> None:
         self.answer = answer
         self.aligns = aligns
+        self.tokenizer = SimpleNamespace(has_placeholders=has_placeholders)
         self.calls: list[tuple[list[str], Options]] = []
 
     def translate(self, lines: Iterable[str], options: Options, **how: Any) -> Iterator[Translation]:
@@ -117,6 +121,22 @@ def test_a_lost_placeholder_is_inserted_where_it_belongs() -> None:
     assert result == ("hola %s, la casa roja",)
 
 
+def test_a_model_with_placeholder_tokens_is_given_them() -> None:
+    translator = Stub(swapping, has_placeholders=True)
+    source = ("the red ", B, "{name}", END_B, " is ", Tag("<code>x</code>"), " at https://a.b/c")
+    (result,) = translate_inline([source], translator, Options())
+    assert written(result) == "la <b>{name}</b> roja es <code>x</code> at https://a.b/c"
+    assert translator.calls[0][0] == [f"the red {TOKENS[0]} is {TOKENS[1]} at {TOKENS[2]}"]
+
+
+def test_a_lost_placeholder_token_falls_back_to_inserting() -> None:
+    def forgetful(line: str) -> tuple[str, Links]:
+        return swapping(line.replace(TOKENS[0], "x"))
+
+    (result,) = translate_inline([("hello %s, the house",)], Stub(forgetful, has_placeholders=True), Options())
+    assert result == ("hola %s, la casa",)
+
+
 @pytest.mark.parametrize("added", ["%s", "<b>", "{x}", "http://a.b/c", "🎉", "%s%s"])
 def test_what_a_model_adds_is_deleted(added: str) -> None:
     (result,) = translate_inline([("the house",)], Stub(lambda line: (f"la {added} casa", ())), Options())
@@ -198,16 +218,16 @@ def sentences(draw: st.DrawFn) -> Inline:
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(sentences(), max_size=3), st.lists(TEXTS, min_size=1), st.booleans(), st.randoms())
+@given(st.lists(sentences(), max_size=3), st.lists(TEXTS, min_size=1), st.booleans(), st.booleans(), st.randoms())
 def test_nothing_is_lost_whatever_the_model_writes(
-    batch: list[Inline], texts: list[str], aligns: bool, rng: Any
+    batch: list[Inline], texts: list[str], aligns: bool, has_placeholders: bool, rng: Any
 ) -> None:
     def answer(line: str) -> tuple[str, Links]:
-        text = rng.choice([*texts, line, " ".join(reversed(line.split()))])
+        text = rng.choice([*texts, line, " ".join(reversed(line.split())), f"{line} {TOKENS[0]}"])
         links = [(rng.randrange(12), tgt) for tgt in range(len(text.split())) if rng.random() < 0.9]
         return text, tuple(sorted(links))
 
-    results = list(translate_inline(batch, Stub(answer, aligns=aligns), Options()))
+    results = list(translate_inline(batch, Stub(answer, aligns=aligns, has_placeholders=has_placeholders), Options()))
     assert len(results) == len(batch)
     for source, result in zip(batch, results, strict=True):
         assert is_faithful(source, result)

@@ -65,6 +65,8 @@ class DataConfig(_Section):
     """Read invalid UTF-8 as U+FFFD and report how many bytes, instead of stopping."""
     max_length: Annotated[int, Within(limits.PAIR_LENGTH)] = 256
     """Maximum number of tokens on each side of a training pair. Longer pairs are skipped and counted."""
+    placeholders: bool = False
+    """Learn placeholder tokens, which stand for `%s`, `{name}`, URLs and the like when documents are translated."""
     note: str = ""
     """Where to get the data, and its terms of use. Shown if the data is missing."""
 

@@ -14,6 +14,7 @@ from mtcli.data.fingerprints import fingerprint, fingerprint_inputs
 from mtcli.data.held_out import FEWEST_PAIRS, HeldOut, choose_held_out
 from mtcli.data.info import data_settings, write_data_info
 from mtcli.data.lines import Counts
+from mtcli.data.placeholders import with_tokens
 from mtcli.data.sources import parse_source
 from mtcli.data.splits import write_split
 from mtcli.data.tokenizer import Tokenizer
@@ -55,6 +56,8 @@ def build_data(config: Config, run: Path, tokenizer: Tokenizer | None, init: str
     training.check_not_empty()
     if tokenizer is None:
         tokenizer = _train_tokenizer(config, training)
+    elif data.placeholders and not tokenizer.has_placeholders:
+        raise UsageError("data.placeholders: the model to start from has no placeholder tokens; omit one of the two")
     replace_file(run / "tokenizer.json", tokenizer.to_json().encode())
 
     counts = Counts()
@@ -130,6 +133,7 @@ class _TrainingPairs:
     def __init__(self, corpora: _Corpora, held_out: HeldOut):
         self.corpora = corpora
         self.held_out = held_out
+        self.placeholders = corpora.data.placeholders
 
     def read(
         self, description: str, counts: Counts, splits: Splits | None = None
@@ -144,7 +148,7 @@ class _TrainingPairs:
         for index, pair in self.corpora.read(description, counts):
             split = self.held_out.split_of(pair[0])
             if split == "train":
-                yield index, pair
+                yield index, with_tokens(*pair) if self.placeholders else pair
             elif splits is not None:
                 splits[split].append(pair)
 
@@ -205,7 +209,13 @@ def _train_tokenizer(config: Config, training: _TrainingPairs) -> Tokenizer:
     log.info("training the tokenizer")
     settings = config.tokenizer
     pairs = (pair for _, pair in training.read("reading for the tokenizer", Counts()))
-    return train_tokenizer(pairs, kind=settings.type, vocab_size=settings.vocab_size, joint=settings.joint)
+    return train_tokenizer(
+        pairs,
+        kind=settings.type,
+        vocab_size=settings.vocab_size,
+        joint=settings.joint,
+        placeholders=config.data.placeholders,
+    )
 
 
 def _check_rows(name: str, weights: list[tuple[int, float]], counts: Counts) -> None:

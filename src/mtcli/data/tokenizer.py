@@ -33,6 +33,7 @@ from tokenizers import Tokenizer as HFTokenizer
 
 from mtcli.config import languages
 from mtcli.data.native import call_native
+from mtcli.data.placeholders import TOKENS
 from mtcli.data.sentencepiece import MarianVocabulary, SentencePieceSide, sides_from_json, sides_to_json
 from mtcli.data.sentencepiece_file import SentencePieceModel
 from mtcli.errors import ModelError, UsageError
@@ -148,6 +149,8 @@ class Tokenizer:
         """Id of the token that `BACK_TRANSLATION_TAG` is encoded as. An imported vocabulary has none."""
         self.tags: dict[str, int] = src.tags if isinstance(src, SentencePieceSide) else {}
         """Ids of the tokens that choose the target language of a multilingual model: `fra` for `>>fra<<`."""
+        self.has_placeholders: bool = {*TOKENS} <= {*src.tokens} and {*TOKENS} <= {*tgt.tokens}
+        """It was trained for `data.placeholders`, so that the model knows the tokens of `placeholders.TOKENS`."""
 
     @classmethod
     def from_specs(cls, src: dict[str, Any], tgt: dict[str, Any] | None = None) -> Tokenizer:

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer as HFTokenizer
 from tokenizers import models, trainers
 
 from mtcli.data.native import call_native
+from mtcli.data.placeholders import TOKENS
 from mtcli.data.tokenizer import BACK_TRANSLATION_TAG, KINDS, RESERVED, Tokenizer, build_spec
 from mtcli.errors import DataError, UsageError
 
@@ -49,7 +50,12 @@ def default_vocab_size(words: int, kind: str = "bpe") -> int:
 
 
 def train_tokenizer(
-    pairs: Iterable[tuple[str, str]], *, kind: str = "bpe", vocab_size: int | None = None, joint: bool = True
+    pairs: Iterable[tuple[str, str]],
+    *,
+    kind: str = "bpe",
+    vocab_size: int | None = None,
+    joint: bool = True,
+    placeholders: bool = False,
 ) -> Tokenizer:
     """Learn a tokenizer from sentence pairs.
 
@@ -58,21 +64,23 @@ def train_tokenizer(
         kind: One of `KINDS`.
         vocab_size: Tokens in each vocabulary; None: `default_vocab_size`.
         joint: Learn one vocabulary from both sides; otherwise one for each side.
+        placeholders: Give the vocabulary the placeholder tokens, also those that the text does not have.
 
     Raises:
         UsageError: There is no such kind, or `vocab_size` is too small for the characters of the text.
         DataError: The text is too short for `vocab_size`, or repeats no character.
     """
     _check_kind(kind)
+    required = TOKENS if placeholders else ()
     src = _Sample()
     tgt = _Sample()
     for src_text, tgt_text in pairs:
         src.add(src_text.removeprefix(BACK_TRANSLATION_TAG))
         tgt.add(tgt_text)
     if joint:
-        return Tokenizer.from_specs(_learn([src, tgt], kind, vocab_size, "the text"))
-    src_spec = _learn([src], kind, vocab_size, "the source side")
-    tgt_spec = _learn([tgt], kind, vocab_size, "the target side")
+        return Tokenizer.from_specs(_learn([src, tgt], kind, vocab_size, "the text", required))
+    src_spec = _learn([src], kind, vocab_size, "the source side", required)
+    tgt_spec = _learn([tgt], kind, vocab_size, "the target side", required)
     return Tokenizer.from_specs(src_spec, tgt_spec)
 
 
@@ -118,12 +126,23 @@ class _Sample:
         return size * self.stride // 6
 
 
-def _learn(samples: Sequence[_Sample], kind: str, vocab_size: int | None, name: str) -> dict[str, Any]:
-    """Learn one vocabulary, and return the content of its tokenizer file. `name` stands for the text in messages."""
+def _learn(
+    samples: Sequence[_Sample], kind: str, vocab_size: int | None, name: str, required: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Learn one vocabulary, and return the content of its tokenizer file.
+
+    Args:
+        samples: The text.
+        kind: One of `KINDS`.
+        vocab_size: Tokens in the vocabulary; None: `default_vocab_size`.
+        name: Stands for the text in messages.
+        required: Characters that the vocabulary has in any case.
+    """
     native = HFTokenizer.from_str(json.dumps(build_spec([], [], whole_words=False)))
     alphabet = _alphabet(native, samples)
     if not alphabet:
         raise DataError(f"no text to train a tokenizer on: {name} is empty or repeats no character")
+    alphabet = [*required, *(character for character in alphabet if character not in required)]
     size = _choose_size(samples, kind, vocab_size, len(alphabet), name)
     room = size - len(RESERVED)
     most_characters = room if kind == "char" else max(MIN_ALPHABET, room // 2)

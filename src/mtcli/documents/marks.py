@@ -1,12 +1,12 @@
 """Sentences with markup: their text without it, and the tree that its tags form."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from mtcli.data.placeholders import find_protected, has_lost_or_added
 from mtcli.documents.inline import Inline, Tag, merged
-from mtcli.documents.placeholders import find_protected, has_lost_or_added
 
 Kind = Literal["open", "close", "point"]
 
@@ -35,6 +35,13 @@ class Mark:
     def is_tag(self) -> bool:
         """It is a tag, also one that is written as text."""
         return isinstance(self.part, Tag) or bool(self.name)
+
+    @property
+    def is_content(self) -> bool:
+        """It stands for words: a placeholder, or a point such as `<code>x</code>`."""
+        if self.kind != "point":
+            return False
+        return not self.is_tag or any(map(str.isalnum, re.sub(r"<[^<>]*>", "", self.raw)))
 
 
 Piece = str | Mark
@@ -140,25 +147,26 @@ class Marked:
     after: list[Piece]
 
 
-def mark_up(pieces: Sequence[Piece], *, keep_placeholders: bool) -> Marked:
+def mark_up(pieces: Sequence[Piece], written: Mapping[int, str]) -> Marked:
     """Separate the text of a sentence from its marks.
 
     White space, points and pairs of tags around the whole text stay outside of it.
 
     Args:
         pieces: The sentence.
-        keep_placeholders: Leave protected spans in the text. Otherwise they are points.
+        written: What the model is given for some of the marks, by index. The other marks are not in the text.
     """
     first, last = _core(pieces)
-    builder = _Builder(keep_placeholders)
-    core = pieces[first:last]
-    for index, piece in enumerate(core):
+    builder = _Builder()
+    for index in range(first, last):
+        piece = pieces[index]
         if isinstance(piece, str):
             builder.add_text(piece)
-        elif keep_placeholders and not piece.is_tag:
-            builder.add_text(piece.raw, exact=True)
+        elif index in written:
+            builder.add_text(written[index], exact=True)
         else:
-            builder.add_mark(piece, _text_of(core[index + 1] if index + 1 < len(core) else " "))
+            following = pieces[index + 1] if index + 1 < last else " "
+            builder.add_mark(piece, _text_of(following))
     return Marked(list(pieces[:first]), builder.text, builder.finish(), list(pieces[last:]))
 
 
@@ -214,9 +222,8 @@ def partners_of(pieces: Sequence[Piece]) -> dict[int, int]:
 class _Builder:
     """The text and the tree of a sentence, built from left to right."""
 
-    def __init__(self, keep_placeholders: bool) -> None:
+    def __init__(self) -> None:
         self.text = ""
-        self.keep_placeholders = keep_placeholders
         self.root = Node(None, 0)
         self.stack = [self.root]
 
@@ -290,7 +297,7 @@ def is_faithful(source: Inline, translation: Inline) -> bool:
 
 def shape_of(sentence: Inline) -> Shape:
     """Return how the tags of a sentence are nested. Neighbors may change places, as words do."""
-    builder = _Builder(keep_placeholders=True)
+    builder = _Builder()
     for piece in pieces_of(sentence):
         if isinstance(piece, Mark) and piece.is_tag:
             builder.add_mark(piece, "")

@@ -1,20 +1,21 @@
 """Translate sentences with inline markup and placeholders. What is protected is never lost, added or changed.
 
 The model translates text without tags. The word alignment of the translation says where the tags go, see `reinsertion`.
-Placeholders stay in the text first, because most models copy them. Where one does not, the sentence is translated again
-without them, and they are put in like tags. Every result is checked.
+A model trained with `data.placeholders` is given its placeholder tokens. For others, placeholders stay in the text
+first, because most models copy them. Where one is lost, the sentence is translated again without any, and they are put
+in like tags. Every result is checked.
 """
 
 import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
+from mtcli.data.placeholders import TOKENS, count_measures, without_added
 from mtcli.documents.inline import Inline, Tag, merged, text_of
-from mtcli.documents.marks import Mark, Marked, Piece, is_faithful, mark_up, pieces_of
-from mtcli.documents.placeholders import count_measures, without_added
+from mtcli.documents.marks import Mark, is_faithful, mark_up, pieces_of
 from mtcli.documents.reinsertion import diagonal_links, reinsert
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.translation import Links, Options
@@ -29,14 +30,27 @@ UNUSUAL_SIGNS = re.compile(r"[^\w\s.,;:!?]")
 """What placeholders consist of besides letters, digits and spaces."""
 
 
-@dataclass
 class _Sentence:
     """A sentence on its way to its translation."""
 
-    source: Inline
-    pieces: list[Piece]
-    marked: Marked
-    result: Inline | None = None
+    def __init__(self, source: Inline, *, use_tokens: bool) -> None:
+        self.source = source
+        self.pieces = pieces_of(source)
+        self.result: Inline | None = None
+        content = [index for index, mark in enumerate(self.pieces) if isinstance(mark, Mark) and mark.is_content]
+        self.mark_of_token: dict[str, Mark] = {}
+        written = {}
+        for index in content:
+            mark = self.pieces[index]
+            assert isinstance(mark, Mark)
+            if use_tokens and len(content) <= len(TOKENS):
+                token = TOKENS[len(written)]
+                written[index] = token
+                self.mark_of_token[token] = mark
+            elif not mark.is_tag:
+                written[index] = mark.raw
+        self.has_placeholders = bool(written)
+        self.marked = mark_up(self.pieces, written)
 
     @property
     def has_words(self) -> bool:
@@ -44,10 +58,26 @@ class _Sentence:
         text = without_added(self.marked.text, Counter(), measures=True)
         return any(character.isalpha() for character in text)
 
-    @property
-    def has_placeholders(self) -> bool:
-        """Some text is protected."""
-        return any(isinstance(piece, Mark) and not piece.is_tag for piece in self.pieces)
+    def take_out_placeholders(self) -> None:
+        """Leave the placeholders out of the text. They become points."""
+        self.marked = mark_up(self.pieces, {})
+        self.mark_of_token = {}
+
+    def whole(self, core: Iterable[str | Tag]) -> Inline:
+        """Return a translation with its placeholders, and with what stands before and after the text."""
+        before = [piece.part if isinstance(piece, Mark) else piece for piece in self.marked.before]
+        after = [piece.part if isinstance(piece, Mark) else piece for piece in self.marked.after]
+        return merged([*before, *self._with_placeholders(core), *after])
+
+    def _with_placeholders(self, core: Iterable[str | Tag]) -> Iterator[str | Tag]:
+        """Yield the parts of a translation with the marks in place of their tokens."""
+        for part in core:
+            if isinstance(part, Tag) or not self.mark_of_token:
+                yield part
+                continue
+            for text in re.split(f"([{''.join(self.mark_of_token)}])", part):
+                mark = self.mark_of_token.get(text)
+                yield text if mark is None else mark.part
 
 
 def translate_inline(
@@ -81,10 +111,8 @@ def _translate_chunk(
     chunk: Sequence[Inline], translator: LineTranslator, options: Options, bar: Progress
 ) -> list[Inline]:
     """Translate the sentences of a chunk: those without tags, those with tags, then those that lost a placeholder."""
-    sentences = []
-    for source in chunk:
-        pieces = pieces_of(source)
-        sentences.append(_Sentence(source, pieces, mark_up(pieces, keep_placeholders=True)))
+    use_tokens = translator.tokenizer.has_placeholders
+    sentences = [_Sentence(source, use_tokens=use_tokens) for source in chunk]
     without_tags = []
     with_tags = []
     for sentence in sentences:
@@ -108,7 +136,7 @@ def _translate_with_placeholders(sentences: Sequence[_Sentence], translator: Lin
         if text == sentence.marked.text:
             sentence.result = sentence.source
             continue
-        result = _whole(sentence.marked, reinsert(sentence.marked, text, links))
+        result = sentence.whole(reinsert(sentence.marked, text, links))
         if is_faithful(sentence.source, result):
             sentence.result = result
         elif not sentence.has_placeholders:
@@ -120,7 +148,7 @@ def _translate_without_placeholders(
 ) -> None:
     """Translate sentences without their placeholders, and insert these."""
     for sentence in sentences:
-        sentence.marked = mark_up(sentence.pieces, keep_placeholders=False)
+        sentence.take_out_placeholders()
     for sentence, text, links in _translated(sentences, translator, options):
         sentence.result = _repaired(sentence, text, links)
 
@@ -136,18 +164,11 @@ def _repaired(sentence: _Sentence, text: str, links: Links) -> Inline:
     protected = without_added(text, Counter(), measures=bool(count_measures(source_texts)))
     for attempt in (protected, UNUSUAL_SIGNS.sub(" ", protected)):
         attempt_links = links if attempt == text else diagonal_links(marked.text, attempt)
-        result = _whole(marked, reinsert(marked, attempt, attempt_links))
+        result = sentence.whole(reinsert(marked, attempt, attempt_links))
         if is_faithful(sentence.source, result):
             return result
     log.warning("not translated, because its placeholders cannot be told apart: %s", text_of(sentence.source))
     return sentence.source
-
-
-def _whole(marked: Marked, core: Iterable[str | Tag]) -> Inline:
-    """Return a translation with what stands before and after the text of its sentence."""
-    before = [piece.part if isinstance(piece, Mark) else piece for piece in marked.before]
-    after = [piece.part if isinstance(piece, Mark) else piece for piece in marked.after]
-    return merged([*before, *core, *after])
 
 
 def _translated(

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from mtcli.data.placeholders import Span, find_protected
 from mtcli.documents.inline import Tag
 from mtcli.documents.marks import CLOSING, OPENING, Mark, Marked, Node
-from mtcli.documents.placeholders import Span, find_protected
 from mtcli.inference.translation import Links
 
 OWN_WORD = 1.0

@@ -1,9 +1,14 @@
-"""Protected text: what a translation must contain exactly as its source does, such as `%s`, `{name}` or a URL."""
+"""Protected text: what a translation must contain exactly as its source does, such as `%s`, `{name}` or a URL.
+
+A model trained with `data.placeholders` has ten tokens that stand for such text, see `with_tokens`. In a text, they are
+ten private characters of Unicode, so that vocabularies, exports and alignments need no special case.
+"""
 
 import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
+from zlib import crc32
 
 _CONVERSION = r"(?:hh?|ll?|[Lqjzt])?[diouxXeEfFgGaAcspn@]"
 _PRINTF = rf"%(?:\d+\$)?[-+#0']*(?:\d+|\*)?(?:\.(?:\d+|\*))?{_CONVERSION}"
@@ -41,15 +46,32 @@ _MEASURE = (
     r"[$€£¥₹][ \u00a0\u202f]?\d+(?:[.,'’\u00a0\u202f]\d+)*"
 )
 
+TOKENS: Final = tuple(chr(0x10FF00 + number) for number in range(10))
+"""The characters of the placeholder tokens."""
+_TOKEN = f"[{TOKENS[0]}-{TOKENS[-1]}]"
+
 _PLACEHOLDER: Final = "|".join(
     (
         _URL, _EMAIL, _TAG, _TEMPLATE, _ICU, _FIELD, _PYTHON,
         # A sign of percent after a number, as in the German word `30%ige`, begins no placeholder.
         rf"(?<!\d){_PRINTF}", rf"{_PRINTF}(?!\w)", _QT, r"%%", r"%[A-Z_]{2,}%",
-        r"\$[A-Za-z_]\w*", _ENTITY, _EMOJI,
+        r"\$[A-Za-z_]\w*", _ENTITY, _EMOJI, _TOKEN,
     )
 )  # fmt: skip
 _PROTECTED = re.compile(rf"(?P<placeholder>{_PLACEHOLDER})|(?P<measure>{_MEASURE})")
+
+_HINT = re.compile(r"[%$&{<@\d\u00a3\u00a5\u203c-\u2bff\ufe0f\U0001f000-\U0010ffff]|://|www\.")
+"""A text without any of these has nothing protected. This test takes a fraction of the time of the search."""
+
+_COPIED_WORD = re.compile(r"(?<!\S)[\w-]*\w(?=[.,;:!?]?(?!\S))")
+MIN_COPIED = 4
+"""Characters of a word for which a placeholder token may stand if it is the same in both languages."""
+REPLACED = 2
+"""The protected text of one pair out of this many is replaced, so that the model also learns to copy it."""
+COPIES = 3
+"""Of the other pairs, copied words of one out of this many are replaced."""
+ADDED = 16
+"""One pair out of this many without any copied word gets a token at the beginning or the end of both sides."""
 
 Span = tuple[int, int]
 """The start and the end of a part of a text."""
@@ -61,7 +83,49 @@ def find_protected(text: str) -> list[Span]:
     They are URLs, e-mail addresses, tags written as text, placeholders of common formats (`%s`, `%1$s`, `%(name)s`,
     `%1`, `{name}`, `{0:.2f}`, `{{x}}`, `${x}`, `$VAR`, ICU messages), `&entities;`, emoji, and numbers with units.
     """
+    if not _HINT.search(text):
+        return []
     return [match.span() for match in _PROTECTED.finditer(text)]
+
+
+def with_tokens(src: str, tgt: str) -> tuple[str, str]:
+    """Return a training pair in which placeholder tokens stand for some text that is the same on both sides.
+
+    This is protected text and, because few corpora have much of it, words such as names and numbers. Only text that
+    occurs once on each side is replaced. Some other pairs get a token at one end. The choice and the numbers of the
+    tokens depend on the pair alone.
+    """
+    key = crc32(f"{src}\t{tgt}".encode("utf-8", "replace"))
+    tokens = [TOKENS[(key // 7 + number) % len(TOKENS)] for number in range(len(TOKENS))]
+    protected = _shared(_protected_texts(src), _protected_texts(tgt))
+    words = _shared(_words(src), _words(tgt))[:2]
+    replaced: list[str] = []
+    if protected:
+        replaced = protected if key % REPLACED == 0 else []
+    elif words:
+        replaced = words if key % COPIES == 0 else []
+    elif key % (2 * ADDED) == 0:
+        return f"{tokens[0]} {src}", f"{tokens[0]} {tgt}"
+    elif key % (2 * ADDED) == 1:
+        return f"{src} {tokens[0]}", f"{tgt} {tokens[0]}"
+    for text, token in zip(replaced, tokens, strict=False):
+        if src.count(text) == 1 and tgt.count(text) == 1:
+            src = src.replace(text, token)
+            tgt = tgt.replace(text, token)
+    return src, tgt
+
+
+def _protected_texts(text: str) -> list[str]:
+    return [text[start:end] for start, end in find_protected(text)]
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in _COPIED_WORD.findall(text) if len(word) >= MIN_COPIED]
+
+
+def _shared(src: Sequence[str], tgt: Sequence[str]) -> list[str]:
+    """Return what occurs once on both sides, in the order of the source."""
+    return [text for text in src if src.count(text) == 1 and tgt.count(text) == 1]
 
 
 def count_protected(texts: Sequence[str]) -> Counter[str]:

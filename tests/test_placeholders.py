@@ -1,0 +1,74 @@
+"""`data.placeholders`: tokens that stand for protected text, in training pairs and in the vocabulary."""
+
+from pathlib import Path
+
+import pytest
+from conftest import write_tsv
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtcli.config.build import build
+from mtcli.data.placeholders import TOKENS, with_tokens
+from mtcli.data.prepare import prepare
+from mtcli.data.tokenizer import KINDS, Tokenizer
+from mtcli.data.tokenizer_training import train_tokenizer
+from mtcli.errors import UsageError
+
+NAMES = ["x", "name", "count", "user", "place", "item", "a", "b", "c", "d"]
+PAIRS = [
+    (f"the {animal} sees {{{name}}} and %{number}$s.", f"el {animal} ve {{{name}}} y %{number}$s.")
+    for number, animal in enumerate(["cat", "dog", "cow"])
+    for name in NAMES
+]
+SCRAPS = ["house", "casa", "Madrid", "%s", "{x}", "3 km", "a", ",", "http://a.b/c"]
+WORDS = st.lists(st.sampled_from(SCRAPS), max_size=6)
+
+
+def tokens_of(text: str) -> list[str]:
+    return sorted(character for character in text if character in TOKENS)
+
+
+def test_half_of_the_pairs_with_protected_text_get_tokens() -> None:
+    found = [with_tokens(*pair) for pair in PAIRS]
+    replaced = [pair for pair in found if tokens_of(pair[0])]
+    assert 5 < len(replaced) < 25
+    for src, tgt in replaced:
+        assert tokens_of(src) == tokens_of(tgt)
+        assert len(tokens_of(src)) == 2
+        assert "{" not in src + tgt
+    assert [with_tokens(*pair) for pair in PAIRS] == found
+
+
+@given(WORDS.map(" ".join), WORDS.map(" ".join))
+def test_both_sides_have_the_same_tokens_once(src: str, tgt: str) -> None:
+    new_src, new_tgt = with_tokens(src, tgt)
+    assert tokens_of(new_src) == tokens_of(new_tgt)
+    assert len(set(tokens_of(new_src))) == len(tokens_of(new_src))
+
+
+@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_vocabulary_has_the_tokens(kind: str, joint: bool) -> None:
+    tokenizer = train_tokenizer(PAIRS, kind=kind, joint=joint, placeholders=True)
+    assert tokenizer.has_placeholders
+    assert Tokenizer.from_json(tokenizer.to_json()).has_placeholders
+    line = f"the cat {TOKENS[3]} and {TOKENS[9]}."
+    assert tokenizer.decode(tokenizer.encode_tgt([line])) == [line]
+    assert not set(tokenizer.encode_src([line])[0]) & set(tokenizer.src_byte_of)
+    assert not train_tokenizer(PAIRS, kind=kind, joint=joint).has_placeholders
+
+
+def test_training_pairs_have_tokens_and_held_out_pairs_have_none(tmp_path: Path) -> None:
+    path = write_tsv(tmp_path / "t.tsv", PAIRS)
+    values = {"data.train": [str(path)], "data.placeholders": True, "data.valid": str(path), "data.test": str(path)}
+    data = prepare(build(None, values), tmp_path / "run")
+    tgt_ids = [data.train[row][1].tolist() for row in range(len(data.train))]
+    assert data.tokenizer.decode(tgt_ids) == [with_tokens(*pair)[1] for pair in PAIRS]
+    assert data.valid == PAIRS
+
+
+def test_a_model_without_the_tokens_cannot_learn_placeholders(tmp_path: Path) -> None:
+    path = write_tsv(tmp_path / "t.tsv", PAIRS)
+    values = {"data.train": [str(path)], "data.placeholders": True}
+    with pytest.raises(UsageError, match=r"data\.placeholders"):
+        prepare(build(None, values), tmp_path / "run", init=(train_tokenizer(PAIRS), "0" * 64))
