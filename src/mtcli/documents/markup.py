@@ -39,7 +39,7 @@ class _Sentence:
         self.result: Inline | None = None
         content = [index for index, mark in enumerate(self.pieces) if isinstance(mark, Mark) and mark.is_content]
         self.mark_of_token: dict[str, Mark] = {}
-        written = {}
+        written: dict[int, str] = {}
         for index in content:
             mark = self.pieces[index]
             assert isinstance(mark, Mark)
