@@ -67,6 +67,9 @@ class DataConfig(_Section):
     """Maximum number of tokens on each side of a training pair. Longer pairs are skipped and counted."""
     placeholders: bool = False
     """Learn placeholder tokens, which stand for `%s`, `{name}`, URLs and the like when documents are translated."""
+    terms: bool = False
+    """Teach the model to use terms: write translations of some words into the sources of half of the pairs. With such a
+    model, `mtcli translate --terms` needs no constrained search."""
     note: str = ""
     """Where to get the data, and its terms of use. Shown if the data is missing."""
 

@@ -17,6 +17,7 @@ from mtcli.data.lines import Counts
 from mtcli.data.placeholders import with_tokens
 from mtcli.data.sources import parse_source
 from mtcli.data.splits import write_split
+from mtcli.data.term_annotation import TermAnnotator
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.data.training_sources import count_tagged, is_synthetic
@@ -60,11 +61,12 @@ def build_data(config: Config, run: Path, tokenizer: Tokenizer | None, init: str
         raise UsageError("data.placeholders: the model to start from has no placeholder tokens; omit one of the two")
     replace_file(run / "tokenizer.json", tokenizer.to_json().encode())
 
+    annotator = _learn_terms(config, training, tokenizer)
     counts = Counts()
     cache = run / "data" / "train.arrow"
     with storage_errors(cache.parent):
         pairs = training.read("encoding", counts, splits)
-        rows = encode_pairs(pairs, tokenizer, cache, max_length=data.max_length, counts=counts)
+        rows = encode_pairs(pairs, tokenizer, cache, max_length=data.max_length, counts=counts, annotator=annotator)
     _log_counts(corpora.name, counts)
     weights = [(rows[index], weight) for index, weight in enumerate(corpora.weights)]
     _check_rows(corpora.name, weights, counts)
@@ -216,6 +218,21 @@ def _train_tokenizer(config: Config, training: _TrainingPairs) -> Tokenizer:
         joint=settings.joint,
         placeholders=config.data.placeholders,
     )
+
+
+def _learn_terms(config: Config, training: _TrainingPairs, tokenizer: Tokenizer) -> TermAnnotator | None:
+    """Return what chooses terms in the training pairs, if `data.terms` is set.
+
+    Raises:
+        UsageError: The vocabulary has no markers for terms, or no target words on the source side.
+    """
+    if not config.data.terms:
+        return None
+    if not tokenizer.joint or tokenizer.sentencepiece:
+        raise UsageError("data.terms: needs one vocabulary for both sides (tokenizer.joint), trained by mtcli")
+    log.info("looking for terms in the pairs")
+    pairs = (pair for _, pair in training.read("reading for terms", Counts()))
+    return TermAnnotator.learn(pairs, config.data.split_seed)
 
 
 def _check_rows(name: str, weights: list[tuple[int, float]], counts: Counts) -> None:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from mtcli.data.corpus import Pair
 from mtcli.data.lines import Counts
+from mtcli.data.term_annotation import TermAnnotator
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError
 from mtcli.runtime.prefetch import prefetch_map
@@ -172,7 +173,13 @@ def _schema() -> Any:
 
 
 def encode_pairs(
-    pairs: Iterable[NumberedPair], tokenizer: Tokenizer, path: Path, *, max_length: int, counts: Counts
+    pairs: Iterable[NumberedPair],
+    tokenizer: Tokenizer,
+    path: Path,
+    *,
+    max_length: int,
+    counts: Counts,
+    annotator: TermAnnotator | None = None,
 ) -> Counter[int]:
     """Encode pairs into a cache, in order. Pairs with a side over `max_length` tokens are skipped and counted.
 
@@ -182,6 +189,7 @@ def encode_pairs(
         path: The Arrow file to write. It appears under its name only when it is complete.
         max_length: Limit of each side in tokens, without `</s>`.
         counts: Each pair that is too long moves from `used` to `skipped`.
+        annotator: Chooses terms whose translations are written into the sources, unless a source becomes too long.
 
     Returns:
         The number of rows written for each corpus.
@@ -190,6 +198,8 @@ def encode_pairs(
 
     def encode(chunk: list[NumberedPair]) -> tuple[list[NumberedPair], list[list[int]], list[list[int]]]:
         src = tokenizer.encode_src([pair[0] for _, pair in chunk])
+        if annotator is not None:
+            _annotate(src, [pair for _, pair in chunk], tokenizer, annotator, max_length)
         tgt = tokenizer.encode_tgt([pair[1] for _, pair in chunk])
         return chunk, src, tgt
 
@@ -210,6 +220,18 @@ def encode_pairs(
         os.fsync(file.fileno())
     temporary.replace(path)
     return rows
+
+
+def _annotate(
+    src: list[list[int]], pairs: Sequence[Pair], tokenizer: Tokenizer, annotator: TermAnnotator, max_length: int
+) -> None:
+    """Replace the ids of sources by those with the translations of terms, in place."""
+    annotations = [annotator.annotations(pair) for pair in pairs]
+    chosen = [row for row, terms in enumerate(annotations) if terms]
+    texts = [pairs[row][0] for row in chosen]
+    for row, ids in zip(chosen, tokenizer.encode_annotated(texts, [annotations[row] for row in chosen]), strict=True):
+        if len(ids) <= max_length:
+            src[row] = ids
 
 
 def _list_array(rows: Sequence[Sequence[int]]) -> Any:

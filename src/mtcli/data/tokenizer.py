@@ -26,8 +26,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+from unicodedata import normalize
 
 from tokenizers import Tokenizer as HFTokenizer
 
@@ -48,6 +50,10 @@ BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 RESERVED = SPECIALS + BYTES
 """The tokens that every vocabulary trained here starts with."""
 NEWLINE = 0x0A
+
+MARKER_BYTES = {"<bt>": 0xFF, "<term>": 0xF5, "<translation>": 0xF6, "</term>": 0xF7}
+"""The bytes whose tokens mark something in a source. UTF-8 has none of 0xC0, 0xC1 and 0xF5 to 0xFF, so these tokens are
+free, and every vocabulary trained here has them."""
 
 BACK_TRANSLATION_TAG = "<bt> "
 """Beginning of a source that a model wrote (Caswell et al. 2019). It is encoded as one token, see `_Side.tag`."""
@@ -99,6 +105,17 @@ MAX_FILE = 256 * 2**20
 """Size limit of `tokenizer.json` in bytes."""
 ENCODE_LINES = 4096
 """Lines per call of the native library."""
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """A term of a source, and the translation that is written beside it."""
+
+    start: int
+    """Index of its first character in the source, normalized to NFC."""
+    end: int
+    """Index after its last character."""
+    target: str
 
 
 class Side(Protocol):
@@ -210,6 +227,40 @@ class Tokenizer:
         tags = [[self._src.tag] if text.startswith(BACK_TRANSLATION_TAG) else [] for text in texts]
         return [tag + row for tag, row in zip(tags, rows, strict=True)]
 
+    def encode_annotated(self, texts: Sequence[str], annotations: Sequence[Sequence[Annotation]]) -> list[list[int]]:
+        """Return the token ids of source lines with the translations of terms, without `<s>` and `</s>`.
+
+        A term becomes `<term>` term `<translation>` translation `</term>` (Dinu et al. 2019, with markers in place of
+        factors). The parts of the line are encoded separately.
+
+        Args:
+            texts: The lines.
+            annotations: The terms of each line, in their order and without overlap.
+        """
+        begin, middle, end = (marker_id(name) for name in ("<term>", "<translation>", "</term>"))
+        pieces: list[str] = []
+        markers: list[int] = []  # the token after each piece; EOS ends a line
+        for text, terms in zip(texts, annotations, strict=True):
+            line = normalize("NFC", text)
+            after = 0
+            for term in terms:
+                pieces += [line[after : term.start], line[term.start : term.end], term.target]
+                markers += [begin, middle, end]
+                after = term.end
+            pieces.append(line[after:])
+            markers.append(EOS)
+        encoded = iter(self.encode_src([piece.strip() for piece in pieces if piece.strip()]))
+        rows: list[list[int]] = []
+        row: list[int] = []
+        for piece, marker in zip(pieces, markers, strict=True):
+            row += next(encoded) if piece.strip() else []
+            if marker == EOS:
+                rows.append(row)
+                row = []
+            else:
+                row.append(marker)
+        return rows
+
     def encode_tgt(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of target lines, without `<s>` and `</s>`."""
         return self._tgt.encode(texts)
@@ -287,6 +338,11 @@ class Tokenizer:
             raise ModelError(f"cannot use the tokenizer {path}: {error}") from None
 
 
+def marker_id(name: str) -> int:
+    """Return the id of a marker in `MARKER_BYTES`."""
+    return len(SPECIALS) + MARKER_BYTES[name]
+
+
 def _never_generated(side: Side) -> list[int]:
     """Return the ids that a translation must not contain: `<pad>`, `<s>`, and every token with a newline."""
     newlines = {i for i, byte in side.byte_of.items() if byte == NEWLINE}
@@ -299,8 +355,7 @@ class _Side:
     def __init__(self, spec: dict[str, Any], name: str) -> None:
         self.tokens = _check_spec(spec, name)
         self.byte_of = {len(SPECIALS) + byte: byte for byte in range(len(BYTES))}
-        # UTF-8 has no byte 0xFF, so its token is free: no vocabulary and no file needs another one for the tag.
-        self.tag = self.tokens.index("<0xFF>")
+        self.tag = marker_id("<bt>")
         model = spec["model"]
         self.spec = build_spec(self.tokens[len(RESERVED) :], model["merges"], whole_words=model["ignore_merges"])
         self.kind = _kind_of(model)

@@ -153,6 +153,7 @@ class Engine(LineTranslator):
         placement = placement_of(device, about.get("quantization") or "float32")
         export = read_export(folder, about)
         super().__init__(Tokenizer.load(folder / "tokenizer.json"), export.model.longest_src)
+        self.trained_with_terms = export.model.terms
         self.max_positions = export.max_positions
         self.defaults = replace(Options.of(export.model.decode), early_stopping=True)
         self.languages = (export.model.src, export.model.tgt)

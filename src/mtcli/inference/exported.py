@@ -28,6 +28,7 @@ class ExportedModel(BaseModel):
     src: str
     tgt: str
     longest_src: Annotated[int, Within(limits.COUNT)]
+    terms: bool = False
 
 
 class Export(BaseModel):

@@ -18,7 +18,7 @@ from mtcli.inference.drafts import Draft, Rerank, add_new_texts, merge_by_text
 from mtcli.inference.line_warnings import warn_about_lines, warn_about_missing_tags, warn_about_repetitions
 from mtcli.inference.terms import Match, Terms, uses
 from mtcli.inference.translation import Candidate, Links, Options, Translation
-from mtcli.inference.windows import MAX_LINE_TOKENS, Window, read_windows, shortened, tagged
+from mtcli.inference.windows import MAX_LINE_TOKENS, Window, annotated, read_windows, shortened, tagged
 from mtcli.limits import BEAM_SIZE
 from mtcli.runtime.progress import Progress
 
@@ -142,6 +142,8 @@ class LineTranslator(ABC):
         window = shortened(window, self.tokenizer)
         if options.to:
             window = tagged(window, self.tokenizer, options.to)
+        if terms and options.terms_mode == "soft":
+            window = annotated(window, self.tokenizer)
         return window
 
     def _check_prefix(self, prefix: str) -> None:
@@ -199,7 +201,7 @@ class LineTranslator(ABC):
         best = [drafts[: options.n_best] for drafts in found]
         links: list[list[Links]] = [[()] * len(drafts) for drafts in best]
         if options.alignments:
-            links = self._links(window, rows, best)
+            links = self._links(window, rows, best, options)
         return [
             tuple(
                 Candidate(draft.text, draft.log_prob, draft.score, alignment, draft.draws, draft.reverse_log_prob)
@@ -234,7 +236,9 @@ class LineTranslator(ABC):
     def _drafts(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Draft]]:
         """Search once. Return all hypotheses of each of these rows, best first, or `n_best` samples."""
 
-    def _links(self, window: Window, rows: Sequence[int], best: Sequence[Sequence[Draft]]) -> list[list[Links]]:
+    def _links(
+        self, window: Window, rows: Sequence[int], best: Sequence[Sequence[Draft]], options: Options
+    ) -> list[list[Links]]:
         """Return the word alignment of each of these translations."""
         raise NotImplementedError
 

@@ -80,6 +80,7 @@ class Translator(LineTranslator):
         share_freed_memory()
         model, info, tokenizer = load_model(folder)
         translator = cls(model.to(device), tokenizer, info.longest_src)
+        translator.trained_with_terms = info.terms
         return translator, Options.of(info.decode), (info.src, info.tgt)
 
     def num_threads(self, options: Options) -> int:
@@ -297,9 +298,13 @@ class Translator(LineTranslator):
         remedy = "give a smaller --beam-size, shorter lines, or --device cpu"
         return StorageError(f"{self.device} has too little memory for line {line}; {remedy}")
 
-    def _links(self, window: Window, rows: Sequence[int], best: Sequence[Sequence[Draft]]) -> list[list[Links]]:
+    def _links(
+        self, window: Window, rows: Sequence[int], best: Sequence[Sequence[Draft]], options: Options
+    ) -> list[list[Links]]:
         lines = [window.lines[row] for row in rows]
-        src = [window.ids[row] for row in rows]
+        src: Sequence[Sequence[int]] = [window.ids[row] for row in rows]
+        if options.terms and options.terms_mode == "soft":
+            src = self.tokenizer.encode_src(lines)  # the alignment counts the words of the line without annotations
         texts = [[draft.text for draft in drafts] for drafts in best]
         tgt = [[draft.ids for draft in drafts] for drafts in best]
         try:
@@ -310,7 +315,7 @@ class Translator(LineTranslator):
         torch.cuda.empty_cache()
         middle = len(rows) // 2
         parts = (slice(None, middle), slice(middle, None))
-        return [links for part in parts for links in self._links(window, rows[part], best[part])]
+        return [links for part in parts for links in self._links(window, rows[part], best[part], options)]
 
 
 def _groups(rows: Sequence[int], phrases: Mapping[int, RequiredPhrases], options: Options) -> Iterator[Sequence[int]]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mtcli.data.tokenizer import Tokenizer
+from mtcli.data.tokenizer import Annotation, Tokenizer
 from mtcli.inference.terms import Match
 
 WINDOW = 4096
@@ -61,6 +61,21 @@ def tagged(window: Window, tokenizer: Tokenizer, to: str) -> Window:
     tag = tokenizer.tag_of(to)
     tags = set(tokenizer.tags.values())
     ids = [row if row and row[0] in tags else [tag, *row] for row in window.ids]
+    return replace(window, ids=ids)
+
+
+def annotated(window: Window, tokenizer: Tokenizer) -> Window:
+    """Write the translations of the terms into the lines that have any, unless that makes a line too long."""
+    rows = [row for row, matches in enumerate(window.terms) if matches]
+    lines = [window.lines[row] for row in rows]
+    annotations = []
+    for row in rows:
+        matches = window.terms[row]
+        annotations.append([Annotation(match.start, match.end, match.forms[0]) for match in matches])
+    ids = list(window.ids)
+    for row, annotated_ids in zip(rows, tokenizer.encode_annotated(lines, annotations), strict=True):
+        if len(annotated_ids) <= MAX_LINE_TOKENS:
+            ids[row] = annotated_ids
     return replace(window, ids=ids)
 
 

@@ -46,6 +46,8 @@ class ModelInfo(BaseModel):
     """The steps of the checkpoints whose mean this model is; empty if it is the checkpoint of `step`."""
     longest_src: Count
     """Tokens of the longest source sentence in training, without `</s>`."""
+    terms: bool = False
+    """The sources of training had terms with their translations, see `data.terms`."""
 
 
 # Parameters ------------------------------------------------------------------------------------------------------

@@ -66,6 +66,7 @@ class Session:
             tokenizer=data.tokenizer.digest(),
             step=0,
             longest_src=data.train.longest_src,
+            terms=config.data.terms,
         )
         self.state = State(ranks=group.size, metric=selection_metric_of_run(config.data.tgt, len(data.valid)))
         self.budget = Budget.of(

@@ -1,0 +1,180 @@
+"""Terms for training: words of a pair that translate each other, which are written into its source (Dinu et al. 2019).
+
+A source then shows how some of its words are translated, and the model learns to copy these translations. Which words
+belong together is estimated from the training pairs: their Dice coefficient, the share of lines with either of them
+that have both.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from unicodedata import normalize
+
+import numpy as np
+
+from mtcli.data.corpus import Pair
+from mtcli.data.tokenizer import Annotation
+from mtcli.data.words import Word, words_of
+
+LEARN_WORDS = 25_000_000
+"""Pairs of words that the association is estimated from: the first lines with this many, at most."""
+
+MIN_DICE = 0.1
+"""Association of two words from which they may be a term."""
+
+MAX_SHARE = 0.02
+"""Share of the lines up to which a word may be a term. More frequent ones are mostly function words."""
+
+ANNOTATED = 0.5
+"""Share of the pairs with terms in which they are annotated. In the others, the model learns to translate without."""
+
+MAX_TERMS = 3
+"""Terms that are annotated in a pair, at most."""
+
+MAX_WORDS = 3
+"""Words of a term, at most."""
+
+
+@dataclass(frozen=True)
+class _Link:
+    """A word of the source and a word of the target, as indices of words."""
+
+    src: int
+    tgt: int
+
+
+class TermAnnotator:
+    """Chooses terms in training pairs. The choice depends on the pair and the seed only."""
+
+    def __init__(self, partners: dict[str, dict[str, float]], seed: int):
+        """Initialise it.
+
+        Args:
+            partners: For each source word, the target words that may translate it, and their association.
+            seed: Decides which pairs are annotated, and which of their terms.
+        """
+        self.partners = partners
+        self.seed = seed
+
+    @classmethod
+    def learn(cls, pairs: Iterable[Pair], seed: int) -> "TermAnnotator":
+        """Estimate which words belong together from training pairs."""
+        return cls(_associated(pairs), seed)
+
+    def annotations(self, pair: Pair) -> list[Annotation]:
+        """Return the terms that are annotated in the source of a pair, normalized to NFC, in their order."""
+        src, tgt = pair
+        draw = int.from_bytes(hashlib.blake2b(f"{self.seed}\0{src}\0{tgt}".encode(), digest_size=16).digest(), "little")
+        draw, choice = divmod(draw, 1 << 32)
+        if choice >= ANNOTATED * (1 << 32):
+            return []
+        terms = self.terms(pair)
+        draw, number = divmod(draw, MAX_TERMS)
+        chosen = []
+        for _ in range(min(number + 1, len(terms))):
+            draw, place = divmod(draw, len(terms))
+            chosen.append(terms.pop(place))
+        return sorted(chosen, key=lambda term: term.start)
+
+    def terms(self, pair: Pair) -> list[Annotation]:
+        """Return all terms of a pair: words, or several in a row, whose translations are in the target.
+
+        Annotations do not overlap.
+        """
+        src, tgt = (normalize("NFC", side) for side in pair)
+        src_words = words_of(src)
+        tgt_words = words_of(tgt)
+        links = self._links(src_words, tgt_words)
+        terms = []
+        group: list[_Link] = []
+        for link in links:
+            continues = group and link.src == group[-1].src + 1 and link.tgt == group[-1].tgt + 1
+            if group and not (continues and len(group) < MAX_WORDS):
+                terms.append(_annotation(group, src_words, tgt, tgt_words))
+                group = []
+            group.append(link)
+        if group:
+            terms.append(_annotation(group, src_words, tgt, tgt_words))
+        return terms
+
+    def _links(self, src_words: Sequence[Word], tgt_words: Sequence[Word]) -> list[_Link]:
+        """Return the words that are each other's best partner, without ties, in the order of the source."""
+        scores: dict[tuple[int, int], float] = {}
+        tgt_keys = [word.text.lower() for word in tgt_words]
+        for i, word in enumerate(src_words):
+            partners = self.partners.get(word.text.lower())
+            if not partners:
+                continue
+            for j, key in enumerate(tgt_keys):
+                if key in partners:
+                    scores[i, j] = partners[key]
+        best_of_src = _best(scores, 0)
+        best_of_tgt = _best(scores, 1)
+        return [_Link(i, j) for i, j in sorted(best_of_src.items()) if best_of_tgt.get(j) == i]
+
+
+def _best(scores: dict[tuple[int, int], float], side: int) -> dict[int, int]:
+    """Return the best partner of each word of one side; words with several equally good ones have none."""
+    best: dict[int, tuple[float, int | None]] = {}
+    for places, score in scores.items():
+        word = places[side]
+        partner: int | None = places[1 - side]
+        before, _ = best.get(word, (0.0, None))
+        if score > before:
+            best[word] = (score, partner)
+        elif score == before:
+            best[word] = (score, None)
+    return {word: partner for word, (_, partner) in best.items() if partner is not None}
+
+
+def _annotation(group: Sequence[_Link], src_words: Sequence[Word], tgt: str, tgt_words: Sequence[Word]) -> Annotation:
+    """Return the annotation of words in a row."""
+    target = tgt[tgt_words[group[0].tgt].start : tgt_words[group[-1].tgt].end]
+    return Annotation(src_words[group[0].src].start, src_words[group[-1].src].end, target)
+
+
+def _associated(pairs: Iterable[Pair]) -> dict[str, dict[str, float]]:
+    """Return the Dice coefficients of source and target words of at least `MIN_DICE`, see `TermAnnotator`."""
+    src_ids: dict[str, int] = {}
+    tgt_ids: dict[str, int] = {}
+    src_counts: Counter[int] = Counter()
+    tgt_counts: Counter[int] = Counter()
+    blocks = []
+    num_lines = 0
+    num_pairs_of_words = 0
+    for src, tgt in pairs:
+        ours = [src_ids.setdefault(word, len(src_ids)) for word in _vocabulary(src)]
+        theirs = [tgt_ids.setdefault(word, len(tgt_ids)) for word in _vocabulary(tgt)]
+        src_counts.update(ours)
+        tgt_counts.update(theirs)
+        blocks.append(
+            (np.repeat(np.array(ours, dtype=np.int64), len(theirs)) << 32)
+            | np.tile(np.array(theirs, dtype=np.int64), len(ours))
+        )
+        num_lines += 1
+        num_pairs_of_words += len(ours) * len(theirs)
+        if num_pairs_of_words >= LEARN_WORDS:
+            break
+    if not blocks:
+        return {}
+    keys, together = np.unique(np.concatenate(blocks), return_counts=True)
+    src_of_key = keys >> 32
+    tgt_of_key = keys & 0xFFFFFFFF
+    src_total = np.array([src_counts[i] for i in range(len(src_ids))])[src_of_key]
+    tgt_total = np.array([tgt_counts[i] for i in range(len(tgt_ids))])[tgt_of_key]
+    dice = 2 * together / (src_total + tgt_total)
+    most = max(20, MAX_SHARE * num_lines)
+    kept = (dice >= MIN_DICE) & (src_total <= most) & (tgt_total <= most)
+    src_words = list(src_ids)
+    tgt_words = list(tgt_ids)
+    partners: dict[str, dict[str, float]] = {}
+    for i, j, value in zip(src_of_key[kept].tolist(), tgt_of_key[kept].tolist(), dice[kept].tolist(), strict=True):
+        partners.setdefault(src_words[i], {})[tgt_words[j]] = value
+    return partners
+
+
+def _vocabulary(line: str) -> list[str]:
+    """Return the different words of a line without case; signs are no words."""
+    words = (word.text.lower() for word in words_of(normalize("NFC", line)))
+    return list(dict.fromkeys(word for word in words if word[0].isalnum()))
