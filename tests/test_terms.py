@@ -3,20 +3,32 @@
 import itertools
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from test_cli import mtcli
 from test_decode import CLOSE, all_translations, build, draw_sources, limits, pad
-from toy import PAIRS, save_toy, toy
+from toy import PAIRS, WORDS, save_toy, toy
 
+from mtcli.config.schema import Config
+from mtcli.data.build import build_data
+from mtcli.data.encoded_pairs import EncodedPairs
+from mtcli.data.overlap import count_trained_on
+from mtcli.data.term_annotation import TermAnnotator
+from mtcli.data.tokenizer import MARKER_BYTES, Annotation, Tokenizer, marker_id
 from mtcli.errors import DataError, UsageError
+from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.search.phrases import RequiredPhrases, State, WordParts
 from mtcli.inference.search.required import required_search
 from mtcli.inference.term_phrases import TermPhrases
 from mtcli.inference.terms import Terms, read_terms, uses
 from mtcli.inference.translation import Options
+from mtcli.report.evaluation import EvaluationRequest, evaluate
+from mtcli.storage.model_file import load_model, model_bytes, parameters
 
 LINES = [src for src, _ in PAIRS[::31]]
 NO_WORDS = WordParts(begins=np.zeros(6, dtype=bool), ends=np.zeros(6, dtype=bool))
@@ -224,6 +236,132 @@ def test_the_command_reports_the_terms(tmp_path: Path) -> None:
         record = records[int(line) - 1]
         assert record["source"][int(source_start) :].startswith(source)
         assert record["translation"][int(target_start) :].startswith(target)
+
+
+def marked(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+    """Return ids as text, with markers in brackets."""
+    names = {marker_id(name): f"[{name}]" for name in MARKER_BYTES}
+    return "".join(names.get(i) or tokenizer.src_tokens([i])[0] for i in ids)
+
+
+def test_annotations_are_written_beside_their_terms() -> None:
+    tokenizer = toy().tokenizer
+    line = "<bt> one dog.cat sees."
+    annotations = [Annotation(9, 12, "un gato"), Annotation(13, 16, "gata")]
+    annotated, plain = tokenizer.encode_annotated([line, "one dog."], [annotations, []])
+    expected = "[<bt>]▁one[<term>]▁dog[<translation>]▁un▁gato[</term>]▁.[<term>]▁cat[<translation>]▁gata[</term>]▁sees."
+    assert marked(tokenizer, annotated) == expected
+    assert plain == tokenizer.encode_src(["one dog."])[0]
+
+
+def test_terms_of_training_pairs_translate_each_other() -> None:
+    partners = {src: {tgt: 0.9} for src, tgt in WORDS.items()} | {"the": {"el": 0.5}}
+    annotator = TermAnnotator(partners, seed=1)
+    pair = ("The red dog, a cat, a cat.", "El perro rojo, un gato, un gato.")
+    words = [(pair[0][term.start : term.end], term.target) for term in annotator.terms(pair)]
+    assert words == [("The", "El"), ("red", "rojo"), ("dog", "perro")], "which cat is which is unknown"
+    assert [term.target for term in annotator.terms(("red dog", "un rojo perro"))] == ["rojo perro"]
+
+
+def test_associations_are_learnt_from_pairs() -> None:
+    sample = [(f"the {a} {b}", f"el {WORDS[a]} {WORDS[b]}") for a in WORDS for b in WORDS if a != b]
+    partners = TermAnnotator.learn(sample, seed=1).partners
+    assert {src: max(found, key=found.__getitem__) for src, found in partners.items()} == WORDS
+
+
+@pytest.fixture(scope="module")
+def prepared_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[str, str]]]:
+    """Return a run folder with data that has terms, and its training pairs."""
+    folder = tmp_path_factory.mktemp("terms")
+    pairs = [(f"{src} {number} x", f"{tgt} {number} x") for number, (src, tgt) in enumerate(PAIRS)]
+    (folder / "pairs.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in pairs))
+    (folder / "few.tsv").write_text("a\tb\n")
+    data = {"train": [f"{folder}/pairs.tsv"], "valid": f"{folder}/few.tsv", "test": f"{folder}/few.tsv", "terms": True}
+    config = Config.model_validate({"data": data, "tokenizer": {"vocab_size": 320}})
+    (folder / "run" / "data").mkdir(parents=True)
+    build_data(config, folder / "run", None, None)
+    return folder / "run", pairs
+
+
+def test_half_of_the_training_sources_have_annotations(prepared_run: tuple[Path, list[tuple[str, str]]]) -> None:
+    run, pairs = prepared_run
+    tokenizer = Tokenizer.load(run / "tokenizer.json")
+    rows = EncodedPairs(run / "data" / "train.arrow")
+    plain = tokenizer.encode_src([src for src, _ in pairs])
+    num_annotated = 0
+    for row, ids in enumerate(plain):
+        src, tgt = rows[row]
+        if src.tolist() == ids:
+            continue
+        num_annotated += 1
+        start, middle, end = (src.tolist().index(marker_id(name)) for name in ("<term>", "<translation>", "</term>"))
+        assert start < middle < end
+        translation = src[middle + 1 : end].tolist()
+        assert contains(tgt.tolist(), translation), "the target has the translation of the term"
+    assert 0.3 * len(pairs) < num_annotated < 0.6 * len(pairs)
+
+
+def test_sources_with_annotations_count_as_trained_on(prepared_run: tuple[Path, list[tuple[str, str]]]) -> None:
+    run, pairs = prepared_run
+    rows = EncodedPairs(run / "data" / "train.arrow")
+    tokenizer = Tokenizer.load(run / "tokenizer.json")
+    assert count_trained_on(rows, tokenizer, [*(src for src, _ in pairs[::5]), "new"]) == len(pairs[::5])
+
+
+def test_terms_need_one_vocabulary(tmp_path: Path) -> None:
+    (tmp_path / "pairs.tsv").write_text("a\tb\nc\td\n")
+    data = {"train": [f"{tmp_path}/pairs.tsv"], "terms": True}
+    config = Config.model_validate({"data": data, "tokenizer": {"joint": False}})
+    with pytest.raises(UsageError, match="needs one vocabulary"):
+        build_data(config, tmp_path, None, None)
+
+
+def test_soft_terms_change_only_the_sources_that_have_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    translator = Translator(toy().model, toy().tokenizer, longest_src=64)
+    translator.trained_with_terms = True
+    terms = terms_of(tmp_path, "dog\tgato\n")
+    options = translator.with_terms(Options(alignments=True), terms, "auto")
+    assert options.terms_mode == "soft"
+    searched: list[list[int]] = []
+    search = translator.search
+
+    def record(ids: Sequence[Sequence[int]], *args: Any, **how: Any) -> Any:
+        searched.extend(list(row) for row in ids)
+        return search(ids, *args, **how)
+
+    monkeypatch.setattr(translator, "search", record)
+    lines = ["one dog.", "red cat."]
+    found = list(translator.translate(lines, options))
+    texts = sorted(marked(translator.tokenizer, ids) for ids in searched)
+    assert texts == ["▁one[<term>]▁dog[<translation>]▁gato[</term>]▁.", "▁red▁cat."]
+    assert [len(translation.terms) for translation in found] == [1, 0]
+    num_words = [len(translation.source.split()) for translation in found]
+    assert all(max(src for src, _ in t.candidates[0].alignment) < n for t, n in zip(found, num_words, strict=True))
+
+
+def test_a_model_knows_that_it_was_trained_with_terms(tmp_path: Path) -> None:
+    run = save_toy(tmp_path)
+    model, info, _ = load_model(run)
+    assert not Translator.load(run, torch.device("cpu"))[0].trained_with_terms
+    content = model_bytes(parameters(model), info.model_copy(update={"terms": True}))
+    (run / "model.safetensors").write_bytes(content)
+    assert Translator.load(run, torch.device("cpu"))[0].trained_with_terms
+
+
+def test_eval_counts_the_terms_in_translations(tmp_path: Path) -> None:
+    (tmp_path / "terms.tsv").write_text("dog\tcan\tcanes\ncat\tgato\n")
+    (tmp_path / "in.en").write_text("one dog.\ndogs\ndog cat\n")
+    (tmp_path / "out.es").write_text("uno canes.\ncan\ncanto gato\n")
+    request = EvaluationRequest(
+        models=(tmp_path,), model_is_named=False, src_file=f"{tmp_path}/in.en", ref_files=(f"{tmp_path}/out.es",),
+        hyp_file=f"{tmp_path}/out.es", terms=tmp_path / "terms.tsv",
+    )  # fmt: skip
+    evaluation = evaluate(request)
+    assert evaluation.to_text().splitlines()[-1] == "terms = 66.7 (2 of 3)"
+    assert json.loads(evaluation.to_json())[-1] == {"name": "terms", "score": 66.7, "used": 2, "matched": 3}
+    both = evaluate(replace(request, other_file=f"{tmp_path}/in.en"))
+    assert both.to_text().splitlines()[-2:] == ["A: terms = 66.7 (2 of 3)", "B: terms = 0.0 (0 of 3)"]
+    assert [score["used"] for score in json.loads(both.to_json())["terms"]] == [2, 0]
 
 
 @pytest.mark.parametrize(

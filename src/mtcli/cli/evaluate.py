@@ -18,6 +18,8 @@ from mtcli.cli.options import (
     ReplaceOption,
     RerankOption,
     RerankWeightOption,
+    TermsModeOption,
+    TermsOption,
     ToOption,
     choice,
     flag,
@@ -123,6 +125,8 @@ def evaluate(
     tokenize: BleuTokenizerOption = None,
     beam_size: BeamOption = None,
     length_penalty: LengthPenaltyOption = None,
+    terms: TermsOption = None,
+    terms_mode: TermsModeOption = None,
     json_: Annotated[
         bool,
         json_flag("Print JSON. Without --compare, the format is sacrebleu's."),
@@ -156,6 +160,8 @@ def evaluate(
         length_penalty=length_penalty,
         rerank=rerank,
         rerank_weight=rerank_weight,
+        terms=terms,
+        terms_mode=terms_mode or "auto",
         engine=engine,
         device=device,
         replace=replace,
@@ -170,6 +176,10 @@ def evaluate(
         raise UsageError("--split: not with files, which replace the pairs of the run")
     if rerank_weight is not None and rerank is None:
         raise UsageError("--rerank-weight: only with --rerank")
+    if terms_mode is not None and (terms is None or hyp_file is not None):
+        raise UsageError("--terms-mode: only with --terms and a model that translates")
+    if rerank is not None and terms is not None:
+        raise UsageError("--rerank: not with --terms")
     if pairs is not None and (split is not None or src_file or ref_file or hyp_file):
         raise UsageError("--pairs: not with --split, --src-file, --ref-file or --hyp-file")
     _check(request)
@@ -223,6 +233,8 @@ def _check(request: "EvaluationRequest") -> None:
             raise UsageError(f"--compare {request.other_model}: needs the sources; give --src-file")
         if request.by_length:
             raise UsageError("--by-length: needs the sources; give --src-file")
+        if request.terms:
+            raise UsageError("--terms: needs the sources; give --src-file")
     if request.hyp_file and request.rerank:
         raise UsageError("--rerank: only with a model that translates, not with finished translations")
     if request.hyp_file and not request.other_model:
@@ -238,7 +250,7 @@ def _check(request: "EvaluationRequest") -> None:
     check_plain_text(files, "give a table of sources and references with --pairs")
     models = () if request.hyp_file else request.models
     check_outputs(["-"], [*files.values(), request.pairs], models=[*models, request.rerank, request.other_model])
-    must_exist(*files.values())
+    must_exist(*files.values(), str(request.terms) if request.terms else None)
 
 
 def _refuse_search_options(request: "EvaluationRequest") -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mtcli.data.encoded_pairs import EncodedPairs, Ids
+from mtcli.data.term_annotation import without_annotations
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError, ModelError
 from mtcli.runtime.wording import counted
@@ -57,7 +58,8 @@ def count_trained_on(pairs: EncodedPairs, tokenizer: Tokenizer, sources: Sequenc
     wanted = {sentence.tobytes() for sentence in sentences}
     keys = np.unique([_keys(sentence, np.array([0, len(sentence)]))[0] for sentence in sentences])
     found = set[bytes]()
-    for values, offsets in pairs.sources():
+    for src in pairs.sources():
+        values, offsets = without_annotations(*src)
         for row in np.flatnonzero(np.isin(_keys(values, offsets), keys)):
             ids = values[offsets[row] : offsets[row + 1]].tobytes()
             if ids in wanted:

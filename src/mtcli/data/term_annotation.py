@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from unicodedata import normalize
 
 import numpy as np
+import numpy.typing as npt
 
 from mtcli.data.corpus import Pair
-from mtcli.data.tokenizer import Annotation
+from mtcli.data.tokenizer import Annotation, marker_id
 from mtcli.data.words import Word, words_of
 
 LEARN_WORDS = 25_000_000
@@ -112,6 +113,30 @@ class TermAnnotator:
         best_of_src = _best(scores, 0)
         best_of_tgt = _best(scores, 1)
         return [_Link(i, j) for i, j in sorted(best_of_src.items()) if best_of_tgt.get(j) == i]
+
+
+def without_annotations(
+    values: npt.NDArray[np.int32], offsets: npt.NDArray[np.int32]
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Remove the annotations of `Tokenizer.encode_annotated` from sources.
+
+    Args:
+        values: The ids of all sources, one behind the other.
+        offsets: Where each source begins in `values`, and the end of the last one.
+
+    Returns:
+        The same, without markers and translations.
+    """
+    begin, middle, end = (marker_id(name) for name in ("<term>", "<translation>", "</term>"))
+    if begin not in values:
+        return values, offsets
+    first = int(offsets[0])
+    ids = values[first : offsets[-1]]
+    opened = np.cumsum(ids == middle)
+    closed = np.cumsum(ids == end)
+    is_kept = (ids != begin) & (ids != end) & (opened == closed)
+    kept_before = np.concatenate(([0], np.cumsum(is_kept))).astype(np.int32)
+    return ids[is_kept], kept_before[offsets - first]
 
 
 def _best(scores: dict[tuple[int, int], float], side: int) -> dict[int, int]:

@@ -118,9 +118,10 @@ class Comparison:
         lines.append(f"Sentences: {self.better} better in B by chrF, {self.worse} worse, {self.same} the same")
         return "\n".join(lines + [str(change) for change in self.changes])
 
-    def to_json(self) -> str:
-        """Return all fields, nested as in this class."""
-        return json.dumps(asdict(self), indent=1, ensure_ascii=False)
+    def to_json(self, **more: Any) -> str:
+        """Return all fields, nested as in this class, and those of `more` that are not empty."""
+        given = {name: value for name, value in more.items() if value}
+        return json.dumps(asdict(self) | given, indent=1, ensure_ascii=False)
 
 
 @dataclass(frozen=True)
@@ -208,10 +209,16 @@ def to_text(scores: Sequence[Score]) -> str:
     return "\n".join(f"{one}\n{one.signature}" for one in scores)
 
 
-def to_json(scores: Sequence[Score]) -> str:
-    """Return the output of `sacrebleu --format json`: an object for one metric, a list for several."""
-    objects = ",\n".join(one.json for one in scores)
-    return objects if len(scores) == 1 else f"[\n{objects}\n]"
+def to_json(scores: Sequence[Score], more: Sequence[dict[str, Any]] = ()) -> str:
+    """Return the output of `sacrebleu --format json`: an object for one metric, a list for several.
+
+    Args:
+        scores: The scores.
+        more: Other objects, added to the list.
+    """
+    objects = [one.json for one in scores] + [json.dumps(one, indent=1) for one in more]
+    text = ",\n".join(objects)
+    return text if len(objects) == 1 else f"[\n{text}\n]"
 
 
 def compare(

@@ -4,7 +4,7 @@ A file of terms has a line for each: the source term, a tab, and its translation
 the translation, separated by `|`. A source term alone, or with `never-translate` as its translation, is copied.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from unicodedata import normalize
@@ -122,21 +122,34 @@ def read_terms(path: Path) -> Terms:
     """Read a file of terms.
 
     Raises:
-        DataError: The file cannot be read or has no terms, or a line is malformed or repeats a term.
+        DataError: The file cannot be read; see also `parse_terms`.
+    """
+    return parse_terms(read_lines(path), str(path))
+
+
+def parse_terms(text: Iterable[str], name: str) -> Terms:
+    """Parse the lines of a file of terms.
+
+    Args:
+        text: The lines.
+        name: The name of the file, for messages.
+
+    Raises:
+        DataError: There are no terms, or a line is malformed or repeats a term.
     """
     terms: dict[str, Term] = {}
     lines: dict[str, int] = {}
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in enumerate(text, 1):
         if not line.strip():
             continue
-        term = _parsed(line, f"{path}:{number}")
+        term = _parsed(line, f"{name}:{number}")
         if term.source in terms and terms[term.source] != term:
             other = lines[term.source]
-            raise DataError(f"{path}:{number}: {term.source!r} has another translation in line {other}; keep one")
+            raise DataError(f"{name}:{number}: {term.source!r} has another translation in line {other}; keep one")
         terms[term.source] = term
         lines.setdefault(term.source, number)
     if not terms:
-        raise DataError(f"{path}: no terms; a line is a source term, a tab and its translation")
+        raise DataError(f"{name}: no terms; a line is a source term, a tab and its translation")
     return Terms(tuple(terms.values()))
 
 

@@ -19,7 +19,9 @@ from mtcli.evaluation import metrics
 from mtcli.evaluation.metrics import Comparison, LengthBucket, Metric, Score
 from mtcli.inference.loading import load_ensemble, load_reranker
 from mtcli.inference.streams import lines_of, report_counts
+from mtcli.inference.terms import Terms, read_terms
 from mtcli.report.messages import remarks, too_few_pairs
+from mtcli.report.terms_score import TermsScore
 from mtcli.runtime.wording import counted
 
 log = logging.getLogger(__name__)
@@ -62,6 +64,10 @@ class EvaluationRequest:
     rerank: Path | None = None
     """A model of the reverse direction that reranks the hypotheses of `models`."""
     rerank_weight: float | None = None
+    terms: Path | None = None
+    """Terms that models use, and whose use is counted."""
+    terms_mode: str = "auto"
+    """See `LineTranslator.with_terms`."""
     engine: str | None = None
     device: str = "auto"
     replace: bool = False
@@ -90,14 +96,20 @@ class Evaluation:
     """The source sentences, if they are known."""
     pairs: int
     """Number of translations that were scored."""
+    terms: list[TermsScore]
+    """The terms that each system uses; empty unless there are terms."""
 
     def to_text(self) -> str:
         """Return each score and its signature, one per line."""
-        return self.comparison.to_text() if self.comparison else metrics.to_text(self.scores)
+        text = self.comparison.to_text() if self.comparison else metrics.to_text(self.scores)
+        names = ("A: ", "B: ") if self.comparison else ("",)
+        return "\n".join([text, *(f"{name}{score}" for name, score in zip(names, self.terms, strict=False))])
 
     def to_json(self) -> str:
         """Return the scores as sacrebleu's JSON, or the comparison as an object."""
-        return self.comparison.to_json() if self.comparison else metrics.to_json(self.scores)
+        if self.comparison:
+            return self.comparison.to_json(terms=[score.to_dict() for score in self.terms])
+        return metrics.to_json(self.scores, [score.to_dict() for score in self.terms])
 
 
 @dataclass(frozen=True)
@@ -121,8 +133,9 @@ def evaluate(request: EvaluationRequest) -> Evaluation:
         DataError: A file cannot be read, or files have different numbers of lines.
         ModelError: There is no usable model.
     """
-    translator = None if request.hyp_file else _load(request.models, request, request.rerank)
-    other_translator = _load([request.other_model], request) if request.other_model else None
+    terms = read_terms(request.terms) if request.terms else None
+    translator = None if request.hyp_file else _load(request.models, request, request.rerank, terms=terms)
+    other_translator = _load([request.other_model], request, terms=terms) if request.other_model else None
     _check_target(request.to, translator, other_translator)
     sources, references = _sources_and_references(request, translator)
     tokenize = request.tokenize
@@ -143,7 +156,10 @@ def evaluate(request: EvaluationRequest) -> Evaluation:
     systems = [hypotheses]
     if request.is_comparison:
         systems.append(_translations(other_translator, sources, request.other_file, request.replace))
-    return _score(request, systems, references, sources, tokenize)
+    evaluation = _score(request, systems, references, sources, tokenize)
+    if terms is None:
+        return evaluation
+    return replace(evaluation, terms=[TermsScore.of(terms, sources or [], system) for system in systems])
 
 
 def _score(
@@ -161,10 +177,10 @@ def _score(
     if request.is_comparison:
         ours, others = systems
         comparison = metrics.compare(ours, others, references, sources, metrics=request.metrics, **options)
-        return Evaluation([], comparison, buckets, sources, len(ours))
+        return Evaluation([], comparison, buckets, sources, len(ours), [])
     (system,) = systems
     scores = metrics.score(system, references, metrics=request.metrics, confidence=request.confidence, **options)
-    return Evaluation(scores, None, buckets, sources, len(system))
+    return Evaluation(scores, None, buckets, sources, len(system), [])
 
 
 def warnings_about(evaluation: Evaluation) -> list[str]:
@@ -179,7 +195,9 @@ def warnings_about(evaluation: Evaluation) -> list[str]:
     return found
 
 
-def _load(models: Sequence[Path], request: EvaluationRequest, rerank: Path | None = None) -> _Translator:
+def _load(
+    models: Sequence[Path], request: EvaluationRequest, rerank: Path | None = None, *, terms: Terms | None = None
+) -> _Translator:
     translator, options, (src, tgt) = load_ensemble(models, request.device, request.engine)
     if request.beam_size is not None:
         options = replace(options, beam_size=request.beam_size)
@@ -191,6 +209,9 @@ def _load(models: Sequence[Path], request: EvaluationRequest, rerank: Path | Non
         tgt = request.to
     if rerank:
         translator.rerank = load_reranker(rerank, request.rerank_weight, request.device, (src, tgt), options).rerank
+
+    if terms:
+        options = translator.with_terms(options, terms, request.terms_mode)
 
     def translate(sources: list[str]) -> list[str]:
         return [found.text for found in translator.translate(sources, options, total=len(sources))]

@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""Measure what terms do to translations: how many are used, BLEU, and the speed.
+
+    python scripts/check_terms.py MODEL [--baseline MODEL] [--lines 1000] [--rounds 5]
+
+MODEL is the run folder of a model trained with `data.terms=true`. `--baseline` names a run trained on the same pairs
+without terms. The figures in docs/translating.md are those of
+
+    mtcli train --train en-de.tsv.gz --src en --tgt de --preset tiny --max-steps 2000 --set tokenizer.vocab_size=6000 \\
+        --set model.num_encoder_layers=2 --set model.num_decoder_layers=2 --set data.terms=true --out runs/terms
+    mtcli train …the same without data.terms… --out runs/plain
+    python scripts/check_terms.py runs/terms --baseline runs/plain
+
+with the pairs of Tatoeba. The terms are words of the run's own test pairs that translate each other, as in training
+(see `mtcli.data.term_annotation`), and that training never annotated. Each line has its own terms, because a reference
+is only evidence for its own line.
+
+The script prints, for the lines with terms: the share of the terms that are used and BLEU, without terms, with soft and
+with hard terms, and whether BLEU differs significantly from that without terms. It then prints BLEU of all lines against
+the baseline, both without terms, and the speed with soft terms as a share of that without: CPU time with one thread, the
+two alternating, as the median of the ratios.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from mtcli.config.toml_file import load as load_config
+from mtcli.data.corpus import Pair
+from mtcli.data.encoded_pairs import EncodedPairs
+from mtcli.data.splits import read_split
+from mtcli.data.term_annotation import TermAnnotator, without_annotations
+from mtcli.data.tokenizer import Annotation, Tokenizer, marker_id
+from mtcli.evaluation.metrics import compare
+from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.pytorch_backend import Translator
+from mtcli.inference.terms import Match, Term, Terms, uses
+from mtcli.inference.translation import Options, Translation
+
+MOST_TERMS = 2
+"""Terms of a line, at most."""
+
+Key = tuple[str, str]
+"""A term and its translation, without case."""
+
+
+class TermsByLine:
+    """Terms that each belong to one line."""
+
+    def __init__(self, annotations: dict[str, list[Annotation]]) -> None:
+        self.annotations = annotations
+
+    def matches(self, line: str) -> list[Match]:
+        """Return the terms of a line; see `Terms.matches`."""
+        found = []
+        for term in self.annotations.get(line, ()):
+            source = line[term.start : term.end]
+            found.append(Match(Term(source, (term.target,)), term.start, term.end, (term.target,)))
+        return found
+
+
+def main() -> int:
+    """Measure, and print the figures. Return 1 if a term of the hard mode is not used."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--baseline", type=Path)
+    parser.add_argument("--lines", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    translator, options, _ = Translator.load(arguments.model, torch.device("cpu"))
+    test = read_split(arguments.model, "test")[: arguments.lines]
+    by_line = held_out_terms(arguments.model, translator.tokenizer, test)
+    pairs = [pair for pair in test if pair[0] in by_line]
+    number = sum(map(len, by_line.values()))
+    print(f"{len(test)} test pairs, {len(pairs)} with terms that training never annotated, {number} terms")
+    terms = cast(Terms, TermsByLine(by_line))
+
+    plain = translated(translator, pairs, replace(options, terms=terms, terms_mode="soft"), used_only=True)
+    soft = translated(translator, pairs, translator.with_terms(options, terms, "soft"))
+    hard = translated(translator, pairs, translator.with_terms(options, terms, "hard"))
+    print("lines with terms        used      BLEU")
+    show("without terms", plain, plain, pairs)
+    show("soft", soft, plain, pairs)
+    show("hard", hard, plain, pairs)
+    if arguments.baseline:
+        baseline, baseline_options, _ = Translator.load(arguments.baseline, torch.device("cpu"))
+        others = translated(baseline, pairs, baseline.with_terms(baseline_options, terms, "hard"))
+        show("hard, baseline", others, plain, pairs)
+        print("all lines without terms")
+        ours = translated(translator, test, options)
+        show("baseline", translated(baseline, test, baseline_options), ours, test)
+        show("this model", ours, ours, test)
+    ratios = speed_ratios(translator, [src for src, _ in pairs], options, terms, arguments.rounds)
+    print(
+        f"speed with soft terms: {statistics.median(ratios):.3f} of that without ({min(ratios):.3f}–{max(ratios):.3f})"
+    )
+    return int(share_used(hard) < 1)
+
+
+def held_out_terms(run: Path, tokenizer: Tokenizer, test: Sequence[Pair]) -> dict[str, list[Annotation]]:
+    """Return the terms of test sources that training never annotated."""
+    training, annotated = training_pairs(run, tokenizer)
+    annotator = TermAnnotator.learn(training, load_config(run / "config.toml").data.split_seed)
+    found: dict[str, list[Annotation]] = {}
+    for src, tgt in test:
+        terms = [
+            term
+            for term in annotator.terms((src, tgt))
+            if key(src[term.start : term.end], term.target) not in annotated
+        ]
+        if terms:
+            found[src] = terms[:MOST_TERMS]
+    return found
+
+
+def training_pairs(run: Path, tokenizer: Tokenizer) -> tuple[list[Pair], set[Key]]:
+    """Return the training pairs of a run as text, and the terms that were annotated in them."""
+    begin, middle, end = (marker_id(name) for name in ("<term>", "<translation>", "</term>"))
+    rows = EncodedPairs(run / "data" / "train.arrow")
+    sources: list[list[int]] = []
+    targets: list[list[int]] = []
+    terms: list[list[int]] = []
+    translations: list[list[int]] = []
+    for row in range(len(rows)):
+        src, tgt = rows[row]
+        starts, middles, ends = (np.flatnonzero(src == marker).tolist() for marker in (begin, middle, end))
+        for start, centre, stop in zip(starts, middles, ends, strict=True):
+            terms.append(src[start + 1 : centre].tolist())
+            translations.append(src[centre + 1 : stop].tolist())
+        ids, _ = without_annotations(src, np.array([0, len(src)], dtype=np.int32))
+        sources.append(ids.tolist())
+        targets.append(tgt.tolist())
+    pairs = list(zip(tokenizer.decode(sources), tokenizer.decode(targets), strict=True))
+    return pairs, set(map(key, tokenizer.decode(terms), tokenizer.decode(translations)))
+
+
+def key(source: str, target: str) -> Key:
+    """Return a term and its translation, without case."""
+    return source.lower(), target.lower()
+
+
+def translated(
+    translator: LineTranslator, pairs: Sequence[Pair], options: Options, *, used_only: bool = False
+) -> list[Translation]:
+    """Translate the sources of pairs.
+
+    Args:
+        translator: The model.
+        pairs: The pairs.
+        options: Options of the search.
+        used_only: Do not write the terms into the sources: only see which of them the translations have anyway.
+    """
+    lines = [src for src, _ in pairs]
+    if not used_only:
+        return list(translator.translate(lines, options, warn=False))
+    found = translator.translate(lines, replace(options, terms=None), warn=False)
+    assert options.terms is not None
+    return [replace(one, terms=tuple(uses(options.terms.matches(one.source), one.text))) for one in found]
+
+
+def share_used(translations: Sequence[Translation]) -> float:
+    """Return the share of the terms that the translations use."""
+    used = [use.form is not None for translation in translations for use in translation.terms]
+    return sum(used) / len(used)
+
+
+def show(name: str, system: Sequence[Translation], other: Sequence[Translation], pairs: Sequence[Pair]) -> None:
+    """Print the figures of one system, and its BLEU against that of another one."""
+    texts, other_texts = ([translation.text for translation in translations] for translations in (system, other))
+    comparison = compare(other_texts, texts, [[tgt for _, tgt in pairs]], metrics=("bleu",))
+    difference: Any = comparison.differences[0]
+    used = f"{share_used(system):.1%}" if system[0].terms else ""
+    print(f"{name:20} {used:>8}      {difference}")
+
+
+def speed_ratios(
+    translator: LineTranslator, lines: Sequence[str], options: Options, terms: Terms, rounds: int
+) -> list[float]:
+    """Return the CPU time without terms divided by that with soft terms, of several rounds."""
+    soft = translator.with_terms(options, terms, "soft")
+    ratios = []
+    for round_number in range(rounds + 1):
+        seconds = []
+        for each in (options, soft):
+            started = time.process_time()
+            for _ in translator.translate(lines, each, warn=False, quiet=True):
+                pass
+            seconds.append(time.process_time() - started)
+        if round_number:  # the first one warms up
+            ratios.append(seconds[0] / seconds[1])
+    return ratios
+
+
+if __name__ == "__main__":
+    sys.exit(main())
