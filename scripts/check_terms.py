@@ -16,9 +16,9 @@ with the pairs of Tatoeba. The terms are words of the run's own test pairs that 
 is only evidence for its own line.
 
 The script prints, for the lines with terms: the share of the terms that are used and BLEU, without terms, with soft and
-with hard terms, and whether BLEU differs significantly from that without terms. It then prints BLEU of all lines against
-the baseline, both without terms, and the speed with soft terms as a share of that without: CPU time with one thread, the
-two alternating, as the median of the ratios.
+with hard terms, and the significance of the difference to BLEU without terms. It then prints BLEU of all lines against
+the baseline, both without terms, and the speed with soft terms as a share of that without: CPU time with one thread,
+the two alternating, as the median of the ratios.
 """
 
 import argparse
