@@ -63,6 +63,9 @@ class Simulation:
         digest = hashlib.sha256(repr(words).encode() + content).hexdigest()
         (folder / "model.safetensors").write_text(digest)
         (folder / "tokenizer.json").write_text(str(len(content)))
+        checkpoint = folder / "checkpoints" / f"step-{steps:08}"
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        (checkpoint / "state.json").write_text(digest)
         (folder / "config.toml").write_text(to_toml(Config()))
         reason = "budget used" if steps == wanted else "cut short, as nothing improved"
         events = [
@@ -149,6 +152,7 @@ def test_back_translation_trains_on_both_texts(files: Path, monkeypatch: pytest.
     assert sum(steps.values()) == 400
     assert result.best == "improved-1"
     assert (files / "out" / "model.safetensors").read_text() == (files / "out/improved-1/model.safetensors").read_text()
+    assert [path.name for path in (files / "out" / "checkpoints").iterdir()] == ["step-00000219"]
     shown = summary(result, stages)
     assert "improved-1 against plain, on 30 validation pairs, by paired bootstrap: BLEU +1.0 (p = 0.010" in shown
     assert "trained on the same pairs for 25% of the budget. The same training for the whole budget was not" in shown

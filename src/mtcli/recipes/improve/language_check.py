@@ -1,15 +1,20 @@
 """Warnings about monolingual text that seems to be in another language than it should be."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from mtcli.augment.filters import main_script
 from mtcli.config.writing_systems import unspaced
 
-MIN_KNOWN = 0.2
-"""With a smaller share of known words, the text is probably in another language.
+FREQUENT = 500
+"""Number of the most frequent words of a language that are compared. Rare words are often names and borrowed words."""
 
-Text in a language that is close to the right one, such as Dutch for German, has shares of about 0.15.
+MIN_SHARE = 0.2
+"""If a smaller share of the words of a text is frequent, the text is probably in another language.
+
+For 300 to 20,000 pairs of image captions and of Tatoeba in English, German and Spanish, the share was 0.31 or more for
+text of the same language in the other domain, and 0.10 or less for text in another language.
 """
 
 _WORD = re.compile(r"[^\W\d_]+")
@@ -28,29 +33,30 @@ def warning_about(text: Sequence[str], own: Sequence[str], other: Sequence[str],
     own_script = main_script(own)
     if script and own_script and script != own_script:
         return f"most lines are in {script} script, while the {language} side of the pairs is in {own_script} script"
-    in_own = _share_known(text, own)
-    in_other = _share_known(text, other)
+    in_own = _share_frequent(text, own)
+    in_other = _share_frequent(text, other)
     if in_other > in_own:
         return (
-            f"{in_other:.0%} of its words occur in the other side of the pairs, and only {in_own:.0%} in the "
+            f"{in_other:.0%} of its words are frequent in the other side of the pairs, and only {in_own:.0%} in the "
             f"{language} side; are the two sides, or --mono-src and --mono-tgt, swapped?"
         )
-    if in_own < MIN_KNOWN:
-        return f"only {in_own:.0%} of its words occur in the {language} side of the pairs; is it {language}?"
+    if in_own < MIN_SHARE:
+        return f"only {in_own:.0%} of its words are frequent in the {language} side of the pairs; is it {language}?"
     return None
 
 
-def _share_known(text: Sequence[str], known: Sequence[str]) -> float:
-    """Return the share of the words of a text that occur in known sentences; 1 if it has no words.
+def _share_frequent(text: Sequence[str], sentences: Sequence[str]) -> float:
+    """Return the share of the words of a text that are frequent in other sentences; 1 if it has no words.
 
     In languages that are written without spaces, characters are compared.
     """
     by_character = unspaced(text)
-    vocabulary = {word for sentence in known for word in _words(sentence, by_character)}
+    counts = Counter(word for sentence in sentences for word in _words(sentence, by_character))
+    frequent = {word for word, _ in counts.most_common(FREQUENT)}
     words = [word for line in text for word in _words(line, by_character)]
     if not words:
         return 1.0
-    return sum(word in vocabulary for word in words) / len(words)
+    return sum(word in frequent for word in words) / len(words)
 
 
 def _words(text: str, by_character: bool) -> list[str]:

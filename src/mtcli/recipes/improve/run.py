@@ -10,11 +10,12 @@ from mtcli.recipes.improve.method import PLAIN, Method, Result
 from mtcli.recipes.improve.pairs import new_file
 from mtcli.recipes.improve.request import ImproveRequest
 from mtcli.recipes.stages import STATE, Recipe, open_recipe
+from mtcli.storage import checkpoint
 from mtcli.storage.run_folder import RUN_FILES
 from mtcli.storage.run_lock import lock
 
 COPIED = tuple(name for name in RUN_FILES if name not in ("checkpoints", "tensorboard"))
-"""The files and folders of the best run that are copied: everything that using the model needs."""
+"""The files and folders of the best run that are copied, together with its last checkpoint."""
 
 STAGE_FOLDERS = ("pairs", "plain", "forward-*", "reverse-*", "improved-*", "synthetic-*")
 
@@ -77,9 +78,12 @@ def _delete_results(folder: Path) -> None:
 
 
 def _copy_run(run: Path, folder: Path) -> str:
-    """Copy the model of a run and what describes it, and return the folder of the run."""
-    for name in COPIED:
-        source = run / name
+    """Copy the model of a run and what describes it, and return the folder of the run.
+
+    With the last checkpoint, the copy is a run that has ended, for `mtcli info` and `mtcli train` too.
+    """
+    last = checkpoint.steps(run / "checkpoints")[-1:]
+    for source in [*(run / name for name in COPIED), *last]:
         files = sorted(source.rglob("*")) if source.is_dir() else [source]
         for file in files:
             if file.is_file():
