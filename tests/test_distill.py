@@ -11,11 +11,13 @@ from mtcli.cli import app
 from mtcli.config.schema import ModelConfig
 from mtcli.data.splits import write_split
 from mtcli.errors import DataError, MtcliError, UsageError
-from mtcli.recipes import stages, student_shape
-from mtcli.recipes.comparison import Comparison, Result
-from mtcli.recipes.distillation import Request, commands, distill
-from mtcli.recipes.stages import STATE, Stage
-from mtcli.recipes.student_shape import (
+from mtcli.export import export
+from mtcli.recipes import stages
+from mtcli.recipes.distill import student_shape
+from mtcli.recipes.distill.comparison import Comparison, Result
+from mtcli.recipes.distill.request import Request, check
+from mtcli.recipes.distill.run import commands, distill, plan
+from mtcli.recipes.distill.student_shape import (
     Usage,
     Vocabulary,
     largest,
@@ -25,6 +27,7 @@ from mtcli.recipes.student_shape import (
     within_latency,
     within_parameters,
 )
+from mtcli.recipes.stages import STATE, Stage
 from mtcli.report.memory_estimate import count_parameters
 
 SMALL = (
@@ -131,6 +134,21 @@ def test_the_commands_of_the_stages(teacher: Path, pairs: Path, tmp_path: Path) 
     assert {"model.d_model=64", "decode.beam_size=1", "train.seed=2"} <= set(student.arguments)
     assert str(teacher / "data" / "valid.jsonl") in student.arguments
     assert not out.exists()
+
+
+def test_an_exported_teacher_is_measured_as_it_is(
+    teacher: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exported = tmp_path / "exported"
+    export(teacher, "ctranslate2", exported)
+    monkeypatch.chdir(tmp_path)
+    held_out = str(teacher / "data" / "valid.jsonl")
+    request = Request((exported,), (str(pairs),), held_out, held_out, sets=("train.bleu_tokenizer=char",))
+    found = commands(request)
+    assert [stage.name for stage in found] == ["clean 1", "translate 1", "student", "export"]
+    assert "train.bleu_tokenizer=char" in found[2].arguments
+    distillation = plan(request, check(request), Path("out"), None)
+    assert [system.models for system in distillation.systems()] == [(exported,), (Path("out/student-int8"),)]
 
 
 def test_wrong_requests_are_refused_before_any_work(teacher: Path, pairs: Path, tmp_path: Path) -> None:

@@ -169,7 +169,8 @@ def distill(
 
     If it was interrupted, run the same command again.
     """
-    from mtcli.recipes.distillation import Request, commands, distill
+    from mtcli.recipes.distill.request import Request
+    from mtcli.recipes.distill.run import commands, distill
 
     if mono_src is not None:
         must_exist(str(mono_src))

@@ -1,0 +1,176 @@
+"""The stages of `mtcli distill` as commands of mtcli."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mtcli.config.schema import Config, ModelConfig, TokenizerConfig
+from mtcli.data.sources import Source, parse_source
+from mtcli.data.tokenizer import Tokenizer
+from mtcli.export import obstacles
+from mtcli.inference.exported import provenance
+from mtcli.recipes.distill.comparison import System
+from mtcli.recipes.distill.request import Request, Teachers
+from mtcli.recipes.distill.student_shape import Vocabulary, nearest_preset
+from mtcli.recipes.stages import Stage
+from mtcli.storage.model_file import load_model
+
+VOCABULARY_SIZE = 8000
+"""Tokens of a student's vocabulary if that of the teacher cannot be trained again: imported models have large ones."""
+
+GREEDY = 1
+"""The default beam size of a student."""
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """A request with everything that it left open."""
+
+    request: Request
+    teachers: Teachers
+    folder: Path
+    shape: ModelConfig | None
+    """The shape of the student; None: that of the preset."""
+
+    @property
+    def student(self) -> Path:
+        """The run folder of the student."""
+        return self.folder / "student"
+
+    @property
+    def exported_student(self) -> Path:
+        """The student for CTranslate2."""
+        return self.folder / "student-int8"
+
+    def measured_teacher(self, number: int) -> Path:
+        """Return the folder of a teacher for CTranslate2, or the teacher itself if it is not to be exported."""
+        teacher = self.request.teachers[number]
+        return self.folder / f"teacher-{number + 1}-int8" if _can_be_exported(teacher) else teacher
+
+    def stages(self) -> list[Stage]:
+        """Return the commands in their order."""
+        return [*self._data_stages(), self._training(), *self._exports()]
+
+    def _data_stages(self) -> Iterator[Stage]:
+        """Yield the commands that clean the pairs and translate their sources."""
+        request = self.request
+        teachers = self.teachers
+        languages = ("--src", teachers.src, "--tgt", teachers.tgt)
+        held_out = ("--valid", teachers.valid, "--test", teachers.test)
+        swap = ("--swap",) if request.swap else ()
+        for number, source in enumerate(self._sources(), 1):
+            pairs = str(self._pairs(number))
+            clean = ("data", "clean", source.path, "-o", pairs, *languages, *swap, *held_out, "--force")
+            yield Stage(f"clean {number}", clean)
+            yield self._translation(f"translate {number}", f"{pairs}.{teachers.src}", self._translated(number))
+        if request.mono_src is not None:
+            yield self._translation("translate text", str(request.mono_src), self._translated_text)
+
+    def _translation(self, name: str, text: str, output: Path) -> Stage:
+        models = [word for teacher in self.request.teachers for word in ("--model", str(teacher))]
+        words = ("augment", *models, "--forward", "-i", text, "-o", str(output), "--force", *self._device())
+        return Stage(name, words)
+
+    def _device(self) -> tuple[str, ...]:
+        return () if self.request.device == "auto" else ("--device", self.request.device)
+
+    def _training(self) -> Stage:
+        """Return the command that trains the student."""
+        request = self.request
+        teachers = self.teachers
+        corpora = []
+        for number, source in enumerate(self._sources(), 1):
+            corpora.append(_weighted(self._translated(number), source))
+            if request.keep_pairs:
+                corpora.append(_weighted(self._pairs(number), source))
+        if request.mono_src is not None:
+            corpora.append(str(self._translated_text))
+        words = ["train"]
+        for corpus in corpora:
+            words += ["--train", corpus]
+        words += ["--valid", teachers.valid, "--test", teachers.test, "--src", teachers.src, "--tgt", teachers.tgt]
+        words += ["--out", str(self.student), *self._size()]
+        for setting in (*self._settings(), *request.sets):
+            words += ["--set", setting]
+        if request.time is not None:
+            words += ["--time", request.time]
+        if request.max_steps is not None:
+            words += ["--max-steps", str(request.max_steps)]
+        return Stage("student", (*words, *self._device()))
+
+    def _size(self) -> list[str]:
+        """Return the options that decide the size of the student."""
+        preset = self.request.preset or "tiny"
+        if self.shape is None:
+            return ["--preset", preset]
+        names = ("d_model", "d_ff", "num_heads", "num_encoder_layers", "num_decoder_layers")
+        words = ["--preset", nearest_preset(self.shape)]
+        for name in names:
+            words += ["--set", f"model.{name}={getattr(self.shape, name)}"]
+        return words
+
+    def _settings(self) -> list[str]:
+        """Return the settings in which a student differs from the defaults of training."""
+        tokenizer = self.teachers.tokenizer
+        settings = [f"decode.beam_size={GREEDY}", f"tokenizer.vocab_size={vocabulary(tokenizer).tgt_size}"]
+        if tokenizer.sentencepiece is None:
+            joint = "true" if tokenizer.joint else "false"
+            settings += [f"tokenizer.type={tokenizer.kind}", f"tokenizer.joint={joint}"]
+        if self.teachers.bleu_tokenizer is not None:
+            settings.append(f"train.bleu_tokenizer={self.teachers.bleu_tokenizer}")
+        return settings
+
+    def _exports(self) -> Iterator[Stage]:
+        """Yield the commands that convert the student and the teachers for CTranslate2."""
+        how = ("--to", "ctranslate2", "--quantization", "int8")
+        yield Stage("export", ("export", str(self.student), *how, "-o", str(self.exported_student)))
+        for number, teacher in enumerate(self.request.teachers):
+            exported = self.measured_teacher(number)
+            if exported != teacher:
+                yield Stage(f"export teacher {number + 1}", ("export", str(teacher), *how, "-o", str(exported)))
+
+    def systems(self) -> list[System]:
+        """Return the systems to compare, the student last."""
+        teachers = self.request.teachers
+        systems = []
+        if len(teachers) > 1:
+            systems.append(System("teachers together, PyTorch", tuple(teachers)))
+        for number, teacher in enumerate(teachers):
+            measured = self.measured_teacher(number)
+            library = "as it is" if measured == teacher else "int8"
+            systems.append(System(f"teacher {teacher}, {library}", (measured,)))
+        systems.append(System("student, int8", (self.exported_student,)))
+        return systems
+
+    def _sources(self) -> list[Source]:
+        return [parse_source(spec) for spec in self.request.train]
+
+    def _pairs(self, number: int) -> Path:
+        return self.folder / f"pairs-{number}"
+
+    def _translated(self, number: int) -> Path:
+        return self.folder / f"translated-{number}.tsv"
+
+    @property
+    def _translated_text(self) -> Path:
+        return self.folder / "translated-text.tsv"
+
+
+def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
+    """Return the vocabulary of a student: of the size of the teacher's, unless this is imported."""
+    if tokenizer.sentencepiece is not None:
+        return Vocabulary(VOCABULARY_SIZE, VOCABULARY_SIZE, joint=True)
+    return Vocabulary(tokenizer.src_size, tokenizer.tgt_size, tokenizer.joint)
+
+
+def _can_be_exported(teacher: Path) -> bool:
+    """Return True if a teacher is a model of PyTorch that CTranslate2 supports."""
+    if provenance(teacher) is not None:
+        return False
+    _, info, _ = load_model(teacher)
+    config = Config(model=info.model, tokenizer=TokenizerConfig(joint=info.joint))
+    return not obstacles(config, "ctranslate2")
+
+
+def _weighted(path: Path, source: Source) -> str:
+    return str(path) if source.weight == 1 else f"{path}@{source.weight:g}"

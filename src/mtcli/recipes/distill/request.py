@@ -1,0 +1,103 @@
+"""What `mtcli distill` is asked for, and what it needs to know of the teachers."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mtcli.config.build import build
+from mtcli.config.toml_file import load as load_config
+from mtcli.data.corpus import Pair, read_pairs
+from mtcli.data.tokenizer import Tokenizer
+from mtcli.errors import UsageError
+from mtcli.inference.ctranslate2_backend import import_ctranslate2
+from mtcli.inference.loading import load_ensemble
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asks `mtcli distill` for."""
+
+    teachers: tuple[Path, ...]
+    train: tuple[str, ...]
+    """Training pairs, each `PATH` or `PATH@WEIGHT`."""
+    valid: str | None = None
+    """Validation pairs; None: those of the first teacher's run."""
+    test: str | None = None
+    """Test pairs; None: those of the first teacher's run."""
+    swap: bool = False
+    mono_src: Path | None = None
+    """More text in the source language to translate."""
+    keep_pairs: bool = False
+    """Train on the training pairs too, not only on the translations of their sources."""
+    preset: str | None = None
+    parameters: int | None = None
+    """Maximum number of parameters."""
+    latency: float | None = None
+    """Maximum seconds of a sentence."""
+    time: str | None = None
+    max_steps: int | None = None
+    sets: tuple[str, ...] = ()
+    out: Path | None = None
+    device: str = "auto"
+
+
+@dataclass(frozen=True)
+class Teachers:
+    """What the stages need to know of the teachers."""
+
+    src: str
+    tgt: str
+    tokenizer: Tokenizer
+    valid: str
+    test: str
+    bleu_tokenizer: str | None
+    """The setting of the student, or of the first teacher; None: the target language decides."""
+
+
+def check(request: Request) -> Teachers:
+    """Check a request before hours of work, and return what it says about the teachers.
+
+    Raises:
+        UsageError, DataError, ModelError: See `distill`.
+    """
+    import_ctranslate2()
+    sizes = {"--preset": request.preset, "--parameters": request.parameters, "--latency": request.latency}
+    given = [name for name, value in sizes.items() if value is not None]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)}: each decides the size of the student; give one")
+    options = {"preset": request.preset, "train.time": request.time, "train.max_steps": request.max_steps}
+    config = build(None, options, request.sets)
+    translator, _, (src, tgt) = load_ensemble(request.teachers, "cpu")
+    if translator.tokenizer.tags:
+        raise UsageError(f"--teacher {request.teachers[0]}: has several target languages; name a model with one")
+    valid = request.valid or _split_of_teacher(request.teachers[0], "valid")
+    test = request.test or _split_of_teacher(request.teachers[0], "test")
+    bleu_tokenizer = config.train.bleu_tokenizer or _bleu_tokenizer(request.teachers[0])
+    teachers = Teachers(src, tgt, translator.tokenizer, valid, test, bleu_tokenizer)
+    for name, spec in (("--valid", valid), ("--test", test)):
+        if not held_out_pairs(spec, teachers):
+            raise UsageError(f"{name} {spec}: has no pairs; name others")
+    return teachers
+
+
+def _split_of_teacher(teacher: Path, name: str) -> str:
+    """Return the held-out pairs in the run of a teacher, which may be a checkpoint of the run.
+
+    Raises:
+        UsageError: There are none.
+    """
+    for run in (teacher, teacher.resolve().parent.parent):
+        path = run / "data" / f"{name}.jsonl"
+        if path.is_file() and path.stat().st_size:
+            return str(path)
+    raise UsageError(f"--{name}: there are no {name} pairs beside {teacher}; name some that it was not trained on")
+
+
+def _bleu_tokenizer(teacher: Path) -> str | None:
+    """Return the setting of the teacher's run; None: it has none, or there is no run."""
+    file = teacher / "config.toml"
+    return load_config(file).train.bleu_tokenizer if file.is_file() else None
+
+
+def held_out_pairs(spec: str, teachers: Teachers) -> list[Pair]:
+    """Read validation or test pairs, in any form that `--train` takes."""
+    return list(read_pairs(spec, teachers.src, teachers.tgt))

@@ -1,0 +1,125 @@
+"""Run the stages of `mtcli distill`, or those that are left, and compare the student with its teachers."""
+
+from pathlib import Path
+from typing import Any
+
+from mtcli.config.build import build
+from mtcli.config.schema import Config, DataConfig, ModelConfig
+from mtcli.data.fingerprints import fingerprint_inputs
+from mtcli.inference.exported import sha256
+from mtcli.recipes.distill.commands import GREEDY, Distillation, vocabulary
+from mtcli.recipes.distill.comparison import Comparison, compare
+from mtcli.recipes.distill.request import Request, Teachers, check, held_out_pairs
+from mtcli.recipes.distill.student_shape import Usage, Vocabulary, within_latency, within_parameters
+from mtcli.recipes.stages import Recipe, Stage, open_recipe
+from mtcli.runtime.output_checks import check_folder
+from mtcli.storage.run_name import RUNS, run_name
+
+
+def distill(request: Request) -> Comparison:
+    """Run all stages, or those that are left if the command was interrupted, and compare student and teachers.
+
+    Raises:
+        UsageError: Options or models that do not fit together, or a folder with something else.
+        DataError: Pairs are missing.
+        ModelError: A teacher is no model.
+        StageError: A stage failed.
+        StoppedError: A signal arrived.
+        LockedError: Another process works in the folder.
+    """
+    teachers = check(request)
+    folder = folder_of(request, teachers)
+    with open_recipe(folder, _identity(request, teachers)) as recipe:
+        distillation = plan(request, teachers, folder, recipe)
+        stages = distillation.stages()
+        for stage in stages:
+            recipe.run(stage)
+        pairs = held_out_pairs(teachers.test, teachers)
+        tokenize = teachers.bleu_tokenizer
+        found = recipe.value("comparison", lambda: compare(distillation.systems(), pairs, tokenize).to_dict())
+    return Comparison.of(found)
+
+
+def commands(request: Request) -> list[Stage]:
+    """Return the stages of a request without running them. See `distill` for the errors."""
+    teachers = check(request)
+    return plan(request, teachers, folder_of(request, teachers), None).stages()
+
+
+def plan(request: Request, teachers: Teachers, folder: Path, recipe: Recipe | None) -> Distillation:
+    """Choose the shape of the student, once per recipe.
+
+    Raises:
+        UsageError: No student is small enough.
+    """
+    if request.parameters is None and request.latency is None:
+        return Distillation(request, teachers, folder, None)
+    found = recipe.value("shape", lambda: _shape(request, teachers)) if recipe else _shape(request, teachers)
+    return Distillation(request, teachers, folder, ModelConfig.model_validate(found))
+
+
+def _shape(request: Request, teachers: Teachers) -> dict[str, Any]:
+    """Return the shape of the student as JSON."""
+    student = vocabulary(teachers.tokenizer)
+    config = build(None, {}, request.sets)
+    if "vocab_size" in config.tokenizer.model_fields_set and config.tokenizer.vocab_size is not None:
+        size = config.tokenizer.vocab_size
+        student = Vocabulary(size, size, student.joint)
+    if request.parameters is not None:
+        shape = within_parameters(request.parameters, student)
+    else:
+        assert request.latency is not None
+        shape = within_latency(request.latency, student, _usage(teachers, config))
+    return shape.model_dump()
+
+
+def _usage(teachers: Teachers, config: Config) -> Usage:
+    """Return the mean lengths of the validation pairs, and the beam size of the student."""
+    pairs = held_out_pairs(teachers.valid, teachers)
+    sources = teachers.tokenizer.encode_src([src for src, _ in pairs])
+    targets = teachers.tokenizer.encode_tgt([tgt for _, tgt in pairs])
+    src_tokens = round(sum(map(len, sources)) / len(pairs))
+    tgt_tokens = round(sum(map(len, targets)) / len(pairs))
+    is_given = "beam_size" in config.decode.model_fields_set
+    return Usage(max(1, src_tokens), max(1, tgt_tokens), config.decode.beam_size if is_given else GREEDY)
+
+
+def folder_of(request: Request, teachers: Teachers) -> Path:
+    """Return the folder of the recipe, named after the first corpus unless the user names it.
+
+    Raises:
+        UsageError, StorageError: It cannot be written, or contains an input.
+    """
+    data = DataConfig(train=request.train, src=teachers.src, tgt=teachers.tgt)
+    folder = request.out or RUNS / f"{run_name(data, None)}-distilled"
+    inputs = [teacher / "model.safetensors" for teacher in request.teachers]
+    check_folder(folder, [*inputs, request.mono_src], option="--out")
+    return folder
+
+
+def _identity(request: Request, teachers: Teachers) -> dict[str, Any]:
+    """Return everything that decides the result, by the name that a message can use."""
+    data = DataConfig(train=request.train, valid=teachers.valid, test=teachers.test, src=teachers.src, tgt=teachers.tgt)
+    files = fingerprint_inputs(Config(data=data))
+    return {
+        "--teacher": [_digest(teacher) for teacher in request.teachers],
+        "--train": request.train,
+        "--valid": teachers.valid,
+        "--test": teachers.test,
+        "the content of the pairs": [file["sha256"][:12] for file in files.values()],
+        "--mono-src": sha256(request.mono_src)[:12] if request.mono_src else None,
+        "--swap": request.swap,
+        "--keep-pairs": request.keep_pairs,
+        "--preset": request.preset,
+        "--parameters": request.parameters,
+        "--latency": request.latency,
+        "--time": request.time,
+        "--max-steps": request.max_steps,
+        "--set": request.sets,
+        "--device": request.device,
+    }
+
+
+def _digest(model: Path) -> str:
+    names = ("model.safetensors", "model.bin")
+    return sha256(next(model / name for name in names if (model / name).is_file()))[:12]
