@@ -35,16 +35,22 @@ BLEU = {"plain": 20.0, "plain, extended": 20.5, "improved-1": 25.0, "improved-2"
 """The scores of the simulated models, by stage."""
 
 
+LINES_PER_SECOND = 10
+SCORING_SECONDS = 10
+
+
 class Simulation:
     """Runs stages without models: each file is a function of the command and of the files that it reads.
 
     Args:
         bleu: Scores by stage.
-        steps: The steps after which each training finds no improvement, by stage.
+        steps: The steps after which each training finds no improvement, by stage. A step takes a second.
     """
 
     def __init__(self, bleu: dict[str, float] | None = None, steps: dict[str, int] | None = None):
         self.bleu = BLEU if bleu is None else bleu
+        self.seconds = 0.0
+        """Time that the stages have taken."""
         self.steps = steps or {}
         self.commands: dict[str, tuple[str, ...]] = {}
 
@@ -56,8 +62,9 @@ class Simulation:
 
     def train(self, stage: str, words: list[str]) -> str:
         folder = Path(value_of(words, "--out"))
-        wanted = int(value_of(words, "--max-steps"))
+        wanted = int(words[-1].removesuffix("s"))
         steps = min(wanted, self.steps.get(stage, wanted))
+        self.seconds += steps
         folder.mkdir(exist_ok=True)
         content = b"".join(Path(path.partition("@")[0]).read_bytes() for path in values_of(words, "--train"))
         digest = hashlib.sha256(repr(words).encode() + content).hexdigest()
@@ -70,7 +77,7 @@ class Simulation:
         reason = "budget used" if steps == wanted else "cut short, as nothing improved"
         events = [
             {"event": "plan", "step": 0, "batches": 1},
-            {"event": "end", "step": steps, "seconds": 1.0, "reason": reason},
+            {"event": "end", "step": steps, "seconds": float(steps), "reason": reason},
         ]
         (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
         return ""
@@ -78,7 +85,9 @@ class Simulation:
     def augment(self, stage: str, words: list[str]) -> str:
         model = (Path(value_of(words, "--model")) / "model.safetensors").read_text()
         rows = []
-        for line in Path(value_of(words, "-i")).read_text().splitlines():
+        lines = Path(value_of(words, "-i")).read_text().splitlines()
+        self.seconds += len(lines) / LINES_PER_SECOND
+        for line in lines:
             translation = f"{model[:4]} {line[::-1]}"
             tag = BACK_TRANSLATION_TAG if "--tag" in words else ""
             pair = {"en": line, "xx": translation} if "--forward" in words else {"xx": line, "en": tag + translation}
@@ -87,6 +96,7 @@ class Simulation:
         return ""
 
     def eval(self, stage: str, words: list[str]) -> str:
+        self.seconds += SCORING_SECONDS
         if "--compare" in words:
             estimate = {"score": 20.0, "p_value": 0.01}
             return json.dumps({"differences": [{"name": "BLEU", "a": estimate, "b": {**estimate, "score": 21.0}}]})
@@ -156,6 +166,22 @@ def test_back_translation_trains_on_both_texts(files: Path, monkeypatch: pytest.
     shown = summary(result, stages)
     assert "improved-1 against plain, on 30 validation pairs, by paired bootstrap: BLEU +1.0 (p = 0.010" in shown
     assert "trained on the same pairs for 25% of the budget. The same training for the whole budget was not" in shown
+
+
+def test_time_is_divided_by_measured_speeds(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [f"{number} eert." for number in range(6000)]
+    (files / "long.xx").write_text("".join(f"{line}\n" for line in lines))
+    simulation = Simulation()
+    monkeypatch.setattr(module.Recipe, "elapsed", lambda recipe: simulation.seconds)
+    request = request_for(mono_tgt="long.xx", **{"train.max_steps": None, "train.time": "1h"})
+    run(request, monkeypatch, simulation)
+    chosen = [(files / "out" / "synthetic-1" / f"back-{part}.txt").read_text().splitlines() for part in (1, 2)]
+    assert len(chosen[0]) == 2000
+    for_round = 3600 - 900 - 4 * SCORING_SECONDS
+    assert len({*chosen[0], *chosen[1]}) == len(chosen[0]) + len(chosen[1]) == int(0.2 * for_round * LINES_PER_SECOND)
+    numbers = sorted(int(line.split()[0]) for line in (*chosen[0], *chosen[1]))
+    assert {b - a for a, b in pairwise(numbers)} == {1, 2}
+    assert 3500 < simulation.seconds < 3600
 
 
 def test_nothing_that_is_held_out_is_trained_on(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -382,7 +408,7 @@ MINUTES = 6 * HANGS
 @pytest.mark.slow
 @pytest.mark.parametrize("texts", [("--mono-tgt", "mono.xx", "--mono-src", "mono.en"), ()], ids=["texts", "no texts"])
 def test_ten_kills_at_random_give_the_same_bytes(files: Path, texts: tuple[str, ...]) -> None:
-    command = ["improve", "--train", "pairs.tsv", "--src", "en", "--tgt", "xx", *texts, "--max-steps", "200"]
+    command = ["improve", "--train", "pairs.tsv", "--src", "en", "--tgt", "xx", *texts, "--max-steps", "100"]
     command += [word for setting in SMALL for word in ("--set", setting)]
     where = {"cwd": files, "env": {"OMP_NUM_THREADS": "1"}}
     started = time.monotonic()

@@ -207,6 +207,10 @@ class Material:
         translated = self._write_part(first, lines, in_sample)
         files = [self._augment(first, model, how)]
 
+        def in_rest(index: int) -> bool:
+            index_in_rest = index - index * sample // lines.number
+            return not in_sample(index) and is_chosen(index_in_rest, number - sample, lines.number - sample)
+
         def affordable() -> int:
             seconds = self.stages.seconds_of(first)
             return min(wanted, int(sample * amount / seconds))
@@ -214,9 +218,7 @@ class Material:
         number = self.stages.decide(f"{name}: lines", affordable) if sample < wanted else sample
         if number > sample:
             second = f"{name}-2"
-            translated += self._write_part(
-                second, lines, lambda index: is_chosen(index, number, lines.number) and not in_sample(index)
-            )
+            translated += self._write_part(second, lines, in_rest)
             files.append(self._augment(second, model, how))
         log.info("%s: translated %s of %s", name, f"{translated:,}", counted(lines.number, "line"))
         return files
