@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 def log_validation(state: State, found: Validation) -> None:
     """Log the validation of the current step, and its samples."""
-    best = ", now the best model" if state.best_step == state.step else ""
+    best = f", now the best model by {state.metric_name}" if state.best_step == state.step else ""
     if state.step:
         log.info("step %s, epoch %d, %s: %s%s", f"{state.step:,}", state.epoch + 1, clock(state.seconds), found, best)
     else:
@@ -119,7 +119,8 @@ def log_end(run: Path, state: State, *, test: bool) -> None:
         log.warning("fine-tuning made the model no better: the weights it started from stay the run's model")
     elif gain := _describe_gain(state):
         log.info("fine-tuning: %s", gain)
-    log.info("finished %s; the best model, %s, is in %s", end, best, run)
+    criterion = f"the best model by {state.metric_name}" if state.best else "the last model"
+    log.info("finished %s; %s, %s, is in %s", end, criterion, best, run)
     log_next(run, test=test)
 
 
