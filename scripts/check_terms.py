@@ -3,20 +3,20 @@
 
     python scripts/check_terms.py MODEL [--baseline MODEL] [--lines 1000] [--rounds 5]
 
-MODEL is the run folder of a model trained with `data.terms=true`. `--baseline` names a run trained on the same pairs
-without terms. The figures in docs/translating.md are those of
+MODEL is the run folder of a model, for soft terms one trained with `data.terms=true`. `--baseline` names a run trained on
+the same pairs without terms. For soft terms, this is a small study with the pairs of Tatoeba:
 
     mtcli train --train en-de.tsv.gz --src en --tgt de --preset tiny --max-steps 2000 --set tokenizer.vocab_size=6000 \\
         --set model.num_encoder_layers=2 --set model.num_decoder_layers=2 --set data.terms=true --out runs/terms
     mtcli train …the same without data.terms… --out runs/plain
     python scripts/check_terms.py runs/terms --baseline runs/plain
 
-with the pairs of Tatoeba. The terms are words of the run's own test pairs that translate each other, as in training
+The terms are words of the run's own test pairs that translate each other, as in training
 (see `mtcli.data.term_annotation`), and that training never annotated. Each line has its own terms, because a reference
 is only evidence for its own line.
 
-The script prints, for the lines with terms: the share of the terms that are used and BLEU, without terms, with soft and
-with hard terms, and the significance of the difference to BLEU without terms. It then prints BLEU of all lines against
+The script prints, for the lines with terms: the share of the terms that are used and BLEU, without terms, with soft terms,
+with soft terms that are required where they are lacking (auto), and with hard terms, and the significance of the difference to BLEU without terms. It then prints BLEU of all lines against
 the baseline, both without terms, and the speed with soft terms as a share of that without: CPU time with one thread,
 the two alternating, as the median of the ratios.
 """
@@ -85,11 +85,12 @@ def main() -> int:
     terms = cast(Terms, TermsByLine(by_line))
 
     plain = translated(translator, pairs, replace(options, terms=terms, terms_mode="soft"), used_only=True)
-    soft = translated(translator, pairs, translator.with_terms(options, terms, "soft"))
     hard = translated(translator, pairs, translator.with_terms(options, terms, "hard"))
     print("lines with terms        used      BLEU")
     show("without terms", plain, plain, pairs)
-    show("soft", soft, plain, pairs)
+    if translator.trained_with_terms:
+        for mode in ("soft", "auto"):
+            show(mode, translated(translator, pairs, translator.with_terms(options, terms, mode)), plain, pairs)
     show("hard", hard, plain, pairs)
     if arguments.baseline:
         baseline, baseline_options, _ = Translator.load(arguments.baseline, torch.device("cpu"))
@@ -99,6 +100,8 @@ def main() -> int:
         ours = translated(translator, test, options)
         show("baseline", translated(baseline, test, baseline_options), ours, test)
         show("this model", ours, ours, test)
+    if not translator.trained_with_terms:
+        return int(share_used(hard) < 1)
     ratios = speed_ratios(translator, [src for src, _ in pairs], options, terms, arguments.rounds)
     print(
         f"speed with soft terms: {statistics.median(ratios):.3f} of that without ({min(ratios):.3f}–{max(ratios):.3f})"

@@ -320,7 +320,7 @@ def test_soft_terms_change_only_the_sources_that_have_them(tmp_path: Path, monke
     translator = Translator(toy().model, toy().tokenizer, longest_src=64)
     translator.trained_with_terms = True
     terms = terms_of(tmp_path, "dog\tgato\n")
-    options = translator.with_terms(Options(alignments=True), terms, "auto")
+    options = translator.with_terms(Options(alignments=True), terms, "soft")
     assert options.terms_mode == "soft"
     searched: list[list[int]] = []
     search = translator.search
@@ -337,6 +337,19 @@ def test_soft_terms_change_only_the_sources_that_have_them(tmp_path: Path, monke
     assert [len(translation.terms) for translation in found] == [1, 0]
     num_words = [len(translation.source.split()) for translation in found]
     assert all(max(src for src, _ in t.candidates[0].alignment) < n for t, n in zip(found, num_words, strict=True))
+
+
+def test_terms_that_a_soft_translation_lacks_are_required(tmp_path: Path) -> None:
+    translator = Translator(toy().model, toy().tokenizer, longest_src=64)
+    translator.trained_with_terms = True  # though it was not, so it ignores most annotations
+    terms = terms_of(tmp_path, "red\tverde\n")
+    soft = list(translator.translate(LINES, translator.with_terms(Options(), terms, "soft")))
+    auto = list(translator.translate(LINES, translator.with_terms(Options(), terms, "auto")))
+    lacking = [any(use.form is None for use in translation.terms) for translation in soft]
+    assert any(lacking)
+    for before, after, is_lacking in zip(soft, auto, lacking, strict=True):
+        assert all(use.form for use in after.terms)
+        assert is_lacking or after == before
 
 
 def test_a_model_knows_that_it_was_trained_with_terms(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ TermsModeOption = Annotated[
         panel=panels.SEARCH,
         values=TERMS_MODES,
         help="With --terms: hard allows only translations with the terms; soft is as fast, for a model trained on it.",
-        show_default="auto: soft if the model was trained with terms, otherwise hard",
+        show_default="auto: hard; if the model was trained with terms, soft, then hard for the lines that lack one",
     ),
 ]
 

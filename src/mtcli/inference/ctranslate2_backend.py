@@ -49,7 +49,7 @@ GROUP = 64
 
 SUPPORTED = {
     "beam_size", "length_penalty", "length_normalization", "n_best", "max_length", "max_extra", "to", "precision",
-    "terms",
+    "terms", "retry_terms",
 }  # fmt: skip
 """The options of a search that this engine supports. The precision is that of the exported weights in any case."""
 
@@ -130,6 +130,7 @@ class Engine(LineTranslator):
     """A folder written by `mtcli export --to ctranslate2`."""
 
     aligns = False
+    requires_terms = False
 
     def __init__(self, folder: Path, device: str = "auto"):
         """Load the model.

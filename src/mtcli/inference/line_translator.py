@@ -38,6 +38,8 @@ class LineTranslator(ABC):
 
     aligns = True
     """It supports the option `alignments`."""
+    requires_terms = True
+    """It supports hard terms."""
     trained_with_terms = False
     """The model was trained with terms in its sources, so it can use them in soft mode."""
 
@@ -59,7 +61,8 @@ class LineTranslator(ABC):
         Args:
             options: The options.
             terms: The terms.
-            mode: `soft`, `hard`, or `auto`: soft if the model was trained with terms, otherwise hard.
+            mode: `soft`, `hard`, or `auto`: hard; if the model was trained with terms, soft first, then hard for the
+                lines that still lack a term.
 
         Raises:
             UsageError: The model was not trained with terms, or terms are required of random samples.
@@ -67,7 +70,8 @@ class LineTranslator(ABC):
         if mode == "soft" and not self.trained_with_terms:
             raise UsageError("--terms-mode soft: this model was not trained with terms (data.terms); omit the option")
         if mode == "soft" or (mode == "auto" and self.trained_with_terms):
-            return replace(options, terms=terms, terms_mode="soft")
+            retry = mode == "auto" and not options.sample
+            return replace(options, terms=terms, terms_mode="soft", retry_terms=retry)
         if options.sample:
             raise UsageError("--terms: the model was not trained with terms, so they need a search; omit --sample")
         return replace(options, terms=terms, terms_mode="hard")
@@ -114,22 +118,45 @@ class LineTranslator(ABC):
     ) -> list[Translation]:
         """Translate the lines of one window; `first` is the number of the first, from 0."""
         window = self._encode_window(lines, first, options, warn=warn)
-
-        def search(rows: list[int]) -> list[tuple[Candidate, ...]]:
-            return self._candidates(window, rows, options)
-
-        candidates = [_BLANK] * len(lines)
-        batches = list(self._batches(window, options))
-        for rows, found in zip(batches, self._map(search, batches, options), strict=True):
-            for row, candidates_of_row in zip(rows, found, strict=True):
-                candidates[row] = candidates_of_row
-            bar.update(len(rows))
+        candidates = self._search_window(window, options, bar)
+        if options.retry_terms and self.requires_terms:
+            self._require_missing_terms(window, candidates, options)
         translations = [Translation(line, found) for line, found in zip(lines, candidates, strict=True)]
         if window.terms:
             translations = [_with_terms(*pair) for pair in zip(translations, window.terms, strict=True)]
         if warn:
             warn_about_repetitions(translations, first, options)
         return translations
+
+    def _search_window(self, window: Window, options: Options, bar: Progress | None) -> list[tuple[Candidate, ...]]:
+        """Search the translations of all lines of a window."""
+
+        def search(rows: list[int]) -> list[tuple[Candidate, ...]]:
+            return self._candidates(window, rows, options)
+
+        candidates = [_BLANK] * len(window.lines)
+        batches = list(self._batches(window, options))
+        for rows, found in zip(batches, self._map(search, batches, options), strict=True):
+            for row, candidates_of_row in zip(rows, found, strict=True):
+                candidates[row] = candidates_of_row
+            if bar is not None:
+                bar.update(len(rows))
+        return candidates
+
+    def _require_missing_terms(self, window: Window, candidates: list[tuple[Candidate, ...]], options: Options) -> None:
+        """Search the lines whose best translation lacks a term again with hard terms, and replace their candidates."""
+        rows = []
+        for row, matches in enumerate(window.terms):
+            if any(use.form is None for use in uses(matches, candidates[row][0].text)):
+                rows.append(row)
+        if not rows:
+            return
+        lines = [window.lines[row] for row in rows]
+        ids = [window.ids[row] for row in rows]
+        lacking = Window(window.first, lines, ids, [window.terms[row] for row in rows])
+        found = self._search_window(lacking, replace(options, terms_mode="hard"), None)
+        for row, candidates_of_row in zip(rows, found, strict=True):
+            candidates[row] = candidates_of_row
 
     def _encode_window(self, lines: Sequence[str], first: int, options: Options, *, warn: bool) -> Window:
         """Encode the lines of one window, shortened, and with the tag of the target language if the options name it."""

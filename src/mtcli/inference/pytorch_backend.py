@@ -303,7 +303,7 @@ class Translator(LineTranslator):
     ) -> list[list[Links]]:
         lines = [window.lines[row] for row in rows]
         src: Sequence[Sequence[int]] = [window.ids[row] for row in rows]
-        if options.terms and options.terms_mode == "soft":
+        if options.terms and self.trained_with_terms:
             src = self.tokenizer.encode_src(lines)  # the alignment counts the words of the line without annotations
         texts = [[draft.text for draft in drafts] for drafts in best]
         tgt = [[draft.ids for draft in drafts] for drafts in best]

@@ -29,8 +29,10 @@ from mtcli.inference.ctranslate2_backend import (
 )
 from mtcli.inference.exported import provenance, sha256
 from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.translation import Options, Translation
+from mtcli.inference.translation import Candidate, Options, Translation
+from mtcli.inference.windows import Window
 from mtcli.runtime.gpu_files import may_have_gpu
+from mtcli.runtime.progress import Progress
 from mtcli.storage import ENGINE
 from mtcli.storage.model_identity import ModelIdentity, has_identity
 
@@ -149,6 +151,7 @@ class RunEngine(Engine):
     """The engine of a run. PyTorch, which is loaded when it is needed first, searches with unsupported options."""
 
     aligns = True
+    requires_terms = True
 
     def __init__(self, run: Path):
         """Load the engine.
@@ -170,6 +173,12 @@ class RunEngine(Engine):
         if is_supported(options):
             return super().translate(lines, options, **how)
         return self._pytorch().translate(lines, options, **how)
+
+    def _search_window(self, window: Window, options: Options, bar: Progress | None) -> list[tuple[Candidate, ...]]:
+        """See `LineTranslator._search_window`."""
+        if is_supported(options):
+            return super()._search_window(window, options, bar)
+        return self._pytorch()._search_window(window, options, bar)
 
     def _pytorch(self) -> LineTranslator:
         """Return the same model for PyTorch.

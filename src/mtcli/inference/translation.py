@@ -50,6 +50,8 @@ class Options:
     terms_mode: Literal["soft", "hard"] = "soft"
     """How terms are used. `soft`: written into the source, for a model that was trained with terms. `hard`: the search
     allows only translations that contain them."""
+    retry_terms: bool = False
+    """Translate lines again with hard terms if their soft translation lacks a term. An exported model does not."""
 
     @classmethod
     def of(cls, decode: DecodeConfig) -> "Options":
