@@ -3,8 +3,8 @@
 
     python scripts/check_terms.py MODEL [--baseline MODEL] [--lines 1000] [--rounds 5]
 
-MODEL is the run folder of a model, for soft terms one trained with `data.terms=true`. `--baseline` names a run trained on
-the same pairs without terms. For soft terms, this is a small study with the pairs of Tatoeba:
+MODEL is the run folder of a model, for soft terms one trained with `data.terms=true`. `--baseline` names a run trained
+on the same pairs without terms. For soft terms, this is a small study with the pairs of Tatoeba:
 
     mtcli train --train en-de.tsv.gz --src en --tgt de --preset tiny --max-steps 2000 --set tokenizer.vocab_size=6000 \\
         --set model.num_encoder_layers=2 --set model.num_decoder_layers=2 --set data.terms=true --out runs/terms
@@ -15,10 +15,11 @@ The terms are words of the run's own test pairs that translate each other, as in
 (see `mtcli.data.term_annotation`), and that training never annotated. Each line has its own terms, because a reference
 is only evidence for its own line.
 
-The script prints, for the lines with terms: the share of the terms that are used and BLEU, without terms, with soft terms,
-with soft terms that are required where they are lacking (auto), and with hard terms, and the significance of the difference to BLEU without terms. It then prints BLEU of all lines against
-the baseline, both without terms, and the speed with soft terms as a share of that without: CPU time with one thread,
-the two alternating, as the median of the ratios.
+For the lines with terms, the script prints the share of the terms that are used and BLEU: without terms, with soft
+terms, with soft terms that are required where they are lacking (`auto`), and with hard terms; and the significance of
+the difference to BLEU without terms. It then prints BLEU of all lines against the baseline, both without terms, and the
+speed with soft terms as a share of that without: CPU time with one thread, the two alternating, as the median of the
+ratios.
 """
 
 import argparse
