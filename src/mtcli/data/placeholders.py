@@ -158,7 +158,7 @@ def without_added(text: str, allowed: Counter[str], *, measures: bool) -> str:
         allowed: How often each span may occur.
         measures: Delete numbers with units too.
     """
-    while True:
+    while _HINT.search(text):
         remaining = allowed.copy()
         kept = []
         end = 0
@@ -174,3 +174,4 @@ def without_added(text: str, allowed: Counter[str], *, measures: bool) -> str:
             return text
         # The parts that remain may form another span together, so they are searched again.
         text = "".join([*kept, text[end:]])
+    return text

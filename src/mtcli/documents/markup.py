@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from mtcli.data.placeholders import TOKENS, count_measures, without_added
+from mtcli.data.placeholders import TOKENS, count_measures, find_protected, without_added
 from mtcli.documents.inline import Inline, Tag, merged, text_of
 from mtcli.documents.marks import Mark, is_faithful, mark_up, pieces_of
 from mtcli.documents.reinsertion import diagonal_links, reinsert
@@ -50,6 +50,7 @@ class _Sentence:
             elif not mark.is_tag:
                 written[index] = mark.raw
         self.has_placeholders = bool(written)
+        self.is_plain = not any(isinstance(piece, Mark) for piece in self.pieces)
         self.marked = mark_up(self.pieces, written)
 
     @property
@@ -135,6 +136,9 @@ def _translate_with_placeholders(sentences: Sequence[_Sentence], translator: Lin
     for sentence, text, links in _translated(sentences, translator, options):
         if text == sentence.marked.text:
             sentence.result = sentence.source
+            continue
+        if sentence.is_plain and not find_protected(text):
+            sentence.result = sentence.whole([text])
             continue
         result = sentence.whole(reinsert(sentence.marked, text, links))
         if is_faithful(sentence.source, result):
