@@ -1,5 +1,6 @@
 """Inline markup and placeholders: what is protected, where it goes, and that nothing is ever lost."""
 
+import random
 from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toy import toy
 
 from mtcli.data.placeholders import TOKENS, count_protected, find_protected, without_added
 from mtcli.documents.inline import Inline, Tag
@@ -174,6 +176,22 @@ def test_what_is_not_protected(text: str) -> None:
 
 def test_deleting_may_not_create_another_placeholder() -> None:
     assert find_protected(without_added("%%ss %{x}s <a<b>>", count_protected([]), measures=True)) == []
+
+
+def test_a_model_and_its_alignment() -> None:
+    rng = random.Random(1)
+    sources: list[Inline] = [("one ", B, "red", END_B, " ", EM, "dog", END_EM, ".")]
+    for _ in range(30):
+        words = [rng.choice(["one", "red", "dog", "big", "cat", "sees", "%s", "{n}", "3 km"]) for _ in range(4)]
+        first = rng.randrange(4)
+        last = rng.randrange(first, 4)
+        words[first : last + 1] = ["|", *words[first : last + 1], "|"]
+        before, inside, after = " ".join(words).split("|")
+        sources.append((before, B, inside.strip(), BR, END_B, after))
+    results = list(translate_inline(sources, toy(), Options(beam_size=2)))
+    assert written(results[0]) == "uno <b>rojo</b> <i>perro</i>."
+    for source, result in zip(sources, results, strict=True):
+        assert is_faithful(source, result)
 
 
 TAGS = st.sampled_from([Tag("<br>"), Tag("<code>x</code>"), Tag("<x id='1'/>")])

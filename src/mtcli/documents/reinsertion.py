@@ -183,7 +183,8 @@ class _Layout:
         if not best:
             at = self._point(node, interval, taken)
             return at, at
-        best = self._without_function_words(best)
+        if self._has_translated_start(node):
+            best = self._without_function_words(best)
         start = self._start_of(best[0][1], node)
         end = self._end_of(best[-1][1], node)
         return (start, end) if start < end else (best[0][1][0], best[-1][1][1])
@@ -197,6 +198,14 @@ class _Layout:
         if found is None or found.is_point:
             return FREE_WORD
         return OTHER_WORD
+
+    def _has_translated_start(self, node: Node) -> bool:
+        """Return True if a target word is linked with the first word of a span.
+
+        Otherwise, the first target word of the span may be its translation, wrongly linked with the next source word.
+        """
+        first = next((word for word, (_, end) in enumerate(self.src_words) if end > node.start), None)
+        return first in self.src_of
 
     def _without_function_words(self, words: list[tuple[int, Span]]) -> list[tuple[int, Span]]:
         """Drop the first words of a span that only the grammar of the target language needs: `a` of `a la cantante`.
