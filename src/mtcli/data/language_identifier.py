@@ -1,7 +1,10 @@
 """Which of some languages a text is in, by py3langid: naive Bayes over byte n-grams, for 97 languages."""
 
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 from mtcli.config.languages import base
 
@@ -26,10 +29,7 @@ class LanguageIdentifier:
     """
 
     def __init__(self, codes: Iterable[str] | None = None):
-        from py3langid.langid import MODEL_FILE
-        from py3langid.langid import LanguageIdentifier as Classifier
-
-        self._classifier = Classifier.from_model_file(MODEL_FILE, norm_probs=True)
+        self._classifier = copy(_classifier())
         known = set(self._classifier.labels)
         self.codes: dict[str, str] = {}
         """The code of each language that can be identified, by its two letters."""
@@ -47,3 +47,11 @@ class LanguageIdentifier:
             return []
         ranked = self._classifier.rank(shown)
         return [Guess(self.codes[language], float(probability)) for language, probability in ranked]
+
+
+@cache
+def _classifier() -> Any:
+    """Load the classifier of all languages, which takes half a second and about 100 MB."""
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

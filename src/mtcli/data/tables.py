@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 
 from mtcli.config.languages import SOURCE_NAMES, TARGET_NAMES, base, known, same
@@ -50,10 +50,12 @@ class Columns:
     tgt: int = 1
     named: bool = False
     """The header names their languages, so `--swap` does not apply."""
+    from_header: bool = True
+    """A header names them, by languages or as source and target."""
 
     def swapped(self) -> Columns:
         """Return the columns with source and target swapped, unless the header names their languages."""
-        return self if self.named else Columns(self.tgt, self.src)
+        return self if self.named else replace(self, src=self.tgt, tgt=self.src)
 
 
 def first_row(form: str, lines: Iterable[str]) -> list[str]:
@@ -150,27 +152,35 @@ def tsv_records(
     if first is None:
         return
     header = _header(first[1].split("\t"), name, src, tgt, swap, notices)
-    by_position = Columns(1, 0) if swap else Columns(0, 1)
+    by_position = Columns(1, 0, from_header=False) if swap else Columns(0, 1, from_header=False)
     columns = header or by_position
     body = numbered if header else chain([first], numbered)
-    records = _note_quotes(_tsv_pairs(body, columns), name, notices)
+    records = _note_quotes(_tsv_pairs(body, columns, name, notices), name, notices)
     yield from records if header else _note_title(records, name, notices)
 
 
-def _tsv_pairs(numbered: Iterable[tuple[int, str]], columns: Columns) -> Iterator[Record]:
-    """Split numbered lines at tabs."""
+def _tsv_pairs(
+    numbered: Iterable[tuple[int, str]], columns: Columns, name: str, notices: list[str]
+) -> Iterator[Record]:
+    """Split numbered lines at tabs; at the end, note the lines with columns that are not read."""
     needed = max(columns.src, columns.tgt) + 1
-    for number, line in numbered:
-        cells = line.split("\t", needed)
-        if len(cells) >= needed:
-            yield number, (cells[columns.src], cells[columns.tgt])
-        elif not line.strip():  # a blank line is a pair of two empty sides
-            yield number, ("", "")
-        elif len(cells) == 1:
-            yield number, BadRow("one column", "put a tab between the two sides", line)
-        else:
-            problem = f"{counted(len(cells), 'column')}, and line 1 names {needed}"
-            yield number, BadRow(problem, "correct or remove the line", line)
+    with_more = 0
+    try:
+        for number, line in numbered:
+            cells = line.split("\t", needed)
+            with_more += len(cells) > max(needed, 2)
+            if len(cells) >= needed:
+                yield number, (cells[columns.src], cells[columns.tgt])
+            elif not line.strip():  # a blank line is a pair of two empty sides
+                yield number, ("", "")
+            elif len(cells) == 1:
+                yield number, BadRow("one column", "put a tab between the two sides", line)
+            else:
+                problem = f"{counted(len(cells), 'column')}, and line 1 names {needed}"
+                yield number, BadRow(problem, "correct or remove the line", line)
+    finally:
+        if with_more and not columns.from_header:
+            notices.append(f"{name}: {counted(with_more, 'line')} with more than two columns; the first two are read")
 
 
 def csv_records(
@@ -205,7 +215,7 @@ def csv_records(
     if width == 1:
         raise DataError(f"{name}:{first_number}: one column; put a comma or a semicolon between the two sides")
     header = _header(first_cells, name, src, tgt, swap, notices)
-    by_position = Columns(1, 0) if swap else Columns(0, 1)
+    by_position = Columns(1, 0, from_header=False) if swap else Columns(0, 1, from_header=False)
     columns = header or by_position
     unnamed = "" if header or width == 2 else _unnamed(first_cells)
     notices.append(f"{name}: {width} columns, separated by {DELIMITERS[delimiter]}{unnamed}")

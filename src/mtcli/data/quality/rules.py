@@ -174,6 +174,7 @@ def rules(max_length: int = MAX_LENGTH, max_ratio: float = MAX_RATIO) -> list[Ru
         Rule("warning", "mojibake", "UTF-8 that was once read as another encoding; convert it again", either(mojibake)),
         Rule("warning", "control characters", "left by another encoding or program", either(_CONTROL.search)),
         Rule("warning", "wrong script", "differs from most of that side: another language, or swapped sides"),
+        Rule("warning", "swapped sides", "the source is in the target language and vice versa; swap these pairs"),
         Rule("warning", "untranslated", f"both sides are the same {MIN_WORDS} words or more: teaches to copy", same),
         Rule("warning", "too long", over, too_long),
         Rule("warning", "unlike lengths", times, unlike),

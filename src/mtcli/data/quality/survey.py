@@ -21,6 +21,7 @@ from mtcli.data import rows, sources, tables
 from mtcli.data.corpus import NUMBERED_FORMS, Pair, numbered_records, two_files
 from mtcli.data.held_out import source_key
 from mtcli.data.lines import Counts, read_lines
+from mtcli.data.quality.languages import LanguageCheck
 from mtcli.data.quality.rules import BIT, INVALID, MAX_LENGTH, MAX_RATIO, REMOVES, rules, script, tidy
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.runtime.progress import Progress
@@ -188,6 +189,7 @@ class _Collector:
             if path is not None:
                 self.held_out.append((BIT[f"source is in {name}"], pairs.source_hashes(path)))
         self.encoder = _Encoder(model) if model else None
+        self.languages = LanguageCheck(pairs.src, pairs.tgt)
         self.found = array("I")
         self.pair_hashes = array("q")
         self.source_hashes = array("q")
@@ -242,6 +244,8 @@ class _Collector:
         for bit, hashes in self.held_out:
             if source_hash in hashes:
                 bits |= bit
+        if self.languages.is_swapped(src, tgt):
+            bits |= BIT["swapped sides"]
         return bits
 
     def result(self, notices: list[str]) -> Survey:
@@ -260,7 +264,7 @@ class _Collector:
             characters=(self.characters[0], self.characters[1]),
             scripts=scripts,
             tokens=self.encoder.sides if self.encoder else None,
-            notices=notices,
+            notices=[*notices, *self.languages.notices()],
         )
 
 

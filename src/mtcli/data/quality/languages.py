@@ -1,0 +1,117 @@
+"""Languages other than the declared ones: pairs whose sides are swapped, and a whole side in another language."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+from mtcli.config.languages import base, english_name
+from mtcli.data.language_identifier import LanguageIdentifier
+from mtcli.runtime.wording import counted
+
+MIN_WORDS = 4
+"""A shorter text may be a name, or the same in both languages."""
+SURE = 0.95
+"""Probability from which a text counts as another language."""
+SAMPLE = 500
+"""Pairs, from all parts of the corpus, that decide which languages it is in."""
+MIN_SAMPLE = 10
+"""A smaller sample decides nothing."""
+MAX_DECLARED = 0.1
+"""Share of the sample in the declared language up to which it is wrong."""
+MIN_FOUND = 0.7
+"""Share of the sample in another language from which it is that one."""
+_WORD = re.compile(r"[^\W\d_]+")
+
+Pair = tuple[str, str]
+
+
+class LanguageCheck:
+    """Finds pairs in other languages than the declared ones.
+
+    Args:
+        src: Declared source language.
+        tgt: Declared target language.
+    """
+
+    def __init__(self, src: str, tgt: str):
+        self.codes = src, tgt
+        self.bases = base(src), base(tgt)
+        self.seen = 0
+        """Pairs seen with enough words."""
+        self.swapped = 0
+        """Those whose sides are swapped."""
+        self.sample: list[Pair] = []
+        self._stride = 1
+
+    @cached_property
+    def _between(self) -> LanguageIdentifier | None:
+        """Tells the two languages apart; None: it does not know both."""
+        identifier = LanguageIdentifier(self.codes) if all(self.bases) else None
+        return identifier if identifier and len(identifier.codes) == 2 else None
+
+    def is_swapped(self, src: str, tgt: str) -> bool:
+        """Return True if the source is in the target language and the target in the source language."""
+        if len(_WORD.findall(src)) < MIN_WORDS or len(_WORD.findall(tgt)) < MIN_WORDS:
+            return False
+        if self.seen % self._stride == 0:
+            self._add_to_sample((src, tgt))
+        self.seen += 1
+        is_swapped = self._is_in(src, 1) and self._is_in(tgt, 0)
+        self.swapped += is_swapped
+        return is_swapped
+
+    def _add_to_sample(self, pair: Pair) -> None:
+        """Add a pair. When the sample is full, keep every second pair, and from now on take half as many."""
+        self.sample.append(pair)
+        if len(self.sample) == 2 * SAMPLE:
+            del self.sample[1::2]
+            self._stride *= 2
+
+    def _is_in(self, text: str, side: int) -> bool:
+        """Return True if a text is surely in the language of a side rather than in that of the other side."""
+        if self._between is None:
+            return False
+        best = self._between.identify(text)[0]
+        return best.language == self.codes[side] and best.probability >= SURE
+
+    def notices(self) -> Iterator[str]:
+        """Yield what is wrong with the declared languages."""
+        if len(self.sample) < MIN_SAMPLE:
+            return
+        src, tgt = self.codes
+        if 2 * self.swapped > self.seen:
+            share = _percent(self.swapped / self.seen)
+            problem = f"the sides look swapped: in {share} of {counted(self.seen, 'pair')}, the source is {tgt} and the"
+            yield f"{problem} target {src}; use --swap, or --src {tgt} --tgt {src}"
+            return
+        if not any(self.bases):
+            return
+        identifier = LanguageIdentifier()
+        for side, option in enumerate(("--src", "--tgt")):
+            notice = self._wrong_language(identifier, side, option)
+            if notice:
+                yield notice
+
+    def _wrong_language(self, identifier: LanguageIdentifier, side: int, option: str) -> str | None:
+        """Return what to say about a side in another language than the declared one."""
+        declared = self.bases[side]
+        if declared is None or declared not in identifier.codes:
+            return None
+        shares = _shares([pair[side] for pair in self.sample], identifier)
+        found, share = max(shares.items(), key=lambda item: item[1])
+        if found == declared or share < MIN_FOUND or shares.get(declared, 0.0) > MAX_DECLARED:
+            return None
+        language = f"{english_name(found)} ({found})"
+        looks = f"{_percent(share)} of {counted(len(self.sample), 'sentence')} look like {language}"
+        return f"{option} is {self.codes[side]}, but {looks}; correct {option}"
+
+
+def _shares(texts: Sequence[str], identifier: LanguageIdentifier) -> dict[str, float]:
+    """Return the share of the texts that are in each language."""
+    counts = Counter(identifier.identify(text)[0].language for text in texts)
+    return {language: number / len(texts) for language, number in counts.items()}
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f}%"

@@ -1,0 +1,81 @@
+"""Languages other than the declared ones in sentence pairs."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from mtcli.data.corpus import read_pairs
+from mtcli.data.language_identifier import LanguageIdentifier
+from mtcli.data.lines import Counts
+from mtcli.data.quality.clean import clean
+from mtcli.data.quality.languages import SAMPLE, LanguageCheck
+from mtcli.data.quality.report import check
+from mtcli.data.quality.survey import Corpus
+
+PAIRS = [
+    ("The dog sleeps in the garden.", "Der Hund schläft im Garten."),
+    ("My sister reads a good book.", "Meine Schwester liest ein gutes Buch."),
+    ("We often eat bread and cheese.", "Wir essen oft Brot und Käse."),
+    ("The children are playing with the ball.", "Die Kinder spielen mit dem Ball."),
+    ("Yesterday it was very cold here.", "Gestern war es hier sehr kalt."),
+    ("She does not want to go home.", "Sie will nicht nach Hause gehen."),
+]
+
+
+def corpus(folder: Path, pairs: list[tuple[str, str]], src: str = "en", tgt: str = "de") -> Corpus:
+    path = folder / "pairs.tsv"
+    path.write_text("".join(f"{first}\t{second}\n" for first, second in pairs))
+    return Corpus([str(path)], src, tgt)
+
+
+def test_a_swapped_pair_is_found_and_removed(tmp_path: Path) -> None:
+    short = [("Berlin", "Berlin"), ("Ja, gerne!", "Yes, please!")]
+    pairs = corpus(tmp_path, [*PAIRS, PAIRS[2][::-1], *short])
+    report = check(pairs)
+    (finding,) = [finding for finding in report.findings if finding.rule.name == "swapped sides"]
+    assert [example.where for example in finding.examples] == [f"{pairs.paths[0]}:7"]
+    assert clean(pairs, tmp_path / "out.tsv").removed["swapped sides"] == 1
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt", "says"),
+    [
+        ("en", "de", None),
+        ("eng_Latn", "de-AT", None),
+        ("src", "tgt", None),
+        ("de", "en", "the sides look swapped: in 100% of 12 pairs, the source is en and the target de; use --swap"),
+        ("fr", "de", "--src is fr, but 100% of 12 sentences look like English (en); correct --src"),
+        ("en", "nl", "--tgt is nl, but 100% of 12 sentences look like German (de); correct --tgt"),
+    ],
+)
+def test_wrong_declared_languages(tmp_path: Path, src: str, tgt: str, says: str | None) -> None:
+    variants = [(f"{first} Twice.", f"{second} Zweimal.") for first, second in PAIRS]
+    notices = check(corpus(tmp_path, [*PAIRS, *variants], src, tgt)).survey.notices
+    assert [says in notice for notice in notices] == [True] if says else notices == []
+
+
+def test_the_sample_is_from_all_parts_of_the_corpus() -> None:
+    checked = LanguageCheck("src", "tgt")
+    for number in range(10 * SAMPLE):
+        checked.is_swapped(f"one two three four {number}", "five six seven eight")
+    numbers = [int(src.split()[-1]) for src, _ in checked.sample]
+    assert SAMPLE <= len(numbers) < 2 * SAMPLE
+    assert len({after - before for before, after in pairwise(numbers)}) == 1
+    assert numbers[-1] > 9 * SAMPLE
+
+
+def test_identifying_languages() -> None:
+    identifier = LanguageIdentifier(["eng", "de", "pt_BR", "pt_PT", "src"])
+    assert identifier.identify("Der Hund schläft im Garten.")[0].language == "de"
+    assert identifier.identify("O cão dorme no jardim da casa.")[0].language == "pt_BR"
+    assert sum(guess.probability for guess in identifier.identify("The dog")) == pytest.approx(1)
+    assert identifier.identify("12 ?") == LanguageIdentifier([]).identify("The dog") == []
+
+
+def test_a_notice_about_further_columns(tmp_path: Path) -> None:
+    path = tmp_path / "p.tsv"
+    path.write_text("one\teins\tCC-BY 1\ntwo\tzwei\nthree\tdrei\tCC-BY 2\n")
+    counts = Counts()
+    assert len(list(read_pairs(str(path), "en", "de", counts=counts))) == 3
+    assert counts.notices == [f"{path}: 2 lines with more than two columns; the first two are read"]
