@@ -136,6 +136,18 @@ def test_the_commands_of_the_stages(teacher: Path, pairs: Path, tmp_path: Path) 
     assert not out.exists()
 
 
+def test_the_link_to_the_run_trained_last_is_no_teacher(
+    teacher: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("runs").mkdir()
+    Path("runs/latest").symlink_to("ende")
+    Path("runs/ende").symlink_to(teacher)
+    with pytest.raises(UsageError, match="name the run: --teacher runs/ende"):
+        commands(Request((Path("runs/latest"),), (str(pairs),)))
+    assert commands(Request((Path("runs/ende"),), (str(pairs),)))
+
+
 def test_an_exported_teacher_is_measured_as_it_is(
     teacher: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

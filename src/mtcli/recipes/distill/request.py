@@ -10,6 +10,7 @@ from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import UsageError
 from mtcli.inference.ctranslate2_backend import import_ctranslate2
 from mtcli.inference.loading import load_ensemble
+from mtcli.storage.run_name import RUNS
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ def check(request: Request) -> Teachers:
         raise UsageError(f"{' and '.join(given)}: each decides the size of the student; give one")
     options = {"preset": request.preset, "train.time": request.time, "train.max_steps": request.max_steps}
     config = build(None, options, request.sets)
+    for teacher in request.teachers:
+        _check_not_latest(teacher)
     translator, _, (src, tgt) = load_ensemble(request.teachers, "cpu")
     if translator.tokenizer.tags:
         raise UsageError(f"--teacher {request.teachers[0]}: has several target languages; name a model with one")
@@ -77,6 +80,17 @@ def check(request: Request) -> Teachers:
         if not held_out_pairs(spec, teachers):
             raise UsageError(f"{name} {spec}: has no pairs; name others")
     return teachers
+
+
+def _check_not_latest(teacher: Path) -> None:
+    """Refuse the link `runs/latest` as a teacher: training the student makes it lead to the student.
+
+    Raises:
+        UsageError: The teacher is this link.
+    """
+    if teacher.is_symlink() and Path.cwd() / teacher == Path.cwd() / RUNS / "latest":
+        run = teacher.parent / teacher.readlink()
+        raise UsageError(f"--teacher {teacher}: leads to another run after training; name the run: --teacher {run}")
 
 
 def _split_of_teacher(teacher: Path, name: str) -> str:
