@@ -13,7 +13,7 @@ on the same pairs without terms. For soft terms, this is a small study with the 
 
 The terms are words of the run's own test pairs that translate each other, as in training
 (see `mtcli.data.term_annotation`), and that training never annotated. Each line has its own terms, because a reference
-is only evidence for its own line.
+is only evidence for its own line; of test pairs with the same source, the first is used.
 
 For the lines with terms, the script prints the share of the terms that are used and BLEU: without terms, with soft
 terms, with soft terms that are required where they are lacking (`auto`), and with hard terms; and the significance of
@@ -78,7 +78,8 @@ def main() -> int:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     translator, options, _ = Translator.load(arguments.model, torch.device("cpu"))
-    test = read_split(arguments.model, "test")[: arguments.lines]
+    first_of_source = {src: (src, tgt) for src, tgt in reversed(read_split(arguments.model, "test"))}
+    test = list(reversed(first_of_source.values()))[: arguments.lines]
     by_line = held_out_terms(arguments.model, translator.tokenizer, test)
     pairs = [pair for pair in test if pair[0] in by_line]
     number = sum(map(len, by_line.values()))
