@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from mtcli.cli import app
-from mtcli.documents import pipeline
+from mtcli.documents import pipeline, segmentation
 from mtcli.documents.inline import Inline, Tag, merged, text_of
 from mtcli.documents.pipeline import translate_bytes, translate_segments, translate_text
 from mtcli.documents.registry import PACKAGES, is_document
@@ -100,6 +100,15 @@ def test_a_sentence_longer_than_training_is_translated_in_parts_with_a_warning(
 def test_an_identity_model_returns_the_text(text: str, language: str) -> None:
     assert translate_text(text, identity(), OPTIONS, src=language) == text
     assert translate_text(text, identity(longest_src=3), OPTIONS, src=language) == text
+
+
+def test_a_long_paragraph_is_read_in_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "One two three. Four five! " * 20
+    expected = split_sentences(text, "en")
+    assert len(expected) == 40
+    monkeypatch.setattr(segmentation, "WINDOW", 50)
+    assert split_sentences(text, "en") == expected
+    assert split_sentences("x" * 120, "en") == ["x" * 50, "x" * 50, "x" * 20]
 
 
 TEXT_OR_TAG = st.one_of(st.text(max_size=8), st.sampled_from(["A b. ", "C!\n", BOLD, END, BREAK]))

@@ -11,6 +11,9 @@ from mtcli.inference.windows import MAX_LINE_TOKENS
 _OTHER_SPACE = re.compile(r"[^\S\n\r\t ]")
 """White space that sentencex 1.0 does not expect: an initial after a no-break space stops it with an error."""
 
+WINDOW = 10_000
+"""Characters that sentencex reads at a time. Its time grows with the square of the number of quotation marks."""
+
 _CLAUSE_END = re.compile(r"[,;:](?=\s)|\s[–—]+(?=\s)|—|[،؛]|[、，；：]")
 """Punctuation after which a long sentence is split. `1,000`, `10:30` and hyphens do not count."""
 
@@ -29,13 +32,17 @@ def split_sentences(text: str, language: str) -> list[str]:
     """
     from sentencex import segment
 
+    code = languages.base(language) or language
     plain = _OTHER_SPACE.sub(" ", text)  # has the same length
     sentences = []
     start = 0
-    for sentence in segment(languages.base(language) or language, plain):
-        end = start + len(sentence)
-        sentences.append(text[start:end])
-        start = end
+    while start < len(text):
+        found = segment(code, plain[start : start + WINDOW])
+        if len(found) > 1 and start + WINDOW < len(text):
+            found.pop()  # the window ends inside of it
+        for sentence in found:
+            sentences.append(text[start : start + len(sentence)])
+            start += len(sentence)
     return sentences
 
 

@@ -1,8 +1,10 @@
 """Lines of a limited width, and the joints of lines."""
 
 import re
+from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from rich.cells import cell_len
 
@@ -58,16 +60,22 @@ def wrap(text: str, first_width: int, width: int) -> list[str]:
         width: Cells of the other lines.
     """
     lines: list[str] = []
-    line = ""
+    line: list[str] = []
+    used = 0
     for space, start, end in units(text):
         unit = text[start:end]
+        unit_width = cells(unit)
         limit = width if lines else first_width
-        if line and cells(line) + len(space) + cells(unit) > limit:
-            lines.append(line)
-            line = unit
-        else:
-            line = f"{line}{space}{unit}" if line else unit
-    return [*lines, line]
+        if line and used + len(space) + unit_width > limit:
+            lines.append("".join(line))
+            line = []
+            used = 0
+        if line:
+            line.append(space)
+            used += len(space)
+        line.append(unit)
+        used += unit_width
+    return [*lines, "".join(line)]
 
 
 def balanced(segment: Inline, num_lines: int) -> Inline:
@@ -78,7 +86,7 @@ def balanced(segment: Inline, num_lines: int) -> Inline:
         num_lines: Number of lines; there are fewer if there are too few words.
     """
     text = text_of(segment)
-    breaks = list(_even_breaks(text, num_lines))
+    breaks = deque(_even_breaks(text, num_lines))
     parts: list[str | Tag] = []
     start = 0
     for part in segment:
@@ -87,10 +95,10 @@ def balanced(segment: Inline, num_lines: int) -> Inline:
             continue
         end = start + len(part)
         place = start
-        for space_start, space_end in breaks:
-            if start <= space_start < end:
-                parts.append(text[place:space_start] + "\n")
-                place = min(space_end, end)
+        while breaks and breaks[0][0] < end:
+            space_start, space_end = breaks.popleft()
+            parts.append(text[place:space_start] + "\n")
+            place = min(space_end, end)
         parts.append(text[place:end])
         start = end
     return merged(parts)
@@ -100,13 +108,15 @@ def _even_breaks(text: str, num_lines: int) -> Iterator[tuple[int, int]]:
     """Yield start and end of the white space, which may be empty, at the end of each line but the last."""
     found = list(units(text))
     places = [(end, next_start) for (_, _, end), (_, next_start, _) in pairwise(found)]
-    width = cells(text)
+    widths = list(accumulate(cells(text[start:end]) + len(space) for space, start, end in found))
     first = 0
     for number in range(1, num_lines):
         last = len(places) - (num_lines - 1 - number)  # leaves a place for each of the other breaks
         if first >= last:
             return
-        target = width * number / num_lines
-        best = min(range(first, last), key=lambda index: abs(cells(text[: places[index][0]]) - target))
+        target = widths[-1] * number / num_lines
+        above = bisect_left(widths, target, first, last - 1)
+        near = range(max(first, above - 1), above + 1)
+        best = min(near, key=lambda index: abs(widths[index] - target))
         yield places[best]
         first = best + 1
