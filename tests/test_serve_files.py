@@ -66,9 +66,9 @@ def upload(site: Site, name: str, content: bytes, **fields: str) -> tuple[int, A
     return site.send("/translate_file", multipart(name, content, **fields), content_type=kind)[:2]
 
 
-def translated(site: Site, name: str, content: bytes, **fields: str) -> tuple[str, str]:
+def translated(site: Site, name: str, content: bytes, to: str = "de", **fields: str) -> tuple[str, str]:
     """Return the name and the text of a translated file."""
-    status, answer = upload(site, name, content, source="en", target="de", **fields)
+    status, answer = upload(site, name, content, source="en", target=to, **fields)
     assert status == 200, answer
     url = answer["translatedFileUrl"]
     assert url.startswith(f"{site.url}/download_file/")
@@ -112,6 +112,18 @@ def test_a_paragraph_of_the_toy_model_is_its_sentences() -> None:
         shift = len(sentences[0].split()), len(each[0].split())
         second = [[src + shift[0], tgt + shift[1]] for src, tgt in alone[1]["candidates"][0]["alignment"]]
         assert line["candidates"][0]["alignment"] == alone[0]["candidates"][0]["alignment"] + second
+
+
+def test_terms_are_used() -> None:
+    with serving((toy(), "en", "es")) as site:
+        for terms in ("king\tZar", ["king\tZar", "dog\tCan"]):
+            answer = site.json("/translate", q="One old king reads.", source="en", terms=terms)
+            assert answer[0] == 200, answer
+            assert "Zar" in answer[1]["translatedText"]
+        assert "Zar" in translated(site, "n.txt", b"One old king reads.", terms="king\tZar", to="es")[1]
+        for terms, says in (("king\tZar\nking\tRey", "terms"), ("x\ty\n" * 1001, "this server takes 1,000")):
+            status, answer, _ = site.json("/translate", q="One king.", source="en", terms=terms)
+            assert (status, says in answer["error"]) == (400, True)
 
 
 # ---- several models ----

@@ -1,11 +1,12 @@
 """Models over HTTP: the LibreTranslate API for programs, and a page for people.
 
     POST /translate      Fields: q (a text or a list of texts), source, target, format (text or html), alternatives,
-                         api_key; as JSON or as a form. Answer: {"translatedText": …}, with "alternatives" if requested,
-                         and with "detectedLanguage" if source is `auto` or missing. Texts are translated sentence by
-                         sentence. Alternatives differ from the translation and do not change it. `target` may be
-                         missing where the source language has only one.
-    POST /translate_file Fields: file, source, target, api_key; as a multipart form. Answer: {"translatedFileUrl": …}.
+                         terms, api_key; as JSON or as a form. Answer: {"translatedText": …}, with "alternatives" if
+                         requested, and with "detectedLanguage" if source is `auto` or missing. Texts are translated
+                         sentence by sentence. Alternatives differ from the translation and do not change it. `target`
+                         may be missing where the source language has only one.
+    POST /translate_file Fields: file, source, target, terms, api_key; as a multipart form.
+                         Answer: {"translatedFileUrl": …}.
     GET  /download_file/KEY/NAME  A translated file, for half an hour.
     POST /detect         Fields: q, api_key. Answer: [{"language": …, "confidence": per cent}, …], the most probable
                          first, among the languages of the models.

@@ -8,6 +8,7 @@ from starlette.exceptions import HTTPException
 from mtcli.data.language_identifier import Guess, LanguageIdentifier
 from mtcli.errors import UsageError
 from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.terms import Terms
 from mtcli.inference.translation import Options
 from mtcli.serve.batcher import Batcher
 from mtcli.serve.page import PageData
@@ -65,9 +66,14 @@ class ServedModel:
         """Return the code of the target language of a request."""
         return target or self.languages[1]
 
-    def options_to(self, target: str, *, alignments: bool = False) -> Options:
-        """Return the search options of a request."""
-        return replace(self.options, alignments=alignments, to=target if self.tags else "")
+    def options_to(self, target: str, *, alignments: bool = False, terms: Terms | None = None) -> Options:
+        """Return the search options of a request.
+
+        Raises:
+            UsageError: The model cannot use terms.
+        """
+        options = replace(self.options, alignments=alignments, to=target if self.tags else "")
+        return options if terms is None else self.translator.with_terms(options, terms, "auto")
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,8 @@ class TranslationRequest(BaseModel):
     """Empty: the target language of the model, unless it has several."""
     format: str = "text"
     alternatives: int = Field(default=0, ge=0, le=MAX_ALTERNATIVES)
+    terms: str | list[str] = ""
+    """Lines of a file of terms."""
     api_key: str = ""
 
     @property
@@ -81,6 +83,7 @@ class UploadFields(BaseModel):
 
     source: str = "auto"
     target: str = ""
+    terms: str = ""
     api_key: str = ""
 
 
@@ -92,6 +95,7 @@ class Upload:
     content: bytes
     source: str
     target: str
+    terms: str
     api_key: str
 
 
@@ -147,7 +151,7 @@ async def _upload(form: FormData) -> Upload:
         fields = UploadFields.model_validate({key: value for key, value in form.items() if isinstance(value, str)})
     except ValidationError as error:
         raise _invalid(error) from None
-    return Upload(name, await file.read(), fields.source or "auto", fields.target, fields.api_key)
+    return Upload(name, await file.read(), fields.source or "auto", fields.target, fields.terms, fields.api_key)
 
 
 def safe_name(name: str) -> str:

@@ -21,7 +21,8 @@ from mtcli.documents.items import MarkedDocument
 from mtcli.documents.pipeline import translate_segments
 from mtcli.documents.plain_text import read_text
 from mtcli.documents.registry import read_document
-from mtcli.errors import ModelError, MtcliError
+from mtcli.errors import DataError, ModelError, MtcliError
+from mtcli.inference.terms import Terms, parse_terms
 from mtcli.inference.translation import Translation
 from mtcli.serve.batcher import FullError
 from mtcli.serve.models import Choice, Models, ServedModel
@@ -33,6 +34,9 @@ log = logging.getLogger(__name__)
 
 MAX_THREADS = 256
 """Requests that are translated at a time. Their threads mostly wait for the model."""
+
+MAX_TERMS = 1000
+"""Lines of the terms of a request."""
 
 FORMATS = ("text", "html")
 
@@ -134,9 +138,10 @@ class TranslationService:
         choice = await self._choose(fields)
         model = choice.model
         lines = [line for text in fields.texts for line in split_lines(text)]
-        options = model.options_to(fields.target, alignments=model.translator.aligns)
 
         def work(translator: WaitingTranslator) -> list[Translation]:
+            terms = _terms(fields.terms)
+            options = model.options_to(fields.target, alignments=model.translator.aligns, terms=terms)
             return translate_lines(lines, translator, options, model.src)
 
         return await self._run(request, model, work, self.limits.seconds, n_best=fields.alternatives + 1)
@@ -156,7 +161,7 @@ class TranslationService:
             document = await asyncio.to_thread(_read, upload, model)
 
         def work(translator: WaitingTranslator) -> bytes:
-            options = model.options_to(upload.target)
+            options = model.options_to(upload.target, terms=_terms(upload.terms))
             segments = translate_segments(document.segments, translator, options, src=model.src, quiet=True)
             return document.write(segments)
 
@@ -238,7 +243,7 @@ def _translate_texts(translator: WaitingTranslator, model: ServedModel, fields: 
     """
     documents = [_document(text, fields.format) for text in fields.texts]
     segments = [segment for document in documents for segment in document.segments]
-    options = model.options_to(fields.target)
+    options = model.options_to(fields.target, terms=_terms(fields.terms))
     found: list[dict[str, None]] = [{} for _ in documents]
     for number in range(fields.alternatives + 1):
         translator.choice = number
@@ -246,6 +251,21 @@ def _translate_texts(translator: WaitingTranslator, model: ServedModel, fields: 
         for texts, text in zip(found, _written(documents, translations), strict=True):
             texts[text] = None
     return [list(texts) for texts in found]
+
+
+def _terms(field: str | list[str]) -> Terms | None:
+    """Parse the terms of a request; None: it has none.
+
+    Raises:
+        DataError: They are malformed, or too many.
+    """
+    text = field if isinstance(field, str) else "\n".join(field)
+    if not text.strip():
+        return None
+    lines = split_lines(text)
+    if len(lines) > MAX_TERMS:
+        raise DataError(f"terms: {len(lines):,} lines; this server takes {MAX_TERMS:,}")
+    return parse_terms(lines, "terms")
 
 
 def _document(text: str, form: str) -> Document:
