@@ -11,12 +11,14 @@ import argparse
 import io
 import os
 import random
+import re
 import sys
 import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
 
+from mtcli.documents.archive import Entry, read_archive, write_archive
 from mtcli.documents.format import ReadOptions
 from mtcli.documents.inline import Inline
 from mtcli.documents.registry import MODULES, read_document
@@ -24,6 +26,8 @@ from mtcli.errors import MtcliError
 
 MAX_BYTES = 1 << 20
 """Larger files are skipped, to keep the check short."""
+SOURCE_LANGUAGE = re.compile(rb'\b(?:source-language|srcLang|srclang)="([A-Za-z-]+)"')
+TARGET_LANGUAGE = re.compile(rb'\b(?:target-language|trgLang)="([A-Za-z-]+)"')
 SNIPPETS = (
     b"",
     b"\0",
@@ -93,11 +97,16 @@ def check(content: bytes, name: str) -> str:
     try:
         document = read_document(content, options_of(content, name))
         written = document.write(document.segments)
-        document.write([changed(segment) for segment in document.segments])
+        translated = document.write([changed(segment) for segment in document.segments])
     except MtcliError:
         return "refused"
     except Exception as error:
         print(f"{name}: {type(error).__name__}: {error} ({content[:200]!r})", file=sys.stderr)
+        return "error"
+    try:
+        read_document(translated, options_of(content, name))
+    except MtcliError as error:
+        print(f"{name}: a translation of it cannot be read: {error} ({content[:200]!r})", file=sys.stderr)
         return "error"
     if written != content and not is_same_archive(written, content):
         print(f"{name}: changed", file=sys.stderr)
@@ -106,9 +115,13 @@ def check(content: bytes, name: str) -> str:
 
 
 def options_of(content: bytes, name: str) -> ReadOptions:
-    """Return options that read the first two columns of a table."""
+    """Return options that read the first column of a table, and the languages that an XML file declares."""
     is_table = PurePath(name).suffix.lower() in (".csv", ".tsv")
-    return ReadOptions(name, "en", "de", ("1",) if is_table else ())
+    src = SOURCE_LANGUAGE.search(content)
+    tgt = TARGET_LANGUAGE.search(content)
+    return ReadOptions(
+        name, src[1].decode() if src else "en", tgt[1].decode() if tgt else "de", ("1",) if is_table else ()
+    )
 
 
 def is_same_archive(written: bytes, content: bytes) -> bool:
@@ -125,17 +138,48 @@ def changed(segment: Inline) -> Inline:
 
 
 def mutations(files: Sequence[Path], number: int) -> Iterator[tuple[bytes, str]]:
-    """Yield mutated files: bytes replaced, deleted, doubled or inserted."""
+    """Yield mutated files: bytes or tags replaced, deleted, doubled or inserted; every second archive in its parts."""
     rng = random.Random(2)
     for index in range(number):
         path = rng.choice(files)
         content = path.read_bytes()
+<<<<<<< HEAD
         for _ in range(rng.randint(1, 3)):
             start = rng.randrange(len(content) + 1)
             end = min(len(content), start + rng.choice((0, 1, 1, 5, 80)))
             middle = rng.choice((rng.choice(SNIPPETS), bytes([rng.randrange(256)]), content[start:end] * 2))
             content = content[:start] + middle + content[end:]
         yield content, f"mutation-{index}-of-{path.name}"
+=======
+        if zipfile.is_zipfile(path) and index % 2:
+            mutated = mutated_archive(content, rng)
+        else:
+            mutated = mutated_bytes(content, rng)
+        yield mutated, f"mutation-{index}-of-{path.name}"
+
+
+def mutated_bytes(content: bytes, rng: random.Random) -> bytes:
+    """Return content with a few changes."""
+    for _ in range(rng.randint(1, 6)):
+        start = rng.randrange(len(content) + 1)
+        end = min(len(content), start + rng.choice((0, 1, 1, 5, 80)))
+        middle = rng.choice((rng.choice(SNIPPETS), bytes([rng.randrange(256)]), content[start:end] * 2))
+        if rng.random() < 0.3:  # whole tags
+            start = max(0, content.find(b"<", start))
+            end = max(start, content.find(b"<", start + rng.choice((1, 1, 80))))
+            middle = content[start:end] * rng.choice((0, 2))
+        content = content[:start] + middle + content[end:]
+    return content
+
+
+def mutated_archive(content: bytes, rng: random.Random) -> bytes:
+    """Return an archive in which one of the XML files has a few changes."""
+    entries = read_archive(content, "archive")
+    chosen = rng.choice([entry.name for entry in entries if entry.name.startswith(("word/", "[")) and entry.content])
+    return write_archive(
+        [Entry(entry.info, mutated_bytes(entry.content, rng)) if entry.name == chosen else entry for entry in entries]
+    )
+>>>>>>> 199cb84 (Mutate tags and the parts of archives, and read translations again, in the check of documents)
 
 
 if __name__ == "__main__":
