@@ -252,7 +252,7 @@ def translate(
     if terms is None:
         _refuse({"terms_mode": terms_mode, "terms_report": terms_report}, "only with --terms")
     else:
-        _refuse({"rerank": rerank}, "not with --terms, whose phrases only the best hypothesis must contain")
+        _refuse({"rerank": rerank}, "not with --terms")
     known_terms = None if terms is None else _read_terms(terms, terms_report, input_, output, models)
 
     from mtcli.inference.loading import load_ensemble, load_reranker

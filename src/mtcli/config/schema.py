@@ -68,8 +68,7 @@ class DataConfig(_Section):
     placeholders: bool = False
     """Learn placeholder tokens, which stand for `%s`, `{name}`, URLs and the like when documents are translated."""
     terms: bool = False
-    """Teach the model to use terms: write translations of some words into the sources of half of the pairs. With such a
-    model, `mtcli translate --terms` needs no constrained search."""
+    """Write translations of some words into the sources of half of the pairs, so that the model learns to use terms."""
     note: str = ""
     """Where to get the data, and its terms of use. Shown if the data is missing."""
 
