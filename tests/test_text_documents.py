@@ -176,6 +176,16 @@ def test_a_quotation_mark_that_is_not_closed_is_named() -> None:
     assert shown(table.read, 'a\tb\n"c\td\n', columns("a", file="a.tsv")) == ['"c']
 
 
+def test_a_cell_longer_than_the_limit_of_the_csv_module_is_read() -> None:
+    limit = csv.field_size_limit(100)
+    try:
+        content = "text," + "x" * 200 + "\na b,c\n"
+        assert shown(table.read, content, columns("text")) == ["a b"]
+        assert shown(table.read, content, columns("1")) == ["text", "a b"]
+    finally:
+        csv.field_size_limit(limit)
+
+
 CELL = st.text("ab,;\"'\n \tä", max_size=6)
 
 

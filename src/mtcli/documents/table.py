@@ -3,7 +3,6 @@
 The `csv` module gives no positions, so the cells are found here. Their values are those of `csv.reader`.
 """
 
-import csv
 import logging
 import re
 from collections.abc import Iterator, Sequence
@@ -76,9 +75,8 @@ def _delimiter(text: str, options: ReadOptions) -> str:
     """Return what separates the cells of a .csv file: the first delimiter with which line 1 has the named columns."""
     lines = text[:SAMPLE_CHARACTERS].splitlines()[:SAMPLE_LINES]
     wanted = {column for column in options.columns if not column.isdecimal()}
-    for delimiter in DELIMITERS:
-        first = next(csv.reader(lines[:1], delimiter=delimiter), [])
-        if wanted and wanted <= {cell.strip() for cell in first}:
+    for delimiter in DELIMITERS if wanted else ():
+        if wanted <= {cell.value.strip() for cell in next(_rows(text, delimiter, options.name, strict=False))}:
             return delimiter
     return best_delimiter(lines, options.src, options.tgt)
 
