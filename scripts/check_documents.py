@@ -1,6 +1,7 @@
+#!/usr/bin/env python3
 """Read and write files of all document types: unchanged, they must come back byte for byte, and broken ones be refused.
 
-    python scripts/check_documents.py FILE_OR_FOLDER... [--types .po .srt] [--fuzz 1000] [--most 300]
+    scripts/check_documents.py FILE_OR_FOLDER... [--types .po .srt] [--fuzz 1000] [--most 300]
 
 Prints a table with a row for each type: files read, files refused with a message (broken or unsafe ones), files that
 did not come back, and mutated files that were read, refused, or stopped the reader with another error. The exit code is

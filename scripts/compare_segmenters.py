@@ -1,6 +1,7 @@
+#!/usr/bin/env python3
 """Compare libraries that split text into sentences: accuracy and speed.
 
-    python scripts/compare_segmenters.py PAIRS.tsv.gz:en:de... [--paragraphs 4000]
+    scripts/compare_segmenters.py PAIRS.tsv.gz:en:de... [--paragraphs 4000]
 
 The sentences of a file of pairs are joined with spaces, 2 to 8 at a time, into paragraphs that the libraries split
 again. A second set of difficult sentences in ten languages is in this file. Needs `pip install sentencex pysbd
