@@ -42,7 +42,7 @@ _UNITS = (
 )
 _NUMBER = r"(?<![\w.,])\d+(?:[.,'’\u00a0\u202f]\d+)*"
 _MEASURE = (
-    rf"{_NUMBER}[ \u00a0\u202f]?(?:{_UNITS})(?!\w)|"
+    rf"{_NUMBER}[ \u00a0\u202f]?(?:{_UNITS})(?![\w(])|"
     r"[$€£¥₹][ \u00a0\u202f]?\d+(?:[.,'’\u00a0\u202f]\d+)*"
 )
 
