@@ -27,10 +27,14 @@ DOCUMENTATION = "\n".join([README, *PAGES.values()])
 
 
 def commands(text: str) -> list[str]:
-    """Return the `mtcli …` commands in code blocks and between backticks, without pipes and redirections."""
+    """Return the `mtcli …` commands in code blocks and between backticks, without pipes and redirections.
+
+    A command may continue on the next line after a backslash.
+    """
     blocks = re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL)
     inline = re.findall(r"`(mtcli [^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
-    lines = [part for block in blocks for line in block.splitlines() for part in line.split("|")]
+    unbroken = [re.sub(r"\\\n\s*", "", block) for block in blocks]
+    lines = [part for block in unbroken for line in block.splitlines() for part in line.split("|")]
     found = [line.strip() for line in (*lines, *inline)]
     return [re.split(r"\s[>#]", line)[0].strip() for line in found if line.startswith("mtcli ")]
 
@@ -206,6 +210,16 @@ OTHERS = sorted(
 )  # fmt: skip
 
 
+DOCUMENTS = {
+    "film.srt": "1\n00:00:01,000 --> 00:00:02,000\nred tree.\n",
+    "messages.po": 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\nmsgid "red tree."\nmsgstr ""\n',
+    "page.html": "<html><body><p>red tree.</p></body></html>\n",
+    "products.csv": "title,description\nred tree.,blue house.\n",
+    "terms.tsv": "tree\teert\n",
+}
+"""The documents and the terms that the README names, each with a sentence of the toy pairs."""
+
+
 @pytest.fixture(scope="module")
 def place(folder: Path, exported: str) -> Path:
     """The working folder with the other files and runs that the README names."""
@@ -220,6 +234,7 @@ def place(folder: Path, exported: str) -> Path:
         "in.en": 0,
         "mono.de": 0,
         "input.txt": 0,
+        "letter.txt": 0,
         "ref.es": 1,
         "out.es": 1,
         "test_2016_flickr.en": 0,
@@ -227,6 +242,8 @@ def place(folder: Path, exported: str) -> Path:
     }
     for name, n in files.items():
         (folder / name).write_text("".join(f"{pair[n]}\n" for pair in pairs[:9]))
+    for name, text in DOCUMENTS.items():
+        (folder / name).write_text(text)
     for name in ("demo", "a", "b", "NAME", "deen"):
         (folder / "runs" / name).symlink_to("pairs-en-es")
     (folder / "runs" / "demo-ctranslate2").symlink_to("pairs-en-es-ctranslate2")
