@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from mtcli.cli import app
 from mtcli.documents import pipeline, segmentation
+from mtcli.documents.format import ReadOptions
 from mtcli.documents.inline import Inline, Tag, merged, text_of
 from mtcli.documents.pipeline import translate_bytes, translate_segments, translate_text
 from mtcli.documents.registry import PACKAGES, is_document
@@ -135,6 +136,14 @@ def test_a_segment_is_translated_sentence_by_sentence_and_keeps_its_spaces() -> 
         ("F",),
     ]
     assert translator.lines[-3:] == ["an ox can.", "Do it.", "f"]
+
+
+def test_a_sentence_with_a_thousand_nested_tags_is_translated() -> None:
+    page = f"<p>One{' <b>two' * 1000}{'</b>' * 1000}.</p>"
+    translator = capitals(200)
+    translator.aligns = False
+    translated = translate_bytes(page.encode(), ReadOptions("a.html", "en", "de"), translator, Options(), quiet=True)
+    assert translated.decode() == page.replace("One", "ONE").replace("two", "TWO")
 
 
 def test_sentences_get_or_lose_their_space_as_the_target_language_writes_it() -> None:

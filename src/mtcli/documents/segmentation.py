@@ -19,6 +19,9 @@ _CLAUSE_END = re.compile(r"[,;:](?=\s)|\s[–—]+(?=\s)|—|[،؛]|[、，；�
 
 _SPACE = re.compile(r"\s+")
 
+MAX_TAGS = 200
+"""Tags of a sentence. Placing them takes time that grows with the square of their number, and a recursion a level."""
+
 
 def split_sentences(text: str, language: str) -> list[str]:
     """Split text into sentences. The spaces between two sentences belong to the first one.
@@ -73,6 +76,20 @@ def split_long(sentence: Inline, num_tokens: Callable[[str], int], longest: int)
         return [sentence]
     parts = list(_short_parts(text, num_tokens, min(longest, MAX_LINE_TOKENS)))
     return _split_at(sentence, [len(part) for part in parts])
+
+
+def split_tags(sentence: Inline) -> list[Inline]:
+    """Split a sentence into parts of at most `MAX_TAGS` tags. No text has so many, but broken and hostile files do."""
+    parts: list[list[str | Tag]] = [[]]
+    num_tags = 0
+    for part in sentence:
+        if isinstance(part, Tag):
+            if num_tags == MAX_TAGS:
+                parts.append([])
+                num_tags = 0
+            num_tags += 1
+        parts[-1].append(part)
+    return [tuple(part) for part in parts]
 
 
 def _short_parts(text: str, num_tokens: Callable[[str], int], longest: int) -> Iterator[str]:
