@@ -50,6 +50,13 @@ def shouted(paragraphs: str) -> str:
     return written.removeprefix(body("").removesuffix("</w:body></w:document>")).removesuffix("</w:body></w:document>")
 
 
+def test_a_run_that_only_names_its_language_has_no_look() -> None:
+    german = '<w:lang w:val="de"/>'
+    paragraph = f"<w:p>{run('One t')}{run('wo', german)}{run(' three')}</w:p>"
+    assert shown(read, packed(paragraph)) == ["One two three"]
+    assert shouted(paragraph) == f"<w:p>{run('ONE TWO THREE')}</w:p>"
+
+
 def test_runs_with_the_same_look_are_one_text() -> None:
     look = "<w:b/>"
     german = look + '<w:lang w:val="de"/>'

@@ -32,8 +32,9 @@ DROPPED = frozenset({"proofErr", "lastRenderedPageBreak"})
 """Marks of the spelling checker and of the last layout. A paragraph that changes loses them."""
 WORDS = frozenset({"oMath", "oMathPara", "fldSimple", "sym", "fldChar"})
 """Markup that stands for a word of the sentence."""
-_NOT_SHOWN = re.compile(r"<(?:\w+:)?(?:lang|noProof)\b[^>]*/>")
+NOT_SHOWN = ("lang", "noProof")
 """Run properties that do not change how text looks."""
+_NOT_SHOWN = re.compile(rf"<(?:\w+:)?(?:{'|'.join(NOT_SHOWN)})\b[^>]*/>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +114,7 @@ def _events(text: str, element: Element) -> Iterator[Event]:
 
 def _run_events(text: str, run: Element) -> Iterator[Event]:
     """Yield what is in a run."""
-    properties = next(run.elements("rPr"), None)
-    look = _NOT_SHOWN.sub("", text[slice(*outside(text, properties))]) if properties else ""
-    if properties and not list(properties.elements()):
-        look = ""
+    look = _look(text, run)
     for child in run.elements():
         start, end = outside(text, child)
         if child.name in PROPERTIES or child.name in DROPPED:
@@ -127,6 +125,14 @@ def _run_events(text: str, run: Element) -> Iterator[Event]:
         else:
             mark = child.attributes.get("fldCharType", "") if child.name == "fldChar" else ""
             yield Event("point", start, end, "", look, look, word=child.name in WORDS, field=mark)
+
+
+def _look(text: str, run: Element) -> str:
+    """Return the properties of a run that change how its text looks; an empty string if it has none."""
+    properties = next(run.elements("rPr"), None)
+    if properties is None or all(child.name in NOT_SHOWN for child in properties.elements()):
+        return ""
+    return _NOT_SHOWN.sub("", text[slice(*outside(text, properties))])
 
 
 def _join_fields(text: str, events: Sequence[Event]) -> list[Event]:
