@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from mtcli.errors import DataError
+from mtcli.errors import DataError, UsageError
 from mtcli.recipes.improve.commands import Stages, StagesOfRecipe
 from mtcli.recipes.improve.material import Material
 from mtcli.recipes.improve.method import PLAIN, Method, Result
@@ -18,6 +18,9 @@ COPIED = tuple(name for name in RUN_FILES if name not in ("checkpoints", "tensor
 """The files and folders of the best run that are copied, together with its last checkpoint."""
 
 STAGE_FOLDERS = ("pairs", "plain", "forward-*", "reverse-*", "improved-*", "synthetic-*")
+
+WRITTEN = (*STAGE_FOLDERS, *RUN_FILES, ".*.tmp")
+"""Patterns of the names of everything that the command writes, except the state and the lock."""
 
 
 def improve(request: ImproveRequest, *, overwrite: bool = False) -> tuple[Result, Stages]:
@@ -41,6 +44,7 @@ def improve(request: ImproveRequest, *, overwrite: bool = False) -> tuple[Result
     identity = request.identity()
     if overwrite and (request.out / STATE).exists():
         with lock(request.out, "works in this folder"):
+            _refuse_other_files(request.out)
             _delete_results(request.out)
     is_new = not request.out.exists()
     try:
@@ -67,9 +71,21 @@ def _improve(request: ImproveRequest, recipe: Recipe) -> tuple[Result, Stages]:
     return result, stages
 
 
+def _refuse_other_files(folder: Path) -> None:
+    """Check that a folder holds only what the command writes, before any of it is deleted.
+
+    Raises:
+        UsageError: It holds another file.
+    """
+    ours = {path for pattern in (*WRITTEN, STATE, ".lock") for path in folder.glob(pattern)}
+    others = sorted(path.name for path in folder.iterdir() if path not in ours)
+    if others:
+        raise UsageError(f"{folder}: holds {others[0]}, which is not of this command; choose another --out")
+
+
 def _delete_results(folder: Path) -> None:
     """Delete what the command writes. The state is deleted last, so that the folder is recognised until then."""
-    for path in [path for pattern in (*STAGE_FOLDERS, *RUN_FILES) for path in sorted(folder.glob(pattern))]:
+    for path in [path for pattern in WRITTEN for path in sorted(folder.glob(pattern))]:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
