@@ -18,6 +18,7 @@ from processes import HANGS
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import to_toml
 from mtcli.data.tokenizer import BACK_TRANSLATION_TAG
+from mtcli.data.training_sources import is_synthetic
 from mtcli.errors import DataError, UsageError
 from mtcli.recipes import stages as module
 from mtcli.recipes.improve.budget import Budget, number_of_teachers, planned_rounds, useful_lines, weight_of_pairs
@@ -91,7 +92,7 @@ class Simulation:
             translation = f"{model[:4]} {line[::-1]}"
             tag = BACK_TRANSLATION_TAG if "--tag" in words else ""
             pair = {"en": line, "xx": translation} if "--forward" in words else {"xx": line, "en": tag + translation}
-            rows.append({"translation": pair, "score": 0.0})
+            rows.append({"translation": pair, "log_prob": 0.0, "score": 0.0})
         Path(value_of(words, "-o")).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
         return ""
 
@@ -292,6 +293,18 @@ def test_other_data_or_options_are_refused(files: Path, monkeypatch: pytest.Monk
     assert simulation.commands["synthetic-1/back-1"]
 
 
+@pytest.mark.parametrize("other", ["notes.txt", "student"])
+def test_nothing_is_overwritten_beside_files_of_others(
+    files: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    run(request_for(mono_tgt="mono.xx"), monkeypatch)
+    (files / "out" / other).write_text("of another command")
+    before = outcome(files / "out")
+    with pytest.raises(UsageError, match=f"holds {other}, which is not of this command"):
+        improve(request_for(mono_tgt="mono.xx"), overwrite=True)
+    assert outcome(files / "out") == before
+
+
 def test_one_line_of_text_makes_one_pair(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (files / "one.xx").write_text("der nus revir.\n")
     result, _, _ = run(request_for(mono_tgt="one.xx"), monkeypatch)
@@ -353,6 +366,12 @@ def test_repeated_and_real_pairs_are_dropped(tmp_path: Path) -> None:
     assert written == 1
     assert dropped == {"repeated or real pair": 2, "held-out sentence": 1}
     assert pairs_in(tmp_path / "out.jsonl") == [("a", "b")]
+
+
+def test_merged_pairs_are_still_known_to_be_synthetic(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(request_for(mono_tgt="mono.xx"), monkeypatch)
+    assert is_synthetic("out/synthetic-1/pairs.jsonl", "en", "xx")
+    assert not is_synthetic("out/pairs/train-1.jsonl", "en", "xx")
 
 
 def test_items_are_chosen_at_even_distances() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from mtcli.config.schema import DataConfig
 from mtcli.data.corpus import Pair, read_pairs
@@ -17,6 +17,9 @@ from mtcli.data.sources import parse_source
 from mtcli.data.tokenizer import BACK_TRANSLATION_TAG
 from mtcli.errors import DataError
 from mtcli.runtime.files import TemporaryFile, storage_errors
+
+Record = dict[str, Any]
+"""A line of a file of pairs: `translation`, and the scores of a synthetic pair."""
 
 MIN_VALIDATION_PAIRS = 100
 """Validation pairs that are held out if the corpus has ten times as many: models are compared by them."""
@@ -84,11 +87,15 @@ def corpus_pairs(path: str, data: DataConfig, counts: Counts | None = None) -> I
 
 def write_pairs(path: Path, pairs: Iterable[Pair], src: str, tgt: str) -> int:
     """Write pairs as JSON lines with a key for each language, and return their number."""
+    return _write_records(path, ({"translation": {src: src_text, tgt: tgt_text}} for src_text, tgt_text in pairs))
+
+
+def _write_records(path: Path, records: Iterable[Record]) -> int:
+    """Write JSON objects, one on each line, and return their number."""
     number = 0
     with new_file(path) as file:
-        for src_text, tgt_text in pairs:
-            row = {"translation": {src: src_text, tgt: tgt_text}}
-            file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+        for record in records:
+            file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
             number += 1
     return number
 
@@ -161,8 +168,10 @@ def merge(
 ) -> tuple[int, Counter[str]]:
     """Write the synthetic pairs of several files once each, without real pairs and held-out sentences.
 
+    The pairs keep their scores, by which `training_sources.is_synthetic` recognises the file.
+
     Args:
-        synthetic: Files of synthetic pairs, as JSON lines.
+        synthetic: Files of `mtcli augment`, as JSON lines.
         real: Files of real pairs.
         path: The file to write.
         src: Source language.
@@ -172,25 +181,37 @@ def merge(
     Returns:
         The number of pairs that were written, and the number of others by reason.
     """
-    digests = {_digest(pair) for file in synthetic for pair in read_pairs(str(file), src, tgt)}
+    digests = {_digest(_pair_of(record, src, tgt)) for record in _records(synthetic)}
     seen = {digest for file in real for digest in map(_digest, read_pairs(str(file), src, tgt)) if digest in digests}
     dropped = Counter[str]()
 
-    def kept() -> Iterator[Pair]:
-        for file in synthetic:
-            for pair in read_pairs(str(file), src, tgt):
-                digest = _digest(pair)
-                is_repeated = digest in seen
-                seen.add(digest)
-                if is_repeated:
-                    dropped[REPEATED] += 1
-                elif any(source_key(_without_tag(text)) in held_out for text in pair):
-                    dropped[HELD_OUT] += 1
-                else:
-                    yield pair
+    def kept() -> Iterator[Record]:
+        for record in _records(synthetic):
+            pair = _pair_of(record, src, tgt)
+            digest = _digest(pair)
+            is_repeated = digest in seen
+            seen.add(digest)
+            if is_repeated:
+                dropped[REPEATED] += 1
+            elif any(source_key(_without_tag(text)) in held_out for text in pair):
+                dropped[HELD_OUT] += 1
+            else:
+                yield record
 
-    written = write_pairs(path, kept(), src, tgt)
+    written = _write_records(path, kept())
     return written, dropped
+
+
+def _records(files: Sequence[Path]) -> Iterator[Record]:
+    """Yield the JSON objects of files, one on each line."""
+    for file in files:
+        for line in read_lines(file):
+            yield json.loads(line)
+
+
+def _pair_of(record: Record, src: str, tgt: str) -> Pair:
+    translation = record["translation"]
+    return translation[src].strip(), translation[tgt].strip()
 
 
 def _without_tag(text: str) -> str:
