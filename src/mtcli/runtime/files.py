@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
 from mtcli.errors import StorageError
 
@@ -116,5 +116,22 @@ def replace_file(path: Path, content: bytes) -> None:
         path.with_name(name).unlink(missing_ok=True)  # left by a process that was killed
         with TemporaryFile(path, [name]) as temporary:
             temporary.file.write(content)
+            temporary.sync()
+            temporary.publish()
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a binary file that appears under its name when the block ends. Its folder is created.
+
+    Raises:
+        StorageError: The file cannot be written.
+    """
+    name = f".{path.name}.tmp"
+    with storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.with_name(name).unlink(missing_ok=True)  # left by a process that was killed
+        with TemporaryFile(path, [name]) as temporary:
+            yield temporary.file
             temporary.sync()
             temporary.publish()

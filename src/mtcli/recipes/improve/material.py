@@ -15,16 +15,14 @@ from mtcli.recipes.improve.budget import SAMPLE_LINES, weight_of_pairs
 from mtcli.recipes.improve.commands import Stages
 from mtcli.recipes.improve.language_check import warning_about
 from mtcli.recipes.improve.pairs import (
-    Text,
     choose_splits,
     corpus_pairs,
-    held_out_keys,
     is_chosen,
     merge,
     training_pairs,
-    write_lines,
     write_pairs,
 )
+from mtcli.recipes.monolingual import Text, held_out_keys, write_lines
 from mtcli.runtime.wording import counted
 
 log = logging.getLogger(__name__)

@@ -1,13 +1,12 @@
-"""The files of `mtcli improve`: held-out pairs, monolingual lines, and synthetic pairs without repetitions."""
+"""The files of `mtcli improve`: held-out pairs, and synthetic pairs without repetitions."""
 
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from mtcli.config.schema import DataConfig
 from mtcli.data.corpus import Pair, read_pairs
@@ -16,7 +15,7 @@ from mtcli.data.lines import Counts, read_lines
 from mtcli.data.sources import parse_source
 from mtcli.data.tokenizer import BACK_TRANSLATION_TAG
 from mtcli.errors import DataError
-from mtcli.runtime.files import TemporaryFile, storage_errors
+from mtcli.runtime.files import new_file
 
 Record = dict[str, Any]
 """A line of a file of pairs: `translation`, and the scores of a synthetic pair."""
@@ -37,23 +36,6 @@ class Splits:
     def train(self) -> int:
         """Number of training pairs."""
         return self.pairs - self.held_out.n_valid - self.held_out.n_test
-
-
-@contextmanager
-def new_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a binary file that appears under its name when the block ends. Its folder is created.
-
-    Raises:
-        StorageError: The file cannot be written.
-    """
-    name = f".{path.name}.tmp"
-    with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.with_name(name).unlink(missing_ok=True)  # left by a process that was killed
-        with TemporaryFile(path, [name]) as temporary:
-            yield temporary.file
-            temporary.sync()
-            temporary.publish()
 
 
 def choose_splits(data: DataConfig) -> Splits:
@@ -100,63 +82,9 @@ def _write_records(path: Path, records: Iterable[Record]) -> int:
     return number
 
 
-def held_out_keys(files: Sequence[Path], src: str, tgt: str) -> frozenset[str]:
-    """Return the keys (see `source_key`) of both sides of all held-out pairs.
-
-    Args:
-        files: Held-out pairs that `write_pairs` wrote.
-        src: Source language.
-        tgt: Target language.
-    """
-    pairs = (pair for file in files for pair in read_pairs(str(file), src, tgt))
-    return frozenset(source_key(text) for pair in pairs for text in pair)
-
-
-@dataclass(frozen=True)
-class Text:
-    """The usable lines of a monolingual text: those that are neither blank nor part of a held-out pair."""
-
-    path: Path
-    held_out: frozenset[str] = frozenset()
-    """Keys of held-out sentences."""
-    replace: bool = False
-    """Read invalid UTF-8 as U+FFFD."""
-
-    def usable(self, dropped: Counter[str] | None = None) -> Iterator[str]:
-        """Yield the usable lines.
-
-        Args:
-            dropped: Receives the number of other lines by reason.
-
-        Raises:
-            DataError: The text cannot be read.
-        """
-        for line in read_lines(self.path, replace=self.replace):
-            if not line.strip():
-                reason = "blank line"
-            elif source_key(line) in self.held_out:
-                reason = "held-out sentence"
-            else:
-                yield line
-                continue
-            if dropped is not None:
-                dropped[reason] += 1
-
-
 def is_chosen(index: int, wanted: int, of: int) -> bool:
     """Return True for the indices that choose `wanted` of `of` items at even distances."""
     return index * wanted // of != (index + 1) * wanted // of
-
-
-def write_lines(lines: Iterable[str], path: Path, chosen: Callable[[int], bool]) -> int:
-    """Write the lines whose index is chosen, and return their number."""
-    number = 0
-    with new_file(path) as file:
-        for index, line in enumerate(lines):
-            if chosen(index):
-                file.write(line.encode() + b"\n")
-                number += 1
-    return number
 
 
 REPEATED = "repeated or real pair"

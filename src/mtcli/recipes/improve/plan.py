@@ -8,8 +8,9 @@ from typing import Any
 from mtcli.recipes.improve.commands import Scores, Stages, Training
 from mtcli.recipes.improve.material import Lines, Material, Synthetic
 from mtcli.recipes.improve.method import Method
-from mtcli.recipes.improve.pairs import Text, choose_splits, corpus_pairs
+from mtcli.recipes.improve.pairs import choose_splits, corpus_pairs
 from mtcli.recipes.improve.request import ImproveRequest
+from mtcli.recipes.monolingual import Text
 
 ASSUMPTIONS = (
     "assuming that each training uses its share of the budget, that translating takes no time, and that each model is "

@@ -7,9 +7,9 @@ from mtcli.errors import DataError, UsageError
 from mtcli.recipes.improve.commands import Stages, StagesOfRecipe
 from mtcli.recipes.improve.material import Material
 from mtcli.recipes.improve.method import PLAIN, Method, Result
-from mtcli.recipes.improve.pairs import new_file
 from mtcli.recipes.improve.request import ImproveRequest
 from mtcli.recipes.stages import STATE, Recipe, open_recipe
+from mtcli.runtime.files import new_file
 from mtcli.storage import checkpoint
 from mtcli.storage.run_folder import RUN_FILES
 from mtcli.storage.run_lock import lock

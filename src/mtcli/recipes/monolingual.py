@@ -1,0 +1,65 @@
+"""Monolingual text for recipes: the lines that can be used, without those of held-out pairs."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mtcli.data.corpus import read_pairs
+from mtcli.data.held_out import source_key
+from mtcli.data.lines import read_lines
+from mtcli.runtime.files import new_file
+
+
+def held_out_keys(files: Sequence[Path], src: str, tgt: str) -> frozenset[str]:
+    """Return the keys (see `source_key`) of both sides of all held-out pairs.
+
+    Args:
+        files: Held-out pairs that `write_pairs` wrote.
+        src: Source language.
+        tgt: Target language.
+    """
+    pairs = (pair for file in files for pair in read_pairs(str(file), src, tgt))
+    return frozenset(source_key(text) for pair in pairs for text in pair)
+
+
+@dataclass(frozen=True)
+class Text:
+    """The usable lines of a monolingual text: those that are neither blank nor part of a held-out pair."""
+
+    path: Path
+    held_out: frozenset[str] = frozenset()
+    """Keys of held-out sentences."""
+    replace: bool = False
+    """Read invalid UTF-8 as U+FFFD."""
+
+    def usable(self, dropped: Counter[str] | None = None) -> Iterator[str]:
+        """Yield the usable lines.
+
+        Args:
+            dropped: Receives the number of other lines by reason.
+
+        Raises:
+            DataError: The text cannot be read.
+        """
+        for line in read_lines(self.path, replace=self.replace):
+            if not line.strip():
+                reason = "blank line"
+            elif source_key(line) in self.held_out:
+                reason = "held-out sentence"
+            else:
+                yield line
+                continue
+            if dropped is not None:
+                dropped[reason] += 1
+
+
+def write_lines(lines: Iterable[str], path: Path, chosen: Callable[[int], bool]) -> int:
+    """Write the lines whose index is chosen, and return their number."""
+    number = 0
+    with new_file(path) as file:
+        for index, line in enumerate(lines):
+            if chosen(index):
+                file.write(line.encode() + b"\n")
+                number += 1
+    return number
