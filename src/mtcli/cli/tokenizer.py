@@ -60,6 +60,10 @@ def train(
             show_default="chosen by the size of the text",
         ),
     ] = None,
+    placeholders: Annotated[
+        bool,
+        flag("--placeholders", panel=panels.TOKENIZER, help="Add the tokens for trainings with data.placeholders."),
+    ] = False,
     replace: ReplaceOption = False,
     force: ForceOption = False,
 ) -> None:
@@ -80,7 +84,7 @@ def train(
                     progress.update()
                     yield line
 
-    trained = train_tokenizer_on_lines(lines(), kind=type_, vocab_size=vocab_size)
+    trained = train_tokenizer_on_lines(lines(), kind=type_, vocab_size=vocab_size, placeholders=placeholders)
     trained.save(output)
     note(f"{trained.src_size} tokens in {output}")
 

@@ -95,6 +95,8 @@ def _defaults_for(given: Values, *, fine_tunes: bool) -> Values:
         defaults = {section: values for section, values in defaults.items() if section != "train"}
     if is_demo:
         defaults = _merge(defaults, DEMO)
+    if given.get("tokenizer", {}).get("file"):
+        defaults = {section: values for section, values in defaults.items() if section != "tokenizer"}
     return _without_pace(defaults, given)
 
 

@@ -82,6 +82,8 @@ class TokenizerConfig(_Section):
     """Number of tokens in the vocabulary. By default, it follows the size of the corpus."""
     joint: bool = True
     """Use one vocabulary for both sides (§5.1), so that all three embeddings can share one matrix (§3.4)."""
+    file: str = ""
+    """Use the tokenizer of this run folder or `tokenizer.json` instead of a new one, so that models can be combined."""
 
 
 class ModelConfig(_Section):

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from mtcli.config.fields import LONGEST, shown
 from mtcli.config.presets import Values
-from mtcli.config.schema import NAMES, SECTIONS, Config
+from mtcli.config.schema import NAMES, SECTIONS, Config, TokenizerConfig
 from mtcli.errors import UsageError
 
 
@@ -34,12 +34,25 @@ def validate(values: Values, where: str = "") -> Config:
     data = config.data
     if data.src == data.tgt:
         raise UsageError(f"{where}data.src and data.tgt are both {data.src!r}; give the sides different names")
+    _check_tokenizer(config, where)
     if model.d_model % model.num_heads and (model.d_k is None or model.d_v is None):
         raise UsageError(
             f"{where}model.d_model = {model.d_model} is no multiple of model.num_heads = {model.num_heads}; "
             "change one of them, or give model.d_k and model.d_v"
         )
     return config
+
+
+def _check_tokenizer(config: Config, where: str) -> None:
+    """Raise a UsageError if settings of a new tokenizer are given together with a tokenizer that exists."""
+    if not config.tokenizer.file:
+        return
+    for name, field in TokenizerConfig.model_fields.items():
+        if name != "file" and getattr(config.tokenizer, name) != field.default:
+            raise UsageError(
+                f"{where}tokenizer.{name}: is for a new tokenizer, and tokenizer.file names one that exists; omit one "
+                "of them"
+            )
 
 
 def _explain(error: Any) -> str:

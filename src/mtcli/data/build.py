@@ -58,7 +58,7 @@ def build_data(config: Config, run: Path, tokenizer: Tokenizer | None, init: str
     if tokenizer is None:
         tokenizer = _train_tokenizer(config, training)
     elif data.placeholders and not tokenizer.has_placeholders:
-        raise UsageError("data.placeholders: the model to start from has no placeholder tokens; omit one of the two")
+        raise UsageError("data.placeholders: the given tokenizer has no placeholder tokens; omit one of the two")
     replace_file(run / "tokenizer.json", tokenizer.to_json().encode())
 
     annotator = _learn_terms(config, training, tokenizer)

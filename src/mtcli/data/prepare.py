@@ -26,6 +26,7 @@ from mtcli.data.rows import check_dataset
 from mtcli.data.sources import resolve
 from mtcli.data.splits import read_split
 from mtcli.data.tokenizer import Tokenizer
+from mtcli.data.tokenizer_file import check_given_tokenizer, given_tokenizer
 from mtcli.data.training_sources import TrainingSource, training_sources
 from mtcli.errors import DataError, ModelError, StorageError, UsageError
 from mtcli.evaluation import metrics
@@ -60,11 +61,13 @@ def check_inputs(config: Config, *, open_data_sets: bool = False) -> None:
 
     Args:
         config: The configuration.
-        open_data_sets: Also open folders and Hub data sets, and check that they have both languages.
+        open_data_sets: Also open folders and Hub data sets, and check that they have both languages; and load the
+            tokenizer of `tokenizer.file`. A run that has its data needs neither.
 
     Raises:
         DataError: A corpus is missing.
-        UsageError: An extra or the tokenizer is missing.
+        ModelError: The tokenizer of `tokenizer.file` is missing or damaged.
+        UsageError: An extra or the tokenizer of BLEU is missing, or that of `tokenizer.file` does not fit.
     """
     if config.train.tensorboard and find_spec("tensorboard") is None:
         raise UsageError("train.tensorboard: tensorboard is not installed; `pip install tensorboard` installs it")
@@ -75,6 +78,7 @@ def check_inputs(config: Config, *, open_data_sets: bool = False) -> None:
     with _note(config):
         input_files(config)
         if open_data_sets:
+            given_tokenizer(config)
             _check_data_sets(config)
 
 
@@ -112,7 +116,7 @@ def prepare(config: Config, run: Path, *, init: tuple[Tokenizer, str] | None = N
             ready = _open(run, info)
             _check_init(run, ready.tokenizer, ready.init, init)
             return ready
-        tokenizer, weights = _starting_point(run, info, damaged, init)
+        tokenizer, weights = _starting_point(config, run, info, damaged, init)
         info_path = _info_path(run)
         with storage_errors(run):
             info_path.unlink(missing_ok=True)
@@ -159,6 +163,7 @@ def _read_info(config: Config, run: Path) -> Json | None:
 
     Raises:
         DataError: A corpus changed since the run began.
+        ModelError: `tokenizer.file` changed since the run began.
     """
     path = _info_path(run)
     if not path.exists():
@@ -174,6 +179,7 @@ def _read_info(config: Config, run: Path) -> Json | None:
     if settings != data_settings(config):
         return None  # a run with checkpoints refuses other settings, so this one starts from scratch
     check_unchanged(config, info["inputs"])
+    check_given_tokenizer(config, info["files"]["tokenizer.json"]["sha256"])
     return info
 
 
@@ -205,7 +211,7 @@ def _is_regular(path: Path) -> bool:
 
 
 def _starting_point(
-    run: Path, info: Json | None, damaged: str | None, init: tuple[Tokenizer, str] | None
+    config: Config, run: Path, info: Json | None, damaged: str | None, init: tuple[Tokenizer, str] | None
 ) -> tuple[Tokenizer | None, str | None]:
     """Return the tokenizer for building the data, None to train one, and the checksum of the initial weights.
 
@@ -213,7 +219,8 @@ def _starting_point(
     models depend on.
 
     Raises:
-        UsageError: The run began with another `init`.
+        ModelError: The tokenizer of `tokenizer.file` is missing, damaged, or not that of the models.
+        UsageError: The run began with another `init`, or the tokenizer of `tokenizer.file` does not fit.
     """
     path = run / "tokenizer.json"
     if info and damaged != "tokenizer.json":
@@ -223,8 +230,11 @@ def _starting_point(
     if init:
         return init
     has_models = any((run / "checkpoints").glob("step-*"))
-    tokenizer_of_models = Tokenizer.load(path) if has_models and path.exists() else None
-    return tokenizer_of_models, None
+    if has_models and path.exists():
+        tokenizer_of_models = Tokenizer.load(path)
+        check_given_tokenizer(config, tokenizer_of_models.digest())
+        return tokenizer_of_models, None
+    return given_tokenizer(config), None
 
 
 def _check_init(run: Path, tokenizer: Tokenizer, weights: str | None, init: tuple[Tokenizer, str] | None) -> None:

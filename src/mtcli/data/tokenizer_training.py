@@ -84,13 +84,16 @@ def train_tokenizer(
     return Tokenizer.from_specs(src_spec, tgt_spec)
 
 
-def train_tokenizer_on_lines(lines: Iterable[str], *, kind: str = "bpe", vocab_size: int | None = None) -> Tokenizer:
+def train_tokenizer_on_lines(
+    lines: Iterable[str], *, kind: str = "bpe", vocab_size: int | None = None, placeholders: bool = False
+) -> Tokenizer:
     """Learn a tokenizer with a joint vocabulary from lines of text; see `train_tokenizer`."""
     _check_kind(kind)
+    required = TOKENS if placeholders else ()
     sample = _Sample()
     for line in lines:
-        sample.add(line)
-    return Tokenizer.from_specs(_learn([sample], kind, vocab_size, "the text"))
+        sample.add(line.removeprefix(BACK_TRANSLATION_TAG))
+    return Tokenizer.from_specs(_learn([sample], kind, vocab_size, "the text", required))
 
 
 def _check_kind(kind: str) -> None:

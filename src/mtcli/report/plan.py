@@ -142,7 +142,7 @@ class Plan:
         """Return the plan in words, as pairs of a name and a text."""
         return [
             ("model", self._describe_model(config)),
-            ("vocabulary", self._describe_vocabulary()),
+            ("vocabulary", self._describe_vocabulary(config)),
             ("batches", self._describe_batches(config.train)),
             ("memory", self._describe_memory(config)),
             ("disk", self._describe_disk(config.train)),
@@ -167,10 +167,12 @@ class Plan:
             f"{FROZEN[config.train.freeze]}"
         )
 
-    def _describe_vocabulary(self) -> str:
+    def _describe_vocabulary(self, config: Config) -> str:
         if self.joint:
-            return f"{self.src_vocab:,} tokens ({self.tokenizer_type}, joint)"
-        return f"{self.src_vocab:,} and {self.tgt_vocab:,} tokens ({self.tokenizer_type}, separate)"
+            text = f"{self.src_vocab:,} tokens ({self.tokenizer_type}, joint)"
+        else:
+            text = f"{self.src_vocab:,} and {self.tgt_vocab:,} tokens ({self.tokenizer_type}, separate)"
+        return f"{text}, from {config.tokenizer.file}" if config.tokenizer.file else text
 
     def _describe_batches(self, train: TrainConfig) -> str:
         batch = f"{train.batch_tokens:,} tokens"

@@ -14,6 +14,7 @@ from mtcli.data.fingerprints import input_files
 from mtcli.data.language_guess import guess_languages
 from mtcli.data.sources import parse_source
 from mtcli.data.tokenizer import Tokenizer
+from mtcli.data.tokenizer_file import tokenizer_path
 from mtcli.errors import DataError, UsageError
 from mtcli.runtime import torchrun
 from mtcli.runtime.output_checks import check_folder
@@ -69,6 +70,8 @@ def resolve(
     if languages:
         config = build(file, {**options, **languages}, sets, initial=initial)
     if init is not None and initial is not None:
+        if config.tokenizer.file:
+            raise UsageError("--init brings the tokenizer of its model, so omit tokenizer.file")
         _check_languages(init, initial, config.data)
     run = out or _default_run(config.data, file)
     if run != Path(os.fsencode(run).decode(errors="replace")):
@@ -127,6 +130,9 @@ def _default_run(data: DataConfig, file: Path | None) -> Path:
 def _inputs(config: Config, model: Path | None) -> list[Path]:
     """Return the local files that training reads. If pairs are missing, training itself reports it."""
     files = [model / "model.safetensors"] if model else []
+    tokenizer = tokenizer_path(config)
+    if tokenizer is not None:
+        files.append(tokenizer)
     try:
         return files + input_files(config)
     except DataError:
