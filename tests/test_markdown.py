@@ -1,7 +1,10 @@
+from collections.abc import Callable
+
 import pytest
 from formats import OPTIONS, shouted, shown
 from markdown_it import MarkdownIt
 
+from mtcli.documents.inline import Inline
 from mtcli.documents.markdown import read
 
 PAGE = """---
@@ -106,3 +109,34 @@ def test_text_that_looks_like_markup_is_escaped(text: str) -> None:
         (inline,) = (token for token in tokens if token.type == "inline")
         assert [token.type for token in inline.children or []] == ["text"]
         assert inline.children[0].content == text
+
+
+PLACED = {
+    "emphasis within a word": ("One _is_ two", lambda s: ("Eins", s[1], "ist", s[3]), "<p>Eins<em>ist</em></p>"),
+    "emphasis of brackets": (
+        "One **is** two",
+        lambda s: ("Eins", s[1], "(ist)", s[3], "zwei"),
+        "<p>Eins<strong>(ist)</strong>zwei</p>",
+    ),
+    "emphasis of a space": ("One *is* two", lambda s: ("Eins", s[1], " ist", s[3]), "<p>Eins<em> ist</em></p>"),
+    "struck beside a tilde": ("a ~~b~~ c", lambda s: ("a ~", s[1], "b", s[3]), "<p>a ~<s>b</s></p>"),
+    "link after an exclamation mark": (
+        "Now [x](y) two",
+        lambda s: ("Jetzt!", *s[1:]),
+        '<p>Jetzt!<a href="y">x</a> two</p>',
+    ),
+    "list after a hard line break": ("One\\\ntwo", lambda s: ("Eins", s[1], "- zwei"), "<p>Eins<br />\n- zwei</p>"),
+    "number after a hard line break": ("One\\\ntwo", lambda s: ("Eins", s[1], "1. zwei"), "<p>Eins<br />\n1. zwei</p>"),
+    "underline after a hard line break": ("One\\\ntwo", lambda s: ("Eins", s[1], "=="), "<p>Eins<br />\n==</p>"),
+    "name with underscores": ("One", lambda s: ("__lt__ _a_b a_b",), "<p>__lt__ _a_b a_b</p>"),
+    "tildes": ("One", lambda s: ("a ~~~b~~~ ~5",), "<p>a ~~~b~~~ ~5</p>"),
+}
+
+
+@pytest.mark.parametrize(("content", "translate", "html"), PLACED.values(), ids=PLACED.keys())
+def test_markup_at_another_place_stays_markup(content: str, translate: Callable[[Inline], Inline], html: str) -> None:
+    document = read(content.encode(), OPTIONS)
+    (segment,) = document.segments
+    written = document.write([translate(segment)]).decode()
+    found = MarkdownIt("commonmark").enable("strikethrough").render(written)
+    assert found.rstrip() == html

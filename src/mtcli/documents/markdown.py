@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 from markdown_it.token import Token
 
@@ -20,17 +20,22 @@ from mtcli.documents.format import Document, ReadOptions
 from mtcli.documents.html import html_spans
 from mtcli.documents.inline import Inline, Tag
 from mtcli.documents.items import Item, MarkedDocument, MarkedSpan, encode_texts, make_span
-from mtcli.documents.markdown_inline import image_alt, inline_items, make_parser
+from mtcli.documents.markdown_inline import EMPHASIS_NAMES, image_alt, inline_items, make_parser
 
 _LINE_END = re.compile(r"\r\n?|\n")
 _FRONT_MATTER = re.compile(
     r"(?:---[ \t]*\r?\n.*?^(?:---|\.\.\.)|\+\+\+[ \t]*\r?\n.*?^\+\+\+)[ \t]*\r?$", re.DOTALL | re.MULTILINE
 )
 _NOT_LINE_END = re.compile(r"[^\r\n]+")
-_MARKUP = re.compile(r"[\\`\[\]]|(?<!\s)[*]|[*](?!\s)|(?<!\w)_|_(?!\w)|~~|<(?=[A-Za-z/!?])|&(?=#?\w+;)")
+_MARKUP = re.compile(
+    r"[\\`\[\]]|(?<!\s)[*]|[*](?!\s)|(?<![^\W_])_|_(?![^\W_])|(?<![^~])~|~(?![^~])"
+    r"|<(?=[A-Za-z/!?])|&(?=#?\w+;)"
+)
 """What may begin inline markup."""
-_BLOCK_START = re.compile(r"#{1,6}(?=\s|$)|[-+](?=\s|$)|>|-{3,}\s*$|~~~|:{3}")
-"""What begins a heading, a list, a quote or code at the start of a line."""
+_BLOCK_START = re.compile(r"#{1,6}(?=\s|$)|[-+](?=\s|$)|>|-{2,}\s*$|=+\s*$|~~~|:{3}")
+"""What begins or underlines a heading, or begins a list, a quote or code at the start of a line."""
+_EMPHASIS = {"*": "em", "_": "em", "**": "strong", "__": "strong", "~~": "del"}
+"""The marks of emphasis, and the tags of HTML with the same meaning."""
 _LIST_NUMBER = re.compile(r"^(\d{1,9})([.)])(?=\s|$)")
 
 
@@ -42,6 +47,18 @@ def read(content: bytes, options: ReadOptions) -> Document:
     """
     source = decode(content, options.name)
     return MarkedDocument(source.text, source.encoding, _Reader(source.text).spans(), source.mark)
+
+
+@dataclass(frozen=True)
+class _Style:
+    """What the text of a span depends on."""
+
+    references: dict[str, str]
+    """See `_kept_references`."""
+    in_cell: bool
+    """It is in a table, where `|` ends a cell."""
+    at_line_start: bool
+    """It begins a line, where a list or a heading could begin."""
 
 
 class _Reader:
@@ -151,7 +168,21 @@ class _Reader:
         span = make_span(self.text, items, encode_texts(str))
         if span:
             at_line_start = block == "paragraph" and span.start == start
-            yield replace(span, encode=partial(_encode, _kept_references(source), block == "cell", at_line_start))
+            style = _Style(_kept_references(source), block == "cell", at_line_start)
+            yield replace(span, encode=partial(self._encode, style))
+
+    def _encode(self, style: _Style, translation: Inline, markup: Mapping[str, str]) -> str:
+        """Return a translation as Markdown.
+
+        Emphasis is written as HTML if its marks would be text at their new places, such as `_` within a word.
+        """
+        written = _encode(style, translation, markup)
+        wanted = [part.raw for part in translation if _is_emphasis(part)]
+        if not wanted:
+            return written
+        items = inline_items(self._parser, written, self._env)
+        found = [written[item.start : item.end] for item in items if item.name in EMPHASIS_NAMES]
+        return written if found == wanted else _encode(style, _with_html(translation), markup)
 
     def _html(self, content: str, first: int, last: int) -> Iterator[MarkedSpan]:
         """Yield the spans of an HTML block, unless its lines have quote marks."""
@@ -171,29 +202,45 @@ def _kept_references(source: str) -> dict[str, str]:
     return {character: raw for character, raw in references_of(source).items() if not character.isascii()}
 
 
-def _encode(
-    references: dict[str, str], in_cell: bool, at_line_start: bool, translation: Inline, markup: Mapping[str, str]
-) -> str:
-    """Return a translation as Markdown.
+def _is_emphasis(part: str | Tag) -> TypeGuard[Tag]:
+    return isinstance(part, Tag) and part.kind != "point" and part.raw in _EMPHASIS
 
-    Args:
-        references: See `_kept_references`.
-        in_cell: It is in a table, where `|` ends a cell.
-        at_line_start: It begins a line, where a list or a heading could begin.
-        translation: The translation.
-        markup: See `Encoder`.
-    """
-    table: dict[str, str | int | None] = {**references}
-    pieces = []
-    for number, part in enumerate(translation):
-        if isinstance(part, Tag):
-            pieces.append(markup.get(part.raw, part.raw))
+
+def _with_html(translation: Inline) -> Inline:
+    """Return a translation with tags of HTML for emphasis."""
+    parts: list[str | Tag] = []
+    for part in translation:
+        if _is_emphasis(part):
+            slash = "/" if part.kind == "close" else ""
+            part = Tag(f"<{slash}{_EMPHASIS[part.raw]}>", part.kind)
+        parts.append(part)
+    return tuple(parts)
+
+
+def _encode(style: _Style, translation: Inline, markup: Mapping[str, str]) -> str:
+    """Return a translation as Markdown, with its tags as they are."""
+    pieces: list[str] = []
+    at_line_start = style.at_line_start
+    for part in translation:
+        if isinstance(part, str):
+            pieces.append(_encoded_text(style, part, at_line_start=at_line_start))
+            at_line_start = False
             continue
-        text = _MARKUP.sub(lambda found: "\\" + found[0], _LINE_END.sub(" ", part))
-        if in_cell:
-            text = text.replace("|", "\\|")
-        if at_line_start and number == 0:
-            text = _LIST_NUMBER.sub(r"\1\\\2", text, count=1)
-            text = "\\" + text if _BLOCK_START.match(text) else text
-        pieces.append(text.translate(str.maketrans(table)))
+        raw = markup.get(part.raw, part.raw)
+        if raw.startswith("[") and pieces and pieces[-1].endswith("!"):
+            pieces[-1] = pieces[-1].removesuffix("!") + "\\!"  # `![` would begin an image
+        pieces.append(raw)
+        at_line_start = "\n" in raw and not raw.strip("\\ \r\n>")  # a hard line break
     return "".join(pieces)
+
+
+def _encoded_text(style: _Style, text: str, *, at_line_start: bool) -> str:
+    """Return text as Markdown, with what would be markup escaped."""
+    text = _MARKUP.sub(lambda found: "\\" + found[0], _LINE_END.sub(" ", text))
+    if style.in_cell:
+        text = text.replace("|", "\\|")
+    if at_line_start:
+        text = _LIST_NUMBER.sub(r"\1\\\2", text, count=1)
+        text = "\\" + text if _BLOCK_START.match(text) else text
+    table: dict[str, str | int | None] = {**style.references}
+    return text.translate(str.maketrans(table))

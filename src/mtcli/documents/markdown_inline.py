@@ -29,7 +29,8 @@ _SPECIAL = re.compile(
 """Markup of common extensions of Markdown. It stays as it is."""
 _HTML_NAME = re.compile(r"<(/?)([A-Za-z][^\s/>]*)")
 _DELIMITERS = frozenset({"emphasis", "strikethrough"})
-_PAIRS = frozenset({"em", "strong", "s", "link"})
+EMPHASIS_NAMES = frozenset({"em", "strong", "s"})
+_PAIRS = EMPHASIS_NAMES | {"link"}
 _WORDS = frozenset({"code_inline", "autolink"})
 
 
