@@ -1,6 +1,7 @@
 """Distillation: the size of the student, the commands of the stages, interruptions, and the comparison."""
 
 import json
+import logging
 from pathlib import Path
 
 import pytest
@@ -125,7 +126,7 @@ def test_the_commands_of_the_stages(teacher: Path, pairs: Path, tmp_path: Path) 
     out = tmp_path / "out"
     assert translate.arguments[:6] == ("augment", "--model", str(teacher), "--model", str(teacher), "--forward")
     assert translate.arguments[6:10] == ("-i", f"{out}/pairs-1.en", "-o", f"{out}/translated-1.tsv")
-    assert str(mono) in text.arguments
+    assert text.arguments[6:8] == ("-i", f"{out}/text.en")
     corpora = [student.arguments[i + 1] for i, word in enumerate(student.arguments) if word == "--train"]
     assert corpora == [
         f"{out}/translated-1.tsv@2", f"{out}/pairs-1@2", f"{out}/translated-2.tsv", f"{out}/pairs-2",
@@ -205,6 +206,24 @@ def test_an_interrupted_distillation_gives_the_same_student(
     with pytest.raises(UsageError, match="differs in --max-steps"):
         distill(Request((teacher,), (str(pairs),), max_steps=30, sets=SMALL, out=Path("whole")))
     assert json.loads(Path("whole", STATE).read_text())["stages"]["student"]["seconds"] > 0
+
+
+def test_held_out_sources_in_a_text_are_not_translated(
+    teacher: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logging.getLogger("mtcli"), "propagate", True)
+    monkeypatch.setattr(stages, "run_command", run_and_fail_at("clean 1"))
+    text = tmp_path / "mono.en"
+    (valid, _), (test, _) = PAIRS[0], PAIRS[20]
+    text.write_text(f"{valid}\none bird sings.\n\n  {test.upper()}\n", encoding="utf-8")
+    request = Request((teacher,), (str(pairs),), mono_src=text, out=tmp_path / "out")
+    with caplog.at_level(logging.INFO), pytest.raises(KeyboardInterrupt):
+        distill(request)
+    assert (tmp_path / "out" / "text.en").read_text() == "one bird sings.\n"
+    assert "dropped 2 lines: held-out sentence" in caplog.text
+    text.write_text(f"{valid}\n", encoding="utf-8")
+    with pytest.raises(DataError, match="has no usable line"):
+        distill(Request((teacher,), (str(pairs),), mono_src=text, out=tmp_path / "other"))
 
 
 def test_the_comparison_in_words() -> None:

@@ -11,15 +11,15 @@ from mtcli.data.lines import read_lines
 from mtcli.runtime.files import new_file
 
 
-def held_out_keys(files: Sequence[Path], src: str, tgt: str) -> frozenset[str]:
+def held_out_keys(corpora: Sequence[str], src: str, tgt: str) -> frozenset[str]:
     """Return the keys (see `source_key`) of both sides of all held-out pairs.
 
     Args:
-        files: Held-out pairs that `write_pairs` wrote.
+        corpora: Held-out pairs, in any form that `--train` takes.
         src: Source language.
         tgt: Target language.
     """
-    pairs = (pair for file in files for pair in read_pairs(str(file), src, tgt))
+    pairs = (pair for corpus in corpora for pair in read_pairs(corpus, src, tgt))
     return frozenset(source_key(text) for pair in pairs for text in pair)
 
 
@@ -55,7 +55,11 @@ class Text:
 
 
 def write_lines(lines: Iterable[str], path: Path, chosen: Callable[[int], bool]) -> int:
-    """Write the lines whose index is chosen, and return their number."""
+    """Write the lines whose index is chosen, and return their number.
+
+    Raises:
+        StorageError: The file cannot be written.
+    """
     number = 0
     with new_file(path) as file:
         for index, line in enumerate(lines):

@@ -42,6 +42,11 @@ class Distillation:
         """The student for CTranslate2."""
         return self.folder / "student-int8"
 
+    @property
+    def text(self) -> Path:
+        """The lines of the text in the source language that are translated."""
+        return self.folder / f"text.{self.teachers.src}"
+
     def measured_teacher(self, number: int) -> Path:
         """Return the folder of a teacher for CTranslate2, or the teacher itself if it is not to be exported."""
         teacher = self.request.teachers[number]
@@ -64,7 +69,7 @@ class Distillation:
             yield Stage(f"clean {number}", clean)
             yield self._translation(f"translate {number}", f"{pairs}.{teachers.src}", self._translated(number))
         if request.mono_src is not None:
-            yield self._translation("translate text", str(request.mono_src), self._translated_text)
+            yield self._translation("translate text", str(self.text), self._translated_text)
 
     def _translation(self, name: str, text: str, output: Path) -> Stage:
         models = [word for teacher in self.request.teachers for word in ("--model", str(teacher))]

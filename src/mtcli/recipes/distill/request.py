@@ -7,9 +7,10 @@ from mtcli.config.build import build
 from mtcli.config.toml_file import load as load_config
 from mtcli.data.corpus import Pair, read_pairs
 from mtcli.data.tokenizer import Tokenizer
-from mtcli.errors import UsageError
+from mtcli.errors import DataError, UsageError
 from mtcli.inference.ctranslate2_backend import import_ctranslate2
 from mtcli.inference.loading import load_ensemble
+from mtcli.recipes.monolingual import Text, held_out_keys
 from mtcli.storage.run_name import RUNS
 
 
@@ -79,6 +80,9 @@ def check(request: Request) -> Teachers:
     for name, spec in (("--valid", valid), ("--test", test)):
         if not held_out_pairs(spec, teachers):
             raise UsageError(f"{name} {spec}: has no pairs; name others")
+    text = text_of(request, teachers)
+    if text is not None and not any(True for _ in text.usable()):
+        raise DataError(f"--mono-src {text.path}: has no usable line; give text with one sentence per line")
     return teachers
 
 
@@ -115,3 +119,10 @@ def _bleu_tokenizer(teacher: Path) -> str | None:
 def held_out_pairs(spec: str, teachers: Teachers) -> list[Pair]:
     """Read validation or test pairs, in any form that `--train` takes."""
     return list(read_pairs(spec, teachers.src, teachers.tgt))
+
+
+def text_of(request: Request, teachers: Teachers) -> Text | None:
+    """Return the text in the source language, without the sentences of the held-out pairs; None: there is none."""
+    if request.mono_src is None:
+        return None
+    return Text(request.mono_src, held_out_keys([teachers.valid, teachers.test], teachers.src, teachers.tgt))

@@ -1,5 +1,8 @@
 """Run the stages of `mtcli distill`, or those that are left, and compare the student with its teachers."""
 
+import logging
+from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +12,15 @@ from mtcli.data.fingerprints import fingerprint_inputs
 from mtcli.inference.exported import sha256
 from mtcli.recipes.distill.commands import GREEDY, Distillation, vocabulary
 from mtcli.recipes.distill.comparison import Comparison, compare
-from mtcli.recipes.distill.request import Request, Teachers, check, held_out_pairs
+from mtcli.recipes.distill.request import Request, Teachers, check, held_out_pairs, text_of
 from mtcli.recipes.distill.student_shape import Usage, Vocabulary, within_latency, within_parameters
+from mtcli.recipes.monolingual import Text, write_lines
 from mtcli.recipes.stages import Recipe, Stage, open_recipe
 from mtcli.runtime.output_checks import check_folder
+from mtcli.runtime.wording import counted
 from mtcli.storage.run_name import RUNS, run_name
+
+log = logging.getLogger(__name__)
 
 
 def distill(request: Request) -> Comparison:
@@ -31,6 +38,9 @@ def distill(request: Request) -> Comparison:
     folder = folder_of(request, teachers)
     with open_recipe(folder, _identity(request, teachers)) as recipe:
         distillation = plan(request, teachers, folder, recipe)
+        text = text_of(request, teachers)
+        if text is not None:
+            recipe.value("text", partial(_write_text, text, distillation.text))
         stages = distillation.stages()
         for stage in stages:
             recipe.run(stage)
@@ -38,6 +48,15 @@ def distill(request: Request) -> Comparison:
         tokenize = teachers.bleu_tokenizer
         found = recipe.value("comparison", lambda: compare(distillation.systems(), pairs, tokenize).to_dict())
     return Comparison.of(found)
+
+
+def _write_text(text: Text, path: Path) -> int:
+    """Write the usable lines of a text, report the others, and return the number of lines."""
+    dropped = Counter[str]()
+    number = write_lines(text.usable(dropped), path, lambda index: True)
+    for reason, lines in dropped.items():
+        log.info("%s: dropped %s: %s", text.path, counted(lines, "line"), reason)
+    return number
 
 
 def commands(request: Request) -> list[Stage]:

@@ -122,7 +122,7 @@ class Material:
         return Lines(Text(path), number)
 
     def _held_out(self) -> frozenset[str]:
-        files = [self.folder / f"{name}.jsonl" for name in ("valid", "test")]
+        files = [str(self.folder / f"{name}.jsonl") for name in ("valid", "test")]
         return held_out_keys(files, self.data.src, self.data.tgt)
 
     # ---- monolingual text ----
