@@ -3,6 +3,7 @@
 import hashlib
 import json
 import random
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from processes import HANGS
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import to_toml
 from mtcli.data.tokenizer import BACK_TRANSLATION_TAG
+from mtcli.data.tokenizer_training import train_tokenizer_on_lines
 from mtcli.data.training_sources import is_synthetic
 from mtcli.errors import DataError, UsageError
 from mtcli.recipes import stages as module
@@ -32,7 +34,7 @@ from mtcli.recipes.improve.run import improve
 from mtcli.recipes.improve.summary import summary
 from mtcli.recipes.stages import STATE, Stage
 
-BLEU = {"plain": 20.0, "plain, extended": 20.5, "improved-1": 25.0, "improved-2": 24.0}
+BLEU = {"plain": 20.0, "plain, extended": 20.5, "improved-1": 25.0, "improved-2": 24.0, "ensemble": 26.0}
 """The scores of the simulated models, by stage."""
 
 
@@ -83,6 +85,12 @@ class Simulation:
         (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
         return ""
 
+    def tokenizer(self, stage: str, words: list[str]) -> str:
+        texts = words[1 : words.index("-o")]
+        content = b"".join(Path(path).read_bytes() for path in texts)
+        Path(value_of(words, "-o")).write_text(hashlib.sha256(repr(words).encode() + content).hexdigest())
+        return ""
+
     def augment(self, stage: str, words: list[str]) -> str:
         model = (Path(value_of(words, "--model")) / "model.safetensors").read_text()
         rows = []
@@ -126,10 +134,11 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def request_for(out: str = "out", **options: Any) -> ImproveRequest:
+    sets = options.pop("sets", ())
     texts = {name: options.pop(name, None) for name in ("mono_tgt", "mono_src")}
     values = {"data.train": ["pairs.tsv"], "data.src": "en", "data.tgt": "xx", "train.max_steps": 400, **options}
     paths = {name: Path(file) if file else None for name, file in texts.items()}
-    return resolve_request(values, (), out=Path(out), device="auto", **paths)
+    return resolve_request(values, sets, out=Path(out), device="auto", **paths)
 
 
 def run(
@@ -149,6 +158,7 @@ def pairs_in(path: Path) -> list[tuple[str, str]]:
 def test_back_translation_trains_on_both_texts(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result, stages, simulation = run(request_for(mono_tgt="mono.xx", mono_src="mono.en"), monkeypatch)
     assert list(simulation.commands) == [
+        "tokenizer",
         "plain",
         "plain, validation",
         "synthetic-1/forward-1",
@@ -157,6 +167,7 @@ def test_back_translation_trains_on_both_texts(files: Path, monkeypatch: pytest.
         "improved-1",
         "improved-1, validation",
         "comparison",
+        "ensemble, validation",
     ]
     steps = {name: int(words[-1]) for name, words in simulation.commands.items() if words[0] == "train"}
     assert steps["plain"] == 100
@@ -169,6 +180,57 @@ def test_back_translation_trains_on_both_texts(files: Path, monkeypatch: pytest.
     assert "trained on the same pairs for 25% of the budget. The same training for the whole budget was not" in shown
 
 
+def test_all_models_share_a_tokenizer_and_are_scored_together(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = request_for(mono_tgt="mono.xx", sets=("tokenizer.vocab_size=400", "train.label_smoothing=0"))
+    result, stages, simulation = run(request, monkeypatch)
+    words = list(simulation.commands["tokenizer"])
+    assert words[:2] == ["tokenizer", "train"]
+    assert words[2 : words.index("-o")] == [f"out/pairs/{name}.txt" for name in ("train.en", "train.xx", "text.xx")]
+    assert value_of(words, "--vocab-size") == "400"
+    for command in simulation.commands.values():
+        if command[0] == "train":
+            settings = [text for text in values_of(list(command), "--set") if not text.startswith("train.")]
+            assert settings == ["tokenizer.file=out/pairs/tokenizer.json"]
+    models = "--model out/improved-1 --model out/plain"
+    assert " ".join(simulation.commands["ensemble, validation"]).startswith(f"eval {models} --pairs")
+    shown = summary(result, stages)
+    assert re.search(r"^all together +26\.0  26\.0$", shown, re.MULTILINE)
+    assert f"mtcli translate {models}" in shown
+
+
+def test_the_text_of_the_tokenizer_has_no_held_out_sentence(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [f"{number} eert." for number in range(2000)]
+    (files / "long.en").write_text("".join(f"{line}\n" for line in lines))
+    run(request_for(mono_tgt="mono.xx", mono_src="long.en"), monkeypatch)
+    pairs = files / "out" / "pairs"
+    held_out = {text for name in ("valid", "test") for pair in pairs_in(pairs / f"{name}.jsonl") for text in pair}
+    assert len(held_out & {line.strip() for line in (files / "mono.xx").read_text().splitlines()}) > 3
+    texts = {path.name: path.read_text().splitlines() for path in pairs.glob("*.txt")}
+    assert sorted(texts) == ["text.en.txt", "text.xx.txt", "train.en.txt", "train.xx.txt"]
+    assert not held_out & {line for text in texts.values() for line in text}
+    assert len(texts["text.en.txt"]) == 2 * len(texts["train.en.txt"])
+    assert len(texts["text.xx.txt"]) > 100
+
+
+def test_a_given_tokenizer_replaces_the_stage_that_trains_one(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = [text for pair in toy_pairs(50) for text in pair]
+    train_tokenizer_on_lines(text).save(files / "given.json")
+    _, _, simulation = run(request_for(mono_tgt="mono.xx", sets=("tokenizer.file=given.json",)), monkeypatch)
+    assert "tokenizer" not in simulation.commands
+    assert "tokenizer.file=given.json" in simulation.commands["reverse-1"]
+    assert "ensemble, validation" in simulation.commands
+    train_tokenizer_on_lines(text, vocab_size=300).save(files / "given.json")
+    with pytest.raises(UsageError, match=r"SHA-256 of given\.json"):
+        improve(request_for(mono_tgt="mono.xx", sets=("tokenizer.file=given.json",)))
+
+
+def test_models_with_separate_vocabularies_are_not_combined(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result, _, simulation = run(request_for(mono_tgt="mono.xx", sets=("tokenizer.joint=false",)), monkeypatch)
+    assert not {"tokenizer", "ensemble, validation"} & {*simulation.commands}
+    assert result.ensemble is None
+    assert "tokenizer.joint=false" in simulation.commands["plain"]
+
+
 def test_time_is_divided_by_measured_speeds(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [f"{number} eert." for number in range(6000)]
     (files / "long.xx").write_text("".join(f"{line}\n" for line in lines))
@@ -178,7 +240,7 @@ def test_time_is_divided_by_measured_speeds(files: Path, monkeypatch: pytest.Mon
     run(request, monkeypatch, simulation)
     chosen = [(files / "out" / "synthetic-1" / f"back-{part}.txt").read_text().splitlines() for part in (1, 2)]
     assert len(chosen[0]) == 2000
-    for_round = 3600 - 900 - 4 * SCORING_SECONDS
+    for_round = 3600 - 900 - 6 * SCORING_SECONDS
     assert len({*chosen[0], *chosen[1]}) == len(chosen[0]) + len(chosen[1]) == int(0.2 * for_round * LINES_PER_SECOND)
     numbers = sorted(int(line.split()[0]) for line in (*chosen[0], *chosen[1]))
     assert {b - a for a, b in pairwise(numbers)} == {1, 2}
@@ -204,7 +266,7 @@ def test_diversification_adds_translations_by_models_of_both_directions(
     result, _, _ = run(request_for(), monkeypatch, simulation)
     names = [name for name, words in simulation.commands.items() if words[0] == "train"]
     assert names == ["plain", "reverse-1", "forward-2", "reverse-2", "improved-1"]
-    seeds = [words[words.index("--set") + 1] for name, words in simulation.commands.items() if name in names[1:4]]
+    seeds = [values_of(list(simulation.commands[name]), "--set")[1] for name in names[1:4]]
     assert seeds == ["train.seed=1", "train.seed=2", "train.seed=2"]
     assert result.candidates["improved-1"].pairs == 5 * 264
     assert int(simulation.commands["improved-1"][-1]) == 200
@@ -391,6 +453,7 @@ def test_shares_of_the_budget() -> None:
 def test_the_plan_names_every_stage_and_writes_nothing(files: Path) -> None:
     lines = plan(request_for(mono_tgt="mono.xx")).splitlines()
     assert [line.partition(":")[0] for line in lines[1:]] == [
+        "tokenizer",
         "plain (25% of the budget)",
         "plain, validation",
         "reverse-1 (20% of the budget)",
@@ -398,6 +461,7 @@ def test_the_plan_names_every_stage_and_writes_nothing(files: Path) -> None:
         "improved-1 (55% of the budget)",
         "improved-1, validation",
         "comparison",
+        "ensemble, validation",
     ]
     assert not (files / "out").exists()
 

@@ -114,7 +114,6 @@ class Stages(ABC):
         src, tgt = (data.src, data.tgt) if forward else (data.tgt, data.src)
         folder = self.request.out / name
         pairs = self.request.out / "pairs"
-        sets = self.request.sets
 
         def command() -> list[str]:
             words = ["train", *_repeated("--train", corpora)]
@@ -122,8 +121,7 @@ class Stages(ABC):
             words += ["--src", src, "--tgt", tgt]
             if self.request.preset is not None:
                 words += ["--preset", self.request.preset]
-            # The tokenizer of BLEU is for the target language of the request.
-            words += _repeated("--set", [text for text in sets if forward or not text.startswith(BLEU_TOKENIZER)])
+            words += _repeated("--set", self._settings(forward))
             if seed is not None:
                 words += ["--set", f"train.seed={seed}"]
             if not engine:
@@ -133,6 +131,32 @@ class Stages(ABC):
 
         self.run(name, command)
         return self._ended(name, name, folder)
+
+    def _settings(self, forward: bool) -> list[str]:
+        """Return the settings of a training; the tokenizer that all models share replaces those of a new one."""
+        request = self.request
+        settings = list(request.sets)
+        if not forward:  # the tokenizer of BLEU is for the target language of the request
+            settings = [text for text in settings if not text.startswith(BLEU_TOKENIZER)]
+        if request.trains_tokenizer:
+            settings = [text for text in settings if not text.strip().startswith("tokenizer.")]
+            settings.append(f"tokenizer.file={request.tokenizer}")
+        return settings
+
+    def train_tokenizer(self, texts: Sequence[Path]) -> None:
+        """Train the tokenizer that all models share.
+
+        Args:
+            texts: Text in both languages.
+        """
+        request = self.request
+        settings = request.config.tokenizer
+        words = ["tokenizer", "train", *map(str, texts), "-o", str(request.tokenizer), "--type", settings.type]
+        if settings.vocab_size is not None:
+            words += ["--vocab-size", str(settings.vocab_size)]
+        if request.config.data.placeholders:
+            words.append("--placeholders")
+        self.run("tokenizer", lambda: [*words, "--force"])
 
     def extend(self, name: str, amount: Callable[[], float]) -> Training:
         """Give a training more of the budget.
@@ -171,15 +195,15 @@ class Stages(ABC):
         words = ["augment", "--model", model, "-i", str(text), "-o", str(output), "--force", *how]
         self.run(name, lambda: [*words, *self._device()])
 
-    def score(self, stage: str, folder: str) -> Scores:
-        """Score a model on the validation pairs.
+    def score(self, stage: str, *folders: str) -> Scores:
+        """Score a model, or several together, on the validation pairs.
 
         Args:
             stage: The name of the stage that trained it.
-            folder: Its folder.
+            folders: The folders of the models.
         """
         name = f"{stage}, validation"
-        output = self.run(name, lambda: self.score_command(folder), is_captured=True)
+        output = self.run(name, lambda: self.score_command(*folders), is_captured=True)
         values = {score["name"]: float(score["score"]) for score in json.loads(output)}
         log.info("%s: BLEU = %.1f, chrF = %.1f", name, values["BLEU"], values["chrF2"])
         return Scores(values["BLEU"], values["chrF2"], self.seconds_of(name))
@@ -189,10 +213,11 @@ class Stages(ABC):
         command = [*self.score_command(folder), "--compare", other]
         return json.loads(self.run("comparison", lambda: command, is_captured=True))
 
-    def score_command(self, folder: str) -> list[str]:
-        """Return the command that scores a model on the validation pairs."""
+    def score_command(self, *folders: str) -> list[str]:
+        """Return the command that scores a model, or several together, on the validation pairs."""
         valid = self.request.out / "pairs" / "valid.jsonl"
-        return ["eval", "--model", folder, "--pairs", str(valid), "--bleu", "--chrf", "--json", *self._device()]
+        models = _repeated("--model", folders)
+        return ["eval", *models, "--pairs", str(valid), "--bleu", "--chrf", "--json", *self._device()]
 
     def _device(self) -> list[str]:
         return [] if self.request.device == "auto" else ["--device", self.request.device]

@@ -11,7 +11,7 @@ from typing import Any
 from mtcli.data.corpus import read_pairs
 from mtcli.data.sources import parse_source
 from mtcli.errors import DataError
-from mtcli.recipes.improve.budget import SAMPLE_LINES, weight_of_pairs
+from mtcli.recipes.improve.budget import SAMPLE_LINES, SYNTHETIC_PER_PAIR, weight_of_pairs
 from mtcli.recipes.improve.commands import Stages
 from mtcli.recipes.improve.language_check import warning_about
 from mtcli.recipes.improve.pairs import (
@@ -174,6 +174,34 @@ class Material:
         if problem:
             log.warning("%s %s: %s", option, text.path, problem)
         return number
+
+    # ---- tokenizer ----
+
+    def train_tokenizer(self) -> None:
+        """Train one tokenizer for all models, unless the request names one or wants separate vocabularies.
+
+        Its text is both sides of the training pairs, and of each monolingual text at most as many lines as an epoch
+        has synthetic pairs. So the size of the vocabulary suits the pairs, and no language outweighs the other.
+        """
+        if not self.request.trains_tokenizer:
+            return
+        texts = [self.side(source=source).text.path for source in (True, False)]
+        for source in (True, False):
+            lines = self.text_lines(source=source)
+            if lines is not None:
+                texts.append(self._text_for_tokenizer(lines, source=source))
+        self.stages.train_tokenizer(texts)
+
+    def _text_for_tokenizer(self, lines: Lines, *, source: bool) -> Path:
+        """Write lines of a monolingual text, at even distances, and return the file."""
+        path = self.folder / f"text.{self.data.src if source else self.data.tgt}.txt"
+        wanted = min(lines.number, int(SYNTHETIC_PER_PAIR * self.num_pairs))
+
+        def write() -> int:
+            return write_lines(lines.text.usable(), path, lambda index: is_chosen(index, wanted, lines.number))
+
+        self.stages.decide(f"text for the tokenizer: {path.name}", write)
+        return path
 
     # ---- synthetic pairs ----
 

@@ -41,6 +41,15 @@ class Candidate:
     scores: Scores
 
 
+@dataclass(frozen=True)
+class Ensemble:
+    """Models that translate together, by averaging their probabilities."""
+
+    folders: tuple[str, ...]
+    """The folders of the models, the best one first."""
+    scores: Scores
+
+
 @dataclass
 class Result:
     """The models that were trained for the direction of the request, and the best of them."""
@@ -50,6 +59,8 @@ class Result:
     best: str = PLAIN
     comparison: Any = None
     """The paired bootstrap of the plain model (A) and the best one (B); None if the plain one is the best."""
+    ensemble: Ensemble | None = None
+    """All models together; None if there is one, or if they have different tokenizers."""
 
 
 class Method:
@@ -80,6 +91,7 @@ class Method:
         """
         targets = self.material.text_lines(source=False)
         sources = self.material.text_lines(source=True)
+        self.material.train_tokenizer()
         plain = self.stages.train(PLAIN, self.material.specs(), lambda: shares.PLAIN_SHARE * self.budget.total)
         self._add(PLAIN, plain, self.material.num_pairs)
         if self.stages.decide("more pairs would not help", lambda: self._epochs_in_whole_budget() < shares.MIN_EPOCHS):
@@ -96,6 +108,7 @@ class Method:
         if self.result.best != PLAIN:
             best = self.result.candidates[self.result.best]
             self.result.comparison = self.stages.compare(self._plain.folder, best.training.folder)
+        self._combine()
         return self.result
 
     # ---- rounds with monolingual text ----
@@ -245,6 +258,15 @@ class Method:
         self.result.candidates[name] = Candidate(training, pairs, scores)
         self.result.best = max(self.result.candidates, key=self._figure)
 
+    def _combine(self) -> None:
+        """Score all models together, if they share a tokenizer."""
+        candidates = self.result.candidates
+        if len(candidates) < 2 or not self.stages.request.has_one_tokenizer:
+            return
+        names = sorted(candidates, key=lambda name: name != self.result.best)  # the best one first
+        folders = tuple(candidates[name].training.folder for name in names)
+        self.result.ensemble = Ensemble(folders, self.stages.score("ensemble", *folders))
+
     def _figure(self, name: str) -> float:
         """Return the score that decides; of equal scores, the earlier model's counts."""
         return float(getattr(self.result.candidates[name].scores, self.metric))
@@ -260,8 +282,11 @@ class Method:
     # ---- budget ----
 
     def _spendable(self) -> float:
-        """Return the rest of the budget, without the time for scoring the next model and comparing it."""
-        scoring = 3 * self.result.candidates[PLAIN].scores.seconds if self.budget.is_time else 0.0
+        """Return the rest of the budget, without the time for scoring the next model, comparing it and the ensemble."""
+        if not self.budget.is_time:
+            return max(self.stages.remaining(), 0.0)
+        models = len(self.result.candidates) + 1 if self.stages.request.has_one_tokenizer else 0
+        scoring = (3 + models) * self.result.candidates[PLAIN].scores.seconds
         return max(self.stages.remaining() - scoring, 0.0)
 
     def _pairs_in(self, amount: float) -> float:

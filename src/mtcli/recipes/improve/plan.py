@@ -65,8 +65,8 @@ class _PlannedStages(Stages):
         amount = float(self.commands[-1][1][-1].removesuffix("s"))
         return Training(str(folder), int(amount), amount, MANY_EPOCHS, "budget used")
 
-    def score(self, stage: str, folder: str) -> Scores:
-        self.run(f"{stage}, validation", lambda: self.score_command(folder))
+    def score(self, stage: str, *folders: str) -> Scores:
+        self.run(f"{stage}, validation", lambda: self.score_command(*folders))
         better = float(len(self.commands))
         return Scores(better, better, 0.0)
 
@@ -102,6 +102,9 @@ class _PlannedMaterial(Material):
     def side(self, *, source: bool) -> Lines:
         name = f"train.{self.data.src if source else self.data.tgt}.txt"
         return Lines(Text(self.folder / name), self.num_pairs)
+
+    def _text_for_tokenizer(self, lines: Lines, *, source: bool) -> Path:
+        return self.folder / f"text.{self.data.src if source else self.data.tgt}.txt"
 
     def translate(
         self, name: str, model: str, lines: Lines, how: Sequence[str], *, at_most: int, amount: float

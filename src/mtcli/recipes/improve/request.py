@@ -7,6 +7,7 @@ from typing import Any
 
 from mtcli.config.schema import Config
 from mtcli.data.fingerprints import input_files
+from mtcli.data.tokenizer_file import given_tokenizer, tokenizer_path
 from mtcli.errors import UsageError
 from mtcli.inference.exported import sha256
 from mtcli.recipes.improve.budget import Budget
@@ -39,6 +40,21 @@ class ImproveRequest:
     """`--set` of every training."""
     device: str = "auto"
 
+    @property
+    def tokenizer(self) -> Path:
+        """The tokenizer that the stages train."""
+        return self.out / "pairs" / "tokenizer.json"
+
+    @property
+    def trains_tokenizer(self) -> bool:
+        """True if one tokenizer is trained for all models, which can then be combined in an ensemble."""
+        return self.config.tokenizer.joint and not self.config.tokenizer.file
+
+    @property
+    def has_one_tokenizer(self) -> bool:
+        """True if all models have the same tokenizer."""
+        return self.config.tokenizer.joint
+
     def identity(self) -> dict[str, Any]:
         """Return everything that decides the result, by the names of the options.
 
@@ -47,8 +63,8 @@ class ImproveRequest:
         """
         data = self.config.data
         budget = "--max-steps" if self.budget.unit == "steps" else "--time"
-        texts = [path for path in (self.mono_tgt, self.mono_src) if path is not None]
-        files = {str(path): sha256(path) for path in [*input_files(self.config), *texts]}
+        inputs = [*input_files(self.config), self.mono_tgt, self.mono_src, tokenizer_path(self.config)]
+        files = {str(path): sha256(path) for path in inputs if path is not None}
         return {
             "--train": list(data.train),
             "--valid": data.valid,
@@ -63,6 +79,7 @@ class ImproveRequest:
             "--set": list(self.sets),
             "--out": str(self.out),
             "--device": self.device,
+            "tokenizer": "one for all models" if self.trains_tokenizer else None,
             budget: self.budget.total,
             **{f"SHA-256 of {name}": digest[:16] for name, digest in files.items()},
         }
@@ -90,6 +107,7 @@ def resolve_request(
     Raises:
         UsageError: A wrong setting, languages that cannot be found, or a folder that cannot be used.
         DataError: Training pairs are missing.
+        ModelError: `tokenizer.file` is missing or damaged.
     """
     for text in sets:
         name = text.partition("=")[0].strip()
@@ -100,6 +118,12 @@ def resolve_request(
         given["train.time"] = DEFAULT_TIME
     request = resolve(None, given, sets, out=out)
     config = request.config
+    tokenizer = given_tokenizer(config)
+    if tokenizer is not None and not tokenizer.joint:
+        raise UsageError(
+            f"tokenizer.file {config.tokenizer.file}: has two vocabularies, and models of both directions are trained; "
+            "name one with a joint vocabulary"
+        )
     folder = out or request.run.with_name(f"{request.run.name}-improved")
     texts = [path for path in (mono_tgt, mono_src) if path is not None]
     check_folder(folder, [*input_files(config), *texts], option="--out")

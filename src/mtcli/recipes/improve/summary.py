@@ -1,11 +1,10 @@
 """The end of `mtcli improve`: a table of the models, what they were compared by, and what can be done with them."""
 
 import shlex
-from pathlib import Path
 
 from mtcli.recipes.improve.budget import Budget
 from mtcli.recipes.improve.commands import Stages
-from mtcli.recipes.improve.method import PLAIN, Candidate, Result
+from mtcli.recipes.improve.method import PLAIN, Result
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import counted
 
@@ -17,10 +16,9 @@ def summary(result: Result, stages: Stages) -> str:
     request = stages.request
     lines = [*_table(result), "", _comparison(result, stages), _plain_training(result, stages.budget)]
     lines.append(f"Model: {request.out} (copied from {result.candidates[result.best].training.folder})")
-    folders = _ensemble(result)
-    if len(folders) > 1:
-        models = " ".join(f"--model {shlex.quote(folder)}" for folder in folders)
-        lines.append(f"These models have one vocabulary and can vote together: mtcli eval {models}")
+    if result.ensemble is not None:
+        models = " ".join(f"--model {shlex.quote(folder)}" for folder in result.ensemble.folders)
+        lines.append(f"All models together, as in the last row: mtcli translate {models}")
     return "\n".join(lines)
 
 
@@ -32,6 +30,9 @@ def _table(result: Result) -> list[str]:
         mark = "best" if name == result.best else ""
         ends = (f"{training.steps:,}", clock(training.seconds), training.reason)
         rows.append((name, f"{candidate.pairs:,}", *ends, *figures, mark))
+    if result.ensemble is not None:
+        scores = result.ensemble.scores
+        rows.append(("all together", "", "", "", "", f"{scores.bleu:.1f}", f"{scores.chrf:.1f}", ""))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
@@ -64,16 +65,3 @@ def _plain_training(result: Result, budget: Budget) -> str:
         f"{text}. The same training for the whole budget was not measured; to compare with it, run the command of "
         f"the stage {PLAIN} with another --out and {option}."
     )
-
-
-def _ensemble(result: Result) -> list[str]:
-    """Return the models that have the vocabulary of the best one, the best one first."""
-    best = result.candidates[result.best]
-    others = [candidate for candidate in result.candidates.values() if candidate is not best]
-    vocabulary = _vocabulary(best)
-    same = [candidate for candidate in others if _vocabulary(candidate) == vocabulary]
-    return [candidate.training.folder for candidate in (best, *same)]
-
-
-def _vocabulary(candidate: Candidate) -> bytes:
-    return (Path(candidate.training.folder) / "tokenizer.json").read_bytes()
