@@ -67,6 +67,12 @@ def test_tags_nest_and_the_others_are_points() -> None:
     assert kinds == ["open", "point", "close", "point", "open", "close"]
 
 
+@pytest.mark.parametrize("encoding", ["idna", "unicode_escape", "undefined"])
+def test_an_encoding_that_no_page_can_have_is_refused(encoding: str) -> None:
+    with pytest.raises(DataError, match=r"^file: .*convert the file to UTF-8"):
+        read_html(f"<meta charset={encoding}><p>Hello \\ud800".encode(), OPTIONS)
+
+
 @pytest.mark.parametrize("encoding", ["iso-8859-1", "windows-1252", "shift_jis", "utf-8"])
 def test_the_page_keeps_its_encoding(encoding: str) -> None:
     head = f"<meta charset={encoding}><p>"

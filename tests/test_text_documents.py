@@ -20,6 +20,7 @@ from mtcli.errors import DataError, UsageError
 SRT = ReadOptions("a.srt", "en", "de")
 VTT = ReadOptions("a.vtt", "en", "de")
 PO = ReadOptions("a.po", "en", "de")
+SPACES = " " * 100_000
 
 
 def columns(*names: str, file: str = "a.csv") -> ReadOptions:
@@ -142,6 +143,14 @@ def test_vtt() -> None:
     assert "A &lt; B --X\n\nNOTE the end" in found
 
 
+@pytest.mark.parametrize("long", [f"one{SPACES}two", f"{SPACES}one", f"one <{'b' * 100_000}", f"one{SPACES}\ntwo"])
+def test_a_cue_with_very_long_white_space_or_tags_is_read_in_linear_time(long: str) -> None:
+    content = f"1\n00:00:01,000 --> 00:00:02,000\n{long}\n".encode()
+    document = subtitles.read(content, SRT)
+    assert document.write(document.segments) == content
+    assert document.write([shout(segment) for segment in document.segments]) != content
+
+
 def test_a_file_without_cues_is_refused() -> None:
     with pytest.raises(DataError, match=r"a\.srt: no subtitles"):
         subtitles.read(b"just text", SRT)
@@ -258,6 +267,13 @@ def test_a_catalogue_keeps_its_charset_and_refuses_characters_outside_of_it() ->
     assert document.write([("ö",)]).endswith(b'msgstr "\xf6"\n')
     with pytest.raises(DataError, match=r"a\.po: its charset iso8859-1 lacks '你'; .* msgconv -t UTF-8"):
         document.write([("你",)])
+
+
+@pytest.mark.parametrize("charset", ["idna", "undefined", "utf-8-sig", "utf-7", "unicode_escape"])
+def test_a_charset_that_is_no_encoding_of_catalogues_is_refused(charset: str) -> None:
+    content = f'msgid ""\nmsgstr "Content-Type: text/plain; charset={charset}\\n"\n\nmsgid "a"\nmsgstr ""\n# \\ud800'
+    with pytest.raises(DataError, match=r"a\.po: .*convert the file to UTF-8"):
+        po.read(content.encode(), PO)
 
 
 @pytest.mark.parametrize(

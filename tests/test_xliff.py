@@ -83,6 +83,12 @@ def test_variants_are_added_to_tmx_where_they_are_missing() -> None:
     assert len(tmx.read(found.encode(), OPTIONS).segments) == 0
 
 
+def test_very_long_white_space_is_read_in_linear_time() -> None:
+    content = XLIFF1.replace("<source>", f"<source>one{' ' * 100_000}", 1).encode()
+    document = xliff.read(content, OPTIONS)
+    assert document.write(document.segments) == content
+
+
 def test_the_file_keeps_its_encoding() -> None:
     content = XLIFF1.replace("UTF-8", "utf-16").encode("utf-16")
     document = xliff.read(content, OPTIONS)

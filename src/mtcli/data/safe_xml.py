@@ -129,11 +129,12 @@ def decode_exactly(content: bytes, encoding: str, name: str) -> str:
     """Decode a file such that encoding the text again gives the same bytes.
 
     Raises:
-        DataError: Python does not know the encoding, or the bytes are not in it.
+        DataError: Python does not know the encoding, the bytes are not in it, or the text has half a surrogate pair.
     """
     try:
         text = content.decode(encoding)
-        exact = text.encode(encoding) == content
+        exact = text.encode(encoding, "xmlcharrefreplace") == content
+        text.encode()  # fails at half a surrogate pair, which `unicode_escape` and some other codecs can give
     except LookupError:
         raise DataError(f"{name}: unknown encoding {encoding!r}; convert the file to UTF-8") from None
     except UnicodeDecodeError as error:

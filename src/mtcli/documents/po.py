@@ -14,6 +14,7 @@ from codecs import lookup
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from mtcli.data.safe_xml import decode_exactly
 from mtcli.documents.encoding import EncodedText, decode
 from mtcli.documents.format import ReadOptions
 from mtcli.documents.inline import Inline
@@ -123,10 +124,7 @@ def _decoded(content: bytes, name: str) -> EncodedText:
         encoding = "utf-8"
     if encoding in ("utf-8", "ascii"):
         return decode(content, name)
-    try:
-        return EncodedText(content.decode(encoding), encoding)
-    except (UnicodeDecodeError, LookupError) as error:
-        raise DataError(f"{name}: is not {charset}, as its header says ({error}); correct the header") from None
+    return EncodedText(decode_exactly(content, encoding, name), encoding)
 
 
 def _fields(text: str, name: str) -> Iterator[_Field]:

@@ -25,13 +25,13 @@ from mtcli.documents.wrapping import balanced
 from mtcli.errors import DataError
 
 _LINE = re.compile(r"(?P<text>[^\r\n]*)(?:\r\n|\n|\r|\Z)")
-_LINE_BREAK = re.compile(r"[ \t]*(?:\r\n|\n|\r)[ \t]*")
+_LINE_BREAK = re.compile(r"(?:(?<![ \t])[ \t]++)?(?:\r\n|\n|\r)[ \t]*+")
 _SRT_TIME = r"\d{1,3}:\d{1,2}:\d{1,2}(?:[,.:]\d{1,3})?"
 _SRT_TIMING = re.compile(rf"\s*{_SRT_TIME}\s*-->\s*{_SRT_TIME}")
 _VTT_TIME = r"(?:\d{1,}:)?\d{2}:\d{2}\.\d{3}"
 _VTT_TIMING = re.compile(rf"\s*{_VTT_TIME}\s*-->\s*{_VTT_TIME}")
-_TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z]\w*)[^<>]*>|<[\d:.]+>|\{\\[^{}]*\}")
-_DIALOGUE = re.compile(r"\s*(?:<[^<>]*>|\{\\[^{}]*\})*\s*[-–—‐](?!\s*\d)\s*")
+_TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z]\w*+)[^<>]*+>|<[\d:.]+>|\{\\[^{}]*\}")
+_DIALOGUE = re.compile(r"\s*+(?:<[^<>]*+>|\{\\[^{}]*+\})*+\s*+[-–—‐](?!\s*\d)\s*")
 
 
 @dataclass(frozen=True)

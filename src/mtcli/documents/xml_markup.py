@@ -11,7 +11,7 @@ from mtcli.documents.items import Item
 
 _START_TAG = re.compile(r"""<(?P<name>[^\s/>]+)(?:[^>"']|"[^"]*"|'[^']*')*+>""")
 _SPECIAL = re.compile(r"<!\[CDATA\[(?P<cdata>.*?)\]\]>|<!--.*?-->|<\?.*?\?>", re.DOTALL)
-_LINE_BREAK = re.compile(r"[ \t\r\n]*[\r\n][ \t\r\n]*")
+_LINE_BREAK = re.compile(r"(?:(?<![ \t])[ \t]++)?[\r\n][ \t\r\n]*+")
 
 
 @dataclass(frozen=True, slots=True)
