@@ -83,6 +83,15 @@ def test_the_page_keeps_its_encoding(encoding: str) -> None:
     assert read_html(document.write([("größe 語 ®",)]), OPTIONS).segments == [("größe 語 ®",)]
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-16-be"])
+def test_the_byte_order_mark_stays_outside_of_the_text(encoding: str) -> None:
+    content = "\ufeffHello".encode(encoding)
+    document = read_html(content, OPTIONS)
+    assert document.segments == [("Hello",)]
+    assert document.write(document.segments) == content
+    assert document.write([("Hallo",)]) == "\ufeffHallo".encode(encoding)
+
+
 def test_invalid_bytes_are_an_error_with_their_place() -> None:
     with pytest.raises(DataError, match="file: invalid utf-8 at byte 5"):
         read_html(b"<p>ab\xe9", OPTIONS)

@@ -45,8 +45,10 @@ def read(content: bytes, options: ReadOptions) -> Document:
         DataError: The bytes are not in the encoding that the page declares (UTF-8 unless it declares one).
     """
     encoding = _encoding(content)
-    text = decode_exactly(content, encoding, options.name)
-    return MarkedDocument(text, encoding, html_spans(text))
+    decoded = decode_exactly(content, encoding, options.name)
+    text = decoded.removeprefix("\ufeff")
+    mark = b"" if text == decoded else "\ufeff".encode(encoding)
+    return MarkedDocument(text, encoding, html_spans(text), mark)
 
 
 def html_spans(text: str) -> list[MarkedSpan]:
