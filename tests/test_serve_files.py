@@ -182,6 +182,7 @@ def test_a_download_needs_the_key_of_the_file(loud: Site, path: str) -> None:
     [
         ("page.exe", b"x", 400, "page.exe: a file of unknown type"),
         ("n.txt", b"\xff\xfe\x00", 400, "n.txt"),
+        ("n.csv", b"a,b\nc,d\n", 400, "n.csv: a table"),
         ("n\0.txt", b"x", 400, "NUL"),
         ("", b"x", 400, "file"),
         ("..", b"x", 400, "no name"),

@@ -160,6 +160,11 @@ def test_a_file_without_cues_is_refused() -> None:
 # ---- tables ----
 
 
+def test_a_table_needs_a_column() -> None:
+    with pytest.raises(UsageError, match=r"a\.csv: .*--column"):
+        table.read(b"a,b\nc,d\n", columns())
+
+
 def test_named_columns_are_translated_and_the_other_cells_stay() -> None:
     content = 'id;"text";note\r\n1;"a ""b""\nc";"x"\r\n2;d e;y\r\n\r\n3;;"z'.replace('"z', "z")
     found = shouted(table.read, content, columns("text"))

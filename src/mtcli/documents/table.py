@@ -42,9 +42,11 @@ def read(content: bytes, options: ReadOptions) -> SpanDocument:
     of a .csv file is kept, see `plain_text`. In a .tsv file a cell ends with its line.
 
     Raises:
-        UsageError: There is no such column.
+        UsageError: There is no such column, or none is named.
         DataError: See `encoding.decode`; or a quotation mark is not closed.
     """
+    if not options.columns:
+        raise UsageError(f"{options.name}: a table; name the columns to translate with --column")
     source = decode(content, options.name)
     is_tsv = PurePath(options.name).suffix.lower() == ".tsv"
     delimiter = "\t" if is_tsv else _delimiter(source.text, options)
