@@ -16,7 +16,7 @@ from mtcli.export import export
 from mtcli.recipes import stages
 from mtcli.recipes.distill import student_shape
 from mtcli.recipes.distill.comparison import Comparison, Result
-from mtcli.recipes.distill.request import Request, check
+from mtcli.recipes.distill.request import Request, check, held_out_pairs
 from mtcli.recipes.distill.run import commands, distill, plan
 from mtcli.recipes.distill.student_shape import (
     Usage,
@@ -206,6 +206,23 @@ def test_an_interrupted_distillation_gives_the_same_student(
     with pytest.raises(UsageError, match="differs in --max-steps"):
         distill(Request((teacher,), (str(pairs),), max_steps=30, sets=SMALL, out=Path("whole")))
     assert json.loads(Path("whole", STATE).read_text())["stages"]["student"]["seconds"] > 0
+
+
+def test_swap_applies_to_the_held_out_pairs_too(teacher: Path, tmp_path: Path) -> None:
+    swapped = tmp_path / "swapped.tsv"
+    swapped.write_text("".join(f"{tgt}\t{src}\n" for src, tgt in PAIRS), encoding="utf-8")
+    file = str(swapped)
+    request = Request((teacher,), (file,), valid=file, test=file, swap=True, out=tmp_path / "out")
+    teachers = check(request)
+    assert held_out_pairs(teachers.test, teachers)[0] == PAIRS[0]
+    clean, _, student, *_ = commands(request)
+    assert "--swap" in clean.arguments
+    assert "--swap" in student.arguments
+    without_languages = tmp_path / "teacher"
+    (without_languages / "data").mkdir(parents=True)
+    save_toy(without_languages, src="src", tgt="tgt")
+    with pytest.raises(UsageError, match="--swap: .* languages"):
+        check(Request((without_languages,), (file,), valid=file, test=file, swap=True))
 
 
 def test_held_out_sources_in_a_text_are_not_translated(

@@ -94,6 +94,8 @@ class Distillation:
         for corpus in corpora:
             words += ["--train", corpus]
         words += ["--valid", teachers.valid, "--test", teachers.test, "--src", teachers.src, "--tgt", teachers.tgt]
+        if request.swap:
+            words.append("--swap")  # for the held-out pairs: the other files name their languages
         words += ["--out", str(self.student), *self._size()]
         for setting in (*self._settings(), *request.sets):
             words += ["--set", setting]

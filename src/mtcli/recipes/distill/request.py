@@ -6,6 +6,7 @@ from pathlib import Path
 from mtcli.config.build import build
 from mtcli.config.toml_file import load as load_config
 from mtcli.data.corpus import Pair, read_pairs
+from mtcli.data.tables import are_side_names
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError, UsageError
 from mtcli.inference.ctranslate2_backend import import_ctranslate2
@@ -53,6 +54,8 @@ class Teachers:
     test: str
     bleu_tokenizer: str | None
     """The setting of the student, or of the first teacher; None: the target language decides."""
+    swap: bool = False
+    """The sides of all pairs without names of languages are swapped."""
 
 
 def check(request: Request) -> Teachers:
@@ -73,10 +76,12 @@ def check(request: Request) -> Teachers:
     translator, _, (src, tgt) = load_ensemble(request.teachers, "cpu")
     if translator.tokenizer.tags:
         raise UsageError(f"--teacher {request.teachers[0]}: has several target languages; name a model with one")
+    if request.swap and are_side_names(src, tgt):
+        raise UsageError(f"--swap: the teacher's languages are {src} and {tgt}; write the pairs in this order instead")
     valid = request.valid or _split_of_teacher(request.teachers[0], "valid")
     test = request.test or _split_of_teacher(request.teachers[0], "test")
     bleu_tokenizer = config.train.bleu_tokenizer or _bleu_tokenizer(request.teachers[0])
-    teachers = Teachers(src, tgt, translator.tokenizer, valid, test, bleu_tokenizer)
+    teachers = Teachers(src, tgt, translator.tokenizer, valid, test, bleu_tokenizer, request.swap)
     for name, spec in (("--valid", valid), ("--test", test)):
         if not held_out_pairs(spec, teachers):
             raise UsageError(f"{name} {spec}: has no pairs; name others")
@@ -118,7 +123,7 @@ def _bleu_tokenizer(teacher: Path) -> str | None:
 
 def held_out_pairs(spec: str, teachers: Teachers) -> list[Pair]:
     """Read validation or test pairs, in any form that `--train` takes."""
-    return list(read_pairs(spec, teachers.src, teachers.tgt))
+    return list(read_pairs(spec, teachers.src, teachers.tgt, swap=teachers.swap))
 
 
 def text_of(request: Request, teachers: Teachers) -> Text | None:
