@@ -144,11 +144,6 @@ class Recipe:
         self._save()
         return output
 
-    def seconds(self, stage: Stage) -> float | None:
-        """Return the seconds that a stage took in the process that finished it; None: it is not done."""
-        done = self._state["stages"].get(stage.name)
-        return None if done is None else float(done["seconds"])
-
     def value(self, name: str, compute: Callable[[], Any]) -> Any:
         """Return a value that is computed once, such as a measured speed. It consists of JSON types."""
         values = self._state["values"]
@@ -205,6 +200,7 @@ def run_command(stage: Stage, while_waiting: Callable[[], None] = lambda: None) 
 
     Raises:
         StageError, StoppedError: See `Recipe.run`.
+        Exception: What `while_waiting` raises. The command was stopped first.
     """
     with noted_signals() as received:
         child = subprocess.Popen(
@@ -213,7 +209,12 @@ def run_command(stage: Stage, while_waiting: Callable[[], None] = lambda: None) 
             stdout=subprocess.PIPE if stage.is_captured else STANDARD_ERROR,
             preexec_fn=partial(_die_with_parent, os.getpid()) if sys.platform == "linux" else None,
         )
-        output = _wait(child, received, while_waiting)
+        try:
+            output = _wait(child, received, while_waiting)
+        except BaseException:
+            child.terminate()
+            child.wait()
+            raise
     code = child.returncode
     if received:
         message = f"{stage.name}: {stopped(received[0])}; run the same command again to continue"
