@@ -96,14 +96,13 @@ class Material:
     def _corpora(self) -> list[Path]:
         return [self.folder / f"train-{number}.jsonl" for number in range(1, len(self.data.train) + 1)]
 
-    def specs(self, synthetic: Synthetic | None = None, *, weighted: bool = True) -> list[str]:
+    def specs(self, synthetic: Synthetic | None = None) -> list[str]:
         """Return the corpora of a training, with their weights.
 
         Args:
-            synthetic: Pairs to add.
-            weighted: Give the real pairs a larger weight if there are many synthetic ones.
+            synthetic: Pairs to add. If there are many, the real pairs have a larger weight.
         """
-        factor = weight_of_pairs(self.num_pairs, synthetic.number) if synthetic and weighted else 1.0
+        factor = weight_of_pairs(self.num_pairs, synthetic.number) if synthetic else 1.0
         found = []
         for file, spec in zip(self._corpora(), self.data.train, strict=True):
             weight = factor * parse_source(spec).weight
