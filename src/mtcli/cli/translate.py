@@ -1,9 +1,7 @@
 """`mtcli translate`."""
 
 import logging
-import os
 import sys
-from collections.abc import Sequence
 from dataclasses import replace as with_changes
 from functools import partial
 from pathlib import Path
@@ -13,7 +11,6 @@ import typer
 
 from mtcli import limits
 from mtcli.cli import panels
-from mtcli.cli.input_files import must_exist
 from mtcli.cli.options import (
     LATEST,
     AutoEngineOption,
@@ -37,13 +34,19 @@ from mtcli.cli.options import (
     text_file_option,
 )
 from mtcli.cli.process import note
+from mtcli.cli.translate_input import (
+    check_files,
+    is_document_input,
+    read_checked_terms,
+    warn_of_files,
+    warn_of_table,
+)
 from mtcli.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from mtcli.inference.line_translator import LineTranslator
-    from mtcli.inference.terms import Terms
     from mtcli.inference.translation import Options, Translation
 
 log = logging.getLogger(__name__)
@@ -240,20 +243,20 @@ def translate(
     if length_penalty is not None and beam_size == 1 and n_best == 1 and format_ == "text" and not scores:
         log.warning("--length-penalty: has no effect on the single hypothesis of --beam-size 1")
     models = model or [LATEST]
-    _check_files(text, input_, output, [*models, *([rerank] if rerank else [])])
+    check_files(text, input_, output, [*models, *([rerank] if rerank else [])])
     columns = tuple(column or ())
-    as_document = _is_document(text, input_, paragraphs=paragraphs, columns=columns)
+    as_document = is_document_input(text, input_, paragraphs=paragraphs, columns=columns)
     if as_document:
         only_text = format_ == "text"
         unsuitable = {"scores": scores, "alignments": alignments, "format": not only_text, "n_best": n_best > 1}
         _refuse_for_documents({**unsuitable, "prefix": prefix, "replace": replace})
     elif input_:
-        _warn_of_table(input_)
+        warn_of_table(input_)
     if terms is None:
         _refuse({"terms_mode": terms_mode, "terms_report": terms_report}, "only with --terms")
     else:
         _refuse({"rerank": rerank}, "not with --terms")
-    known_terms = None if terms is None else _read_terms(terms, terms_report, input_, output, models)
+    known_terms = None if terms is None else read_checked_terms(terms, terms_report, input_, output, models)
 
     from mtcli.inference.loading import load_ensemble, load_reranker
     from mtcli.inference.streams import formatted
@@ -264,7 +267,7 @@ def translate(
     # The engine of a run is proven for the best hypothesis, and reranking needs all of them.
     library = None if rerank and engine == "auto" else engine
     translator, options, (src, tgt) = load_ensemble(models, device, library, Options(**given))
-    _warn_of_files(text or ())
+    warn_of_files(text or ())
     options = with_changes(options, **given)
     if rerank:
         translator.rerank = load_reranker(rerank, rerank_weight, device, (src, tgt), options).rerank
@@ -293,90 +296,11 @@ def _refuse(options: dict[str, Any], reason: str) -> None:
             raise UsageError(f"--{name.replace('_', '-')}: {reason}")
 
 
-def _check_files(text: list[str] | None, input_: str | None, output: str, models: Sequence[Path]) -> None:
-    """Check input and output before the model is loaded.
-
-    Raises:
-        UsageError: Two inputs, an output that would overwrite something, or standard streams with several ranks.
-        DataError: The input cannot be read.
-        StorageError: The output cannot be written.
-    """
-    from mtcli.runtime import torchrun
-    from mtcli.runtime.output_checks import check_outputs
-    from mtcli.runtime.outputs import is_special
-
-    if text and input_:
-        raise UsageError(f"give either sentences or --input {input_}, not both")
-    if torchrun.size() > 1 and "-" in (input_ or "-", output):
-        raise UsageError("several ranks translate files, not standard input or output; give --input FILE --output FILE")
-    if torchrun.size() > 1 and is_special(Path(output)):
-        raise UsageError(f"--output {output}: several ranks write a regular file; give another")
-    inputs = [] if text else [input_ or "-"]
-    check_outputs([output], inputs, models=models)
-    must_exist(input_)
-
-
-def _is_document(text: list[str] | None, input_: str | None, *, paragraphs: bool, columns: tuple[str, ...]) -> bool:
-    """Return True if the input is translated as a document, False if line by line.
-
-    Raises:
-        UsageError: The type of the file is unknown, or several ranks would translate a document.
-    """
-    from mtcli.documents.registry import is_document
-    from mtcli.runtime import torchrun
-
-    found = is_document("-" if text else input_ or "-", paragraphs=paragraphs, columns=bool(columns))
-    if found and torchrun.size() > 1:
-        raise UsageError("several ranks translate lines of text, not documents; start one process")
-    return found
-
-
 def _refuse_for_documents(options: dict[str, Any]) -> None:
     """Raise a UsageError if one of these options is set."""
     for name, value in options.items():
         if value:
             raise UsageError(f"--{name.replace('_', '-')}: not for documents and --paragraphs")
-
-
-def _warn_of_table(input_: str) -> None:
-    """Warn if lines of a table are translated as they are."""
-    from mtcli.data.sources import is_table
-
-    if is_table(Path(input_)):
-        log.warning("--input %s: each line is translated as it is, with the separators and quotes of a table", input_)
-
-
-def _read_terms(terms: Path, report: Path | None, input_: str | None, output: str, models: Sequence[Path]) -> "Terms":
-    """Read the terms, and check their report before the model is loaded.
-
-    Raises:
-        UsageError: The report would overwrite something or has an unknown ending, or several ranks would write it.
-        DataError: The file of terms cannot be read or is malformed.
-        StorageError: The report cannot be written.
-    """
-    from mtcli.inference.terms import read_terms
-    from mtcli.inference.terms_report import ENDINGS
-    from mtcli.runtime import torchrun
-    from mtcli.runtime.output_checks import check_outputs
-
-    must_exist(str(terms))
-    check_outputs([output, report], [input_, terms], models=models)
-    if report is not None and report.suffix.lower() not in ENDINGS:
-        raise UsageError(f"--terms-report {report}: write a {' or '.join(ENDINGS)} file")
-    if report is not None and torchrun.size() > 1:
-        raise UsageError("--terms-report: not with several ranks; --format json lists the terms of each line")
-    return read_terms(terms)
-
-
-def _warn_of_files(texts: Sequence[str]) -> None:
-    """Warn about sentences that are also names of files, which are probably meant."""
-    for name in texts:
-        if os.path.isfile(name):  # noqa: PTH113 - a sentence may be too long for a path
-            log.warning(
-                "%s: translated as a sentence, though there is a file of that name; -i %s translates its lines",
-                name,
-                name,
-            )
 
 
 def _translate(
