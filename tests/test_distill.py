@@ -2,6 +2,7 @@
 
 import json
 import logging
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from toy import PAIRS, save_toy
 from mtcli.cli import app
 from mtcli.config.schema import ModelConfig
 from mtcli.data.splits import write_split
+from mtcli.data.tokenizer import Tokenizer
+from mtcli.data.tokenizer_training import train_tokenizer_on_lines
 from mtcli.errors import DataError, MtcliError, UsageError
 from mtcli.export import export
 from mtcli.recipes import stages
@@ -34,7 +37,7 @@ from mtcli.report.memory_estimate import count_parameters
 SMALL = (
     "model.d_model=16", "model.d_ff=16", "model.num_heads=2", "model.num_encoder_layers=1",
     "model.num_decoder_layers=1", "train.batch_tokens=512", "train.warmup_steps=5", "train.valid_every=20",
-    "train.save_every=20", "train.engine=false", 'train.precision="fp32"', "tokenizer.vocab_size=280",
+    "train.save_every=20", "train.engine=false", 'train.precision="fp32"',
 )  # fmt: skip
 VOCABULARY = Vocabulary(1000, 1000, joint=True)
 
@@ -137,6 +140,39 @@ def test_the_commands_of_the_stages(teacher: Path, pairs: Path, tmp_path: Path) 
     assert not out.exists()
 
 
+def student_of(request: Request) -> tuple[list[str], ModelConfig | None]:
+    """Return the settings of the tokenizer in the student's training, and the student's shape."""
+    distillation = plan(request, check(request), Path("out"), None)
+    student = next(stage for stage in distillation.stages() if stage.name == "student")
+    return [word for word in student.arguments if word.startswith("tokenizer.")], distillation.shape
+
+
+def test_the_student_has_the_tokenizer_of_its_teacher(teacher: Path, pairs: Path, tmp_path: Path) -> None:
+    size = Tokenizer.load(teacher / "tokenizer.json").tgt_size
+    fits = within_parameters(300_000, Vocabulary(size, size, joint=True))
+    settings, shape = student_of(Request((teacher,), (str(pairs),), parameters=300_000))
+    assert settings == [f"tokenizer.file={teacher / 'tokenizer.json'}"]
+    assert shape == fits
+    given = tmp_path / "given.json"
+    words = ["".join(letters) for letters in product("abcdefghijklmno", repeat=3)]
+    train_tokenizer_on_lines(words * 2, kind="word", vocab_size=3000).save(given)
+    sets = (f"tokenizer.file={given}",)
+    settings, shape = student_of(Request((teacher,), (str(pairs),), parameters=300_000, sets=sets))
+    assert settings == [*sets]
+    assert shape == within_parameters(300_000, Vocabulary(3000, 3000, joint=True))
+    assert shape != fits
+
+
+@pytest.mark.parametrize("setting", ["tokenizer.vocab_size=3000", "tokenizer.type=word", "data.placeholders=true"])
+def test_the_student_trains_a_tokenizer_if_it_needs_another_one(teacher: Path, pairs: Path, setting: str) -> None:
+    size = Tokenizer.load(teacher / "tokenizer.json").tgt_size
+    settings, shape = student_of(Request((teacher,), (str(pairs),), parameters=300_000, sets=(setting,)))
+    wanted = 3000 if "vocab_size" in setting else size
+    assert settings[:3] == [f"tokenizer.vocab_size={size}", "tokenizer.type=bpe", "tokenizer.joint=true"]
+    assert settings[3:] == [setting][: setting.startswith("tokenizer.")]
+    assert shape == within_parameters(300_000, Vocabulary(wanted, wanted, joint=True))
+
+
 def test_the_link_to_the_run_trained_last_is_no_teacher(
     teacher: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +235,7 @@ def test_an_interrupted_distillation_gives_the_same_student(
         assert found.pairs == 30
         assert [result.name for result in found.results] == [f"teacher {teacher}, int8", "student, int8"]
         assert found.results[0].bytes > found.results[1].bytes
+        assert Path(name, "student", "tokenizer.json").read_bytes() == (teacher / "tokenizer.json").read_bytes()
     assert weights[0] == weights[1]
     sources = {line.split("\t")[0] for line in Path("whole/translated-1.tsv").read_text().splitlines()[1:]}
     assert not sources & {src for src, _ in PAIRS[:50]}

@@ -118,13 +118,22 @@ class Distillation:
 
     def _settings(self) -> list[str]:
         """Return the settings in which a student differs from the defaults of training."""
-        tokenizer = self.teachers.tokenizer
-        settings = [f"decode.beam_size={GREEDY}", f"tokenizer.vocab_size={vocabulary(tokenizer).tgt_size}"]
-        if tokenizer.sentencepiece is None:
-            joint = "true" if tokenizer.joint else "false"
-            settings += [f"tokenizer.type={tokenizer.kind}", f"tokenizer.joint={joint}"]
+        settings = [f"decode.beam_size={GREEDY}", *self._tokenizer_settings()]
         if self.teachers.bleu_tokenizer is not None:
             settings.append(f"train.bleu_tokenizer={self.teachers.bleu_tokenizer}")
+        return settings
+
+    def _tokenizer_settings(self) -> list[str]:
+        """Return the settings that give the student the teacher's tokenizer, or a new one of its kind and size."""
+        teachers = self.teachers
+        if teachers.tokenizer_file is not None:
+            return [f"tokenizer.file={teachers.tokenizer_file}"]
+        if teachers.student_tokenizer is not None:  # the user names its file
+            return []
+        settings = [f"tokenizer.vocab_size={vocabulary(teachers.tokenizer).tgt_size}"]
+        if teachers.tokenizer.sentencepiece is None:
+            joint = "true" if teachers.tokenizer.joint else "false"
+            settings += [f"tokenizer.type={teachers.tokenizer.kind}", f"tokenizer.joint={joint}"]
         return settings
 
     def _exports(self) -> Iterator[Stage]:

@@ -1,18 +1,23 @@
 """What `mtcli distill` is asked for, and what it needs to know of the teachers."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from mtcli.config.build import build
+from mtcli.config.schema import Config
 from mtcli.config.toml_file import load as load_config
 from mtcli.data.corpus import Pair, read_pairs
 from mtcli.data.tables import are_side_names
 from mtcli.data.tokenizer import Tokenizer
+from mtcli.data.tokenizer_file import given_tokenizer
 from mtcli.errors import DataError, UsageError
 from mtcli.inference.ctranslate2_backend import import_ctranslate2
 from mtcli.inference.loading import load_ensemble
 from mtcli.recipes.monolingual import Text, held_out_keys
 from mtcli.storage.run_name import RUNS
+
+NO_LANGUAGES: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,10 @@ class Teachers:
     """The setting of the student, or of the first teacher; None: the target language decides."""
     swap: bool = False
     """The sides of all pairs without names of languages are swapped."""
+    student_tokenizer: Tokenizer | None = None
+    """The tokenizer of the student; None: it trains one."""
+    tokenizer_file: Path | None = None
+    """The file of the teacher's tokenizer, if the student uses that."""
 
 
 def check(request: Request) -> Teachers:
@@ -69,8 +78,7 @@ def check(request: Request) -> Teachers:
     given = [name for name, value in sizes.items() if value is not None]
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)}: each decides the size of the student; give one")
-    options = {"preset": request.preset, "train.time": request.time, "train.max_steps": request.max_steps}
-    config = build(None, options, request.sets)
+    config = student_config(request)
     for teacher in request.teachers:
         _check_not_latest(teacher)
     translator, _, (src, tgt) = load_ensemble(request.teachers, "cpu")
@@ -81,7 +89,12 @@ def check(request: Request) -> Teachers:
     valid = request.valid or _split_of_teacher(request.teachers[0], "valid")
     test = request.test or _split_of_teacher(request.teachers[0], "test")
     bleu_tokenizer = config.train.bleu_tokenizer or _bleu_tokenizer(request.teachers[0])
-    teachers = Teachers(src, tgt, translator.tokenizer, valid, test, bleu_tokenizer, request.swap)
+    tokenizer = translator.tokenizer
+    own = given_tokenizer(student_config(request, {"data.src": src, "data.tgt": tgt}))
+    file = _tokenizer_file(request.teachers[0], tokenizer, config)
+    teachers = Teachers(
+        src, tgt, tokenizer, valid, test, bleu_tokenizer, request.swap, own if file is None else tokenizer, file
+    )
     for name, spec in (("--valid", valid), ("--test", test)):
         if not held_out_pairs(spec, teachers):
             raise UsageError(f"{name} {spec}: has no pairs; name others")
@@ -89,6 +102,41 @@ def check(request: Request) -> Teachers:
     if text is not None and not any(True for _ in text.usable()):
         raise DataError(f"--mono-src {text.path}: has no usable line; give text with one sentence per line")
     return teachers
+
+
+def student_config(request: Request, languages: Mapping[str, str] = NO_LANGUAGES) -> Config:
+    """Return the configuration of the student as far as the request decides it.
+
+    Args:
+        request: The request.
+        languages: The languages, by the names of their settings, if they are known.
+
+    Raises:
+        UsageError: A wrong setting.
+    """
+    options = {"preset": request.preset, "train.time": request.time, "train.max_steps": request.max_steps}
+    return build(None, {**options, **languages, "data.train": list(request.train)}, request.sets)
+
+
+def _tokenizer_file(teacher: Path, tokenizer: Tokenizer, student: Config) -> Path | None:
+    """Return the file of a teacher's tokenizer for `tokenizer.file`, or None if the student does not use it.
+
+    An imported model has another kind of tokenizer. Separate vocabularies need a run, which names their languages.
+
+    Args:
+        teacher: A run, a checkpoint of a run, or an exported model.
+        tokenizer: The tokenizer of the teacher.
+        student: The configuration of the student. A setting of the tokenizer asks for another one.
+    """
+    needs_placeholders = student.data.placeholders and not tokenizer.has_placeholders
+    if student.tokenizer.model_fields_set or needs_placeholders or tokenizer.sentencepiece is not None:
+        return None
+    for folder in (teacher, teacher.resolve().parent.parent):
+        path = folder / "tokenizer.json"
+        is_usable = tokenizer.joint or (folder / "config.toml").is_file()
+        if path.is_file() and is_usable and Tokenizer.load(path).digest() == tokenizer.digest():
+            return path
+    return None
 
 
 def _check_not_latest(teacher: Path) -> None:

@@ -6,13 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mtcli.config.build import build
 from mtcli.config.schema import Config, DataConfig, ModelConfig
 from mtcli.data.fingerprints import fingerprint_inputs
 from mtcli.inference.exported import sha256
 from mtcli.recipes.distill.commands import GREEDY, Distillation, vocabulary
 from mtcli.recipes.distill.comparison import Comparison, compare
-from mtcli.recipes.distill.request import Request, Teachers, check, held_out_pairs, text_of
+from mtcli.recipes.distill.request import Request, Teachers, check, held_out_pairs, student_config, text_of
 from mtcli.recipes.distill.student_shape import Usage, Vocabulary, within_latency, within_parameters
 from mtcli.recipes.monolingual import Text, write_lines
 from mtcli.recipes.stages import Recipe, Stage, open_recipe
@@ -79,11 +78,13 @@ def plan(request: Request, teachers: Teachers, folder: Path, recipe: Recipe | No
 
 def _shape(request: Request, teachers: Teachers) -> dict[str, Any]:
     """Return the shape of the student as JSON."""
-    student = vocabulary(teachers.tokenizer)
-    config = build(None, {}, request.sets)
-    if "vocab_size" in config.tokenizer.model_fields_set and config.tokenizer.vocab_size is not None:
-        size = config.tokenizer.vocab_size
-        student = Vocabulary(size, size, student.joint)
+    student = vocabulary(teachers.student_tokenizer or teachers.tokenizer)
+    config = student_config(request)
+    given = config.tokenizer
+    if given.vocab_size is not None:
+        student = Vocabulary(given.vocab_size, given.vocab_size, student.joint)
+    if "joint" in given.model_fields_set:
+        student = Vocabulary(student.src_size, student.tgt_size, given.joint)
     if request.parameters is not None:
         shape = within_parameters(request.parameters, student)
     else:
@@ -136,6 +137,7 @@ def _identity(request: Request, teachers: Teachers) -> dict[str, Any]:
         "--max-steps": request.max_steps,
         "--set": request.sets,
         "--device": request.device,
+        "the tokenizer": teachers.student_tokenizer.digest()[:12] if teachers.student_tokenizer else None,
     }
 
 
