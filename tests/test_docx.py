@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 from formats import OPTIONS, shout, shown
 
-from mtcli.documents import archive
+from mtcli.documents import archive, docx
 from mtcli.documents.docx import read
 from mtcli.errors import DataError
 
@@ -110,6 +110,14 @@ def test_markup_stays(paragraph: str, segment: str) -> None:
     assert "".join(shown(read, packed(written))).lower() == "".join(shown(read, packed(paragraph))).lower()
 
 
+def test_thousands_of_nested_links_are_read() -> None:
+    marks = {kind: f'<w:r><w:fldChar w:fldCharType="{kind}"/></w:r>' for kind in ("begin", "separate", "end")}
+    link = f"{marks['begin']}<w:r><w:instrText>HYPERLINK</w:instrText></w:r>{marks['separate']}"
+    paragraph = f"<w:p>{link * 1200}{run('one')}{marks['end'] * 1200}</w:p>"
+    assert shown(read, packed(paragraph)) == ["one"]
+    assert shouted(paragraph) == paragraph.replace("one", "ONE")
+
+
 def test_text_boxes_in_a_paragraph_are_segments() -> None:
     box = f"<w:drawing><w:txbxContent><w:p>{run('inner')}</w:p></w:txbxContent></w:drawing>"
     paragraph = f"<w:p>{run('one ')}<w:r>{box}</w:r>{run('two')}</w:p><w:p>{run('three')}</w:p>"
@@ -157,6 +165,12 @@ def test_unsafe_archives_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive, "MAX_ENTRIES", 5)
     with pytest.raises(DataError, match="files in the archive"):
         read(packed("", {str(number): "" for number in range(4)}), OPTIONS)
+
+
+def test_a_part_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docx, "PART_BYTES", 100)
+    with pytest.raises(DataError, match=r"word/document\.xml: larger than .* split the document"):
+        read(packed(f"<w:p>{run('one')}</w:p>"), OPTIONS)
 
 
 def _without_types() -> bytes:

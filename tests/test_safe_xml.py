@@ -2,6 +2,7 @@ import io
 
 import pytest
 
+from mtcli.data import safe_xml
 from mtcli.data.safe_xml import MAX_DEPTH, decode_xml, iterate_elements, read_xml
 from mtcli.errors import DataError
 
@@ -39,6 +40,14 @@ def test_entities_are_refused_where_they_are_declared(content: bytes) -> None:
 @pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN.keys())
 def test_broken_xml_is_an_error_with_a_place(content: bytes) -> None:
     both_readers(content)
+
+
+def test_a_tree_with_too_many_elements_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(safe_xml, "MAX_ELEMENTS", 3)
+    assert len(list(read_xml("<r><a/><a/></r>", "file.xml").elements())) == 2
+    with pytest.raises(DataError, match=r"^file\.xml: more than 3 elements"):
+        read_xml("<r><a/><a/><a/></r>", "file.xml")
+    assert len(list(iterate_elements(io.BytesIO(b"<r><a/><a/><a/></r>"), "file.xml", {"a"}))) == 3
 
 
 def test_a_tree_has_the_places_of_its_elements() -> None:

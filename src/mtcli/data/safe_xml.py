@@ -19,6 +19,8 @@ from mtcli.errors import DataError
 
 MAX_DEPTH = 256
 """Nested elements. Word documents with text boxes in tables have about 60."""
+MAX_ELEMENTS = 2_000_000
+"""Elements of a tree. Each takes about 300 bytes of memory. A Word document of 1,000 pages has about 500,000."""
 ELEMENT_BYTES = 16 * 2**20
 """Size limit of what `iterate_elements` holds in memory: a wanted element, a tag or a comment."""
 _CHUNK = 1 << 16
@@ -67,7 +69,7 @@ def read_xml(text: str, name: str) -> Element:
         name: Name of the file, for messages.
 
     Raises:
-        DataError: The file is not well-formed, declares entities, or nests too deeply.
+        DataError: The file is not well-formed, declares entities, nests too deeply, or has too many elements.
     """
     content = text.encode("utf-8", "replace")
     builder = _Builder(name, None, "utf-8", _Offsets(content))
@@ -179,6 +181,7 @@ class _Builder:
         self.held_from = 0
         """Number of bytes before the outermost wanted element that is open, otherwise before the last tag or text."""
         self._open = self.root
+        self._num_elements = 0
         self._depth = 0
         self._inside = 0
         self._offsets = offsets
@@ -216,6 +219,9 @@ class _Builder:
                 f"{self.name}, line {self._parser.CurrentLineNumber}: more than {MAX_DEPTH} nested elements; "
                 "no known program writes such a file"
             )
+        self._num_elements += 1
+        if self.wanted is None and self._num_elements > MAX_ELEMENTS:
+            raise DataError(f"{self.name}: more than {MAX_ELEMENTS:,} elements, the limit; split the file")
         namespace, _, local = name.rpartition(" ")
         named = {key.rpartition(" ")[2]: value for key, value in attributes.items()}
         if not self._inside:

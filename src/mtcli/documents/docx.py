@@ -17,6 +17,8 @@ from mtcli.errors import DataError
 CONTENT_TYPES = "[Content_Types].xml"
 PARTS = ("main", "header", "footer", "footnotes", "endnotes", "comments")
 """Parts with text, as the ends of their content types name them."""
+PART_BYTES = 64 * 2**20
+"""Size limit of a part with text in bytes. A document of 1,000 pages has about 20 MB of XML."""
 _OLD_FORMAT = b"\xd0\xcf\x11\xe0"
 """First bytes of .doc files, and of .docx files with a password."""
 
@@ -25,7 +27,7 @@ def read(content: bytes, options: ReadOptions) -> Document:
     """Read a Word document.
 
     Raises:
-        DataError: The file is damaged, unsafe, protected by a password, or not a Word document.
+        DataError: The file is damaged, unsafe, too large, protected by a password, or not a Word document.
     """
     if content.startswith(_OLD_FORMAT):
         raise DataError(f"{options.name}: a .doc file, or protected by a password; save it as .docx without a password")
@@ -85,6 +87,8 @@ def _part_names(entries: Sequence[Entry], name: str) -> Iterator[str]:
 
 def _read_part(entry: Entry, name: str) -> MarkedDocument:
     inner_name = f"{name}: {entry.name}"
+    if len(entry.content) > PART_BYTES:
+        raise DataError(f"{inner_name}: larger than {PART_BYTES >> 20} MiB when unpacked, the limit; split the document")
     text, encoding = decode_xml(entry.content, inner_name)
     root = read_xml(text, inner_name)
     return MarkedDocument(text, encoding, _spans(text, root))

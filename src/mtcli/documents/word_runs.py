@@ -137,26 +137,27 @@ def _look(text: str, run: Element) -> str:
 
 def _join_fields(text: str, events: Sequence[Event]) -> list[Event]:
     """Join the marks, the instruction and the result of each field into one point. Hyperlinks keep their text."""
+    ends = _ends_of_fields(events)
+    closing: dict[int, str] = {}
     joined: list[Event] = []
     index = 0
     while index < len(events):
         event = events[index]
-        end = _end_of_field(events, index) if event.field == "begin" else None
+        end = ends.get(index)
         if end is None:
-            joined.append(event)
+            name = closing.get(index)
+            joined.append(replace(event, kind="close", name=name) if name else event)
             index += 1
             continue
-        inner = events[index : end + 1]
-        separator = next((i for i, e in enumerate(inner) if e.field == "separate"), None)
-        instruction = text[event.end : inner[separator].start] if separator else ""
+        separator = next((i for i in range(index, end) if events[i].field == "separate"), None)
+        instruction = text[event.end : events[separator].start] if separator else ""
         if separator and re.search(r">\s*HYPERLINK\b", instruction):
-            name = f"field {event.start}"
-            joined.append(_point(inner[: separator + 1], "open", name))
-            joined.extend(_join_fields(text, inner[separator + 1 : -1]))
-            joined.append(replace(inner[-1], kind="close", name=name))
+            closing[end] = f"field {event.start}"
+            joined.append(_point(events[index : separator + 1], "open", closing[end]))
+            index = separator + 1
         else:
-            joined.append(_point(inner, "point", ""))
-        index = end + 1
+            joined.append(_point(events[index : end + 1], "point", ""))
+            index = end + 1
     return joined
 
 
@@ -167,19 +168,26 @@ def _point(events: Sequence[Event], kind: Literal["open", "point"], name: str) -
     return Event(kind, first.start, last.end, "", first.before, last.after, name, word=True)
 
 
-def _end_of_field(events: Sequence[Event], begin: int) -> int | None:
-    """Return the index of the end of a field; None if the field or an element in it goes beyond the paragraph."""
-    depth = 0
-    containers = 0
-    for index in range(begin, len(events)):
-        event = events[index]
-        depth += (event.field == "begin") - (event.field == "end")
-        containers += (event.kind == "open") - (event.kind == "close")
-        if containers < 0:
-            return None
-        if depth == 0:
-            return index if containers == 0 else None
-    return None
+def _ends_of_fields(events: Sequence[Event]) -> dict[int, int]:
+    """Return the index of the end of each field by the index of its beginning.
+
+    A field that goes beyond the paragraph, or beyond an element in it, is omitted.
+    """
+    ends: dict[int, int] = {}
+    fields: list[tuple[int, int]] = []
+    containers = [-1]
+    for index, event in enumerate(events):
+        if event.kind == "open":
+            containers.append(index)
+        elif event.kind == "close":
+            containers.pop()
+        elif event.field == "begin":
+            fields.append((index, containers[-1]))
+        elif event.field == "end" and fields:
+            begin, container = fields.pop()
+            if container == containers[-1]:
+                ends[begin] = index
+    return ends
 
 
 def _segment(events: Sequence[Event], partners: Mapping[int, int], prefix: str) -> tuple[Inline, _Plan]:
