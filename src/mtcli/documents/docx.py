@@ -88,7 +88,7 @@ def _part_names(entries: Sequence[Entry], name: str) -> Iterator[str]:
 def _read_part(entry: Entry, name: str) -> MarkedDocument:
     inner_name = f"{name}: {entry.name}"
     if len(entry.content) > PART_BYTES:
-        raise DataError(f"{inner_name}: larger than {PART_BYTES >> 20} MiB when unpacked, the limit; split the document")
+        raise DataError(f"{inner_name}: larger than {PART_BYTES >> 20} MiB, the limit; split the document")
     text, encoding = decode_xml(entry.content, inner_name)
     root = read_xml(text, inner_name)
     return MarkedDocument(text, encoding, _spans(text, root))
