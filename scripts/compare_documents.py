@@ -2,10 +2,11 @@
 
     pip install --no-deps argostranslate translatehtml argos-translate-files
     pip install beautifulsoup4 lxml
-    python scripts/compare_documents.py FILE_OR_FOLDER... [--most 50]
+    python scripts/compare_documents.py FILE_OR_FOLDER... [--most 50] [--model RUN]
 
-The translator writes each text backwards, word by word, without a model, so what differs is the work around the model.
-mtcli gives it the text between two tags here; the alignment that `mtcli translate` uses is in `check_markup.py`.
+With --model, all use this model with the same engine: mtcli as `mtcli translate` does, the others by a translator that
+splits each text they ask for into sentences. Otherwise the translator writes each text backwards, word by word, so what
+differs is the work around the model; mtcli then gives it the text between two tags.
 
 The table has, for each tool: files written; files whose tags (name and attributes) are all there in equal numbers;
 files with the same blocks in order (headings, paragraphs, list items, table cells); files with the same code and
@@ -20,7 +21,7 @@ import time
 import types
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ from mtcli.documents.docx import read as read_docx
 from mtcli.documents.format import ReadOptions
 from mtcli.documents.html import read as read_html
 from mtcli.documents.inline import Inline
+from mtcli.documents.pipeline import translate_segments, translate_text
+from mtcli.inference.loading import load
 
 WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 WORD_RUN = {WORD + name for name in ("r", "t", "rPr", "proofErr", "lastRenderedPageBreak", "lang", "noProof")}
@@ -40,6 +43,7 @@ CODE = frozenset({"pre", "code", "script", "style"})
 TEXT_ATTRIBUTES = frozenset({"alt", "title", "content", "placeholder", "aria-label", "value", "label"})
 """Attributes that mtcli translates."""
 Translate = Callable[[str], str]
+TranslateAll = Callable[[Sequence[Inline]], Sequence[Inline]]
 
 
 class Tags(HTMLParser):
@@ -69,16 +73,41 @@ class Tags(HTMLParser):
 
 
 class CountedTranslator:
-    """Stands for a model, with the interface of Argos Translate. It counts the lines it gets."""
+    """Stands for a model, with the interface of Argos Translate. It counts the texts it gets.
 
-    def __init__(self, rule: Translate):
+    Args:
+        rule: Translates a text.
+        translate_all: Translates the segments of a document; None: `rule` translates the text between two tags.
+    """
+
+    def __init__(self, rule: Translate, translate_all: TranslateAll | None = None):
         self.rule = rule
+        self.translate_all = translate_all
         self.lines = 0
         self.to_lang = types.SimpleNamespace(code="de")
 
     def translate(self, text: str) -> str:
         self.lines += 1
         return self.rule(text)
+
+    def translate_segments(self, segments: Sequence[Inline]) -> Sequence[Inline]:
+        if self.translate_all:
+            self.lines += len(segments)
+            return self.translate_all(segments)
+        return [tuple(self.translate(part) if isinstance(part, str) else part for part in each) for each in segments]
+
+
+def model_translator(run: Path) -> CountedTranslator:
+    """Return a translator that uses the model of a run."""
+    translator, options, (src, _) = load(run, "cpu", "auto")
+
+    def rule(text: str) -> str:
+        return translate_text(text, translator, options, src=src, quiet=True)
+
+    def translate_all(segments: Sequence[Inline]) -> Sequence[Inline]:
+        return translate_segments(segments, translator, options, src=src, quiet=True)
+
+    return CountedTranslator(rule, translate_all)
 
 
 def backwards(text: str) -> str:
@@ -89,14 +118,9 @@ def backwards(text: str) -> str:
 
 
 def by_mtcli(content: bytes, suffix: str, translator: CountedTranslator) -> bytes:
-    """Translate the texts of each segment, with the tags at their places."""
     read = read_docx if suffix == ".docx" else read_html
     document = read(content, ReadOptions("file", "en", "de"))
-
-    def translated(segment: Inline) -> Inline:
-        return tuple(translator.translate(part) if isinstance(part, str) else part for part in segment)
-
-    return document.write([translated(segment) for segment in document.segments])
+    return document.write(translator.translate_segments(document.segments))
 
 
 def by_translatehtml(content: bytes, suffix: str, translator: CountedTranslator) -> bytes:
@@ -118,7 +142,8 @@ def by_argos_files(content: bytes, suffix: str, translator: CountedTranslator) -
         return Path(form.translate(translator, str(path))).read_bytes()
 
 
-TOOLS = {"mtcli": by_mtcli, "translatehtml": by_translatehtml, "argos-translate-files": by_argos_files}
+Tool = Callable[[bytes, str, CountedTranslator], bytes]
+TOOLS: dict[str, Tool] = {"mtcli": by_mtcli, "translatehtml": by_translatehtml, "argos-translate-files": by_argos_files}
 
 
 def shape(content: bytes, suffix: str) -> tuple[Any, Any, Any]:
@@ -171,6 +196,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="+", type=Path)
     parser.add_argument("--most", type=int, default=50, help="files of each type")
+    parser.add_argument("--model", type=Path, metavar="RUN", help="translate with this model")
     given = parser.parse_args()
     stub_argos()
     columns = "type | tool | written | all tags kept | same blocks | code unchanged | identity | texts | CPU seconds"
@@ -179,11 +205,11 @@ def main() -> None:
     for suffix in (".html", ".docx"):
         contents = list(files(given.paths, suffix, given.most))
         for name, tool in TOOLS.items():
-            print(row(contents, suffix, name, tool), flush=True)
+            translator = model_translator(given.model) if given.model else CountedTranslator(backwards)
+            print(row(contents, suffix, name, tool, translator), flush=True)
 
 
-def row(contents: list[bytes], suffix: str, name: str, tool: Callable[[bytes, str, CountedTranslator], bytes]) -> str:
-    translator = CountedTranslator(backwards)
+def row(contents: list[bytes], suffix: str, name: str, tool: Tool, translator: CountedTranslator) -> str:
     counts: Counter[str] = Counter()
     seconds = 0.0
     for content in contents:
