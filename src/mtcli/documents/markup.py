@@ -16,7 +16,8 @@ from itertools import islice
 from mtcli.data.placeholders import TOKENS, count_measures, find_protected, without_added
 from mtcli.documents.inline import Inline, Tag, merged, text_of
 from mtcli.documents.marks import Mark, is_faithful, mark_up, pieces_of
-from mtcli.documents.reinsertion import diagonal_links, reinsert
+from mtcli.documents.reinsertion import reinsert
+from mtcli.documents.word_map import diagonal_links
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.translation import Links, Options
 from mtcli.runtime.progress import Progress

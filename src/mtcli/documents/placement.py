@@ -1,0 +1,310 @@
+"""Where the spans and points of a source go in its translation.
+
+A span covers the target words that are linked with its source words. Where these are not next to each other, it covers
+the run of words with the best balance: words of the span count for it, others against it. Spans that lie in one span of
+the source lie in the same span of the translation, and never overlap, so tags stay nested.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mtcli.data.placeholders import Span
+from mtcli.documents.inline import Tag
+from mtcli.documents.marks import CLOSING, OPENING, Node
+from mtcli.documents.word_map import WordMap
+
+OWN_WORD = 1.0
+"""What a word of a span adds to the score of a run of words."""
+OWN_CHARACTER = 0.01
+"""The same for each of its characters: of two words of equal score, the longer one is rarely a function word."""
+FREE_WORD = -0.6
+"""The same for a word of no span."""
+OTHER_WORD = -2.0
+"""The same for a word of another span beside it."""
+SHORT_WORD = 3
+"""Characters of a word that a span does not begin with if a later word in it has the same source word."""
+
+
+@dataclass
+class Placed:
+    """A node with its place in the translation."""
+
+    node: Node
+    span: Span
+    children: list["Placed"]
+
+
+class Layout(WordMap):
+    """Where spans and points go."""
+
+    def place(self, parent: Node, interval: Span) -> Placed:
+        """Place a node and everything inside it, in an interval of the translation."""
+        taken: list[tuple[Span, Node]] = []
+        ordered = sorted(parent.children, key=_order_of_placing)
+        owner = self._owners(parent.children)
+        for node in ordered:
+            if node.opened is None:
+                span = (interval[0], self._split(node, interval, taken))
+            elif node.closed is None and not node.is_point:
+                span = (self._split(node, interval, taken), interval[1])
+            elif node.is_point or not self.source[node.start : node.end].strip():
+                at = self._point(node, interval, taken)
+                span = (at, at)
+            else:
+                span = self._span(node, owner, interval, taken)
+            taken.append((span, node))
+        source_order = {id(node): number for number, node in enumerate(parent.children)}
+        taken.sort(key=lambda place: (place[0][0], _rank(place), source_order[id(place[1])]))
+        return Placed(parent, interval, [self.place(node, span) for span, node in taken])
+
+    def _owners(self, children: Sequence[Node]) -> dict[int, Node]:
+        """Return the child that each source word belongs to: the one with most of its characters."""
+        owners: dict[int, Node] = {}
+        for word, (start, end) in enumerate(self.src_words):
+            shared = [(min(end, node.end) - max(start, node.start), -i) for i, node in enumerate(children)]
+            most, index = max(shared, default=(0, 0))
+            if most > 0:
+                owners[word] = children[-index]
+        return owners
+
+    def _split(self, node: Node, interval: Span, taken: Sequence[tuple[Span, Node]]) -> int:
+        """Return where a span that begins or ends in another sentence has its end in this one."""
+        is_prefix = node.opened is None
+        for (_, end), other in taken:
+            if other.opened is None:
+                interval = (max(interval[0], end), interval[1])
+        words = self.words_in(interval)
+        best = self.best_split(words, node.end if is_prefix else node.start)
+        if is_prefix:
+            return self._end_of(words[best - 1][1], node) if best else interval[0]
+        return self._start_of(words[best][1], node) if best < len(words) else interval[1]
+
+    def _split_at(self, src_offset: int, interval: Span) -> int:
+        """Return the position that separates the translations of the words before and after an offset."""
+        words = self.words_in(interval)
+        best = self.best_split(words, src_offset)
+        return words[best - 1][1][1] if best else interval[0]
+
+    def _span(self, node: Node, owner: dict[int, Node], interval: Span, taken: Sequence[tuple[Span, Node]]) -> Span:
+        """Return the part of the translation that a span covers."""
+        gaps = _gaps(interval, [span for span, _ in taken])
+        within_word = self._span_within_word(node, gaps)
+        if within_word is not None:
+            return within_word
+        best_score = 0.0
+        best: list[tuple[int, Span]] = []
+        for gap in gaps:
+            words = self.words_in(gap)
+            values = [self._value(node, owner, word) for word, _ in words]
+            score, first, last = _best_run(values)
+            if score > best_score:
+                best_score = score
+                best = words[first:last]
+        if not best:
+            best = self._nearest_free_word(node, gaps)
+        if not best:
+            at = self._point(node, interval, taken)
+            return at, at
+        if self._has_translated_start(node):
+            best = self._without_function_words(best)
+        start = self._start_of(best[0][1], node)
+        end = self._end_of(best[-1][1], node)
+        return (start, end) if start < end else (best[0][1][0], best[-1][1][1])
+
+    def _value(self, node: Node, owner: dict[int, Node], word: int) -> float:
+        src = self.src_of[word]
+        found = None if src is None else owner.get(src)
+        if found is node:
+            start, end = self.tgt_words[word]
+            return OWN_WORD + OWN_CHARACTER * (end - start)
+        if found is None or found.is_point:
+            return FREE_WORD
+        return OTHER_WORD
+
+    def _has_translated_start(self, node: Node) -> bool:
+        """Return True if a target word is linked with the first word of a span.
+
+        Otherwise, the first target word of the span may be its translation, wrongly linked with the next source word.
+        """
+        first = next((word for word, (_, end) in enumerate(self.src_words) if end > node.start), None)
+        return first in self.src_of
+
+    def _without_function_words(self, words: list[tuple[int, Span]]) -> list[tuple[int, Span]]:
+        """Drop the first words of a span that only the grammar of the target language needs: `a` of `a la cantante`.
+
+        Such a word is linked with a source word that has a word of its own.
+        """
+        while len(words) > 1:
+            (first, (start, end)), *others = words
+            longest = max((b - a for word, (a, b) in others if self.src_of[word] == self.src_of[first]), default=0)
+            is_short = end - start <= SHORT_WORD or 2 * (end - start) <= longest
+            if not longest or not is_short:
+                break
+            words = others
+        return words
+
+    def _nearest_free_word(self, node: Node, gaps: Sequence[Span]) -> list[tuple[int, Span]]:
+        """Return the free word nearest to the position of a span whose words have no translation."""
+        words = [word for gap in gaps for word in self.words_in(gap)]
+        free = [word for word in words if any(map(str.isalnum, self.translation[word[1][0] : word[1][1]]))]
+        if not free:
+            return []
+        wanted = self.proportional((node.start + node.end) // 2)
+        return [min(free, key=lambda word: abs(sum(word[1]) - 2 * wanted))]
+
+    def _span_within_word(self, node: Node, gaps: Sequence[Span]) -> Span | None:
+        """Return the copy of a span that is a part of one word, such as the 2 of H2O."""
+        text = self.source[node.start : node.end]
+        word = self.word_at(node.start)
+        if word is None or node.end > self.src_words[word][1]:
+            return None
+        start, end = self.src_words[word]
+        head, tail = self.source[start : node.start], self.source[node.end : end]
+        if not head.strip(OPENING) and not tail.strip(CLOSING):
+            return None
+        for tgt, (tgt_start, tgt_end) in enumerate(self.tgt_words):
+            if self.src_of[tgt] != word:
+                continue
+            target = self.translation[tgt_start:tgt_end]
+            at = node.start - start if target == self.source[start:end] else _find_part(text, target, at_end=not tail)
+            span = (tgt_start + at, tgt_start + at + len(text))
+            if at >= 0 and any(gap[0] <= span[0] and span[1] <= gap[1] for gap in gaps):
+                return span
+        return None
+
+    def _start_of(self, word: Span, node: Node) -> int:
+        """Return where a span that begins with a target word begins: behind a quote that is not in the span."""
+        text = self.source[node.start : node.end].lstrip()
+        start, end = word
+        if text and text[0] not in OPENING:
+            start += _len_of_head(self.translation[start:end], OPENING)
+        return start if start < end else word[0]
+
+    def _end_of(self, word: Span, node: Node) -> int:
+        """Return where a span that ends with a target word ends: before a full stop that is not in the span."""
+        text = self.source[node.start : node.end].rstrip()
+        start, end = word
+        if text and text[-1] not in CLOSING:
+            end -= _len_of_tail(self.translation[start:end], CLOSING)
+        return end if start < end else word[1]
+
+    def _point(self, node: Node, interval: Span, taken: Sequence[tuple[Span, Node]]) -> int:
+        """Return the position of a point."""
+        at = self._wanted_position(node, interval)
+        at = min(max(at, interval[0]), interval[1])
+        for (start, end), other in taken:
+            if other.opened is None:
+                at = max(at, end)
+            elif other.closed is None and not other.is_point:
+                at = min(at, start)
+            elif start < at < end:
+                at = start if node.start <= other.start else end
+        return at
+
+    def _wanted_position(self, node: Node, interval: Span) -> int:
+        """Return the position beside the translation of the word before or after a point."""
+        before = [i for i, (start, _) in enumerate(self.src_words) if start < node.start]
+        after = [i for i, (start, _) in enumerate(self.src_words) if start >= node.start]
+        space_before, space_after = self._spaces_around(node)
+        if space_before == space_after and node.opened is not None and isinstance(node.opened.part, Tag):
+            return self._split_at(node.start, interval)
+        is_glued_to_next = space_before and not space_after and self.source[node.start : node.start + 1] not in CLOSING
+        first, second = (after, before[::-1]) if is_glued_to_next else (before[::-1], after)
+        for distance in range(max(len(first), len(second))):
+            for words in (first, second):
+                if distance >= len(words):
+                    continue
+                position = self._beside(words[distance], node, interval, is_before=words is after)
+                if position is not None:
+                    return position
+        at = self.proportional(node.start)
+        return next((start for start, _ in self.tgt_words if start >= at), len(self.translation))
+
+    def _spaces_around(self, node: Node) -> tuple[bool, bool]:
+        """Return True for each side of a point, or of an empty span, that has a space."""
+        if node.is_point:
+            return node.space_before, node.space_after
+        before = self.source[: node.start]
+        after = self.source[node.end :]
+        return not before or before[-1].isspace(), not after or after[0].isspace()
+
+    def _beside(self, src_word: int, node: Node, interval: Span, *, is_before: bool) -> int | None:
+        """Return the position before or after the target words of a source word; None: it has none."""
+        linked = [span for word, span in self.words_in(interval) if self.src_of[word] == src_word]
+        if not linked:
+            return None
+        start, end = self.src_words[src_word]
+        if is_before:
+            return linked[0][0]
+        head, tail = self.source[start : min(node.start, end)], self.source[min(node.start, end) : end]
+        if tail and not head.strip(OPENING):
+            return linked[0][0] + _len_of_head(self.translation[slice(*linked[0])], OPENING)
+        target = self.translation[slice(*linked[-1])]
+        if tail and target == self.source[start:end]:
+            return linked[-1][0] + len(head)
+        if head and head[-1] in CLOSING:
+            return linked[-1][1]
+        return linked[-1][1] - _len_of_tail(target, CLOSING)
+
+
+def _order_of_placing(node: Node) -> tuple[int, int]:
+    """Return the order of siblings: those that begin or end in another sentence, then spans, then points."""
+    if node.opened is None:
+        return 0, node.start
+    if node.is_point:
+        return 3, node.start
+    if node.closed is None:
+        return 1, node.start
+    return (2, node.start) if node.start < node.end else (3, node.start)
+
+
+def _rank(place: tuple[Span, Node]) -> int:
+    """Return the order of siblings that begin at one position."""
+    (start, end), node = place
+    if node.opened is None:
+        return 0
+    if not node.is_point and node.closed is None:
+        return 3
+    return 1 if start == end else 2
+
+
+def _gaps(interval: Span, taken: Sequence[Span]) -> list[Span]:
+    """Return the parts of an interval that are free."""
+    gaps = []
+    start = interval[0]
+    for taken_start, taken_end in sorted(taken):
+        if taken_start > start:
+            gaps.append((start, taken_start))
+        start = max(start, taken_end)
+    if start < interval[1]:
+        gaps.append((start, interval[1]))
+    return gaps
+
+
+def _best_run(values: Sequence[float]) -> tuple[float, int, int]:
+    """Return the greatest sum of neighboring values, and the range of the first shortest run that has it."""
+    best = (0.0, 0, 0)
+    total = 0.0
+    first = 0
+    for index, value in enumerate(values):
+        if total <= 0:
+            total = 0.0
+            first = index
+        total += value
+        if total > best[0]:
+            best = (total, first, index + 1)
+    return best
+
+
+def _find_part(text: str, word: str, *, at_end: bool) -> int:
+    return word.rfind(text) if at_end else word.find(text)
+
+
+def _len_of_head(text: str, signs: str) -> int:
+    """Return the number of signs that a text begins with; 0 if it has nothing else."""
+    return (len(text) - len(text.lstrip(signs))) % len(text)
+
+
+def _len_of_tail(text: str, signs: str) -> int:
+    """Return the number of signs that a text ends with; 0 if it has nothing else."""
+    return (len(text) - len(text.rstrip(signs))) % len(text)

@@ -1,0 +1,103 @@
+"""The words of a source and its translation, and which of them belong together."""
+
+import re
+from collections.abc import Sequence
+
+from mtcli.data.placeholders import Span, find_protected
+from mtcli.inference.translation import Links
+
+
+def diagonal_links(source: str, translation: str) -> Links:
+    """Return links for a search without alignments: equal words that occur once, and otherwise equal positions."""
+    src_words = source.split()
+    tgt_words = translation.split()
+    links = []
+    for tgt, word in enumerate(tgt_words):
+        src = (2 * tgt + 1) * len(src_words) // (2 * len(tgt_words))
+        if src_words.count(word) == 1 and tgt_words.count(word) == 1:
+            src = src_words.index(word)
+        if src_words:
+            links.append((src, tgt))
+    return tuple(sorted(links))
+
+
+class WordMap:
+    """The words of a source and its translation.
+
+    Args:
+        source: The source, one line.
+        translation: The translation, one line.
+        links: Their word alignment.
+    """
+
+    def __init__(self, source: str, translation: str, links: Links) -> None:
+        self.source = source
+        self.translation = translation
+        self.src_words = [match.span() for match in re.finditer(r"\S+", source)]
+        self.tgt_words = _words_with_protected_whole(translation)
+        self.src_of = self._src_of_each_word(links)
+
+    def _src_of_each_word(self, links: Links) -> list[int | None]:
+        """Return the source word of each target word. Words may be longer here than in the alignment."""
+        single = [match.span() for match in re.finditer(r"\S+", self.translation)]
+        src_of_single = {tgt: src for src, tgt in links if src < len(self.src_words)}
+        src_of: list[int | None] = [None] * len(self.tgt_words)
+        for number, (start, _) in enumerate(single):
+            word = next(i for i, (_, end) in enumerate(self.tgt_words) if start < end)
+            if src_of[word] is None:
+                src_of[word] = src_of_single.get(number)
+        for word, span in enumerate(self.tgt_words):
+            copied = self._source_of_copy(self.translation[span[0] : span[1]])
+            if copied is not None:
+                src_of[word] = copied
+        return src_of
+
+    def _source_of_copy(self, text: str) -> int | None:
+        """Return the source word at which a protected text begins, if it is there exactly once."""
+        protected = find_protected(text)
+        if not protected:
+            return None
+        start, end = protected[0]
+        if self.source.count(text[start:end]) != 1:
+            return None
+        at = self.source.index(text[start:end])
+        return next((i for i, (_, word_end) in enumerate(self.src_words) if at < word_end), None)
+
+    def words_in(self, interval: Span) -> list[tuple[int, Span]]:
+        """Return the target words in an interval, cut at its ends."""
+        found = []
+        for word, (start, end) in enumerate(self.tgt_words):
+            cut = (max(start, interval[0]), min(end, interval[1]))
+            if cut[0] < cut[1]:
+                found.append((word, cut))
+        return found
+
+    def best_split(self, words: Sequence[tuple[int, Span]], src_offset: int) -> int:
+        """Return the number of words that are before a split, so that as few as possible are on the wrong side."""
+        balance = [0]
+        for word, _ in words:
+            src = self.src_of[word]
+            is_before = src is not None and self.src_words[src][0] < src_offset
+            balance.append(balance[-1] + (1 if is_before else -1))
+        return balance.index(max(balance))
+
+    def word_at(self, offset: int) -> int | None:
+        """Return the source word that has a character at an offset."""
+        return next((i for i, (start, end) in enumerate(self.src_words) if start <= offset < end), None)
+
+    def proportional(self, src_offset: int) -> int:
+        """Return the offset in the translation that is as far from its beginning as one in the source."""
+        return src_offset * len(self.translation) // max(1, len(self.source))
+
+
+def _words_with_protected_whole(text: str) -> list[Span]:
+    """Return the spans of words, joined where a protected text such as `3 km` has several."""
+    words: list[Span] = []
+    protected = find_protected(text)
+    for match in re.finditer(r"\S+", text):
+        start, end = match.span()
+        if words and any(a < start < b for a, b in protected):
+            words[-1] = (words[-1][0], end)
+        else:
+            words.append((start, end))
+    return words
