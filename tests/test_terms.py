@@ -267,6 +267,8 @@ def test_associations_are_learnt_from_pairs() -> None:
     sample = [(f"the {a} {b}", f"el {WORDS[a]} {WORDS[b]}") for a in WORDS for b in WORDS if a != b]
     partners = TermAnnotator.learn(sample, seed=1).partners
     assert {src: max(found, key=found.__getitem__) for src, found in partners.items()} == WORDS
+    long_line = " ".join(map(str, range(300)))
+    assert TermAnnotator.learn([*sample, (long_line, long_line)], seed=1).partners.keys() == partners.keys()
 
 
 @pytest.fixture(scope="module")

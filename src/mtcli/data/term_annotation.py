@@ -21,6 +21,10 @@ from mtcli.data.words import Word, words_of
 LEARN_WORDS = 25_000_000
 """Pairs of words that the association is estimated from: the first lines with this many, at most."""
 
+LEARN_LINE_WORDS = 256
+"""Different words of a side, at most, of a pair that the association is estimated from. The number of pairs of words,
+and so the memory for them, grows with the square. Pairs with more are usually too long for training too."""
+
 MIN_DICE = 0.1
 """Association of two words from which they may be a term."""
 
@@ -35,6 +39,10 @@ MAX_TERMS = 3
 
 MAX_WORDS = 3
 """Words of a term, at most."""
+
+
+KEY_BITS = 32
+"""Bits of the target word in the key of a pair of words."""
 
 
 @dataclass(frozen=True)
@@ -166,30 +174,29 @@ def _associated(pairs: Iterable[Pair]) -> dict[str, dict[str, float]]:
     src_counts: Counter[int] = Counter()
     tgt_counts: Counter[int] = Counter()
     blocks = []
-    num_lines = 0
     num_pairs_of_words = 0
     for src, tgt in pairs:
-        ours = [src_ids.setdefault(word, len(src_ids)) for word in _vocabulary(src)]
-        theirs = [tgt_ids.setdefault(word, len(tgt_ids)) for word in _vocabulary(tgt)]
+        src_line = _vocabulary(src)
+        tgt_line = _vocabulary(tgt)
+        if max(len(src_line), len(tgt_line)) > LEARN_LINE_WORDS:
+            continue
+        ours = [src_ids.setdefault(word, len(src_ids)) for word in src_line]
+        theirs = [tgt_ids.setdefault(word, len(tgt_ids)) for word in tgt_line]
         src_counts.update(ours)
         tgt_counts.update(theirs)
-        blocks.append(
-            (np.repeat(np.array(ours, dtype=np.int64), len(theirs)) << 32)
-            | np.tile(np.array(theirs, dtype=np.int64), len(ours))
-        )
-        num_lines += 1
+        blocks.append(_keys_of_pairs(ours, theirs))
         num_pairs_of_words += len(ours) * len(theirs)
         if num_pairs_of_words >= LEARN_WORDS:
             break
     if not blocks:
         return {}
     keys, together = np.unique(np.concatenate(blocks), return_counts=True)
-    src_of_key = keys >> 32
-    tgt_of_key = keys & 0xFFFFFFFF
+    src_of_key = keys >> KEY_BITS
+    tgt_of_key = keys & ((1 << KEY_BITS) - 1)
     src_total = np.array([src_counts[i] for i in range(len(src_ids))])[src_of_key]
     tgt_total = np.array([tgt_counts[i] for i in range(len(tgt_ids))])[tgt_of_key]
     dice = 2 * together / (src_total + tgt_total)
-    most = max(20, MAX_SHARE * num_lines)
+    most = max(20, MAX_SHARE * len(blocks))
     kept = (dice >= MIN_DICE) & (src_total <= most) & (tgt_total <= most)
     src_words = list(src_ids)
     tgt_words = list(tgt_ids)
@@ -197,6 +204,13 @@ def _associated(pairs: Iterable[Pair]) -> dict[str, dict[str, float]]:
     for i, j, value in zip(src_of_key[kept].tolist(), tgt_of_key[kept].tolist(), dice[kept].tolist(), strict=True):
         partners.setdefault(src_words[i], {})[tgt_words[j]] = value
     return partners
+
+
+def _keys_of_pairs(src_ids: Sequence[int], tgt_ids: Sequence[int]) -> npt.NDArray[np.int64]:
+    """Return a key for each pair of a source and a target word of a line, (S × T,)."""
+    src = np.array(src_ids, dtype=np.int64) << KEY_BITS
+    tgt = np.array(tgt_ids, dtype=np.int64)
+    return (src[:, None] | tgt).ravel()
 
 
 def _vocabulary(line: str) -> list[str]:
