@@ -61,6 +61,16 @@ def test_segments(content: str, segments: list[str] | None) -> None:
         assert found == segments
 
 
+def test_attributes_of_elements_without_translated_text_are_translated() -> None:
+    content = (
+        '<p>a <code title="Hi">no</code> b<textarea placeholder="Name">no</textarea><pre title="T" class="notranslate">'
+    )
+    assert shown(read_html, content) == ['a [<code title="Hi">no</code>] b', "Hi", "Name"]
+    assert shouted(read_html, content) == content.replace("a <", "A <").replace(" b", " B").replace("Hi", "HI").replace(
+        "Name", "NAME"
+    )
+
+
 def test_tags_nest_and_the_others_are_points() -> None:
     (segment,) = read_html(b"x <b>1<i>2</b>3</i> <em>a</em> y", OPTIONS).segments
     kinds = [part.kind for part in segment if isinstance(part, Tag)]

@@ -122,7 +122,11 @@ class _Reader:
         return Item(start, end, "text", _SPACES.sub(" ", html.unescape(self.text[start:end])))
 
     def _is_skipped(self, token: Token) -> bool:
-        if token.name in NOT_TRANSLATED or self._value(token, "translate").lower() == "no":
+        return token.name in NOT_TRANSLATED or self._is_protected(token)
+
+    def _is_protected(self, token: Token) -> bool:
+        """Return True if the page says that an element is not translated."""
+        if self._value(token, "translate").lower() == "no":
             return True
         return "notranslate" in self._value(token, "class").split()
 
@@ -138,6 +142,8 @@ class _Reader:
             self._items.append(Item(token.start, self._tokens[last].end, "point", name=token.name, word=True))
         else:
             self._end_block()
+        if not self._is_protected(token):
+            self.spans.extend(self._attribute_spans(token))
         return last + 1
 
     def _unclosed(self, index: int) -> int:
