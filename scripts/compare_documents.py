@@ -53,7 +53,7 @@ class Tags(HTMLParser):
         super().__init__()
         self.tags: Counter[Any] = Counter()
         self.blocks: list[str] = []
-        self.code: list[str] = []
+        self.code: Counter[str] = Counter()
         self._in_code = 0
         self.feed(page)
 
@@ -69,7 +69,7 @@ class Tags(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if self._in_code:
-            self.code += data.split()
+            self.code.update(data.split())
 
 
 class CountedTranslator:
@@ -147,7 +147,7 @@ TOOLS: dict[str, Tool] = {"mtcli": by_mtcli, "translatehtml": by_translatehtml, 
 
 
 def shape(content: bytes, suffix: str) -> tuple[Any, Any, Any]:
-    """Return the tags of a file, the sequence of its blocks, and its code."""
+    """Return the tags of a file, the sequence of its blocks, and the words of its code in any order."""
     if suffix == ".html":
         tags = Tags(content.decode())
         return tags.tags, tags.blocks, tags.code
