@@ -1,5 +1,6 @@
 """`mtcli improve`: which models are trained on what, what is held out, and interruptions."""
 
+import errno
 import hashlib
 import json
 import random
@@ -21,7 +22,7 @@ from mtcli.config.toml_file import to_toml
 from mtcli.data.tokenizer import BACK_TRANSLATION_TAG
 from mtcli.data.tokenizer_training import train_tokenizer_on_lines
 from mtcli.data.training_sources import is_synthetic
-from mtcli.errors import DataError, UsageError
+from mtcli.errors import DataError, StorageError, UsageError
 from mtcli.recipes import stages as module
 from mtcli.recipes.improve.budget import Budget, number_of_teachers, planned_rounds, useful_lines, weight_of_pairs
 from mtcli.recipes.improve.commands import Stages
@@ -353,6 +354,16 @@ def test_other_data_or_options_are_refused(files: Path, monkeypatch: pytest.Monk
         improve(request_for(mono_tgt="mono.xx"))
     improve(request_for(mono_tgt="mono.xx"), overwrite=True)
     assert simulation.commands["synthetic-1/back-1"]
+
+
+def test_a_folder_that_cannot_be_created_is_reported(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full_disk(path: Path, *args: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    request = request_for(mono_tgt="mono.xx")
+    monkeypatch.setattr(Path, "mkdir", full_disk)
+    with pytest.raises(StorageError, match="out: No space left"):
+        improve(request)
 
 
 @pytest.mark.parametrize("other", ["notes.txt", "student"])

@@ -51,7 +51,7 @@ def improve(request: ImproveRequest, *, overwrite: bool = False) -> tuple[Result
         with open_recipe(request.out, identity) as recipe:
             return _improve(request, recipe)
     finally:
-        if is_new and not any(request.out.iterdir()):
+        if is_new and request.out.exists() and not any(request.out.iterdir()):
             request.out.rmdir()
 
 
