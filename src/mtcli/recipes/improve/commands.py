@@ -1,4 +1,4 @@
-"""The stages of `mtcli improve` as commands of mtcli: what each is asked for, and what comes of it."""
+"""The stages of `mtcli improve`: the mtcli command of each, and its result."""
 
 import json
 import logging
@@ -78,7 +78,7 @@ class Stages(ABC):
 
         Args:
             name: The name of the stage.
-            command: Returns the arguments of `mtcli`, when the stage is first begun.
+            command: Returns the arguments of `mtcli`, when the stage is started for the first time.
             is_captured: Return its standard output.
         """
 

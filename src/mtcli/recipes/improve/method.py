@@ -116,14 +116,14 @@ class Method:
     def _rounds(self, targets: Lines | None, sources: Lines | None) -> None:
         """Make synthetic pairs of the texts and train on them, and again while this pays."""
         number = 0
-        goes_on = True
-        while goes_on:
+        continues = True
+        while continues:
             number += 1
             amount, for_later = self.stages.decide(f"budget of round {number}", self._budget_of_round)
             before = self.result.best
             self._round(number, amount, for_later, targets, sources)
             paid = self.result.best != before
-            goes_on = self.stages.decide(f"round {number + 1}", partial(self._another_round, number, paid))
+            continues = self.stages.decide(f"round {number + 1}", partial(self._another_round, number, paid))
 
     def _budget_of_round(self) -> list[float]:
         """Return the share of the budget of the next round, and what it leaves for later rounds."""
