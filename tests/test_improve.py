@@ -427,6 +427,8 @@ def test_text_in_another_language_is_reported() -> None:
     assert warning_about(german, german, english, "de") is None
     assert "swapped?" in (warning_about(english, german, english, "de") or "")
     assert "is it de?" in (warning_about(["un homme lit le journal"], german, english, "de") or "")
+    spanish = ["un hombre lee un libro y pasea a su perro por la calle", "la mujer a ciegas canta"]
+    assert "is it de?" in (warning_about(spanish, german, english, "de") or "")
     assert "Cyrillic" in (warning_about(["мужчина читает газету"], german, english, "de") or "")
 
 

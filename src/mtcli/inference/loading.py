@@ -104,7 +104,7 @@ def load_with_pytorch(folders: Sequence[Path], device: str) -> tuple["Translator
         if other.tokenizer.digest() != translator.tokenizer.digest():
             raise UsageError(
                 f"--model {folder}: has another vocabulary than {first}; combine models that were trained on the same "
-                "pairs (with other seeds), or from one model with --init"
+                f"pairs with other seeds, from one model with --init, or with --set tokenizer.file={first}"
             )
     members = [other.model for other, _, _ in loaded]
     longest_src = min(other.longest_src for other, _, _ in loaded)

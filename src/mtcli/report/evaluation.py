@@ -150,8 +150,8 @@ def evaluate(request: EvaluationRequest) -> Evaluation:
     hypotheses = _translations(translator, sources, request.hyp_file, request.replace)
     if tokenize != "none" and metrics.looks_tokenised(hypotheses):
         log.warning(
-            "these translations look tokenised already: "
-            "score raw text, or take --tokenize none and compare with nothing else"
+            "these translations look tokenized already: score raw text, or use --tokenize none; "
+            "such a score is comparable only with scores of the same tokenized text"
         )
     systems = [hypotheses]
     if request.is_comparison:

@@ -89,19 +89,20 @@ def within_parameters(limit: int, vocabulary: Vocabulary) -> ModelConfig:
     Raises:
         UsageError: Even the smallest has more.
     """
-
-    def parameters(shape: ModelConfig) -> int:
-        return count_parameters(shape, vocabulary.src_size, vocabulary.tgt_size, joint=vocabulary.joint)
-
     shapes = student_shapes()
-    chosen = largest(shapes, lambda shape: parameters(shape) <= limit)
+    chosen = largest(shapes, lambda shape: _parameters(shape, vocabulary) <= limit)
     if chosen is None:
+        smallest = _parameters(shapes[0], vocabulary)
         raise UsageError(
-            f"--parameters {limit:,}: the smallest student has {parameters(shapes[0]):,} with a vocabulary of "
+            f"--parameters {limit:,}: the smallest student has {smallest:,} with a vocabulary of "
             f"{vocabulary.tgt_size:,} tokens; give more, or a smaller --set tokenizer.vocab_size"
         )
-    log.info("student: %s parameters, %s", f"{parameters(chosen):,}", describe(chosen))
+    log.info("student: %s parameters, %s", f"{_parameters(chosen, vocabulary):,}", describe(chosen))
     return chosen
+
+
+def _parameters(shape: ModelConfig, vocabulary: Vocabulary) -> int:
+    return count_parameters(shape, vocabulary.src_size, vocabulary.tgt_size, joint=vocabulary.joint)
 
 
 def within_latency(seconds: float, vocabulary: Vocabulary, usage: Usage) -> ModelConfig:
@@ -127,7 +128,7 @@ def within_latency(seconds: float, vocabulary: Vocabulary, usage: Usage) -> Mode
     chosen = largest(student_shapes(), meets)
     if chosen is None:
         raise UsageError(f"--latency {1000 * seconds:g}ms: the smallest student takes longer; give more time")
-    log.info("student: %s", describe(chosen))
+    log.info("student: %s parameters, %s", f"{_parameters(chosen, vocabulary):,}", describe(chosen))
     return chosen
 
 

@@ -35,7 +35,7 @@ def warning_about(text: Sequence[str], own: Sequence[str], other: Sequence[str],
         return f"most lines are in {script} script, while the {language} side of the pairs is in {own_script} script"
     in_own = _share_frequent(text, own)
     in_other = _share_frequent(text, other)
-    if in_other > in_own:
+    if in_other > in_own and in_other >= MIN_SHARE:
         return (
             f"{in_other:.0%} of its words are frequent in the other side of the pairs, and only {in_own:.0%} in the "
             f"{language} side; are the two sides, or --mono-src and --mono-tgt, swapped?"
