@@ -1,8 +1,12 @@
 """Filters for synthetic pairs: monolingual lines that are not translated, and translations that are not kept."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import islice
 
+from mtcli.config.languages import base
+from mtcli.data.language_identifier import LanguageIdentifier
+from mtcli.data.quality.languages import MIN_FOUND, MIN_SAMPLE, MIN_WORDS, SAMPLE, SURE
 from mtcli.data.quality.rules import BIT, REMOVES, rules, script
 from mtcli.inference.repetitions import repetition_in
 
@@ -20,6 +24,20 @@ def main_script(texts: Iterable[str]) -> str:
     scripts = Counter("Latin" if name == "latin" else name for name in map(script, texts))
     del scripts[""]
     return max(scripts, key=lambda name: (scripts[name], name), default="")
+
+
+def is_in_other_language(lines: Sequence[str], own: str, other: str) -> bool:
+    """Return True if most lines are in the language `other` and not in `own`. Short lines decide nothing."""
+    long_lines = (line for line in lines if len(line.split()) >= MIN_WORDS)
+    sample = list(islice(long_lines, SAMPLE))
+    if len(sample) < MIN_SAMPLE or not (base(own) and base(other)):
+        return False
+    identifier = LanguageIdentifier((own, other))
+    if len(identifier.codes) < 2:
+        return False
+    guesses = [guess for line in sample for guess in identifier.identify(line)[:1]]
+    found = sum(guess.language == other and guess.probability >= SURE for guess in guesses)
+    return found >= MIN_FOUND * len(sample)
 
 
 def has_wrong_script(text: str, expected: str) -> bool:

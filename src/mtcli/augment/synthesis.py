@@ -19,6 +19,7 @@ from mtcli.augment.filters import (
     TOO_LONG,
     WRONG_SCRIPT,
     has_wrong_script,
+    is_in_other_language,
     main_script,
     problem_of,
 )
@@ -134,12 +135,24 @@ def augment(
         with Progress("translating", unit="lines") as bar:
             bar.update(unfinished.state.lines)
             while window := list(islice(lines, WINDOW)):
+                if unfinished.state.lines == 0:
+                    _warn_of_language(window, path, models.languages)
                 unfinished.append(*_of_window(window, unfinished.state, seen, models, synthesis))
                 bar.update(len(window))
         report_counts(counts)
         state = unfinished.state
         written, low = write_pairs(unfinished.records, output, synthesis.keep)
     return Report(state.lines, written, Counter(state.dropped) + Counter({LOW_SCORE: low}))
+
+
+def _warn_of_language(window: Sequence[str], path: Path, languages: tuple[str, str]) -> None:
+    """Warn if the text is in the language that the model translates into: the model is probably the wrong one."""
+    src, tgt = languages
+    if is_in_other_language(window, src, tgt):
+        log.warning(
+            "%s: is probably in %s, but the model translates from %s; use a model of %s → %s",
+            path, tgt, src, tgt, src,
+        )  # fmt: skip
 
 
 def _of_window(
