@@ -219,6 +219,7 @@ def test_a_file_that_cannot_be_translated_is_refused(
             "Too many files",
         ),
         (b"--limit--", f"multipart/form-data; boundary={BOUNDARY}", 400, "file"),
+        (multipart("n.txt", b"x"), f"multipart/form-data; boundary={BOUNDARY}; charset=undefined", 415, "UTF-8"),
         (b'{"q": "x"}', "application/json", 415, "multipart/form-data"),
         (b"", "", 415, "multipart/form-data"),
     ],

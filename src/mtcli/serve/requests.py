@@ -121,6 +121,8 @@ async def read_upload(request: Request, limits: RequestLimits) -> Upload:
     media_type, options = parse_options_header(request.headers.get("content-type", ""))
     if media_type != b"multipart/form-data":
         raise HTTPException(415, "send multipart/form-data with the file in the field `file`")
+    if options.get(b"charset", b"utf-8").lower() != b"utf-8":  # some codecs of Python fail, or give half a character
+        raise HTTPException(415, "send the form in UTF-8")
     body = await _body(request, limits.file_body, limits.seconds)
     boundary = options.get(b"boundary", b"")
     is_complete = bool(boundary) and body.rstrip().endswith(b"--" + boundary + b"--")
