@@ -28,7 +28,7 @@ MIN_SHARE = 0.1
 """A smaller rest of the budget is left unused."""
 
 MIN_ROUND_SHARE = 0.25
-"""A further round is not begun with a smaller rest of the budget."""
+"""A further round does not start with a smaller rest of the budget."""
 
 MIN_EPOCHS = 5.0
 """If plain training for the whole budget would see each pair fewer times than this, there are no synthetic pairs.
