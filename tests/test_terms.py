@@ -238,6 +238,12 @@ def test_the_command_reports_the_terms(tmp_path: Path) -> None:
         assert record["translation"][int(target_start) :].startswith(target)
 
 
+def test_white_space_in_a_copied_term_is_a_space(tmp_path: Path) -> None:
+    terms = terms_of(tmp_path, "red dog\n")
+    (match,) = terms.matches("a red\t dog")
+    assert match.forms == ("red dog",)
+
+
 def marked(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
     """Return ids as text, with markers in brackets."""
     names = {marker_id(name): f"[{name}]" for name in MARKER_BYTES}

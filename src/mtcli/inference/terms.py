@@ -226,7 +226,7 @@ def _forms(term: Term, found: str) -> tuple[str, ...]:
         found: The text of the source that it matches, which is copied if the term has no translation.
     """
     if not term.forms:
-        return (found,)
+        return (" ".join(found.split()),)
     if not (term.is_lower_case and found[0].isupper()):
         return term.forms
     # The source begins with the term, and so will the translation, probably.
