@@ -69,7 +69,7 @@ class LanguageCheck:
             self._stride *= 2
 
     def _is_in(self, text: str, side: int) -> bool:
-        """Return True if a text is in the language of a side, not of the other side, with probability `SURE` or more."""
+        """Return True if a text is in the language of a side, not of the other, with probability `SURE` or more."""
         if self._between is None:
             return False
         best = self._between.identify(text)[0]
