@@ -54,7 +54,7 @@ def test_output_formats_of_translate(toy_run: Path, tmp_path: Path) -> None:
     done = mtcli(*line, cwd=tmp_path)
     plain = done.stdout.decode().splitlines()
     assert len(plain) == 4
-    assert "-i red tree. translates its lines" in done.stderr.decode()
+    assert "-i red tree. translates the file" in done.stderr.decode()
     records = [json.loads(x) for x in mtcli(*line, "--format", "json", cwd=tmp_path).stdout.splitlines()]
     assert [r["sentence_id"] for r in records] == [0, 1]
     assert records[0]["translations"] == plain[:3]

@@ -252,4 +252,4 @@ OPTIONS_OF_LINES = (["--scores"], ["--format", "json"], ["--n-best", "2"], ["--a
 def test_options_that_make_no_sense_for_documents_are_refused(model: str, option: list[str]) -> None:
     result = run("--model", model, "--paragraphs", "x", *option)
     assert isinstance(result.exception, UsageError)
-    assert str(result.exception) == f"{option[0]}: not for documents and --paragraphs"
+    assert str(result.exception) == f"{option[0]}: not supported for documents or with --paragraphs"

@@ -14,6 +14,7 @@ from mtcli.documents.encoding import EncodedText
 from mtcli.documents.format import ReadOptions
 from mtcli.documents.plain_text import read as read_plain
 from mtcli.documents.plain_text import read_text
+from mtcli.documents.registry import check_output_name
 from mtcli.documents.wrapping import balanced, wrap
 from mtcli.errors import DataError, UsageError
 
@@ -25,6 +26,22 @@ SPACES = " " * 100_000
 
 def columns(*names: str, file: str = "a.csv") -> ReadOptions:
     return ReadOptions(file, "en", "de", names)
+
+
+@pytest.mark.parametrize(
+    ("name", "output"), [("a.html", "b.docx"), ("a.srt", "b.VTT"), ("a.csv", "b.tsv"), ("a.md", "b.txt")]
+)
+def test_an_output_with_the_suffix_of_another_type_is_refused(name: str, output: str) -> None:
+    with pytest.raises(UsageError, match=f"name it b{name[1:]}"):
+        check_output_name(name, output)
+
+
+@pytest.mark.parametrize(
+    ("name", "output"),
+    [("a.html", "b.HTM"), ("a.pot", "de.po"), ("a.html", "-"), ("a.html", "b.de"), ("a.txt", "b.md"), ("-", "b.html")],
+)
+def test_an_output_with_the_suffix_of_its_type_or_an_unknown_one_is_accepted(name: str, output: str) -> None:
+    check_output_name(name, output)
 
 
 # ---- plain text ----

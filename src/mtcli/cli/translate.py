@@ -245,7 +245,7 @@ def translate(
     models = model or [LATEST]
     check_files(text, input_, output, [*models, *([rerank] if rerank else [])])
     columns = tuple(column or ())
-    as_document = is_document_input(text, input_, paragraphs=paragraphs, columns=columns)
+    as_document = is_document_input(text, input_, output, paragraphs=paragraphs, columns=columns)
     if as_document:
         only_text = format_ == "text"
         unsuitable = {"scores": scores, "alignments": alignments, "format": not only_text, "n_best": n_best > 1}
@@ -300,7 +300,7 @@ def _refuse_for_documents(options: dict[str, Any]) -> None:
     """Raise a UsageError if one of these options is set."""
     for name, value in options.items():
         if value:
-            raise UsageError(f"--{name.replace('_', '-')}: not for documents and --paragraphs")
+            raise UsageError(f"--{name.replace('_', '-')}: not supported for documents or with --paragraphs")
 
 
 def _translate(

@@ -39,19 +39,22 @@ def check_files(text: list[str] | None, input_: str | None, output: str, models:
 
 
 def is_document_input(
-    text: list[str] | None, input_: str | None, *, paragraphs: bool, columns: tuple[str, ...]
+    text: list[str] | None, input_: str | None, output: str, *, paragraphs: bool, columns: tuple[str, ...]
 ) -> bool:
     """Return True if the input is translated as a document, False if line by line.
 
     Raises:
-        UsageError: The type of the file is unknown, or several ranks would translate a document.
+        UsageError: The type of the file is unknown, the output has the suffix of another type, or several ranks would
+            translate a document.
     """
-    from mtcli.documents.registry import is_document
+    from mtcli.documents.registry import check_output_name, is_document
     from mtcli.runtime import torchrun
 
     found = is_document("-" if text else input_ or "-", paragraphs=paragraphs, columns=bool(columns))
     if found and torchrun.size() > 1:
         raise UsageError("several ranks translate lines of text, not documents; start one process")
+    if found:
+        check_output_name(input_ or "-", output)
     return found
 
 
@@ -60,7 +63,7 @@ def warn_of_table(input_: str) -> None:
     from mtcli.data.sources import is_table
 
     if is_table(Path(input_)):
-        log.warning("--input %s: each line is translated as it is, with the separators and quotes of a table", input_)
+        log.warning("--input %s: its lines are translated as text; --column NAME translates a column of it", input_)
 
 
 def read_checked_terms(
@@ -92,7 +95,7 @@ def warn_of_files(texts: Sequence[str]) -> None:
     for name in texts:
         if os.path.isfile(name):  # noqa: PTH113 - a sentence may be too long for a path
             log.warning(
-                "%s: translated as a sentence, though there is a file of that name; -i %s translates its lines",
+                "%s: translated as a sentence, though there is a file of that name; -i %s translates the file",
                 name,
                 name,
             )

@@ -56,7 +56,8 @@ def is_document(name: str, *, paragraphs: bool = False, columns: bool = False) -
     """
     suffix = PurePath(name).suffix.lower()
     if columns and suffix not in TABLES:
-        raise UsageError(f"--column: only for tables ({', '.join(sorted(TABLES))}), and {name} is none")
+        problem = "name one with --input" if name == "-" else f"{name} is not one"
+        raise UsageError(f"--column: only for {' and '.join(sorted(TABLES))} files; {problem}")
     if suffix in TABLES:
         return columns
     if suffix in MODULES and suffix != ".txt":
@@ -67,6 +68,29 @@ def is_document(name: str, *, paragraphs: bool = False, columns: bool = False) -
     if _is_text(suffix):
         return paragraphs
     raise UsageError(f"{name}: a file of unknown type; {_choices()}. To translate its lines: mtcli translate < {name}")
+
+
+def check_output_name(name: str, output: str) -> None:
+    """Check that the name of an output has the suffix of no other type, because documents are not converted.
+
+    Args:
+        name: Name of the document.
+        output: Name of its translation.
+
+    Raises:
+        UsageError: It has.
+    """
+    suffix = PurePath(name).suffix.lower()
+    other = PurePath(output).suffix.lower()
+    if other in MODULES and _type(suffix) not in ("plain_text", _type(other)):
+        example = PurePath(output).with_suffix(suffix)
+        raise UsageError(f"--output {output}: the translation of {name} is a {suffix} file; name it {example}")
+
+
+def _type(suffix: str) -> str:
+    """Return what the suffixes of one type have in common."""
+    is_own_type = suffix in TABLES or suffix in (".srt", ".vtt")
+    return suffix if is_own_type else MODULES.get(suffix, "plain_text")
 
 
 def read_document(content: bytes, options: ReadOptions) -> Document:
