@@ -123,6 +123,12 @@ def test_a_lost_placeholder_is_inserted_where_it_belongs() -> None:
     assert result == ("hola %s, la casa roja",)
 
 
+def test_a_lost_placeholder_at_the_end_leaves_no_space_there() -> None:
+    stub = Stub(lambda line: (line.upper(), ()))
+    assert list(translate_inline([("one %d",)], stub, Options())) == [("ONE %d",)]
+    assert [lines for lines, _ in stub.calls] == [["one %d"], ["one"]]
+
+
 def test_a_model_with_placeholder_tokens_is_given_them() -> None:
     translator = Stub(swapping, has_placeholders=True)
     source = ("the red ", B, "{name}", END_B, " is ", Tag("<code>x</code>"), " at https://a.b/c")

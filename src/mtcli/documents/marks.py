@@ -167,7 +167,8 @@ def mark_up(pieces: Sequence[Piece], written: Mapping[int, str]) -> Marked:
         else:
             following = pieces[index + 1] if index + 1 < last else " "
             builder.add_mark(piece, _text_of(following))
-    return Marked(list(pieces[:first]), builder.text, builder.finish(), list(pieces[last:]))
+    root = builder.finish()  # also trims the text
+    return Marked(list(pieces[:first]), builder.text, root, list(pieces[last:]))
 
 
 def _text_of(piece: Piece) -> str:
