@@ -66,7 +66,9 @@ def test_the_signal_that_ended_a_command_decides_the_exit_code() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_the_command_and_the_recipe(number: int) -> None:
+def test_a_signal_stops_the_command_and_the_recipe(number: int, request: pytest.FixtureRequest) -> None:
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored in background jobs of a shell
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, previous))
     with pytest.raises(StoppedError, match="run the same command again") as error:
         run_command(Stage("student", (STOP, str(int(number)))))
     assert error.value.exit_code == 128 + number

@@ -74,6 +74,9 @@ def bases(job: Job, model: Path) -> dict[tuple[str, ...], Command]:
         ("eval",): ["eval", "--hyp-file", text, "--ref-file", text, "--model", model],
         ("score",): ["score", "--src-file", text, "--tgt-file", text, "--model", model],
         ("explain",): ["explain", "red tree.", "--model", model],
+        ("augment",): ["augment", "--model", model, "-i", text, "-o", "synthetic.tsv", "--force"],
+        ("improve",): ["improve", "--train", pairs, "--src", "en", "--tgt", "xx", "--dry-run"],
+        ("distill",): ["distill", "--teacher", model, "--train", pairs, "--dry-run"],
         ("average",): ["average", model, "-n", "1", "-o", "average"],
         ("export",): ["export", model, "-o", "export"],
         ("import",): ["import", job.folder / "no-model", "-o", "imported"],
@@ -108,6 +111,8 @@ def of_settings(job: Job, rng: random.Random) -> Iterator[Attempt]:
 def of_options(job: Job, rng: random.Random) -> Iterator[Attempt]:
     """Yield wrong options and arguments of every command."""
     every = bases(job, job.clean)
+    missing = {option.command for option in schema.options()} - every.keys()
+    assert not missing
     for command, word in FOUND:
         yield lambda _, command=command, word=word: [*every[command], word]
     cases = []
