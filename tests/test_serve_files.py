@@ -230,6 +230,16 @@ def test_a_form_that_is_not_valid_is_refused(loud: Site, body: bytes, kind: str,
     assert says in answer["error"]
 
 
+def test_a_text_with_more_sentences_than_may_wait_is_refused() -> None:
+    with serving((Loud(), "en", "de"), limits=RequestLimits(lines=2, waiting=3)) as site:
+        text = "One cat. Two cats. Three cats."
+        assert site.json("/translate", q=text)[1]["translatedText"] == text.upper()
+        text += " Four cats."
+        for path in ("/translate", "/api/translate"):
+            assert site.json(path, q=text)[:2] == (413, {"error": "4 sentences; this server takes 3 in a request"})
+        assert translated(site, "n.txt", text.encode())[1] == text.upper()
+
+
 def test_files_and_detection_need_the_key_and_the_own_page() -> None:
     with serving((Loud(), "en", "de"), api_key="secret") as site:
         assert upload(site, "n.txt", b"x") == (403, {"error": "this server asks for an api_key"})

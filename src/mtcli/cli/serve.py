@@ -96,7 +96,8 @@ def serve(
             "--max-waiting",
             panel=panels.LIMITS,
             within=limits.LINES,
-            help="Maximum number of lines that wait for the model; further requests get 503.",
+            help="Maximum number of lines that wait for the model (further requests get 503), and of sentences in a "
+            "request.",
         ),
     ] = 2_000,
     timeout: Annotated[

@@ -36,7 +36,7 @@ class RequestLimits:
     tokens: int = 512
     """Tokens of a sentence."""
     waiting: int = 2_000
-    """Lines that wait for the model. While so many wait, new requests are refused."""
+    """Lines that wait for the model. While so many wait, new requests are refused. A text has no more sentences."""
     seconds: float = 60.0
     """Time for a request to arrive, and again for its translation."""
     file_body: int = 10_000_000

@@ -195,11 +195,16 @@ class TranslationService:
             is_file: See `WaitingTranslator`.
 
         Raises:
-            HTTPException: 413 for too long a sentence, 503 if the server is busy or the time is over, 400 or 500 if the
-                work fails.
+            HTTPException: 413 for too long a sentence or too many sentences, 503 if the server is busy or the time is
+                over, 400 or 500 if the work fails.
         """
         translator = WaitingTranslator(
-            model.translator, model.batcher, n_best=n_best, max_tokens=self.limits.tokens, is_file=is_file
+            model.translator,
+            model.batcher,
+            n_best=n_best,
+            max_tokens=self.limits.tokens,
+            max_lines=max(self.limits.lines, self.limits.waiting),
+            is_file=is_file,
         )
         try:
             result = asyncio.get_running_loop().run_in_executor(self._threads, work, translator)

@@ -22,7 +22,7 @@ class AbandonedError(Exception):
 
 
 class TooLongError(Exception):
-    """A sentence has more tokens than the server accepts."""
+    """A sentence has more tokens, or a request more sentences, than the server accepts."""
 
 
 class WaitingTranslator(LineTranslator):
@@ -33,11 +33,19 @@ class WaitingTranslator(LineTranslator):
         batcher: Translates the lines together with those of other requests.
         n_best: Number of different translations of each line. See `choice`.
         max_tokens: Limit of the tokens of a line.
+        max_lines: Limit of the different lines, unless it is a file.
         is_file: Add few lines at a time, and wait while the queue is full.
     """
 
     def __init__(
-        self, translator: LineTranslator, batcher: Batcher, *, n_best: int = 1, max_tokens: int, is_file: bool = False
+        self,
+        translator: LineTranslator,
+        batcher: Batcher,
+        *,
+        n_best: int = 1,
+        max_tokens: int,
+        max_lines: int,
+        is_file: bool = False,
     ):
         super().__init__(translator.tokenizer, min(translator.longest_src, max_tokens))
         self.aligns = translator.aligns
@@ -47,6 +55,7 @@ class WaitingTranslator(LineTranslator):
         self._batcher = batcher
         self._n_best = n_best
         self._max_tokens = max_tokens
+        self._max_lines = max_lines
         self._is_file = is_file
         self._known: dict[tuple[str, Options], Translation] = {}
         self._submitted: list[Future[Translation]] = []
@@ -57,7 +66,7 @@ class WaitingTranslator(LineTranslator):
 
         Raises:
             AbandonedError: `cancel` was called, or the server is shutting down.
-            TooLongError: A line has too many tokens.
+            TooLongError: A line has too many tokens, or there are too many lines.
             FullError: Too many lines are waiting for the model.
         """
         options = replace(options, n_best=self._n_best)
@@ -82,6 +91,8 @@ class WaitingTranslator(LineTranslator):
     def _translations(self, lines: Sequence[str], options: Options) -> list[Translation]:
         """Translate the lines that are not known yet, and return the translations of all."""
         unknown = [line for line in dict.fromkeys(lines) if (line, options) not in self._known]
+        if len(unknown) > self._max_lines and not self._is_file:
+            raise TooLongError(f"{len(unknown):,} sentences; this server takes {self._max_lines:,} in a request")
         self._check_tokens(unknown)
         self._submitted = self._submit(unknown, options)
         if self._cancelled.done():  # while they were submitted
