@@ -78,4 +78,7 @@ def test_a_notice_about_further_columns(tmp_path: Path) -> None:
     path.write_text("one\teins\tCC-BY 1\ntwo\tzwei\nthree\tdrei\tCC-BY 2\n")
     counts = Counts()
     assert len(list(read_pairs(str(path), "en", "de", counts=counts))) == 3
-    assert counts.notices == [f"{path}: 2 lines with more than two columns; the first two are read"]
+    assert counts.notices == [
+        f"{path}: 2 lines with more than two columns; the first two are read; to choose others, name the columns "
+        "source and target in line 1"
+    ]

@@ -180,7 +180,9 @@ def _tsv_pairs(
                 yield number, BadRow(problem, "correct or remove the line", line)
     finally:
         if with_more and not columns.from_header:
-            notices.append(f"{name}: {counted(with_more, 'line')} with more than two columns; the first two are read")
+            lines = counted(with_more, "line")
+            remedy = "to choose others, name the columns source and target in line 1"
+            notices.append(f"{name}: {lines} with more than two columns; the first two are read; {remedy}")
 
 
 def csv_records(
