@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from mtcli.documents.inline import Tag
 from mtcli.documents.marks import CLOSING, OPENING, Mark, Marked, Node
 from mtcli.documents.placement import Layout, Placed
+from mtcli.documents.wrapping import unspaced_at_start
 from mtcli.inference.translation import Links
 
 
@@ -56,11 +57,6 @@ def _emit_point(node: Node, mark: Mark, translation: str, at: int) -> Iterator[s
 
 def _needs_space(neighbor: str, glued: str, *, had_space: bool, is_text: bool) -> bool:
     """Return True if a space is missing between a point and the character beside it, "" at the end of the text."""
-    if not neighbor or neighbor.isspace() or neighbor in glued or _is_unspaced(neighbor):
+    if not neighbor or neighbor.isspace() or neighbor in glued or unspaced_at_start(neighbor):
         return False
     return had_space or (is_text and neighbor.isalnum())
-
-
-def _is_unspaced(character: str) -> bool:
-    """Return True for Chinese and Japanese characters, which have no spaces between them."""
-    return "\u3001" <= character <= "\u9fff" or "\uff00" <= character <= "\uffef"
