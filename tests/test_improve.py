@@ -176,8 +176,9 @@ def test_back_translation_trains_on_both_texts(files: Path, monkeypatch: pytest.
     assert result.best == "improved-1"
     assert (files / "out" / "model.safetensors").read_text() == (files / "out/improved-1/model.safetensors").read_text()
     assert [path.name for path in (files / "out" / "checkpoints").iterdir()] == ["step-00000219"]
+    assert value_of(list(simulation.commands["comparison"]), "--pairs") == "out/pairs/test.jsonl"
     shown = summary(result, stages)
-    assert "improved-1 against plain, on 30 validation pairs, by paired bootstrap: BLEU +1.0 (p = 0.010" in shown
+    assert "improved-1 against plain, on 6 test pairs, by paired bootstrap: BLEU +1.0 (p = 0.010" in shown
     assert "trained on the same pairs for 25% of the budget. The same training for the whole budget was not" in shown
 
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mtcli.config.toml_file import load as load_config
 from mtcli.errors import ModelError
@@ -203,21 +203,24 @@ class Stages(ABC):
             folders: The folders of the models.
         """
         name = f"{stage}, validation"
-        output = self.run(name, lambda: self.score_command(*folders), is_captured=True)
+        output = self.run(name, lambda: self.score_command("valid", *folders), is_captured=True)
         values = {score["name"]: float(score["score"]) for score in json.loads(output)}
         log.info("%s: BLEU = %.1f, chrF = %.1f", name, values["BLEU"], values["chrF2"])
         return Scores(values["BLEU"], values["chrF2"], self.seconds_of(name))
 
     def compare(self, folder: str, other: str) -> Any:
-        """Return the paired bootstrap of two models on the validation pairs, as `mtcli eval --json` prints it."""
-        command = [*self.score_command(folder), "--compare", other]
+        """Return the paired bootstrap of two models on the test pairs, as `mtcli eval --json` prints it.
+
+        The validation pairs chose one of the models, so its scores on them are too high.
+        """
+        command = [*self.score_command("test", folder), "--compare", other]
         return json.loads(self.run("comparison", lambda: command, is_captured=True))
 
-    def score_command(self, *folders: str) -> list[str]:
-        """Return the command that scores a model, or several together, on the validation pairs."""
-        valid = self.request.out / "pairs" / "valid.jsonl"
+    def score_command(self, split: Literal["valid", "test"], *folders: str) -> list[str]:
+        """Return the command that scores a model, or several together, on the validation or test pairs."""
+        pairs = self.request.out / "pairs" / f"{split}.jsonl"
         models = _repeated("--model", folders)
-        return ["eval", *models, "--pairs", str(valid), "--bleu", "--chrf", "--json", *self._device()]
+        return ["eval", *models, "--pairs", str(pairs), "--bleu", "--chrf", "--json", *self._device()]
 
     def _device(self) -> list[str]:
         return [] if self.request.device == "auto" else ["--device", self.request.device]

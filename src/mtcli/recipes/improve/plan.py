@@ -66,7 +66,7 @@ class _PlannedStages(Stages):
         return Training(str(folder), int(amount), amount, MANY_EPOCHS, "budget used")
 
     def score(self, stage: str, *folders: str) -> Scores:
-        self.run(f"{stage}, validation", lambda: self.score_command(*folders))
+        self.run(f"{stage}, validation", lambda: self.score_command("valid", *folders))
         better = float(len(self.commands))
         return Scores(better, better, 0.0)
 

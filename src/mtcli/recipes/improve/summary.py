@@ -23,7 +23,7 @@ def summary(result: Result, stages: Stages) -> str:
 
 
 def _table(result: Result) -> list[str]:
-    rows = [("model", "pairs", "steps", "time", "end", "BLEU", "chrF", "")]
+    rows = [("model", "pairs", "steps", "time", "end", "BLEU (valid)", "chrF (valid)", "")]
     for name, candidate in result.candidates.items():
         training = candidate.training
         figures = (f"{candidate.scores.bleu:.1f}", f"{candidate.scores.chrf:.1f}")
@@ -39,8 +39,9 @@ def _table(result: Result) -> list[str]:
 
 def _comparison(result: Result, stages: Stages) -> str:
     """Return how the best model compares with the plain one."""
-    pairs = counted(stages.decide("pairs", dict)["valid"], "validation pair")
+    sizes = stages.decide("pairs", dict)
     if result.comparison is None:
+        pairs = counted(sizes["valid"], "validation pair")
         return f"The plain model is the best of {counted(len(result.candidates), 'model')} on {pairs}."
     parts = []
     for difference in result.comparison["differences"]:
@@ -48,6 +49,7 @@ def _comparison(result: Result, stages: Stages) -> str:
         p_value = difference["b"]["p_value"]
         verdict = "significant" if p_value < SIGNIFICANT else "not significant"
         parts.append(f"{difference['name']} {gain:+.1f} (p = {p_value:.3f}, {verdict})")
+    pairs = counted(sizes["test"], "test pair")
     return f"{result.best} against {PLAIN}, on {pairs}, by paired bootstrap: {'; '.join(parts)}"
 
 
