@@ -196,7 +196,7 @@ def test_all_models_share_a_tokenizer_and_are_scored_together(files: Path, monke
     models = "--model out/improved-1 --model out/plain"
     assert " ".join(simulation.commands["ensemble, validation"]).startswith(f"eval {models} --pairs")
     shown = summary(result, stages)
-    assert re.search(r"^all together +26\.0  26\.0$", shown, re.MULTILINE)
+    assert re.search(r"^all together +26\.0 +26\.0$", shown, re.MULTILINE)
     assert f"mtcli translate {models}" in shown
 
 
