@@ -1,3 +1,4 @@
+import logging
 import os
 import random
 import subprocess
@@ -103,3 +104,10 @@ def train_toy(toy_tsv: Path) -> Callable[..., Path]:
 def toy_run(train_toy: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder of a few steps."""
     return train_toy(tmp_path_factory.mktemp("runs") / "toy", "train.max_steps=20")
+
+
+@pytest.fixture
+def warnings(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """Capture the log of the package, even if an earlier test ran a command, which stops its propagation."""
+    monkeypatch.setattr(logging.getLogger("mtcli"), "propagate", True)
+    return caplog

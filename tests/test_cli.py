@@ -304,7 +304,7 @@ def test_options_without_effect_are_reported(toy_run: Path, tmp_path: Path) -> N
     line = ("translate", "--model", toy_run, "--max-length", "2", "--length-penalty", "1", "-i", "in.csv", "-b")
     greedy = mtcli(*line, "1", cwd=tmp_path).stderr.decode()
     assert "--length-penalty: has no effect" in greedy
-    assert "--input in.csv: each line is translated as it is" in greedy
+    assert "--input in.csv: its lines are translated as text" in greedy
     for others in (["2"], ["1", "--scores"], ["1", "--n-best", "2"]):
         assert "has no effect" not in mtcli(*line, *others, cwd=tmp_path).stderr.decode()
     scores = mtcli("eval", "--model", toy_run, "-b", "1", "--length-penalty", "1", cwd=tmp_path)

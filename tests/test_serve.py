@@ -1,7 +1,6 @@
 import asyncio
 import http.client
 import json
-import logging
 import os
 import re
 import signal
@@ -123,13 +122,6 @@ def running(
 def site() -> Iterator[Site]:
     with running(toy(), RequestLimits(body=20_000, lines=100, tokens=60)) as found:
         yield found
-
-
-@pytest.fixture
-def warnings(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """Capture the log of the package, even if an earlier test ran a command, which stops its propagation."""
-    monkeypatch.setattr(logging.getLogger("mtcli"), "propagate", True)
-    return caplog
 
 
 class Gated(LineTranslator):

@@ -1,6 +1,7 @@
 """Files, HTML, several models, and the identification of languages over HTTP."""
 
 import json
+import logging
 import urllib.parse
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -91,6 +92,15 @@ def test_a_paragraph_is_translated_sentence_by_sentence_with_its_spacing(loud: S
     answer = loud.json("/api/translate", q="One dog runs. Two dogs sleep.", alternatives=1)[1]
     assert [line["candidates"][0]["text"] for line in answer["lines"]] == ["ONE DOG RUNS. TWO DOGS SLEEP."]
     assert answer["lines"][0]["candidates"][0]["log_prob"] == -2.0
+
+
+def test_the_log_does_not_quote_texts(warnings: pytest.LogCaptureFixture) -> None:
+    with serving((Loud(" echo echo echo echo echo"), "en", "de")) as site, warnings.at_level(logging.INFO):
+        text = " ".join(["secret"] * 200)
+        assert "ECHO" in site.json("/translate", q=text, source="en")[1]["translatedText"].upper()
+        translated(site, "a.txt", text.encode())
+    assert "secret" not in warnings.text.lower()
+    assert "echo" not in warnings.text.lower()
 
 
 def test_html_keeps_its_tags(loud: Site) -> None:

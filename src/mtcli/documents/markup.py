@@ -38,6 +38,8 @@ class _Sentence:
         self.source = source
         self.pieces = pieces_of(source)
         self.result: Inline | None = None
+        self.is_given_up = False
+        """No translation of it is faithful, so it stays as it is."""
         content = [index for index, mark in enumerate(self.pieces) if isinstance(mark, Mark) and mark.is_content]
         self.mark_of_token: dict[str, Mark] = {}
         written: dict[int, str] = {}
@@ -89,6 +91,7 @@ def translate_inline(
     *,
     total: int | None = None,
     quiet: bool = False,
+    warn: bool = True,
 ) -> Iterator[Inline]:
     """Translate sentences with markup, in their order.
 
@@ -102,15 +105,16 @@ def translate_inline(
         options: Options of the search. Sentences with tags also get `alignments`.
         total: Number of sentences, for the progress bar.
         quiet: Show no progress bar.
+        warn: Warn about sentences that cannot be translated. The warnings quote them.
     """
     remaining = iter(sentences)
     with Progress("translating", total=total, unit="sentences", quiet=quiet) as bar:
         while chunk := list(islice(remaining, CHUNK)):
-            yield from _translate_chunk(chunk, translator, options, bar)
+            yield from _translate_chunk(chunk, translator, options, bar, warn=warn)
 
 
 def _translate_chunk(
-    chunk: Sequence[Inline], translator: LineTranslator, options: Options, bar: Progress
+    chunk: Sequence[Inline], translator: LineTranslator, options: Options, bar: Progress, *, warn: bool
 ) -> list[Inline]:
     """Translate the sentences of a chunk: those without tags, those with tags, then those that lost a placeholder."""
     use_tokens = translator.tokenizer.has_placeholders
@@ -129,6 +133,10 @@ def _translate_chunk(
     _translate_with_placeholders(with_tags, translator, options)
     _translate_without_placeholders([each for each in sentences if each.result is None], translator, options)
     bar.update(len(chunk) - len(without_tags))
+    for sentence in sentences:
+        if warn and sentence.is_given_up:
+            message = "not translated, because its placeholders cannot be told apart: %s"
+            log.warning(message, text_of(sentence.source))
     return [each.source if each.result is None else each.result for each in sentences]
 
 
@@ -172,7 +180,7 @@ def _repaired(sentence: _Sentence, text: str, links: Links) -> Inline:
         result = sentence.whole(reinsert(marked, attempt, attempt_links))
         if is_faithful(sentence.source, result):
             return result
-    log.warning("not translated, because its placeholders cannot be told apart: %s", text_of(sentence.source))
+    sentence.is_given_up = True
     return sentence.source
 
 

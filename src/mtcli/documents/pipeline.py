@@ -47,7 +47,13 @@ class _Sentence:
 
 
 def translate_segments(
-    segments: Iterable[Inline], translator: LineTranslator, options: Options, *, src: str, quiet: bool = False
+    segments: Iterable[Inline],
+    translator: LineTranslator,
+    options: Options,
+    *,
+    src: str,
+    quiet: bool = False,
+    warn: bool = True,
 ) -> list[Inline]:
     """Translate paragraphs with markup, sentence by sentence. White space between the sentences stays as it is.
 
@@ -60,6 +66,7 @@ def translate_segments(
         options: Options of the search.
         src: Source language.
         quiet: Show no progress bar.
+        warn: Warn about sentences that are divided, not translated or repeat themselves. The warnings quote them.
 
     Returns:
         The translation of each segment.
@@ -73,14 +80,15 @@ def translate_segments(
         raise UsageError(f"this model has several target languages ({targets}): give one with --to")
     whole = list(segments)
     with needs_packages():
-        sentences_of = [_sentences(segment, translator, src) for segment in whole]
+        sentences_of = [_sentences(segment, translator, src, warn=warn) for segment in whole]
     asked = [_on_one_line(sentence.content) for sentences in sentences_of for sentence in sentences]
     has_letters = [any(map(str.isalpha, text_of(content))) for content in asked]
     lines = [content for content, is_text in zip(asked, has_letters, strict=True) if is_text]
-    found = translate_inline(lines, translator, options, total=len(lines), quiet=quiet)
+    found = translate_inline(lines, translator, options, total=len(lines), quiet=quiet, warn=warn)
     answers = (next(found) if is_text else content for content, is_text in zip(asked, has_letters, strict=True))
     answered = list(zip(asked, answers, strict=True))
-    _warn_about_repetitions(answered)
+    if warn:
+        _warn_about_repetitions(answered)
     pairs = iter(answered)
     results = []
     for segment, sentences in zip(whole, sentences_of, strict=True):
@@ -197,7 +205,7 @@ def _check_size(size: int, name: str) -> None:
         raise DataError(f"{name}: larger than {MAX_BYTES >> 20} MiB, the limit for a document; split it")
 
 
-def _sentences(segment: Inline, translator: LineTranslator, src: str) -> list[_Sentence]:
+def _sentences(segment: Inline, translator: LineTranslator, src: str, *, warn: bool) -> list[_Sentence]:
     """Split a segment into sentences, and those that are longer than any in training into clauses."""
 
     def num_tokens(text: str) -> int:
@@ -206,7 +214,7 @@ def _sentences(segment: Inline, translator: LineTranslator, src: str) -> list[_S
     sentences = []
     for sentence in split_segment(segment, src):
         parts = split_long(sentence, num_tokens, translator.longest_src)
-        if len(parts) > 1:
+        if warn and len(parts) > 1:
             message = "a sentence has more tokens than any in training (%d): translated in %d parts (%.40s …)"
             log.warning(message, translator.longest_src, len(parts), text_of(sentence).strip())
         sentences += [_trimmed(few_tags) for part in parts for few_tags in split_tags(part)]

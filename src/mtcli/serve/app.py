@@ -1,6 +1,5 @@
 """The application of `mtcli serve`: its routes and their answers."""
 
-import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -91,7 +90,6 @@ def load_app(
         targets = tuple(sorted(translator.tokenizer.tags))
         shown = page_data(folder, languages, targets, aligns=translator.aligns, public=api_key is None)
         models.append(ServedModel(translator, options, languages, shown))
-    logging.getLogger("mtcli.documents").setLevel(logging.ERROR)  # its warnings quote the texts of users
     return create_app(models, limits, api_key, host=host), [model.languages for model in models]
 
 

@@ -162,7 +162,7 @@ class TranslationService:
 
         def work(translator: WaitingTranslator) -> bytes:
             options = model.options_to(upload.target, terms=_terms(upload.terms))
-            segments = translate_segments(document.segments, translator, options, src=model.src, quiet=True)
+            segments = translate_segments(document.segments, translator, options, src=model.src, quiet=True, warn=False)
             return document.write(segments)
 
         content = await self._run(request, model, work, self.limits.file_seconds, is_file=True)
@@ -252,7 +252,7 @@ def _translate_texts(translator: WaitingTranslator, model: ServedModel, fields: 
     found: list[dict[str, None]] = [{} for _ in documents]
     for number in range(fields.alternatives + 1):
         translator.choice = number
-        translations = translate_segments(segments, translator, options, src=model.src, quiet=True)
+        translations = translate_segments(segments, translator, options, src=model.src, quiet=True, warn=False)
         for texts, text in zip(found, _written(documents, translations), strict=True):
             texts[text] = None
     return [list(texts) for texts in found]
