@@ -13,11 +13,11 @@ from mtcli.cli.options import (
     SwapOption,
     check_models,
     flag,
-    integer,
     option,
     output_folder,
     pairs_option,
 )
+from mtcli.cli.training_options import max_steps_option, preset_option, set_option, time_option, train_option
 from mtcli.errors import UsageError
 
 EXAMPLES = (
@@ -66,11 +66,8 @@ def distill(
     ],
     train: Annotated[
         list[str],
-        option(
-            "--train",
-            panel=panels.DATA,
-            metavar="PATH[@WEIGHT]",
-            help="Training pairs, whose sources the teachers translate. Repeat the option for several corpora.",
+        train_option(
+            help="Training pairs, whose sources the teachers translate. Repeat the option for several corpora."
         ),
     ],
     valid: Annotated[str | None, pairs_option("--valid", help="Validation pairs.", show_default=OF_TEACHER)] = None,
@@ -92,14 +89,7 @@ def distill(
     ] = False,
     preset: Annotated[
         str | None,
-        option(
-            "--preset",
-            panel=panels.MODEL,
-            metavar="|".join(completion.PRESETS),
-            autocompletion=completion.values(completion.PRESETS),
-            help="Size of the student.",
-            show_default="tiny",
-        ),
+        preset_option(help="Size of the student.", show_default="tiny"),
     ] = None,
     parameters: Annotated[
         int | None,
@@ -126,35 +116,15 @@ def distill(
     ] = None,
     set_: Annotated[
         list[str] | None,
-        option(
-            "--set",
-            panel=panels.MODEL,
-            metavar="section.key=value",
-            autocompletion=completion.settings,
-            help="Any setting of the student's training. Repeat the option for several.",
-            show_default="the settings of the preset",
-        ),
+        set_option(help="Any setting of the student's training. Repeat the option for several."),
     ] = None,
     time: Annotated[
         str | None,
-        option(
-            "--time",
-            panel=panels.BUDGET,
-            metavar="TIME",
-            help="Time for training the student, such as 30m. The translations take more.",
-            show_default="no limit",
-        ),
+        time_option(help="Time for training the student, such as 30m. The translations take more."),
     ] = None,
     max_steps: Annotated[
         int | None,
-        option(
-            "--max-steps",
-            panel=panels.BUDGET,
-            metavar="N",
-            parser=integer,
-            help="Number of training steps of the student.",
-            show_default="chosen by number of pairs; no limit with --time",
-        ),
+        max_steps_option(help="Number of training steps of the student."),
     ] = None,
     out: Annotated[
         Path | None,

@@ -13,11 +13,11 @@ from mtcli.cli.options import (
     SwapOption,
     TgtOption,
     flag,
-    integer,
     option,
     output_folder,
     pairs_option,
 )
+from mtcli.cli.training_options import HELD_OUT, max_steps_option, preset_option, set_option, time_option, train_option
 from mtcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,18 +28,11 @@ EXAMPLES = (
     "mtcli improve --train pairs.tsv --src en --tgt de --time 3h --dry-run",
 )
 
-HELD_OUT = "held out of the training pairs"
-
 
 def improve(
     train: Annotated[
         list[str],
-        option(
-            "--train",
-            panel=panels.DATA,
-            metavar="PATH[@WEIGHT]",
-            help="Training pairs, with an optional sampling weight. Repeat the option for several corpora.",
-        ),
+        train_option(),
     ],
     mono_tgt: Annotated[
         str | None,
@@ -69,46 +62,19 @@ def improve(
     replace: ReplaceOption = False,
     preset: Annotated[
         str | None,
-        option(
-            "--preset",
-            panel=panels.MODEL,
-            metavar="|".join(completion.PRESETS),
-            autocompletion=completion.values(completion.PRESETS),
-            help="Size of all models.",
-            show_default="chosen by number of pairs and budget",
-        ),
+        preset_option(help="Size of all models."),
     ] = None,
     set_: Annotated[
         list[str] | None,
-        option(
-            "--set",
-            panel=panels.MODEL,
-            metavar="section.key=value",
-            autocompletion=completion.settings,
-            help="A setting of all trainings; see mtcli train --list-settings. Repeat the option for several.",
-            show_default="the settings of the preset",
-        ),
+        set_option(help="A setting of all trainings; see mtcli train --list-settings. Repeat the option for several."),
     ] = None,
     time: Annotated[
         str | None,
-        option(
-            "--time",
-            panel=panels.BUDGET,
-            metavar="TIME",
-            help="Time for all stages together, such as 45m or 3h.",
-            show_default="3h",
-        ),
+        time_option(help="Time for all stages together, such as 45m or 3h.", show_default="3h"),
     ] = None,
     max_steps: Annotated[
         int | None,
-        option(
-            "--max-steps",
-            panel=panels.BUDGET,
-            metavar="N",
-            parser=integer,
-            help="Training steps of all stages together, instead of a time.",
-            show_default="no limit",
-        ),
+        max_steps_option(help="Training steps of all stages together, instead of a time.", show_default="no limit"),
     ] = None,
     out: Annotated[
         Path | None,

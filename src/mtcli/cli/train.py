@@ -16,12 +16,11 @@ from mtcli.cli.options import (
     SwapOption,
     TgtOption,
     flag,
-    integer,
     model_option,
-    option,
     output_folder,
     pairs_option,
 )
+from mtcli.cli.training_options import HELD_OUT, max_steps_option, preset_option, set_option, time_option, train_option
 from mtcli.errors import DataError, LockedError, ModelError, UsageError
 
 if TYPE_CHECKING:
@@ -37,8 +36,6 @@ EXAMPLES = (
     "mtcli train --list-settings",
 )
 
-HELD_OUT = "held out of the training pairs"
-
 
 def train(
     what: Annotated[
@@ -51,13 +48,7 @@ def train(
     ] = None,
     train: Annotated[
         list[str] | None,
-        option(
-            "--train",
-            panel=panels.DATA,
-            metavar="PATH[@WEIGHT]",
-            help="Training pairs, with an optional sampling weight. Repeat the option for several corpora.",
-            show_default="the built-in demo",
-        ),
+        train_option(show_default="the built-in demo"),
     ] = None,
     valid: Annotated[
         str | None,
@@ -70,14 +61,7 @@ def train(
     replace: ReplaceOption = False,
     preset: Annotated[
         str | None,
-        option(
-            "--preset",
-            panel=panels.MODEL,
-            metavar="|".join(completion.PRESETS),
-            autocompletion=completion.values(completion.PRESETS),
-            help="Size of the model.",
-            show_default="chosen by number of pairs and budget",
-        ),
+        preset_option(help="Size of the model."),
     ] = None,
     init: Annotated[
         Path | None,
@@ -90,14 +74,7 @@ def train(
     ] = None,
     set_: Annotated[
         list[str] | None,
-        option(
-            "--set",
-            panel=panels.MODEL,
-            metavar="section.key=value",
-            autocompletion=completion.settings,
-            help="Any setting; --list-settings lists them. Repeat the option for several.",
-            show_default="the settings of the preset",
-        ),
+        set_option(help="Any setting; --list-settings lists them. Repeat the option for several."),
     ] = None,
     list_settings: Annotated[
         bool,
@@ -105,24 +82,11 @@ def train(
     ] = False,
     time: Annotated[
         str | None,
-        option(
-            "--time",
-            panel=panels.BUDGET,
-            metavar="TIME",
-            help="Time for everything, scoring included, such as 45s, 30m or 2h30m.",
-            show_default="no limit",
-        ),
+        time_option(help="Time for everything, scoring included, such as 45s, 30m or 2h30m."),
     ] = None,
     max_steps: Annotated[
         int | None,
-        option(
-            "--max-steps",
-            panel=panels.BUDGET,
-            metavar="N",
-            parser=integer,
-            help="Number of training steps.",
-            show_default="chosen by number of pairs; no limit with --time",
-        ),
+        max_steps_option(help="Number of training steps."),
     ] = None,
     tokenize: BleuTokenizerOption = None,
     out: Annotated[
