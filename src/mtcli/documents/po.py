@@ -34,6 +34,8 @@ _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _WRITTEN = {"\\": "\\\\", '"': '\\"'} | {value: f"\\{key}" for key, value in _ESCAPED.items()}
+_ESCAPED_BYTES = re.compile("[\udc80-\udcff]+")
+"""Bytes that are not ASCII, as `surrogateescape` decodes them."""
 _CHARSET = re.compile(rb"charset=([\w.:-]+)")
 _KEYWORD_LINE = re.compile(r'^[ \t]*(?:msg\w*|")', re.MULTILINE)
 
@@ -110,7 +112,7 @@ def read(content: bytes, options: ReadOptions) -> PoDocument:
         DataError: It is not text, or not a catalogue.
     """
     source = _decoded(content, options.name)
-    fields = list(_fields(source.text, options.name))
+    fields = list(_fields(source.text, source.encoding, options.name))
     return PoDocument(source, list(_blanks(fields)), options.name)
 
 
@@ -127,8 +129,13 @@ def _decoded(content: bytes, name: str) -> EncodedText:
     return EncodedText(decode_exactly(content, encoding, name), encoding)
 
 
-def _fields(text: str, name: str) -> Iterator[_Field]:
+def _fields(text: str, encoding: str, name: str) -> Iterator[_Field]:
     """Yield the fields of the entries that are not obsolete.
+
+    Args:
+        text: The catalogue.
+        encoding: Its encoding, which is also that of bytes written as octal or hexadecimal escapes.
+        name: Its name, for messages.
 
     Raises:
         DataError: A line is neither part of a field nor a comment.
@@ -138,7 +145,7 @@ def _fields(text: str, name: str) -> Iterator[_Field]:
         _check_between(text, end, match.start(), name)
         start, end = match.span("strings")
         strings = match["strings"]
-        value = "".join(_unescaped(string) for string in _STRING.findall(strings))
+        value = _with_bytes_decoded("".join(map(_unescaped, _STRING.findall(strings))), encoding)
         yield _Field(match["keyword"], match["index"], start, start + len(strings.rstrip()), value)
     _check_between(text, end, len(text), name)
 
@@ -174,23 +181,40 @@ def _message(value: str) -> SpanDocument:
 
 
 def _unescaped(text: str) -> str:
-    """Return what a string in quotation marks stands for."""
+    """Return what a string in quotation marks stands for, with bytes beyond ASCII as lone surrogates."""
 
     def replace(match: re.Match[str]) -> str:
         octal, hexadecimal, character = match.groups()
-        if octal or hexadecimal:
-            return chr(int(octal, 8) if octal else int(hexadecimal, 16))
-        return _ESCAPED.get(character, character)
+        if character:
+            return _ESCAPED.get(character, character)
+        value = int(octal, 8) if octal else int(hexadecimal, 16)
+        return bytes([value & 0xFF]).decode("ascii", "surrogateescape")
 
     return _ESCAPE.sub(replace, text)
+
+
+def _with_bytes_decoded(text: str, encoding: str) -> str:
+    r"""Decode runs of bytes, such as the two of `\303\251`, which may be in two strings of a field."""
+
+    def replace(match: re.Match[str]) -> str:
+        return match[0].encode("ascii", "surrogateescape").decode(encoding, "replace")
+
+    return _ESCAPED_BYTES.sub(replace, text)
 
 
 def _quoted(text: str, newline: str) -> str:
     r"""Return the strings of a field, broken like those of gettext: after `\n`, and at spaces."""
     lines = re.findall(r"[^\n]*\n|[^\n]+", text)
     parts = [part for line in lines for part in _parts(line)]
-    strings = ['"' + "".join(_WRITTEN.get(character, character) for character in part) + '"' for part in parts]
+    strings = ['"' + "".join(map(_escaped, part)) + '"' for part in parts]
     return strings[0] if len(strings) == 1 else newline.join(['""', *strings])
+
+
+def _escaped(character: str) -> str:
+    """Return a character as it is written in a string. Control characters get an octal escape."""
+    if character in _WRITTEN:
+        return _WRITTEN[character]
+    return f"\\{ord(character):03o}" if character < " " or character == "\x7f" else character
 
 
 def _parts(line: str) -> Iterator[str]:
