@@ -10,11 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtcli.documents import po, subtitles, table
+from mtcli.documents.cue_sentences import divided
 from mtcli.documents.encoding import EncodedText
 from mtcli.documents.format import ReadOptions
+from mtcli.documents.inline import Inline, Tag, merged
 from mtcli.documents.plain_text import read as read_plain
 from mtcli.documents.plain_text import read_text
 from mtcli.documents.registry import check_output_name
+from mtcli.documents.spans import raw
 from mtcli.documents.wrapping import balanced, wrap
 from mtcli.errors import DataError, UsageError
 
@@ -22,6 +25,8 @@ SRT = ReadOptions("a.srt", "en", "de")
 VTT = ReadOptions("a.vtt", "en", "de")
 PO = ReadOptions("a.po", "en", "de")
 SPACES = " " * 100_000
+B = Tag("<b>", "open")
+END_B = Tag("</b>", "close")
 
 
 def columns(*names: str, file: str = "a.csv") -> ReadOptions:
@@ -174,6 +179,91 @@ def test_a_file_without_cues_is_refused() -> None:
     assert shouted(subtitles.read, "WEBVTT\n", VTT) == "WEBVTT\n"
 
 
+def cues(*texts: str, pause: float = 0.5) -> str:
+    """Return a .srt file whose cues have these texts, two seconds each."""
+    parts = []
+    for number, text in enumerate(texts):
+        start = number * (2 + pause)
+        times = " --> ".join(f"00:{time // 60:02.0f}:{time % 60:06.3f}" for time in (start, start + 2))
+        parts.append(f"{number + 1}\n{times}\n{text}\n")
+    return "\n".join(parts)
+
+
+def text_of_cues(content: str) -> list[str]:
+    return re.findall(r"-->.*\n((?:.+\n)*)", content)
+
+
+@pytest.mark.parametrize(
+    ("texts", "segments"),
+    [
+        (("We went to", "the old house.", "It was dark."), ["We went to [\n\n] the old house.", "It was dark."]),
+        (("Hello, John,", "I am here"), ["Hello, John, [\n\n] I am here"]),
+        (("<i>one</i>", "<i>two\nthree</i>"), ["one [\n\n] two\nthree"]),
+        (("我喜欢，", "你知道"), ["我喜欢，[\n\n]你知道"]),
+        (("MEXICO", "Where is he?"), ["MEXICO", "Where is he?"]),
+        (("He said:", "no"), ["He said:", "no"]),
+        (("[door opens]", "who is there?"), ["[door opens]", "who is there?"]),
+        (("- one", "two"), ["one", "two"]),
+        (("one", "- two\n- three"), ["one", "two", "three"]),
+        (("♪ one", "two ♪"), ["♪ one", "two ♪"]),
+        (("one\n\nx", "two"), ["one", "x", "two"]),
+        (("one", "12", "two"), ["one", "two"]),
+        (tuple("abcdefg"), list("abcdefg")),
+    ],
+)
+def test_cues_that_are_one_sentence_are_one_segment(texts: tuple[str, ...], segments: list[str]) -> None:
+    assert shown(subtitles.read, cues(*texts), SRT) == segments
+    shouted(subtitles.read, cues(*texts), SRT)
+
+
+def test_cues_with_a_pause_between_them_are_not_joined() -> None:
+    assert len(shown(subtitles.read, cues("one", "two", pause=1.9), SRT)) == 1
+    assert len(shown(subtitles.read, cues("one", "two", pause=2.1), SRT)) == 2
+    hours = "9" * 5000
+    times = f"{hours}:00:00.000 --> {hours}:00:01.000\none\n\n{hours}:00:01.000 --> {hours}:00:02.000\ntwo\n"
+    assert len(shown(subtitles.read, f"WEBVTT\n\n{times}", VTT)) == 1
+
+
+def test_a_sentence_is_divided_where_its_parts_are_translated() -> None:
+    document = subtitles.read(cues("<i>I have seen</i>", "the big\ndog today.").encode(), SRT)
+    (segment,) = document.segments
+    end = segment[1]
+    translation = ("Ich habe ", end, " den großen Hund heute gesehen.")
+    written = document.write([translation]).decode()
+    assert text_of_cues(written) == ["<i>Ich habe</i>\n", "den großen Hund\nheute gesehen.\n"]
+
+
+def test_a_cue_without_text_gets_its_share_of_the_words() -> None:
+    document = subtitles.read(cues("one two", "three four", "five").encode(), SRT)
+    (segment,) = document.segments
+    assert [part.raw for part in segment if isinstance(part, Tag)] == ["\n\n", "\n\n"]
+    end = segment[1]
+    b = (Tag("<b>", "open"), "zwei drei", Tag("</b>", "close"))
+    found = document.write([("eins ", *b, ", vier fünf", end, end)]).decode()
+    assert text_of_cues(found) == ["eins\n", "<b>zwei drei</b>, vier\n", "fünf\n"]
+    assert text_of_cues(document.write([("eins ", end, end)]).decode()) == ["eins\n"] * 3
+
+
+@settings(max_examples=60)
+@given(st.lists(st.sampled_from(["aa", "b", "ccc,", " ", "你好", B, END_B, "dd-d"]), max_size=12), st.integers(2, 4))
+def test_no_word_is_lost_in_the_division_of_a_sentence(parts: list[str | Tag], num_cues: int) -> None:
+    opened = 0
+    translation: list[str | Tag] = []
+    for part in parts:
+        if part == END_B and not opened:
+            continue
+        opened += {B: 1, END_B: -1}.get(part, 0)
+        translation.append(part)
+    translation += [END_B] * opened
+    sources: list[Inline] = [("word",)] * num_cues
+    found = divided(merged(translation), sources)
+    assert len(found) == num_cues
+    whole = raw(merged(translation)).split()
+    joined_again = "".join("".join(raw(part).split()) for part in found)
+    assert joined_again in ("".join(whole), "".join(whole) * num_cues)
+    assert all(part.count(B) == part.count(END_B) for part in found)
+
+
 # ---- tables ----
 
 
@@ -289,6 +379,28 @@ def test_a_catalogue_keeps_its_charset_and_refuses_characters_outside_of_it() ->
     assert document.write([("ö",)]).endswith(b'msgstr "\xf6"\n')
     with pytest.raises(DataError, match=r"a\.po: its charset iso8859-1 lacks '你'; .* msgconv -t UTF-8"):
         document.write([("你",)])
+
+
+@pytest.mark.parametrize(
+    ("charset", "message", "expected"),
+    [
+        ("UTF-8", r'"caf\303\251 \xc3\xa9 \351!"', "café é \ufffd!"),
+        ("UTF-8", r'"caf\303"' + "\n" + r'"\251"', "café"),
+        ("ISO-8859-1", r'"caf\351 \xe9"', "café é"),
+        ("UTF-8", r'"\033[1mbold\x1b[0m \?\'"', "\x1b[1mbold\x1b[0m ?'"),
+    ],
+)
+def test_bytes_that_are_written_as_numbers_are_decoded_together(charset: str, message: str, expected: str) -> None:
+    header = f'msgid ""\nmsgstr "Content-Type: text/plain; charset={charset}\\n"\n\n'
+    content = f'{header}msgid {message}\nmsgstr ""\n'.encode()
+    document = po.read(content, PO)
+    assert document.segments == [(expected,)]
+    assert document.write(document.segments) == content
+
+
+def test_control_characters_are_written_as_numbers() -> None:
+    document = po.read(b'msgid "a"\nmsgstr ""\n', PO)
+    assert document.write([("\x1b[1m\x7f\ta",)]).endswith(rb'msgstr "\033[1m\177\ta"' + b"\n")
 
 
 @pytest.mark.parametrize("charset", ["idna", "undefined", "utf-8-sig", "utf-7", "unicode_escape"])

@@ -2,7 +2,7 @@
 
 The text of a cue is translated. Times, identifiers, settings, styles, regions and notes stay as they are. A cue of
 several lines is one text: its translation has as many lines, of about the same length. Lines of a dialogue, which begin
-with a dash, stay lines of their own. A sentence over several cues is translated cue by cue.
+with a dash, stay lines of their own. A sentence over several cues is one text, see `cue_sentences`.
 
 The libraries `srt` and `webvtt-py` write a file in their own layout, so the cues are found here.
 """
@@ -12,24 +12,25 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from pathlib import PurePath
 
+from mtcli.documents.cue_sentences import Cue, SubtitleDocument
 from mtcli.documents.encoding import decode
 from mtcli.documents.escapes import escape, references_of
 from mtcli.documents.format import ReadOptions
 from mtcli.documents.inline import Inline, Tag
 from mtcli.documents.items import Item, make_span
-from mtcli.documents.spans import Span, SpanDocument
+from mtcli.documents.spans import Span
 from mtcli.documents.wrapping import balanced
 from mtcli.errors import DataError
 
 _LINE = re.compile(r"(?P<text>[^\r\n]*)(?:\r\n|\n|\r|\Z)")
 _LINE_BREAK = re.compile(r"(?:(?<![ \t])[ \t]++)?(?:\r\n|\n|\r)[ \t]*+")
 _SRT_TIME = r"\d{1,3}:\d{1,2}:\d{1,2}(?:[,.:]\d{1,3})?"
-_SRT_TIMING = re.compile(rf"\s*{_SRT_TIME}\s*-->\s*{_SRT_TIME}")
+_SRT_TIMING = re.compile(rf"\s*(?P<start>{_SRT_TIME})\s*-->\s*(?P<end>{_SRT_TIME})")
 _VTT_TIME = r"(?:\d{1,}:)?\d{2}:\d{2}\.\d{3}"
-_VTT_TIMING = re.compile(rf"\s*{_VTT_TIME}\s*-->\s*{_VTT_TIME}")
+_VTT_TIMING = re.compile(rf"\s*(?P<start>{_VTT_TIME})\s*-->\s*(?P<end>{_VTT_TIME})")
+_CLOCK = re.compile(r"(?:(?P<hours>\d+):)?(?P<minutes>\d+):(?P<seconds>\d+)(?:[,.:](?P<fraction>\d+))?")
 _TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z]\w*+)[^<>]*+>|<[\d:.]+>|\{\\[^{}]*\}")
 _DIALOGUE = re.compile(r"\s*+(?:<[^<>]*+>|\{\\[^{}]*+\})*+\s*+[-–—‐](?!\s*\d)\s*")
 
@@ -47,7 +48,7 @@ class _Line:
         return self.start + len(self.text)
 
 
-def read(content: bytes, options: ReadOptions) -> SpanDocument:
+def read(content: bytes, options: ReadOptions) -> SubtitleDocument:
     """Read subtitles.
 
     Raises:
@@ -57,18 +58,42 @@ def read(content: bytes, options: ReadOptions) -> SpanDocument:
     is_vtt = PurePath(options.name).suffix.lower() == ".vtt"
     timing = _VTT_TIMING if is_vtt else _SRT_TIMING
     lines = [_Line(match.start(), match["text"]) for match in _LINE.finditer(source.text)]
-    cues = [number for number, line in enumerate(lines) if timing.match(line.text)]
-    if not cues and source.text.strip() and not (is_vtt and source.text.startswith("WEBVTT")):
+    matches = ((number, timing.match(line.text)) for number, line in enumerate(lines))
+    timings = [(number, match) for number, match in matches if match is not None]
+    if not timings and source.text.strip() and not (is_vtt and source.text.startswith("WEBVTT")):
         example = "00:01.000 --> 00:02.000" if is_vtt else "00:00:01,000 --> 00:00:02,000"
         raise DataError(f"{options.name}: no subtitles: no line gives the times of a cue, such as {example}")
-    spans = []
-    for cue, following in pairwise([*cues, len(lines)]):
-        for block in _blocks(lines[cue + 1 : following], ends_at_blank=is_vtt, before_cue=following < len(lines)):
-            for group in _groups(block):
-                span = _span(source.text, group, has_references=is_vtt)
-                if span is not None:
-                    spans.append(span)
-    return SpanDocument(source, spans)
+    ends = [*(number for number, _ in timings), len(lines)][1:]
+    cues = []
+    for (number, match), end in zip(timings, ends, strict=True):
+        blocks = list(_blocks(lines[number + 1 : end], ends_at_blank=is_vtt, before_cue=end < len(lines)))
+        cues.append(_cue(source.text, match, blocks, has_references=is_vtt))
+    return SubtitleDocument(source, cues)
+
+
+def _cue(text: str, timing: re.Match[str], blocks: Sequence[Sequence[_Line]], *, has_references: bool) -> Cue:
+    """Return a cue.
+
+    Args:
+        text: The file.
+        timing: The match of its times.
+        blocks: Its lines.
+        has_references: `&amp;` stands for `&`.
+    """
+    groups = [group for block in blocks for group in _groups(block)]
+    spans = [_span(text, group, has_references=has_references) for group in groups]
+    is_whole = len(groups) == 1 and not _DIALOGUE.match(groups[0][0].text)
+    found = [span for span in spans if span is not None]
+    return Cue(_milliseconds(timing["start"]), _milliseconds(timing["end"]), found, is_whole)
+
+
+def _milliseconds(time: str) -> int:
+    """Return a time of a cue, such as `00:01:02,500`, in milliseconds."""
+    match = _CLOCK.fullmatch(time)
+    assert match is not None
+    hours = int((match["hours"] or "0")[-9:])  # int() refuses thousands of digits
+    seconds = 60 * (60 * hours + int(match["minutes"])) + int(match["seconds"])
+    return 1000 * seconds + int((match["fraction"] or "0").ljust(3, "0"))
 
 
 def _blocks(lines: Sequence[_Line], *, ends_at_blank: bool, before_cue: bool) -> Iterator[list[_Line]]:
