@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from unicodedata import normalize
 
+import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,8 +13,10 @@ from toy import save_toy, toy
 from typer.testing import CliRunner
 
 from mtcli import cli
+from mtcli.data.words import character_spans
 from mtcli.explain.explanation import explain
-from mtcli.inference.alignment import align, cross_attention, link, words_of_tokens
+from mtcli.inference.alignment import align, link, words_of_tokens
+from mtcli.inference.cross_attention import cross_attention
 from mtcli.inference.translation import Options, pharaoh
 
 LINES = ["one red dog.", "", "big big cat sees dog.", "  red\tcat  "]
@@ -23,7 +27,7 @@ def options(**changes: object) -> Options:
 
 
 def test_a_word_links_to_the_source_word_its_tokens_attend_to_most() -> None:
-    weights = torch.tensor([[0.4, 0.3, 0.3], [0.1, 0.1, 0.8], [0.5, 0.3, 0.2]])
+    weights = np.array([[0.4, 0.3, 0.3], [0.1, 0.1, 0.8], [0.5, 0.3, 0.2]], dtype=np.float32)
     # Source: token 0 is word 0, tokens 1 and 2 are word 1. Target: tokens 0 and 1 are word 0, token 2 is word 1.
     assert link(weights, [[0], [1], [1]], [[0], [0], [1]]) == ((0, 1), (1, 0))
     assert link(weights, [[0], [1], []], [[], [0], []]) == ((0, 0),)
@@ -57,6 +61,45 @@ def test_words_of_any_target_tokens(ids: list[int]) -> None:
     assert sorted({word for row in words for word in row}) == list(range(len(text.split())))
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("one red dog.", ["one", "red", "dog."]),
+        ("你好，世界。", ["你", "好，", "世", "界。"]),
+        ("他说：「好」吗？", ["他", "说：", "「好」", "吗？"]),
+        ("用Python 3.5写的", ["用", "Python", "3.5", "写", "的"]),
+        ("don't state-of-the-art", ["don't", "state-of-the-art"]),
+        ("コーヒーを飲みました", ["コー", "ヒー", "を", "飲", "み", "ま", "し", "た"]),
+        ("がっこう", ["がっ", "こ", "う"]),
+        ("ไปเที่ยวกัน", ["ไป", "เที่", "ย", "ว", "กั", "น"]),
+        ("한국어 문장", ["한국어", "문장"]),
+    ],
+)
+def test_characters_of_scripts_without_spaces_are_words(text: str, words: list[str]) -> None:
+    assert [text[start:end] for start, end in character_spans(text)] == words
+
+
+@settings(deadline=None)
+@given(
+    st.text(
+        st.sampled_from("ab 你好，。「」かがーก็เa\u0301\u3099.(") | st.characters(exclude_categories=["Cs"]),
+        max_size=20,
+    )
+)
+def test_character_spans_divide_words_in_any_normal_form(text: str) -> None:
+    spans = character_spans(text)
+    assert "".join(text[start:end] for start, end in spans) == "".join(text.split())
+    assert len(spans) == len(character_spans(normalize("NFC", text)))
+
+
+def test_characters_are_aligned_with_the_tokens_they_are_in() -> None:
+    tokenizer = toy().tokenizer
+    (ids,) = tokenizer.encode_src(["你好 one"])  # without Chinese in its vocabulary, each character is three bytes
+    words = words_of_tokens("你好 one", tokenizer.src_tokens(ids), ids, tokenizer.src_byte_of, character_spans)
+    assert [words.count([word]) for word in (0, 1)] == [3, 3]
+    assert max(word for row in words for word in row) == 2
+
+
 def test_a_word_by_word_model_links_each_word_to_its_translation() -> None:
     (found,) = toy().translate(["one red dog."], options())
     assert found.text == "uno rojo perro."
@@ -87,7 +130,7 @@ def test_weights_equal_those_of_explain() -> None:
 def test_an_empty_translation_has_no_links() -> None:
     translator = toy()
     ids = translator.tokenizer.encode_src(["one"])
-    assert align(translator.model, translator.tokenizer, ["one"], ids, [[""]], [[[]]]) == [[()]]
+    assert align(translator.tokenizer, ["one"], ids, [[""]], [[[]]], translator._cross_attention) == [[()]]
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -104,16 +104,16 @@ def test_a_batch_too_large_for_the_memory_of_alignments_is_halved(monkeypatch: p
     translator = Translator(toy().model, toy().tokenizer, 64)
     options = Options(max_length=6, alignments=True)
     expected = list(translator.translate(LINES, options, warn=False, quiet=True))
-    align = pytorch_backend.align
+    cross_attention = pytorch_backend.cross_attention
     seen: list[int] = []
 
-    def limited(model: Any, tokenizer: Any, lines: Sequence[str], *args: Any) -> Any:
-        seen.append(len(lines))
-        if len(lines) > 2:
+    def limited(model: Any, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> torch.Tensor:
+        seen.append(len(src))
+        if len(src) > 2:
             raise torch.OutOfMemoryError
-        return align(model, tokenizer, lines, *args)
+        return cross_attention(model, src, tgt)
 
-    monkeypatch.setattr(pytorch_backend, "align", limited)
+    monkeypatch.setattr(pytorch_backend, "cross_attention", limited)
     assert list(translator.translate(LINES, options, warn=False, quiet=True)) == expected
     assert seen == [5, 2, 3, 1, 2]
 

@@ -1,10 +1,12 @@
 import json
+import shutil
 import subprocess
 import sys
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from ranks import LAUNCHED
@@ -12,6 +14,8 @@ from toy import PAIRS, save_toy, toy
 
 from mtcli.cli import main
 from mtcli.config.schema import Config, ModelConfig, TokenizerConfig
+from mtcli.documents.inline import Tag
+from mtcli.documents.markup import translate_inline
 from mtcli.errors import ModelError, UsageError
 from mtcli.export import TARGETS, export, obstacles
 from mtcli.export.comparison import compare
@@ -20,6 +24,7 @@ from mtcli.inference.length import length_penalty
 from mtcli.inference.loading import load
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.translation import Options
+from mtcli.storage import PROVENANCE
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
@@ -240,12 +245,55 @@ def test_a_warning_says_that_nothing_was_compared(tmp_path: Path, caplog: pytest
     assert not (tmp_path / "out" / "parity.json").exists()
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_ctranslate2_aligns_like_the_run(variant: str, tmp_path: Path) -> None:
+    ours = VARIANTS[variant]()
+    export(save_run(tmp_path / "run", ours), "ctranslate2", tmp_path / "out")
+    engine = Engine(tmp_path / "out", "cpu")
+    assert engine.aligns
+    for options in (Options(alignments=True), Options(alignments=True, n_best=3, beam_size=3, max_length=9)):
+        expected = list(ours.translate([*LINES[:70], *ODD], options, warn=False))
+        found = list(engine.translate([*LINES[:70], *ODD], options, warn=False))
+        pairs = []
+        for expected_line, found_line in zip(expected, found, strict=True):
+            pairs += zip(expected_line.candidates, found_line.candidates, strict=True)
+        same_text = [(a, b) for a, b in pairs if a.text == b.text]
+        assert len(same_text) > 0.9 * len(pairs)  # behind the best, the searches may keep different hypotheses
+        assert [a.alignment for a, _ in same_text] == [b.alignment for _, b in same_text]
+    src = ours.tokenizer.encode_src(["one red dog.", "cat", "big cat sees big dog."])
+    tgt = [ours.tokenizer.encode_tgt(["perro."])[0], [], ours.tokenizer.encode_tgt(["uno rojo perro ve."])[0]]
+    for row, weights in enumerate(engine._cross_attention(src, tgt)):
+        shape = (len(tgt[row]), len(src[row]))
+        of_pytorch = ours._cross_attention([src[row]], [tgt[row]])[0][: shape[0], : shape[1]]
+        np.testing.assert_allclose(weights[: shape[0], : shape[1]], of_pytorch, atol=1e-5)
+
+
+def without_alignments(folder: Path) -> None:
+    """Make an exported model look like one of an earlier version."""
+    path = folder / PROVENANCE
+    about = json.loads(path.read_text())
+    assert about.pop("aligns")
+    path.write_text(json.dumps(about))
+
+
+def test_models_of_earlier_versions_do_not_align(exported: Path, tmp_path: Path) -> None:
+    old = shutil.copytree(exported, tmp_path / "old")
+    without_alignments(old)
+    engine = Engine(old, "cpu")
+    assert not engine.aligns
+    assert next(engine.translate(["one red dog."], Options())).text == "uno rojo perro."
+    with pytest.raises(UsageError, match="--alignments: this model was exported without them; export it again"):
+        list(engine.translate(["one"], Options(alignments=True)))
+    marked = ("one ", Tag("<b>", "open"), "red", Tag("</b>", "close"), " dog.")
+    document = list(translate_inline([marked], engine, Options()))
+    assert document == [("uno ", Tag("<b>", "open"), "rojo", Tag("</b>", "close"), " perro.")]
+
+
 def test_unsupported_options_are_refused_by_name(run: Path, exported: Path) -> None:
     engine = Engine(exported, "cpu")
     for options, name in (
         (Options(sample=True), "--sample"),
         (Options(prefix="uno"), "--prefix"),
-        (Options(alignments=True), "--alignments"),
         (Options(no_repeat_ngram=3), "--no-repeat-ngram"),
         (Options(top_k=3), "--top-k"),
     ):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from toy import toy
 
 from mtcli.data.placeholders import TOKENS, count_protected, find_protected, without_added
+from mtcli.data.words import character_spans
 from mtcli.documents.inline import Inline, Tag
 from mtcli.documents.marks import is_faithful, shape_of
 from mtcli.documents.markup import translate_inline
@@ -94,6 +95,68 @@ def test_tags_follow_their_words(source: Inline, expected: str) -> None:
 def test_without_alignments_places_are_estimated() -> None:
     source = ("the house is ", B, "big", END_B)
     assert written(translated(*source, aligns=False)) == "la casa es <b>grande</b>"
+
+
+CHINESE = {
+    "the": "", "red": "红色的", "house": "房子", "is": "很", "big": "大", "big.": "大。",
+}  # fmt: skip
+
+
+def into_chinese(line: str) -> tuple[str, Links]:
+    """Translate word by word, without spaces. Links are those of characters."""
+    text = ""
+    links = []
+    for src, word in enumerate(line.split()):
+        before = len(character_spans(text))
+        text += CHINESE[word]
+        links += [(src, tgt) for tgt in range(before, len(character_spans(text)))]
+    return text, tuple(sorted(links))
+
+
+def from_chinese(line: str) -> tuple[str, Links]:
+    """Translate the sentences of `into_chinese` back. A word is linked with its first character."""
+    words = []
+    links = []
+    place = 0
+    for word, chinese in CHINESE.items():
+        if chinese and line.startswith(chinese, place):
+            links.append((len(character_spans(line[:place])), len(words)))
+            words.append(word)
+            place += len(chinese)
+    return " ".join(words), tuple(links)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (("the ", B, "red", END_B, " house is big."), "<b>红色的</b>房子很大。"),
+        (("the red ", B, "house", END_B, " is ", EM, "big", END_EM, "."), "红色的<b>房子</b>很<i>大</i>。"),
+        (("the ", EM, "red ", B, "house", END_B, END_EM, " is big"), "<i>红色的<b>房子</b></i>很大"),
+        (("the house ", BR, " is big"), "房子<br>很大"),
+        (("house %s is big",), "房子%s很大"),
+    ],
+)
+def test_tags_into_a_script_without_spaces(source: Inline, expected: str) -> None:
+    def without_placeholder(line: str) -> tuple[str, Links]:
+        return into_chinese(line.replace("%s ", ""))
+
+    (found,) = translate_inline([source], Stub(without_placeholder), Options())
+    assert written(found) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (("红色的", B, "房子", END_B, "很大"), "red <b>house</b> is big"),
+        ((B, "红色的", END_B, "房子", EM, "很大", END_EM), "<b>red</b> house <i>is big</i>"),
+        (("房子", BR, "很大"), "house<br> is big"),
+    ],
+)
+def test_tags_from_a_script_without_spaces(source: Inline, expected: str) -> None:
+    stub = Stub(from_chinese)
+    (found,) = translate_inline([source], stub, Options())
+    assert written(found) == expected
+    assert [options.align_characters for _, options in stub.calls] == [True]
 
 
 def test_text_without_words_is_not_translated() -> None:

@@ -105,7 +105,7 @@ def test_options_that_only_pytorch_supports(trained: Path) -> None:
     assert uses_engine(trained, beam_size=2, max_length=9)
     assert not uses_engine(trained, n_best=2)
     assert not uses_engine(trained, beam_size=17)
-    assert not uses_engine(trained, alignments=True)
+    assert uses_engine(trained, alignments=True)
     assert not uses_engine(trained, early_stopping=False)
     assert not uses_engine(trained, precision="bf16")
     engine, options, _ = load(trained, "cpu", "auto")
@@ -113,6 +113,29 @@ def test_options_that_only_pytorch_supports(trained: Path) -> None:
     several = replace(options, n_best=3, alignments=True)
     assert engine.aligns
     assert list(engine.translate(SOURCES[:5], several)) == list(pytorch.translate(SOURCES[:5], several))
+
+
+def test_alignments_without_pytorch(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytorch, options, _ = load(trained, "cpu", "torch")
+    aligned = replace(options, alignments=True)
+    expected = [found.candidates[0] for found in pytorch.translate(SOURCES, aligned)]
+    engine, _, _ = load(trained, "cpu", "auto")
+    monkeypatch.setattr(engine, "_pytorch", None)
+    for ours, candidate in zip(engine.translate(SOURCES, aligned), expected, strict=True):
+        assert (ours.text, ours.candidates[0].alignment) == (candidate.text, candidate.alignment)
+
+
+def test_pytorch_aligns_for_an_engine_of_an_earlier_version(run: Path) -> None:
+    path = run / ENGINE / PROVENANCE
+    about = json.loads(path.read_text())
+    assert about.pop("aligns")
+    path.write_text(json.dumps(about))
+    engine, options, _ = load(run, "cpu", "auto")
+    pytorch, _, _ = load(run, "cpu", "torch")
+    assert isinstance(engine, RunEngine)
+    assert engine.aligns
+    aligned = replace(options, alignments=True)
+    assert list(engine.translate(SOURCES[:5], aligned)) == list(pytorch.translate(SOURCES[:5], aligned))
 
 
 def test_only_on_a_cpu(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,18 @@
-"""The words of a line, for finding terms in it."""
+"""The words of a line, for finding terms in it and for word alignments."""
 
 import re
 from dataclasses import dataclass
+from unicodedata import category
 
 from mtcli.config.writing_systems import UNSPACED
 
 _CHARACTER = UNSPACED.pattern
 _WORD = re.compile(rf"{_CHARACTER}|(?:(?!{_CHARACTER})[\w\u0300-\u036f])+|\S")
 """A character of a script without spaces, a run of letters and digits, or another sign."""
+_BEFORE_ITS_CONSONANT = frozenset("เแโใไເແໂໃໄ")
+"""Vowels of Thai and Lao that are written before the consonant that they belong to."""
+_AFTER_ITS_CHARACTER = frozenset("ーぁぃぅぇぉっゃゅょゎァィゥェォッャュョヮヵヶ々ๆໆะາະำຳ")
+"""Letters that belong to the character before them."""
 
 
 @dataclass(frozen=True)
@@ -41,3 +46,35 @@ def ends_in_word(text: str) -> bool:
 
 def _is_word_character(character: str) -> bool:
     return not UNSPACED.match(character) and re.match(r"[\w\u0300-\u036f]", character) is not None
+
+
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """Return start and end of each run of characters without whitespace."""
+    return [match.span() for match in re.finditer(r"\S+", text)]
+
+
+def character_spans(text: str) -> list[tuple[int, int]]:
+    """Return start and end of each word; in scripts without spaces between words, of each character.
+
+    Combining marks, punctuation and dependent letters belong to their character.
+    """
+    spans = []
+    for start, end in word_spans(text):
+        if UNSPACED.search(text, start, end):
+            for place in range(start + 1, end):
+                if _can_divide(text[place - 1], text[place]):
+                    spans.append((start, place))
+                    start = place
+        spans.append((start, end))
+    return spans
+
+
+def _can_divide(before: str, after: str) -> bool:
+    """Return True if two adjacent characters, one of them in a script without spaces, belong to different words."""
+    is_opening = category(before) in ("Ps", "Pi") or before in _BEFORE_ITS_CONSONANT
+    if is_opening or after in _AFTER_ITS_CHARACTER or category(after)[0] == "M":
+        return False
+    if category(after)[0] in "PSC" and category(after) not in ("Ps", "Pi"):
+        return False
+    ends_clause = category(before)[0] == "P" and not before.isascii()
+    return ends_clause or bool(UNSPACED.match(before) or UNSPACED.match(after))

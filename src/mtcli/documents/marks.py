@@ -7,6 +7,7 @@ from typing import Literal
 
 from mtcli.data.placeholders import find_protected, has_lost_or_added
 from mtcli.documents.inline import Inline, Tag, merged
+from mtcli.documents.wrapping import unspaced_at_end, unspaced_at_start
 
 Kind = Literal["open", "close", "point"]
 
@@ -246,7 +247,8 @@ class _Builder:
             self.text = self.text[:-1]
             _clip(self.root, len(self.text))
         elif text[0].isalnum() and self.text[-1].isalnum():
-            self.text += " "
+            is_unspaced = unspaced_at_end(self.text) and unspaced_at_start(text)
+            self.text += "" if is_unspaced else " "
 
     def add_mark(self, mark: Mark, next_text: str) -> None:
         """Add a mark that is followed by some text."""

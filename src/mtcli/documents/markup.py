@@ -192,7 +192,7 @@ def _translated(
         return
     need_links = any(sentence.marked.root.children for sentence in sentences)
     if need_links and translator.aligns:
-        options = replace(options, alignments=True)
+        options = replace(options, alignments=True, align_characters=True)
     lines = [sentence.marked.text for sentence in sentences]
     translations = translator.translate(lines, options, warn=False, quiet=True)
     for sentence, line, translation in zip(sentences, lines, translations, strict=True):

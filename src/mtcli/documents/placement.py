@@ -12,6 +12,7 @@ from mtcli.data.placeholders import Span
 from mtcli.documents.inline import Tag
 from mtcli.documents.marks import CLOSING, OPENING, Node
 from mtcli.documents.word_map import WordMap
+from mtcli.documents.wrapping import unspaced_at_start
 
 OWN_WORD = 1.0
 """What a word of a span adds to the score of a run of words."""
@@ -132,13 +133,14 @@ class Layout(WordMap):
     def _without_function_words(self, words: list[tuple[int, Span]]) -> list[tuple[int, Span]]:
         """Drop the first words of a span that only the grammar of the target language needs: `a` of `a la cantante`.
 
-        Such a word is linked with a source word that has a word of its own.
+        Such a word is linked with a source word that has a word of its own. In scripts without spaces, most words are
+        short, so none is dropped.
         """
         while len(words) > 1:
             (first, (start, end)), *others = words
             longest = max((b - a for word, (a, b) in others if self.src_of[word] == self.src_of[first]), default=0)
             is_short = end - start <= SHORT_WORD or 2 * (end - start) <= longest
-            if not longest or not is_short:
+            if not longest or not is_short or unspaced_at_start(self.translation[start:end]):
                 break
             words = others
         return words

@@ -1,16 +1,19 @@
-"""The words of a source and its translation, and which of them belong together."""
+"""The words of a source and its translation, and which of them belong together.
 
-import re
+In scripts without spaces between words, each character is a word, see `character_spans`.
+"""
+
 from collections.abc import Sequence
 
 from mtcli.data.placeholders import Span, find_protected
+from mtcli.data.words import character_spans
 from mtcli.inference.translation import Links
 
 
 def diagonal_links(source: str, translation: str) -> Links:
     """Return links for a search without alignments: equal words that occur once, and otherwise equal positions."""
-    src_words = source.split()
-    tgt_words = translation.split()
+    src_words = [source[start:end] for start, end in character_spans(source)]
+    tgt_words = [translation[start:end] for start, end in character_spans(translation)]
     links = []
     for tgt, word in enumerate(tgt_words):
         src = (2 * tgt + 1) * len(src_words) // (2 * len(tgt_words))
@@ -33,13 +36,14 @@ class WordMap:
     def __init__(self, source: str, translation: str, links: Links) -> None:
         self.source = source
         self.translation = translation
-        self.src_words = [match.span() for match in re.finditer(r"\S+", source)]
+        self.src_words = character_spans(source)
         self.tgt_words = _words_with_protected_whole(translation)
         self.src_of = self._src_of_each_word(links)
+        self._join_characters()
 
     def _src_of_each_word(self, links: Links) -> list[int | None]:
         """Return the source word of each target word. Words may be longer here than in the alignment."""
-        single = [match.span() for match in re.finditer(r"\S+", self.translation)]
+        single = character_spans(self.translation)
         src_of_single = {tgt: src for src, tgt in links if src < len(self.src_words)}
         src_of: list[int | None] = [None] * len(self.tgt_words)
         for number, (start, _) in enumerate(single):
@@ -51,6 +55,19 @@ class WordMap:
             if copied is not None:
                 src_of[word] = copied
         return src_of
+
+    def _join_characters(self) -> None:
+        """Join adjacent target words, which are characters of a script without spaces, if they have one source word."""
+        words: list[Span] = []
+        src_of: list[int | None] = []
+        for (start, end), src in zip(self.tgt_words, self.src_of, strict=True):
+            if words and words[-1][1] == start and src is not None and src_of[-1] == src:
+                words[-1] = (words[-1][0], end)
+            else:
+                words.append((start, end))
+                src_of.append(src)
+        self.tgt_words = words
+        self.src_of = src_of
 
     def _source_of_copy(self, text: str) -> int | None:
         """Return the source word at which a protected text begins, if it is there exactly once."""
@@ -94,8 +111,7 @@ def _words_with_protected_whole(text: str) -> list[Span]:
     """Return the spans of words, joined where a protected text such as `3 km` has several."""
     words: list[Span] = []
     protected = find_protected(text)
-    for match in re.finditer(r"\S+", text):
-        start, end = match.span()
+    for start, end in character_spans(text):
         if words and any(a < start < b for a, b in protected):
             words[-1] = (words[-1][0], end)
         else:

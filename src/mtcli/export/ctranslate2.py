@@ -53,7 +53,14 @@ def convert(
     num_layers = (shape.num_encoder_layers, shape.num_decoder_layers)
     activation = Activation[shape.activation.upper()]
     is_pre_norm = shape.norm == "pre"
-    spec = TransformerSpec.from_config(num_layers, shape.num_heads, pre_norm=is_pre_norm, activation=activation)
+    spec = TransformerSpec.from_config(
+        num_layers,
+        shape.num_heads,
+        pre_norm=is_pre_norm,
+        activation=activation,
+        alignment_layer=-1,
+        alignment_heads=0,  # the mean of all heads, see `inference.alignment`
+    )
     _fill_encoder(spec.encoder, model)
     _fill_decoder(spec.decoder, model)
     _set_vocabularies(spec, tokenizer, space)

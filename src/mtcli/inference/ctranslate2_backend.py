@@ -25,6 +25,8 @@ from typing import Any
 
 from mtcli.data.tokenizer import EOS, Tokenizer
 from mtcli.errors import ModelError, NotFiniteError, UsageError
+from mtcli.inference.alignment import Weights
+from mtcli.inference.ctranslate2_attention import forced_attention
 from mtcli.inference.drafts import Draft
 from mtcli.inference.exported import provenance, read_export
 from mtcli.inference.length import length_penalty
@@ -49,7 +51,7 @@ GROUP = 64
 
 SUPPORTED = {
     "beam_size", "length_penalty", "length_normalization", "n_best", "max_length", "max_extra", "to", "precision",
-    "terms", "retry_terms",
+    "alignments", "align_characters", "terms", "retry_terms",
 }  # fmt: skip
 """The options of a search that this engine supports. The precision is that of the exported weights in any case."""
 
@@ -129,7 +131,6 @@ def placement_of(device: str, compute_type: str) -> dict[str, Any]:
 class Engine(LineTranslator):
     """A folder written by `mtcli export --to ctranslate2`."""
 
-    aligns = False
     requires_terms = False
 
     def __init__(self, folder: Path, device: str = "auto"):
@@ -154,6 +155,7 @@ class Engine(LineTranslator):
         placement = placement_of(device, about.get("quantization") or "float32")
         export = read_export(folder, about)
         super().__init__(Tokenizer.load(folder / "tokenizer.json"), export.model.longest_src)
+        self.aligns = export.aligns
         self.trained_with_terms = export.model.terms
         self.max_positions = export.max_positions
         self.defaults = replace(Options.of(export.model.decode), early_stopping=True)
@@ -174,6 +176,8 @@ class Engine(LineTranslator):
             UsageError: This engine does not support an option.
         """
         _check_supported(options)
+        if options.alignments and not self.aligns:
+            raise UsageError(f"--alignments: this model was exported without them; export it again, or {GIVE_THE_RUN}")
         return super().translate(lines, options, **how)
 
     def _budget(self, options: Options) -> int:
@@ -285,6 +289,13 @@ class Engine(LineTranslator):
         }
         results: list[Any] = self.native.translate_batch(sources, **(arguments | more))
         return results
+
+    def _cross_attention(self, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> Sequence[Weights]:
+        src_vocabulary = self.tokenizer.src_vocabulary
+        tgt_vocabulary = self.tokenizer.tgt_vocabulary
+        sources = [[src_vocabulary[i] for i in ids] for ids in src]
+        targets = [[tgt_vocabulary[i] for i in ids] for ids in tgt]
+        return forced_attention(self.native, sources, targets, filler=self._end)
 
     def _scored(
         self, sources: Sequence[Sequence[str]], found: Sequence[Sequence[Hypothesis]], options: Options

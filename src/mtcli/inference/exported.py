@@ -36,6 +36,8 @@ class Export(BaseModel):
 
     max_positions: Annotated[int, Within(limits.EXPORTED_POSITIONS)]
     model: ExportedModel
+    aligns: bool = False
+    """CTranslate2 returns the attention that the word alignment needs. Models of earlier versions lack it."""
     files: dict[str, str]
     """SHA-256 of each file, in hexadecimal digits."""
 

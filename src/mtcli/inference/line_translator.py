@@ -13,7 +13,9 @@ from itertools import accumulate
 from typing import TypeVar
 
 from mtcli.data.tokenizer import Tokenizer
+from mtcli.data.words import character_spans, word_spans
 from mtcli.errors import UsageError
+from mtcli.inference.alignment import Weights, align
 from mtcli.inference.drafts import Draft, Rerank, add_new_texts, merge_by_text
 from mtcli.inference.line_warnings import warn_about_lines, warn_about_missing_tags, warn_about_repetitions
 from mtcli.inference.terms import Match, Terms, uses
@@ -267,6 +269,17 @@ class LineTranslator(ABC):
         self, window: Window, rows: Sequence[int], best: Sequence[Sequence[Draft]], options: Options
     ) -> list[list[Links]]:
         """Return the word alignment of each of these translations."""
+        lines = [window.lines[row] for row in rows]
+        ids: Sequence[Sequence[int]] = [window.ids[row] for row in rows]
+        if options.terms and self.trained_with_terms:  # the words of a line are counted without annotations
+            ids = self._encode_window(lines, window.first, replace(options, terms=None), warn=False).ids
+        texts = [[draft.text for draft in drafts] for drafts in best]
+        tgt = [[draft.ids for draft in drafts] for drafts in best]
+        words = character_spans if options.align_characters else word_spans
+        return align(self.tokenizer, lines, ids, texts, tgt, self._cross_attention, words=words)
+
+    def _cross_attention(self, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> Sequence[Weights]:
+        """See `alignment.CrossAttention`. A subclass that aligns implements it."""
         raise NotImplementedError
 
 

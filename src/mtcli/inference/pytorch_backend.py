@@ -11,8 +11,9 @@ import torch
 from mtcli.data.batching import pad
 from mtcli.data.tokenizer import EOS, Tokenizer
 from mtcli.errors import StorageError, UsageError
-from mtcli.inference.alignment import align
+from mtcli.inference.alignment import Weights
 from mtcli.inference.batch_memory import SearchMemory, free_cuda_memory
+from mtcli.inference.cross_attention import cross_attention
 from mtcli.inference.drafts import Draft
 from mtcli.inference.line_translator import LineTranslator, R
 from mtcli.inference.search import Expansion, Hypothesis, Limits, beam_search, greedy_search, sampler
@@ -301,14 +302,8 @@ class Translator(LineTranslator):
     def _links(
         self, window: Window, rows: Sequence[int], best: Sequence[Sequence[Draft]], options: Options
     ) -> list[list[Links]]:
-        lines = [window.lines[row] for row in rows]
-        src: Sequence[Sequence[int]] = [window.ids[row] for row in rows]
-        if options.terms and self.trained_with_terms:
-            src = self.tokenizer.encode_src(lines)  # the alignment counts the words of the line without annotations
-        texts = [[draft.text for draft in drafts] for drafts in best]
-        tgt = [[draft.ids for draft in drafts] for drafts in best]
         try:
-            return align(self.model, self.tokenizer, lines, src, texts, tgt)
+            return super()._links(window, rows, best, options)
         except torch.OutOfMemoryError as error:  # the attention weights of long lines take more than their search
             if len(rows) == 1:
                 raise self._too_little_memory(window, rows[0]) from error
@@ -316,6 +311,9 @@ class Translator(LineTranslator):
         middle = len(rows) // 2
         parts = (slice(None, middle), slice(middle, None))
         return [links for part in parts for links in self._links(window, rows[part], best[part], options)]
+
+    def _cross_attention(self, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> Sequence[Weights]:
+        return list(cross_attention(self.model, src, tgt).numpy())
 
 
 def _groups(rows: Sequence[int], phrases: Mapping[int, RequiredPhrases], options: Options) -> Iterator[Sequence[int]]:

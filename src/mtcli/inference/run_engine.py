@@ -150,7 +150,6 @@ def is_supported(options: Options) -> bool:
 class RunEngine(Engine):
     """The engine of a run. PyTorch, which is loaded when it is needed first, searches with unsupported options."""
 
-    aligns = True
     requires_terms = True
 
     def __init__(self, run: Path):
@@ -167,18 +166,24 @@ class RunEngine(Engine):
         self._has_pytorch = "torch" in sys.modules
         self._fallback: LineTranslator | None = None
         super().__init__(run / ENGINE, "cpu")
+        self._engine_aligns = self.aligns
+        self.aligns = True  # otherwise by PyTorch
 
     def translate(self, lines: Iterable[str], options: Options, **how: Any) -> Iterator[Translation]:
         """See `LineTranslator.translate`."""
-        if is_supported(options):
+        if self._searches_with(options):
             return super().translate(lines, options, **how)
         return self._pytorch().translate(lines, options, **how)
 
     def _search_window(self, window: Window, options: Options, bar: Progress | None) -> list[tuple[Candidate, ...]]:
         """See `LineTranslator._search_window`."""
-        if is_supported(options):
+        if self._searches_with(options):
             return super()._search_window(window, options, bar)
         return self._pytorch()._search_window(window, options, bar)
+
+    def _searches_with(self, options: Options) -> bool:
+        """Return True if the engine searches with these options, False if PyTorch does."""
+        return is_supported(options) and (self._engine_aligns or not options.alignments)
 
     def _pytorch(self) -> LineTranslator:
         """Return the same model for PyTorch.

@@ -45,6 +45,8 @@ class Options:
     """See `nn.precision.decodes_in_bf16`."""
     alignments: bool = False
     """Align the words of each translation with those of its source."""
+    align_characters: bool = False
+    """With `alignments`: in scripts without spaces between words, each character is a word, see `character_spans`."""
     terms: Terms | None = None
     """Terms to find in the sources and to use in the translations."""
     terms_mode: Literal["soft", "hard"] = "soft"
