@@ -2,7 +2,8 @@
 """Check that translation loses no tag and no placeholder, what this costs in BLEU, and where the tags go.
 
     python scripts/check_markup.py lines MODEL SOURCES REFERENCES [--count 10000] [--engine torch|ctranslate2]
-    python scripts/check_markup.py places DEMO_MODEL [--engine torch|ctranslate2] [--no-alignments]
+    python scripts/check_markup.py places DEMO_MODEL [--seed 2] [--engine torch|ctranslate2] [--no-alignments]
+    python scripts/check_markup.py words MODEL TRAIN_SOURCES TRAIN_TARGETS SOURCES [--count 300] [--no-alignments]
     python scripts/check_markup.py names DEMO_MODEL
 
 `lines` puts nested tags and placeholders at random places of the lines of SOURCES, one sentence a line, and translates
@@ -13,7 +14,12 @@ them. Each line is used as often as `--count` needs. It prints
 
 `places` checks the places of the tags with a model of the built-in demo (`mtcli train` without arguments). The grammar
 of the demo corpus gives the translation of each noun phrase, so the place of its tags is known wherever this phrase
-occurs once in the translation. It prints the share of tags at this place.
+occurs once in the translation. It prints the share of tags at this place. The rules for places were adjusted on the
+held-out sentences of the demo. `--seed` generates other sentences, which are in no split of the demo.
+
+`words` checks the places of tags around single words of any text, one tokenized sentence a line. Their translations
+are those of which IBM Model 1, trained on TRAIN_SOURCES and TRAIN_TARGETS, is sure in both directions. The place is
+known where both words occur once.
 
 `names` replaces the names of people in the held-out sentences of the demo by placeholders. It prints how many
 translations are those of the corpus with the same placeholders: with the placeholder tokens of a model that was trained
@@ -28,14 +34,16 @@ import random
 import re
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
 
+from demo import generate, source_key
 from demo.grammar import noun_phrase
 from demo.lexicon import ADJECTIVES, NOUNS
+from ibm_model1 import sure_translations
 
 from mtcli.data import demo
 from mtcli.data.placeholders import count_protected
@@ -49,6 +57,8 @@ from mtcli.inference.translation import Options
 
 MAX_BLEU_DROP = 0.3
 MIN_AT_PLACE = 0.95
+MIN_PROBABILITY = 0.5
+"""Probability from which IBM Model 1 is sure of the translation of a word."""
 
 PLACEHOLDERS = (
     "%s", "%d", "%1$s", "%(name)s", "{name}", "{0:.2f}", "{{ user }}", "${total}", "$HOME", "https://example.com/a?b=c#d",
@@ -198,22 +208,69 @@ def tagged_phrases(line: str, known: dict[str, str]) -> Iterator[tuple[Inline, s
                 yield merged(marked), es
 
 
-def check_places(translator: LineTranslator, options: Options) -> bool:
-    """Count the tags around known phrases that are at their place; return True if it is enough of them."""
+def sentences_of_grammar(seed: int | None) -> list[str]:
+    """Return the held-out English sentences of the demo, or 1,000 others that its grammar generates with a seed."""
+    corpus = demo.load()
+    if seed is None:
+        return [en for en, _ in [*corpus.valid, *corpus.test]]
+    known = {source_key(en) for en, _ in [*corpus.train, *corpus.valid, *corpus.test]}
+    generated = generate(seed)
+    new = [en for en, _ in [*generated.valid, *generated.test, *generated.train] if source_key(en) not in known]
+    return new[:1000]
+
+
+def check_places(arguments: argparse.Namespace, translator: LineTranslator, options: Options) -> bool:
+    """Check the tags around known phrases of the demo; return True if enough of them are at their place."""
     known = phrases()
     sources = []
     wanted = []
-    corpus = demo.load()
-    for en, _ in [*corpus.valid, *corpus.test]:
+    for en in sentences_of_grammar(arguments.seed):
         for marked, es in tagged_phrases(en, known):
             sources.append(marked)
             wanted.append(es)
+    return count_places(sources, wanted, translator, options)
+
+
+def check_words(arguments: argparse.Namespace, translator: LineTranslator, options: Options) -> bool:
+    """Check the tags around words with a sure translation; return True if enough of them are at their place."""
+    src, tgt = ([line.split() for line in path.read_text().splitlines()] for path in arguments.train)
+    of_word: dict[str, list[str]] = defaultdict(list)
+    for src_word, tgt_word in sure_translations(src, tgt, MIN_PROBABILITY):
+        of_word[src_word].append(tgt_word)
+    sources: list[Inline] = []
+    wanted = []
+    for line in islice(arguments.sources.read_text().splitlines(), arguments.count):
+        words = line.split()
+        for number, word in enumerate(words):
+            if word.isalpha() and words.count(word) == 1 and len(of_word[word]) == 1:
+                before = "".join(f"{each} " for each in words[:number])
+                after = "".join(f" {each}" for each in words[number + 1 :])
+                sources.append(merged((before, Tag("<b>", "open"), word, Tag("</b>", "close"), after)))
+                wanted.append(of_word[word][0])
+    return count_places(sources, wanted, translator, options)
+
+
+def count_places(
+    sources: Sequence[Inline], wanted: Sequence[str], translator: LineTranslator, options: Options
+) -> bool:
+    """Translate sentences with one pair of tags each, and count the tags that are around the wanted text.
+
+    Args:
+        sources: The sentences.
+        wanted: The translation of the text in the tags of each sentence. The sentence is skipped if its translation
+            does not have it exactly once.
+        translator: The model.
+        options: Options of the search.
+
+    Returns:
+        True if at least `MIN_AT_PLACE` are.
+    """
     right = {"open": 0, "close": 0}
     checked = 0
     misplaced = []
-    for source, es, found in zip(sources, wanted, translate_inline(sources, translator, options), strict=True):
+    for source, phrase, found in zip(sources, wanted, translate_inline(sources, translator, options), strict=True):
         text = text_of(found)
-        places = [match.span() for match in re.finditer(rf"\b{re.escape(es)}\b", text, re.IGNORECASE)]
+        places = [match.span() for match in re.finditer(rf"\b{re.escape(phrase)}\b", text, re.IGNORECASE)]
         if len(places) != 1:
             continue  # the model translated the phrase in another way, so its place is not known
         checked += 1
@@ -271,22 +328,31 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     lines = commands.add_parser("lines")
     places = commands.add_parser("places")
+    words = commands.add_parser("words")
     names = commands.add_parser("names")
-    places.add_argument("--no-alignments", action="store_true")
-    for command in (lines, places, names):
+    for command in (lines, places, words, names):
         command.add_argument("model", type=Path)
         command.add_argument("--engine", default="torch")
+    for command in (places, words):
+        command.add_argument("--no-alignments", action="store_true")
+    places.add_argument("--seed", type=int)
+    words.add_argument("train", type=Path, nargs=2)
+    words.add_argument("sources", type=Path)
+    words.add_argument("--count", type=int, default=300)
     lines.add_argument("sources", type=Path)
     lines.add_argument("references", type=Path)
     lines.add_argument("--count", type=int, default=10_000)
     lines.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     translator, options, _ = load(arguments.model, engine=arguments.engine)
+    if getattr(arguments, "no_alignments", False):
+        translator.aligns = False
     if arguments.command == "lines":
         is_well = check_lines(arguments, translator, options)
     elif arguments.command == "places":
-        translator.aligns = translator.aligns and not arguments.no_alignments
-        is_well = check_places(translator, options)
+        is_well = check_places(arguments, translator, options)
+    elif arguments.command == "words":
+        is_well = check_words(arguments, translator, options)
     else:
         is_well = check_names(translator, options)
     return 0 if is_well else 1
