@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from itertools import product
 from pathlib import Path
 
@@ -230,7 +231,8 @@ def test_an_interrupted_distillation_gives_the_same_student(
             with pytest.raises(KeyboardInterrupt):
                 distill(request)
         monkeypatch.setattr(stages, "run_command", run_here)
-        found = distill(request)
+        found, student = distill(request)
+        assert student == Path(name, "student")
         weights.append(Path(name, "student", "model.safetensors").read_bytes())
         assert found.pairs == 30
         assert [result.name for result in found.results] == [f"teacher {teacher}, int8", "student, int8"]
@@ -239,7 +241,17 @@ def test_an_interrupted_distillation_gives_the_same_student(
     assert weights[0] == weights[1]
     sources = {line.split("\t")[0] for line in Path("whole/translated-1.tsv").read_text().splitlines()[1:]}
     assert not sources & {src for src, _ in PAIRS[:50]}
-    assert distill(request) == found  # nothing runs again
+    assert distill(request)[0] == found  # nothing runs again
+    assert not Path("runs").exists()  # where the training of a run by itself makes the link `latest`
+    card = Path("whole/student/README.md").read_text(encoding="utf-8")
+    assert "# whole: en → es\n" in card
+    assert f"`mtcli distill` trained this student on translations by `{teacher}`." in card
+    assert re.search(r"^- `whole/translated-1\.tsv`: .*, 100% of an epoch, synthetic$", card, re.MULTILINE)
+    assert f"\nmtcli augment --model {teacher} --forward " in card
+    sets = [word for setting in SMALL for word in ("--set", setting)]
+    command = ["distill", "--teacher", str(teacher), "--train", str(pairs), "--max-steps", "20", *sets]
+    app([*command, "--out", "whole"], standalone_mode=False)
+    assert Path("runs/latest").resolve() == Path("whole/student").resolve()
     with pytest.raises(UsageError, match="differs in --max-steps"):
         distill(Request((teacher,), (str(pairs),), max_steps=30, sets=SMALL, out=Path("whole")))
     assert json.loads(Path("whole", STATE).read_text())["stages"]["student"]["seconds"] > 0

@@ -146,7 +146,7 @@ def test_models_that_do_not_fit_are_refused(tmp_path: Path, models: tuple[Path, 
     save_toy(other, Translator(model, tokenizer, 64))
     done = mtcli("translate", "--model", a, "--model", other, "one", cwd=tmp_path)
     assert done.returncode == 2
-    assert "has another vocabulary" in done.stderr.decode()
+    assert f"mtcli: {other}: has another vocabulary than {a}" in done.stderr.decode()
     done = mtcli("translate", "--model", a, "--model", a, "--engine", "ctranslate2", "one", cwd=tmp_path)
     assert done.returncode == 2
     assert "takes one model" in done.stderr.decode()

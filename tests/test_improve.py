@@ -17,6 +17,7 @@ from conftest import toy_pairs, write_tsv
 from faults import harness
 from processes import HANGS
 
+from mtcli.cli import app
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import to_toml
 from mtcli.data.tokenizer import BACK_TRANSLATION_TAG
@@ -311,13 +312,92 @@ def test_more_pairs_do_not_help_if_there_is_no_time_for_those_that_exist(
     assert simulation.commands["plain, extended"][-1] == "400"
 
 
+def steps_of(simulation: Simulation) -> dict[str, int]:
+    """Return the steps of each training, and of each stage that extended one."""
+    return {name: int(words[-1]) for name, words in simulation.commands.items() if words[0] == "train"}
+
+
+def test_a_larger_budget_is_used_for_another_round(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = Simulation(bleu=BLEU | {"improved-2": 27.0})
+    run(request_for(mono_tgt="mono.xx"), monkeypatch, simulation)
+    before = steps_of(simulation)
+    result, _, _ = run(request_for(mono_tgt="mono.xx", **{"train.max_steps": 800}), monkeypatch, simulation)
+    after = steps_of(simulation)
+    assert {name: after[name] for name in before} == before
+    assert [*after][len(before) :] == ["reverse-2", "improved-2"]
+    assert sum(after.values()) == 800
+    assert result.best == "improved-2"
+    assert "comparison, part 2" in simulation.commands
+    assert "ensemble, part 2, validation" in simulation.commands
+    assert [path.name for path in (files / "out/checkpoints").iterdir()] == [f"step-{after['improved-2']:08}"]
+    assert (files / "out/model.safetensors").read_text() == (files / "out/improved-2/model.safetensors").read_text()
+
+
+def test_a_slightly_larger_budget_extends_the_best_model(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, _, simulation = run(request_for(), monkeypatch)
+    before = steps_of(simulation)
+    run(request_for(**{"train.max_steps": 420}), monkeypatch, simulation)
+    extended = simulation.commands["improved-1, extended, part 2"]
+    assert extended[:-1] == simulation.commands["improved-1"][:-1]
+    assert int(extended[-1]) == before["improved-1"] + 20
+
+
+def test_a_larger_budget_that_was_used_already_is_reported(
+    files: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module.logging.getLogger("mtcli"), "propagate", True)
+    simulation = Simulation()
+    monkeypatch.setattr(module.Recipe, "elapsed", lambda recipe: simulation.seconds)
+    request = request_for(mono_tgt="mono.xx", **{"train.max_steps": None, "train.time": "1h"})
+    run(request, monkeypatch, simulation)
+    simulation.seconds = 3700
+    simulation.commands.clear()
+    request = request_for(mono_tgt="mono.xx", **{"train.max_steps": None, "train.time": "61m"})
+    run(request, monkeypatch, simulation)
+    assert not steps_of(simulation)
+    assert "nothing is trained" in caplog.text
+
+
+def test_the_result_is_described_as_that_of_the_recipe(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (files / "runs").mkdir()
+    (files / "runs/latest").symlink_to("earlier")
+    simulation = Simulation()
+    links = []
+
+    def noted(stage: Stage, while_waiting: Callable[[], None]) -> str:
+        links.append((files / "runs/latest").readlink())
+        return simulation(stage, while_waiting)
+
+    monkeypatch.setattr(module, "run_command", noted)
+    command = ["improve", "--train", "pairs.tsv", "--src", "en", "--tgt", "xx", "--mono-tgt", "mono.xx"]
+    app([*command, "--max-steps", "400"], standalone_mode=False)
+    assert set(links) == {Path("earlier")}
+    assert (files / "runs/latest").readlink() == Path("pairs-en-xx-improved")
+    card = (files / "runs/latest/README.md").read_text()
+    assert "\n# pairs-en-xx-improved: " in card
+    assert "`mtcli improve` trained these models within 400 training steps, and chose improved-1" in card
+    assert "| improved-1 |" in card
+    assert "\nmtcli augment --model runs/pairs-en-xx-improved/reverse-1 " in card
+
+
+def test_the_folder_of_another_recipe_is_refused(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(request_for(), monkeypatch)
+    with (
+        pytest.raises(UsageError, match="out: was begun by mtcli improve, not by mtcli distill"),
+        module.open_recipe(Path("out"), "distill", {}),
+    ):
+        pass
+
+
 def outcome(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != STATE}
 
 
 def test_an_interrupted_command_gives_the_same_bytes(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = {"mono_tgt": "mono.xx", "mono_src": "mono.en"}
-    run(request_for(**texts), monkeypatch)
+    requests = [request_for(**texts, **{"train.max_steps": steps}) for steps in (400, 700)]
+    for request in requests:
+        run(request, monkeypatch)
     (files / "out").rename(files / "whole")
     save = module.Recipe._save
     rng = random.Random(3)
@@ -333,13 +413,13 @@ def test_an_interrupted_command_gives_the_same_bytes(files: Path, monkeypatch: p
             raise KeyboardInterrupt
 
     monkeypatch.setattr(module.Recipe, "_save", unsafe_save)
-    while True:
+    while requests:
         try:
-            improve(request_for(**texts))
-            break
+            improve(requests[0])
+            requests.pop(0)
         except KeyboardInterrupt:
             interruptions += 1
-    assert interruptions > 3
+    assert interruptions > 6
     assert outcome(files / "out") == outcome(files / "whole")
 
 
@@ -348,8 +428,9 @@ def test_other_data_or_options_are_refused(files: Path, monkeypatch: pytest.Monk
     simulation.commands.clear()
     run(request_for(mono_tgt="mono.xx"), monkeypatch, simulation)
     assert not simulation.commands
-    with pytest.raises(UsageError, match=r"--max-steps \(400 → 500\), --preset \(not set → tiny\)"):
-        improve(request_for(mono_tgt="mono.xx", preset="tiny", **{"train.max_steps": 500}))
+    smaller = {"train.max_steps": 300}
+    with pytest.raises(UsageError, match=r"--max-steps \(400 → 300\), --preset \(not set → tiny\); .* a larger --max"):
+        improve(request_for(mono_tgt="mono.xx", preset="tiny", **smaller))
     (files / "mono.xx").write_text("der eert.\n")
     with pytest.raises(UsageError, match=r"SHA-256 of mono\.xx"):
         improve(request_for(mono_tgt="mono.xx"))

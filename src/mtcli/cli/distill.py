@@ -9,6 +9,7 @@ import typer
 from mtcli.cli import completion, panels
 from mtcli.cli.input_files import check_plain_text, must_exist
 from mtcli.cli.options import (
+    LATEST,
     DeviceOption,
     SwapOption,
     check_models,
@@ -141,6 +142,7 @@ def distill(
     """
     from mtcli.recipes.distill.request import Request
     from mtcli.recipes.distill.run import commands, distill
+    from mtcli.storage.latest import point_to
 
     if mono_src is not None:
         must_exist(str(mono_src))
@@ -168,4 +170,6 @@ def distill(
         for stage in commands(request):
             print(stage)
     else:
-        print(distill(request))
+        comparison, student = distill(request)
+        print(comparison)
+        point_to(LATEST, student)

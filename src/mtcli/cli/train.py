@@ -156,7 +156,11 @@ def _print_plan(request: "TrainingRequest", device: "torch.device") -> None:
 
 
 def _train(request: "TrainingRequest", device: "torch.device", started: float) -> None:
-    """Train. Unless the request is refused, make runs/latest lead to the run, even if training fails later."""
+    """Train. Unless the request is refused, make runs/latest lead to the run, even if training fails later.
+
+    The stages of a recipe are no results, so they leave the link as it is.
+    """
+    from mtcli.recipes.stages import is_stage
     from mtcli.runtime import torchrun
     from mtcli.storage.latest import point_to
     from mtcli.training.run import train
@@ -169,5 +173,5 @@ def _train(request: "TrainingRequest", device: "torch.device", started: float) -
         raise
     finally:
         has_model = (request.run / "model.safetensors").exists()
-        if has_model and not is_refused and torchrun.rank() == 0:
+        if has_model and not is_refused and torchrun.rank() == 0 and not is_stage(request.run):
             point_to(LATEST, request.run)

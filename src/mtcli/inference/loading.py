@@ -98,12 +98,12 @@ def load_with_pytorch(folders: Sequence[Path], device: str) -> tuple["Translator
     for folder, (other, _, other_languages) in zip(folders, loaded, strict=True):
         if other_languages != languages:
             raise UsageError(
-                f"--model {folder}: translates {' → '.join(other_languages)}, and {first} {' → '.join(languages)}; "
+                f"{folder}: translates {' → '.join(other_languages)}, and {first} {' → '.join(languages)}; "
                 "models are combined for one pair of languages"
             )
         if other.tokenizer.digest() != translator.tokenizer.digest():
             raise UsageError(
-                f"--model {folder}: has another vocabulary than {first}; combine models that were trained on the same "
+                f"{folder}: has another vocabulary than {first}; combine models that were trained on the same "
                 f"pairs with other seeds, from one model with --init, or with --set tokenizer.file={first}"
             )
     members = [other.model for other, _, _ in loaded]

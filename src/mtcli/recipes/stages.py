@@ -68,41 +68,73 @@ class Recipe:
 
     Args:
         folder: The folder. It must exist.
+        name: The command of the recipe, such as `improve`.
         identity: What the recipe was asked for, by the name that a message can use.
+        may_grow: Names of the identity whose value may be larger than before: the recipe is then extended.
 
     Raises:
-        UsageError: The folder belongs to a recipe with another identity.
+        UsageError: The folder belongs to another recipe, or to one with another identity.
         StorageError: Its state is damaged.
     """
 
-    def __init__(self, folder: Path, identity: Mapping[str, Any]):
+    def __init__(self, folder: Path, name: str, identity: Mapping[str, Any], may_grow: Sequence[str] = ()):
         self.folder = folder
+        self.name = name
         self._path = folder / STATE
         self._identity = json.loads(json.dumps(identity))  # tuples become lists, as in the file
-        self._state: Json = {"identity": self._identity, "stages": {}, "values": {}, "seconds": 0.0}
+        self._may_grow = may_grow
+        self._state: Json = {"recipe": name, "identity": self._identity, "stages": {}, "values": {}, "seconds": 0.0}
         if self._path.exists():
             self._state = self._load()
         self._counted_at = time.monotonic()
         self._saved_at = time.monotonic()
 
     def _load(self) -> Json:
+        """Return the state in the folder, with the identity of this command."""
         try:
             state: Json = json.loads(read_regular(self._path))
-            found = state["identity"]
-            differences = [
-                f"{name} ({_shown(found.get(name))} → {_shown(self._identity.get(name))})"
-                for name in sorted(self._identity | found)
-                if found.get(name) != self._identity.get(name)
-            ]
-            _ = state["stages"], state["values"], state["seconds"] + 0.0
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            owner = state.get("recipe", self.name)  # absent in a folder of an earlier version
+            found = dict(state["identity"])
+            _ = dict(state["stages"]), dict(state["values"]), state["seconds"] + 0.0
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise StorageError(f"{self._path}: cannot be read ({error}); choose another --out") from None
-        if differences:
+        if owner != self.name:
             raise UsageError(
-                f"{self.folder}: was begun by a command that differs in {', '.join(differences)}; run that "
-                "command again to continue it, or choose another --out"
+                f"{self.folder}: was begun by mtcli {owner}, not by mtcli {self.name}; choose another --out"
             )
-        return state
+        self._check_identity(found)
+        return {**state, "recipe": self.name, "identity": self._identity}
+
+    def _check_identity(self, found: Json) -> None:
+        """Check that this command continues or extends the one that wrote an identity.
+
+        Raises:
+            UsageError: It does not.
+        """
+        names = [
+            name
+            for name in sorted(self._identity | found)
+            if found.get(name) != self._identity.get(name) and not self._has_grown(name, found)
+        ]
+        if not names:
+            return
+        differences = [f"{name} ({_shown(found.get(name))} → {_shown(self._identity.get(name))})" for name in names]
+        extending = "".join(f"a larger {name} extends it; " for name in self._may_grow if name in found)
+        raise UsageError(
+            f"{self.folder}: was begun by a command that differs in {', '.join(differences)}; run that command again "
+            f"to continue it, {extending}or choose another --out"
+        )
+
+    def _has_grown(self, name: str, found: Json) -> bool:
+        """Return True if a value is larger than the one that was found, and may be."""
+        before = found.get(name)
+        now = self._identity.get(name)
+        return name in self._may_grow and before is not None and now is not None and now > before
+
+    @property
+    def commands(self) -> list[str]:
+        """The commands of the stages that have ended, in their order."""
+        return [str(done["command"]) for done in self._state["stages"].values()]
 
     def elapsed(self) -> float:
         """Return the seconds that the recipe has run, also in processes that were interrupted."""
@@ -157,16 +189,14 @@ def _shown(value: Any) -> str:
     """Return a value for a message."""
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "not set"
+    if isinstance(value, float):
+        return f"{value:g}"
     return "not set" if value is None else str(value)
 
 
 @contextmanager
-def open_recipe(folder: Path, identity: Mapping[str, Any]) -> Iterator[Recipe]:
-    """Create, open and lock the folder of a recipe.
-
-    Args:
-        folder: The folder.
-        identity: See `Recipe`.
+def open_recipe(folder: Path, name: str, identity: Mapping[str, Any], may_grow: Sequence[str] = ()) -> Iterator[Recipe]:
+    """Create, open and lock the folder of a recipe. See `Recipe` for the arguments.
 
     Raises:
         LockedError: Another process works in the folder.
@@ -180,9 +210,14 @@ def open_recipe(folder: Path, identity: Mapping[str, Any]) -> Iterator[Recipe]:
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with lock(folder, "works in this folder"):
-        recipe = Recipe(folder, identity)
+        recipe = Recipe(folder, name, identity, may_grow)
         recipe._save()
         yield recipe
+
+
+def is_stage(run: Path) -> bool:
+    """Return True if a run is a stage of a recipe: its folder is inside that of the recipe."""
+    return (run.resolve().parent / STATE).is_file()
 
 
 def run_command(stage: Stage, while_waiting: Callable[[], None] = lambda: None) -> str:

@@ -1,9 +1,10 @@
 """The model card of a run: Markdown with the YAML header that the Hugging Face Hub reads."""
 
 import json
+from collections.abc import Sequence
 
 from mtcli.report.plan import describe_counts, describe_sources
-from mtcli.report.run_record import RunRecord, score_rows
+from mtcli.report.run_record import RecipeRecord, RunRecord, score_rows
 
 CARD = """\
 ---
@@ -41,7 +42,7 @@ Translating needs only `model.safetensors` and `tokenizer.json`.
 
 {training}
 
-## Limits
+{recipe}## Limits
 
 - It translates one sentence at a time and ignores the context.
 - Expect poor translations of sentences whose topic, style, script or length differs from the training pairs. Some are
@@ -64,6 +65,7 @@ def to_card(record: RunRecord) -> str:
         scores=_scores(record),
         data=_data(record),
         training=_training(record),
+        recipe=_recipe(record.recipe) if record.recipe else "",
     )
 
 
@@ -96,3 +98,17 @@ def _training(record: RunRecord) -> str:
     lines.append(f"- command: `{record.command}`")
     lines.append(f"- versions: {', '.join(record.versions)}")
     return "\n".join(lines)
+
+
+def _recipe(recipe: RecipeRecord) -> str:
+    """Return the section about the recipe that made the run."""
+    headings, *rows = recipe.table
+    table = [_table_row(headings), "|---" * len(headings) + "|", *map(_table_row, rows)]
+    commands = ["```sh", *recipe.commands, "```"]
+    parts = (["## Recipe"], [recipe.description], table, ["The commands of its stages:"], commands)
+    return "".join("\n".join(lines) + "\n\n" for lines in parts)
+
+
+def _table_row(cells: Sequence[str]) -> str:
+    texts = (cell.replace("|", "\\|") for cell in cells)
+    return f"| {' | '.join(texts)} |"

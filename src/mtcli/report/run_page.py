@@ -38,6 +38,9 @@ def to_html(record: RunRecord) -> str:
         ("device", record.device),
         ("versions", ", ".join(record.versions)),
     ]
+    if record.recipe:
+        made.append(("recipe", record.recipe.description))
+        made += [("stage", text) for text in record.recipe.commands]
     page = Template(page_template("mtcli.report"))
     return page.substitute(
         title=escape(f"{record.name}: {config.data.src} → {config.data.tgt}"),

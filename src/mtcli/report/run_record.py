@@ -28,6 +28,20 @@ LIBRARIES = ("mtcli", "torch", "tokenizers", "datasets", "sacrebleu", "safetenso
 
 
 @dataclass(frozen=True)
+class RecipeRecord:
+    """How a recipe, such as `mtcli improve`, made a run as one of its stages."""
+
+    name: str
+    """The name of the folder of the recipe, which the run is known by."""
+    description: str
+    """What the recipe did, in sentences."""
+    table: Sequence[Sequence[str]]
+    """The models that were compared: a row of headings, and a row for each model."""
+    commands: Sequence[str]
+    """The commands of the stages, in their order."""
+
+
+@dataclass(frozen=True)
 class RunRecord:
     """Configuration, figures and scores of a run, and how it was made."""
 
@@ -53,11 +67,13 @@ class RunRecord:
     device: str
     command: str
     versions: list[str]
+    recipe: RecipeRecord | None = None
+    """The recipe that made the run; None: the run was trained by itself."""
 
     @property
     def name(self) -> str:
-        """The name of the run folder."""
-        return self.folder.resolve().name
+        """The name of the run folder, or of the recipe that made the run."""
+        return self.recipe.name if self.recipe else self.folder.resolve().name
 
     @property
     def status(self) -> str:
@@ -101,12 +117,13 @@ class ScoreRow:
     """sacrebleu's signature of a test score."""
 
 
-def read_run(folder: Path, device: str) -> RunRecord:
+def read_run(folder: Path, device: str, recipe: RecipeRecord | None = None) -> RunRecord:
     """Read a run folder.
 
     Args:
         folder: The run folder.
         device: The device that trains, in words.
+        recipe: The recipe that made the run, if one did.
 
     Raises:
         OSError, LookupError, ValueError, TypeError, ModelError: It is not a run folder, or it is damaged.
@@ -136,6 +153,7 @@ def read_run(folder: Path, device: str) -> RunRecord:
         device=device,
         command=shlex.join(["mtcli", *sys.argv[1:]]),
         versions=_versions(),
+        recipe=recipe,
     )
 
 

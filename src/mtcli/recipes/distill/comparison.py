@@ -64,20 +64,25 @@ class Comparison:
         results = tuple(Result(**result) for result in found["results"])
         return cls(found["pairs"], found["signature"], results)
 
-    def __str__(self) -> str:
-        rows = [("", "BLEU", "chrF", "beam", "lines/s on one core", "weights")]
+    def table(self) -> list[tuple[str, ...]]:
+        """Return a row of headings, and a row for each system."""
+        rows: list[tuple[str, ...]] = [("", "BLEU", "chrF", "beam", "lines/s on one core", "weights")]
         for one in self.results:
             speed = f"{one.lines_per_second:,.0f}"
             rows.append((one.name, f"{one.bleu:.1f}", f"{one.chrf:.1f}", f"{one.beam_size}", speed, size(one.bytes)))
+        return rows
+
+    def __str__(self) -> str:
+        rows = self.table()
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = []
         for name, *figures in rows:
             cells = [name.ljust(widths[0])]
             cells += [figure.rjust(width) for figure, width in zip(figures, widths[1:], strict=True)]
             lines.append("  ".join(cells))
-        return "\n".join([f"{counted(self.pairs, 'test pair')}, {self.signature}", *lines, self._summary()])
+        return "\n".join([f"{counted(self.pairs, 'test pair')}, {self.signature}", *lines, self.summary()])
 
-    def _summary(self) -> str:
+    def summary(self) -> str:
         """Compare the student with the first system."""
         teacher, *_, student = self.results
         share = f"{100 * student.bleu / teacher.bleu:.1f}% of" if teacher.bleu else "no share of"

@@ -140,7 +140,7 @@ def _tokenizer_file(teacher: Path, tokenizer: Tokenizer, student: Config) -> Pat
 
 
 def _check_not_latest(teacher: Path) -> None:
-    """Refuse the link `runs/latest` as a teacher: training the student makes it lead to the student.
+    """Refuse the link `runs/latest` as a teacher: at the end of the command, it leads to the student.
 
     Raises:
         UsageError: The teacher is this link.

@@ -15,15 +15,23 @@ from mtcli.recipes.distill.request import Request, Teachers, check, held_out_pai
 from mtcli.recipes.distill.student_shape import Usage, Vocabulary, within_latency, within_parameters
 from mtcli.recipes.monolingual import Text, write_lines
 from mtcli.recipes.stages import Recipe, Stage, open_recipe
+from mtcli.report.run_record import RecipeRecord
+from mtcli.report.run_report import write_report
+from mtcli.runtime.device import describe, pick_device
 from mtcli.runtime.output_checks import check_folder
 from mtcli.runtime.wording import counted
 from mtcli.storage.run_name import RUNS, run_name
 
 log = logging.getLogger(__name__)
 
+NAME = "distill"
 
-def distill(request: Request) -> Comparison:
+
+def distill(request: Request) -> tuple[Comparison, Path]:
     """Run all stages, or those that are left if the command was interrupted, and compare student and teachers.
+
+    Returns:
+        The comparison, and the run folder of the student.
 
     Raises:
         UsageError: Options or models that do not fit together, or a folder with something else.
@@ -35,7 +43,7 @@ def distill(request: Request) -> Comparison:
     """
     teachers = check(request)
     folder = folder_of(request, teachers)
-    with open_recipe(folder, _identity(request, teachers)) as recipe:
+    with open_recipe(folder, NAME, _identity(request, teachers)) as recipe:
         distillation = plan(request, teachers, folder, recipe)
         text = text_of(request, teachers)
         if text is not None:
@@ -46,7 +54,23 @@ def distill(request: Request) -> Comparison:
         pairs = held_out_pairs(teachers.test, teachers)
         tokenize = teachers.bleu_tokenizer
         found = recipe.value("comparison", lambda: compare(distillation.systems(), pairs, tokenize).to_dict())
-    return Comparison.of(found)
+        comparison = Comparison.of(found)
+        recipe.value("model card", partial(_write_card, distillation, comparison, recipe))
+    return comparison, distillation.student
+
+
+def _write_card(distillation: Distillation, comparison: Comparison, recipe: Recipe) -> bool:
+    """Describe the student as the result of the recipe, and return True."""
+    request = distillation.request
+    teachers = " and ".join(f"`{teacher}`" for teacher in request.teachers)
+    pairs = counted(comparison.pairs, "test pair")
+    description = (
+        f"`mtcli distill` trained this student on translations by {teachers}. The corpora of its training are listed "
+        f"under Data. On {pairs} ({comparison.signature}), {comparison.summary()}."
+    )
+    record = RecipeRecord(distillation.folder.resolve().name, description, comparison.table(), recipe.commands)
+    write_report(distillation.student, describe(pick_device(request.device)), record)
+    return True
 
 
 def _write_text(text: Text, path: Path) -> int:

@@ -53,10 +53,15 @@ class Budget:
     total: float
     unit: Literal["seconds", "steps"]
 
+    @property
+    def option(self) -> str:
+        """The option of `improve` and `train` that gives such a budget."""
+        return "--time" if self.is_time else "--max-steps"
+
     def options(self, amount: float) -> list[str]:
         """Return the options that give this amount of the budget to `mtcli train`."""
         whole = str(max(1, int(amount)))
-        return ["--max-steps", whole] if self.unit == "steps" else ["--time", f"{whole}s"]
+        return [self.option, f"{whole}s" if self.is_time else whole]
 
     @property
     def is_time(self) -> bool:

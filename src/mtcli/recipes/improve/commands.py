@@ -158,11 +158,12 @@ class Stages(ABC):
             words.append("--placeholders")
         self.run("tokenizer", lambda: [*words, "--force"])
 
-    def extend(self, name: str, amount: Callable[[], float]) -> Training:
+    def extend(self, name: str, stage: str, amount: Callable[[], float]) -> Training:
         """Give a training more of the budget.
 
         Args:
-            name: The name of its stage.
+            name: The name of the stage of the training.
+            stage: The name of the stage that extends it.
             amount: Returns the additional amount.
         """
         training = self.trainings[name]
@@ -172,7 +173,6 @@ class Stages(ABC):
             total = training.used(self.budget) + amount()
             return [*before[:-2], *self.budget.options(total)]
 
-        stage = f"{name}, extended"
         self.run(stage, command)
         return self._ended(stage, name, Path(training.folder))
 
@@ -208,13 +208,18 @@ class Stages(ABC):
         log.info("%s: BLEU = %.1f, chrF = %.1f", name, values["BLEU"], values["chrF2"])
         return Scores(values["BLEU"], values["chrF2"], self.seconds_of(name))
 
-    def compare(self, folder: str, other: str) -> Any:
+    def compare(self, name: str, folder: str, other: str) -> Any:
         """Return the paired bootstrap of two models on the test pairs, as `mtcli eval --json` prints it.
 
         The validation pairs chose one of the models, so its scores on them are too high.
+
+        Args:
+            name: The name of the stage.
+            folder: The folder of a model.
+            other: The folder of the other one.
         """
         command = [*self.score_command("test", folder), "--compare", other]
-        return json.loads(self.run("comparison", lambda: command, is_captured=True))
+        return json.loads(self.run(name, lambda: command, is_captured=True))
 
     def score_command(self, split: Literal["valid", "test"], *folders: str) -> list[str]:
         """Return the command that scores a model, or several together, on the validation or test pairs."""

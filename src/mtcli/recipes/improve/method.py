@@ -6,7 +6,6 @@ data diversification (Nguyen et al. 2020), with the translations of the training
 
 import logging
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from mtcli.config.writing_systems import FEW_VALIDATION_PAIRS, selection_metric
 from mtcli.recipes.improve import budget as shares
 from mtcli.recipes.improve.budget import number_of_teachers, planned_rounds, useful_lines
 from mtcli.recipes.improve.commands import Scores, Stages, Training
-from mtcli.recipes.improve.material import Lines, Material, Synthetic
+from mtcli.recipes.improve.material import Material, Synthetic
 from mtcli.runtime.wording import counted
 
 log = logging.getLogger(__name__)
@@ -61,6 +60,12 @@ class Result:
     """The paired bootstrap of the plain model (A) and the best one (B); None if the plain one is the best."""
     ensemble: Ensemble | None = None
     """All models together; None if there is one, or if they have different tokenizers."""
+    part: int = 1
+    """1, and one more for each time that the command has ended and was then given a larger budget."""
+
+    def in_part(self, name: str) -> str:
+        """Return the name of a stage or a decision that each part has once."""
+        return name if self.part == 1 else f"{name}, part {self.part}"
 
 
 class Method:
@@ -81,6 +86,12 @@ class Method:
             pairs = counted(self.material.sizes["valid"], "validation pair")
             log.warning("%s are too few to tell which model is better; name more with --valid", pairs)
         self.result = Result()
+        self.targets = material.text_lines(source=False)
+        """Text in the target language."""
+        self.sources = material.text_lines(source=True)
+        """Text in the source language."""
+        self.rounds = 0
+        """Number of rounds that were begun."""
 
     def run(self) -> Result:
         """Run all stages that have not been run yet, and return the result.
@@ -89,41 +100,44 @@ class Method:
             DataError: The pairs or the texts cannot be used.
             StageError: A command failed.
         """
-        targets = self.material.text_lines(source=False)
-        sources = self.material.text_lines(source=True)
         self.material.train_tokenizer()
         plain = self.stages.train(PLAIN, self.material.specs(), lambda: shares.PLAIN_SHARE * self.budget.total)
         self._add(PLAIN, plain, self.material.num_pairs)
-        if self.stages.decide("more pairs would not help", lambda: self._epochs_in_whole_budget() < shares.MIN_EPOCHS):
+        self._use_budget()
+        while self._was_extended():
+            self.result.part += 1
+            self._use_budget()
+        if self.result.best != PLAIN:
+            name = self.result.in_part("comparison")
+            self.result.comparison = self.stages.compare(name, self._plain.folder, self._best.training.folder)
+        self._combine()
+        return self.result
+
+    def _was_extended(self) -> bool:
+        """Return True if the budget is larger than when this part ended."""
+        ended_with = self.stages.decide(self.result.in_part("budget"), lambda: self.budget.total)
+        return self.budget.total > float(ended_with)
+
+    def _use_budget(self) -> None:
+        """Use the rest of the budget: for synthetic pairs and trainings on them, and then for the best model."""
+        in_part = self.result.in_part
+        rounds = self.rounds
+        if self.stages.decide(in_part("more pairs would not help"), self._is_short_of_time):
             log.warning(
                 "training on the pairs alone would see each of them fewer than %g times in the whole budget, so more "
                 "pairs would not help: the plain model gets the rest of the budget",
                 shares.MIN_EPOCHS,
             )
-        elif targets or sources:
-            self._rounds(targets, sources)
-        else:
+        elif self.targets or self.sources:
+            while self.stages.decide(in_part(f"round {self.rounds + 1}"), self._another_round):
+                self._round()
+        elif not self.rounds and self.stages.decide(in_part("diversification"), self._another_round):
             self._diversify()
-        self._use_the_rest()
-        if self.result.best != PLAIN:
-            best = self.result.candidates[self.result.best]
-            self.result.comparison = self.stages.compare(self._plain.folder, best.training.folder)
-        self._combine()
-        return self.result
+        is_extended = self._extend_best()
+        if self.result.part > 1 and self.rounds == rounds and not is_extended:
+            log.warning("nothing is trained: the stages had already used this budget; give a larger one")
 
     # ---- rounds with monolingual text ----
-
-    def _rounds(self, targets: Lines | None, sources: Lines | None) -> None:
-        """Make synthetic pairs of the texts and train on them, and again while this pays."""
-        number = 0
-        continues = True
-        while continues:
-            number += 1
-            amount, for_later = self.stages.decide(f"budget of round {number}", self._budget_of_round)
-            before = self.result.best
-            self._round(number, amount, for_later, targets, sources)
-            paid = self.result.best != before
-            continues = self.stages.decide(f"round {number + 1}", partial(self._another_round, number, paid))
 
     def _budget_of_round(self) -> list[float]:
         """Return the share of the budget of the next round, and what it leaves for later rounds."""
@@ -131,37 +145,33 @@ class Method:
         amount = remaining / planned_rounds(remaining, self._plain.used(self.budget))
         return [amount, remaining - amount]
 
-    def _another_round(self, number: int, paid: bool) -> bool:
+    def _another_round(self) -> bool:
+        """Return True if there was no round or the last one made a better model, and there is budget for another."""
+        has_paid = not self.rounds or self.result.best == f"improved-{self.rounds}"
         is_enough = self._spendable() >= shares.MIN_ROUND_SHARE * self.budget.total
-        return paid and is_enough and number < shares.MAX_ROUNDS
+        return has_paid and is_enough and self.rounds < shares.MAX_ROUNDS
 
-    def _round(
-        self, number: int, amount: float, for_later: float, targets: Lines | None, sources: Lines | None
-    ) -> None:
-        """Make synthetic pairs with the best model and a new reverse model, and train on them.
-
-        Args:
-            number: The number of the round, from 1.
-            amount: Its share of the budget.
-            for_later: The share of later rounds.
-            targets: Text in the target language.
-            sources: Text in the source language.
-        """
-        for_translation = shares.TRANSLATION_SHARE * amount / sum(text is not None for text in (targets, sources))
+    def _round(self) -> None:
+        """Make synthetic pairs with the best model and a new reverse model, and train on them."""
+        self.rounds += 1
+        number = self.rounds
+        amount, for_later = self.stages.decide(f"budget of round {number}", self._budget_of_round)
+        num_texts = sum(text is not None for text in (self.targets, self.sources))
+        for_translation = shares.TRANSLATION_SHARE * amount / num_texts
         at_most = useful_lines(self._pairs_in(amount * (1 - shares.REVERSE_SHARE - shares.TRANSLATION_SHARE)))
         folder = f"synthetic-{number}"
         files: list[Path] = []
-        if sources is not None:
+        if self.sources is not None:
             forward = self._best.training.folder
             files += self.material.translate(
-                f"{folder}/forward", forward, sources, FORWARD, at_most=at_most, amount=for_translation
+                f"{folder}/forward", forward, self.sources, FORWARD, at_most=at_most, amount=for_translation
             )
-        if targets is not None:
+        if self.targets is not None:
             reverse = self._reverse_model(number, amount, files)
-            is_large = min(targets.number, at_most) > self.material.num_pairs
+            is_large = min(self.targets.number, at_most) > self.material.num_pairs
             how = LARGE_TEXT if is_large else ()
             files += self.material.translate(
-                f"{folder}/back", reverse, targets, how, at_most=at_most, amount=for_translation
+                f"{folder}/back", reverse, self.targets, how, at_most=at_most, amount=for_translation
             )
         synthetic = self.material.merge(f"{folder}/pairs", files)
         self._train_on(f"improved-{number}", synthetic, for_later)
@@ -197,6 +207,7 @@ class Method:
 
     def _diversify(self) -> None:
         """Train on the translations of the training pairs by several models of both directions."""
+        self.rounds = 1
         used = self._plain.used(self.budget)
         number = self.stages.decide("models of each direction", lambda: number_of_teachers(self.budget.total, used))
         amount = min(used, shares.TEACHERS_SHARE * self.budget.total / (2 * number))
@@ -241,16 +252,22 @@ class Method:
         training = self.stages.train(name, self.material.specs(synthetic), lambda: self._spendable() - for_later)
         self._add(name, training, self.material.num_pairs + synthetic.number)
 
-    def _use_the_rest(self) -> None:
-        """Give the best model the rest of the budget, unless it is small."""
-        best = self.result.best
-        is_much = self.stages.decide("extend", lambda: self._spendable() >= shares.MIN_SHARE * self.budget.total)
-        if not is_much:
-            return
-        if best == PLAIN and len(self.result.candidates) > 1:
+    def _extend_best(self) -> bool:
+        """Give the best model the rest of the budget, and return True, unless the rest is small.
+
+        When the user extends the command, no rest is too small.
+        """
+        result = self.result
+        best = result.best
+        minimum = shares.MIN_SHARE * self.budget.total if result.part == 1 else 1.0
+        if not self.stages.decide(result.in_part("extend"), lambda: self._spendable() >= minimum):
+            return False
+        if best == PLAIN and len(result.candidates) > 1:
             log.warning("no model is better than the plain one: it gets the rest of the budget")
-        training = self.stages.extend(best, self._spendable)
-        self._add(best, training, self.result.candidates[best].pairs, f"{best}, extended")
+        stage = result.in_part(f"{best}, extended")
+        training = self.stages.extend(best, stage, self._spendable)
+        self._add(best, training, result.candidates[best].pairs, stage)
+        return True
 
     def _add(self, name: str, training: Training, pairs: int, stage: str | None = None) -> None:
         """Score a model, and make it the result if it is the best."""
@@ -265,7 +282,8 @@ class Method:
             return
         names = sorted(candidates, key=lambda name: name != self.result.best)  # the best one first
         folders = tuple(candidates[name].training.folder for name in names)
-        self.result.ensemble = Ensemble(folders, self.stages.score("ensemble", *folders))
+        stage = self.result.in_part("ensemble")
+        self.result.ensemble = Ensemble(folders, self.stages.score(stage, *folders))
 
     def _figure(self, name: str) -> float:
         """Return the score that decides; of equal scores, the earlier model's counts."""
@@ -293,5 +311,6 @@ class Method:
         """Return how many pairs training can use in an amount of the budget, at the speed of the plain model."""
         return amount * self._plain.epochs * self.material.num_pairs / self._plain.used(self.budget)
 
-    def _epochs_in_whole_budget(self) -> float:
-        return self._plain.epochs * self.budget.total / self._plain.used(self.budget)
+    def _is_short_of_time(self) -> bool:
+        """Return True if plain training would see each pair too few times, in the whole budget, for more to help."""
+        return self._plain.epochs * self.budget.total / self._plain.used(self.budget) < shares.MIN_EPOCHS

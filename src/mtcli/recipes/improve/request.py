@@ -62,7 +62,6 @@ class ImproveRequest:
             DataError: The pairs cannot be read.
         """
         data = self.config.data
-        budget = "--max-steps" if self.budget.unit == "steps" else "--time"
         inputs = [*input_files(self.config), self.mono_tgt, self.mono_src, tokenizer_path(self.config)]
         files = {str(path): sha256(path) for path in inputs if path is not None}
         return {
@@ -80,7 +79,7 @@ class ImproveRequest:
             "--out": str(self.out),
             "--device": self.device,
             "tokenizer": "one for all models" if self.trains_tokenizer else None,
-            budget: self.budget.total,
+            self.budget.option: self.budget.total,
             **{f"SHA-256 of {name}": digest[:16] for name, digest in files.items()},
         }
 

@@ -1,6 +1,8 @@
 """The start and the end of `mtcli improve`: the folder that it works in, and the model that it leaves there."""
 
 import shutil
+from collections.abc import Set
+from functools import partial
 from pathlib import Path
 
 from mtcli.errors import DataError, UsageError
@@ -8,11 +10,16 @@ from mtcli.recipes.improve.commands import Stages, StagesOfRecipe
 from mtcli.recipes.improve.material import Material
 from mtcli.recipes.improve.method import PLAIN, Method, Result
 from mtcli.recipes.improve.request import ImproveRequest
+from mtcli.recipes.improve.summary import recipe_record
 from mtcli.recipes.stages import STATE, Recipe, open_recipe
-from mtcli.runtime.files import new_file
+from mtcli.report.run_report import write_report
+from mtcli.runtime.device import describe, pick_device
+from mtcli.runtime.files import new_file, storage_errors
 from mtcli.storage import checkpoint
 from mtcli.storage.run_folder import RUN_FILES
 from mtcli.storage.run_lock import lock
+
+NAME = "improve"
 
 COPIED = tuple(name for name in RUN_FILES if name not in ("checkpoints", "tensorboard"))
 """The files and folders of the best run that are copied, together with its last checkpoint."""
@@ -34,7 +41,8 @@ def improve(request: ImproveRequest, *, overwrite: bool = False) -> tuple[Result
         The models, and the stages that made them.
 
     Raises:
-        UsageError: The folder holds something else, or was begun with other data or options.
+        UsageError: The folder holds something else, or was begun with other data or options. A larger budget is
+            none of these.
         DataError: The pairs or the texts cannot be used.
         StageError: A stage failed, and has printed why.
         StoppedError: A signal arrived.
@@ -48,7 +56,7 @@ def improve(request: ImproveRequest, *, overwrite: bool = False) -> tuple[Result
             _delete_results(request.out)
     is_new = not request.out.exists()
     try:
-        with open_recipe(request.out, identity) as recipe:
+        with open_recipe(request.out, NAME, identity, may_grow=[request.budget.option]) as recipe:
             return _improve(request, recipe)
     finally:
         if is_new and request.out.exists() and not any(request.out.iterdir()):
@@ -66,9 +74,17 @@ def _improve(request: ImproveRequest, recipe: Recipe) -> tuple[Result, Stages]:
             _delete_results(request.out)
         raise
     result = Method(stages, material).run()
-    best = Path(result.candidates[result.best].training.folder)
-    recipe.value("model", lambda: _copy_run(best, request.out))
+    recipe.value(result.in_part("model"), partial(_write_result, result, stages, recipe))
     return result, stages
+
+
+def _write_result(result: Result, stages: Stages, recipe: Recipe) -> str:
+    """Copy the best run into the folder of the recipe, describe it there, and return the folder of that run."""
+    best = Path(result.candidates[result.best].training.folder)
+    _copy_run(best, recipe.folder)
+    device = describe(pick_device(stages.request.device))
+    write_report(recipe.folder, device, recipe_record(result, stages, recipe.commands))
+    return str(best)
 
 
 def _refuse_other_files(folder: Path) -> None:
@@ -93,16 +109,34 @@ def _delete_results(folder: Path) -> None:
     (folder / STATE).unlink(missing_ok=True)
 
 
-def _copy_run(run: Path, folder: Path) -> str:
-    """Copy the model of a run and what describes it, and return the folder of the run.
+def _copy_run(run: Path, folder: Path) -> None:
+    """Copy the model of a run and what describes it. They replace those of an earlier copy.
 
     With the last checkpoint, the copy is a run that has ended, for `mtcli info` and `mtcli train` too.
+
+    Raises:
+        StorageError: The files cannot be read or written.
     """
     last = checkpoint.steps(run / "checkpoints")[-1:]
+    copies = set()
     for source in [*(run / name for name in COPIED), *last]:
         files = sorted(source.rglob("*")) if source.is_dir() else [source]
         for file in files:
             if file.is_file():
-                with file.open("rb") as content, new_file(folder / file.relative_to(run)) as copy:
+                target = folder / file.relative_to(run)
+                with file.open("rb") as content, new_file(target) as copy:
                     shutil.copyfileobj(content, copy)
-    return str(run)
+                copies.add(target)
+    with storage_errors(folder):
+        _delete_earlier_copy(folder, copies)
+
+
+def _delete_earlier_copy(folder: Path, copies: Set[Path]) -> None:
+    """Delete the files of an earlier run that are not replaced by those of the new one, and empty folders."""
+    for name in RUN_FILES:
+        for path in sorted((folder / name).rglob("*"), reverse=True):  # the content of a folder before the folder
+            if path.is_dir():
+                if not any(path.iterdir()):
+                    path.rmdir()
+            elif path not in copies:
+                path.unlink()

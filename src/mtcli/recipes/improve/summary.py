@@ -1,10 +1,12 @@
 """The end of `mtcli improve`: a table of the models, what they were compared by, and what can be done with them."""
 
 import shlex
+from collections.abc import Sequence
 
 from mtcli.recipes.improve.budget import Budget
 from mtcli.recipes.improve.commands import Stages
 from mtcli.recipes.improve.method import PLAIN, Result
+from mtcli.report.run_record import RecipeRecord
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import counted
 
@@ -14,7 +16,7 @@ SIGNIFICANT = 0.05
 def summary(result: Result, stages: Stages) -> str:
     """Return the table of the models and the comparison, as lines of text."""
     request = stages.request
-    lines = [*_table(result), "", _comparison(result, stages), _plain_training(result, stages.budget)]
+    lines = [*_aligned(_table(result)), "", _comparison(result, stages), _plain_training(result, stages.budget)]
     lines.append(f"Model: {request.out} (copied from {result.candidates[result.best].training.folder})")
     if result.ensemble is not None:
         models = " ".join(f"--model {shlex.quote(folder)}" for folder in result.ensemble.folders)
@@ -22,8 +24,26 @@ def summary(result: Result, stages: Stages) -> str:
     return "\n".join(lines)
 
 
-def _table(result: Result) -> list[str]:
-    rows = [("model", "pairs", "steps", "time", "end", "BLEU (valid)", "chrF (valid)", "")]
+def recipe_record(result: Result, stages: Stages, commands: Sequence[str]) -> RecipeRecord:
+    """Return how the best model was made, for its model card.
+
+    Args:
+        result: The models.
+        stages: The stages that made them.
+        commands: The commands of the stages.
+    """
+    budget = stages.budget
+    total = clock(budget.total) if budget.is_time else counted(int(budget.total), "training step")
+    description = (
+        f"`mtcli improve` trained these models within {total}, and chose {result.best} by the validation pairs. The "
+        f"corpora of its training are listed under Data. {_comparison(result, stages)}"
+    )
+    return RecipeRecord(stages.request.out.resolve().name, description, _table(result), commands)
+
+
+def _table(result: Result) -> list[tuple[str, ...]]:
+    """Return a row of headings, and a row for each model."""
+    rows: list[tuple[str, ...]] = [("model", "pairs", "steps", "time", "end", "BLEU (valid)", "chrF (valid)", "")]
     for name, candidate in result.candidates.items():
         training = candidate.training
         figures = (f"{candidate.scores.bleu:.1f}", f"{candidate.scores.chrf:.1f}")
@@ -33,6 +53,11 @@ def _table(result: Result) -> list[str]:
     if result.ensemble is not None:
         scores = result.ensemble.scores
         rows.append(("all together", "", "", "", "", f"{scores.bleu:.1f}", f"{scores.chrf:.1f}", ""))
+    return rows
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the rows of a table as lines with columns of equal width."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
