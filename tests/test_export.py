@@ -19,7 +19,8 @@ from mtcli.documents.markup import translate_inline
 from mtcli.errors import ModelError, UsageError
 from mtcli.export import TARGETS, export, obstacles
 from mtcli.export.comparison import compare
-from mtcli.inference.ctranslate2_backend import GIVE_THE_RUN, Engine, placement_of
+from mtcli.inference.ctranslate2_backend import GIVE_THE_RUN, Engine
+from mtcli.inference.ctranslate2_library import placement_of
 from mtcli.inference.length import length_penalty
 from mtcli.inference.loading import load
 from mtcli.inference.pytorch_backend import Translator

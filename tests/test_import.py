@@ -22,7 +22,7 @@ from mtcli.data.tokenizer import BOS, PAD
 from mtcli.errors import ModelError, UsageError
 from mtcli.export import export
 from mtcli.importing.marian import default_folder, import_model
-from mtcli.inference.ctranslate2_backend import load_native
+from mtcli.inference.ctranslate2_library import load_native
 from mtcli.inference.loading import load
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.translation import Options

@@ -15,7 +15,7 @@ from mtcli.config.languages import english_name
 from mtcli.data.sentencepiece import SPACE
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.export import ctranslate2, sentencepiece_export
-from mtcli.inference.ctranslate2_backend import load_native
+from mtcli.inference.ctranslate2_library import load_native
 from mtcli.inference.drafts import Draft
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.translation import Options

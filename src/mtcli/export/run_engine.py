@@ -16,7 +16,8 @@ from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import ModelError
 from mtcli.export import export_details, obstacles, write_details, write_model
 from mtcli.export.comparison import compare
-from mtcli.inference.ctranslate2_backend import Engine, import_ctranslate2
+from mtcli.inference.ctranslate2_backend import Engine
+from mtcli.inference.ctranslate2_library import import_ctranslate2
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.run_engine import Proof, Search, check_current, proof_of

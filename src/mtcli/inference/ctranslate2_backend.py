@@ -16,8 +16,6 @@ different ones behind the best.
 """
 
 import math
-import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -27,13 +25,13 @@ from mtcli.data.tokenizer import EOS, Tokenizer
 from mtcli.errors import ModelError, NotFiniteError, UsageError
 from mtcli.inference.alignment import Weights
 from mtcli.inference.ctranslate2_attention import forced_attention
+from mtcli.inference.ctranslate2_library import load_native, placement_of
 from mtcli.inference.drafts import Draft
 from mtcli.inference.exported import provenance, read_export
 from mtcli.inference.length import length_penalty
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.translation import Options, Translation
 from mtcli.inference.windows import MAX_LINE_TOKENS, WINDOW, Window
-from mtcli.runtime import torchrun
 
 GIVE_THE_RUN = "give the run itself with --model, without --engine"
 """The remedy in messages: the run can do all that an exported model cannot."""
@@ -54,78 +52,6 @@ SUPPORTED = {
     "alignments", "align_characters", "terms", "retry_terms",
 }  # fmt: skip
 """The options of a search that this engine supports. The precision is that of the exported weights in any case."""
-
-
-def import_ctranslate2() -> Any:
-    """Import the library.
-
-    Raises:
-        UsageError: It is not installed.
-    """
-    try:
-        import ctranslate2
-    except ImportError:
-        raise UsageError("ctranslate2 is not installed; install it with `pip install ctranslate2`") from None
-    return ctranslate2
-
-
-def load_native(folder: Path, **options: Any) -> Any:
-    """Load a model of CTranslate2.
-
-    CTranslate2 sets the number of OpenMP threads of the calling thread, which is also PyTorch's. It is restored here,
-    because another number of threads changes PyTorch's speed and the last bits of its results.
-
-    Args:
-        folder: The converted model.
-        options: Arguments of `ctranslate2.Translator`.
-    """
-    ctranslate2 = import_ctranslate2()
-    torch = sys.modules.get("torch")  # not imported here, because an exported model is used without it
-    threads_before = torch.get_num_threads() if torch is not None else None
-    try:
-        return ctranslate2.Translator(str(folder), **options)
-    finally:
-        if torch is not None:
-            torch.set_num_threads(threads_before)
-
-
-def placement_of(device: str, compute_type: str) -> dict[str, Any]:
-    """Return the arguments of `ctranslate2.Translator` that decide where and in which type it computes.
-
-    Under torchrun, each rank uses the GPU of its local rank.
-
-    Args:
-        device: `cpu`, `cuda`, or `auto` for a GPU if there is one.
-        compute_type: The type of the exported weights. A device without it uses the type that CTranslate2 chooses.
-
-    Raises:
-        UsageError: There is no GPU, or none for this rank.
-    """
-    ctranslate2 = import_ctranslate2()
-    num_gpus = ctranslate2.get_cuda_device_count()
-    if device == "auto":
-        device = "cuda" if num_gpus else "cpu"
-    index = 0
-    num_workers = 1
-    if device == "cpu":
-        # Several workers with one thread each share the weights, and do not wait for each other within a sentence.
-        num_workers = num_default_threads()
-    elif num_gpus == 0:
-        raise UsageError("--device cuda: CTranslate2 finds no such device; use --device auto")
-    elif torchrun.size() > 1:
-        index = torchrun.local_rank()
-        if index >= num_gpus:
-            remedy = f"give torchrun --nproc-per-node {num_gpus}"
-            raise UsageError(f"local rank {index} has no GPU of its own; there are {num_gpus}: {remedy}")
-    if compute_type not in ctranslate2.get_supported_compute_types(device, index):
-        compute_type = "default"
-    return {
-        "device": device,
-        "device_index": index,
-        "compute_type": compute_type,
-        "inter_threads": num_workers,
-        "intra_threads": 1,
-    }
 
 
 class Engine(LineTranslator):
@@ -381,13 +307,3 @@ def _check_supported(options: Options) -> None:
     """Refuse options that this engine does not support."""
     for name in unsupported_options(options):
         raise UsageError(f"--{name.replace('_', '-')}: not with an exported model; {GIVE_THE_RUN}")
-
-
-def num_default_threads() -> int:
-    """Return `OMP_NUM_THREADS` if it is set, otherwise the number of cores that this process may use."""
-    wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    if wanted.isdigit() and int(wanted) > 0:
-        return int(wanted)
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

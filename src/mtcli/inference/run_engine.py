@@ -21,12 +21,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from mtcli.errors import ModelError, MtcliError
-from mtcli.inference.ctranslate2_backend import (
-    Engine,
-    import_ctranslate2,
-    num_default_threads,
-    unsupported_options,
-)
+from mtcli.inference.ctranslate2_backend import Engine, unsupported_options
+from mtcli.inference.ctranslate2_library import import_ctranslate2, num_default_threads
 from mtcli.inference.exported import provenance, sha256
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.translation import Candidate, Options, Translation

@@ -12,7 +12,7 @@ from mtcli.data.tables import are_side_names
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.data.tokenizer_file import given_tokenizer
 from mtcli.errors import DataError, UsageError
-from mtcli.inference.ctranslate2_backend import import_ctranslate2
+from mtcli.inference.ctranslate2_library import import_ctranslate2
 from mtcli.inference.loading import load_ensemble
 from mtcli.recipes.monolingual import Text, held_out_keys
 from mtcli.storage.run_name import RUNS

@@ -19,7 +19,7 @@ from mtcli.config.schema import ModelConfig
 from mtcli.data.tokenizer import RESERVED, Tokenizer, build_spec
 from mtcli.errors import UsageError
 from mtcli.export.ctranslate2 import convert
-from mtcli.inference.ctranslate2_backend import load_native
+from mtcli.inference.ctranslate2_library import load_native
 from mtcli.nn.transformer import Transformer
 from mtcli.report.memory_estimate import count_parameters
 
