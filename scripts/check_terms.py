@@ -40,7 +40,7 @@ from mtcli.data.encoded_pairs import EncodedPairs
 from mtcli.data.splits import read_split
 from mtcli.data.term_annotation import TermAnnotator, without_annotations
 from mtcli.data.tokenizer import Annotation, Tokenizer, marker_id
-from mtcli.evaluation.metrics import compare
+from mtcli.evaluation.comparison import compare
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.terms import Match, Term, Terms, uses

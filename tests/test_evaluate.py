@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from mtcli.errors import DataError, UsageError
+from mtcli.evaluation.comparison import compare
 from mtcli.evaluation.metrics import (
     by_source_length,
-    compare,
     lengths_to_text,
     looks_tokenised,
     score,

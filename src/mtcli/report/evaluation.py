@@ -16,7 +16,8 @@ from mtcli.data.splits import read_split
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError, UsageError
 from mtcli.evaluation import metrics
-from mtcli.evaluation.metrics import Comparison, LengthBucket, Metric, Score
+from mtcli.evaluation.comparison import Comparison, compare
+from mtcli.evaluation.metrics import LengthBucket, Metric, Score
 from mtcli.inference.loading import load_ensemble, load_reranker
 from mtcli.inference.streams import lines_of, report_counts
 from mtcli.inference.terms import Terms, read_terms
@@ -176,7 +177,7 @@ def _score(
         buckets = [metrics.by_source_length(sources or [], system, references, **options) for system in systems]
     if request.is_comparison:
         ours, others = systems
-        comparison = metrics.compare(ours, others, references, sources, metrics=request.metrics, **options)
+        comparison = compare(ours, others, references, sources, metrics=request.metrics, **options)
         return Evaluation([], comparison, buckets, sources, len(ours), [])
     (system,) = systems
     scores = metrics.score(system, references, metrics=request.metrics, confidence=request.confidence, **options)
