@@ -18,7 +18,7 @@ from test_readme import parse
 from typer.main import get_command
 
 from mtcli.cli import app
-from mtcli.data.tokenizer import RESERVED
+from mtcli.data.tokenizer_spec import RESERVED
 
 LONG = " ".join(["stone", "bird"] * 500)
 

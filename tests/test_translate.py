@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from toy import toy
 
 from mtcli.config.schema import ModelConfig
-from mtcli.data.tokenizer import BOS, PAD, RESERVED
+from mtcli.data.tokenizer import BOS, PAD
+from mtcli.data.tokenizer_spec import RESERVED
 from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import StorageError
 from mtcli.inference import line_warnings, pytorch_backend, repetitions, windows

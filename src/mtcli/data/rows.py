@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from mtcli.config.languages import SOURCE_NAMES, TARGET_NAMES
+from mtcli.data.columns import are_side_names
 from mtcli.data.lines import LINE_BYTES, LINE_LIMIT
-from mtcli.data.tables import are_side_names
 from mtcli.errors import DataError
 
 log = logging.getLogger(__name__)

@@ -13,9 +13,9 @@ from typing import Literal
 
 from mtcli import limits
 from mtcli.config.languages import known
+from mtcli.data.csv_rows import SAMPLE_LINES
 from mtcli.data.lines import read_lines
 from mtcli.data.rows import dataset_name
-from mtcli.data.tables import SAMPLE_LINES
 from mtcli.errors import DataError, UsageError
 
 Form = Literal["tsv", "csv", "tmx", "xliff", "json", "parquet", "prefix", "two", "dataset"]

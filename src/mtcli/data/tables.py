@@ -6,23 +6,17 @@ reports all of them.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, islice
 
-from mtcli.config.languages import SOURCE_NAMES, TARGET_NAMES, base, known, same
-from mtcli.data.lines import LINE_BYTES, LINE_LIMIT
+from mtcli.data.columns import Columns, read_header
+from mtcli.data.csv_rows import DELIMITERS, SAMPLE_LINES, Feed, best_delimiter, csv_rows, first_csv_row
 from mtcli.errors import DataError
 from mtcli.runtime.wording import counted
 
 Pair = tuple[str, str]
 
-DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
-SAMPLE_LINES = 100
-"""Lines at the start of a file that decide what separates its columns."""
-SAMPLE_CHARACTERS = 1_000_000
-"""The same limit in characters."""
 HEADER_WORDS = 3
 """Words of a cell that may be the title of a column."""
 HEADER_CHARACTERS = 30
@@ -42,93 +36,11 @@ class BadRow:
 Record = tuple[int, Pair | BadRow]
 
 
-@dataclass(frozen=True)
-class Columns:
-    """The columns of the two sides, counted from 0."""
-
-    src: int = 0
-    tgt: int = 1
-    named: bool = False
-    """The header names their languages, so `--swap` does not apply."""
-    from_header: bool = True
-    """A header names them, by languages or as source and target."""
-
-    def swapped(self) -> Columns:
-        """Return the columns with source and target swapped, unless the header names their languages."""
-        return self if self.named else replace(self, src=self.tgt, tgt=self.src)
-
-
 def first_row(form: str, lines: Iterable[str]) -> list[str]:
     """Return the cells of the first line of a `tsv` or `csv`, which may be a header; empty for an empty file."""
     if form == "tsv":
         return next(iter(lines), "").split("\t")
-    sample = _Feed(lines).peek()
-    try:
-        return next(csv.reader((line + "\n" for line in sample), delimiter=best_delimiter(sample, "src", "tgt")), [])
-    except csv.Error:
-        return []
-
-
-def find_columns(cells: Sequence[str], src: str, tgt: str) -> Columns | None:
-    """Return the columns of the two sides if these cells are a header; None: they are not.
-
-    A header names the columns by language (`en`, `English`), or as `source` and `target`.
-
-    Raises:
-        ValueError: The cells name languages other than these two.
-    """
-    src_language = _column(cells, src)
-    tgt_language = _column(cells, tgt)
-    src_column = _neutral_column(cells, SOURCE_NAMES) if src_language is None else src_language
-    tgt_column = _neutral_column(cells, TARGET_NAMES) if tgt_language is None else tgt_language
-    if src_language is not None and tgt_language is not None:
-        return Columns(src_language, tgt_language, named=not are_side_names(src, tgt))
-    if src_column is not None and tgt_column is not None and src_column != tgt_column:
-        return Columns(src_column, tgt_column, named=src_language is not None or tgt_language is not None)
-    others = list(dict.fromkeys(cell.strip() for cell in cells if known(cell)))
-    if len({known(cell) for cell in others}) > 1:
-        raise ValueError(
-            f"line 1 names the languages {', '.join(others)}, not {src} and {tgt}; set --src and --tgt "
-            "(if it is a pair, put the line source, target above it)"
-        )
-    return None
-
-
-def are_side_names(src: str, tgt: str) -> bool:
-    """Return True if two language codes only name the sides, such as `src` and `tgt`, so that `--swap` applies."""
-    return src.casefold() in SOURCE_NAMES and tgt.casefold() in TARGET_NAMES
-
-
-def _column(cells: Sequence[str], code: str) -> int | None:
-    """Return the column with this code or name of a language, or the only one with it in another script or region."""
-    exact = [i for i, cell in enumerate(cells) if same(cell, code)]
-    if exact:
-        return exact[0]
-    near = [i for i, cell in enumerate(cells) if base(cell) is not None and base(cell) == base(code)]
-    return near[0] if len(near) == 1 else None
-
-
-def _neutral_column(cells: Sequence[str], names: frozenset[str]) -> int | None:
-    """Return the first column with one of these names, such as `source`."""
-    return next((i for i, cell in enumerate(cells) if cell.strip().casefold() in names), None)
-
-
-def _header(first: Sequence[str], name: str, src: str, tgt: str, swap: bool, notices: list[str]) -> Columns | None:
-    """Return the columns that the first row names, swapped if that applies, with a notice; None: it is not a header.
-
-    Raises:
-        DataError: It names other languages.
-    """
-    try:
-        columns = find_columns(first, src, tgt)
-    except ValueError as error:
-        raise DataError(f"{name}: {error}") from None
-    if columns and swap:
-        columns = columns.swapped()
-    if columns:
-        titles = f"{first[columns.src].strip()!r} as {src} and {first[columns.tgt].strip()!r} as {tgt}"
-        notices.append(f"{name}: line 1 names the columns: read {titles}")
-    return columns
+    return first_csv_row(lines)
 
 
 def tsv_records(
@@ -151,7 +63,7 @@ def tsv_records(
     first = next(numbered, None)
     if first is None:
         return
-    header = _header(first[1].split("\t"), name, src, tgt, swap, notices)
+    header = read_header(first[1].split("\t"), name, src, tgt, swap, notices)
     by_position = Columns(1, 0, from_header=False) if swap else Columns(0, 1, from_header=False)
     columns = header or by_position
     body = numbered if header else chain([first], numbered)
@@ -203,10 +115,9 @@ def csv_records(
     Raises:
         DataError: The first line names other languages, a quotation mark is not closed, or a row is too long.
     """
-    csv.field_size_limit(LINE_BYTES + 1)
-    feed = _Feed(lines)
+    feed = Feed(lines)
     delimiter = best_delimiter(feed.peek(), src, tgt)
-    rows = _rows(feed, name, delimiter)
+    rows = csv_rows(feed, name, delimiter)
     for first_number, first_cells in rows:
         if first_cells:
             break
@@ -216,7 +127,7 @@ def csv_records(
     width = len(first_cells)
     if width == 1:
         raise DataError(f"{name}:{first_number}: one column; put a comma or a semicolon between the two sides")
-    header = _header(first_cells, name, src, tgt, swap, notices)
+    header = read_header(first_cells, name, src, tgt, swap, notices)
     by_position = Columns(1, 0, from_header=False) if swap else Columns(0, 1, from_header=False)
     columns = header or by_position
     unnamed = "" if header or width == 2 else _unnamed(first_cells)
@@ -340,98 +251,3 @@ def _unnamed(first: Sequence[str]) -> str:
     """Return the notice that two of more than two columns are chosen by their position."""
     shown = ", ".join(cell.strip()[:20] for cell in first[:4])
     return f"; line 1 ({shown}) does not name its languages: the first two columns are read"
-
-
-class _Feed:
-    """Lines for `csv.reader`, counted, with a size limit for each row.
-
-    The reader continues to the end of a quoted field, so a quotation mark that is never closed would read the whole
-    file into memory.
-    """
-
-    def __init__(self, lines: Iterable[str]):
-        self.lines = iter(lines)
-        self.number = 0
-        """Lines read so far."""
-        self.size = 0
-        """Characters of the current row so far."""
-
-    def peek(self) -> list[str]:
-        """Return the first lines without consuming them."""
-        sample: list[str] = []
-        size = 0
-        for line in islice(self.lines, SAMPLE_LINES):
-            sample.append(line)
-            size += len(line)
-            if size > SAMPLE_CHARACTERS:
-                break
-        self.lines = chain(sample, self.lines)
-        return sample
-
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        line = next(self.lines)
-        self.number += 1
-        self.size += len(line) + 1
-        if self.size > LINE_BYTES + 1:
-            raise csv.Error(f"the row is {LINE_LIMIT}")
-        return line + "\n"
-
-
-def _rows(feed: _Feed, name: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the first line number and the cells of each row; a blank line has no cells."""
-    reader = csv.reader(feed, delimiter=delimiter, strict=True)
-    while True:
-        start = feed.number + 1
-        feed.size = 0
-        try:
-            cells = next(reader, None)
-        except csv.Error as error:
-            noticed = f" (noticed in line {feed.number})" if feed.number > start else ""
-            raise DataError(f"{name}:{start}: {_explain(str(error))}{noticed}") from None
-        if cells is None:
-            return
-        yield start, cells
-
-
-def _explain(error: str) -> str:
-    """Return the message and the remedy for an error of the `csv` module."""
-    if "unexpected end of data" in error:
-        return "a quotation mark opens in this row and is never closed; close it, or double it where it is text"
-    if LINE_LIMIT in error or "field limit" in error:
-        return f"the row is {LINE_LIMIT}; close its quotation marks, or double them where they are text"
-    if "new-line character" in error:
-        return "a carriage return outside of quotation marks; save the file with line ends of Windows or Unix"
-    return f"not CSV ({error}); double a quotation mark where it is text inside a quoted field"
-
-
-def best_delimiter(sample: Sequence[str], src: str, tgt: str) -> str:
-    """Return the delimiter that fits best: see `_fit`."""
-    return max(DELIMITERS, key=lambda delimiter: _fit(sample, delimiter, src, tgt))
-
-
-def _fit(sample: Sequence[str], delimiter: str, src: str, tgt: str) -> tuple[bool, int, bool]:
-    """Return the rating of a delimiter; the greatest tuple is the best.
-
-    Returns:
-        True if line 1 is a header; the number of rows at the start that are as wide as the first row; True if the width
-        is two.
-    """
-    rows: list[list[str]] = []
-    try:
-        for row in csv.reader((line + "\n" for line in sample), delimiter=delimiter, strict=True):
-            if row:
-                rows.append(row)
-    except csv.Error:
-        pass  # the rows before it count
-    width = len(rows[0]) if rows else 0
-    if width < 2:
-        return False, 0, False
-    alike = next((i for i, row in enumerate(rows) if len(row) != width), len(rows))
-    try:
-        named = find_columns(rows[0], src, tgt) is not None
-    except ValueError:
-        named = True
-    return named, alike, width == 2

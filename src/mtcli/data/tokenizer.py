@@ -38,17 +38,13 @@ from mtcli.data.native import call_native
 from mtcli.data.placeholders import TOKENS
 from mtcli.data.sentencepiece import MarianVocabulary, SentencePieceSide, sides_from_json, sides_to_json
 from mtcli.data.sentencepiece_file import SentencePieceModel
+from mtcli.data.tokenizer_spec import BYTES, RESERVED, SPECIALS, build_spec, check_spec
 from mtcli.errors import ModelError, UsageError
 from mtcli.runtime.outputs import write_whole
 from mtcli.runtime.regular_file import read_regular
 
 PAD, BOS, EOS = 0, 1, 2
 KINDS = ("bpe", "word", "char")
-
-SPECIALS = ["<pad>", "<s>", "</s>"]
-BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
-RESERVED = SPECIALS + BYTES
-"""The tokens that every vocabulary trained here starts with."""
 NEWLINE = 0x0A
 
 MARKER_BYTES = {"<bt>": 0xFF, "<term>": 0xF5, "<translation>": 0xF6, "</term>": 0xF7}
@@ -58,44 +54,6 @@ free, and every vocabulary trained here has them."""
 BACK_TRANSLATION_TAG = "<bt> "
 """Beginning of a source that a model wrote (Caswell et al. 2019). It is encoded as one token, see `_Side.tag`."""
 
-# Letters with their marks, one digit, or a run of other signs, each with the space before it; then the remaining
-# spaces. The limit of 128 keeps a line without spaces from becoming one enormous "word".
-WORD = r" ?[\p{L}\p{M}]{1,128}| ?\p{N}| ?[^\s\p{L}\p{M}\p{N}]{1,128}|\s{1,128}(?!\S)|\s{1,128}"
-FRAME: dict[str, Any] = {
-    "version": "1.0",
-    "truncation": None,
-    "padding": None,
-    "added_tokens": [],
-    "normalizer": {
-        "type": "Sequence",
-        "normalizers": [
-            {"type": "NFC"},
-            {"type": "Replace", "pattern": {"String": "\n"}, "content": " "},
-            {"type": "Prepend", "prepend": " "},
-        ],
-    },
-    "pre_tokenizer": {"type": "Split", "pattern": {"Regex": WORD}, "behavior": "Isolated", "invert": False},
-    "post_processor": None,
-    "decoder": {
-        "type": "Sequence",
-        "decoders": [
-            {"type": "ByteFallback"},
-            {"type": "Fuse"},
-            {"type": "Strip", "content": " ", "start": 1, "stop": 0},
-        ],
-    },
-}
-"""A Hugging Face tokenizer file without its model."""
-MODEL: dict[str, Any] = {
-    "type": "BPE",
-    "dropout": None,
-    "unk_token": None,
-    "continuing_subword_prefix": None,
-    "end_of_word_suffix": None,
-    "fuse_unk": False,
-    "byte_fallback": True,
-}
-"""The model in the file without `ignore_merges`, `vocab` and `merges`."""
 SEPARATE = "mtcli-separate-vocabularies"
 """Format name of a file with two vocabularies."""
 SENTENCEPIECE = "mtcli-sentencepiece"
@@ -353,7 +311,7 @@ class _Side:
     """One vocabulary: its checked file, its tokens by id, and the native tokenizer."""
 
     def __init__(self, spec: dict[str, Any], name: str) -> None:
-        self.tokens = _check_spec(spec, name)
+        self.tokens = check_spec(spec, name)
         self.byte_of = {len(SPECIALS) + byte: byte for byte in range(len(BYTES))}
         self.tag = marker_id("<bt>")
         model = spec["model"]
@@ -380,55 +338,3 @@ def _kind_of(model: dict[str, Any]) -> str:
     if model["merges"]:
         return "bpe"
     return "word" if model["ignore_merges"] else "char"
-
-
-def build_spec(tokens: list[str], merges: list[list[str]], *, whole_words: bool) -> dict[str, Any]:
-    """Return the content of a Hugging Face tokenizer file.
-
-    Args:
-        tokens: The vocabulary after `RESERVED`, in the order of the ids.
-        merges: Pairs of tokens to merge, most frequent first.
-        whole_words: Look up whole words before merging; for the kind `word`.
-    """
-    vocab = {token: i for i, token in enumerate(RESERVED + tokens)}
-    return FRAME | {"model": MODEL | {"ignore_merges": whole_words, "vocab": vocab, "merges": merges}}
-
-
-def _check_spec(spec: Any, side: str) -> list[str]:
-    """Check that a file has the form that `build_spec` gives, and return its tokens by id.
-
-    Everything except vocabulary and merges must be exactly ours: a file from elsewhere could contain a word pattern
-    that takes exponential time.
-
-    Raises:
-        ModelError: It has another form.
-    """
-
-    def require(condition: bool, otherwise: str) -> None:
-        if not condition:
-            raise ModelError(f"not a tokenizer of mtcli: {otherwise} ({side})")
-
-    model: Any = spec.get("model") if isinstance(spec, dict) else None
-    require(isinstance(model, dict), "it has no model")
-    vocab = model.get("vocab")
-    merges = model.get("merges")
-    whole_words = model.get("ignore_merges")
-    right_types = isinstance(vocab, dict) and isinstance(merges, list) and isinstance(whole_words, bool)
-    require(right_types, "wrong types")
-    frame = FRAME | {"model": MODEL | {"ignore_merges": whole_words, "vocab": vocab, "merges": merges}}
-    require(spec == frame, "its normalizer, word pattern, decoder or model settings are different")
-    require(all(type(i) is int for i in vocab.values()), "an id is no integer")
-    tokens = sorted(vocab, key=vocab.__getitem__)
-    require([vocab[token] for token in tokens] == list(range(len(tokens))), "its ids are not 0, 1, 2, …")
-    require(tokens[: len(RESERVED)] == RESERVED, "the first 259 tokens are not <pad>, <s>, </s> and the bytes")
-    require("" not in vocab, "a token is empty")
-    require(not (whole_words and merges), "it has both whole words and merges")
-    require(all(_is_merge(pair, vocab) for pair in merges), "a merge names tokens that are not in the vocabulary")
-    return tokens
-
-
-def _is_merge(pair: Any, vocab: dict[str, int]) -> bool:
-    """Return True if both halves of a merge and their concatenation are tokens."""
-    if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(half, str) for half in pair)):
-        return False
-    return {*pair, "".join(pair)} <= vocab.keys()

@@ -17,7 +17,8 @@ from tokenizers import models, trainers
 
 from mtcli.data.native import call_native
 from mtcli.data.placeholders import TOKENS
-from mtcli.data.tokenizer import BACK_TRANSLATION_TAG, KINDS, RESERVED, Tokenizer, build_spec
+from mtcli.data.tokenizer import BACK_TRANSLATION_TAG, KINDS, Tokenizer
+from mtcli.data.tokenizer_spec import RESERVED, build_spec
 from mtcli.errors import DataError, UsageError
 
 MAX_LINES = 1_000_000

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
-from mtcli.data.tables import DELIMITERS, SAMPLE_CHARACTERS, SAMPLE_LINES, best_delimiter
+from mtcli.data.csv_rows import DELIMITERS, SAMPLE_CHARACTERS, SAMPLE_LINES, best_delimiter
 from mtcli.documents.encoding import decode
 from mtcli.documents.format import ReadOptions
 from mtcli.documents.inline import Inline

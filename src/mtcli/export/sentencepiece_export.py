@@ -21,7 +21,8 @@ from mtcli.data.sentencepiece_file import (
     bytes_field,
     number_field,
 )
-from mtcli.data.tokenizer import PAD, RESERVED, SPECIALS, Tokenizer
+from mtcli.data.tokenizer import PAD, Tokenizer
+from mtcli.data.tokenizer_spec import RESERVED, SPECIALS
 from mtcli.errors import UsageError
 
 NO_WORDS = "tokenizer.type = word: SentencePiece has no tokens for whole words with a fallback to characters"

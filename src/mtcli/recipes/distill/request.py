@@ -7,8 +7,8 @@ from pathlib import Path
 from mtcli.config.build import build
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import load as load_config
+from mtcli.data.columns import are_side_names
 from mtcli.data.corpus import Pair, read_pairs
-from mtcli.data.tables import are_side_names
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.data.tokenizer_file import given_tokenizer
 from mtcli.errors import DataError, UsageError

@@ -16,7 +16,8 @@ import torch
 
 from mtcli.config.presets import PRESETS, Preset
 from mtcli.config.schema import ModelConfig
-from mtcli.data.tokenizer import RESERVED, Tokenizer, build_spec
+from mtcli.data.tokenizer import Tokenizer
+from mtcli.data.tokenizer_spec import RESERVED, build_spec
 from mtcli.errors import UsageError
 from mtcli.export.ctranslate2 import convert
 from mtcli.inference.ctranslate2_library import load_native
