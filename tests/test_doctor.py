@@ -15,9 +15,10 @@ from mtcli.data.corpus import read_pairs
 from mtcli.data.lines import Counts
 from mtcli.data.quality import report
 from mtcli.data.quality.clean import Cleaned, clean, to_text
+from mtcli.data.quality.corpus import Corpus
 from mtcli.data.quality.report import Report, check
 from mtcli.data.quality.rules import BIT, mojibake, rules, script, size, tidy
-from mtcli.data.quality.survey import Corpus, survey
+from mtcli.data.quality.survey import survey
 from mtcli.errors import DataError, ModelError, StorageError, UsageError
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"

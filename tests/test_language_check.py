@@ -9,9 +9,9 @@ from mtcli.data.corpus import read_pairs
 from mtcli.data.language_identifier import LanguageIdentifier
 from mtcli.data.lines import Counts
 from mtcli.data.quality.clean import clean
+from mtcli.data.quality.corpus import Corpus
 from mtcli.data.quality.languages import SAMPLE, LanguageCheck
 from mtcli.data.quality.report import check
-from mtcli.data.quality.survey import Corpus
 
 PAIRS = [
     ("The dog sleeps in the garden.", "Der Hund schläft im Garten."),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mtcli.data.quality.clean import clean
-from mtcli.data.quality.survey import Corpus
+from mtcli.data.quality.corpus import Corpus
 from mtcli.errors import StorageError, UsageError
 from mtcli.runtime.output_checks import check_folder, check_replaceable
 from mtcli.runtime.outputs import folder_beside, partial_file, whole_folder

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 from mtcli import limits
 from mtcli.cli import panels
 from mtcli.cli.input_files import check_plain_text, must_exist
+from mtcli.cli.option_kinds import choice, decimal, flag, number, option, output_file
 from mtcli.cli.options import (
     LATEST,
     BeamOption,
@@ -16,13 +17,7 @@ from mtcli.cli.options import (
     ModelsOption,
     ReplaceOption,
     TopKOption,
-    choice,
-    decimal,
-    flag,
     model_option,
-    number,
-    option,
-    output_file,
 )
 from mtcli.cli.process import note
 from mtcli.errors import UsageError

@@ -7,7 +7,8 @@ from typing import Annotated
 
 from mtcli import limits
 from mtcli.cli import panels
-from mtcli.cli.options import LATEST, flag, model_argument, number, output_folder_option
+from mtcli.cli.option_kinds import flag, number, output_folder_option
+from mtcli.cli.options import LATEST, model_argument
 from mtcli.cli.process import note
 
 EXAMPLES = ("mtcli average runs/ende -n 5", "mtcli average --best -o runs/mean")

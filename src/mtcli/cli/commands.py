@@ -25,7 +25,8 @@ from mtcli.cli import (
     train,
     translate,
 )
-from mtcli.cli.options import MODEL_VARIABLE, flag
+from mtcli.cli.option_kinds import flag
+from mtcli.cli.options import MODEL_VARIABLE
 from mtcli.errors import UsageError
 
 SEVERAL_RANKS = ("train", "translate")

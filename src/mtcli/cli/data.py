@@ -7,22 +7,12 @@ import typer
 
 from mtcli import limits
 from mtcli.cli import panels
-from mtcli.cli.options import (
-    ForceOption,
-    SrcOption,
-    SwapOption,
-    TgtOption,
-    decimal,
-    json_flag,
-    model_option,
-    number,
-    output_file,
-    pairs_option,
-)
+from mtcli.cli.option_kinds import decimal, json_flag, number, output_file, pairs_option
+from mtcli.cli.options import ForceOption, SrcOption, SwapOption, TgtOption, model_option
 from mtcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from mtcli.data.quality.survey import Corpus
+    from mtcli.data.quality.corpus import Corpus
 
 CHECK_EXAMPLES = (
     "mtcli data check pairs.tsv --src en --tgt es",

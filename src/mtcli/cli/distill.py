@@ -8,16 +8,8 @@ import typer
 
 from mtcli.cli import completion, panels
 from mtcli.cli.input_files import check_plain_text, must_exist
-from mtcli.cli.options import (
-    LATEST,
-    DeviceOption,
-    SwapOption,
-    check_models,
-    flag,
-    option,
-    output_folder,
-    pairs_option,
-)
+from mtcli.cli.option_kinds import flag, option, output_folder, pairs_option
+from mtcli.cli.options import LATEST, DeviceOption, SwapOption, check_models
 from mtcli.cli.training_options import max_steps_option, preset_option, set_option, time_option, train_option
 from mtcli.errors import UsageError
 

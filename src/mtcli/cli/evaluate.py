@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from mtcli.cli import completion, panels
 from mtcli.cli.input_files import check_plain_text, check_standard_input, must_exist
+from mtcli.cli.option_kinds import choice, flag, json_flag, option, pairs_option, text_file_option
 from mtcli.cli.options import (
     LATEST,
     BeamOption,
@@ -21,12 +22,6 @@ from mtcli.cli.options import (
     TermsModeOption,
     TermsOption,
     ToOption,
-    choice,
-    flag,
-    json_flag,
-    option,
-    pairs_option,
-    text_file_option,
 )
 from mtcli.cli.process import note
 from mtcli.errors import UsageError

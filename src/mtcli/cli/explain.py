@@ -12,17 +12,8 @@ import typer
 
 from mtcli import limits
 from mtcli.cli import panels
-from mtcli.cli.options import (
-    LATEST,
-    BeamOption,
-    DeviceOption,
-    ModelsOption,
-    ToOption,
-    flag,
-    json_flag,
-    number,
-    output_file,
-)
+from mtcli.cli.option_kinds import flag, json_flag, number, output_file
+from mtcli.cli.options import LATEST, BeamOption, DeviceOption, ModelsOption, ToOption
 from mtcli.cli.process import note
 from mtcli.errors import UsageError
 

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from mtcli.cli import completion, panels
-from mtcli.cli.options import LATEST, choice, model_argument, option, output_folder_option
+from mtcli.cli.option_kinds import choice, option, output_folder_option
+from mtcli.cli.options import LATEST, model_argument
 from mtcli.cli.process import note
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from mtcli.cli import panels
-from mtcli.cli.options import check_model, language_option, option, output_folder_option
+from mtcli.cli.option_kinds import language_option, option, output_folder_option
+from mtcli.cli.options import check_model
 from mtcli.cli.process import note
 
 EXAMPLES = ("mtcli import Helsinki-NLP/opus-mt-en-de", "mtcli import downloads/opus-mt-en-de -o runs/ende")

@@ -4,7 +4,8 @@ import sys
 from typing import Annotated
 
 from mtcli.cli.input_files import check_plain_text, check_standard_input, must_exist
-from mtcli.cli.options import LATEST, DeviceOption, ModelOption, ReplaceOption, ToOption, text_file_option
+from mtcli.cli.option_kinds import text_file_option
+from mtcli.cli.options import LATEST, DeviceOption, ModelOption, ReplaceOption, ToOption
 
 EXAMPLES = ("mtcli score --src-file in.en --tgt-file out.es",)
 

@@ -7,7 +7,8 @@ from typing import Annotated
 
 from mtcli import limits
 from mtcli.cli import panels
-from mtcli.cli.options import LATEST, AutoEngineOption, DeviceOption, decimal, models_option, number, option
+from mtcli.cli.option_kinds import decimal, number, option
+from mtcli.cli.options import LATEST, AutoEngineOption, DeviceOption, models_option
 from mtcli.errors import UsageError
 
 EXAMPLES = (

@@ -10,17 +10,8 @@ import typer
 from mtcli import limits
 from mtcli.cli import panels
 from mtcli.cli.input_files import check_standard_input, must_exist
-from mtcli.cli.options import (
-    LATEST,
-    ForceOption,
-    ModelOption,
-    ReplaceOption,
-    choice,
-    flag,
-    number,
-    output_file,
-    text_file_option,
-)
+from mtcli.cli.option_kinds import choice, flag, number, output_file, text_file_option
+from mtcli.cli.options import LATEST, ForceOption, ModelOption, ReplaceOption
 from mtcli.cli.process import note
 from mtcli.errors import DataError
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mtcli.cli import completion, panels
+from mtcli.cli.option_kinds import flag, output_folder, pairs_option
 from mtcli.cli.options import (
     LATEST,
     BleuTokenizerOption,
@@ -15,10 +16,7 @@ from mtcli.cli.options import (
     SrcOption,
     SwapOption,
     TgtOption,
-    flag,
     model_option,
-    output_folder,
-    pairs_option,
 )
 from mtcli.cli.training_options import HELD_OUT, max_steps_option, preset_option, set_option, time_option, train_option
 from mtcli.errors import DataError, LockedError, ModelError, UsageError

@@ -3,7 +3,7 @@
 from typing import Any
 
 from mtcli.cli import completion, panels
-from mtcli.cli.options import integer, option
+from mtcli.cli.option_kinds import integer, option
 
 HELD_OUT = "held out of the training pairs"
 """Where validation and test pairs come from if no option names them."""

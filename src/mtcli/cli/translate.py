@@ -11,6 +11,7 @@ import typer
 
 from mtcli import limits
 from mtcli.cli import panels
+from mtcli.cli.option_kinds import choice, decimal, flag, number, option, output_file, text_file_option
 from mtcli.cli.options import (
     LATEST,
     AutoEngineOption,
@@ -25,13 +26,6 @@ from mtcli.cli.options import (
     TermsOption,
     ToOption,
     TopKOption,
-    choice,
-    decimal,
-    flag,
-    number,
-    option,
-    output_file,
-    text_file_option,
 )
 from mtcli.cli.process import note
 from mtcli.cli.translate_input import (

@@ -16,8 +16,9 @@ from typing import BinaryIO, TextIO
 
 from mtcli.data.corpus import Pair
 from mtcli.data.lines import TO_UTF8
+from mtcli.data.quality.corpus import Corpus
 from mtcli.data.quality.rules import BIT, REMOVES, rules, tidy
-from mtcli.data.quality.survey import Bits, Corpus, survey
+from mtcli.data.quality.survey import Bits, survey
 from mtcli.data.sources import form_suffix, is_table
 from mtcli.errors import DataError, UsageError
 from mtcli.runtime.output_checks import check_outputs

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -17,14 +17,12 @@ import numpy.typing as npt
 
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import load
-from mtcli.data import rows, sources, tables
-from mtcli.data.corpus import NUMBERED_FORMS, Pair, numbered_records, two_files
-from mtcli.data.held_out import source_key
-from mtcli.data.lines import Counts, read_lines
+from mtcli.data.corpus import Pair
+from mtcli.data.lines import Counts
+from mtcli.data.quality.corpus import Corpus, source_hash
 from mtcli.data.quality.languages import LanguageCheck
-from mtcli.data.quality.rules import BIT, INVALID, MAX_LENGTH, MAX_RATIO, REMOVES, rules, script, tidy
+from mtcli.data.quality.rules import BIT, REMOVES, rules, script, tidy
 from mtcli.data.tokenizer import Tokenizer
-from mtcli.runtime.progress import Progress
 
 BATCH_PAIRS = 4096
 """Pairs that are looked at together, so that a tokenizer encodes many lines per call."""
@@ -32,104 +30,6 @@ BATCH_PAIRS = 4096
 Bits = npt.NDArray[np.uint32]
 Hashes = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """The pairs to look at, and the limits that they must keep."""
-
-    paths: Sequence[str]
-    """In any form that `--train` takes."""
-    src: str
-    tgt: str
-    swap: bool = False
-    valid: str | None = None
-    """Pairs whose sources must not be in `paths`."""
-    test: str | None = None
-    """Pairs whose sources must not be in `paths`."""
-    max_length: int = MAX_LENGTH
-    max_ratio: float = MAX_RATIO
-
-    def read(self, path: str, counts: Counts) -> Iterator[tuple[int, Pair | str]]:
-        """Read pairs, unchanged, with their line numbers. A string says why a line is not a pair.
-
-        Raises:
-            DataError: The rest cannot be read: files of unequal length, a damaged archive, UTF-16.
-        """
-        form, files = sources.resolve(path, self.src, self.tgt)
-        if form in NUMBERED_FORMS:
-            found = numbered_records(form, files[0], self.src, self.tgt, swap=self.swap, counts=counts, lenient=True)
-            for number, record in found:
-                if isinstance(record, tables.BadRow):
-                    yield number, f"{record.problem}: {record.text}"
-                else:
-                    yield number, record
-            return
-        records: Iterable[Pair | str]
-        if form in ("prefix", "two"):
-            records = two_files(files[0], files[1], False, counts, lenient=True)
-            if self.swap and form == "two":
-                records = (pair[::-1] for pair in records)
-        elif form == "json":
-            records = self._row_records(path, read_lines(files[0], lenient=True, counts=counts), counts)
-        elif form == "parquet":
-            records = self._row_records(path, rows.parquet_rows(files[0], self.src, self.tgt), counts)
-        else:
-            is_local_folder = bool(files)  # otherwise the name of a data set on the Hub
-            dataset = rows.dataset_rows(path, is_local_folder, self.src, self.tgt)
-            records = self._row_records(path, dataset, counts)
-        yield from enumerate(records, 1)
-
-    def files(self) -> list[Path]:
-        """Return every local file that is read.
-
-        Raises:
-            DataError: One is missing.
-        """
-        return [file for path in self._specs() for file in sources.source_files(path, self.src, self.tgt)]
-
-    def folders(self) -> list[Path]:
-        """Return the folders of which every file is read."""
-        found = (sources.resolve(path, self.src, self.tgt) for path in self._specs())
-        return [folder for form, files in found if form == "dataset" for folder in files]
-
-    def _specs(self) -> list[str]:
-        return [*self.paths, *(path for path in (self.valid, self.test) if path is not None)]
-
-    def _row_records(self, path: str, found: Iterable[object], counts: Counts) -> Iterator[Pair | str]:
-        reader = rows.RowReader(path, self.src, self.tgt, swap=self.swap, notices=counts.notices)
-        for row in found:
-            if isinstance(row, str) and INVALID.search(row):
-                yield f"not UTF-8: {row}"
-                continue
-            try:
-                yield reader.sides(row)
-            except (ValueError, RecursionError) as error:
-                yield f"{error}: {row}"
-
-    def records(self, description: str, counts: Counts | None = None) -> Iterator[tuple[str, int, Pair | str]]:
-        """Read all paths in turn, with a progress bar: (path, line number, what `read` gives)."""
-        counts = counts if counts is not None else Counts()
-        with Progress(description, unit="pairs") as bar:
-            for path in self.paths:
-                for number, record in self.read(path, counts):
-                    yield path, number, record
-                    bar.update()
-
-    def source_hashes(self, path: str) -> set[int]:
-        """Return the hashes of all sources of a path that are not empty."""
-        found = set[int]()
-        with Progress("reading", unit="pairs") as bar:
-            for _, record in self.read(path, Counts()):
-                if not isinstance(record, str):
-                    found.add(_source_hash(tidy(record[0])))
-                bar.update()
-        return found - {_source_hash("")}
-
-    def place(self, path: str, number: int) -> str:
-        """Return the place of a pair: `pairs.tsv:17`, or `train.parquet row 17`. Of two files it names the first."""
-        form, files = sources.resolve(path, self.src, self.tgt)
-        return f"{path} row {number}" if form in ("parquet", "dataset") else f"{files[0]}:{number}"
 
 
 @dataclass
@@ -214,26 +114,26 @@ class _Collector:
 
     def _add_pair(self, record: Pair | str, pair: Pair) -> None:
         src, tgt = pair
-        source_hash = 0
+        hash_of_source = 0
         script_number = 0
         if isinstance(record, str):
             bits = BIT["not a pair"]
         elif not (src and tgt):
             bits = BIT["empty side"]
         else:
-            source_hash = _source_hash(src)
-            bits = self._broken_rules(record, src, tgt, source_hash)
+            hash_of_source = source_hash(src)
+            bits = self._broken_rules(record, src, tgt, hash_of_source)
             script_number = self.script_numbers.setdefault((script(src), script(tgt)), len(self.script_numbers))
         self.found.append(bits)
         self.pair_hashes.append(hash(pair))
-        self.source_hashes.append(source_hash)
+        self.source_hashes.append(hash_of_source)
         self.script_pairs.append(script_number)
         for side, text in enumerate(pair):
             if text:
                 self.words[side] += text.count(" ") + 1
             self.characters[side] += len(text)
 
-    def _broken_rules(self, record: Pair, src: str, tgt: str, source_hash: int) -> int:
+    def _broken_rules(self, record: Pair, src: str, tgt: str, hash_of_source: int) -> int:
         """Return the bits of the rules that concern this pair alone, or the held-out sets."""
         bits = 0
         for bit, test in self.tests:
@@ -242,7 +142,7 @@ class _Collector:
         if (src, tgt) != (record[0].strip(), record[1].strip()):
             bits |= BIT["white space"]
         for bit, hashes in self.held_out:
-            if source_hash in hashes:
+            if hash_of_source in hashes:
                 bits |= bit
         if self.languages.is_swapped(src, tgt):
             bits |= BIT["swapped sides"]
@@ -312,14 +212,6 @@ class _Encoder:
             counts.tokens += len(ids)
             counts.byte_tokens += byte_tokens
         return found
-
-
-def _source_hash(src: str) -> int:
-    """Return 64 bits that are equal for sources which count as the same.
-
-    Among ten million sources, the probability of one collision is 3 in a million.
-    """
-    return hash(source_key(src))
 
 
 def _compare_pairs(
