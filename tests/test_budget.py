@@ -6,16 +6,19 @@ import pytest
 from mtcli.config.schema import TrainConfig
 from mtcli.storage.state import OLD_NAMES, State
 from mtcli.training.budget import (
-    ENGINE_SHARE,
-    INITIAL_RESERVED_SHARE,
-    MAX_RESERVED_SHARE,
     MIN_TEST_PAIRS,
-    RESERVE_FACTOR,
     SAVES,
     TOKENS_PER_PAIR,
     VALIDATION_SHARE,
     WARMUP_SHARE,
     Budget,
+)
+from mtcli.training.final_work import (
+    ENGINE_SHARE,
+    INITIAL_RESERVED_SHARE,
+    MAX_RESERVED_SHARE,
+    RESERVE_FACTOR,
+    FinalWork,
 )
 from mtcli.training.forecast import Forecast
 from mtcli.training.optimizer import learning_rate
@@ -25,7 +28,7 @@ BUDGETS = [{"max_steps": 2000}, {"time": "1000s"}, {"max_steps": 2000, "time": "
 
 def budget(**values: object) -> Budget:
     train = TrainConfig.model_validate({"average": 1, "cooldown": 0.2, "patience": 3, **values})
-    return Budget(train, valid=100, test=80, beam_size=4)
+    return Budget(train, final_work=FinalWork(valid=100, test=80, averages=train.average > 1))
 
 
 @pytest.mark.parametrize("limits", BUDGETS, ids=str)
@@ -158,11 +161,12 @@ def test_time_is_reserved_for_validating_averaging_and_scoring() -> None:
 
 
 def test_time_is_reserved_for_converting_the_model() -> None:
-    without = Budget(TrainConfig(time=1000.0), valid=100, test=100)
-    budget = dataclasses.replace(without, compared=64)
+    work = FinalWork(valid=100, test=100)
+    without = Budget(TrainConfig(time=1000.0), final_work=work)
+    budget = dataclasses.replace(without, final_work=dataclasses.replace(work, compared=64))
     assert budget.training_time(State()) == without.training_time(State())  # the speed is not known
     state = State(pair_seconds=0.01, save_seconds=1.0)
-    comparing = 64 * 2 * (1 + budget.beam_cost) * 0.01  # two libraries; greedy search and a beam
+    comparing = 64 * 2 * (1 + work.beam_cost) * 0.01  # two libraries; greedy search and a beam
     reserved = without.training_time(state) - budget.training_time(state)
     assert reserved == pytest.approx(RESERVE_FACTOR * comparing + 1.0)
     slow = State(pair_seconds=1.0, save_seconds=1.0)
@@ -204,7 +208,7 @@ def test_warm_up_takes_at_most_a_fifth_of_the_time() -> None:
 
 
 def test_short_runs_score_fewer_test_pairs() -> None:
-    b = Budget(TrainConfig(max_steps=5, batch_tokens=2048), valid=1000, test=1000, beam_size=4)
+    b = Budget(TrainConfig(max_steps=5, batch_tokens=2048), final_work=FinalWork(valid=1000, test=1000))
     assert b.test_pairs(State(step=5)) == 5 * 2048 // int(TOKENS_PER_PAIR * 2.5)
     assert b.test_pairs(State(step=1)) == MIN_TEST_PAIRS
     assert b.test_pairs(State(step=100)) == 1000

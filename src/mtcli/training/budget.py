@@ -6,16 +6,14 @@ decides from its own measurements. They are in `State`, which is equal on all ra
 
 import logging
 import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
 
 from mtcli.config.schema import Config, TrainConfig
-from mtcli.export.run_engine import NUM_SENTENCES, can_have_engine
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import counted
 from mtcli.storage.state import State
+from mtcli.training.final_work import MAX_RESERVED_SHARE, FinalWork, Task
 from mtcli.training.optimizer import cooldown_begins
-from mtcli.training.timed_parts import FIRST_PART
 
 log = logging.getLogger(__name__)
 
@@ -48,18 +46,6 @@ a larger share of the time.
 SAVE_SECONDS = 600.0
 """Longest time between checkpoints, as in §6.1."""
 
-MAX_RESERVED_SHARE = 0.3
-"""Largest share of the time that is reserved for the work after the last step: validating, averaging and scoring."""
-
-INITIAL_RESERVED_SHARE = 0.1
-"""Share of the time that is reserved for this work before the first validation."""
-
-ENGINE_SHARE = 0.02
-"""Largest share of the time that is reserved for converting the model, which the other work does not need."""
-
-RESERVE_FACTOR = 1.25
-"""The reserved time is this many times the measured time, since the speed may change."""
-
 MIN_TEST_PAIRS = 200
 """Test pairs that even a short run scores."""
 
@@ -76,9 +62,6 @@ bench_train.py), and more with an early one, which writes longer translations.
 NOTHING_IMPROVED = "nothing improved"
 """The reason for the end of a run without a cool-down that stops early. Its best model is an earlier one."""
 
-FinalWork = Literal["valid", "average", "start", "test"]
-"""The work after the last step, in this order."""
-
 
 @dataclass(frozen=True)
 class Budget:
@@ -87,20 +70,12 @@ class Budget:
     train: TrainConfig
     chosen: frozenset[str] = frozenset()
     """Names of the options that adapt to the speed, because the user did not set them."""
-    valid: int = 0
-    """Number of validation pairs."""
-    test: int = 0
-    """Number of test pairs."""
-    beam_size: int = 4
+    final_work: FinalWork = field(default_factory=FinalWork)
     ranks: int = 1
-    fine_tunes: bool = False
-    """The run starts from another model, which is scored again at the end."""
     is_smallest: bool = False
     """The model has the smallest preset."""
     on_gpu: bool = False
     """Training runs on CUDA."""
-    compared: int = 0
-    """Number of sentences whose translations are compared at the end; see `export.run_engine`."""
 
     @classmethod
     def of(
@@ -126,14 +101,10 @@ class Budget:
         return cls(
             config.train,
             chosen=frozenset(config.chosen),
-            valid=valid,
-            test=test,
-            beam_size=config.decode.beam_size,
+            final_work=FinalWork.of(config, valid, test, fine_tunes=fine_tunes),
             ranks=ranks,
-            fine_tunes=fine_tunes,
             is_smallest=config.preset == "tiny",
             on_gpu=on_gpu,
-            compared=min(valid + test, NUM_SENTENCES) if can_have_engine(config, valid + test) else 0,
         )
 
     @property
@@ -200,26 +171,7 @@ class Budget:
         if not self.train.time:
             return math.inf
         total = self.train.time - state.seconds_before_first_step
-        if state.pair_seconds:
-            seconds_per_pair = RESERVE_FACTOR * state.pair_seconds
-            reserved = seconds_per_pair * sum(self._costs().values()) + 3 * max(state.save_seconds, state.write_seconds)
-        else:
-            reserved = INITIAL_RESERVED_SHARE * total
-        reserved = min(reserved, MAX_RESERVED_SHARE * total) + self._engine_seconds(state, total)
-        return max(total - reserved, 1e-9)
-
-    def _engine_seconds(self, state: State, total: float) -> float:
-        """Return the seconds that are reserved for converting the model and comparing its translations.
-
-        Args:
-            state: The state after a validation.
-            total: Seconds from the first step to the end.
-        """
-        if not self.compared:
-            return 0.0
-        comparing = 2 * self.compared * (1 + self.beam_cost) * state.pair_seconds  # with two libraries and two searches
-        converting = max(state.save_seconds, state.write_seconds)
-        return min(RESERVE_FACTOR * comparing + converting, ENGINE_SHARE * total)
+        return max(total - self.final_work.reserved_seconds(state, total), 1e-9)
 
     @property
     def needed_steps(self) -> int:
@@ -320,19 +272,11 @@ class Budget:
         """Return the seconds that a validation of all pairs may take; see `large_sample_is_due`."""
         return self._affordable(LARGE_SAMPLE_SHARE) * self.training_time(state)
 
-    def may_take(self, work: FinalWork, state: State) -> float | None:
-        """Return the seconds that some work after the last step may take; None: no limit.
-
-        The remaining time is divided among the remaining work by cost. Each part may take 1.5 times its share.
-        """
+    def may_take(self, task: Task, state: State) -> float | None:
+        """Return the seconds that a task after the last step may take; None: no limit."""
         if not self.train.time:
             return None
-        costs = self._costs()
-        order = list(costs)
-        remaining_cost = sum(costs[later] for later in order[order.index(work) :])
-        save_seconds = max(state.save_seconds, state.write_seconds)
-        remaining_seconds = max(self.train.time - state.seconds - 2 * save_seconds, 0.0)
-        return remaining_seconds * min(1.0, 1.5 * costs[work] / max(remaining_cost, 1e-9))
+        return self.final_work.seconds_for(task, state, self.train.time - state.seconds)
 
     def fit_validation(self, state: State, wanted: int, done: int, *, large: bool = False) -> None:
         """Set the number of pairs of the next validation: as many as this one took, or more if it was fast.
@@ -352,12 +296,8 @@ class Budget:
                 state.valid_pairs = done
         elif done < wanted:
             state.valid_pairs = done
-        elif wanted < self.valid and state.validation_seconds < allowed / 4:
-            state.valid_pairs = min(2 * wanted, self.valid)
-
-    def test_fits(self, state: State, seconds: float) -> bool:
-        """Return True if the smallest sample of the test pairs can probably be scored in this time."""
-        return min(self.test, FIRST_PART) * self.beam_cost * state.pair_seconds <= seconds
+        elif wanted < self.final_work.valid and state.validation_seconds < allowed / 4:
+            state.valid_pairs = min(2 * wanted, self.final_work.valid)
 
     def test_pairs(self, state: State) -> int:
         """Return how many test pairs to score: fewer than all if scoring them would take longer than the training did.
@@ -365,24 +305,10 @@ class Budget:
         With a time budget, the time decides instead.
         """
         if self.train.time:
-            return self.test
+            return self.final_work.test
         trained_tokens = state.step * self.train.batch_tokens * self.train.accumulate * self.ranks
-        pairs = int(trained_tokens / (TOKENS_PER_PAIR * self.beam_cost))
-        return min(self.test, max(MIN_TEST_PAIRS, pairs))
-
-    @property
-    def beam_cost(self) -> float:
-        """Cost of beam search relative to greedy search; 2.8 was measured for a beam of 5 (scripts/bench_decode.py)."""
-        return (1 + self.beam_size) / 2
-
-    def _costs(self) -> dict[FinalWork, float]:
-        """Return the cost of the work after the last step, in greedy translations, in the order of the work."""
-        return {
-            "valid": float(self.valid),
-            "average": float(self.valid) if self.train.average > 1 else 0.0,
-            "start": float(self.valid) if self.fine_tunes else 0.0,
-            "test": self.test * self.beam_cost,
-        }
+        pairs = int(trained_tokens / (TOKENS_PER_PAIR * self.final_work.beam_cost))
+        return min(self.final_work.test, max(MIN_TEST_PAIRS, pairs))
 
     # ---- ending early ----
 

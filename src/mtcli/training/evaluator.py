@@ -182,7 +182,7 @@ class Evaluator:
         session.count_time()
         num_pairs = session.budget.test_pairs(state)
         seconds = session.budget.may_take("test", state)
-        if seconds is not None and not session.budget.test_fits(state, seconds):
+        if seconds is not None and not session.budget.final_work.test_fits(state, seconds):
             log.warning("no time is left to score the test pairs; `mtcli eval` does")
             return
         with nullcontext() if is_current else weights_of(self.learner.model, paths):
