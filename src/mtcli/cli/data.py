@@ -148,7 +148,7 @@ def _corpus(
         UsageError: A wrong language code, the same language twice, or languages that cannot be guessed.
         DataError: Pairs are missing.
     """
-    from mtcli.data.quality.survey import Corpus
+    from mtcli.data.quality.corpus import Corpus
     from mtcli.data.sources import parse_source
 
     without_weights = [parse_source(path).path for path in paths]
