@@ -43,6 +43,7 @@ from mtcli.serve.page import PageData, page_data, render
 from mtcli.serve.requests import RequestLimits
 from mtcli.serve.server import listen, server
 
+BOUNDARY = "limit"
 OPTIONS = Options()
 LINES = [source for source, _ in PAIRS[::5]]
 
@@ -58,6 +59,16 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < end, "the condition was never true"
         time.sleep(0.001)
+
+
+def multipart(name: str, content: bytes, **fields: str) -> bytes:
+    """Return a form with fields and a file."""
+    parts = [
+        f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'.encode()
+        for key, value in fields.items()
+    ]
+    head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'.encode()
+    return b"".join([*parts, head, content, f"\r\n--{BOUNDARY}--\r\n".encode()])
 
 
 class Site:
@@ -83,6 +94,10 @@ class Site:
 
     def json(self, path: str, **fields: Any) -> tuple[int, Any, dict[str, str]]:
         return self.send(path, json.dumps(fields).encode(), content_type="application/json")
+
+    def upload(self, name: str, content: bytes, **fields: str) -> tuple[int, Any, dict[str, str]]:
+        body = multipart(name, content, **fields)
+        return self.send("/translate_file", body, content_type=f"multipart/form-data; boundary={BOUNDARY}")
 
     def until_waiting(self, lines: int) -> None:
         """Wait until this number of lines waits for the model."""
@@ -439,6 +454,25 @@ def test_a_full_queue_and_a_failed_translation_are_reported() -> None:
         assert site.json("/translate", q="d", source="en")[1] == {"translatedText": "D"}
 
 
+def test_texts_that_are_too_large_together_are_refused() -> None:
+    gated = Gated()
+    limits = RequestLimits(body=200)
+    assert limits.all_characters == 800
+    with running(gated, limits) as site, ThreadPoolExecutor(6) as pool:
+        long = "x" * 150
+        under_way = [pool.submit(site.json, "/translate", q=long, source="en")]
+        gated.begun.acquire()
+        under_way += [pool.submit(site.json, "/api/translate", q=long, source="en") for _ in range(4)]
+        site.until_waiting(4)
+        status, answer, headers = site.json("/translate", q=long, source="en")
+        assert (status, headers["retry-after"]) == (503, "1")
+        assert "too many texts" in answer["error"]
+        under_way.append(pool.submit(site.json, "/translate", q="y", source="en"))
+        gated.gate.release(9)
+        assert [one.result()[0] for one in under_way] == 6 * [200]
+        assert site.json("/translate", q=long, source="en")[0] == 200
+
+
 def test_a_request_that_takes_too_long_is_cancelled() -> None:
     gated = Gated()
     with running(gated, RequestLimits(seconds=2)) as site, ThreadPoolExecutor(2) as pool:
@@ -763,12 +797,21 @@ ENDLESS_SERVER = """
 import time
 from unittest.mock import MagicMock
 
+from mtcli.documents import registry
 from mtcli.inference.translation import Options
 from mtcli.runtime.progress import show_log
+from mtcli.serve import translation
 from mtcli.serve.app import create_app
 from mtcli.serve.models import ServedModel
 from mtcli.serve.requests import RequestLimits
 from mtcli.serve.server import listen, server
+
+
+def read_document(content, options):
+    if "endless" in options.name:
+        print("reads", flush=True)
+        time.sleep(3600)
+    return registry.read_document(content, options)
 
 
 class Endless:
@@ -782,12 +825,13 @@ class Endless:
 
 
 show_log()
+translation.read_document = read_document
 app = create_app([ServedModel(Endless(), Options(), ("en", "es"))], RequestLimits(seconds=3600))
 listening = listen("127.0.0.1", 0)
 print(listening.getsockname()[1], flush=True)
 server(app, 1.0).run([listening])
 """
-"""A server whose translations never end and whose time for a shutdown is a second."""
+"""A server whose translations never end and whose time for a shutdown is a second. It never reads `endless.txt`."""
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -797,7 +841,7 @@ def test_requests_that_take_too_long_are_abandoned_when_the_server_ends(number: 
         subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_signals
         ) as child,
-        ThreadPoolExecutor(2) as pool,
+        ThreadPoolExecutor(4) as pool,
     ):
         try:
             assert child.stdout
@@ -806,9 +850,12 @@ def test_requests_that_take_too_long_are_abandoned_when_the_server_ends(number: 
             first = pool.submit(site.json, "/translate", q=["a", "b"])
             assert child.stdout.readline() == "begun\n"
             second = pool.submit(site.json, "/translate", q="c")
-            site.until_waiting(1)
+            third = pool.submit(site.upload, "a.txt", b"d")
+            site.until_waiting(2)
+            fourth = pool.submit(site.upload, "endless.txt", b"d")
+            assert child.stdout.readline() == "reads\n"
             child.send_signal(number)
-            for abandoned in (first, second):
+            for abandoned in (first, second, third, fourth):
                 assert abandoned.result(HANGS)[:2] == (503, {"error": "the server is shutting down"})
             assert child.wait(HANGS) in (-number, 128 + number)
             assert child.stderr.read().splitlines() == ["warning: abandoned the translation of 2 lines"]

@@ -1,14 +1,18 @@
 """Files, HTML, several models, and the identification of languages over HTTP."""
 
+import http.client
 import json
 import logging
 import urllib.parse
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import pytest
-from test_serve import OPTIONS, Gated, Site, started
+from processes import HANGS
+from starlette.formparsers import MultiPartParser
+from test_serve import BOUNDARY, OPTIONS, Gated, Site, is_closed, multipart, started, until
 from toy import toy
 
 from mtcli.errors import UsageError
@@ -16,11 +20,11 @@ from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.translation import Candidate, Options, Translation
 from mtcli.serve import files
 from mtcli.serve.app import create_app
+from mtcli.serve.file_names import attachment, safe_name, translated_name
 from mtcli.serve.files import FileStore
 from mtcli.serve.models import Models, ServedModel
 from mtcli.serve.requests import RequestLimits
-
-BOUNDARY = "limit"
+from mtcli.serve.waiting_translator import FILE_LINES
 
 
 class Loud(Gated):
@@ -53,18 +57,8 @@ def loud() -> Iterator[Site]:
         yield site
 
 
-def multipart(name: str, content: bytes, boundary: str = BOUNDARY, **fields: str) -> bytes:
-    parts = [
-        f'--{boundary}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'.encode()
-        for key, value in fields.items()
-    ]
-    head = f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'.encode()
-    return b"".join([*parts, head, content, f"\r\n--{boundary}--\r\n".encode()])
-
-
 def upload(site: Site, name: str, content: bytes, **fields: str) -> tuple[int, Any]:
-    kind = f"multipart/form-data; boundary={BOUNDARY}"
-    return site.send("/translate_file", multipart(name, content, **fields), content_type=kind)[:2]
+    return site.upload(name, content, **fields)[:2]
 
 
 def translated(site: Site, name: str, content: bytes, to: str = "de", **fields: str) -> tuple[str, str]:
@@ -193,10 +187,10 @@ def test_a_download_needs_the_key_of_the_file(loud: Site, path: str) -> None:
         ("page.exe", b"x", 400, "page.exe: a file of unknown type"),
         ("n.txt", b"\xff\xfe\x00", 400, "n.txt"),
         ("n.csv", b"a,b\nc,d\n", 400, "n.csv: a table"),
-        ("n\0.txt", b"x", 400, "NUL"),
+        (".html", b"\xff", 400, "file.html"),
+        (".bashrc", b"x", 400, "file.bashrc: a file of unknown type"),
         ("", b"x", 400, "file"),
         ("..", b"x", 400, "no name"),
-        ("x" * 201, b"x", 400, "200 characters"),
         ("n.txt", b"x" * 20_000, 413, "20,000 bytes"),
     ],
 )
@@ -261,10 +255,98 @@ def test_files_and_detection_need_the_key_and_the_own_page() -> None:
         assert site.send("/translate_file", body, content_type=kind, origin="http://evil.example")[0] == 403
 
 
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        (".txt", "file_de.txt"),
+        ("..txt", "file_de.txt"),
+        (".notes.txt", "notes_de.txt"),
+        ("C:\\texts\\letter.final.docx", "letter.final_de.docx"),
+        ("../../etc/passwd", "passwd_de"),
+        ("a\r\nSet-Cookie: x=1\0.txt", "a  Set-Cookie: x=1_de.txt"),
+        ("\u202etxt.cod\u202c.txt", "txt.cod_de.txt"),  # the mark shows the letters from right to left
+        ("نامه\u200cها.md", "نامهها_de.md"),
+        ("3.12\u202fPM.txt", "3.12 PM_de.txt"),
+        ('a"b%22.txt', 'a"b%22_de.txt'),
+        ("x" * 300 + ".docx", "x" * 192 + "_de.docx"),
+        ("ß" * 300 + ".docx", "ß" * 96 + "_de.docx"),
+        ("x." + "1" * 300, "x_de." + "1" * 19),
+    ],
+)
+def test_names_of_translated_files(sent: str, expected: str) -> None:
+    assert translated_name(safe_name(sent), "de") == expected
+
+
+def test_the_header_of_a_download_names_the_file_in_ascii_and_in_utf_8() -> None:
+    assert attachment("a_de.txt") == "attachment; filename=\"a_de.txt\"; filename*=UTF-8''a_de.txt"
+    assert attachment('Größe "%1\\?.txt') == (
+        "attachment; filename=\"Gr__e __1__.txt\"; filename*=UTF-8''Gr%C3%B6%C3%9Fe%20%22%251%5C%3F.txt"
+    )
+
+
 def test_few_files_are_translated_at_a_time() -> None:
     with serving((Loud(), "en", "de"), limits=RequestLimits(files=0)) as site:
         status, answer = upload(site, "n.txt", b"x")
         assert (status, "too many files" in answer["error"]) == (503, True)
+
+
+@contextmanager
+def slow_upload(site: Site, sent: int, total: int = 19_000) -> Iterator[http.client.HTTPConnection]:
+    """Send the first bytes of a form without a key, and keep the connection open."""
+    with closing(http.client.HTTPConnection("127.0.0.1", site.port, timeout=HANGS)) as connection:
+        connection.putrequest("POST", "/translate_file")
+        connection.putheader("Content-Type", f"multipart/form-data; boundary={BOUNDARY}")
+        connection.putheader("Content-Length", str(total))
+        connection.endheaders(multipart("n.txt", b"x" * total)[:sent])
+        yield connection
+
+
+def test_slow_uploads_without_a_key_do_not_keep_other_files_out() -> None:
+    limits = RequestLimits(files=1, file_body=20_000)
+    with serving((Loud(), "en", "de"), limits=limits, api_key="secret") as site, ExitStack() as stay:
+        for _ in range(4):
+            stay.enter_context(slow_upload(site, 100))
+        assert translated(site, "n.txt", b"x", api_key="secret")[1] == "X"
+
+
+def test_the_upload_that_began_first_is_dropped_if_all_are_too_large() -> None:
+    limits = RequestLimits(body=1, file_body=20_000)
+    assert limits.all_bodies == 80_000
+    with serving((Loud(), "en", "de"), limits=limits) as site, ExitStack() as stay:
+        first, second, *_ = [stay.enter_context(slow_upload(site, 18_000)) for _ in range(5)]
+        answer = first.getresponse()
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+        assert "too many requests arrive" in json.load(answer)["error"]
+        small, large = (f"<!--{'x' * size}-->" for size in (5_000, 19_000))
+        assert translated(site, "n.html", small.encode())[1] == small
+        assert second.sock is not None
+        assert not is_closed(second.sock)  # there was room for both
+        assert translated(site, "n.html", large.encode())[1] == large
+        second.sock.settimeout(HANGS)
+        assert second.getresponse().status == 503
+
+
+def test_a_file_stays_in_memory(loud: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MultiPartParser, "spool_max_size", 10)
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda *_, **__: 1 / 0)
+    assert translated(loud, "n.txt", b"one dog " * 10)[1] == "ONE DOG " * 10
+
+
+def test_a_file_whose_client_disconnects_is_abandoned() -> None:
+    gated = Gated()
+    lines = [f"line {number}" for number in range(2 * FILE_LINES)]
+    with serving((gated, "en", "de"), limits=RequestLimits(files=1)) as site, ThreadPoolExecutor(1) as pool:
+        body = multipart("n.txt", "\n".join(lines).encode(), source="en")
+        leaving = http.client.HTTPConnection("127.0.0.1", site.port)
+        leaving.request("POST", "/translate_file", body, {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"})
+        gated.begun.acquire()
+        assert upload(site, "n.txt", b"other")[0] == 503
+        leaving.close()
+        until(lambda: upload(site, "broken.html", b"\xff")[0] == 400)  # no longer 503
+        gated.gate.release(2)
+        other = pool.submit(translated, site, "n.txt", b"other")
+        assert other.result(HANGS)[1] == "OTHER"
+    assert gated.calls == [lines[:FILE_LINES], ["other"]]
 
 
 def test_files_expire(monkeypatch: pytest.MonkeyPatch) -> None:

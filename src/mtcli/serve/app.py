@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from mtcli.config.languages import english_name
 from mtcli.inference.loading import load
 from mtcli.inference.translation import Translation
+from mtcli.serve.bodies import Bodies
 from mtcli.serve.files import file_routes
 from mtcli.serve.models import Models, ServedModel, percent
 from mtcli.serve.origin_check import OriginCheck
@@ -42,7 +43,9 @@ def create_app(
     Raises:
         UsageError: Two models translate the same pair of languages.
     """
-    service = TranslationService(Models(models), limits or RequestLimits(), api_key)
+    limits = limits or RequestLimits()
+    service = TranslationService(Models(models), limits, api_key)
+    bodies = Bodies(limits.all_bodies, limits.seconds)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -52,9 +55,9 @@ def create_app(
     app = FastAPI(title="mtcli", lifespan=lifespan, openapi_url=None)
     app.add_middleware(OriginCheck, host=host)
     app.add_exception_handler(HTTPException, _error_answer)  # type: ignore[arg-type]
-    app.include_router(_translation_routes(service))
-    app.include_router(file_routes(service, READ_METHODS))
-    app.include_router(_information_routes(service))
+    app.include_router(_translation_routes(service, bodies))
+    app.include_router(file_routes(service, bodies, READ_METHODS))
+    app.include_router(_information_routes(service, bodies))
     app.include_router(_page_route([model.shown for model in models]))
     return app
 
@@ -97,12 +100,12 @@ async def _error_answer(request: Request, error: HTTPException) -> JSONResponse:
     return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 
 
-def _translation_routes(service: TranslationService) -> APIRouter:
+def _translation_routes(service: TranslationService, bodies: Bodies) -> APIRouter:
     """Return the routes that translate."""
     router = APIRouter()
 
     async def checked_request(request: Request) -> TranslationRequest:
-        fields = await read_request(request, service.limits, TranslationRequest)
+        fields = await read_request(request, bodies, service.limits, TranslationRequest)
         service.check(fields)
         return fields
 
@@ -120,7 +123,7 @@ def _translation_routes(service: TranslationService) -> APIRouter:
     return router
 
 
-def _information_routes(service: TranslationService) -> APIRouter:
+def _information_routes(service: TranslationService, bodies: Bodies) -> APIRouter:
     """Return the routes that describe the server, and the one that identifies languages."""
     router = APIRouter()
     models = service.models
@@ -140,7 +143,7 @@ def _information_routes(service: TranslationService) -> APIRouter:
 
     @router.post("/detect")
     async def detect(request: Request) -> list[dict[str, Any]]:
-        fields = await read_request(request, service.limits, DetectionRequest)
+        fields = await read_request(request, bodies, service.limits, DetectionRequest)
         service.check_key(fields.api_key)
         guesses = await service.identify(fields.q)
         found = [{"language": guess.language, "confidence": percent(guess.probability)} for guess in guesses]

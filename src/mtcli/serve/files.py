@@ -6,15 +6,16 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import PurePath
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from mtcli.serve.requests import read_upload
+from mtcli.serve.bodies import Bodies
+from mtcli.serve.file_names import attachment, translated_name
 from mtcli.serve.translation import TranslationService
+from mtcli.serve.uploads import read_upload
 
 KEPT_SECONDS = 1800.0
 """Time in which a translated file can be downloaded."""
@@ -68,11 +69,12 @@ class FileStore:
             del self.files[key]
 
 
-def file_routes(service: TranslationService, read_methods: list[str]) -> APIRouter:
+def file_routes(service: TranslationService, bodies: Bodies, read_methods: list[str]) -> APIRouter:
     """Return the routes that translate a file and give it back.
 
     Args:
         service: The models.
+        bodies: Receives the requests.
         read_methods: The methods of the download.
     """
     router = APIRouter()
@@ -88,12 +90,11 @@ def file_routes(service: TranslationService, read_methods: list[str]) -> APIRout
 
     @router.post("/translate_file")
     async def translate_file(request: Request) -> dict[str, str]:
+        upload = await read_upload(request, bodies, service.limits)
+        service.check_key(upload.api_key)
         async with one_of_few():
-            upload = await read_upload(request, service.limits)
-            service.check_key(upload.api_key)
             translated = await service.translate_file(request, upload)
-        original = PurePath(upload.name)
-        name = f"{original.stem}_{translated.target}{original.suffix}"
+        name = translated_name(upload.name, translated.target)
         key = store.add(name, translated.content)
         return {"translatedFileUrl": f"{request.base_url}download_file/{key}/{quote(name, safe='')}"}
 
@@ -102,8 +103,7 @@ def file_routes(service: TranslationService, read_methods: list[str]) -> APIRout
         content = store.find(key, name)
         if content is None:
             raise HTTPException(404, "no such file; a translated file is kept for half an hour at most")
-        disposition = f"attachment; filename*=UTF-8''{quote(name, safe='')}"
-        headers = {**DOWNLOAD_HEADERS, "Content-Disposition": disposition}
+        headers = {**DOWNLOAD_HEADERS, "Content-Disposition": attachment(name)}
         return Response(content, media_type="application/octet-stream", headers=headers)
 
     return router

@@ -4,8 +4,9 @@ import asyncio
 import hmac
 import logging
 import re
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -26,8 +27,9 @@ from mtcli.inference.terms import Terms, parse_terms
 from mtcli.inference.translation import Translation
 from mtcli.serve.batcher import FullError
 from mtcli.serve.models import Choice, Models, ServedModel
-from mtcli.serve.requests import RequestLimits, TranslationRequest, Upload
+from mtcli.serve.requests import RequestLimits, TranslationRequest
 from mtcli.serve.sentences import translate_lines
+from mtcli.serve.uploads import Upload
 from mtcli.serve.waiting_translator import AbandonedError, TooLongError, WaitingTranslator
 
 log = logging.getLogger(__name__)
@@ -75,6 +77,8 @@ class TranslationService:
         self.models = models
         self.limits = limits
         self._api_key = api_key
+        self._num_characters = 0
+        """Of the texts that are being translated."""
         self._threads = ThreadPoolExecutor(MAX_THREADS, "request")
         for model in models.models:
             model.start(limits.waiting)
@@ -113,7 +117,7 @@ class TranslationService:
 
     async def identify(self, text: str) -> list[Guess]:
         """Return the languages of the server that a text may be in, the most probable first."""
-        return await asyncio.to_thread(self.models.identify, text)
+        return await self._in_thread(self.models.identify, text)
 
     async def translate_texts(self, request: Request, fields: TranslationRequest) -> TranslatedTexts:
         """Translate all texts of a request sentence by sentence.
@@ -121,13 +125,15 @@ class TranslationService:
         Raises:
             HTTPException: 413 for too long a sentence, 503 if the server is busy, 400 or 500 if the translation fails.
         """
-        choice = await self._choose(fields)
+        with self._counted(fields.texts):
+            choice = await self._choose(fields)
 
-        def work(translator: WaitingTranslator) -> list[list[str]]:
-            return _translate_texts(translator, choice.model, fields)
+            def work(translator: WaitingTranslator) -> list[list[str]]:
+                return _translate_texts(translator, choice.model, fields)
 
-        n_best = fields.alternatives + 1
-        return TranslatedTexts(choice, await self._run(request, choice.model, work, self.limits.seconds, n_best=n_best))
+            n_best = fields.alternatives + 1
+            texts = await self._run(request, choice.model, work, self.limits.seconds, n_best=n_best)
+            return TranslatedTexts(choice, texts)
 
     async def translate_lines(self, request: Request, fields: TranslationRequest) -> list[Translation]:
         """Translate all lines of the texts of a request, in order, with all candidates and word alignments.
@@ -135,16 +141,16 @@ class TranslationService:
         Raises:
             HTTPException: See `translate_texts`.
         """
-        choice = await self._choose(fields)
-        model = choice.model
-        lines = [line for text in fields.texts for line in split_lines(text)]
+        with self._counted(fields.texts):
+            model = (await self._choose(fields)).model
+            lines = [line for text in fields.texts for line in split_lines(text)]
 
-        def work(translator: WaitingTranslator) -> list[Translation]:
-            terms = _terms(fields.terms)
-            options = model.options_to(fields.target, alignments=model.translator.aligns, terms=terms)
-            return translate_lines(lines, translator, options, model.src)
+            def work(translator: WaitingTranslator) -> list[Translation]:
+                terms = _terms(fields.terms)
+                options = model.options_to(fields.target, alignments=model.translator.aligns, terms=terms)
+                return translate_lines(lines, translator, options, model.src)
 
-        return await self._run(request, model, work, self.limits.seconds, n_best=fields.alternatives + 1)
+            return await self._run(request, model, work, self.limits.seconds, n_best=fields.alternatives + 1)
 
     async def translate_file(self, request: Request, upload: Upload) -> TranslatedFile:
         """Translate a file.
@@ -153,12 +159,12 @@ class TranslationService:
             HTTPException: 400 for a file that cannot be read; see also `translate_texts`.
         """
         candidates = self.models.candidates(upload.source, upload.target)
-        document = await asyncio.to_thread(_read, upload, candidates[0])
+        document = await self._in_thread(_read, upload, candidates[0])
         texts = map(text_of, document.segments)
-        choice = await asyncio.to_thread(self.models.choose, upload.source, upload.target, texts)
+        choice = await self._in_thread(self.models.choose, upload.source, upload.target, texts)
         model = choice.model
         if model is not candidates[0]:  # some readers and writers depend on the languages
-            document = await asyncio.to_thread(_read, upload, model)
+            document = await self._in_thread(_read, upload, model)
 
         def work(translator: WaitingTranslator) -> bytes:
             options = model.options_to(upload.target, terms=_terms(upload.terms))
@@ -168,11 +174,31 @@ class TranslationService:
         content = await self._run(request, model, work, self.limits.file_seconds, is_file=True)
         return TranslatedFile(content, model.target_of(upload.target))
 
+    @contextmanager
+    def _counted(self, texts: Sequence[str]) -> Iterator[None]:
+        """Count the characters of texts while they are translated.
+
+        Raises:
+            HTTPException: 503: With the texts of other requests, they are too many.
+        """
+        num_characters = sum(map(len, texts))
+        if self._num_characters + num_characters > self.limits.all_characters:
+            raise HTTPException(503, "too many texts are being translated; try again soon", {"Retry-After": "1"})
+        self._num_characters += num_characters
+        try:
+            yield
+        finally:
+            self._num_characters -= num_characters
+
     async def _choose(self, fields: TranslationRequest) -> Choice:
-        texts = [_TAG.sub(" ", text) for text in fields.texts] if fields.format == "html" else fields.texts
         if fields.source != "auto":
-            return self.models.choose(fields.source, fields.target, texts)
-        return await asyncio.to_thread(self.models.choose, fields.source, fields.target, texts)
+            return self.models.choose(fields.source, fields.target, ())
+        texts = (_TAG.sub(" ", text) if fields.format == "html" else text for text in fields.texts)
+        return await self._in_thread(self.models.choose, fields.source, fields.target, texts)
+
+    def _in_thread(self, function: Callable[..., R], *arguments: Any) -> "asyncio.Future[R]":
+        """Call a function in a thread of this service, for which the end of the server does not wait."""
+        return asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
     async def _run(
         self,
@@ -184,7 +210,7 @@ class TranslationService:
         n_best: int = 1,
         is_file: bool = False,
     ) -> R:
-        """Run work that translates with a model in a thread, and wait for its result.
+        """Run work that translates with a model in a thread, and wait until it ends.
 
         Args:
             request: The request. If its client disconnects, the work is abandoned.
@@ -207,8 +233,7 @@ class TranslationService:
             is_file=is_file,
         )
         try:
-            result = asyncio.get_running_loop().run_in_executor(self._threads, work, translator)
-            return await _wait(request, result, seconds)
+            return await _wait(request, self._threads.submit(work, translator), translator, seconds)
         except FullError:
             raise HTTPException(503, "too many lines are waiting; try again soon", {"Retry-After": "1"}) from None
         except TooLongError as error:
@@ -224,8 +249,6 @@ class TranslationService:
         except Exception as error:
             log.error("a request failed: %s: %s", type(error).__name__, error)
             raise HTTPException(500, "the translation failed; the server's log says why") from None
-        finally:
-            translator.cancel()
 
 
 def _read(upload: Upload, model: ServedModel) -> Document:
@@ -293,22 +316,27 @@ def split_lines(text: str) -> list[str]:
     return [line.removesuffix("\r") for line in text.split("\n")]
 
 
-async def _wait(request: Request, work: "asyncio.Future[R]", seconds: float) -> R:
-    """Wait for work, unless it takes too long or the client disconnects.
+async def _wait(request: Request, work: "Future[R]", translator: WaitingTranslator, seconds: float) -> R:
+    """Wait for work. If it takes too long or the client disconnects, cancel it and wait until its thread is free.
+
+    Until then, the request counts for the limits of what the server does at a time.
 
     Raises:
         HTTPException: 503: It was not ready in time.
     """
-    work.add_done_callback(_retrieve_exception)
+    result = asyncio.wrap_future(work)
+    result.add_done_callback(_retrieve_exception)
     disconnected = asyncio.ensure_future(_disconnected(request))
-    either: set[asyncio.Future[Any]] = {work, disconnected}
+    either: set[asyncio.Future[Any]] = {result, disconnected}
     try:
         await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        if work.done():
-            return work.result()
+        if result.done():
+            return result.result()
     finally:
         disconnected.cancel()
-        work.cancel()
+        translator.cancel()
+    if not work.cancel():
+        await asyncio.wait([result])
     raise HTTPException(503, f"not translated within {seconds:g} seconds; try again later", {"Retry-After": "10"})
 
 

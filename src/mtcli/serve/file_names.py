@@ -1,0 +1,54 @@
+"""Names of files: those that clients send, and those of their translations."""
+
+from pathlib import PurePath
+from urllib.parse import quote
+
+from starlette.exceptions import HTTPException
+
+MAX_NAME_BYTES = 200
+"""Bytes of a file name in UTF-8. File systems allow 255, and a browser may add a number."""
+
+MAX_SUFFIX = 20
+"""Characters of a suffix. No type of document has a longer one."""
+
+_UNSAFE = str.maketrans(dict.fromkeys('?"\\%', "_"))
+"""Characters that have a meaning in a quoted string of a header, and `?`, which stands for any other character."""
+
+
+def safe_name(name: str) -> str:
+    """Return the last part of a file name, without invisible characters such as line breaks and marks of direction.
+
+    A name that is only a suffix, such as `.txt`, becomes `file.txt`.
+
+    Raises:
+        HTTPException: 400: The file has no name.
+    """
+    last = name.replace("\\", "/").rpartition("/")[2]
+    spaced = (" " if character.isspace() else character for character in last)
+    visible = "".join(character for character in spaced if character.isprintable()).strip()
+    bare = visible.lstrip(". ")
+    if not bare:
+        raise HTTPException(400, "file: the file has no name; its suffix says what type it is")
+    return f"file.{bare}" if visible.startswith(".") and "." not in bare else bare
+
+
+def translated_name(name: str, target: str) -> str:
+    """Return the name of a translated file: `page_de.html` for `page.html`. A long name is cut.
+
+    Args:
+        name: See `safe_name`.
+        target: Code of the target language.
+    """
+    path = PurePath(name)
+    ending = f"_{target}{path.suffix[:MAX_SUFFIX]}"
+    room = MAX_NAME_BYTES - len(ending.encode())
+    return path.stem.encode()[:room].decode(errors="ignore") + ending
+
+
+def attachment(name: str) -> str:
+    """Return a Content-Disposition header that saves a file under a name (RFC 6266).
+
+    Programs that do not read `filename*` save the file with `_` for each character outside ASCII.
+    """
+    ascii_name = name.encode("ascii", "replace").decode().translate(_UNSAFE)
+    return f"attachment; filename=\"{ascii_name}\"; filename*=UTF-8''{quote(name, safe='')}"
