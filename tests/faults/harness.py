@@ -5,6 +5,7 @@ process and gets real signals. Faults inside the process (a signal before the th
 set up by functions that the child calls first; mtcli itself has no hooks for tests.
 """
 
+import gc
 import hashlib
 import json
 import multiprocessing
@@ -60,7 +61,14 @@ _PRELOADED = [
     "typer",
     "hypothesis",
 ]
-_COMMANDS = ("cli", "training.run", "inference.pytorch_backend", "evaluation.metrics", "explain.page")
+_COMMANDS = (
+    "cli",
+    "training.run",
+    "inference.loading",
+    "inference.pytorch_backend",
+    "report.evaluation",
+    "explain.page",
+)
 _PRELOADED += [f"mtcli.{name}" for name in _COMMANDS]
 
 forks = multiprocessing.get_context("forkserver")
@@ -151,6 +159,7 @@ def _run(
     env: dict[str, str] | None = None,
 ) -> None:
     """Run the command in the child."""
+    gc.freeze()  # a collection of what the server has imported would take longer than most commands
     import torch
 
     from mtcli.cli import main

@@ -34,8 +34,6 @@ class Score:
     value: float
     signature: str
     """sacrebleu's signature, which names all settings."""
-    verbose: str
-    """sacrebleu's details, such as the n-gram precisions of BLEU."""
     nrefs: int
     """Number of reference sets."""
     confidence: tuple[float, float] | None
@@ -103,7 +101,6 @@ def score(
                 name=result.name,
                 value=float(result.score),
                 signature=signature,
-                verbose=result._verbose,
                 nrefs=len(references),
                 confidence=interval,
                 json=result.format(width=1, signature=signature, is_json=True),
