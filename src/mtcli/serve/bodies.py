@@ -44,7 +44,7 @@ class Bodies:
             HTTPException: 413 if it is too large, by its Content-Length or by what arrives; 408 if it is too slow; 503
                 if all bodies together are too large; 400 if the client disconnects.
         """
-        too_large = HTTPException(413, f"the request is larger than {max_bytes:,} bytes; send the text in parts")
+        too_large = HTTPException(413, f"the request is larger than {max_bytes:,} bytes; send it in parts")
         if int(request.headers.get("content-length", 0)) > max_bytes:
             raise too_large
         content = bytearray()

@@ -8,6 +8,7 @@ from hashlib import sha256
 from json import dumps
 from pathlib import Path
 
+from mtcli.documents.registry import MODULES, TABLES
 from mtcli.errors import MtcliError
 from mtcli.inference.exported import provenance
 from mtcli.runtime.page_template import page_template
@@ -113,7 +114,9 @@ def render(models: Sequence[PageData]) -> tuple[str, str]:
     The policy allows only the page's own script and style, and requests to this server.
     """
     json = dumps(list(map(asdict, models))).replace("<", "\\u003c")
-    html = page_template("mtcli.serve").replace("/*MODELS*/null", json, 1)
+    suffixes = dumps(sorted(MODULES.keys() - TABLES))
+    template = page_template("mtcli.serve")
+    html = template.replace("/*SUFFIXES*/null", suffixes, 1).replace("/*MODELS*/null", json, 1)
     policy = (
         f"default-src 'none'; script-src {_hash(html, 'script')}; style-src {_hash(html, 'style')}; "
         "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
