@@ -244,6 +244,20 @@ def test_a_text_with_more_sentences_than_may_wait_is_refused() -> None:
         assert translated(site, "n.txt", text.encode())[1] == text.upper()
 
 
+def test_a_text_or_a_file_of_too_many_paragraphs_is_refused() -> None:
+    limits = RequestLimits(lines=2, waiting=3, segments=4)
+    with serving((Loud(), "en", "de"), limits=limits) as site:
+        for count, status in ((3, 200), (4, 413)):  # the model would get one line, as they are the same
+            found, answer, _ = site.json("/translate", q="<p>x" * count, source="en", format="html")
+            assert found == status
+        assert answer["error"] == "4 paragraphs; this server takes 3 in a request"
+        assert translated(site, "n.html", b"<p>x" * 4)[1] == "<p>X" * 4
+        assert upload(site, "n.html", b"<p>x" * 5) == (
+            413,
+            {"error": "n.html: 5 paragraphs; this server takes 4 in a file"},
+        )
+
+
 def test_files_and_detection_need_the_key_and_the_own_page() -> None:
     with serving((Loud(), "en", "de"), api_key="secret") as site:
         assert upload(site, "n.txt", b"x") == (403, {"error": "this server asks for an api_key"})

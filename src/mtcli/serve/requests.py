@@ -38,6 +38,13 @@ class RequestLimits:
     """Time for the translation of a file."""
     files: int = 4
     """Files that are translated at a time. While there are so many, further ones are refused."""
+    segments: int = 100_000
+    """Paragraphs of a file."""
+
+    @property
+    def sentences(self) -> int:
+        """Sentences of a request with texts."""
+        return max(self.lines, self.waiting)
 
     @property
     def all_bodies(self) -> int:

@@ -14,21 +14,17 @@ from fastapi import Request
 from starlette.exceptions import HTTPException
 
 from mtcli.data.language_identifier import Guess
-from mtcli.documents.encoding import EncodedText
 from mtcli.documents.format import Document, ReadOptions
-from mtcli.documents.html import html_spans
-from mtcli.documents.inline import Inline, text_of
-from mtcli.documents.items import MarkedDocument
+from mtcli.documents.inline import text_of
 from mtcli.documents.pipeline import translate_segments
-from mtcli.documents.plain_text import read_text
 from mtcli.documents.registry import read_document
-from mtcli.errors import DataError, ModelError, MtcliError
-from mtcli.inference.terms import Terms, parse_terms
+from mtcli.errors import ModelError, MtcliError
 from mtcli.inference.translation import Translation
 from mtcli.serve.batcher import FullError
 from mtcli.serve.models import Choice, Models, ServedModel
 from mtcli.serve.requests import RequestLimits, TranslationRequest
 from mtcli.serve.sentences import translate_lines
+from mtcli.serve.texts import parse_request_terms, split_lines, translate_texts
 from mtcli.serve.uploads import Upload
 from mtcli.serve.waiting_translator import AbandonedError, TooLongError, WaitingTranslator
 
@@ -36,9 +32,6 @@ log = logging.getLogger(__name__)
 
 MAX_THREADS = 256
 """Requests that are translated at a time. Their threads mostly wait for the model."""
-
-MAX_TERMS = 1000
-"""Lines of the terms of a request."""
 
 FORMATS = ("text", "html")
 
@@ -129,7 +122,7 @@ class TranslationService:
             choice = await self._choose(fields)
 
             def work(translator: WaitingTranslator) -> list[list[str]]:
-                return _translate_texts(translator, choice.model, fields)
+                return translate_texts(translator, choice.model, fields, self.limits.sentences)
 
             n_best = fields.alternatives + 1
             texts = await self._run(request, choice.model, work, self.limits.seconds, n_best=n_best)
@@ -146,7 +139,7 @@ class TranslationService:
             lines = [line for text in fields.texts for line in split_lines(text)]
 
             def work(translator: WaitingTranslator) -> list[Translation]:
-                terms = _terms(fields.terms)
+                terms = parse_request_terms(fields.terms)
                 options = model.options_to(fields.target, alignments=model.translator.aligns, terms=terms)
                 return translate_lines(lines, translator, options, model.src)
 
@@ -156,10 +149,14 @@ class TranslationService:
         """Translate a file.
 
         Raises:
-            HTTPException: 400 for a file that cannot be read; see also `translate_texts`.
+            HTTPException: 400 for a file that cannot be read, 413 for too many paragraphs; see also `translate_texts`.
         """
         candidates = self.models.candidates(upload.source, upload.target)
         document = await self._in_thread(_read, upload, candidates[0])
+        num_segments = len(document.segments)
+        if num_segments > self.limits.segments:
+            most = f"this server takes {self.limits.segments:,}"
+            raise HTTPException(413, f"{upload.name}: {num_segments:,} paragraphs; {most} in a file")
         texts = map(text_of, document.segments)
         choice = await self._in_thread(self.models.choose, upload.source, upload.target, texts)
         model = choice.model
@@ -167,7 +164,7 @@ class TranslationService:
             document = await self._in_thread(_read, upload, model)
 
         def work(translator: WaitingTranslator) -> bytes:
-            options = model.options_to(upload.target, terms=_terms(upload.terms))
+            options = model.options_to(upload.target, terms=parse_request_terms(upload.terms))
             segments = translate_segments(document.segments, translator, options, src=model.src, quiet=True, warn=False)
             return document.write(segments)
 
@@ -229,7 +226,7 @@ class TranslationService:
             model.batcher,
             n_best=n_best,
             max_tokens=self.limits.tokens,
-            max_lines=max(self.limits.lines, self.limits.waiting),
+            max_lines=self.limits.sentences,
             is_file=is_file,
         )
         try:
@@ -261,59 +258,6 @@ def _read(upload: Upload, model: ServedModel) -> Document:
         return read_document(upload.content, ReadOptions(upload.name, model.src, model.target_of(upload.target)))
     except MtcliError as error:
         raise HTTPException(400, str(error)) from None
-
-
-def _translate_texts(translator: WaitingTranslator, model: ServedModel, fields: TranslationRequest) -> list[list[str]]:
-    """Return the different translations of each text, best first.
-
-    The nth translation of a text has the nth candidate of every sentence. A sentence with fewer candidates repeats its
-    last one.
-    """
-    documents = [_document(text, fields.format) for text in fields.texts]
-    segments = [segment for document in documents for segment in document.segments]
-    options = model.options_to(fields.target, terms=_terms(fields.terms))
-    found: list[dict[str, None]] = [{} for _ in documents]
-    for number in range(fields.alternatives + 1):
-        translator.choice = number
-        translations = translate_segments(segments, translator, options, src=model.src, quiet=True, warn=False)
-        for texts, text in zip(found, _written(documents, translations), strict=True):
-            texts[text] = None
-    return [list(texts) for texts in found]
-
-
-def _terms(field: str | list[str]) -> Terms | None:
-    """Parse the terms of a request; None: it has none.
-
-    Raises:
-        DataError: They are malformed, or too many.
-    """
-    text = field if isinstance(field, str) else "\n".join(field)
-    if not text.strip():
-        return None
-    lines = split_lines(text)
-    if len(lines) > MAX_TERMS:
-        raise DataError(f"terms: {len(lines):,} lines; this server takes {MAX_TERMS:,}")
-    return parse_terms(lines, "terms")
-
-
-def _document(text: str, form: str) -> Document:
-    return MarkedDocument(text, "utf-8", html_spans(text)) if form == "html" else read_text(EncodedText(text))
-
-
-def _written(documents: Sequence[Document], translations: Sequence[Inline]) -> list[str]:
-    """Return the translated texts of documents, given the translations of all their segments."""
-    texts = []
-    start = 0
-    for document in documents:
-        end = start + len(document.segments)
-        texts.append(document.write(translations[start:end]).decode())
-        start = end
-    return texts
-
-
-def split_lines(text: str) -> list[str]:
-    """Split a text at LF or CRLF. An empty text has one line."""
-    return [line.removesuffix("\r") for line in text.split("\n")]
 
 
 async def _wait(request: Request, work: "Future[R]", translator: WaitingTranslator, seconds: float) -> R:

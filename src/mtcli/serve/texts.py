@@ -1,0 +1,87 @@
+"""Translate the texts of a request: plain text or HTML."""
+
+from collections.abc import Sequence
+
+from mtcli.documents.encoding import EncodedText
+from mtcli.documents.format import Document
+from mtcli.documents.html import html_spans
+from mtcli.documents.inline import Inline
+from mtcli.documents.items import MarkedDocument
+from mtcli.documents.pipeline import translate_segments
+from mtcli.documents.plain_text import read_text
+from mtcli.errors import DataError
+from mtcli.inference.terms import Terms, parse_terms
+from mtcli.serve.models import ServedModel
+from mtcli.serve.requests import TranslationRequest
+from mtcli.serve.waiting_translator import TooLongError, WaitingTranslator
+
+MAX_TERMS = 1000
+"""Lines of the terms of a request."""
+
+
+def translate_texts(
+    translator: WaitingTranslator, model: ServedModel, fields: TranslationRequest, max_segments: int
+) -> list[list[str]]:
+    """Return the different translations of each text, best first.
+
+    The nth translation of a text has the nth candidate of every sentence. A sentence with fewer candidates repeats its
+    last one.
+
+    Args:
+        translator: The translator of the request.
+        model: Its model.
+        fields: The request.
+        max_segments: Limit of the paragraphs of all texts.
+
+    Raises:
+        TooLongError: There are more paragraphs.
+        DataError: The terms are malformed, or too many.
+        AbandonedError, FullError: See `WaitingTranslator.translate`.
+    """
+    documents = [_document(text, fields.format) for text in fields.texts]
+    segments = [segment for document in documents for segment in document.segments]
+    if len(segments) > max_segments:
+        raise TooLongError(f"{len(segments):,} paragraphs; this server takes {max_segments:,} in a request")
+    options = model.options_to(fields.target, terms=parse_request_terms(fields.terms))
+    found: list[dict[str, None]] = [{} for _ in documents]
+    for number in range(fields.alternatives + 1):
+        translator.choice = number
+        translations = translate_segments(segments, translator, options, src=model.src, quiet=True, warn=False)
+        for texts, text in zip(found, _written(documents, translations), strict=True):
+            texts[text] = None
+    return [list(texts) for texts in found]
+
+
+def parse_request_terms(field: str | list[str]) -> Terms | None:
+    """Parse the terms of a request; None: it has none.
+
+    Raises:
+        DataError: They are malformed, or too many.
+    """
+    text = field if isinstance(field, str) else "\n".join(field)
+    if not text.strip():
+        return None
+    lines = split_lines(text)
+    if len(lines) > MAX_TERMS:
+        raise DataError(f"terms: {len(lines):,} lines; this server takes {MAX_TERMS:,}")
+    return parse_terms(lines, "terms")
+
+
+def _document(text: str, form: str) -> Document:
+    return MarkedDocument(text, "utf-8", html_spans(text)) if form == "html" else read_text(EncodedText(text))
+
+
+def _written(documents: Sequence[Document], translations: Sequence[Inline]) -> list[str]:
+    """Return the translated texts of documents, given the translations of all their segments."""
+    texts = []
+    start = 0
+    for document in documents:
+        end = start + len(document.segments)
+        texts.append(document.write(translations[start:end]).decode())
+        start = end
+    return texts
+
+
+def split_lines(text: str) -> list[str]:
+    """Split a text at LF or CRLF. An empty text has one line."""
+    return [line.removesuffix("\r") for line in text.split("\n")]
