@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from mtcli import cli
 from mtcli.data.words import character_spans
 from mtcli.explain.explanation import explain
-from mtcli.inference.alignment import align, link, words_of_tokens
+from mtcli.inference.alignment import align, alignment_layer, link, words_of_tokens
 from mtcli.inference.cross_attention import cross_attention
 from mtcli.inference.translation import Options, pharaoh
 
@@ -123,8 +123,15 @@ def test_other_lines_of_the_batch_have_no_influence() -> None:
 
 def test_weights_equal_those_of_explain() -> None:
     found = explain(toy(), LINES[0], options())
-    weights = cross_attention(toy().model, [found.src_ids[:-1]], [found.tgt_ids[:-1]])
-    torch.testing.assert_close(weights[0], found.weights("cross")[-1].mean(dim=0))
+    for layer, expected in enumerate(found.weights("cross")):
+        weights = cross_attention(toy().model, [found.src_ids[:-1]], [found.tgt_ids[:-1]], layer=layer)
+        torch.testing.assert_close(weights[0], expected.mean(dim=0))
+    chosen = cross_attention(toy().model, [found.src_ids[:-1]], [found.tgt_ids[:-1]])
+    torch.testing.assert_close(chosen, weights)
+
+
+def test_the_layer_of_the_alignment() -> None:
+    assert [alignment_layer(num_layers) for num_layers in (1, 2, 3, 4, 6)] == [0, 1, 2, 2, 4]
 
 
 def test_an_empty_translation_has_no_links() -> None:

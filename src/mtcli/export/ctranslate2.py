@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from mtcli.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from mtcli.errors import UsageError
+from mtcli.inference.alignment import alignment_layer
 from mtcli.nn.multi_head import MultiHeadAttention
 from mtcli.nn.transformer import DecoderLayer, Embedding, EncoderLayer, Transformer
 
@@ -58,7 +59,7 @@ def convert(
         shape.num_heads,
         pre_norm=is_pre_norm,
         activation=activation,
-        alignment_layer=-1,
+        alignment_layer=alignment_layer(shape.num_decoder_layers),
         alignment_heads=0,  # the mean of all heads, see `inference.alignment`
     )
     _fill_encoder(spec.encoder, model)
