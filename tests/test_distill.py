@@ -209,6 +209,7 @@ def test_wrong_requests_are_refused_before_any_work(teacher: Path, pairs: Path, 
     wrong: list[tuple[Request, type[MtcliError], str]] = [
         (Request((teacher,), train, preset="tiny", parameters=9, out=out), UsageError, "--preset and --parameters"),
         (Request((teacher,), train, sets=("model.width=9",), out=out), UsageError, "model.width"),
+        (Request((teacher,), train, parameters=9, out=out / "new"), UsageError, "the smallest student has"),
         (Request((save_toy(bare),), train, out=out), UsageError, "--valid: there are no valid pairs"),
         (Request((teacher,), (str(tmp_path / "none.tsv"),), out=out), DataError, "none.tsv"),
         (Request((teacher,), train, out=teacher), UsageError, "belongs to"),
@@ -304,7 +305,11 @@ def test_the_comparison_in_words() -> None:
 
 @pytest.mark.parametrize(
     ("option", "value", "message"),
-    [("--parameters", "2X", "not a number of parameters"), ("--latency", "10", "not a time of a sentence")],
+    [
+        ("--parameters", "2X", "not a number of parameters"),
+        ("--latency", "10", "not a time of a sentence"),
+        ("--mono-src", "-", "--mono-src -: the text is read several times; name a file"),
+    ],
 )
 def test_sizes_are_checked(tmp_path: Path, option: str, value: str, message: str) -> None:
     done = mtcli("distill", "--teacher", tmp_path, "--train", "x.tsv", option, value, cwd=tmp_path)

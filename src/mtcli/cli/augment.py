@@ -167,19 +167,11 @@ def _identity(
 ) -> dict[str, Any]:
     """Return everything that decides the pairs, by the name that a message can use."""
     from mtcli import __version__
-    from mtcli.inference.exported import sha256
+    from mtcli.inference.exported import model_weights, sha256
 
     digests = {
-        "--model": [_digest_of_model(folder) for folder in folders],
-        "--reverse": _digest_of_model(reverse) if reverse else None,
+        "--model": [sha256(model_weights(folder)) for folder in folders],
+        "--reverse": sha256(model_weights(reverse)) if reverse else None,
     }
     options = {f"--{name.replace('_', '-')}": value for name, value in {**asdict(synthesis), **given}.items()}
     return {"--input": sha256(Path(input_)), **digests, **options, "the version of mtcli": __version__}
-
-
-def _digest_of_model(folder: Path) -> str:
-    from mtcli.inference.exported import sha256
-
-    names = ("model.safetensors", "model.bin")
-    file = next(folder / name for name in names if (folder / name).is_file())
-    return sha256(file)

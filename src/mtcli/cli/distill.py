@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from mtcli.cli import completion, panels
-from mtcli.cli.input_files import check_plain_text, must_exist
+from mtcli.cli.input_files import check_monolingual
 from mtcli.cli.option_kinds import flag, option, output_folder, pairs_option
 from mtcli.cli.options import LATEST, DeviceOption, SwapOption, check_models
 from mtcli.cli.training_options import max_steps_option, preset_option, set_option, time_option, train_option
@@ -137,8 +137,7 @@ def distill(
     from mtcli.storage.latest import point_to
 
     if mono_src is not None:
-        must_exist(str(mono_src))
-        check_plain_text({"--mono-src": str(mono_src)}, "write its column to a file of its own")
+        check_monolingual({"--mono-src": str(mono_src)})
     if not all(train):
         raise UsageError("--train: the name of the pairs is empty; give a file, a folder or a Hub name")
     request = Request(

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from mtcli.cli import completion, panels
-from mtcli.cli.input_files import STANDARD_INPUT, check_plain_text, must_exist
+from mtcli.cli.input_files import check_monolingual
 from mtcli.cli.option_kinds import flag, option, output_folder, pairs_option
 from mtcli.cli.options import LATEST, DeviceOption, ReplaceOption, SrcOption, SwapOption, TgtOption
 from mtcli.cli.training_options import HELD_OUT, max_steps_option, preset_option, set_option, time_option, train_option
@@ -89,12 +89,7 @@ def improve(
     """
     if time is not None and max_steps is not None:
         raise UsageError("--max-steps: not with --time")
-    texts = {"--mono-tgt": mono_tgt, "--mono-src": mono_src}
-    for name, file in texts.items():
-        if file == STANDARD_INPUT:
-            raise UsageError(f"{name} -: the text is read several times; name a file")
-    must_exist(*texts.values())
-    check_plain_text(texts, "write its column to a file of its own")
+    check_monolingual({"--mono-tgt": mono_tgt, "--mono-src": mono_src})
 
     from mtcli.recipes.improve.request import resolve_request
 

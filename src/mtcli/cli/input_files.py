@@ -58,6 +58,23 @@ def check_plain_text(files: Mapping[str, str | None], remedy: str) -> None:
             raise UsageError(f"{option} {name}: reads plain text, one sentence per line, not a table; {remedy}")
 
 
+def check_monolingual(files: Mapping[str, str | None]) -> None:
+    """Check the monolingual texts of a recipe.
+
+    Args:
+        files: The value of each option, by a name for messages.
+
+    Raises:
+        UsageError: One is standard input, or the name of one has the ending of a table.
+        DataError: One cannot be read.
+    """
+    for option, name in files.items():
+        if name == STANDARD_INPUT:
+            raise UsageError(f"{option} -: the text is read several times; name a file")
+    must_exist(*files.values())
+    check_plain_text(files, "write its column to a file of its own")
+
+
 def _reason_not_to_read(name: str) -> int:
     """Return the error number of reading a file, or 0 if it can be read."""
     try:

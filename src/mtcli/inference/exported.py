@@ -62,6 +62,12 @@ def provenance(folder: Path) -> dict[str, Any] | None:
     return found
 
 
+def model_weights(folder: Path) -> Path:
+    """Return the file with the weights of a run, a checkpoint or an exported model, which exists."""
+    file = folder / "model.safetensors"
+    return file if file.is_file() else folder / "model.bin"
+
+
 def read_export(folder: Path, about: dict[str, Any]) -> Export:
     """Check an exported folder.
 

@@ -14,13 +14,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mtcli.errors import StageError, StoppedError, StorageError, UsageError
+from mtcli.errors import DataError, StageError, StoppedError, StorageError, UsageError
 from mtcli.runtime.files import replace_file, storage_errors
 from mtcli.runtime.regular_file import read_regular
 from mtcli.runtime.signals import noted_signals, stopped
@@ -198,21 +198,40 @@ def _shown(value: Any) -> str:
 def open_recipe(folder: Path, name: str, identity: Mapping[str, Any], may_grow: Sequence[str] = ()) -> Iterator[Recipe]:
     """Create, open and lock the folder of a recipe. See `Recipe` for the arguments.
 
+    If the block refuses the request and has written nothing, the folder is left as it was found.
+
     Raises:
         LockedError: Another process works in the folder.
         UsageError: The folder holds something other than this recipe.
         StorageError: The folder cannot be written.
     """
-    if folder.is_dir() and not (folder / STATE).exists():
-        others = sorted(path.name for path in folder.iterdir() if path.name != ".lock")
-        if others:
-            raise UsageError(f"{folder}: holds {others[0]}, which is not of this command; choose another --out")
+    is_recipe = (folder / STATE).exists()
+    others = _others(folder) if folder.is_dir() and not is_recipe else []
+    if others:
+        raise UsageError(f"{folder}: holds {others[0]}, which is not of this command; choose another --out")
+    created = [path for path in (folder, *folder.parents) if not path.exists()]
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with lock(folder, "works in this folder"):
-        recipe = Recipe(folder, name, identity, may_grow)
-        recipe._save()
-        yield recipe
+    try:
+        with lock(folder, "works in this folder"):
+            recipe = Recipe(folder, name, identity, may_grow)
+            recipe._save()
+            try:
+                yield recipe
+            except (DataError, UsageError):
+                if not _others(folder):
+                    (folder / STATE).unlink(missing_ok=True)
+                raise
+    except (DataError, UsageError):
+        with suppress(OSError):  # a folder that is not empty stays
+            for path in created:
+                path.rmdir()
+        raise
+
+
+def _others(folder: Path) -> list[str]:
+    """Return the names of what a folder holds besides the state and the lock."""
+    return sorted(path.name for path in folder.iterdir() if path.name not in (STATE, ".lock"))
 
 
 def is_stage(run: Path) -> bool:

@@ -11,6 +11,7 @@ import torch
 from mtcli.config.writing_systems import bleu_tokenizer
 from mtcli.data.corpus import Pair
 from mtcli.evaluation import metrics
+from mtcli.inference.exported import model_weights
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.loading import load_ensemble
 from mtcli.inference.translation import Options
@@ -19,8 +20,6 @@ from mtcli.runtime.wording import counted
 
 WARM_UP_LINES = 50
 """Lines that are translated before the time is taken."""
-
-WEIGHT_FILES = ("model.bin", "model.safetensors")
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ def compare(systems: Sequence[System], pairs: Sequence[Pair], tokenize: str | No
         tokenizer = tokenize or bleu_tokenizer(tgt)
         bleu, chrf = metrics.score(translations, [references], metrics=("bleu", "chrf"), tokenize=tokenizer)
         signature = bleu.signature
-        bytes_ = sum(_weights(model) for model in system.models)
+        bytes_ = sum(model_weights(model).stat().st_size for model in system.models)
         speed = len(sources) / max(seconds, 1e-9)
         results.append(Result(system.name, options.beam_size, bleu.value, chrf.value, speed, bytes_))
     return Comparison(len(pairs), signature, tuple(results))
@@ -133,8 +132,3 @@ def _timed(translator: LineTranslator, options: Options, sources: Sequence[str])
     finally:
         torch.set_num_threads(threads)
     return [translation.text for translation in found], seconds
-
-
-def _weights(model: Path) -> int:
-    """Return the size of the weights of a model in bytes."""
-    return next((model / name).stat().st_size for name in WEIGHT_FILES if (model / name).is_file())

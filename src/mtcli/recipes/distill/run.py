@@ -8,7 +8,7 @@ from typing import Any
 
 from mtcli.config.schema import Config, DataConfig, ModelConfig
 from mtcli.data.fingerprints import fingerprint_inputs
-from mtcli.inference.exported import sha256
+from mtcli.inference.exported import model_weights, sha256
 from mtcli.recipes.distill.commands import GREEDY, Distillation, vocabulary
 from mtcli.recipes.distill.comparison import Comparison, compare
 from mtcli.recipes.distill.request import Request, Teachers, check, held_out_pairs, student_config, text_of
@@ -146,7 +146,7 @@ def _identity(request: Request, teachers: Teachers) -> dict[str, Any]:
     data = DataConfig(train=request.train, valid=teachers.valid, test=teachers.test, src=teachers.src, tgt=teachers.tgt)
     files = fingerprint_inputs(Config(data=data))
     return {
-        "--teacher": [_digest(teacher) for teacher in request.teachers],
+        "--teacher": [sha256(model_weights(teacher))[:12] for teacher in request.teachers],
         "--train": request.train,
         "--valid": teachers.valid,
         "--test": teachers.test,
@@ -163,8 +163,3 @@ def _identity(request: Request, teachers: Teachers) -> dict[str, Any]:
         "--device": request.device,
         "the tokenizer": teachers.student_tokenizer.digest()[:12] if teachers.student_tokenizer else None,
     }
-
-
-def _digest(model: Path) -> str:
-    names = ("model.safetensors", "model.bin")
-    return sha256(next(model / name for name in names if (model / name).is_file()))[:12]

@@ -4,6 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -224,29 +225,31 @@ class Material:
         """
         wanted = min(lines.number, at_most)
         sample = min(wanted, SAMPLE_LINES) if self.stages.budget.is_time else wanted
-
-        def in_sample(index: int) -> bool:
-            return is_chosen(index, sample, lines.number)
-
         first = f"{name}-1"
+        in_sample = partial(is_chosen, wanted=sample, of=lines.number)
         translated = self._write_part(first, lines, in_sample)
         files = [self._augment(first, model, how)]
-
-        def in_rest(index: int) -> bool:
-            index_in_rest = index - index * sample // lines.number
-            return not in_sample(index) and is_chosen(index_in_rest, number - sample, lines.number - sample)
-
-        def affordable() -> int:
-            seconds = self.stages.seconds_of(first)
-            return min(wanted, int(sample * amount / seconds))
-
-        number = self.stages.decide(f"{name}: lines", affordable) if sample < wanted else sample
+        number = sample
+        if sample < wanted:
+            number = self.stages.decide(f"{name}: lines", partial(self._affordable, first, sample, wanted, amount))
         if number > sample:
             second = f"{name}-2"
+            in_rest = partial(_is_chosen_of_rest, wanted=number, sample=sample, of=lines.number)
             translated += self._write_part(second, lines, in_rest)
             files.append(self._augment(second, model, how))
         log.info("%s: translated %s of %s", name, f"{translated:,}", counted(lines.number, "line"))
         return files
+
+    def _affordable(self, stage: str, sample: int, wanted: int, amount: float) -> int:
+        """Return how many lines can be translated in an amount of seconds, at the speed of a sample.
+
+        Args:
+            stage: The stage that translated the sample.
+            sample: Number of lines of the sample.
+            wanted: The largest number to return.
+            amount: Seconds, those of the sample included.
+        """
+        return min(wanted, int(sample * amount / self.stages.seconds_of(stage)))
 
     def _write_part(self, name: str, lines: Lines, chosen: Callable[[int], bool]) -> int:
         """Write the chosen lines to a file, and return their number."""
@@ -275,3 +278,9 @@ class Material:
             return written
 
         return Synthetic(path, int(self.stages.decide(name, work)))
+
+
+def _is_chosen_of_rest(index: int, wanted: int, sample: int, of: int) -> bool:
+    """Return True for the indices that complete a sample to `wanted` of `of` items; see `is_chosen`."""
+    index_in_rest = index - index * sample // of
+    return not is_chosen(index, sample, of) and is_chosen(index_in_rest, wanted - sample, of - sample)

@@ -54,13 +54,8 @@ def improve(request: ImproveRequest, *, overwrite: bool = False) -> tuple[Result
         with lock(request.out, "works in this folder"):
             _refuse_other_files(request.out)
             _delete_results(request.out)
-    is_new = not request.out.exists()
-    try:
-        with open_recipe(request.out, NAME, identity, may_grow=[request.budget.option]) as recipe:
-            return _improve(request, recipe)
-    finally:
-        if is_new and request.out.exists() and not any(request.out.iterdir()):
-            request.out.rmdir()
+    with open_recipe(request.out, NAME, identity, may_grow=[request.budget.option]) as recipe:
+        return _improve(request, recipe)
 
 
 def _improve(request: ImproveRequest, recipe: Recipe) -> tuple[Result, Stages]:
