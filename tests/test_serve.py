@@ -466,7 +466,7 @@ def test_texts_that_are_too_large_together_are_refused() -> None:
         site.until_waiting(4)
         status, answer, headers = site.json("/translate", q=long, source="en")
         assert (status, headers["retry-after"]) == (503, "1")
-        assert "too many texts" in answer["error"]
+        assert "too many texts are in progress" in answer["error"]
         under_way.append(pool.submit(site.json, "/translate", q="y", source="en"))
         gated.gate.release(9)
         assert [one.result()[0] for one in under_way] == 6 * [200]

@@ -97,6 +97,31 @@ def test_the_log_does_not_quote_texts(warnings: pytest.LogCaptureFixture) -> Non
     assert "echo" not in warnings.text.lower()
 
 
+def test_an_unexpected_error_is_answered_and_logged_without_the_text(
+    monkeypatch: pytest.MonkeyPatch, warnings: pytest.LogCaptureFixture
+) -> None:
+    error: Exception = ValueError("secret")
+    monkeypatch.setattr("mtcli.serve.translation.read_document", lambda *_: raise_(error))
+    monkeypatch.setattr("mtcli.serve.texts.html_spans", lambda *_: raise_(error))
+    expected = (500, {"error": "the translation failed; the server's log says why"})
+    with serving((Loud(), "en", "de")) as site:
+        assert upload(site, "n.html", b"secret") == expected
+        assert site.json("/translate", q="secret", source="en", format="html")[:2] == expected
+        error = RuntimeError("out of memory")
+        assert upload(site, "n.html", b"secret") == expected
+    assert [message.partition(", line")[0] for message in warnings.messages] == [
+        "a request failed: ValueError in test_serve_files.py",
+        "a request failed: ValueError in test_serve_files.py",
+        "a request failed: RuntimeError in test_serve_files.py",
+    ]
+    assert "secret" not in warnings.text
+    assert warnings.messages[2].endswith(": out of memory")
+
+
+def raise_(error: Exception) -> None:
+    raise error
+
+
 def test_html_keeps_its_tags(loud: Site) -> None:
     html = '<p title="a dog">One <b>dog</b> runs.<br>Two &amp; more.</p><script>let a = "dog"</script>'
     answer = loud.json("/translate", q=[html, "<i>x</i>"], source="en", format="html")[1]

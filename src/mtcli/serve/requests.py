@@ -53,7 +53,7 @@ class RequestLimits:
 
     @property
     def all_characters(self) -> int:
-        """Characters of all texts, without files, that are translated at a time.
+        """Characters of all texts in progress, without files.
 
         A character takes up to 260 bytes while it is translated, in HTML that is nothing but tags.
         """

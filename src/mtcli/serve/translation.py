@@ -4,10 +4,12 @@ import asyncio
 import hmac
 import logging
 import re
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -34,6 +36,9 @@ MAX_THREADS = 256
 """Requests that are translated at a time. Their threads mostly wait for the model."""
 
 FORMATS = ("text", "html")
+
+MESSAGES_WITHOUT_TEXTS = (RuntimeError, MemoryError, OSError)
+"""Errors of the model or of the system, whose messages do not quote texts. Those of a `ValueError` may."""
 
 _TAG = re.compile(r"<[^<>]*>")
 
@@ -109,8 +114,13 @@ class TranslationService:
             raise HTTPException(413, f"{num_lines} lines; this server takes {self.limits.lines} at a time")
 
     async def identify(self, text: str) -> list[Guess]:
-        """Return the languages of the server that a text may be in, the most probable first."""
-        return await self._in_thread(self.models.identify, text)
+        """Return the languages of the server that a text may be in, the most probable first.
+
+        Raises:
+            HTTPException: 503: The server is busy.
+        """
+        with self._counted([text]):
+            return await self._in_thread(self.models.identify, text)
 
     async def translate_texts(self, request: Request, fields: TranslationRequest) -> TranslatedTexts:
         """Translate all texts of a request sentence by sentence.
@@ -152,7 +162,8 @@ class TranslationService:
             HTTPException: 400 for a file that cannot be read, 413 for too many paragraphs; see also `translate_texts`.
         """
         candidates = self.models.candidates(upload.source, upload.target)
-        document = await self._in_thread(_read, upload, candidates[0])
+        with _errors_as_answers():
+            document = await self._in_thread(_read, upload, candidates[0])
         num_segments = len(document.segments)
         if num_segments > self.limits.segments:
             most = f"this server takes {self.limits.segments:,}"
@@ -161,7 +172,8 @@ class TranslationService:
         choice = await self._in_thread(self.models.choose, upload.source, upload.target, texts)
         model = choice.model
         if model is not candidates[0]:  # some readers and writers depend on the languages
-            document = await self._in_thread(_read, upload, model)
+            with _errors_as_answers():
+                document = await self._in_thread(_read, upload, model)
 
         def work(translator: WaitingTranslator) -> bytes:
             options = model.options_to(upload.target, terms=parse_request_terms(upload.terms))
@@ -173,14 +185,14 @@ class TranslationService:
 
     @contextmanager
     def _counted(self, texts: Sequence[str]) -> Iterator[None]:
-        """Count the characters of texts while they are translated.
+        """Count the characters of texts while they are in progress.
 
         Raises:
             HTTPException: 503: With the texts of other requests, they are too many.
         """
         num_characters = sum(map(len, texts))
         if self._num_characters + num_characters > self.limits.all_characters:
-            raise HTTPException(503, "too many texts are being translated; try again soon", {"Retry-After": "1"})
+            raise HTTPException(503, "too many texts are in progress; try again soon", {"Retry-After": "1"})
         self._num_characters += num_characters
         try:
             yield
@@ -229,35 +241,52 @@ class TranslationService:
             max_lines=self.limits.sentences,
             is_file=is_file,
         )
-        try:
+        with _errors_as_answers():
             return await _wait(request, self._threads.submit(work, translator), translator, seconds)
-        except FullError:
-            raise HTTPException(503, "too many lines are waiting; try again soon", {"Retry-After": "1"}) from None
-        except TooLongError as error:
-            raise HTTPException(413, str(error)) from None
-        except AbandonedError:
-            raise HTTPException(503, "the server is shutting down", {"Retry-After": "10"}) from None
-        except ModelError as error:
-            raise HTTPException(500, str(error)) from None
-        except MtcliError as error:
-            raise HTTPException(400, str(error)) from None
-        except HTTPException:
-            raise
-        except Exception as error:
-            log.error("a request failed: %s: %s", type(error).__name__, error)
-            raise HTTPException(500, "the translation failed; the server's log says why") from None
+
+
+@contextmanager
+def _errors_as_answers() -> Iterator[None]:
+    """Turn the errors of a translation into answers.
+
+    Raises:
+        HTTPException: 413 for too long a sentence or too many sentences, 503 if the server is busy or shutting down,
+            400 for a text or file that cannot be translated, 500 for any other error, which is logged.
+    """
+    try:
+        yield
+    except FullError:
+        raise HTTPException(503, "too many lines are waiting; try again soon", {"Retry-After": "1"}) from None
+    except TooLongError as error:
+        raise HTTPException(413, str(error)) from None
+    except AbandonedError:
+        raise HTTPException(503, "the server is shutting down", {"Retry-After": "10"}) from None
+    except ModelError as error:
+        raise HTTPException(500, str(error)) from None
+    except MtcliError as error:
+        raise HTTPException(400, str(error)) from None
+    except HTTPException:
+        raise
+    except Exception as error:
+        log.error("a request failed: %s", _description(error))
+        raise HTTPException(500, "the translation failed; the server's log says why") from None
+
+
+def _description(error: Exception) -> str:
+    """Return type and place of an error, with its message unless that may quote the text of a user."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    described = f"{type(error).__name__} in {PurePath(place.filename).name}, line {place.lineno}"
+    return f"{described}: {error}" if isinstance(error, MESSAGES_WITHOUT_TEXTS) else described
 
 
 def _read(upload: Upload, model: ServedModel) -> Document:
     """Read a file.
 
     Raises:
-        HTTPException: 400: its type is unknown, or it is broken or unsafe.
+        UsageError: Its type is unknown.
+        DataError: It is broken or unsafe.
     """
-    try:
-        return read_document(upload.content, ReadOptions(upload.name, model.src, model.target_of(upload.target)))
-    except MtcliError as error:
-        raise HTTPException(400, str(error)) from None
+    return read_document(upload.content, ReadOptions(upload.name, model.src, model.target_of(upload.target)))
 
 
 async def _wait(request: Request, work: "Future[R]", translator: WaitingTranslator, seconds: float) -> R:
