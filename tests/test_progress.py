@@ -11,6 +11,8 @@ from typing import cast
 
 import pytest
 from conftest import TOY_SETTINGS
+from faults.harness import run, start
+from processes import no_hang
 
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.streams import translations
@@ -175,33 +177,27 @@ def at_a_terminal(*arguments: str | Path, cwd: Path, typed: bytes = b"") -> str:
     """Return what a terminal shows of a command, which must exit with 0."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 120))
-    line = [sys.executable, "-m", "mtcli", *map(str, arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "dumb"}
-    with subprocess.Popen(line, cwd=cwd, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
-        os.close(theirs)
-        shown = b""
+    terminal = Path(os.ttyname(theirs))
+    child = start(*arguments, cwd=cwd, stdin=terminal, stdout=terminal, stderr=terminal, env={"TERM": "dumb"})
+    with no_hang():
+        shown = os.read(ours, 1 << 16)
         if typed:
             while b"> " not in shown:  # the prompt
                 shown += os.read(ours, 1 << 16)
             os.write(ours, typed + b"\x04")
+        os.close(theirs)  # the child has opened the terminal, since it has written
         try:
             while data := os.read(ours, 1 << 16):
                 shown += data
         except OSError:  # the other end is closed
             pass
     os.close(ours)
-    assert process.returncode == 0, shown
+    assert child.wait().code == 0, shown
     return shown.decode()
 
 
 def test_a_typed_sentence_is_answered_by_its_translation_alone(toy_run: Path, tmp_path: Path) -> None:
-    alone = subprocess.run(
-        [sys.executable, "-m", "mtcli", "translate", "--model", toy_run, "red tree."],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
-    ).stdout.strip()
+    alone = run("translate", "--model", toy_run, "red tree.").out.strip()
     shown = at_a_terminal("translate", "--model", toy_run, cwd=tmp_path, typed=b"red tree.\n")
     assert "translating" not in shown
     assert "%|" not in shown

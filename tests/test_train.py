@@ -4,10 +4,7 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import TOY_SETTINGS, toy_pairs
-from processes import HANGS, heed_signals
+from faults.harness import start, until
 
 from mtcli.config.build import build
 from mtcli.data import batching, encoded_pairs
@@ -407,13 +404,13 @@ def test_fine_tuning_from_another_model_than_the_run_began_with_is_refused(
 def test_fine_tuning_takes_the_model_s_shape_and_an_interrupted_run_is_the_latest(
     toy_run: Path, toy_tsv: Path, tmp_path: Path
 ) -> None:
-    line = command("train", "--init", str(toy_run), "--train", str(toy_tsv), "--max-steps", "100000", "--out", "fine")
+    line = ["train", "--init", toy_run, "--train", toy_tsv, "--max-steps", "100000", "--out", "fine"]
     sets = ["--set", "train.valid_every=5", "--set", "train.batch_tokens=256", "--set", "train.patience=0"]
-    with subprocess.Popen([*line, *sets], cwd=tmp_path, stderr=subprocess.PIPE, preexec_fn=heed_signals) as process:
-        wait_for(tmp_path / "fine" / "model.safetensors", process)
-        process.send_signal(signal.SIGTERM)
-        _, stderr = process.communicate(timeout=HANGS)
-    assert process.returncode == 143, stderr.decode()
+    child = start(*line, *sets, cwd=tmp_path)
+    until((tmp_path / "fine" / "model.safetensors").exists, child)
+    child.send(signal.SIGTERM)
+    done = child.wait()
+    assert done.code == 143, done.err
     info = model_file.load_model(tmp_path / "runs" / "latest")[1]
     assert (info.model.d_model, info.tgt) == (16, "xx")
 
@@ -576,35 +573,19 @@ def test_overwrite_that_is_killed_leaves_no_mixture_of_runs(
     assert digest(run) == digest(train_toy(tmp_path / "straight", "train.max_steps=5", "train.lr=0.01"))
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "mtcli", *arguments]
-
-
-def toy_command(toy_tsv: Path, out: Path, *more: str) -> list[str]:
-    sets = [part for setting in TOY_SETTINGS for part in ("--set", setting)]
-    return command("train", "--train", str(toy_tsv), "--src", "en", "--tgt", "xx", "--out", str(out), *sets, *more)
-
-
-def wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + HANGS
-    while not path.exists():
-        assert process.poll() is None, "ended before it got there"
-        assert time.monotonic() < end, "never got there"
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_saves_and_ends_training(toy_tsv: Path, tmp_path: Path, number: signal.Signals, code: int) -> None:
-    line = toy_command(toy_tsv, tmp_path / "run", "--max-steps", "100000", "--set", "train.patience=0")
-    with subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, preexec_fn=heed_signals) as process:
-        wait_for(tmp_path / "run" / "checkpoints" / "step-00000005", process)
-        process.send_signal(number)
-        _, stderr = process.communicate(timeout=HANGS)
-    assert process.returncode == code, stderr.decode()
-    assert "Traceback" not in stderr.decode()
+    sets = [part for setting in [*TOY_SETTINGS, "train.patience=0"] for part in ("--set", setting)]
+    line = ["train", "--train", toy_tsv, "--src", "en", "--tgt", "xx", "--out", "run", "--max-steps", "100000"]
+    child = start(*line, *sets, cwd=tmp_path)
+    until((tmp_path / "run" / "checkpoints" / "step-00000005").exists, child)
+    child.send(number)
+    done = child.wait()
+    assert done.code == code, done.err
+    assert "Traceback" not in done.err
     saved = checkpoint.latest(tmp_path / "run" / "checkpoints")
     assert saved is not None
-    assert f"at step {saved.state['step']:,}" in stderr.decode()
+    assert f"at step {saved.state['step']:,}" in done.err
 
 
 def test_a_second_trainer_is_refused(train_toy: Train, toy_run: Path) -> None:
