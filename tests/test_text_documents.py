@@ -224,6 +224,14 @@ def test_cues_with_a_pause_between_them_are_not_joined() -> None:
     assert len(shown(subtitles.read, f"WEBVTT\n\n{times}", VTT)) == 1
 
 
+@pytest.mark.parametrize("character", [")", '"', ",", "♪", "a"])
+def test_long_runs_of_one_character_in_cues_take_linear_time(character: str) -> None:
+    content = cues(f"a{character * 100_000}x", f"{character * 100_000}x", "b" * 100_000).encode()
+    document = subtitles.read(content, SRT)
+    assert document.write(document.segments) == content
+    assert document.write([shout(segment) for segment in document.segments]) != content
+
+
 def test_a_sentence_is_divided_where_its_parts_are_translated() -> None:
     document = subtitles.read(cues("<i>I have seen</i>", "the big\ndog today.").encode(), SRT)
     (segment,) = document.segments

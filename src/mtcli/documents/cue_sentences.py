@@ -34,8 +34,9 @@ MAX_SHARE = 2.0
 CUE_END = Tag("\n\n")
 """The end of a cue within a sentence. No tag of a file looks like this."""
 
-_SENTENCE_END = re.compile(r"[.!?…:;。！？：；।؟\])）】][\"'”’»)」』]*$")
-_COMMA_AT_END = re.compile(r"[,،、，][\"'”’»)」』]*$")
+_QUOTES = "\"'”’»」』"
+_SENTENCE_END = frozenset(".!?…:;。！？：；।؟])）】")
+_COMMA = frozenset(",،、，")
 _SONG = re.compile("[♪♫#]")
 
 
@@ -98,11 +99,11 @@ def _continues(cue: Cue, following: Cue) -> bool:
         return False
     if not (_can_be_joined(cue) and _can_be_joined(following)):
         return False
-    text = text_of(cue.spans[0].segment).rstrip()
+    last = text_of(cue.spans[0].segment).rstrip().rstrip(_QUOTES)[-1:]
     next_text = text_of(following.spans[0].segment).lstrip(f" {OPENING}")
-    if _SENTENCE_END.search(text) or not next_text[:1].isalnum():
+    if last in _SENTENCE_END or not next_text[:1].isalnum():
         return False
-    return next_text[0].islower() or _COMMA_AT_END.search(text) is not None
+    return next_text[0].islower() or last in _COMMA
 
 
 def _can_be_joined(cue: Cue) -> bool:

@@ -3,6 +3,8 @@
 In scripts without spaces between words, each character is a word, see `character_spans`.
 """
 
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Sequence
 
 from mtcli.data.placeholders import Span, find_protected
@@ -14,10 +16,12 @@ def diagonal_links(source: str, translation: str) -> Links:
     """Return links for a search without alignments: equal words that occur once, and otherwise equal positions."""
     src_words = [source[start:end] for start, end in character_spans(source)]
     tgt_words = [translation[start:end] for start, end in character_spans(translation)]
+    src_counts = Counter(src_words)
+    tgt_counts = Counter(tgt_words)
     links = []
     for tgt, word in enumerate(tgt_words):
         src = (2 * tgt + 1) * len(src_words) // (2 * len(tgt_words))
-        if src_words.count(word) == 1 and tgt_words.count(word) == 1:
+        if src_counts[word] == 1 and tgt_counts[word] == 1:
             src = src_words.index(word)
         if src_words:
             links.append((src, tgt))
@@ -46,8 +50,9 @@ class WordMap:
         single = character_spans(self.translation)
         src_of_single = {tgt: src for src, tgt in links if src < len(self.src_words)}
         src_of: list[int | None] = [None] * len(self.tgt_words)
+        ends = [end for _, end in self.tgt_words]
         for number, (start, _) in enumerate(single):
-            word = next(i for i, (_, end) in enumerate(self.tgt_words) if start < end)
+            word = bisect_right(ends, start)
             if src_of[word] is None:
                 src_of[word] = src_of_single.get(number)
         for word, span in enumerate(self.tgt_words):
