@@ -313,6 +313,12 @@ def test_other_paths_and_methods(site: Site) -> None:
     assert site.send("/health")[:2] == (200, {"status": "ok", "waiting": 0})
 
 
+def test_an_error_outside_of_the_translation_is_answered_as_json(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mtcli.serve.app.percent", lambda _: 1 / 0)
+    answer = site.json("/detect", q="A dog sleeps in the garden.")
+    assert answer[:2] == (500, {"error": "the request failed; the server's log says why"})
+
+
 def answer_to(site: Site, method: str, path: str) -> tuple[int, dict[str, str], bytes]:
     """Return status, headers without the date, and body."""
     with closing(http.client.HTTPConnection("127.0.0.1", site.port, timeout=HANGS)) as connection:

@@ -4,9 +4,10 @@ import http.client
 import json
 import logging
 import urllib.parse
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
+from threading import Event
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from starlette.formparsers import MultiPartParser
 from test_serve import BOUNDARY, OPTIONS, Gated, Site, is_closed, multipart, started, until
 from toy import toy
 
+from mtcli.documents.inline import Inline
 from mtcli.errors import UsageError
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.translation import Candidate, Options, Translation
@@ -24,7 +26,7 @@ from mtcli.serve.file_names import attachment, safe_name, translated_name
 from mtcli.serve.files import FileStore
 from mtcli.serve.models import Models, ServedModel
 from mtcli.serve.requests import RequestLimits
-from mtcli.serve.waiting_translator import FILE_LINES
+from mtcli.serve.waiting_translator import FILE_LINES, WaitingTranslator
 
 
 class Loud(Gated):
@@ -386,6 +388,30 @@ def test_a_file_whose_client_disconnects_is_abandoned() -> None:
         other = pool.submit(translated, site, "n.txt", b"other")
         assert other.result(HANGS)[1] == "OTHER"
     assert gated.calls == [lines[:FILE_LINES], ["other"]]
+
+
+def test_a_file_counts_until_its_thread_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = Event()
+    cancelled = Event()
+    gate = Event()
+
+    def uninterrupted(segments: Sequence[Inline], *_: Any, **__: Any) -> Sequence[Inline]:
+        begun.set()
+        assert gate.wait(HANGS)
+        return segments
+
+    monkeypatch.setattr("mtcli.serve.translation.translate_segments", uninterrupted)
+    monkeypatch.setattr(WaitingTranslator, "cancel", lambda _: cancelled.set())
+    with serving((Loud(), "en", "de"), limits=RequestLimits(files=1)) as site:
+        leaving = http.client.HTTPConnection("127.0.0.1", site.port)
+        kind = f"multipart/form-data; boundary={BOUNDARY}"
+        leaving.request("POST", "/translate_file", multipart("n.txt", b"x"), {"Content-Type": kind})
+        assert begun.wait(HANGS)
+        leaving.close()
+        assert cancelled.wait(HANGS)
+        assert upload(site, "n.txt", b"x")[0] == 503
+        gate.set()
+        until(lambda: upload(site, "n.txt", b"x")[0] == 200)
 
 
 def test_files_expire(monkeypatch: pytest.MonkeyPatch) -> None:

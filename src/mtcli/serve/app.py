@@ -55,6 +55,7 @@ def create_app(
     app = FastAPI(title="mtcli", lifespan=lifespan, openapi_url=None)
     app.add_middleware(OriginCheck, host=host)
     app.add_exception_handler(HTTPException, _error_answer)  # type: ignore[arg-type]
+    app.add_exception_handler(Exception, _unexpected_error_answer)
     app.include_router(_translation_routes(service, bodies))
     app.include_router(file_routes(service, bodies, READ_METHODS))
     app.include_router(_information_routes(service, bodies))
@@ -98,6 +99,11 @@ def load_app(
 
 async def _error_answer(request: Request, error: HTTPException) -> JSONResponse:
     return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+
+async def _unexpected_error_answer(request: Request, error: Exception) -> JSONResponse:
+    """Answer in the form of other errors. The caller logs the error."""
+    return JSONResponse({"error": "the request failed; the server's log says why"}, 500)
 
 
 def _translation_routes(service: TranslationService, bodies: Bodies) -> APIRouter:
