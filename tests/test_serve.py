@@ -725,8 +725,9 @@ def test_an_exported_model_is_served_too(tmp_path: Path) -> None:
         found = site.json("/translate", q=LINES[:9], source="en", target="es")[1]["translatedText"]
         assert found == [translation.text for translation in best(LINES[:9])]
         status, answer, _ = site.json("/api/translate", q=LINES[0])
-        assert (status, answer["lines"][0]["candidates"][0]["alignment"]) == (200, [])
-        assert '"aligns": false' in site.send("/")[1]
+        links = best(LINES[:1], alignments=True)[0].candidates[0].alignment
+        assert (status, answer["lines"][0]["candidates"][0]["alignment"]) == (200, [list(link) for link in links])
+        assert '"aligns": true' in site.send("/")[1]
 
 
 @contextmanager

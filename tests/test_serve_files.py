@@ -308,7 +308,7 @@ def test_files_and_detection_need_the_key_and_the_own_page() -> None:
         ("\u202etxt.cod\u202c.txt", "txt.cod_de.txt"),  # the mark shows the letters from right to left
         ("نامه\u200cها.md", "نامهها_de.md"),
         ("3.12\u202fPM.txt", "3.12 PM_de.txt"),
-        ('a"b%22.txt', 'a"b%22_de.txt'),
+        ('a"b%22%0D%0A%25.txt', 'a"b"  %25_de.txt'),
         ("x" * 300 + ".docx", "x" * 192 + "_de.docx"),
         ("ß" * 300 + ".docx", "ß" * 96 + "_de.docx"),
         ("x." + "1" * 300, "x_de." + "1" * 19),

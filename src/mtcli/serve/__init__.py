@@ -17,7 +17,7 @@
                          {"lines": [{"source": …, "candidates": [{"text", "log_prob", "score", "alignment"}, …]}, …]}.
                          Candidates are sorted, best first. log_prob is log P(y | x) in nats, summed over the sentences
                          of the line, as the score is. The alignment has pairs of a source word and a target word,
-                         counted from 0 and separated by whitespace; it is empty for an exported model.
+                         counted from 0 and separated by whitespace; it is empty if the model reports none.
 
 HEAD is answered wherever GET is. An error is {"error": "what and why"} with one of these status codes:
 

@@ -11,6 +11,9 @@ MAX_NAME_BYTES = 200
 MAX_SUFFIX = 20
 """Characters of a suffix. No type of document has a longer one."""
 
+BROWSER_ESCAPES = {"%22": '"', "%0D": "\r", "%0A": "\n"}
+"""The characters of file names that browsers escape in forms, and no others (HTML standard, section 4.10.21.8)."""
+
 _UNSAFE = str.maketrans(dict.fromkeys('?"\\%', "_"))
 """Characters that have a meaning in a quoted string of a header, and `?`, which stands for any other character."""
 
@@ -23,6 +26,8 @@ def safe_name(name: str) -> str:
     Raises:
         HTTPException: 400: The file has no name.
     """
+    for escape, character in BROWSER_ESCAPES.items():
+        name = name.replace(escape, character)
     last = name.replace("\\", "/").rpartition("/")[2]
     spaced = (" " if character.isspace() else character for character in last)
     visible = "".join(character for character in spaced if character.isprintable()).strip()
