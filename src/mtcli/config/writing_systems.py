@@ -52,6 +52,9 @@ UNSPACED = re.compile(
 )
 """A character of a script without spaces between words: Thai to Burmese, Khmer, Tai scripts, kana, Chinese."""
 
+LETTERS = re.compile(r"[^\W\d_]+")
+"""A run of letters, without digits and signs."""
+
 _KANA = re.compile("[\u3040-\u30ff]")
 _CHINESE_CHARACTER = re.compile("[\u3400-\u9fff]")
 

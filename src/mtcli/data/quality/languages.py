@@ -1,11 +1,11 @@
 """Languages other than the declared ones: pairs whose sides are swapped, and a whole side in another language."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from mtcli.config.languages import base, english_name
+from mtcli.config.writing_systems import LETTERS
 from mtcli.data.language_identifier import LanguageIdentifier
 from mtcli.runtime.wording import counted
 
@@ -21,7 +21,6 @@ MAX_DECLARED = 0.1
 """Share of the sample in the declared language up to which it is wrong."""
 MIN_FOUND = 0.7
 """Share of the sample in another language from which it is that one."""
-_WORD = re.compile(r"[^\W\d_]+")
 
 Pair = tuple[str, str]
 
@@ -52,7 +51,7 @@ class LanguageCheck:
 
     def is_swapped(self, src: str, tgt: str) -> bool:
         """Return True if the source is in the target language and the target in the source language."""
-        if len(_WORD.findall(src)) < MIN_WORDS or len(_WORD.findall(tgt)) < MIN_WORDS:
+        if len(LETTERS.findall(src)) < MIN_WORDS or len(LETTERS.findall(tgt)) < MIN_WORDS:
             return False
         if self.seen % self._stride == 0:
             self._add_to_sample((src, tgt))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from mtcli.config.writing_systems import UNSPACED
+from mtcli.config.writing_systems import LETTERS, UNSPACED
 from mtcli.data.lines import TO_UTF8
 
 MAX_LENGTH = 1000
@@ -31,7 +31,6 @@ _ODD_SPACE = re.compile(r"\s{2,}|[^\S \u00a0\u202f\u3000]")  # a single no-break
 _WIDE = re.compile(
     "[\u1100-\u11ff\u2e80-\ua4cf\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff00-\uffdc\U00020000-\U0003ffff]"
 )
-_WORD = re.compile(r"[^\W\d_]+")
 INVALID = re.compile("[\ud800-\udfff]")
 _CONTROL = re.compile("[\x01-\x08\x0e-\x1b\x7f-\x9f]")
 _MARKUP = re.compile(r"</?[A-Za-z][^<>]{0,300}>|&(?:[A-Za-z]{2,8}|#\d{1,7}|#[xX][0-9A-Fa-f]{1,6});")
@@ -105,7 +104,7 @@ def script(text: str) -> str:
     `latin` in lower case stands for fewer than `MIN_WORDS` Latin words, which can occur in any language.
     """
     if text.isascii() or not _NOT_LATIN.search(text):
-        words = _WORD.findall(text)
+        words = LETTERS.findall(text)
         if not words:
             return ""
         return "Latin" if len(words) >= MIN_WORDS else "latin"
@@ -145,7 +144,7 @@ def wordless(src: str, tgt: str) -> bool:
 
 def _words(text: str) -> int:
     """Return the approximate number of words; two characters are a word in languages without spaces."""
-    return len(_WORD.findall(UNSPACED.sub("", text))) + len(UNSPACED.findall(text)) // 2
+    return len(LETTERS.findall(UNSPACED.sub("", text))) + len(UNSPACED.findall(text)) // 2
 
 
 def rules(max_length: int = MAX_LENGTH, max_ratio: float = MAX_RATIO) -> list[Rule]:

@@ -1,11 +1,10 @@
 """Warnings about monolingual text that seems to be in another language than it should be."""
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 
 from mtcli.augment.filters import main_script
-from mtcli.config.writing_systems import unspaced
+from mtcli.config.writing_systems import LETTERS, unspaced
 
 FREQUENT = 500
 """Number of the most frequent words of a language that are compared. Rare words are often names and borrowed words."""
@@ -16,8 +15,6 @@ MIN_SHARE = 0.2
 For 300 to 20,000 pairs of image captions and of Tatoeba in English, German and Spanish, the share was 0.31 or more for
 text of the same language in the other domain, and 0.10 or less for text in another language.
 """
-
-_WORD = re.compile(r"[^\W\d_]+")
 
 
 def warning_about(text: Sequence[str], own: Sequence[str], other: Sequence[str], language: str) -> str | None:
@@ -60,5 +57,5 @@ def _share_frequent(text: Sequence[str], sentences: Sequence[str]) -> float:
 
 
 def _words(text: str, by_character: bool) -> list[str]:
-    words = _WORD.findall(text.casefold())
+    words = LETTERS.findall(text.casefold())
     return list("".join(words)) if by_character else words
