@@ -376,7 +376,7 @@ def test_sampling_from_the_most_likely_token_is_greedy(translator: Translator) -
 
 def test_load_the_translator_of_a_run(toy_run: Path) -> None:
     loaded, options, languages = Translator.load(toy_run, torch.device("cpu"))
-    assert (options.beam_size, options.length_penalty, options.max_extra) == (4, 0.6, 50)
+    assert (options.beam_size, options.length_penalty, options.max_extra) == (4, 0.6, 5)
     assert not loaded.model.training
     assert languages == ("en", "xx")
     found = list(loaded.translate(LINES[:3], replace(options, max_length=8)))
