@@ -17,9 +17,10 @@ is only evidence for its own line; of test pairs with the same source, the first
 
 For the lines with terms, the script prints the share of the terms that are used and BLEU: without terms, with soft
 terms, with soft terms that are required where they are lacking (`auto`), and with hard terms; and the significance of
-the difference to BLEU without terms. It then prints BLEU of all lines against the baseline, both without terms, and the
-speed with soft terms as a share of that without: CPU time with one thread, the two alternating, as the median of the
-ratios.
+the difference to BLEU without terms. For a model trained with terms, it prints how many tokens of random translations
+the model copies if the target up to each of them is given. It also prints BLEU of all lines against the baseline, both
+without terms, and the speed with soft terms as a share of that without: CPU time with one thread, the two alternating,
+as the median of the ratios.
 """
 
 import argparse
@@ -30,16 +31,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
+from unicodedata import normalize
 
-import numpy as np
 import torch
 
 from mtcli.config.toml_file import load as load_config
+from mtcli.data.batching import Batch
+from mtcli.data.build import read_training_pairs
 from mtcli.data.corpus import Pair
-from mtcli.data.encoded_pairs import EncodedPairs
+from mtcli.data.invented_terms import TermInventor, places_of, translations
 from mtcli.data.splits import read_split
-from mtcli.data.term_annotation import TermAnnotator, without_annotations
-from mtcli.data.tokenizer import Annotation, Tokenizer, marker_id
+from mtcli.data.term_annotation import TermAnnotator
+from mtcli.data.tokenizer import Annotation
 from mtcli.evaluation.comparison import compare
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.pytorch_backend import Translator
@@ -80,7 +83,10 @@ def main() -> int:
     translator, options, _ = Translator.load(arguments.model, torch.device("cpu"))
     first_of_source = {src: (src, tgt) for src, tgt in reversed(read_split(arguments.model, "test"))}
     test = list(reversed(first_of_source.values()))[: arguments.lines]
-    by_line = held_out_terms(arguments.model, translator.tokenizer, test)
+    config = load_config(arguments.model / "config.toml")
+    training = list(read_training_pairs(config))
+    annotator = TermAnnotator.learn(training, config.data.split_seed)
+    by_line = held_out_terms(annotator, training, test)
     pairs = [pair for pair in test if pair[0] in by_line]
     number = sum(map(len, by_line.values()))
     print(f"{len(test)} test pairs, {len(pairs)} with terms that training never annotated, {number} terms")
@@ -104,6 +110,7 @@ def main() -> int:
         show("this model", ours, ours, test)
     if not translator.trained_with_terms:
         return int(share_used(hard) < 1)
+    print(f"tokens of invented translations that are copied: {share_copied(translator, annotator, test):.1%}")
     ratios = speed_ratios(translator, [src for src, _ in pairs], options, terms, arguments.rounds)
     print(
         f"speed with soft terms: {statistics.median(ratios):.3f} of that without ({min(ratios):.3f}–{max(ratios):.3f})"
@@ -111,10 +118,15 @@ def main() -> int:
     return int(share_used(hard) < 1)
 
 
-def held_out_terms(run: Path, tokenizer: Tokenizer, test: Sequence[Pair]) -> dict[str, list[Annotation]]:
+def held_out_terms(
+    annotator: TermAnnotator, training: Sequence[Pair], test: Sequence[Pair]
+) -> dict[str, list[Annotation]]:
     """Return the terms of test sources that training never annotated."""
-    training, annotated = training_pairs(run, tokenizer)
-    annotator = TermAnnotator.learn(training, load_config(run / "config.toml").data.split_seed)
+    annotated = {
+        key(normalize("NFC", pair[0])[term.start : term.end], term.target)
+        for pair in training
+        for term in annotator.annotations(pair)
+    }
     found: dict[str, list[Annotation]] = {}
     for src, tgt in test:
         terms = [
@@ -127,25 +139,31 @@ def held_out_terms(run: Path, tokenizer: Tokenizer, test: Sequence[Pair]) -> dic
     return found
 
 
-def training_pairs(run: Path, tokenizer: Tokenizer) -> tuple[list[Pair], set[Key]]:
-    """Return the training pairs of a run as text, and the terms that were annotated in them."""
-    begin, middle, end = (marker_id(name) for name in ("<term>", "<translation>", "</term>"))
-    rows = EncodedPairs(run / "data" / "train.arrow")
-    sources: list[list[int]] = []
-    targets: list[list[int]] = []
-    terms: list[list[int]] = []
-    translations: list[list[int]] = []
-    for row in range(len(rows)):
-        src, tgt = rows[row]
-        starts, middles, ends = (np.flatnonzero(src == marker).tolist() for marker in (begin, middle, end))
-        for start, centre, stop in zip(starts, middles, ends, strict=True):
-            terms.append(src[start + 1 : centre].tolist())
-            translations.append(src[centre + 1 : stop].tolist())
-        ids, _ = without_annotations(src, np.array([0, len(src)], dtype=np.int32))
-        sources.append(ids.tolist())
-        targets.append(tgt.tolist())
-    pairs = list(zip(tokenizer.decode(sources), tokenizer.decode(targets), strict=True))
-    return pairs, set(map(key, tokenizer.decode(terms), tokenizer.decode(translations)))
+def share_copied(translator: Translator, annotator: TermAnnotator, test: Sequence[Pair]) -> float:
+    """Return how often the model predicts the next token of an invented translation after its first one.
+
+    All terms of the test pairs are annotated with random tokens. The target with these tokens is given up to each of
+    them, so a model that has learnt to copy predicts nearly all.
+    """
+    tokenizer = translator.tokenizer
+    inventor = TermInventor(tokenizer, seed=1, share=1)
+    sources = tokenizer.encode_annotated([src for src, _ in test], [annotator.terms(pair) for pair in test])
+    targets = tokenizer.encode_tgt([tgt for _, tgt in test])
+    num_copied = 0
+    num_tokens = 0
+    for src, tgt in zip(sources, targets, strict=True):
+        new_src, new_tgt = inventor.replaced(src, tgt)
+        batch = Batch.of([new_src], [new_tgt])
+        with torch.inference_mode():
+            predicted = translator.model(batch.src, batch.tgt_in).argmax(dim=-1)[0].tolist()
+        for start, end in translations(new_src):
+            places = places_of(new_src[start:end], new_tgt)
+            if len(places) != 1:
+                continue  # it is not invented: its place in the target was not certain
+            for i in range(places[0] + 1, places[0] + end - start):
+                num_copied += predicted[i] == new_tgt[i]
+                num_tokens += 1
+    return num_copied / num_tokens
 
 
 def key(source: str, target: str) -> Key:

@@ -15,8 +15,9 @@ from test_decode import CLOSE, all_translations, build, draw_sources, limits, pa
 from toy import PAIRS, WORDS, save_toy, toy
 
 from mtcli.config.schema import Config
-from mtcli.data.build import build_data
+from mtcli.data.build import build_data, read_training_pairs
 from mtcli.data.encoded_pairs import EncodedPairs
+from mtcli.data.invented_terms import NUM_TOKENS, TermInventor, translations
 from mtcli.data.overlap import count_trained_on
 from mtcli.data.term_annotation import TermAnnotator
 from mtcli.data.tokenizer import MARKER_BYTES, Annotation, Tokenizer, marker_id
@@ -277,6 +278,45 @@ def test_associations_are_learnt_from_pairs() -> None:
     assert TermAnnotator.learn([*sample, (long_line, long_line)], seed=1).partners.keys() == partners.keys()
 
 
+def test_invented_translations_are_the_same_on_both_sides() -> None:
+    tokenizer = toy().tokenizer
+    annotations = [Annotation(4, 7, "perro"), Annotation(8, 13, "gato rojo")]
+    (src,) = tokenizer.encode_annotated(["one dog a cat."], [annotations])
+    (tgt,) = tokenizer.encode_tgt(["un gato rojo y perro"])
+    inventor = TermInventor(tokenizer, seed=1, share=1)
+    new_src, new_tgt = inventor.replaced(src, tgt)
+    assert (new_src, new_tgt) == inventor.replaced(src, tgt), "the choice depends on the pair and the seed only"
+    dog, cat = [new_src[start:end] for start, end in translations(new_src)]
+    start, middle = tokenizer.encode_tgt(["un", "y"])
+    assert new_tgt == [*start, *cat, *middle, *dog]
+    assert without_translations(new_src) == without_translations(src)
+    for tokens in (dog, cat):
+        assert NUM_TOKENS[0] <= len(tokens) <= NUM_TOKENS[1]
+        assert all(text.isalpha() for text in tokenizer.decode([tokens])[0].split())
+
+
+def without_translations(src: list[int]) -> list[int]:
+    kept = []
+    after = 0
+    for start, end in translations(src):
+        kept += src[after:start]
+        after = end
+    return kept + src[after:]
+
+
+def test_a_translation_at_an_uncertain_place_is_kept() -> None:
+    tokenizer = toy().tokenizer
+    inventor = TermInventor(tokenizer, seed=1, share=1)
+    (src,) = tokenizer.encode_annotated(["dog a cat"], [[Annotation(0, 3, "perro"), Annotation(6, 9, "gato")]])
+    for target, number_kept in (("perro y perro", 2), ("perro y gato y gato", 1), ("perro y gato", 0)):
+        (tgt,) = tokenizer.encode_tgt([target])
+        new_src, new_tgt = inventor.replaced(src, tgt)
+        remaining = [new_src[start:end] for start, end in translations(new_src)]
+        kept = [tokens for tokens in remaining if tokens in tokenizer.encode_tgt(["perro", "gato"])]
+        assert len(kept) == number_kept
+        assert new_tgt == tgt or len(kept) < 2
+
+
 @pytest.fixture(scope="module")
 def prepared_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[str, str]]]:
     """Return a run folder with data that has terms, and its training pairs."""
@@ -286,6 +326,7 @@ def prepared_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[t
     (folder / "few.tsv").write_text("a\tb\n")
     data = {"train": [f"{folder}/pairs.tsv"], "valid": f"{folder}/few.tsv", "test": f"{folder}/few.tsv", "terms": True}
     config = Config.model_validate({"data": data, "tokenizer": {"vocab_size": 320}})
+    assert list(read_training_pairs(config)) == pairs
     (folder / "run" / "data").mkdir(parents=True)
     build_data(config, folder / "run", None, None)
     return folder / "run", pairs
@@ -296,17 +337,22 @@ def test_half_of_the_training_sources_have_annotations(prepared_run: tuple[Path,
     tokenizer = Tokenizer.load(run / "tokenizer.json")
     rows = EncodedPairs(run / "data" / "train.arrow")
     plain = tokenizer.encode_src([src for src, _ in pairs])
+    targets = tokenizer.encode_tgt([tgt for _, tgt in pairs])
     num_annotated = 0
+    num_invented = 0
     for row, ids in enumerate(plain):
         src, tgt = rows[row]
         if src.tolist() == ids:
+            assert tgt.tolist() == targets[row]
             continue
+        num_invented += tgt.tolist() != targets[row]
         num_annotated += 1
         start, middle, end = (src.tolist().index(marker_id(name)) for name in ("<term>", "<translation>", "</term>"))
         assert start < middle < end
         translation = src[middle + 1 : end].tolist()
         assert contains(tgt.tolist(), translation), "the target has the translation of the term"
     assert 0.3 * len(pairs) < num_annotated < 0.6 * len(pairs)
+    assert 0.3 * num_annotated < num_invented < 0.7 * num_annotated
 
 
 def test_sources_with_annotations_count_as_trained_on(prepared_run: tuple[Path, list[tuple[str, str]]]) -> None:

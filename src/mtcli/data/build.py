@@ -98,6 +98,14 @@ def _sources(config: Config, cache: Path, rows: list[int], tokenizer: Tokenizer)
     return [{"tagged": number, "synthetic": origin} for number, origin in zip(tagged, synthetic, strict=True)]
 
 
+def read_training_pairs(config: Config) -> Iterator[Pair]:
+    """Read the training pairs of a configuration as text, without those that are held out."""
+    corpora = _Corpora(config)
+    training = _TrainingPairs(corpora, _hold_out(config, corpora))
+    for _, pair in training.read("reading", Counts()):
+        yield pair
+
+
 class _Corpora:
     """The training corpora, which can be read several times."""
 

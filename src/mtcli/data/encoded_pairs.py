@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mtcli.data.corpus import Pair
+from mtcli.data.invented_terms import TermInventor
 from mtcli.data.lines import Counts
 from mtcli.data.term_annotation import TermAnnotator
 from mtcli.data.tokenizer import Tokenizer
@@ -189,7 +190,8 @@ def encode_pairs(
         path: The Arrow file to write. It appears under its name only when it is complete.
         max_length: Limit of each side in tokens, without `</s>`.
         counts: Each pair that is too long moves from `used` to `skipped`.
-        annotator: Chooses terms whose translations are written into the sources, unless a source becomes too long.
+        annotator: Chooses terms whose translations are written into the sources, unless a side becomes too long. In a
+            share of these pairs, the translations are invented, see `TermInventor`.
 
     Returns:
         The number of rows written for each corpus.
@@ -198,11 +200,12 @@ def encode_pairs(
 
     def encode(chunk: list[NumberedPair]) -> tuple[list[NumberedPair], list[list[int]], list[list[int]]]:
         src = tokenizer.encode_src([pair[0] for _, pair in chunk])
-        if annotator is not None:
-            _annotate(src, [pair for _, pair in chunk], tokenizer, annotator, max_length)
         tgt = tokenizer.encode_tgt([pair[1] for _, pair in chunk])
+        if annotator is not None and inventor is not None:
+            _annotate(src, tgt, [pair for _, pair in chunk], tokenizer, annotator, inventor, max_length)
         return chunk, src, tgt
 
+    inventor = TermInventor(tokenizer, annotator.seed) if annotator else None
     schema = _schema()
     rows: Counter[int] = Counter()
     temporary = path.with_name(f".{path.name}.tmp")
@@ -223,15 +226,26 @@ def encode_pairs(
 
 
 def _annotate(
-    src: list[list[int]], pairs: Sequence[Pair], tokenizer: Tokenizer, annotator: TermAnnotator, max_length: int
+    src: list[list[int]],
+    tgt: list[list[int]],
+    pairs: Sequence[Pair],
+    tokenizer: Tokenizer,
+    annotator: TermAnnotator,
+    inventor: TermInventor,
+    max_length: int,
 ) -> None:
-    """Replace the ids of sources by those with the translations of terms, in place."""
+    """Write the translations of terms into the ids of sources, and invented ones into both sides, in place."""
     annotations = [annotator.annotations(pair) for pair in pairs]
     chosen = [row for row, terms in enumerate(annotations) if terms]
     texts = [pairs[row][0] for row in chosen]
     for row, ids in zip(chosen, tokenizer.encode_annotated(texts, [annotations[row] for row in chosen]), strict=True):
-        if len(ids) <= max_length:
-            src[row] = ids
+        if len(ids) > max_length:
+            continue
+        src[row] = ids
+        invented_src, invented_tgt = inventor.replaced(ids, tgt[row])
+        if max(len(invented_src), len(invented_tgt)) <= max_length:
+            src[row] = invented_src
+            tgt[row] = invented_tgt
 
 
 def _list_array(rows: Sequence[Sequence[int]]) -> Any:
