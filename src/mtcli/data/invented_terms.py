@@ -37,8 +37,8 @@ class TermInventor:
             seed: Decides which pairs have invented translations, and which ones.
             share: Share of the pairs whose translations are invented.
         """
-        begins = []
-        continues = []
+        begins: Ids = []
+        continues: Ids = []
         for token, text in enumerate(tokenizer.tgt_tokens(range(tokenizer.tgt_size))):
             if text.removeprefix("▁").isalpha():
                 (begins if text.startswith("▁") else continues).append(token)
