@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from spm import handmade
 
-from mtcli.data.encoded_pairs import EncodedPairs, _schema
+from mtcli.data.encoded_pairs import EncodedPairs, _schema, encode_pairs
+from mtcli.data.lines import Counts
 from mtcli.data.overlap import count_trained_on, warn_of_training_sources
+from mtcli.data.sentencepiece import MarianVocabulary
 from mtcli.data.splits import read_split
-from mtcli.data.tokenizer import Tokenizer
+from mtcli.data.tokenizer import Tokenizer, marker_id
 from mtcli.errors import DataError
 
 
@@ -34,6 +37,20 @@ def test_only_training_sources_are_counted(toy_run: Path) -> None:
     assert count_trained_on(*opened(toy_run), mixed) == 3
     assert count_trained_on(*opened(toy_run), ["", "  "]) == 0
     assert count_trained_on(*opened(toy_run), []) == 0
+
+
+def test_tokens_of_an_imported_tokenizer_are_not_taken_for_the_markers_of_terms(tmp_path: Path) -> None:
+    words = [f"w{number}." for number in range(300)]
+    model = handmade(" ".join(f"▁{word}" for word in words))
+    names = ["</s>", "<unk>", *(f"▁{word}" for word in words), "<pad>"]
+    vocabulary = MarianVocabulary.of({name: place for place, name in enumerate(names)}, len(names) - 1, 0)
+    tokenizer = Tokenizer.from_sentencepiece(model, model, vocabulary)
+    pairs = [(0, (f"{words[0]} {word} {words[1]}", word)) for word in words]
+    used = {token for ids in tokenizer.encode_src([src for _, (src, _) in pairs]) for token in ids}
+    assert {marker_id("<term>"), marker_id("<translation>"), marker_id("</term>")} <= used
+    path = tmp_path / "train.arrow"
+    encode_pairs(pairs, tokenizer, path, max_length=9, counts=Counts())
+    assert count_trained_on(EncodedPairs(path), tokenizer, [src for _, (src, _) in pairs]) == len(words)
 
 
 def test_rows_with_the_same_key_are_compared_in_full(toy_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

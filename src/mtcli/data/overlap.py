@@ -58,8 +58,9 @@ def count_trained_on(pairs: EncodedPairs, tokenizer: Tokenizer, sources: Sequenc
     wanted = {sentence.tobytes() for sentence in sentences}
     keys = np.unique([_keys(sentence, np.array([0, len(sentence)]))[0] for sentence in sentences])
     found = set[bytes]()
+    may_have_terms = tokenizer.sentencepiece is None  # otherwise the ids of the markers are those of ordinary tokens
     for src in pairs.sources():
-        values, offsets = without_annotations(*src)
+        values, offsets = without_annotations(*src) if may_have_terms else src
         for row in np.flatnonzero(np.isin(_keys(values, offsets), keys)):
             ids = values[offsets[row] : offsets[row + 1]].tobytes()
             if ids in wanted:
