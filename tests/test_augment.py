@@ -83,8 +83,8 @@ def test_a_translation_that_the_scorer_cannot_score_is_dropped(tmp_path: Path, m
     monkeypatch.setattr(module, "MAX_LINE_TOKENS", 40)
     long_translation = " ".join(["gato"] * 50)
     models = replace(MODELS, scorer=toy())
-    assert models.accept(SOURCES[0])
-    assert not models.accept(SOURCES[0], long_translation)
+    assert models.fits(SOURCES[0])
+    assert not models.fits(SOURCES[0], long_translation)
 
 
 def test_n_best_makes_several_pairs_of_a_line(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ REPETITION = "repetition"
 WRONG_SCRIPT = "wrong script"
 TOO_LONG = "too many tokens"
 
-_REMOVING = [rule for rule in rules() if rule.test and BIT[rule.name] & REMOVES]
+_TESTS = {rule.name: rule.test for rule in rules() if rule.test and BIT[rule.name] & REMOVES}
+"""The rules of `data clean` by which a pair is removed."""
 
 
 def main_script(texts: Iterable[str]) -> str:
@@ -56,9 +57,9 @@ def problem_of(line: str, translation: str, expected_script: str) -> str:
     """
     if not translation.strip():
         return "empty translation"
-    for rule in _REMOVING:
-        if rule.test and rule.test(line, translation):
-            return rule.name
+    for name, is_broken in _TESTS.items():
+        if is_broken(line, translation):
+            return name
     if has_wrong_script(translation, expected_script):
         return WRONG_SCRIPT
     if repetition_in(translation) and not repetition_in(line):

@@ -74,7 +74,7 @@ class Models:
     scorer: Translator | None = None
     """Scores each pair in the opposite direction, if it is given."""
 
-    def accept(self, line: str, translation: str = "") -> bool:
+    def fits(self, line: str, translation: str = "") -> bool:
         """Return True if no model would have to shorten the line or its translation, see `MAX_LINE_TOKENS`."""
         if max(len(line.encode()), len(translation.encode())) < MAX_LINE_TOKENS:
             return True  # a token has at least one byte, except the one for the space before the text
@@ -131,13 +131,15 @@ def augment(
             log.info("continuing after line %s of %s", f"{unfinished.state.lines:,}", path)
         counts = Counts()
         lines = read_lines(path, replace=replace_invalid, counts=counts)
+        # The lines that were processed before the interruption are read again, to recognise their duplicates.
         seen = {_digest(tidy(line)) for line in islice(lines, unfinished.state.lines)}
         with Progress("translating", unit="lines") as bar:
             bar.update(unfinished.state.lines)
             while window := list(islice(lines, WINDOW)):
                 if unfinished.state.lines == 0:
                     _warn_of_language(window, path, models.languages)
-                unfinished.append(*_of_window(window, unfinished.state, seen, models, synthesis))
+                records, state = _process_window(window, unfinished.state, seen, models, synthesis)
+                unfinished.append(records, state)
                 bar.update(len(window))
         report_counts(counts)
         state = unfinished.state
@@ -155,7 +157,7 @@ def _warn_of_language(window: Sequence[str], path: Path, languages: tuple[str, s
         )  # fmt: skip
 
 
-def _of_window(
+def _process_window(
     window: Sequence[str], state: State, seen: set[bytes], models: Models, synthesis: Synthesis
 ) -> tuple[list[Record], State]:
     """Translate and filter the lines of one window.
@@ -175,21 +177,27 @@ def _of_window(
     text_script = state.text_script or main_script(lines)
     in_script = [line for line in lines if not has_wrong_script(line, text_script)]
     dropped[f"{WRONG_SCRIPT} in the text"] += len(lines) - len(in_script)
-    accepted = [line for line in in_script if models.accept(line)]
+    accepted = [line for line in in_script if models.fits(line)]
     dropped[f"{TOO_LONG} in the text"] += len(in_script) - len(accepted)
     drafts = list(_translated(accepted, state.lines, models, synthesis))
     synthetic_script = state.synthetic_script or main_script(candidate.text for _, candidate in drafts)
     kept = []
     for line, candidate in drafts:
         problem = problem_of(line, candidate.text, synthetic_script)
-        if not problem and not models.accept(line, candidate.text):
+        if not problem and not models.fits(line, candidate.text):
             problem = TOO_LONG
         if problem:
             dropped[problem] += 1
         else:
             kept.append((line, candidate))
     records = _records(kept, state.lines, models, synthesis)
-    return records, State(state.lines + len(window), 0, dict(+dropped), text_script, synthetic_script)
+    new_state = State(
+        lines=state.lines + len(window),
+        dropped=dict(+dropped),
+        text_script=text_script,
+        synthetic_script=synthetic_script,
+    )
+    return records, new_state
 
 
 def _new_lines(window: Sequence[str], seen: set[bytes], dropped: Counter[str]) -> list[str]:

@@ -53,7 +53,7 @@ class Unfinished:
     def __init__(self, folder: Path, identity: Mapping[str, Any], *, force: bool = False):
         self.folder = folder
         self.identity = dict(identity)
-        self._path = self.folder / RECORDS
+        self._path = folder / RECORDS
         try:
             self.state = self._load()
         except (StorageError, UsageError):
