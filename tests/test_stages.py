@@ -34,33 +34,33 @@ def test_a_stage_runs_once(tmp_path: Path) -> None:
     written = tmp_path / "written"
     first = Stage("first", (APPEND, str(written), "1"))
     second = Stage("second", (APPEND, str(written), "2"))
-    with open_recipe(tmp_path / "out", {"--train": ("a", "b")}) as recipe:
+    with open_recipe(tmp_path / "out", "improve", {"--train": ("a", "b")}) as recipe:
         recipe.run(first)
         recipe.run(first)
-    with open_recipe(tmp_path / "out", {"--train": ("a", "b")}) as recipe:
+    with open_recipe(tmp_path / "out", "improve", {"--train": ("a", "b")}) as recipe:
         recipe.run(first)
         recipe.run(second)
     assert written.read_text() == "12"
 
 
 def test_a_value_is_computed_once(tmp_path: Path) -> None:
-    with open_recipe(tmp_path, {}) as recipe:
+    with open_recipe(tmp_path, "improve", {}) as recipe:
         assert recipe.value("speed", lambda: [1, 2]) == [1, 2]
-    with open_recipe(tmp_path, {}) as recipe:
+    with open_recipe(tmp_path, "improve", {}) as recipe:
         assert recipe.value("speed", lambda: [3]) == [1, 2]
 
 
 def test_a_failed_stage_runs_again(tmp_path: Path) -> None:
     failing = Stage("student", ("import sys; sys.exit(3)",))
-    with open_recipe(tmp_path, {}) as recipe:
+    with open_recipe(tmp_path, "improve", {}) as recipe:
         for _ in range(2):
-            with pytest.raises(StageError, match=r"student: .*exit code 3.*mtcli 'import") as error:
+            with pytest.raises(StageError, match=r"stage student failed \(exit code 3\): the log above") as error:
                 recipe.run(failing)
             assert error.value.exit_code == 3
 
 
 def test_the_signal_that_ended_a_command_decides_the_exit_code() -> None:
-    with pytest.raises(StageError, match="signal 9") as error:
+    with pytest.raises(StageError, match="SIGKILL, often because the memory was full") as error:
         run_command(Stage("x", ("import os; os.kill(os.getpid(), 9)",)))
     assert error.value.exit_code == 137
 
@@ -77,27 +77,45 @@ def test_a_signal_stops_the_command_and_the_recipe(number: int, request: pytest.
 def test_another_recipe_in_the_folder_is_refused(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with (
-        open_recipe(out, {"--train": "a", "--preset": "tiny"}),
+        open_recipe(out, "improve", {"--train": "a", "--preset": "tiny"}),
         pytest.raises(LockedError, match="works in this folder"),
-        open_recipe(out, {}),
+        open_recipe(out, "improve", {}),
     ):
         pass
     with pytest.raises(UsageError, match=r"differs in --n-best \(not set → 2\), --train \(a → b\); "):
-        Recipe(out, {"--train": "b", "--preset": "tiny", "--n-best": 2})
+        Recipe(out, "improve", {"--train": "b", "--preset": "tiny", "--n-best": 2})
 
 
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").touch()
-    with pytest.raises(UsageError, match=r"holds mine\.txt"), open_recipe(tmp_path, {}):
+    with pytest.raises(UsageError, match=r"holds mine\.txt"), open_recipe(tmp_path, "improve", {}):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-@pytest.mark.parametrize("content", ["", "[]", json.dumps({"identity": {}}), json.dumps({"identity": 1})])
+def test_a_larger_value_extends_a_recipe(tmp_path: Path) -> None:
+    def run(steps: int, stage: str) -> str:
+        written = tmp_path / "written"
+        with open_recipe(tmp_path / "out", "distill", {"--max-steps": steps}, ["--max-steps"], ["student"]) as recipe:
+            recipe.run(Stage("clean", (APPEND, str(written), "c")))
+            recipe.run(Stage("student", (APPEND, str(written), stage)))
+        return written.read_text()
+
+    assert [run(20, "1"), run(20, "2"), run(40, "3"), run(40, "4")] == ["c1", "c1", "c13", "c13"]
+    with pytest.raises(UsageError, match="a larger --max-steps extends it"):
+        run(30, "5")
+
+
+OTHER_VERSION = {"recipe": "improve", "identity": {}, "stages": {}, "values": {}, "seconds": 0.0}
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", json.dumps({"identity": {}}), json.dumps({"identity": 1}), json.dumps(OTHER_VERSION)]
+)
 def test_a_damaged_state_is_reported(tmp_path: Path, content: str) -> None:
     (tmp_path / STATE).write_text(content)
     with pytest.raises(StorageError, match=STATE):
-        Recipe(tmp_path, {})
+        Recipe(tmp_path, "improve", {})
 
 
 PARENT = """
@@ -148,9 +166,9 @@ def test_a_command_ends_with_a_recipe_that_is_killed(tmp_path: Path) -> None:
 
 def test_the_output_of_a_command_is_captured(tmp_path: Path) -> None:
     stage = Stage("eval", ("print('BLEU')",), is_captured=True)
-    with open_recipe(tmp_path, {}) as recipe:
+    with open_recipe(tmp_path, "improve", {}) as recipe:
         assert recipe.run(stage) == "BLEU\n"
         used = recipe.value("used", recipe.elapsed)
-    with open_recipe(tmp_path, {}) as recipe:
+    with open_recipe(tmp_path, "improve", {}) as recipe:
         assert recipe.run(stage) == "BLEU\n"
         assert 0 < used < recipe.elapsed()

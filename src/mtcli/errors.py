@@ -4,6 +4,8 @@ Code below the command line never exits and never prints an error. It raises one
 line on stderr and the exit code of the process. The codes are part of the command-line interface.
 """
 
+import signal
+
 
 class MtcliError(Exception):
     """An error shown to the user. The message says what is wrong, where, and what to do."""
@@ -66,17 +68,27 @@ class RankError(MtcliError):
 class StageError(MtcliError):
     """A command that failed as one stage of another; `exit_code` is that of the command."""
 
-    def __init__(self, stage: str, command: str, code: int):
+    def __init__(self, stage: str, code: int):
         """Describe it.
 
         Args:
-            stage: The name of the stage.
-            command: The command as a user can run it.
-            code: Its exit code; negative: the number of the signal that ended it.
+            stage: The name of the stage. The log shows its command, and below it what the command reported.
+            code: The exit code of the command; negative: the number of the signal that ended it.
         """
-        how = f"was ended by signal {-code}" if code < 0 else f"failed (exit code {code})"
-        super().__init__(f"{stage}: the command {how}: {command}; correct this and run the same command again")
+        super().__init__(
+            f"the stage {stage} {_end_of_command(code)}; correct this, then run the same command again to continue "
+            "with this stage"
+        )
         self.exit_code = 128 - code if code < 0 else code
+
+
+def _end_of_command(code: int) -> str:
+    """Return how a command failed, by its exit code; negative: the number of the signal that ended it."""
+    if code >= 0:
+        return f"failed (exit code {code}): the log above shows its command and the reason"
+    if code == -signal.SIGKILL:
+        return "was ended by SIGKILL, often because the memory was full; the log above shows its command"
+    return f"was ended by signal {-code}; the log above shows its command"
 
 
 class StoppedError(MtcliError):
