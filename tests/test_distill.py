@@ -253,9 +253,74 @@ def test_an_interrupted_distillation_gives_the_same_student(
     command = ["distill", "--teacher", str(teacher), "--train", str(pairs), "--max-steps", "20", *sets]
     app([*command, "--out", "whole"], standalone_mode=False)
     assert Path("runs/latest").resolve() == Path("whole/student").resolve()
-    with pytest.raises(UsageError, match="differs in --max-steps"):
-        distill(Request((teacher,), (str(pairs),), max_steps=30, sets=SMALL, out=Path("whole")))
     assert json.loads(Path("whole", STATE).read_text())["stages"]["student"]["seconds"] > 0
+
+
+def test_a_larger_budget_trains_the_student_further(
+    teacher: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_names: list[str] = []
+
+    def run(stage: Stage, while_waiting: object = None) -> str:
+        run_names.append(stage.name)
+        return run_here(stage)
+
+    monkeypatch.setattr(stages, "run_command", run)
+    requests = [
+        Request((teacher,), (str(pairs),), max_steps=steps, sets=SMALL, out=Path("out")) for steps in (20, 40, 30)
+    ]
+    distill(requests[0])
+    before = Path("out/student-int8/model.bin").read_bytes()
+    run_names.clear()
+    monkeypatch.setattr(stages, "run_command", run_and_fail_at("export"))
+    with pytest.raises(KeyboardInterrupt):
+        distill(requests[1])
+    monkeypatch.setattr(stages, "run_command", run)
+    distill(requests[1])
+    assert run_names == ["export"]
+    assert Path("out/student-int8/model.bin").read_bytes() != before
+    card = Path("out/student/README.md").read_text(encoding="utf-8")
+    assert "--max-steps 40" in card
+    assert "--max-steps 20" not in card
+    with pytest.raises(UsageError, match=r"differs in --max-steps \(40 → 30\); .* a larger --max-steps extends it"):
+        distill(requests[2])
+
+
+def test_invalid_text_is_read_on_request(
+    teacher: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logging.getLogger("mtcli"), "propagate", True)
+    monkeypatch.setattr(stages, "run_command", run_and_fail_at("clean 1"))
+    text = tmp_path / "mono.en"
+    text.write_bytes(b"one bird sings.\na caf\xe9.\n")
+    out = tmp_path / "out"
+    with pytest.raises(DataError, match=r"mono\.en:2: byte 6 is not UTF-8 .*, or use --replace"):
+        distill(Request((teacher,), (str(pairs),), mono_src=text, out=out))
+    request = Request((teacher,), (str(pairs),), mono_src=text, replace=True, out=out)
+    with caplog.at_level(logging.INFO), pytest.raises(KeyboardInterrupt):
+        distill(request)
+    assert (out / "text.en").read_text(encoding="utf-8") == "one bird sings.\na caf\ufffd.\n"
+    assert "mono.en: read 1 invalid byte as U+FFFD" in caplog.text
+    student = next(stage for stage in commands(request) if stage.name == "student")
+    assert "--replace" in student.arguments
+
+
+def test_each_teacher_is_loaded_once_to_plan_its_export(
+    teacher: Path, pairs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[Path] = []
+
+    def can_be_exported(folder: Path) -> bool:
+        loaded.append(folder)
+        return True
+
+    monkeypatch.setattr("mtcli.recipes.distill.commands._can_be_exported", can_be_exported)
+    request = Request((teacher,), (str(pairs),), out=Path("out"))
+    distillation = plan(request, check(request), Path("out"), None)
+    assert distillation.stages()
+    assert distillation.systems()
+    assert loaded == [teacher]
 
 
 def test_swap_applies_to_the_held_out_pairs_too(teacher: Path, tmp_path: Path) -> None:

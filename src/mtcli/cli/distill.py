@@ -9,7 +9,7 @@ import typer
 from mtcli.cli import completion, panels
 from mtcli.cli.input_files import check_monolingual
 from mtcli.cli.option_kinds import flag, option, output_folder, pairs_option
-from mtcli.cli.options import LATEST, DeviceOption, SwapOption, check_models
+from mtcli.cli.options import LATEST, DeviceOption, ReplaceOption, SwapOption, check_models
 from mtcli.cli.training_options import max_steps_option, preset_option, set_option, time_option, train_option
 from mtcli.errors import UsageError
 
@@ -66,6 +66,7 @@ def distill(
     valid: Annotated[str | None, pairs_option("--valid", help="Validation pairs.", show_default=OF_TEACHER)] = None,
     test: Annotated[str | None, pairs_option("--test", help="Test pairs.", show_default=OF_TEACHER)] = None,
     swap: SwapOption = False,
+    replace: ReplaceOption = False,
     mono_src: Annotated[
         Path | None,
         option(
@@ -130,7 +131,7 @@ def distill(
 ) -> None:
     """Train a small, fast student on the translations of larger models, and export it to CTranslate2.
 
-    If it was interrupted, run the same command again.
+    If it was interrupted, run the same command again. A larger --time or --max-steps trains the student further.
     """
     from mtcli.recipes.distill.request import Request
     from mtcli.recipes.distill.run import commands, distill
@@ -146,6 +147,7 @@ def distill(
         valid=valid,
         test=test,
         swap=swap,
+        replace=replace,
         mono_src=mono_src,
         keep_pairs=keep_pairs,
         preset=preset,

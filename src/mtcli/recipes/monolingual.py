@@ -1,5 +1,6 @@
 """Monolingual text for recipes: the lines that can be used, without those of held-out pairs."""
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -7,19 +8,23 @@ from pathlib import Path
 
 from mtcli.data.corpus import read_pairs
 from mtcli.data.held_out import source_key
-from mtcli.data.lines import read_lines
+from mtcli.data.lines import Counts, read_lines
 from mtcli.runtime.files import new_file
+from mtcli.runtime.wording import counted
+
+log = logging.getLogger(__name__)
 
 
-def held_out_keys(corpora: Sequence[str], src: str, tgt: str) -> frozenset[str]:
+def held_out_keys(corpora: Sequence[str], src: str, tgt: str, *, replace: bool = False) -> frozenset[str]:
     """Return the keys (see `source_key`) of both sides of all held-out pairs.
 
     Args:
         corpora: Held-out pairs, in any form that `--train` takes.
         src: Source language.
         tgt: Target language.
+        replace: Read invalid UTF-8 as U+FFFD.
     """
-    pairs = (pair for corpus in corpora for pair in read_pairs(corpus, src, tgt))
+    pairs = (pair for corpus in corpora for pair in read_pairs(corpus, src, tgt, replace=replace))
     return frozenset(source_key(text) for pair in pairs for text in pair)
 
 
@@ -33,25 +38,30 @@ class Text:
     replace: bool = False
     """Read invalid UTF-8 as U+FFFD."""
 
-    def usable(self, dropped: Counter[str] | None = None) -> Iterator[str]:
+    def usable(self, *, report: bool = False) -> Iterator[str]:
         """Yield the usable lines.
 
         Args:
-            dropped: Receives the number of other lines by reason.
+            report: Log at the end how many other lines there are, by reason, and how many bytes were replaced.
 
         Raises:
             DataError: The text cannot be read.
         """
-        for line in read_lines(self.path, replace=self.replace):
+        dropped = Counter[str]()
+        counts = Counts()
+        for line in read_lines(self.path, replace=self.replace, counts=counts):
             if not line.strip():
-                reason = "blank line"
+                dropped["blank line"] += 1
             elif source_key(line) in self.held_out:
-                reason = "held-out sentence"
+                dropped["held-out sentence"] += 1
             else:
                 yield line
-                continue
-            if dropped is not None:
-                dropped[reason] += 1
+        if not report:
+            return
+        for reason, number in dropped.items():
+            log.info("%s: dropped %s: %s", self.path, counted(number, "line"), reason)
+        if counts.replaced:
+            log.info("%s: read %s as U+FFFD", self.path, counted(counts.replaced, "invalid byte"))
 
 
 def write_lines(lines: Iterable[str], path: Path, chosen: Callable[[int], bool]) -> int:

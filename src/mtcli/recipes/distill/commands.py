@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from mtcli.config.schema import Config, ModelConfig, TokenizerConfig
@@ -17,6 +18,12 @@ from mtcli.storage.model_file import load_model
 
 VOCABULARY_SIZE = 8000
 """Tokens of a student's vocabulary if that of the teacher cannot be trained again: imported models have large ones."""
+
+STUDENT = "student"
+"""The name of the stage that trains the student."""
+
+EXPORT = "export"
+"""The name of the stage that exports the student."""
 
 GREEDY = 1
 """The default beam size of a student."""
@@ -47,10 +54,13 @@ class Distillation:
         """The lines of the text in the source language that are translated."""
         return self.folder / f"text.{self.teachers.src}"
 
-    def measured_teacher(self, number: int) -> Path:
-        """Return the folder of a teacher for CTranslate2, or the teacher itself if it is not to be exported."""
-        teacher = self.request.teachers[number]
-        return self.folder / f"teacher-{number + 1}-int8" if _can_be_exported(teacher) else teacher
+    @cached_property
+    def measured_teachers(self) -> list[Path]:
+        """For each teacher, its folder for CTranslate2, or the teacher itself if it is not to be exported."""
+        return [
+            self.folder / f"teacher-{number}-int8" if _can_be_exported(teacher) else teacher
+            for number, teacher in enumerate(self.request.teachers, 1)
+        ]
 
     def stages(self) -> list[Stage]:
         """Return the commands in their order."""
@@ -96,6 +106,8 @@ class Distillation:
         words += ["--valid", teachers.valid, "--test", teachers.test, "--src", teachers.src, "--tgt", teachers.tgt]
         if request.swap:
             words.append("--swap")  # for the held-out pairs: the other files name their languages
+        if request.replace:
+            words.append("--replace")  # for the held-out pairs too
         words += ["--out", str(self.student), *self._size()]
         for setting in (*self._settings(), *request.sets):
             words += ["--set", setting]
@@ -103,7 +115,7 @@ class Distillation:
             words += ["--time", request.time]
         if request.max_steps is not None:
             words += ["--max-steps", str(request.max_steps)]
-        return Stage("student", (*words, *self._device()))
+        return Stage(STUDENT, (*words, *self._device()))
 
     def _size(self) -> list[str]:
         """Return the options that decide the size of the student."""
@@ -139,11 +151,11 @@ class Distillation:
     def _exports(self) -> Iterator[Stage]:
         """Yield the commands that convert the student and the teachers for CTranslate2."""
         how = ("--to", "ctranslate2", "--quantization", "int8")
-        yield Stage("export", ("export", str(self.student), *how, "-o", str(self.exported_student)))
-        for number, teacher in enumerate(self.request.teachers):
-            exported = self.measured_teacher(number)
+        yield Stage(EXPORT, ("export", str(self.student), *how, "-o", str(self.exported_student)))
+        teachers = zip(self.request.teachers, self.measured_teachers, strict=True)
+        for number, (teacher, exported) in enumerate(teachers, 1):
             if exported != teacher:
-                yield Stage(f"export teacher {number + 1}", ("export", str(teacher), *how, "-o", str(exported)))
+                yield Stage(f"export teacher {number}", ("export", str(teacher), *how, "-o", str(exported)))
 
     def systems(self) -> list[System]:
         """Return the systems to compare, the student last."""
@@ -151,8 +163,7 @@ class Distillation:
         systems = []
         if len(teachers) > 1:
             systems.append(System("teachers together, PyTorch", tuple(teachers)))
-        for number, teacher in enumerate(teachers):
-            measured = self.measured_teacher(number)
+        for teacher, measured in zip(teachers, self.measured_teachers, strict=True):
             library = "as it is" if measured == teacher else "int8"
             systems.append(System(f"teacher {teacher}, {library}", (measured,)))
         systems.append(System("student, int8", (self.exported_student,)))

@@ -32,6 +32,8 @@ class Request:
     test: str | None = None
     """Test pairs; None: those of the first teacher's run."""
     swap: bool = False
+    replace: bool = False
+    """Read invalid UTF-8 as U+FFFD, in the text and the held-out pairs."""
     mono_src: Path | None = None
     """More text in the source language to translate."""
     keep_pairs: bool = False
@@ -61,6 +63,8 @@ class Teachers:
     """The setting of the student, or of the first teacher; None: the target language decides."""
     swap: bool = False
     """The sides of all pairs without names of languages are swapped."""
+    replace: bool = False
+    """Invalid UTF-8 is read as U+FFFD."""
     student_tokenizer: Tokenizer | None = None
     """The tokenizer of the student; None: it trains one."""
     tokenizer_file: Path | None = None
@@ -82,26 +86,42 @@ def check(request: Request) -> Teachers:
     for teacher in request.teachers:
         _check_not_latest(teacher)
     translator, _, (src, tgt) = load_ensemble(request.teachers, "cpu")
-    if translator.tokenizer.tags:
+    tokenizer = translator.tokenizer
+    if tokenizer.tags:
         raise UsageError(f"--teacher {request.teachers[0]}: has several target languages; name a model with one")
     if request.swap and are_side_names(src, tgt):
         raise UsageError(f"--swap: the teacher's languages are {src} and {tgt}; write the pairs in this order instead")
-    valid = request.valid or _split_of_teacher(request.teachers[0], "valid")
-    test = request.test or _split_of_teacher(request.teachers[0], "test")
-    bleu_tokenizer = config.train.bleu_tokenizer or _bleu_tokenizer(request.teachers[0])
-    tokenizer = translator.tokenizer
-    own = given_tokenizer(student_config(request, {"data.src": src, "data.tgt": tgt}))
-    file = _tokenizer_file(request.teachers[0], tokenizer, config)
+    first = request.teachers[0]
+    own_tokenizer = given_tokenizer(student_config(request, {"data.src": src, "data.tgt": tgt}))
+    file_of_teacher = _tokenizer_file(first, tokenizer, config)
     teachers = Teachers(
-        src, tgt, tokenizer, valid, test, bleu_tokenizer, request.swap, own if file is None else tokenizer, file
+        src,
+        tgt,
+        tokenizer,
+        valid=request.valid or _split_of_teacher(first, "valid"),
+        test=request.test or _split_of_teacher(first, "test"),
+        bleu_tokenizer=config.train.bleu_tokenizer or _bleu_tokenizer(first),
+        swap=request.swap,
+        replace=request.replace,
+        student_tokenizer=own_tokenizer if file_of_teacher is None else tokenizer,
+        tokenizer_file=file_of_teacher,
     )
-    for name, spec in (("--valid", valid), ("--test", test)):
+    _check_data(request, teachers)
+    return teachers
+
+
+def _check_data(request: Request, teachers: Teachers) -> None:
+    """Check that there are held-out pairs, and lines in the text.
+
+    Raises:
+        UsageError, DataError: There are none, or they cannot be read.
+    """
+    for name, spec in (("--valid", teachers.valid), ("--test", teachers.test)):
         if not held_out_pairs(spec, teachers):
             raise UsageError(f"{name} {spec}: has no pairs; name others")
     text = text_of(request, teachers)
-    if text is not None and not any(True for _ in text.usable()):
+    if text is not None and next(text.usable(), None) is None:
         raise DataError(f"--mono-src {text.path}: has no usable line; give text with one sentence per line")
-    return teachers
 
 
 def student_config(request: Request, languages: Mapping[str, str] = NO_LANGUAGES) -> Config:
@@ -171,11 +191,12 @@ def _bleu_tokenizer(teacher: Path) -> str | None:
 
 def held_out_pairs(spec: str, teachers: Teachers) -> list[Pair]:
     """Read validation or test pairs, in any form that `--train` takes."""
-    return list(read_pairs(spec, teachers.src, teachers.tgt, swap=teachers.swap))
+    return list(read_pairs(spec, teachers.src, teachers.tgt, swap=teachers.swap, replace=teachers.replace))
 
 
 def text_of(request: Request, teachers: Teachers) -> Text | None:
     """Return the text in the source language, without the sentences of the held-out pairs; None: there is none."""
     if request.mono_src is None:
         return None
-    return Text(request.mono_src, held_out_keys([teachers.valid, teachers.test], teachers.src, teachers.tgt))
+    held_out = held_out_keys([teachers.valid, teachers.test], teachers.src, teachers.tgt, replace=teachers.replace)
+    return Text(request.mono_src, held_out, teachers.replace)

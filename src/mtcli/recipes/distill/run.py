@@ -1,7 +1,5 @@
 """Run the stages of `mtcli distill`, or those that are left, and compare the student with its teachers."""
 
-import logging
-from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 from mtcli.config.schema import Config, DataConfig, ModelConfig
 from mtcli.data.fingerprints import fingerprint_inputs
 from mtcli.inference.exported import model_weights, sha256
-from mtcli.recipes.distill.commands import GREEDY, Distillation, vocabulary
+from mtcli.recipes.distill.commands import EXPORT, GREEDY, STUDENT, Distillation, vocabulary
 from mtcli.recipes.distill.comparison import Comparison, compare
 from mtcli.recipes.distill.request import Request, Teachers, check, held_out_pairs, student_config, text_of
 from mtcli.recipes.distill.student_shape import Usage, Vocabulary, within_latency, within_parameters
@@ -22,13 +20,22 @@ from mtcli.runtime.output_checks import check_folder
 from mtcli.runtime.wording import counted
 from mtcli.storage.run_name import RUNS, run_name
 
-log = logging.getLogger(__name__)
-
 NAME = "distill"
+
+MAY_GROW = ("--time", "--max-steps")
+"""A larger value of these options trains the student further."""
+
+COMPARISON = "comparison"
+CARD = "model card"
+
+OF_STUDENT = (STUDENT, EXPORT, COMPARISON, CARD)
+"""The stages and values that follow from the training of the student."""
 
 
 def distill(request: Request) -> tuple[Comparison, Path]:
     """Run all stages, or those that are left if the command was interrupted, and compare student and teachers.
+
+    If the student gets a larger budget than before, it is trained further, exported and compared again.
 
     Returns:
         The comparison, and the run folder of the student.
@@ -43,23 +50,22 @@ def distill(request: Request) -> tuple[Comparison, Path]:
     """
     teachers = check(request)
     folder = folder_of(request, teachers)
-    with open_recipe(folder, NAME, _identity(request, teachers)) as recipe:
+    with open_recipe(folder, NAME, _identity(request, teachers), MAY_GROW, OF_STUDENT) as recipe:
         distillation = plan(request, teachers, folder, recipe)
         text = text_of(request, teachers)
         if text is not None:
             recipe.value("text", partial(_write_text, text, distillation.text))
-        stages = distillation.stages()
-        for stage in stages:
+        for stage in distillation.stages():
             recipe.run(stage)
         pairs = held_out_pairs(teachers.test, teachers)
         tokenize = teachers.bleu_tokenizer
-        found = recipe.value("comparison", lambda: compare(distillation.systems(), pairs, tokenize).to_dict())
+        found = recipe.value(COMPARISON, lambda: compare(distillation.systems(), pairs, tokenize).to_dict())
         comparison = Comparison.of(found)
-        recipe.value("model card", partial(_write_card, distillation, comparison, recipe))
+        recipe.value(CARD, partial(_write_card, distillation, comparison))
     return comparison, distillation.student
 
 
-def _write_card(distillation: Distillation, comparison: Comparison, recipe: Recipe) -> bool:
+def _write_card(distillation: Distillation, comparison: Comparison) -> bool:
     """Describe the student as the result of the recipe, and return True."""
     request = distillation.request
     teachers = " and ".join(f"`{teacher}`" for teacher in request.teachers)
@@ -68,18 +74,15 @@ def _write_card(distillation: Distillation, comparison: Comparison, recipe: Reci
         f"`mtcli distill` trained this student on translations by {teachers}. The corpora of its training are listed "
         f"under Data. On {pairs} ({comparison.signature}), {comparison.summary()}."
     )
-    record = RecipeRecord(distillation.folder.resolve().name, description, comparison.table(), recipe.commands)
+    shown = [str(stage) for stage in distillation.stages()]
+    record = RecipeRecord(distillation.folder.resolve().name, description, comparison.table(), shown)
     write_report(distillation.student, describe(pick_device(request.device)), record)
     return True
 
 
 def _write_text(text: Text, path: Path) -> int:
     """Write the usable lines of a text, report the others, and return the number of lines."""
-    dropped = Counter[str]()
-    number = write_lines(text.usable(dropped), path, lambda index: True)
-    for reason, lines in dropped.items():
-        log.info("%s: dropped %s: %s", text.path, counted(lines, "line"), reason)
-    return number
+    return write_lines(text.usable(report=True), path, lambda index: True)
 
 
 def commands(request: Request) -> list[Stage]:
@@ -145,6 +148,7 @@ def _identity(request: Request, teachers: Teachers) -> dict[str, Any]:
     """Return everything that decides the result, by the name that a message can use."""
     data = DataConfig(train=request.train, valid=teachers.valid, test=teachers.test, src=teachers.src, tgt=teachers.tgt)
     files = fingerprint_inputs(Config(data=data))
+    training = student_config(request).train
     return {
         "--teacher": [sha256(model_weights(teacher))[:12] for teacher in request.teachers],
         "--train": request.train,
@@ -153,11 +157,12 @@ def _identity(request: Request, teachers: Teachers) -> dict[str, Any]:
         "the content of the pairs": [file["sha256"][:12] for file in files.values()],
         "--mono-src": sha256(request.mono_src)[:12] if request.mono_src else None,
         "--swap": request.swap,
+        "--replace": request.replace,
         "--keep-pairs": request.keep_pairs,
         "--preset": request.preset,
         "--parameters": request.parameters,
         "--latency": request.latency,
-        "--time": request.time,
+        "--time": training.time if request.time else None,
         "--max-steps": request.max_steps,
         "--set": request.sets,
         "--device": request.device,

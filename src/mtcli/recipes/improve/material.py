@@ -1,7 +1,6 @@
 """The training pairs of the stages: real pairs, monolingual text, and the synthetic pairs that are made of it."""
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from mtcli.data.corpus import read_pairs
+from mtcli.data.lines import Counts
 from mtcli.data.sources import parse_source
 from mtcli.errors import DataError
+from mtcli.inference.streams import report_counts
 from mtcli.recipes.improve.budget import SAMPLE_LINES, SYNTHETIC_PER_PAIR, weight_of_pairs
 from mtcli.recipes.improve.commands import Stages
 from mtcli.recipes.improve.language_check import warning_about
@@ -78,20 +79,23 @@ class Material:
             DataError: The pairs cannot be read, or are too few.
         """
         splits = choose_splits(self.data)
+        counts = Counts()
         sizes: dict[str, Any] = {"train": []}
         for file, spec in zip(self._corpora(), self.data.train, strict=True):
-            pairs = corpus_pairs(parse_source(spec).path, self.data)
+            pairs = corpus_pairs(parse_source(spec).path, self.data, counts)
             kept = (pair for pair in pairs if splits.held_out.split_of(pair[0]) == "train")
             sizes["train"].append(write_pairs(file, kept, self.data.src, self.data.tgt))
         for name, given in (("valid", self.data.valid), ("test", self.data.test)):
-            pairs = corpus_pairs(given, self.data) if given is not None else training_pairs(self.data)
+            pairs = corpus_pairs(given, self.data, counts) if given is not None else training_pairs(self.data)
             held_out = (pair for pair in pairs if given is not None or splits.held_out.split_of(pair[0]) == name)
             sizes[name] = write_pairs(self.folder / f"{name}.jsonl", held_out, self.data.src, self.data.tgt)
             if not sizes[name]:
                 raise DataError(f"{given or ', '.join(self.data.train)}: no {name} pairs; name some with --{name}")
-        train = sum(sizes["train"])
-        counts = (counted(train, "pair"), sizes["valid"], sizes["test"])
-        log.info("%s for training, %s for validation, %s for the test", *counts)
+        report_counts(counts)
+        for reason, number in counts.skipped.items():
+            log.info("skipped %s: %s", counted(number, "pair"), reason)
+        train = counted(sum(sizes["train"]), "pair")
+        log.info("%s for training, %s for validation, %s for the test", train, sizes["valid"], sizes["test"])
         return sizes
 
     def _corpora(self) -> list[Path]:
@@ -156,10 +160,7 @@ class Material:
         Raises:
             DataError: It cannot be read, or has no usable line.
         """
-        dropped = Counter[str]()
-        number = sum(1 for _ in text.usable(dropped))
-        for reason, lines in dropped.items():
-            log.info("%s: dropped %s: %s", text.path, counted(lines, "line"), reason)
+        number = sum(1 for _ in text.usable(report=True))
         if not number:
             raise DataError(f"{option} {text.path}: has no usable line; give text with one sentence per line")
         size = min(number, LANGUAGE_SAMPLE)

@@ -56,14 +56,20 @@ def choose_splits(data: DataConfig) -> Splits:
     return Splits(held_out, n_pairs)
 
 
-def training_pairs(data: DataConfig, counts: Counts | None = None) -> Iterator[Pair]:
+def training_pairs(data: DataConfig) -> Iterator[Pair]:
     """Yield the pairs of all training corpora."""
     for spec in data.train:
-        yield from corpus_pairs(parse_source(spec).path, data, counts)
+        yield from corpus_pairs(parse_source(spec).path, data)
 
 
 def corpus_pairs(path: str, data: DataConfig, counts: Counts | None = None) -> Iterator[Pair]:
-    """Yield the pairs of one corpus."""
+    """Yield the pairs of one corpus.
+
+    Args:
+        path: The corpus, without its weight.
+        data: The languages, and how to read it.
+        counts: Receives the numbers of pairs and of replaced bytes.
+    """
     return read_pairs(path, data.src, data.tgt, swap=data.swap, replace=data.replace, counts=counts)
 
 
