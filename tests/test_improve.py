@@ -78,7 +78,8 @@ class Simulation:
         checkpoint = folder / "checkpoints" / f"step-{steps:08}"
         checkpoint.mkdir(parents=True, exist_ok=True)
         (checkpoint / "state.json").write_text(digest)
-        (folder / "config.toml").write_text(to_toml(Config()))
+        budget = "time" if words[-1].endswith("s") else "max_steps"
+        (folder / "config.toml").write_text(to_toml(Config.model_validate({"train": {budget: wanted}})))
         reason = "budget used" if steps == wanted else "cut short, as nothing improved"
         events = [
             {"event": "plan", "step": 0, "batches": 1},
@@ -340,6 +341,21 @@ def test_a_slightly_larger_budget_extends_the_best_model(files: Path, monkeypatc
     extended = simulation.commands["improved-1, extended, part 2"]
     assert extended[:-1] == simulation.commands["improved-1"][:-1]
     assert int(extended[-1]) == before["improved-1"] + 20
+
+
+def test_a_model_that_stopped_improving_is_trained_further_only_beyond_its_earlier_limit(
+    files: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module.logging.getLogger("mtcli"), "propagate", True)
+    simulation = Simulation(steps={"improved-1": 150})
+    result, _, _ = run(request_for(), monkeypatch, simulation)
+    limit = steps_of(simulation)["improved-1"]
+    rest = limit - 150
+    assert "improved-1, extended" not in simulation.commands
+    assert f"improved-1 ended because nothing improved, so the rest of the budget is not used: {rest} " in caplog.text
+    assert result.candidates["improved-1"].training.steps == 150
+    run(request_for(**{"train.max_steps": 410}), monkeypatch, simulation)
+    assert int(simulation.commands["improved-1, extended, part 2"][-1]) == limit + 10
 
 
 def test_a_larger_budget_that_was_used_already_is_reported(

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from mtcli.runtime.progress import clock
+from mtcli.runtime.wording import counted
+
 PLAIN_SHARE = 0.25
 """Share of the budget of the plain model, with which the result is compared."""
 
@@ -62,6 +65,10 @@ class Budget:
         """Return the options that give this amount of the budget to `mtcli train`."""
         whole = str(max(1, int(amount)))
         return [self.option, f"{whole}s" if self.is_time else whole]
+
+    def in_words(self, amount: float) -> str:
+        """Return an amount of the budget for a message, such as `45m` or `9 training steps`."""
+        return clock(amount) if self.is_time else counted(int(amount), "training step")
 
     @property
     def is_time(self) -> bool:

@@ -31,6 +31,8 @@ class Training:
     """How often each training pair was used on average."""
     reason: str
     """Why it ended."""
+    limit: float
+    """The budget that it was given, of which it may have used less: steps or seconds."""
 
     def used(self, budget: Budget) -> float:
         """Return what it used of the budget."""
@@ -158,23 +160,22 @@ class Stages(ABC):
             words.append("--placeholders")
         self.run("tokenizer", lambda: [*words, "--force"])
 
-    def extend(self, name: str, stage: str, amount: Callable[[], float]) -> Training:
+    def extend(self, name: str, stage: str, limit: float) -> Training:
         """Give a training more of the budget.
 
         Args:
             name: The name of the stage of the training.
             stage: The name of the stage that extends it.
-            amount: Returns the additional amount.
+            limit: The amount of the budget for the whole training. It is larger than the earlier one.
         """
-        training = self.trainings[name]
 
         def command() -> list[str]:
             before = self.decide(command_of(name), list)
-            total = training.used(self.budget) + amount()
-            return [*before[:-2], *self.budget.options(total)]
+            without_budget = before[:-2]
+            return [*without_budget, *self.budget.options(limit)]
 
         self.run(stage, command)
-        return self._ended(stage, name, Path(training.folder))
+        return self._ended(stage, name, Path(self.trainings[name].folder))
 
     def _ended(self, stage: str, name: str, folder: Path) -> Training:
         """Return the result of a training that has ended, as it was when its stage ended."""
@@ -267,7 +268,7 @@ class StagesOfRecipe(Stages):
 
     def result_of(self, folder: Path) -> Training:
         """Return the result of a training that has just ended."""
-        return read_training(folder)
+        return read_training(folder, self.budget)
 
 
 def command_of(name: str) -> str:
@@ -279,8 +280,12 @@ def _repeated(option: str, values: Sequence[str]) -> list[str]:
     return [word for value in values for word in (option, value)]
 
 
-def read_training(folder: Path) -> Training:
+def read_training(folder: Path, budget: Budget) -> Training:
     """Return what a training has done, from its `metrics.jsonl`.
+
+    Args:
+        folder: The folder of the run.
+        budget: The budget of all stages together, whose unit that of the training has.
 
     Raises:
         ModelError: The file is damaged.
@@ -291,6 +296,13 @@ def read_training(folder: Path) -> Training:
     end = next((event for event in reversed(events) if event["event"] == "end"), None)
     if plan is None or end is None:
         raise ModelError(f"{path}: does not say how the training ended; start over with --overwrite")
-    accumulate = load_config(folder / "config.toml").train.accumulate
-    epochs = end["step"] * accumulate / max(plan["batches"], 1)
-    return Training(str(folder), end["step"], end["seconds"], epochs, str(end["reason"]))
+    settings = load_config(folder / "config.toml").train
+    limit = settings.time if budget.is_time else settings.max_steps
+    return Training(
+        str(folder),
+        steps=end["step"],
+        seconds=end["seconds"],
+        epochs=end["step"] * settings.accumulate / max(plan["batches"], 1),
+        reason=str(end["reason"]),
+        limit=float(limit or 0),
+    )

@@ -121,7 +121,7 @@ class Method:
     def _use_budget(self) -> None:
         """Use the rest of the budget: for synthetic pairs and trainings on them, and then for the best model."""
         in_part = self.result.in_part
-        rounds = self.rounds
+        rounds_before = self.rounds
         if self.stages.decide(in_part("more pairs would not help"), self._is_short_of_time):
             log.warning(
                 "training on the pairs alone would see each of them fewer than %g times in the whole budget, so more "
@@ -134,8 +134,8 @@ class Method:
         elif not self.rounds and self.stages.decide(in_part("diversification"), self._another_round):
             self._diversify()
         is_extended = self._extend_best()
-        if self.result.part > 1 and self.rounds == rounds and not is_extended:
-            log.warning("nothing is trained: the stages had already used this budget; give a larger one")
+        if self.result.part > 1 and self.rounds == rounds_before and not is_extended:
+            log.warning("nothing is trained: too little of this budget is left; give a larger one")
 
     # ---- rounds with monolingual text ----
 
@@ -253,21 +253,39 @@ class Method:
         self._add(name, training, self.material.num_pairs + synthetic.number)
 
     def _extend_best(self) -> bool:
-        """Give the best model the rest of the budget, and return True, unless the rest is small.
-
-        When the user extends the command, no rest is too small.
-        """
+        """Give the best model the rest of the budget, and return True, unless this would not train it further."""
         result = self.result
         best = result.best
-        minimum = shares.MIN_SHARE * self.budget.total if result.part == 1 else 1.0
-        if not self.stages.decide(result.in_part("extend"), lambda: self._spendable() >= minimum):
+        limit = self.stages.decide(result.in_part("extend"), self._limit_of_extension)
+        if limit is None:
             return False
         if best == PLAIN and len(result.candidates) > 1:
             log.warning("no model is better than the plain one: it gets the rest of the budget")
         stage = result.in_part(f"{best}, extended")
-        training = self.stages.extend(best, stage, self._spendable)
+        training = self.stages.extend(best, stage, limit)
         self._add(best, training, result.candidates[best].pairs, stage)
         return True
+
+    def _limit_of_extension(self) -> float | None:
+        """Return the amount of the budget for the whole training of the best model; None: it is not extended.
+
+        When the user extends the command, no rest of the budget is too small. A training that ended because nothing
+        improved continues only with a larger limit than the one that it did not use.
+        """
+        training = self._best.training
+        rest = self._spendable()
+        minimum = shares.MIN_SHARE * self.budget.total if self.result.part == 1 else 1.0
+        if rest < minimum:
+            return None
+        limit = training.used(self.budget) + rest
+        if int(limit) > training.limit:
+            return limit
+        log.warning(
+            "%s ended because nothing improved, so the rest of the budget is not used: %s",
+            self.result.best,
+            self.budget.in_words(rest),
+        )
+        return None
 
     def _add(self, name: str, training: Training, pairs: int, stage: str | None = None) -> None:
         """Score a model, and make it the result if it is the best."""

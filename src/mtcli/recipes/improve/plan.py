@@ -63,7 +63,7 @@ class _PlannedStages(Stages):
 
     def result_of(self, folder: Path) -> Training:
         amount = float(self.commands[-1][1][-1].removesuffix("s"))
-        return Training(str(folder), int(amount), amount, MANY_EPOCHS, "budget used")
+        return Training(str(folder), int(amount), amount, MANY_EPOCHS, "budget used", limit=amount)
 
     def score(self, stage: str, *folders: str) -> Scores:
         self.run(f"{stage}, validation", lambda: self.score_command("valid", *folders))

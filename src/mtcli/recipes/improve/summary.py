@@ -32,8 +32,7 @@ def recipe_record(result: Result, stages: Stages, commands: Sequence[str]) -> Re
         stages: The stages that made them.
         commands: The commands of the stages.
     """
-    budget = stages.budget
-    total = clock(budget.total) if budget.is_time else counted(int(budget.total), "training step")
+    total = stages.budget.in_words(stages.budget.total)
     description = (
         f"`mtcli improve` trained these models within {total}, and chose {result.best} by the validation pairs. The "
         f"corpora of its training are listed under Data. {_comparison(result, stages)}"
