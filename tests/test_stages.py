@@ -54,7 +54,7 @@ def test_a_failed_stage_runs_again(tmp_path: Path) -> None:
     failing = Stage("student", ("import sys; sys.exit(3)",))
     with open_recipe(tmp_path, "improve", {}) as recipe:
         for _ in range(2):
-            with pytest.raises(StageError, match=r"stage student failed \(exit code 3\): the log above") as error:
+            with pytest.raises(StageError, match=r"stage 'student' failed \(exit code 3\): the log above") as error:
                 recipe.run(failing)
             assert error.value.exit_code == 3
 

@@ -76,7 +76,7 @@ class StageError(MtcliError):
             code: The exit code of the command; negative: the number of the signal that ended it.
         """
         super().__init__(
-            f"the stage {stage} {_end_of_command(code)}; correct this, then run the same command again to continue "
+            f"the stage {stage!r} {_end_of_command(code)}; correct this, then run the same command again to continue "
             "with this stage"
         )
         self.exit_code = 128 - code if code < 0 else code

@@ -85,7 +85,7 @@ def improve(
 ) -> None:
     """Get more from the same pairs: train several models, and the last one on their translations too.
 
-    If it was interrupted, run the same command again.
+    If it was interrupted, run the same command again. A larger --time or --max-steps continues one that has ended.
     """
     if time is not None and max_steps is not None:
         raise UsageError("--max-steps: not with --time")

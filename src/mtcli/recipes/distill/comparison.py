@@ -66,9 +66,10 @@ class Comparison:
     def table(self) -> list[tuple[str, ...]]:
         """Return a row of headings, and a row for each system."""
         rows: list[tuple[str, ...]] = [("", "BLEU", "chrF", "beam", "lines/s on one core", "weights")]
-        for one in self.results:
-            speed = f"{one.lines_per_second:,.0f}"
-            rows.append((one.name, f"{one.bleu:.1f}", f"{one.chrf:.1f}", f"{one.beam_size}", speed, size(one.bytes)))
+        for result in self.results:
+            scores = (f"{result.bleu:.1f}", f"{result.chrf:.1f}")
+            speed = f"{result.lines_per_second:,.0f}"
+            rows.append((result.name, *scores, f"{result.beam_size}", speed, size(result.bytes)))
         return rows
 
     def __str__(self) -> str:

@@ -99,11 +99,12 @@ def plan(request: Request, teachers: Teachers, folder: Path, recipe: Recipe | No
     """
     if request.parameters is None and request.latency is None:
         return Distillation(request, teachers, folder, None)
-    found = recipe.value("shape", lambda: _shape(request, teachers)) if recipe else _shape(request, teachers)
+    choose = partial(_choose_shape, request, teachers)
+    found = recipe.value("shape", choose) if recipe is not None else choose()
     return Distillation(request, teachers, folder, ModelConfig.model_validate(found))
 
 
-def _shape(request: Request, teachers: Teachers) -> dict[str, Any]:
+def _choose_shape(request: Request, teachers: Teachers) -> dict[str, Any]:
     """Return the shape of the student as JSON."""
     student = vocabulary(teachers.student_tokenizer or teachers.tokenizer)
     config = student_config(request)

@@ -98,7 +98,7 @@ def within_parameters(limit: int, vocabulary: Vocabulary) -> ModelConfig:
             f"--parameters {limit:,}: the smallest student has {smallest:,} with a vocabulary of "
             f"{vocabulary.tgt_size:,} tokens; give more, or a smaller --set tokenizer.vocab_size"
         )
-    log.info("student: %s parameters, %s", f"{_parameters(chosen, vocabulary):,}", describe(chosen))
+    log.info("student: %s parameters, %s", f"{_parameters(chosen, vocabulary):,}", _in_words(chosen))
     return chosen
 
 
@@ -122,14 +122,14 @@ def within_latency(seconds: float, vocabulary: Vocabulary, usage: Usage) -> Mode
 
     def meets(shape: ModelConfig) -> bool:
         measured = latency(shape, vocabulary, usage)
-        log.info("%.2f ms per sentence: %s", 1000 * measured, describe(shape))
+        log.info("%.2f ms per sentence: %s", 1000 * measured, _in_words(shape))
         return measured <= seconds
 
     log.info("measuring sentences of %d tokens, translations of %d, on one core", usage.src_tokens, usage.tgt_tokens)
     chosen = largest(student_shapes(), meets)
     if chosen is None:
         raise UsageError(f"--latency {1000 * seconds:g}ms: the smallest student takes longer; give more time")
-    log.info("student: %s parameters, %s", f"{_parameters(chosen, vocabulary):,}", describe(chosen))
+    log.info("student: %s parameters, %s", f"{_parameters(chosen, vocabulary):,}", _in_words(chosen))
     return chosen
 
 
@@ -181,7 +181,7 @@ def _tokenizer(vocabulary: Vocabulary) -> Tokenizer:
     return Tokenizer.from_specs(src, tgt)
 
 
-def describe(shape: ModelConfig) -> str:
+def _in_words(shape: ModelConfig) -> str:
     """Return a shape in words."""
     layers = f"{shape.num_encoder_layers} encoder and {shape.num_decoder_layers} decoder layers"
     return f"{layers}, d_model {shape.d_model}, d_ff {shape.d_ff}"

@@ -67,7 +67,7 @@ class Budget:
         return [self.option, f"{whole}s" if self.is_time else whole]
 
     def in_words(self, amount: float) -> str:
-        """Return an amount of the budget for a message, such as `45m` or `9 training steps`."""
+        """Return an amount of the budget for a message, such as `45:00` or `9 training steps`."""
         return clock(amount) if self.is_time else counted(int(amount), "training step")
 
     @property
