@@ -15,7 +15,7 @@ from mtcli.documents import pipeline, segmentation
 from mtcli.documents.format import ReadOptions
 from mtcli.documents.inline import Inline, Tag, merged, text_of
 from mtcli.documents.pipeline import translate_bytes, translate_segments, translate_text
-from mtcli.documents.registry import PACKAGES, is_document
+from mtcli.documents.registry import PACKAGES, is_document, read_document
 from mtcli.documents.segmentation import split_long, split_segment, split_sentences
 from mtcli.errors import DataError, UsageError
 from mtcli.inference import loading
@@ -205,6 +205,14 @@ def test_lines_documents_and_unknown_types_are_told_apart_by_the_suffix() -> Non
         is_document("slides.pptx")
     with pytest.raises(UsageError, match="--column"):
         is_document("in.txt", columns=True)
+
+
+def test_a_reader_without_columns_does_not_offer_tables() -> None:
+    with pytest.raises(UsageError, match=r"the types of documents are \.docx") as error:
+        read_document(b"", ReadOptions("slides.pptx", "en", "de"))
+    assert ".csv" not in str(error.value)
+    with pytest.raises(UsageError, match=r"\.csv .*\.tsv"):
+        read_document(b"", ReadOptions("slides.pptx", "en", "de", columns=("1",)))
 
 
 def test_the_extra_has_the_packages_that_the_message_names() -> None:

@@ -1,9 +1,11 @@
 import random
 import time
+import tracemalloc
 
 import pytest
 from formats import OPTIONS, shouted, shown
 
+from mtcli.documents import html
 from mtcli.documents.html import read as read_html
 from mtcli.documents.html_tokens import tokenize
 from mtcli.documents.inline import Tag
@@ -148,3 +150,36 @@ def test_long_unfinished_pages_are_read_in_linear_time() -> None:
         few = max(cpu_seconds_of_identity(part * 3_000), 0.005)
         many = cpu_seconds_of_identity(part * 30_000)
         assert many < 40 * few  # 10 times as much in linear time, 100 times in quadratic time
+
+
+PARTS_OF_HOSTILE_PAGES = ["<b>", "x<b>", "x<b></b>", "<p>x", "<br>", "{{x}}", "<!>", "<i title=x>", "<code>x</code>"]
+
+
+@pytest.mark.parametrize("part", PARTS_OF_HOSTILE_PAGES)
+def test_a_page_of_tags_takes_memory_in_proportion_to_its_size(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(html, "MAX_BLOCK_ITEMS", 100)
+    block = "<p>" + part * 40
+    read_html(block.encode(), OPTIONS)  # so that caches are not measured
+    page = (block * (12_000 // len(block))).encode()
+    tracemalloc.start()
+    try:
+        read_html(page, OPTIONS)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100 * len(page)
+
+
+def test_a_page_with_too_many_tags_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = "<p>a<b>b</b>c</p>"
+    monkeypatch.setattr(html, "MAX_TAGS", 4)
+    assert shown(read_html, page) == ["a[<b>]b[</b>]c"]
+    with pytest.raises(DataError, match=r"^file: more than 4 tags, the limit; split the page"):
+        read_html(f"{page}<!-- -->".encode(), OPTIONS)
+
+
+def test_a_paragraph_with_too_many_tags_is_refused_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(html, "MAX_BLOCK_ITEMS", 3)
+    assert shown(read_html, "<p>a<b>b<p>c<i>d") == ["a[<b>]b", "c[<i>]d"]
+    with pytest.raises(DataError, match=r"^file, line 2: a paragraph with more than 3 texts and tags, the limit"):
+        read_html(b"<p>a\n{{x}}b{{y}}", OPTIONS)

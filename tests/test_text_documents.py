@@ -5,12 +5,12 @@ import io
 import re
 
 import pytest
-from formats import shout, shouted, shown
+from formats import OPTIONS, shout, shouted, shown
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtcli.documents import po, subtitles, table
-from mtcli.documents.cue_sentences import divided
+from mtcli.documents import encoding, po, subtitles, table
+from mtcli.documents.cue_sentences import CUE_END, divided
 from mtcli.documents.encoding import EncodedText
 from mtcli.documents.format import ReadOptions
 from mtcli.documents.inline import Inline, Tag, merged
@@ -89,6 +89,16 @@ def test_a_wrapped_paragraph_is_wrapped_at_its_width_and_indentation() -> None:
         "  that. yes, really yes.\n\n- The first item of a list that was wrapped at\n"
         "  about fifty characters. yes, really yes.\n- Another yes, really yes.\n"
     )
+
+
+def test_a_file_with_too_many_lines_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding, "MAX_LINES", 3)
+    assert shown(read_plain, "a\r\nb\nc\r") == ["a", "b", "c"]
+    with pytest.raises(DataError, match=r"^file: more than 3 lines, the limit; split the file"):
+        read_plain(b"a\n\r\n\n\rb", OPTIONS)
+    header = b'msgid ""\nmsgstr "charset=latin-1\\n"\n\n\n'
+    with pytest.raises(DataError, match="more than 3 lines"):
+        po.read(header, OPTIONS)
 
 
 def test_lines_break_at_spaces_and_between_chinese_characters() -> None:
@@ -252,6 +262,26 @@ def test_a_cue_without_text_gets_its_share_of_the_words() -> None:
     assert text_of_cues(document.write([("eins ", end, end)]).decode()) == ["eins\n"] * 3
 
 
+@pytest.mark.parametrize(
+    ("translation", "cues_of_it"),
+    [
+        (("einer mit Haaren ", CUE_END, " , spielen ."), ["einer mit Haaren ,", "spielen ."]),
+        (("er fragt ", CUE_END, " ?! und geht"), ["er fragt ?!", "und geht"]),
+        (("你好", CUE_END, "，世界"), ["你好，", "世界"]),
+        (("eins ", CUE_END, " ... und zwei"), ["eins", "... und zwei"]),
+        (("eins ", CUE_END, " ,zwei"), ["eins", ",zwei"]),
+        ((CUE_END, " eins , zwei"), ["eins ,", "zwei"]),
+    ],
+)
+def test_closing_punctuation_stays_in_the_cue_of_its_word(translation: Inline, cues_of_it: list[str]) -> None:
+    sources: list[Inline] = [("one with hair",), ("playing now",)]
+    assert ["".join(map(str, part)) for part in divided(translation, sources)] == cues_of_it
+
+
+def test_a_line_does_not_begin_with_separate_punctuation() -> None:
+    assert wrap("one two , three .", 7, 7) == ["one", "two ,", "three ."]
+
+
 @settings(max_examples=60)
 @given(st.lists(st.sampled_from(["aa", "b", "ccc,", " ", "你好", B, END_B, "dd-d"]), max_size=12), st.integers(2, 4))
 def test_no_word_is_lost_in_the_division_of_a_sentence(parts: list[str | Tag], num_cues: int) -> None:
@@ -303,6 +333,13 @@ def test_a_quotation_mark_that_is_not_closed_is_named() -> None:
     with pytest.raises(DataError, match=r"a\.csv:2: a cell begins with a quotation mark"):
         table.read(b'a,b\n"c,d\n', columns("a"))
     assert shown(table.read, 'a\tb\n"c\td\n', columns("a", file="a.tsv")) == ['"c']
+
+
+def test_a_row_with_too_many_cells_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "MAX_COLUMNS", 2)
+    assert shown(table.read, "a,b\nc,d\n", columns("b")) == ["d"]
+    with pytest.raises(DataError, match=r"^a\.csv:2: more than 2 cells in a row"):
+        table.read(b"a,b\nc,d,e\n", columns("b"))
 
 
 def test_a_cell_longer_than_the_limit_of_the_csv_module_is_read() -> None:

@@ -17,7 +17,7 @@ from mtcli.documents.encoding import EncodedText
 from mtcli.documents.inline import Inline, Tag, merged, text_of
 from mtcli.documents.marks import OPENING
 from mtcli.documents.spans import Span, SpanDocument
-from mtcli.documents.wrapping import cells, units, unspaced_at_end, unspaced_at_start
+from mtcli.documents.wrapping import SEPARATE_CLOSING, cells, units, unspaced_at_end, unspaced_at_start
 
 MAX_PAUSE = 2000
 """Milliseconds between two cues of one sentence."""
@@ -37,10 +37,11 @@ CUE_END = Tag("\n\n")
 _QUOTES = "\"'”’»」』"
 _SENTENCE_END = frozenset(".!?…:;。！？：；।؟])）】")
 _COMMA = frozenset(",،、，")
+_CLOSING = re.compile(rf"{SEPARATE_CLOSING}|[、。，．；：！？）」』】》]+")
 _SONG = re.compile("[♪♫#]")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Cue:
     """A cue with the texts to translate."""
 
@@ -139,7 +140,7 @@ def divided(translation: Inline, sources: Sequence[Inline]) -> list[Inline]:
         return [translation]
     if translation == joined(sources):
         return list(sources)
-    parts = [_trimmed(part) for part in _parts(translation)]
+    parts = _with_closing_punctuation([_trimmed(part) for part in _parts(translation)])
     widths = [cells(text_of(source)) for source in sources]
     if len(parts) == len(sources) and _is_balanced(parts, widths):
         return parts
@@ -157,6 +158,20 @@ def _parts(translation: Inline) -> Iterator[Inline]:
         else:
             part.append(piece)
     yield tuple(part)
+
+
+def _with_closing_punctuation(parts: Sequence[Inline]) -> list[Inline]:
+    """Move punctuation at the beginning of a part to the end of the part before it."""
+    moved: list[Inline] = list(parts[:1])
+    for part in parts[1:]:
+        first = part[0] if part and isinstance(part[0], str) else ""
+        found = _CLOSING.match(first)
+        if found and text_of(moved[-1]):
+            space = "" if unspaced_at_start(found[0]) else " "
+            moved[-1] = merged([*moved[-1], space + found[0]])
+            part = _trimmed((first[found.end() :], *part[1:]))
+        moved.append(part)
+    return moved
 
 
 def _is_balanced(parts: Sequence[Inline], widths: Sequence[int]) -> bool:

@@ -13,6 +13,8 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 """Byte-order marks and their encodings."""
+MAX_LINES = 2_000_000
+"""Lines of a text file. Each takes about 200 bytes of memory."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ def decode(content: bytes, name: str) -> EncodedText:
 
     Raises:
         DataError: The bytes are not valid; the message gives the line and the byte within it, both counted from 1.
+            See also `check_lines`.
     """
     mark, encoding = next(((mark, name) for mark, name in _MARKS if content.startswith(mark)), (b"", "utf-8"))
     body = content[len(mark) :]
@@ -54,4 +57,15 @@ def decode(content: bytes, name: str) -> EncodedText:
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise DataError(f"{name}:{line}: contains NUL, which is not text; if it is UTF-16, convert it to UTF-8")
+    check_lines(text, name)
     return EncodedText(text, encoding, mark)
+
+
+def check_lines(text: str, name: str) -> None:
+    """Check the number of lines of a file.
+
+    Raises:
+        DataError: There are more than `MAX_LINES`.
+    """
+    if text.count("\n") + text.count("\r") - text.count("\r\n") > MAX_LINES:
+        raise DataError(f"{name}: more than {MAX_LINES:,} lines, the limit; split the file")

@@ -7,12 +7,14 @@ import html
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Literal
 
 from mtcli.data.safe_xml import decode_exactly
 from mtcli.documents.escapes import escape, references_of
 from mtcli.documents.format import Document, ReadOptions
 from mtcli.documents.html_tokens import EMPTY, INLINE, NOT_TRANSLATED, RAW_CONTENT, Token, tokenize
 from mtcli.documents.items import Item, MarkedDocument, MarkedSpan, encode_texts, make_span
+from mtcli.errors import DataError
 
 SHOWN_ATTRIBUTES = ("alt", "title", "placeholder", "aria-label", "aria-description", "aria-placeholder")
 """Attributes that are text for readers, on any element except `<link>` and `<style>`."""
@@ -29,6 +31,12 @@ SHOWN_META = frozenset(
 )
 """The `name` or `property` of `<meta>` whose `content` is text for readers."""
 BUTTONS = frozenset(("submit", "button", "reset"))
+GRAPHICS = frozenset(("svg", "math"))
+"""Elements that stand for a word, whatever is in them."""
+MAX_TAGS = 2_000_000
+"""Tags and comments of a page. The standard of HTML, on one page of 15 MB, has about 500,000."""
+MAX_BLOCK_ITEMS = 100_000
+"""Texts and tags of a paragraph. The longest of real pages are logs of 10,000 lines that end with `<br>`."""
 _SPACES = re.compile(r"[ \t\n\f\r]+")
 _TEMPLATE = re.compile(r"\{\{[^{}]*\}\}|\{%[^{}]*%\}|\{#[^{}]*#\}")
 """Tags of template languages such as Jinja and Django."""
@@ -42,63 +50,116 @@ def read(content: bytes, options: ReadOptions) -> Document:
     """Read a page or a part of one.
 
     Raises:
-        DataError: The bytes are not in the encoding that the page declares (UTF-8 unless it declares one).
+        DataError: The bytes are not in the encoding that the page declares (UTF-8 unless it declares one); or it has
+            too many tags, see `html_spans`.
     """
     encoding = _encoding(content)
     decoded = decode_exactly(content, encoding, options.name)
     text = decoded.removeprefix("\ufeff")
     mark = b"" if text == decoded else "\ufeff".encode(encoding)
-    return MarkedDocument(text, encoding, html_spans(text), mark)
+    return MarkedDocument(text, encoding, html_spans(text, options.name), mark)
 
 
-def html_spans(text: str) -> list[MarkedSpan]:
-    """Return the places to translate in HTML."""
-    return _Reader(text).spans
+def html_spans(text: str, name: str) -> list[MarkedSpan]:
+    """Return the places to translate in HTML.
+
+    Args:
+        text: A page or a part of one.
+        name: Its name, for messages.
+
+    Raises:
+        DataError: It has more than `MAX_TAGS` tags, or a block has more than `MAX_BLOCK_ITEMS`.
+    """
+    return _Reader(text, name).spans
 
 
 class _Reader:
-    """Collects the text and the tags of each block."""
+    """Collects the text and the tags of each block.
 
-    def __init__(self, text: str):
+    The page is divided into tokens twice, because a list of them takes many times the memory of the page.
+    """
+
+    def __init__(self, text: str, name: str):
         self.text = text
+        self.name = name
         self.spans: list[MarkedSpan] = []
         self._items: list[Item] = []
-        self._tokens = list(tokenize(text))
-        self._partners = _partners(self._tokens)
-        index = 0
-        while index < len(self._tokens):
-            index = self._read(index)
+        self._end_of_skipped = self._find_ends_of_skipped()
+        self._tokens = tokenize(text)
+        token = next(self._tokens, None)
+        while token is not None:
+            token = self._read(token)
         self._end_block()
 
-    def _read(self, index: int) -> int:
-        """Read a token, or an element that is not translated. Return the index of the next one."""
-        token = self._tokens[index]
+    def _find_ends_of_skipped(self) -> dict[int, int]:
+        """Return the start of the end tag of each element that is not translated, by the start of its start tag."""
+        ends: dict[int, int] = {}
+        skipped: set[int] = set()
+        unclosed: dict[str, list[int]] = {}
+        num_tags = 0
+        for token in tokenize(self.text):
+            num_tags += token.kind != "text"
+            if num_tags > MAX_TAGS:
+                raise DataError(f"{self.name}: more than {MAX_TAGS:,} tags, the limit; split the page")
+            if token.kind == "start":
+                unclosed.setdefault(token.name, []).append(token.start)
+                if self._is_skipped(token):
+                    skipped.add(token.start)
+            elif token.kind == "end" and unclosed.get(token.name):
+                start = unclosed[token.name].pop()
+                if start in skipped:
+                    ends[start] = token.start
+        return ends
+
+    def _read(self, token: Token) -> Token | None:
+        """Read a token, or an element that is not translated. Return the next token."""
         if token.kind == "text" or (token.kind == "raw" and token.name == "title"):
-            self._items.extend(self._text_items(token.start, token.end))
+            for item in self._text_items(token.start, token.end):
+                self._add(item)
         elif token.kind in ("other", "raw"):
-            self._items.append(Item(token.start, token.end, "point"))
+            self._add(Item(token.start, token.end, "point"))
         elif token.kind == "start" and self._is_skipped(token):
-            return self._skip(index)
+            return self._skip(token)
         else:
             self._tag(token)
-        return index + 1
+        return next(self._tokens, None)
+
+    def _add(self, item: Item) -> None:
+        """Add an item to the block.
+
+        Raises:
+            DataError: The block has too many.
+        """
+        if len(self._items) == MAX_BLOCK_ITEMS:
+            line = self.text.count("\n", 0, item.start) + 1
+            problem = f"a paragraph with more than {MAX_BLOCK_ITEMS:,} texts and tags, the limit"
+            raise DataError(f"{self.name}, line {line}: {problem}; divide it with <p>")
+        self._items.append(item)
 
     def _tag(self, token: Token) -> None:
-        if not _is_inline(token.name):
-            self._end_block()
-        elif token.name in EMPTY or self.text.endswith("/>", token.start, token.end):
-            if token.name == "br" and self._follows("br", ""):
-                self._end_block()  # two line breaks separate paragraphs
-            self._items.append(Item(token.start, token.end, "point", name=token.name))
-        elif token.kind == "start":
-            if token.name == "a" and self._follows("a", "|·•"):
-                while self._items[-1].kind == "text":
-                    self._items.pop()
-                self._end_block()  # a row of links is a list, not a sentence
-            self._items.append(Item(token.start, token.end, "open", name=token.name))
+        attribute_spans = list(self._attribute_spans(token))
+        item = Item(token.start, token.end, self._kind_of(token), name=token.name, has_spans=bool(attribute_spans))
+        if _is_inline(token.name):
+            self._end_block_before(item)
+            self._add(item)
         else:
-            self._items.append(Item(token.start, token.end, "close", name=token.name))
-        self.spans.extend(self._attribute_spans(token))
+            self._end_block()
+        self.spans.extend(attribute_spans)
+
+    def _end_block_before(self, item: Item) -> None:
+        """End the block at two line breaks, which separate paragraphs, and between two links of a list of links."""
+        if item.name == "br" and self._follows("br", ""):
+            self._end_block()
+        elif item.name == "a" and item.kind == "open" and self._follows("a", "|·•"):
+            while self._items[-1].kind == "text":
+                self._items.pop()
+            self._end_block()
+
+    def _kind_of(self, token: Token) -> Literal["open", "close", "point"]:
+        """Return the kind of an inline tag."""
+        if token.name in EMPTY or self.text.endswith("/>", token.start, token.end):
+            return "point"
+        return "open" if token.kind == "start" else "close"
 
     def _follows(self, name: str, separators: str) -> bool:
         """Return True if this tag is the last one, and only white space or separators follow it."""
@@ -126,55 +187,70 @@ class _Reader:
 
     def _is_protected(self, token: Token) -> bool:
         """Return True if the page says that an element is not translated."""
+        if not token.attributes:
+            return False
         if self._value(token, "translate").lower() == "no":
             return True
         return "notranslate" in self._value(token, "class").split()
 
-    def _skip(self, index: int) -> int:
-        """Leave out an element that is not translated. Return the index of the token after it."""
-        token = self._tokens[index]
-        last = self._partners.get(index)
-        if last is None:
-            last = self._unclosed(index)
-        inner = self._tokens[index + 1 : last]
-        graphic = token.name in ("svg", "math")
-        if graphic or (_is_inline(token.name) and all(_is_inline(part.name) for part in inner)):
-            self._items.append(Item(token.start, self._tokens[last].end, "point", name=token.name, word=True))
+    def _skip(self, token: Token) -> Token | None:
+        """Omit an element that is not translated. Return the token after it."""
+        attribute_spans = [] if self._is_protected(token) else list(self._attribute_spans(token))
+        end = self._end_of_skipped.get(token.start)
+        if end is None:
+            end = self._end_of_unclosed(token)
+        last = token
+        is_inline = _is_inline(token.name)
+        following = next(self._tokens, None)
+        while following is not None and self._is_within(following, end):
+            is_inline = is_inline and _is_inline(following.name)
+            last = following
+            following = next(self._tokens, None)
+        if is_inline or token.name in GRAPHICS:
+            has_spans = bool(attribute_spans)
+            self._add(Item(token.start, last.end, "point", name=token.name, word=True, has_spans=has_spans))
         else:
             self._end_block()
-        if not self._is_protected(token):
-            self.spans.extend(self._attribute_spans(token))
-        return last + 1
+        self.spans.extend(attribute_spans)
+        return following
 
-    def _unclosed(self, index: int) -> int:
-        """Return the index of the last token of an element without an end tag."""
-        name = self._tokens[index].name
-        if name == "pre":
-            return len(self._tokens) - 1
-        if name in RAW_CONTENT or name in EMPTY or _is_inline(name):
-            return index
-        last = index
-        while last + 1 < len(self._tokens) and _is_inline(self._tokens[last + 1].name):
-            last += 1
-        return last
+    def _end_of_unclosed(self, token: Token) -> int | None:
+        """Return where the last token of an element without an end tag may begin. None: the next block ends it."""
+        if token.name == "pre":
+            return len(self.text)
+        if token.name in RAW_CONTENT or token.name in EMPTY or _is_inline(token.name):
+            return token.start
+        return None
+
+    def _is_within(self, token: Token, end: int | None) -> bool:
+        """Return True if a token belongs to a skipped element, whose last token begins at `end`."""
+        return _is_inline(token.name) if end is None else token.start <= end
 
     def _end_block(self) -> None:
         """Make a segment of the text and the tags since the last block."""
+        if not self._items:
+            return
         source = "".join(self.text[item.start : item.end] for item in self._items if item.kind == "text")
-        span = make_span(self.text, self._items, encode_texts(partial(escape, references_of(source))))
+        references = references_of(source)
+        encode = encode_texts(partial(escape, references)) if references else _ENCODE
+        span = make_span(self.text, self._items, encode)
         self._items.clear()
         if span:
             self.spans.append(span)
 
     def _attribute_spans(self, token: Token) -> Iterator[MarkedSpan]:
         """Yield the attributes of a tag that are text for readers."""
+        if not token.attributes:
+            return
         for name in self._shown_attributes(token):
-            attribute = (token.attributes or {}).get(name)
+            attribute = token.attributes.get(name)
             if attribute is None:
                 continue
             references = references_of(self.text[attribute.start : attribute.end])
+            quote = attribute.quote
+            encode = encode_texts(partial(_escape_value, references, quote)) if references else _ENCODE_VALUE[quote]
             item = self._text_item(attribute.start, attribute.end)
-            span = make_span(self.text, [item], encode_texts(partial(_escape_value, references, attribute.quote)))
+            span = make_span(self.text, [item], encode)
             if span and not _TEMPLATE.search(item.text):
                 yield span
 
@@ -200,24 +276,18 @@ def _is_inline(name: str) -> bool:
     return not name or name in INLINE or "-" in name
 
 
-def _partners(tokens: Sequence[Token]) -> dict[int, int]:
-    """Return the index of the end tag by the index of the start tag."""
-    partners: dict[int, int] = {}
-    unclosed: dict[str, list[int]] = {}
-    for index, token in enumerate(tokens):
-        if token.kind == "start":
-            unclosed.setdefault(token.name, []).append(index)
-        elif token.kind == "end" and unclosed.get(token.name):
-            partners[unclosed[token.name].pop()] = index
-    return partners
-
-
 def _escape_value(references: dict[str, str], quote: str, text: str) -> str:
     """Escape the value of an attribute. One without quotes in the source gets quotes."""
     if quote == "'":
         return escape({"'": "&#39;"} | references, text)
     escaped = escape({'"': "&quot;"} | references, text)
     return escaped if quote else f'"{escaped}"'
+
+
+_ENCODE = encode_texts(partial(escape, {}))
+"""Encodes a text whose source has no references. Shared, because a page may have millions of texts."""
+_ENCODE_VALUE = {quote: encode_texts(partial(_escape_value, {}, quote)) for quote in ("'", '"', "")}
+"""The same for the value of an attribute, by its quotation mark."""
 
 
 def _encoding(content: bytes) -> str:

@@ -33,7 +33,7 @@ class Token:
     name: str = ""
     """Of a tag: its name in lower case."""
     attributes: dict[str, Attribute] | None = None
-    """Of a start tag: by name in lower case. The first of several with the same name counts."""
+    """Of a tag: by name in lower case. The first of several with the same name counts. None if there are none."""
 
 
 RAW_CONTENT = frozenset({"script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes"})
@@ -112,6 +112,10 @@ def _markup(text: str, place: int) -> Token | None:
 
 def _tag(text: str, tag: re.Match[str]) -> Token:
     """Return a tag with its attributes. What follows a tag that the file does not finish belongs to it."""
+    kind: Literal["start", "end", "other"] = "end" if tag[1] else "start"
+    name = tag[2].lower()
+    if text.startswith(">", tag.end()):
+        return Token(kind, tag.start(), tag.end() + 1, name)
     attributes: dict[str, Attribute] = {}
     place = tag.end()
     end = len(text)
@@ -130,9 +134,8 @@ def _tag(text: str, tag: re.Match[str]) -> Token:
         if form:
             value = Attribute(attribute.start(form), attribute.end(form), _QUOTES[form])
             attributes.setdefault(attribute[1].lower(), value)
-    kind: Literal["start", "end", "other"] = "end" if tag[1] else "start"
     finished = text.endswith(">", place, end)
-    return Token(kind if finished else "other", tag.start(), end, tag[2].lower(), attributes)
+    return Token(kind if finished else "other", tag.start(), end, name, attributes or None)
 
 
 def _end_of_content(text: str, place: int, name: str) -> int:

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Literal
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Tag:
     """Inline markup such as `<b>`, `</b>`, `<br>` or `<code>x</code>`. Nothing in it is translated."""
 

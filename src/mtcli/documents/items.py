@@ -16,7 +16,7 @@ from mtcli.documents.inline import Inline, Tag, merged
 Encoder = Callable[[Inline, Mapping[str, str]], str]
 """Returns a translation as it stands in the file.
 
-Its second argument has the markup of each tag, by `Tag.raw`, in which text such as attributes is translated already.
+Its second argument has, by `Tag.raw`, the markup in which text such as attributes has been translated.
 """
 WHITE_SPACE = " \t\n\f\r"
 """The characters that HTML and Markdown treat like a space. A no-break space is not one of them."""
@@ -37,6 +37,8 @@ class Item:
     """Markup that stands for a word of the sentence, such as a code span. It stays in the segment even at its ends."""
     raw: str = ""
     """Markup to write with a translation, if that of the file refers to the text of the source."""
+    has_spans: bool = False
+    """Markup with text such as an attribute, which may be a span of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class MarkedSpan:
     segment: Inline
     encode: Encoder
     tag_places: tuple[tuple[str, int, int], ...] = ()
-    """Each tag of the segment (`Tag.raw`), and where it starts and ends."""
+    """Each tag of the segment in which other spans may be (`Tag.raw`), and where it starts and ends."""
 
 
 class MarkedDocument:
@@ -180,11 +182,16 @@ def make_span(text: str, items: Sequence[Item], encode: Encoder) -> MarkedSpan |
     first, last = trim(paired, partner)
     kept = paired[first:last]
     parts: list[str | Tag] = []
+    places: list[tuple[str, int, int]] = []
+    equal_tags: dict[Tag, Tag] = {}
     for item in kept:
         if item.kind == "text":
             parts.append(item.text)
-        else:
-            parts.append(Tag(item.raw or text[item.start : item.end], item.kind))
+            continue
+        tag = Tag(item.raw or text[item.start : item.end], item.kind)
+        parts.append(equal_tags.setdefault(tag, tag))  # saves memory in a segment with many of them
+        if item.has_spans:
+            places.append((tag.raw, item.start, item.end))
     start = kept[0].start
     end = kept[-1].end
     if isinstance(parts[0], str):
@@ -195,9 +202,7 @@ def make_span(text: str, items: Sequence[Item], encode: Encoder) -> MarkedSpan |
         parts[-1] = parts[-1].rstrip(WHITE_SPACE)
         raw = text[kept[-1].start : end]
         end -= len(raw) - len(raw.rstrip(WHITE_SPACE))
-    marked = (item for item in kept if item.kind != "text" and not item.raw)
-    places = tuple((text[item.start : item.end], item.start, item.end) for item in marked)
-    return MarkedSpan(start, end, merged(tuple(parts)), encode, places)
+    return MarkedSpan(start, end, merged(parts), encode, tuple(places))
 
 
 def encode_texts(escape: Callable[[str], str]) -> Encoder:

@@ -43,10 +43,10 @@ def read(content: bytes, options: ReadOptions) -> Document:
     """Read a Markdown file.
 
     Raises:
-        DataError: The bytes are not UTF-8.
+        DataError: See `encoding.decode`; or a part in HTML has too many tags, see `html.html_spans`.
     """
     source = decode(content, options.name)
-    return MarkedDocument(source.text, source.encoding, _Reader(source.text).spans(), source.mark)
+    return MarkedDocument(source.text, source.encoding, _Reader(source.text, options.name).spans(), source.mark)
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,9 @@ class _Style:
 class _Reader:
     """Finds the text of the blocks."""
 
-    def __init__(self, text: str):
+    def __init__(self, text: str, name: str):
         self.text = text
+        self.name = name
         self._line_starts = [0, *(end.end() for end in _LINE_END.finditer(text))]
         self._parser = make_parser()
         self._env: dict[str, Any] = {}
@@ -192,7 +193,8 @@ class _Reader:
             yield from self._html_spans(lines[0][0], lines[-1][1])
 
     def _html_spans(self, start: int, end: int) -> Iterator[MarkedSpan]:
-        for span in html_spans(self.text[start:end]):
+        name = f"{self.name}, HTML from line {bisect_right(self._line_starts, start)}"
+        for span in html_spans(self.text[start:end], name):
             places = tuple((raw, begin + start, close + start) for raw, begin, close in span.tag_places)
             yield replace(span, start=span.start + start, end=span.end + start, tag_places=places)
 

@@ -145,7 +145,7 @@ def _token_items(content: str, token: Token, start: int, end: int) -> Iterator[I
     elif stem in _PAIRS:
         yield Item(start, end, "open" if role == "open" else "close", name=stem, raw=token.meta.get(_RAW, ""))
     elif token.type == "image":
-        yield Item(start, end, "point", token.content, name="image")
+        yield Item(start, end, "point", token.content, name="image", has_spans=True)
     elif token.type == "html_inline":
         yield _html_item(content, start, end)
     else:
@@ -157,8 +157,8 @@ def _html_item(content: str, start: int, end: int) -> Item:
     tag = _HTML_NAME.match(content, start)
     name = tag[2].lower() if tag else ""
     if tag is None or name in EMPTY or content.endswith("/>", start, end):
-        return Item(start, end, "point", name="html")
-    return Item(start, end, "close" if tag[1] else "open", name=f"html {name}")
+        return Item(start, end, "point", name="html", has_spans=True)
+    return Item(start, end, "close" if tag[1] else "open", name=f"html {name}", has_spans=True)
 
 
 def _join_code(items: Sequence[Item]) -> list[Item]:

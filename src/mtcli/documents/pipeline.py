@@ -37,7 +37,7 @@ _NO_SPACE_AFTER = ("。", "！", "？", "」", "』", "）", "】", "》")
 """Ends of sentences after which Chinese and Japanese have no space."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Sentence:
     """A part of a segment that is translated, with the white space around it."""
 

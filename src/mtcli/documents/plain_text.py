@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"(?:\d{1,3}[.)]|[–—])\s+")
 _SENTENCE_END = re.compile(r"[.!?…:;。！？：；।؟][\"'”’»)」』]*$")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Line:
     """A line that is not blank."""
 

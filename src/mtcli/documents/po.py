@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mtcli.data.safe_xml import decode_exactly
-from mtcli.documents.encoding import EncodedText, decode
+from mtcli.documents.encoding import EncodedText, check_lines, decode
 from mtcli.documents.format import ReadOptions
 from mtcli.documents.inline import Inline
 from mtcli.documents.plain_text import text_spans
@@ -126,7 +126,9 @@ def _decoded(content: bytes, name: str) -> EncodedText:
         encoding = "utf-8"
     if encoding in ("utf-8", "ascii"):
         return decode(content, name)
-    return EncodedText(decode_exactly(content, encoding, name), encoding)
+    text = decode_exactly(content, encoding, name)
+    check_lines(text, name)
+    return EncodedText(text, encoding)
 
 
 def _fields(text: str, encoding: str, name: str) -> Iterator[_Field]:

@@ -1,6 +1,6 @@
 """Which files are documents, and which module reads them. A module is imported when a file needs it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import PurePath
@@ -67,7 +67,9 @@ def is_document(name: str, *, paragraphs: bool = False, columns: bool = False) -
         raise UsageError(f"{name}: compressed; unpack it (gunzip) and translate the {unpacked} file")
     if _is_text(suffix):
         return paragraphs
-    raise UsageError(f"{name}: a file of unknown type; {_choices()}. To translate its lines: mtcli translate < {name}")
+    raise UsageError(
+        f"{name}: a file of unknown type; {_choices(MODULES)}. To translate its lines: mtcli translate < {name}"
+    )
 
 
 def check_output_name(name: str, output: str) -> None:
@@ -107,7 +109,8 @@ def read_document(content: bytes, options: ReadOptions) -> Document:
     suffix = PurePath(options.name).suffix.lower()
     module = MODULES.get(suffix, "plain_text" if _is_text(suffix) else None)
     if module is None:
-        raise UsageError(f"{options.name}: a file of unknown type; {_choices()}")
+        columns = () if options.columns else TABLES
+        raise UsageError(f"{options.name}: a file of unknown type; {_choices(MODULES.keys() - columns)}")
     with needs_packages():
         reader = cast(Reader, import_module(f"mtcli.documents.{module}").read)
         return reader(content, options)
@@ -130,5 +133,5 @@ def needs_packages() -> Iterator[None]:
         raise UsageError(f"{error.name} is not installed; documents and paragraphs need `{install}`") from None
 
 
-def _choices() -> str:
-    return f"the types of documents are {' '.join(sorted(MODULES))}"
+def _choices(suffixes: Iterable[str]) -> str:
+    return f"the types of documents are {' '.join(sorted(suffixes))}"

@@ -12,7 +12,7 @@ def raw(segment: Inline) -> str:
     return "".join(part.raw if isinstance(part, Tag) else part for part in segment)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Span:
     """A part of a text that is translated."""
 

@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import PurePath
 
 from mtcli.data.csv_rows import DELIMITERS, SAMPLE_CHARACTERS, SAMPLE_LINES, best_delimiter
@@ -20,8 +21,11 @@ from mtcli.runtime.wording import counted
 
 log = logging.getLogger(__name__)
 
+MAX_COLUMNS = 10_000
+"""Cells of a row, which are in memory together."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, slots=True)
 class _Cell:
     """A cell, with its quotation marks if it has them."""
 
@@ -43,7 +47,7 @@ def read(content: bytes, options: ReadOptions) -> SpanDocument:
 
     Raises:
         UsageError: There is no such column, or none is named.
-        DataError: See `encoding.decode`; or a quotation mark is not closed.
+        DataError: See `encoding.decode`; a quotation mark is not closed, or a row has more than `MAX_COLUMNS` cells.
     """
     if not options.columns:
         raise UsageError(f"{options.name}: a table; name the columns to translate with --column")
@@ -115,6 +119,9 @@ def _rows(text: str, delimiter: str, name: str, *, strict: bool) -> Iterator[lis
         assert cell is not None  # it may be empty
         if strict and cell["plain"] is not None and cell["plain"].startswith('"'):
             raise DataError(_quotation_message(text, place, name))
+        if len(row) == MAX_COLUMNS:
+            line = text.count("\n", 0, place) + 1
+            raise DataError(f"{name}:{line}: more than {MAX_COLUMNS:,} cells in a row, the limit; split the table")
         row.append(_Cell(place, cell[0], quoted=cell["quoted"] is not None))
         end = end_of_cell.match(text, cell.end())
         assert end is not None
@@ -136,7 +143,7 @@ def _spans(cell: _Cell, delimiter: str) -> Iterator[Span]:
     if not cell.quoted:
         if cell.raw.strip():
             end = cell.start + len(cell.raw)
-            yield Span(cell.start, end, (cell.raw,), lambda translation: _quoted_if_needed(raw(translation), delimiter))
+            yield Span(cell.start, end, (cell.raw,), partial(_quoted_if_needed, delimiter))
         return
     for span in text_spans(cell.raw[1:-1], first=cell.start + 1):
         yield _escaped(span, delimiter)
@@ -157,8 +164,9 @@ def _in_one_cell(text: str) -> str:
     return re.sub(r"[\t\r\n]+", " ", text)
 
 
-def _quoted_if_needed(text: str, delimiter: str) -> str:
+def _quoted_if_needed(delimiter: str, translation: Inline) -> str:
     """Return the text of a cell, in quotation marks if it could not be read without them."""
+    text = raw(translation)
     if delimiter == "\t":
         return _in_one_cell(text)
     if text.startswith('"') or any(character in text for character in (delimiter, "\r", "\n")):

@@ -68,7 +68,7 @@ def parse_request_terms(field: str | list[str]) -> Terms | None:
 
 
 def _document(text: str, form: str) -> Document:
-    return MarkedDocument(text, "utf-8", html_spans(text)) if form == "html" else read_text(EncodedText(text))
+    return MarkedDocument(text, "utf-8", html_spans(text, "q")) if form == "html" else read_text(EncodedText(text))
 
 
 def _written(documents: Sequence[Document], translations: Sequence[Inline]) -> list[str]:
