@@ -42,7 +42,7 @@ def decode(content: bytes, name: str) -> EncodedText:
         DataError: The bytes are not valid; the message gives the line and the byte within it, both counted from 1.
             See also `check_lines`.
     """
-    mark, encoding = next(((mark, name) for mark, name in _MARKS if content.startswith(mark)), (b"", "utf-8"))
+    mark, encoding = next((marked for marked in _MARKS if content.startswith(marked[0])), (b"", "utf-8"))
     body = content[len(mark) :]
     try:
         text = body.decode(encoding)

@@ -50,7 +50,7 @@ def read(content: bytes, options: ReadOptions) -> SpanDocument:
         DataError: See `encoding.decode`; a quotation mark is not closed, or a row has more than `MAX_COLUMNS` cells.
     """
     if not options.columns:
-        raise UsageError(f"{options.name}: a table; name the columns to translate with --column")
+        raise UsageError(f"{options.name}: a table; translate it with `mtcli translate --column NAME`")
     source = decode(content, options.name)
     is_tsv = PurePath(options.name).suffix.lower() == ".tsv"
     delimiter = "\t" if is_tsv else _delimiter(source.text, options)
@@ -63,7 +63,8 @@ def read(content: bytes, options: ReadOptions) -> SpanDocument:
     spans: list[Span] = []
     num_short = 0
     for row in body:
-        num_short += indices[-1] >= len(row) > 1
+        if 1 < len(row) <= indices[-1]:
+            num_short += 1
         for index in indices:
             if index < len(row):
                 spans += _spans(row[index], delimiter)

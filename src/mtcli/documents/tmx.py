@@ -81,7 +81,7 @@ def _insert(text: str, source: Element, segment: Element, code: str, content: st
 
 
 def _classify(element: Element) -> Inner:
-    """Tell what an inline element of TMX is."""
+    """Return the role of an inline element of TMX."""
     if element.name == "hi":
         return Inner("pair")
     if element.name == "bpt":

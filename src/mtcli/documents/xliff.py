@@ -153,7 +153,7 @@ class _Reader2(_Reader1):
 
 
 def _classify(element: Element) -> Inner:
-    """Tell what an inline element of XLIFF is."""
+    """Return the role of an inline element of XLIFF."""
     attributes = element.attributes
     protected = attributes.get("translate") == "no" or attributes.get("mtype") == "protected"
     if element.name in _PAIRS and not protected:

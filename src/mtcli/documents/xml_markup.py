@@ -27,6 +27,7 @@ class Inner:
 
 
 Classify = Callable[[Element], Inner]
+"""Returns the role of an inline element."""
 
 
 def tag_name(text: str, element: Element) -> str:
@@ -85,7 +86,7 @@ def inline_items(text: str, element: Element, classify: Classify) -> Iterator[It
     Args:
         text: The file.
         element: An element such as `<source>` or `<seg>`.
-        classify: Tells what an inline element is.
+        classify: Returns the role of an inline element.
     """
     yield from _content_items(text, element, classify, keeps_space(element))
 
