@@ -15,8 +15,8 @@ _MARK = "\u3000-\u303f\uff00-\uffef"
 _CJK = f"{_MARK}\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _OPENING = "「『（【《〈〔"
 _CLOSING = "」』）】》〉〕、。，．！？：；…ー"
-SEPARATE_CLOSING = r"[,;:.!?)\]}]++(?!\S)"
-"""Punctuation of tokenized text, with spaces around it. It belongs to the word before it."""
+SEPARATE_CLOSING = r"(?!\.\.)[,;:.!?)\]}]++(?!\S)"
+"""Punctuation of tokenized text, with spaces around it. It belongs to the word before it, but `...` may not."""
 _UNIT = re.compile(rf"[{_OPENING}]*(?:[{_CJK}]|[^ \t\r\n{_CJK}]+)[{_CLOSING}]*(?: {SEPARATE_CLOSING})*")
 """A word, or a Chinese or Japanese character, with the signs that a line break cannot separate from it."""
 _WIDE_MARK = re.compile(f"[{_MARK}]")
