@@ -321,3 +321,18 @@ def test_nothing_is_lost_whatever_the_model_writes(
         tags = sorted(part.raw for part in source if isinstance(part, Tag))
         assert sorted(part.raw for part in result if isinstance(part, Tag)) == tags
         assert shape_of(result) == shape_of(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "links", "expected"),
+    [
+        (("a ", B, "river", END_B), "einem fluss", ((1, 0), (1, 1)), "einem <b>fluss</b>"),
+        (("my ", B, "river", END_B), "mein langer fluss", ((0, 0), (1, 1), (1, 2)), "mein <b>langer fluss</b>"),
+        (("red , ", B, "are playing", END_B), "rot , spielen", ((0, 0), (2, 1), (3, 2)), "rot , <b>spielen</b>"),
+    ],
+)
+def test_a_span_begins_with_no_word_of_the_text_before_it(
+    source: Inline, text: str, links: Links, expected: str
+) -> None:
+    (found,) = translate_inline([source], Stub(lambda _: (text, links)), Options())
+    assert written(found) == expected

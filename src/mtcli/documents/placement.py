@@ -24,6 +24,11 @@ OTHER_WORD = -2.0
 """The same for a word of another span beside it."""
 SHORT_WORD = 3
 """Characters of a word that a span does not begin with if a later word in it has the same source word."""
+LOOK_BACK = 2
+"""Words before a span, such as an article and an adjective, whose translation may be linked with the span."""
+
+_ONLY_CLOSING = "".join(sign for sign in CLOSING if sign not in OPENING)
+"""Without quotation marks that also open."""
 
 
 @dataclass
@@ -107,7 +112,8 @@ class Layout(WordMap):
             at = self._point(node, interval, taken)
             return at, at
         if self._has_translated_start(node):
-            best = self._without_function_words(best)
+            best = self._without_function_words(node, best)
+        best = self._without_closing_signs(best, node)
         start = self._start_of(best[0][1], node)
         end = self._end_of(best[-1][1], node)
         return (start, end) if start < end else (best[0][1][0], best[-1][1][1])
@@ -130,20 +136,38 @@ class Layout(WordMap):
         first = next((word for word, (_, end) in enumerate(self.src_words) if end > node.start), None)
         return first in self.src_of
 
-    def _without_function_words(self, words: list[tuple[int, Span]]) -> list[tuple[int, Span]]:
+    def _without_function_words(self, node: Node, words: list[tuple[int, Span]]) -> list[tuple[int, Span]]:
         """Drop the first words of a span that only the grammar of the target language needs: `a` of `a la cantante`.
 
-        Such a word is linked with a source word that has a word of its own. In scripts without spaces, most words are
-        short, so none is dropped.
+        Such a word is linked with a source word that has a word of its own. It is short; or it is the translation of a
+        short word before the span, such as an article, with which no word is linked. In scripts without spaces, most
+        words are short, so none is dropped.
         """
+        num_missing = self._num_untranslated_before(node)
         while len(words) > 1:
             (first, (start, end)), *others = words
             longest = max((b - a for word, (a, b) in others if self.src_of[word] == self.src_of[first]), default=0)
             is_short = end - start <= SHORT_WORD or 2 * (end - start) <= longest
-            if not longest or not is_short or unspaced_at_start(self.translation[start:end]):
+            if not longest or not (is_short or num_missing) or unspaced_at_start(self.translation[start:end]):
                 break
+            num_missing = max(0, num_missing - 1)
             words = others
         return words
+
+    def _num_untranslated_before(self, node: Node) -> int:
+        """Return the number of short words closely before a span with which no target word is linked."""
+        before = [word for word, (_, end) in enumerate(self.src_words) if end <= node.start][-LOOK_BACK:]
+        short = [word for word in before if self.src_words[word][1] - self.src_words[word][0] <= SHORT_WORD]
+        return sum(word not in self.src_of for word in short)
+
+    def _without_closing_signs(self, words: list[tuple[int, Span]], node: Node) -> list[tuple[int, Span]]:
+        """Drop separate punctuation such as a comma at the beginning, which belongs to the word before the span."""
+        if self.source[node.start : node.end].lstrip()[0] in CLOSING:
+            return words
+        first = 0
+        while first < len(words) - 1 and not self.translation[slice(*words[first][1])].strip(_ONLY_CLOSING):
+            first += 1
+        return words[first:]
 
     def _nearest_free_word(self, node: Node, gaps: Sequence[Span]) -> list[tuple[int, Span]]:
         """Return the free word nearest to the position of a span whose words have no translation."""
