@@ -29,6 +29,7 @@ from processes import HANGS, heed_signals
 from toy import PAIRS, save_toy, toy
 from typer.testing import CliRunner
 
+import mtcli.serve
 from mtcli.cli import app
 from mtcli.cli.serve import serve
 from mtcli.errors import DataError, NotFiniteError, UsageError
@@ -908,6 +909,7 @@ def test_the_token_limit_has_a_hidden_former_name(option: str, monkeypatch: pyte
 
 
 def test_a_missing_extra_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(mtcli, "serve", mtcli.serve)  # the import below replaces it, so that it is restored at the end
     for name in [name for name in sys.modules if name.startswith("mtcli.serve")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "fastapi", None)
