@@ -95,7 +95,7 @@ def _groups_of_run(run: Sequence[Cue]) -> Iterator[list[Span]]:
 
 
 def _continues(cue: Cue, following: Cue) -> bool:
-    """Return True if the text of a cue goes on in the following one."""
+    """Return True if the following cue continues the text of a cue."""
     if not -MAX_OVERLAP <= following.start - cue.end <= MAX_PAUSE:
         return False
     if not (_can_be_joined(cue) and _can_be_joined(following)):
