@@ -1,10 +1,14 @@
 """Convert an explanation to JSON values: all of it for programs (`to_dict`), no stages for the page (`summary`)."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+from torch import Tensor
+
 from mtcli.explain.explanation import ATTENTIONS, BeamNode, Explanation, Neighbours, Step
-from mtcli.explain.stages import Stage, rounded, stages
+from mtcli.explain.stage import Stage
+from mtcli.explain.stages import stages
 from mtcli.explain.votes import Vote
 
 FORMAT = "mtcli-explain-2"
@@ -148,3 +152,14 @@ def _neighbours(rows: Sequence[Neighbours], decimals: int) -> list[dict[str, Any
         }
         for row in rows
     ]
+
+
+def rounded(values: Tensor, decimals: int) -> Any:
+    """Return a tensor as nested lists of numbers rounded to `decimals`; masked positions (−∞) become None."""
+    return _rounded(values.float().cpu().tolist(), decimals)
+
+
+def _rounded(x: Any, decimals: int) -> Any:
+    if isinstance(x, list):
+        return [_rounded(item, decimals) for item in x]
+    return round(x, decimals) if math.isfinite(x) else None

@@ -109,8 +109,8 @@ class Explanation:
     neighbours: dict[str, list[Neighbours]] = field(default_factory=dict)
     """By side (`src`, `tgt`); empty unless requested."""
     votes: Sequence[Sequence[Vote]] = ()
-    """For each step the vote of each model of an ensemble; empty for one model. All else is of the first model, but for
-    the probabilities of `steps`, which are the means."""
+    """For each step the vote of each model of an ensemble; empty for one model. `steps` has the means of their
+    probabilities; all other figures are those of the first model."""
 
     @property
     def src_tokens(self) -> list[str]:

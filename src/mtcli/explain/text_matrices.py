@@ -10,7 +10,8 @@ from rich.text import Text
 from torch import Tensor
 
 from mtcli.explain.explanation import CROSS, DECODER_SELF, BeamNode, Explanation
-from mtcli.explain.stages import Stage, decoder_stages, embedding_stages, encoder_stages, memory_stage, output_stages
+from mtcli.explain.stage import Stage
+from mtcli.explain.stages import decoder_stages, embedding_stages, encoder_stages, memory_stage, output_stages
 from mtcli.explain.text_parts import coloured, heading, hypotheses_table, plain_table
 from mtcli.runtime.terminal import printable
 from mtcli.runtime.wording import counted
