@@ -99,16 +99,39 @@ def test_inline_markup(content: str, segments: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["1. x", "# x", "- x", "* x", "> x", "a *b* c", "_a_", "[a](b)", "`a`", "<b>", "&amp;", "a | b", "---", "![a](b)"],
+    [
+        "1. x",
+        "# x",
+        "- x",
+        "* x",
+        "> x",
+        "a *b* c",
+        "_a_",
+        "[a](b)",
+        "`a`",
+        "<b>",
+        "&amp;",
+        "a | b",
+        "---",
+        "![a](b)",
+        "| x",
+    ],
 )
 def test_text_that_looks_like_markup_is_escaped(text: str) -> None:
-    for content, kind in (("word\n", "paragraph_open"), ("| word |\n|---|\n", "table_open")):
+    blocks = {"word\n": "paragraph_open", "| word |\n|---|\n": "table_open", "word\n===\n": "heading_open"}
+    blocks["word\n---\n"] = "heading_open"
+    for content, kind in blocks.items():
         written = read(content.encode(), OPTIONS).write([(text,)]).decode()
         tokens = MarkdownIt("commonmark").enable("table").parse(written)
         assert tokens[0].type == kind
         (inline,) = (token for token in tokens if token.type == "inline")
         assert [token.type for token in inline.children or []] == ["text"]
         assert inline.children[0].content == text
+
+
+def test_the_text_of_an_image_in_a_cell_stays_in_its_cell() -> None:
+    document = read(b"| ![word](x) |\n|---|\n", OPTIONS)
+    assert document.write([("a | b",)]) == b"| ![a \\| b](x) |\n|---|\n"
 
 
 PLACED = {

@@ -214,6 +214,18 @@ def test_what_a_model_adds_is_deleted(added: str) -> None:
     assert result == ("la  casa",)
 
 
+@pytest.mark.parametrize(("written_by_model", "expected"), [("%s > la casa", "> la casa"), ("la casa <b>", "la casa")])
+def test_what_a_model_adds_at_an_end_leaves_no_space_there(written_by_model: str, expected: str) -> None:
+    (result,) = translate_inline([("the house",)], Stub(lambda line: (written_by_model, ())), Options())
+    assert result == (expected,)
+
+
+@pytest.mark.parametrize("part", ["a.", "a-", "a+", "1'", "1\u00a0", "1\u202f", "a@", "{a,b,{x}", "http://"])
+def test_the_search_for_placeholders_takes_linear_time(part: str) -> None:
+    text = "5 @ " + part * (60_000 // len(part))
+    assert all(0 <= start < end <= len(text) for start, end in find_protected(text))
+
+
 def test_a_model_may_write_a_measure_in_figures() -> None:
     (result,) = translate_inline([("three kilometres",)], Stub(lambda line: ("3 km", ())), Options())
     assert result == ("3 km",)

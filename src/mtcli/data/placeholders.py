@@ -23,7 +23,8 @@ _URL = (
     r"(?:https?|ftps?|file)://[^\s<>\"'{}]*[^\s<>\"'{}.,;:!?()\[\]…]/?|"
     r"\bwww\.[\w-]+(?:\.[\w-]+)+(?:/[^\s<>\"'{}.,;:!?()]*)*"
 )
-_EMAIL = r"(?:mailto:)?\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
+# At most 64 characters, as in RFC 5321: without a limit, the search takes quadratic time in `a.a.a.a`.
+_EMAIL = r"(?:mailto:)?\b[\w.+-]{1,64}@[\w-]++(?:\.[\w-]+)+"
 _ENTITY = r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});"
 _TAG = r"</?[A-Za-z][^<>]*>|<!--[^<>]*-->"
 _PICTURE = (
@@ -40,7 +41,8 @@ _UNITS = (
     "[kM]J|kcal|cal|[hkM]?Pa|m?bar|°[CF]?|px|pt|em|rem|dpi|ppi|[kKMGTkmgt]i?[Bb]|[kMG]bit|[kMG]?bps|fps|rpm|dB|mph|"
     "ft|lbs?|oz|yd|mi|ha|[%‰€$£¥₹]|USD|EUR|GBP|CHF|JPY|CAD|AUD"
 )
-_NUMBER = r"(?<![\w.,])\d+(?:[.,'’\u00a0\u202f]\d+)*"
+# At most 20 groups of digits: without a limit, the search takes quadratic time in `1'1'1'1`.
+_NUMBER = r"(?<![\w.,])\d++(?:[.,'’\u00a0\u202f]\d++){0,20}+"
 _MEASURE = (
     rf"{_NUMBER}[ \u00a0\u202f]?(?:{_UNITS})(?![\w(])|"
     r"[$€£¥₹][ \u00a0\u202f]?\d+(?:[.,'’\u00a0\u202f]\d+)*"

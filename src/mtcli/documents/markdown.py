@@ -36,6 +36,8 @@ _BLOCK_START = re.compile(r"#{1,6}(?=\s|$)|[-+](?=\s|$)|>|-{2,}\s*$|=+\s*$|~~~|:
 """What begins or underlines a heading, or begins a list, a quote or code at the start of a line."""
 _EMPHASIS = {"*": "em", "_": "em", "**": "strong", "__": "strong", "~~": "del"}
 """The marks of emphasis, and the tags of HTML with the same meaning."""
+_OUTER_PIPE = re.compile(r"^\||\|$")
+"""What makes a table of one column of a text and the line below it, even as `\\|`."""
 _LIST_NUMBER = re.compile(r"^(\d{1,9})([.)])(?=\s|$)")
 
 
@@ -55,8 +57,8 @@ class _Style:
 
     references: dict[str, str]
     """See `_kept_references`."""
-    in_cell: bool
-    """It is in a table, where `|` ends a cell."""
+    block: str
+    """See `_Reader._inline`."""
     at_line_start: bool
     """It begins a line, where a list or a heading could begin."""
 
@@ -100,7 +102,9 @@ class _Reader:
                 continue
             starts = self._places(token, block)
             if starts:
-                yield from self._inline(token.content, starts, block.type.removesuffix("_open"))
+                is_underlined = block.type == "heading_open" and not block.markup.startswith("#")
+                kind = "underlined" if is_underlined else block.type.removesuffix("_open")
+                yield from self._inline(token.content, starts, kind)
 
     def _line(self, number: int) -> tuple[int, int]:
         """Return the start and the end of a line, without its line end."""
@@ -139,7 +143,7 @@ class _Reader:
         Args:
             content: The content of the block, without quote marks and indentation.
             starts: Where each of its lines is in the file.
-            block: `paragraph`, `heading` or `cell`.
+            block: `paragraph`, `heading`, `underlined` (a heading with a line below) or `cell`.
         """
         offsets = [0, *(match.end() for match in re.finditer("\n", content))]
 
@@ -158,7 +162,7 @@ class _Reader:
             if alt:
                 inner = inline_items(self._parser, content[slice(*alt)], self._env)
                 shifted = [replace(part, start=part.start + alt[0], end=part.end + alt[0]) for part in inner]
-                yield from self._span([move(part) for part in shifted], "alt", -1)
+                yield from self._span([move(part) for part in shifted], block, -1)
             if item.name.startswith("html"):
                 start = place_of(item.start)
                 yield from self._html_spans(start, place_of(item.end - 1) + 1)
@@ -168,8 +172,8 @@ class _Reader:
         source = "".join(self.text[item.start : item.end] for item in items if item.kind == "text")
         span = make_span(self.text, items, encode_texts(str))
         if span:
-            at_line_start = block == "paragraph" and span.start == start
-            style = _Style(_kept_references(source), block == "cell", at_line_start)
+            at_line_start = block in ("paragraph", "underlined") and span.start == start
+            style = _Style(_kept_references(source), block, at_line_start)
             yield replace(span, encode=partial(self._encode, style))
 
     def _encode(self, style: _Style, translation: Inline, markup: Mapping[str, str]) -> str:
@@ -239,8 +243,10 @@ def _encode(style: _Style, translation: Inline, markup: Mapping[str, str]) -> st
 def _encoded_text(style: _Style, text: str, *, at_line_start: bool) -> str:
     """Return text as Markdown, with what would be markup escaped."""
     text = _MARKUP.sub(lambda found: "\\" + found[0], _LINE_END.sub(" ", text))
-    if style.in_cell:
+    if style.block == "cell":
         text = text.replace("|", "\\|")
+    elif style.block == "underlined":
+        text = _OUTER_PIPE.sub("&#124;", text)
     if at_line_start:
         text = _LIST_NUMBER.sub(r"\1\\\2", text, count=1)
         text = "\\" + text if _BLOCK_START.match(text) else text

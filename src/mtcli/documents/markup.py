@@ -174,8 +174,8 @@ def _repaired(sentence: _Sentence, text: str, links: Links) -> Inline:
     """
     marked = sentence.marked
     source_texts = [part for part in sentence.source if isinstance(part, str)]
-    protected = without_added(text, Counter(), measures=bool(count_measures(source_texts)))
-    for attempt in (protected, UNUSUAL_SIGNS.sub(" ", protected)):
+    protected = without_added(text, Counter(), measures=bool(count_measures(source_texts))).strip()
+    for attempt in (protected, UNUSUAL_SIGNS.sub(" ", protected).strip()):
         attempt_links = links if attempt == text else diagonal_links(marked.text, attempt)
         result = sentence.whole(reinsert(marked, attempt, attempt_links))
         if is_faithful(sentence.source, result):
