@@ -17,7 +17,7 @@ from mtcli.data.tokenizer import Tokenizer
 from mtcli.data.tokenizer_training import train_tokenizer_on_lines
 from mtcli.errors import DataError, MtcliError, UsageError
 from mtcli.export import export
-from mtcli.recipes import stages
+from mtcli.recipes import recipe as module
 from mtcli.recipes.distill import student_shape
 from mtcli.recipes.distill.comparison import Comparison, Result
 from mtcli.recipes.distill.request import Request, check, held_out_pairs
@@ -32,7 +32,8 @@ from mtcli.recipes.distill.student_shape import (
     within_latency,
     within_parameters,
 )
-from mtcli.recipes.stages import STATE, Stage
+from mtcli.recipes.recipe import STATE
+from mtcli.recipes.stages import Stage
 from mtcli.report.memory_estimate import count_parameters
 
 SMALL = (
@@ -228,10 +229,10 @@ def test_an_interrupted_distillation_gives_the_same_student(
     for name, interrupted_at in (("whole", []), ("parts", ["translate 1", "student", "export"])):
         request = Request((teacher,), (str(pairs),), max_steps=20, sets=SMALL, out=Path(name))
         for stage in interrupted_at:
-            monkeypatch.setattr(stages, "run_command", run_and_fail_at(stage))
+            monkeypatch.setattr(module, "run_command", run_and_fail_at(stage))
             with pytest.raises(KeyboardInterrupt):
                 distill(request)
-        monkeypatch.setattr(stages, "run_command", run_here)
+        monkeypatch.setattr(module, "run_command", run_here)
         found, student = distill(request)
         assert student == Path(name, "student")
         weights.append(Path(name, "student", "model.safetensors").read_bytes())
@@ -266,17 +267,17 @@ def test_a_larger_budget_trains_the_student_further(
         run_names.append(stage.name)
         return run_here(stage)
 
-    monkeypatch.setattr(stages, "run_command", run)
+    monkeypatch.setattr(module, "run_command", run)
     requests = [
         Request((teacher,), (str(pairs),), max_steps=steps, sets=SMALL, out=Path("out")) for steps in (20, 40, 30)
     ]
     distill(requests[0])
     before = Path("out/student-int8/model.bin").read_bytes()
     run_names.clear()
-    monkeypatch.setattr(stages, "run_command", run_and_fail_at("export"))
+    monkeypatch.setattr(module, "run_command", run_and_fail_at("export"))
     with pytest.raises(KeyboardInterrupt):
         distill(requests[1])
-    monkeypatch.setattr(stages, "run_command", run)
+    monkeypatch.setattr(module, "run_command", run)
     distill(requests[1])
     assert run_names == ["export"]
     assert Path("out/student-int8/model.bin").read_bytes() != before
@@ -291,7 +292,7 @@ def test_invalid_text_is_read_on_request(
     teacher: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(logging.getLogger("mtcli"), "propagate", True)
-    monkeypatch.setattr(stages, "run_command", run_and_fail_at("clean 1"))
+    monkeypatch.setattr(module, "run_command", run_and_fail_at("clean 1"))
     text = tmp_path / "mono.en"
     text.write_bytes(b"one bird sings.\na caf\xe9.\n")
     out = tmp_path / "out"
@@ -344,7 +345,7 @@ def test_held_out_sources_in_a_text_are_not_translated(
     teacher: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(logging.getLogger("mtcli"), "propagate", True)
-    monkeypatch.setattr(stages, "run_command", run_and_fail_at("clean 1"))
+    monkeypatch.setattr(module, "run_command", run_and_fail_at("clean 1"))
     text = tmp_path / "mono.en"
     (valid, _), (test, _) = PAIRS[0], PAIRS[20]
     text.write_text(f"{valid}\none bird sings.\n\n  {test.upper()}\n", encoding="utf-8")

@@ -24,7 +24,7 @@ from mtcli.data.tokenizer import BACK_TRANSLATION_TAG
 from mtcli.data.tokenizer_training import train_tokenizer_on_lines
 from mtcli.data.training_sources import is_synthetic
 from mtcli.errors import DataError, StorageError, UsageError
-from mtcli.recipes import stages as module
+from mtcli.recipes import recipe as module
 from mtcli.recipes.improve.budget import Budget, number_of_teachers, planned_rounds, useful_lines, weight_of_pairs
 from mtcli.recipes.improve.commands import Stages
 from mtcli.recipes.improve.language_check import warning_about
@@ -34,7 +34,8 @@ from mtcli.recipes.improve.plan import plan
 from mtcli.recipes.improve.request import ImproveRequest, resolve_request
 from mtcli.recipes.improve.run import improve
 from mtcli.recipes.improve.summary import summary
-from mtcli.recipes.stages import STATE, Stage
+from mtcli.recipes.recipe import STATE
+from mtcli.recipes.stages import Stage
 
 BLEU = {"plain": 20.0, "plain, extended": 20.5, "improved-1": 25.0, "improved-2": 24.0, "ensemble": 26.0}
 """The scores of the simulated models, by stage."""

@@ -12,7 +12,8 @@ from processes import no_hang
 
 from mtcli.errors import LockedError, StageError, StoppedError, StorageError, UsageError
 from mtcli.recipes import stages
-from mtcli.recipes.stages import STATE, Recipe, Stage, open_recipe, run_command
+from mtcli.recipes.recipe import STATE, Recipe, open_recipe
+from mtcli.recipes.stages import Stage, run_command
 
 APPEND = "import sys; open(sys.argv[1], 'a').write(sys.argv[2])"
 

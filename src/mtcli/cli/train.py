@@ -158,7 +158,7 @@ def _train(request: "TrainingRequest", device: "torch.device", started: float) -
 
     The stages of a recipe are no results, so they leave the link as it is.
     """
-    from mtcli.recipes.stages import is_stage
+    from mtcli.recipes.recipe import is_stage
     from mtcli.runtime import torchrun
     from mtcli.storage.latest import point_to
     from mtcli.training.run import train

@@ -12,7 +12,8 @@ from mtcli.recipes.distill.comparison import Comparison, compare
 from mtcli.recipes.distill.request import Request, Teachers, check, held_out_pairs, student_config, text_of
 from mtcli.recipes.distill.student_shape import Usage, Vocabulary, within_latency, within_parameters
 from mtcli.recipes.monolingual import Text, write_lines
-from mtcli.recipes.stages import Recipe, Stage, open_recipe
+from mtcli.recipes.recipe import Recipe, open_recipe
+from mtcli.recipes.stages import Stage
 from mtcli.report.run_record import RecipeRecord
 from mtcli.report.run_report import write_report
 from mtcli.runtime.device import describe, pick_device

@@ -12,7 +12,8 @@ from mtcli.config.toml_file import load as load_config
 from mtcli.errors import ModelError
 from mtcli.recipes.improve.budget import Budget
 from mtcli.recipes.improve.request import ImproveRequest
-from mtcli.recipes.stages import Recipe, Stage
+from mtcli.recipes.recipe import Recipe
+from mtcli.recipes.stages import Stage
 from mtcli.storage.events import read_events
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from mtcli.recipes.improve.material import Material
 from mtcli.recipes.improve.method import PLAIN, Method, Result
 from mtcli.recipes.improve.request import ImproveRequest
 from mtcli.recipes.improve.summary import recipe_record
-from mtcli.recipes.stages import STATE, Recipe, open_recipe
+from mtcli.recipes.recipe import STATE, Recipe, open_recipe
 from mtcli.report.run_report import write_report
 from mtcli.runtime.device import describe, pick_device
 from mtcli.runtime.files import new_file, storage_errors

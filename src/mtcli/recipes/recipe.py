@@ -1,0 +1,253 @@
+"""The folder of a recipe, and its progress.
+
+A recipe that was interrupted skips the stages that are done, and runs the interrupted command again, which continues
+where it stopped.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ValidationError
+
+from mtcli.errors import DataError, StorageError, UsageError
+from mtcli.recipes.stages import Stage, run_command
+from mtcli.runtime.files import replace_file, storage_errors
+from mtcli.runtime.regular_file import read_regular
+from mtcli.storage.run_lock import lock
+
+log = logging.getLogger(__name__)
+
+STATE = "recipe.json"
+"""The file in the folder of a recipe that records its progress."""
+
+SAVE_SECONDS = 20.0
+"""Seconds between two saves of the used time while a command runs."""
+
+
+class _DoneStage(BaseModel):
+    """A stage that has ended."""
+
+    command: str
+    seconds: float
+    output: str
+    """Its standard output, if that is captured; otherwise empty."""
+
+
+class _State(BaseModel):
+    """The content of the file `STATE`."""
+
+    format: Literal[1]
+    recipe: str
+    """The command of the recipe, such as `improve`."""
+    identity: dict[str, Any]
+    """What the recipe was asked for, by the name that a message can use."""
+    stages: dict[str, _DoneStage] = {}
+    """The stages that have ended, in their order."""
+    values: dict[str, Any] = {}
+    """Decisions and results, see `Recipe.value`."""
+    seconds: float = 0.0
+    """Time that the recipe has run."""
+
+
+class Recipe:
+    """The folder of a recipe, and its progress. Create it with `open_recipe`.
+
+    Args:
+        folder: The folder. It must exist.
+        name: The command of the recipe, such as `improve`.
+        identity: What the recipe was asked for, by the name that a message can use.
+        may_grow: Names of the identity whose value may be larger than before: the recipe is then extended.
+        repeated: Names of the stages and values of a recipe that is extended which are no longer up to date.
+
+    Raises:
+        UsageError: The folder belongs to another recipe, or to one with another identity.
+        StorageError: Its state is damaged, or is that of another version.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        identity: Mapping[str, Any],
+        may_grow: Sequence[str] = (),
+        repeated: Sequence[str] = (),
+    ):
+        self.folder = folder
+        self.name = name
+        self._path = folder / STATE
+        self._identity = json.loads(json.dumps(identity))  # tuples become lists, as in the file
+        self._may_grow = may_grow
+        self._state = _State(format=1, recipe=name, identity=self._identity)
+        if self._path.exists():
+            self._state = self._load(repeated)
+        self._counted_at = time.monotonic()
+        self._saved_at = time.monotonic()
+
+    def _load(self, repeated: Sequence[str]) -> _State:
+        """Return the state in the folder, with the identity of this command."""
+        try:
+            state = _State.model_validate_json(read_regular(self._path))
+        except ValidationError as error:
+            problem = error.errors()[0]
+            where = ".".join(map(str, problem["loc"])) or "JSON"
+            raise StorageError(
+                f"{self._path}: is damaged, or was written by another version of mtcli ({where}: {problem['msg']}); "
+                "choose another --out"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise StorageError(f"{self._path}: cannot be read ({error}); choose another --out") from None
+        if state.recipe != self.name:
+            raise UsageError(
+                f"{self.folder}: was begun by mtcli {state.recipe}, not by mtcli {self.name}; choose another --out"
+            )
+        self._check_identity(state.identity)
+        if state.identity != self._identity:
+            for name in repeated:
+                state.stages.pop(name, None)
+                state.values.pop(name, None)
+        state.identity = self._identity
+        return state
+
+    def _check_identity(self, found: Mapping[str, Any]) -> None:
+        """Check that this command continues or extends the one that wrote an identity.
+
+        Raises:
+            UsageError: It does not.
+        """
+        names = [
+            name
+            for name in sorted({*self._identity, *found})
+            if found.get(name) != self._identity.get(name) and not self._has_grown(name, found)
+        ]
+        if not names:
+            return
+        differences = [f"{name} ({_shown(found.get(name))} → {_shown(self._identity.get(name))})" for name in names]
+        extending = "".join(f"a larger {name} extends it; " for name in self._may_grow if found.get(name) is not None)
+        raise UsageError(
+            f"{self.folder}: was begun by a command that differs in {', '.join(differences)}; run that command again "
+            f"to continue it, {extending}or choose another --out"
+        )
+
+    def _has_grown(self, name: str, found: Mapping[str, Any]) -> bool:
+        """Return True if a value is larger than the one that was found, and may be."""
+        before = found.get(name)
+        now = self._identity.get(name)
+        return name in self._may_grow and before is not None and now is not None and now > before
+
+    @property
+    def commands(self) -> list[str]:
+        """The commands of the stages that have ended, in their order."""
+        return [done.command for done in self._state.stages.values()]
+
+    def elapsed(self) -> float:
+        """Return the seconds that the recipe has run, also in processes that were interrupted."""
+        now = time.monotonic()
+        self._state.seconds += now - self._counted_at
+        self._counted_at = now
+        return self._state.seconds
+
+    def _save_sometimes(self) -> None:
+        """Save the used time, unless this was done a moment ago."""
+        if time.monotonic() - self._saved_at >= SAVE_SECONDS:
+            self._save()
+
+    def _save(self) -> None:
+        self.elapsed()
+        self._saved_at = time.monotonic()
+        replace_file(self._path, self._state.model_dump_json(indent=1).encode())
+
+    def run(self, stage: Stage) -> str:
+        """Run a stage, unless it is done, and return its standard output, if that is captured.
+
+        Raises:
+            StageError: The command failed. It has reported why, unless a signal ended it.
+            StoppedError: A signal arrived. The command was stopped first.
+            StorageError: The state cannot be written.
+        """
+        done = self._state.stages.get(stage.name)
+        if done is not None:
+            log.info("%s: done in %.0f s", stage.name, done.seconds)
+            return done.output
+        log.info("%s: %s", stage.name, stage)
+        started = time.monotonic()
+        try:
+            output = run_command(stage, self._save_sometimes)
+        finally:
+            self._save()
+        seconds = time.monotonic() - started
+        self._state.stages[stage.name] = _DoneStage(command=str(stage), seconds=seconds, output=output)
+        self._save()
+        return output
+
+    def value(self, name: str, compute: Callable[[], Any]) -> Any:
+        """Return a value that is computed once, such as a measured speed. It consists of JSON types."""
+        values = self._state.values
+        if name not in values:
+            values[name] = compute()
+            self._save()
+        return values[name]
+
+
+def _shown(value: Any) -> str:
+    """Return a value for a message."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "not set"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "not set" if value is None else str(value)
+
+
+@contextmanager
+def open_recipe(
+    folder: Path,
+    name: str,
+    identity: Mapping[str, Any],
+    may_grow: Sequence[str] = (),
+    repeated: Sequence[str] = (),
+) -> Iterator[Recipe]:
+    """Create, open and lock the folder of a recipe. See `Recipe` for the arguments.
+
+    If the block refuses the request and has written nothing, the folder is left as it was found.
+
+    Raises:
+        LockedError: Another process works in the folder.
+        UsageError: The folder holds something other than this recipe.
+        StorageError: The folder cannot be written, or its state cannot be read.
+    """
+    is_recipe = (folder / STATE).exists()
+    others = _others(folder) if folder.is_dir() and not is_recipe else []
+    if others:
+        raise UsageError(f"{folder}: holds {others[0]}, which is not of this command; choose another --out")
+    created = [path for path in (folder, *folder.parents) if not path.exists()]
+    with storage_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with lock(folder, "works in this folder"):
+            recipe = Recipe(folder, name, identity, may_grow, repeated)
+            recipe._save()
+            try:
+                yield recipe
+            except (DataError, UsageError):
+                if not _others(folder):
+                    (folder / STATE).unlink(missing_ok=True)
+                raise
+    except (DataError, UsageError):
+        with suppress(OSError):  # a folder that is not empty stays
+            for path in created:
+                path.rmdir()
+        raise
+
+
+def _others(folder: Path) -> list[str]:
+    """Return the names of what a folder holds besides the state and the lock."""
+    return sorted(path.name for path in folder.iterdir() if path.name not in (STATE, ".lock"))
+
+
+def is_stage(run: Path) -> bool:
+    """Return True if a run is a stage of a recipe: its folder is inside that of the recipe."""
+    return (run.resolve().parent / STATE).is_file()
