@@ -15,6 +15,8 @@ from mtcli.recipes import stages
 from mtcli.recipes.recipe import STATE, Recipe, open_recipe
 from mtcli.recipes.stages import Stage, run_command
 
+PROGRAM = stages.PROGRAM
+
 APPEND = "import sys; open(sys.argv[1], 'a').write(sys.argv[2])"
 
 STOP = """
@@ -29,6 +31,15 @@ time.sleep(60)
 def _short_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Start Python without mtcli, whose imports take seconds."""
     monkeypatch.setattr(stages, "PROGRAM", (sys.executable, "-S", "-c"))
+
+
+def test_files_in_the_current_folder_are_no_modules_of_a_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stages, "PROGRAM", PROGRAM)
+    monkeypatch.chdir(tmp_path)
+    Path("typer.py").write_text("raise SystemExit('this is a file of the user')")
+    assert "mtcli" in run_command(Stage("version", ("--version",), is_captured=True))
 
 
 def test_a_stage_runs_once(tmp_path: Path) -> None:
@@ -105,6 +116,34 @@ def test_a_larger_value_extends_a_recipe(tmp_path: Path) -> None:
     assert [run(20, "1"), run(20, "2"), run(40, "3"), run(40, "4")] == ["c1", "c1", "c13", "c13"]
     with pytest.raises(UsageError, match="a larger --max-steps extends it"):
         run(30, "5")
+
+
+@pytest.mark.parametrize("later", [{"--time": 60.0}, {"--max-steps": 20}, {"--time": 60.0, "--max-steps": 20}])
+def test_a_first_budget_extends_a_recipe_without_one(tmp_path: Path, later: dict[str, float]) -> None:
+    budget = {"--time": None, "--max-steps": None}
+    decisions = []
+    for identity in (budget, budget | later):
+        with open_recipe(tmp_path, "distill", identity, [*budget], ["student"]) as recipe:
+            recipe.value("data", lambda: decisions.append("data"))
+            recipe.value("student", lambda: decisions.append("student"))
+    assert decisions == ["data", "student", "student"]
+    with pytest.raises(UsageError, match=r"differs in --.*, a larger --.* extends it, or choose"):
+        Recipe(tmp_path, "distill", budget, [*budget])
+
+
+def test_the_message_names_the_budgets_that_extend_a_recipe(tmp_path: Path) -> None:
+    budgets = {"--time": None, "--max-steps": None}
+    with open_recipe(tmp_path, "distill", {"--train": "a", **budgets}):
+        pass
+    with pytest.raises(UsageError, match=r"to continue it, --time or --max-steps extends it, or choose"):
+        Recipe(tmp_path, "distill", {"--train": "b", **budgets}, [*budgets])
+
+
+def test_another_kind_of_budget_does_not_extend_a_recipe(tmp_path: Path) -> None:
+    with open_recipe(tmp_path, "distill", {"--time": None, "--max-steps": 20}):
+        pass
+    with pytest.raises(UsageError, match="a larger --max-steps extends it"):
+        Recipe(tmp_path, "distill", {"--time": 60.0, "--max-steps": 20}, ["--time", "--max-steps"])
 
 
 OTHER_VERSION = {"recipe": "improve", "identity": {}, "stages": {}, "values": {}, "seconds": 0.0}

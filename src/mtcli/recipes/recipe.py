@@ -61,7 +61,8 @@ class Recipe:
         folder: The folder. It must exist.
         name: The command of the recipe, such as `improve`.
         identity: What the recipe was asked for, by the name that a message can use.
-        may_grow: Names of the identity whose value may be larger than before: the recipe is then extended.
+        may_grow: Names of the identity that are budgets: None is the default. A larger value than before, or a first
+            one where there was none, extends the recipe.
         repeated: Names of the stages and values of a recipe that is extended which are no longer up to date.
 
     Raises:
@@ -127,17 +128,31 @@ class Recipe:
         if not names:
             return
         differences = [f"{name} ({_shown(found.get(name))} → {_shown(self._identity.get(name))})" for name in names]
-        extending = "".join(f"a larger {name} extends it; " for name in self._may_grow if found.get(name) is not None)
         raise UsageError(
             f"{self.folder}: was begun by a command that differs in {', '.join(differences)}; run that command again "
-            f"to continue it, {extending}or choose another --out"
+            f"to continue it, {self._how_to_extend(found)}or choose another --out"
         )
 
     def _has_grown(self, name: str, found: Mapping[str, Any]) -> bool:
-        """Return True if a value is larger than the one that was found, and may be."""
-        before = found.get(name)
+        """Return True if a budget is larger than the one that was found, or is given where there was none."""
         now = self._identity.get(name)
-        return name in self._may_grow and before is not None and now is not None and now > before
+        if name not in self._may_grow or name not in found or now is None:
+            return False
+        before = found[name]
+        if before is None:
+            return not self._budgets_in(found)  # another kind of budget does not extend the first one
+        return bool(now > before)
+
+    def _budgets_in(self, identity: Mapping[str, Any]) -> list[str]:
+        """Return the names of the budgets that an identity has a value for."""
+        return [name for name in self._may_grow if identity.get(name) is not None]
+
+    def _how_to_extend(self, found: Mapping[str, Any]) -> str:
+        """Return the part of a message that names the budgets which extend a recipe; empty: none does."""
+        ways = [f"a larger {name}" for name in self._budgets_in(found)]
+        if not ways:
+            ways = [name for name in self._may_grow if name in found]
+        return f"{' or '.join(ways)} extends it, " if ways else ""
 
     @property
     def commands(self) -> list[str]:

@@ -16,8 +16,8 @@ from functools import partial
 from mtcli.errors import StageError, StoppedError
 from mtcli.runtime.signals import noted_signals, stopped
 
-PROGRAM = (sys.executable, "-m", "mtcli")
-"""The start of every command."""
+PROGRAM = (sys.executable, "-P", "-m", "mtcli")
+"""The start of every command. Without `-P`, Python would import files in the current folder, such as `typing.py`."""
 
 POLL_SECONDS = 0.1
 """Seconds between two checks for signals while a command runs."""
