@@ -5,7 +5,8 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -61,6 +62,26 @@ def toy_pairs(n: int = 300, seed: int = 0) -> list[tuple[str, str]]:
 def write_tsv(path: Path, pairs: list[tuple[str, str]]) -> Path:
     path.write_text("".join(f"{a}\t{b}\n" for a, b in pairs), encoding="utf-8")
     return path
+
+
+ONE_PROCESS = ("cuda", "faults")
+"""Folders whose tests share what takes long to make: the process with the simulated device, and a trained run."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile`, run the tests of a file in one process, and also those of a folder in ONE_PROCESS."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            folder = PurePosixPath(file).parent
+            return str(folder) if folder.name in ONE_PROCESS else file
+
+    return Scheduling(config, log)
 
 
 def pytest_collection_finish() -> None:
