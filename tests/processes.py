@@ -1,4 +1,4 @@
-"""Helpers for tests that start processes: a limit of time, and the signal handlers of a shell."""
+"""A limit of time for tests that start processes."""
 
 import signal
 from collections.abc import Iterator
@@ -25,9 +25,3 @@ def no_hang() -> Iterator[None]:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
-
-
-def heed_signals() -> None:
-    """For `preexec_fn`: handle the signals that tests ignore if they run under `nohup` or in the background."""
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)

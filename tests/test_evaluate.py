@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from faults.harness import forks
+from processes import HANGS
 
 from mtcli.errors import DataError, UsageError
 from mtcli.evaluation.comparison import compare
@@ -54,10 +56,21 @@ def sacrebleu(folder: Path, hypotheses: list[list[str]], references: list[list[s
         names.append(f"text{i}")
         (folder / names[-1]).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     refs, hyps = names[: len(references)], names[len(references) :]
-    command = [sys.executable, "-m", "sacrebleu", *refs, "-i", *hyps, *options]
-    env = {k: v for k, v in os.environ.items() if not k.startswith("SACREBLEU")} | {"PYTHONUTF8": "1"}
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, encoding="utf-8", check=True)
-    return done.stdout
+    process = forks.Process(target=run_sacrebleu, args=(folder, [*refs, "-i", *hyps, *options]))
+    process.start()
+    process.join(HANGS)
+    assert process.exitcode == 0
+    return (folder / "output").read_text(encoding="utf-8")
+
+
+def run_sacrebleu(folder: Path, arguments: list[str]) -> None:
+    """Run the command `sacrebleu` in a forked process, with its standard output in a file."""
+    from sacrebleu.sacrebleu import main
+
+    os.chdir(folder)
+    os.dup2(os.open("output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
+    sys.argv = ["sacrebleu", *arguments]
+    main()
 
 
 @pytest.mark.parametrize(

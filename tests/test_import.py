@@ -128,18 +128,21 @@ def test_the_search_stops_when_that_of_transformers_does(
     early_stopping: bool, length_penalty: float, trained: Callable[[str], tuple[Path, Path]]
 ) -> None:
     origin, imported = trained("opus-mt")
-    translator, options, _ = load(imported, "cpu")
-    texts = lines(100)
-    chosen = replace(options, max_length=29, length_penalty=length_penalty, early_stopping=early_stopping)
-    found = [one.text for one in translator.translate(texts, chosen, warn=False)]
+    found = translations(imported, length_penalty, early_stopping)
     search = {"num_beams": 4, "length_penalty": length_penalty, "early_stopping": early_stopping}
-    expected, lengths = generated(origin, texts, 30, **search)
+    expected, lengths = generated(origin, lines(100), 30, **search)
     ended = [i for i, length in enumerate(lengths) if length < 30]  # at the maximum length, both differ
     assert len(ended) > 80
     assert [found[i] for i in ended] == [expected[i] for i in ended]
-    other = replace(chosen, early_stopping=not early_stopping)
-    found_otherwise = [one.text for one in translator.translate(texts, other, warn=False)]
-    assert found != found_otherwise or length_penalty == 1.0
+    assert found != translations(imported, length_penalty, not early_stopping) or length_penalty == 1.0
+
+
+@cache
+def translations(model: Path, length_penalty: float, early_stopping: bool) -> list[str]:
+    """Translate sentences of the demo with these options. Two tests compare each result."""
+    translator, options, _ = load(model, "cpu")
+    chosen = replace(options, max_length=29, length_penalty=length_penalty, early_stopping=early_stopping)
+    return [one.text for one in translator.translate(lines(100), chosen, warn=False)]
 
 
 @pytest.mark.parametrize(
@@ -231,9 +234,11 @@ def test_an_export_to_ctranslate2_translates_as_we_do(imported: Path, tmp_path: 
             assert a.candidates[0].score == pytest.approx(b.candidates[0].score, abs=1e-3)
 
 
-def test_ctranslate2_translates_as_with_its_own_converter(tmp_path: Path) -> None:
+def test_ctranslate2_translates_as_with_its_own_converter(
+    trained: Callable[[str], tuple[Path, Path]], tmp_path: Path
+) -> None:
     ctranslate2 = pytest.importorskip("ctranslate2")
-    origin = marian_folder(tmp_path / "origin", steps=60, activation_function="swish")
+    origin = shutil.copytree(trained("opus-mt")[0], tmp_path / "origin")
     model, tokenizer = theirs(origin)
     pad = model.config.pad_token_id
     with torch.no_grad():  # as published models have it: their converter removes <pad> and starts from zeros

@@ -210,7 +210,8 @@ def test_results_and_a_bar_do_not_share_a_terminal(toy_run: Path, tmp_path: Path
 
 
 def test_training_on_a_terminal_shows_a_bar(toy_tsv: Path, tmp_path: Path) -> None:
-    settings = [part for setting in TOY_SETTINGS for part in ("--set", setting)]
+    rarely = ["train.valid_every=150", "train.save_every=150"]
+    settings = [part for setting in [*TOY_SETTINGS, *rarely] for part in ("--set", setting)]
     line = ["train", "--train", toy_tsv, "--src", "en", "--tgt", "xx", "--out", "run", "--max-steps", "150", *settings]
     shown = at_a_terminal(*line, cwd=tmp_path)
     bars = [part for part in shown.split("\r") if part.startswith("training: ")]

@@ -1,11 +1,9 @@
 import asyncio
 import http.client
 import json
-import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -23,9 +21,11 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from endless_server import serve_endlessly
 from fastapi import FastAPI
+from faults.harness import Child, start
 from libretranslatepy import LibreTranslateAPI
-from processes import HANGS, heed_signals
+from processes import HANGS
 from toy import PAIRS, save_toy, toy
 from typer.testing import CliRunner
 
@@ -732,32 +732,23 @@ def test_an_exported_model_is_served_too(tmp_path: Path) -> None:
 
 
 @contextmanager
-def process(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], Site]]:
-    command = [
-        sys.executable,
-        "-m",
-        "mtcli",
-        "serve",
-        "--model",
-        str(folder),
-        "--port",
-        "0",
-        "--timeout",
-        str(HANGS),
-        *arguments,
-    ]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, encoding="utf-8", env=environment, preexec_fn=heed_signals
-    ) as child:
-        try:
-            assert child.stderr
-            said = child.stderr.readline()
-            found = re.fullmatch(r"en → es at http://127\.0\.0\.1:(\d+)/ \(Ctrl-C ends it\)\n", said)
-            assert found, said
-            yield child, Site(int(found[1]))
-        finally:
-            child.kill()
+def process(folder: Path) -> Iterator[tuple[Child, Site]]:
+    """Serve a model in another process."""
+    child = start("serve", "--model", folder, "--port", "0", "--timeout", str(HANGS))
+    try:
+        said = first_line(child, "err")
+        found = re.fullmatch(r"en → es at http://127\.0\.0\.1:(\d+)/ \(Ctrl-C ends it\)\n", said)
+        assert found, said
+        yield child, Site(int(found[1]))
+    finally:
+        child.process.kill()
+
+
+def first_line(child: Child, name: str) -> str:
+    """Wait for the first line that a process writes to `out` or `err`, and return it."""
+    file = child.folder / name
+    until(lambda: (file.exists() and "\n" in file.read_text()) or not child.process.is_alive())
+    return file.read_text()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -767,13 +758,13 @@ def test_running_requests_are_answered_before_the_server_ends(tmp_path: Path, nu
         lines = (LINES * 12)[:500]
         under_way = pool.submit(site.json, "/translate", q=lines, source="en")
         until(lambda: site.send("/health")[1]["waiting"] or under_way.done())
-        child.send_signal(number)
+        child.send(number)
         status, answer, _ = under_way.result(HANGS)
         assert status == 200
         assert answer["translatedText"] == [found.text for found in best(lines)]
-        assert child.wait(HANGS) in (-number, 128 + number)
-        assert child.stderr
-        assert child.stderr.read() == ""
+        result = child.wait()
+        assert result.code in (-number, 128 + number)
+        assert len(result.err.splitlines()) == 1  # its address
 
 
 def listens(port: int) -> bool:
@@ -792,83 +783,37 @@ def test_a_second_ctrl_c_ends_the_server_at_once(tmp_path: Path) -> None:
             slow.putrequest("POST", "/translate")
             slow.putheader("Content-Length", "9")
             slow.endheaders()
-            child.send_signal(signal.SIGINT)
+            child.send(signal.SIGINT)
             until(lambda: not listens(site.port))
-            assert child.poll() is None
-            child.send_signal(signal.SIGINT)
-            assert child.wait(HANGS) == 130
-        assert child.stderr
-        assert child.stderr.read() == ""
-
-
-ENDLESS_SERVER = """
-import time
-from unittest.mock import MagicMock
-
-from mtcli.documents import registry
-from mtcli.inference.translation import Options
-from mtcli.runtime.progress import show_log
-from mtcli.serve import translation
-from mtcli.serve.app import create_app
-from mtcli.serve.models import ServedModel
-from mtcli.serve.requests import RequestLimits
-from mtcli.serve.server import listen, server
-
-
-def read_document(content, options):
-    if "endless" in options.name:
-        print("reads", flush=True)
-        time.sleep(3600)
-    return registry.read_document(content, options)
-
-
-class Endless:
-    tokenizer = MagicMock(tags={})
-    longest_src = 99
-    aligns = False
-
-    def translate(self, *arguments, **options):
-        print("begun", flush=True)
-        time.sleep(3600)
-
-
-show_log()
-translation.read_document = read_document
-app = create_app([ServedModel(Endless(), Options(), ("en", "es"))], RequestLimits(seconds=3600))
-listening = listen("127.0.0.1", 0)
-print(listening.getsockname()[1], flush=True)
-server(app, 1.0).run([listening])
-"""
-"""A server whose translations never end and whose time for a shutdown is a second. It never reads `endless.txt`."""
+            assert child.process.is_alive()
+            child.send(signal.SIGINT)
+            result = child.wait()
+        assert result.code == 130
+        assert len(result.err.splitlines()) == 1  # its address
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_requests_that_take_too_long_are_abandoned_when_the_server_ends(number: signal.Signals) -> None:
-    command = [sys.executable, "-c", ENDLESS_SERVER]
-    with (
-        subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_signals
-        ) as child,
-        ThreadPoolExecutor(4) as pool,
-    ):
+    child = start(main=serve_endlessly)
+    with ThreadPoolExecutor(4) as pool:
         try:
-            assert child.stdout
-            assert child.stderr
-            site = Site(int(child.stdout.readline()))
+            site = Site(int(first_line(child, "out")))
+            printed = child.folder / "out"
             first = pool.submit(site.json, "/translate", q=["a", "b"])
-            assert child.stdout.readline() == "begun\n"
+            until(lambda: printed.read_text().splitlines()[1:] == ["begun"])
             second = pool.submit(site.json, "/translate", q="c")
             third = pool.submit(site.upload, "a.txt", b"d")
             site.until_waiting(2)
             fourth = pool.submit(site.upload, "endless.txt", b"d")
-            assert child.stdout.readline() == "reads\n"
-            child.send_signal(number)
+            until(lambda: printed.read_text().splitlines()[1:] == ["begun", "reads"])
+            child.send(number)
             for abandoned in (first, second, third, fourth):
                 assert abandoned.result(HANGS)[:2] == (503, {"error": "the server is shutting down"})
-            assert child.wait(HANGS) in (-number, 128 + number)
-            assert child.stderr.read().splitlines() == ["warning: abandoned the translation of 2 lines"]
+            result = child.wait()
+            assert result.code in (-number, 128 + number)
+            assert result.err.splitlines() == ["warning: abandoned the translation of 2 lines"]
         finally:
-            child.kill()
+            child.process.kill()
 
 
 def test_a_port_in_use_is_reported() -> None:

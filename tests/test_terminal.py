@@ -1,13 +1,11 @@
 import json
 import logging
-import os
-import subprocess
-import sys
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from faults.harness import run
+from faults.harness import run, start, until
 from toy import save_toy, toy
 
 from mtcli.config.schema import DecodeConfig
@@ -69,13 +67,10 @@ def test_control_characters_are_escaped_in_metadata_of_a_model(hostile: Path, tm
 
 
 def test_control_characters_are_escaped_in_the_address_of_a_server(hostile: Path) -> None:
-    command = [sys.executable, "-m", "mtcli", "serve", "--model", hostile, "--port", "0"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, encoding="utf-8", env=environment) as child:
-        try:
-            assert child.stderr
-            said = child.stderr.readline()
-        finally:
-            child.kill()
+    child = start("serve", "--model", hostile, "--port", "0")
+    printed = child.folder / "err"
+    until(lambda: printed.exists() and "\n" in printed.read_text(), child)
+    child.send(signal.SIGKILL)
+    said = child.wait().err
     assert "owned" in said
     is_harmless(said)

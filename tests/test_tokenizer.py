@@ -126,13 +126,15 @@ def test_lines_and_pairs_give_the_same_vocabulary() -> None:
 
 def test_same_in_every_process() -> None:
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from test_tokenizer import *\n"
-        "for k in KINDS: print(train_tokenizer(PAIRS, kind=k, joint=k != 'bpe').to_json())"
+        "import sys\n"
+        "from mtcli.data.tokenizer import KINDS\n"
+        "from mtcli.data.tokenizer_training import train_tokenizer\n"
+        "for k in KINDS: print(train_tokenizer(eval(sys.argv[1]), kind=k, joint=k != 'bpe').to_json())"
     )
     outputs = set()
     for seed, threads in (("1", "1"), ("2", "4"), ("3", "2")):
         env = os.environ | {"PYTHONHASHSEED": seed, "RAYON_NUM_THREADS": threads, "PYTHONIOENCODING": "utf-8"}
-        command = [sys.executable, "-W", "error", "-c", code, str(Path(__file__).parent)]
+        command = [sys.executable, "-W", "error", "-c", code, ascii(PAIRS)]
         done = subprocess.run(command, env=env, capture_output=True, check=True)
         assert done.stderr == b""
         outputs.add(done.stdout)

@@ -70,6 +70,7 @@ _COMMANDS = (
     "explain.page",
 )
 _PRELOADED += [f"mtcli.{name}" for name in _COMMANDS]
+_PRELOADED.append("faults.preloaded")
 
 forks = multiprocessing.get_context("forkserver")
 forks.set_forkserver_preload(_PRELOADED)
@@ -130,7 +131,7 @@ def start(*arguments: str | Path, within: Sequence[Callable[[], Any]] = (), **pl
         arguments: The arguments of the command line.
         within: Functions that the child calls first. They must be picklable, like `partial(limit, RLIMIT_AS, n)`.
         place: `cwd`; `stdin`, `stdout` and `stderr` (paths; output that goes there is not in the `Result`); `env`
-            (variables to set).
+            (variables to set); `main` (a function at the top level of a module, to be called instead of mtcli's).
     """
     return Child(arguments, within, **place)
 
@@ -157,12 +158,13 @@ def _run(
     stdout: Path | None = None,
     stderr: Path | None = None,
     env: dict[str, str] | None = None,
+    main: Callable[[], Any] | None = None,
 ) -> None:
     """Run the command in the child."""
     gc.freeze()  # a collection of what the server has imported would take longer than most commands
     import torch
 
-    from mtcli.cli import main
+    from mtcli.cli import main as mtcli
 
     for number, path in ((1, stdout or folder / "out"), (2, stderr or folder / "err")):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), number)
@@ -180,7 +182,7 @@ def _run(
     sys.argv = ["mtcli", *arguments]
     for prepare in within:
         prepare()
-    main()  # the streams are flushed again when the process ends, as in any interpreter
+    (main or mtcli)()  # the streams are flushed again when the process ends, as in any interpreter
 
 
 @dataclass(frozen=True)

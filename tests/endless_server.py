@@ -1,0 +1,45 @@
+"""A server for tests whose translations never end."""
+
+import time
+from typing import Any
+from unittest.mock import MagicMock
+
+
+def serve_endlessly() -> None:
+    """Serve in this process, and print the port and what the server begins to do.
+
+    It never reads `endless.txt`. Its time for a shutdown is a second.
+    """
+    from mtcli.documents import registry
+    from mtcli.inference.translation import Options
+    from mtcli.runtime.progress import show_log
+    from mtcli.serve import translation
+    from mtcli.serve.app import create_app
+    from mtcli.serve.models import ServedModel
+    from mtcli.serve.requests import RequestLimits
+    from mtcli.serve.server import listen, server
+
+    read_document = registry.read_document
+
+    def read(content: bytes, options: Any) -> Any:
+        if "endless" in options.name:
+            print("reads", flush=True)
+            time.sleep(3600)
+        return read_document(content, options)
+
+    show_log()
+    translation.read_document = read
+    app = create_app([ServedModel(EndlessTranslator(), Options(), ("en", "es"))], RequestLimits(seconds=3600))
+    listening = listen("127.0.0.1", 0)
+    print(listening.getsockname()[1], flush=True)
+    server(app, 1.0).run([listening])
+
+
+class EndlessTranslator:
+    tokenizer = MagicMock(tags={})
+    longest_src = 99
+    aligns = False
+
+    def translate(self, *arguments: Any, **options: Any) -> None:
+        print("begun", flush=True)
+        time.sleep(3600)
