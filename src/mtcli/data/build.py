@@ -22,7 +22,7 @@ from mtcli.data.tokenizer import Tokenizer
 from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.data.training_sources import count_tagged, is_synthetic
 from mtcli.errors import DataError, UsageError
-from mtcli.runtime.files import replace_file, storage_errors
+from mtcli.runtime.files import replace_file
 from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
 
@@ -64,9 +64,8 @@ def build_data(config: Config, run: Path, tokenizer: Tokenizer | None, init: str
     annotator = _learn_terms(config, training, tokenizer)
     counts = Counts()
     cache = run / "data" / "train.arrow"
-    with storage_errors(cache.parent):
-        pairs = training.read("encoding", counts, splits)
-        rows = encode_pairs(pairs, tokenizer, cache, max_length=data.max_length, counts=counts, annotator=annotator)
+    pairs = training.read("encoding", counts, splits)
+    rows = encode_pairs(pairs, tokenizer, cache, max_length=data.max_length, counts=counts, annotator=annotator)
     _log_counts(corpora.name, counts)
     weights = [(rows[index], weight) for index, weight in enumerate(corpora.weights)]
     _check_rows(corpora.name, weights, counts)

@@ -16,6 +16,7 @@ from mtcli.data.lines import Counts
 from mtcli.data.term_annotation import TermAnnotator
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError
+from mtcli.runtime.files import new_file
 from mtcli.runtime.prefetch import prefetch_map
 from mtcli.runtime.regular_file import check_regular
 
@@ -195,6 +196,9 @@ def encode_pairs(
 
     Returns:
         The number of rows written for each corpus.
+
+    Raises:
+        StorageError: The file cannot be written.
     """
     import pyarrow as pa
 
@@ -208,20 +212,14 @@ def encode_pairs(
     inventor = TermInventor(tokenizer, annotator.seed) if annotator else None
     schema = _schema()
     rows: Counter[int] = Counter()
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.unlink(missing_ok=True)  # never write through a link
-    with temporary.open("xb") as file:
-        with pa.ipc.new_file(file, schema) as writer:
-            # The library encodes on all cores but returns the ids on one: two chunks overlap these phases.
-            for chunk, src, tgt in prefetch_map(encode, _in_chunks(pairs), workers=2):
-                kept = [i for i in range(len(chunk)) if max(len(src[i]), len(tgt[i])) <= max_length]
-                _skip_long(counts, len(chunk) - len(kept), max_length)
-                rows.update(chunk[i][0] for i in kept)
-                columns = [_list_array([side[i] for i in kept]) for side in (src, tgt)]
-                writer.write_batch(pa.record_batch(columns, schema=schema))
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    with new_file(path) as file, pa.ipc.new_file(file, schema) as writer:
+        # The library encodes on all cores but returns the ids on one: two chunks overlap these phases.
+        for chunk, src, tgt in prefetch_map(encode, _in_chunks(pairs), workers=2):
+            kept = [i for i in range(len(chunk)) if max(len(src[i]), len(tgt[i])) <= max_length]
+            _skip_long(counts, len(chunk) - len(kept), max_length)
+            rows.update(chunk[i][0] for i in kept)
+            columns = [_list_array([side[i] for i in kept]) for side in (src, tgt)]
+            writer.write_batch(pa.record_batch(columns, schema=schema))
     return rows
 
 
