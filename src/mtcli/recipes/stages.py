@@ -65,7 +65,7 @@ def run_command(stage: Stage, while_waiting: Callable[[], None] = lambda: None) 
             [*PROGRAM, *stage.arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if stage.is_captured else STANDARD_ERROR,
-            preexec_fn=partial(_die_with_parent, os.getpid()) if sys.platform == "linux" else None,
+            preexec_fn=_ending_with_parent() if sys.platform == "linux" else None,
         )
         try:
             output = _wait(child, received, while_waiting)
@@ -82,9 +82,17 @@ def run_command(stage: Stage, while_waiting: Callable[[], None] = lambda: None) 
     return output.decode()
 
 
-def _die_with_parent(parent: int) -> None:
-    """Let the kernel kill this process when its parent dies. It is called in the child, before the command starts."""
-    ctypes.CDLL(None).prctl(SET_SIGNAL_OF_PARENTS_DEATH, signal.SIGKILL, 0, 0, 0)
+def _ending_with_parent() -> Callable[[], None]:
+    """Return a function that a child calls before its command starts: the kernel then kills it when its parent dies.
+
+    The library is loaded here, in the parent. In the child, loading could wait forever for a lock that another thread
+    of the parent held during the fork.
+    """
+    return partial(_end_with_parent, os.getpid(), ctypes.CDLL(None))
+
+
+def _end_with_parent(parent: int, libc: ctypes.CDLL) -> None:
+    libc.prctl(SET_SIGNAL_OF_PARENTS_DEATH, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # the parent died before the call
         os._exit(128 + signal.SIGKILL)
 
