@@ -21,7 +21,7 @@ from mtcli.recipes import recipe as module
 from mtcli.recipes.distill import student_shape
 from mtcli.recipes.distill.comparison import Comparison, Result
 from mtcli.recipes.distill.request import Request, check, held_out_pairs
-from mtcli.recipes.distill.run import commands, distill, plan
+from mtcli.recipes.distill.run import commands, distill, distillation_of
 from mtcli.recipes.distill.student_shape import (
     Usage,
     Vocabulary,
@@ -144,7 +144,7 @@ def test_the_commands_of_the_stages(teacher: Path, pairs: Path, tmp_path: Path) 
 
 def student_of(request: Request) -> tuple[list[str], ModelConfig | None]:
     """Return the settings of the tokenizer in the student's training, and the student's shape."""
-    distillation = plan(request, check(request), Path("out"), None)
+    distillation = distillation_of(request, check(request), Path("out"), None)
     student = next(stage for stage in distillation.stages() if stage.name == "student")
     return [word for word in student.arguments if word.startswith("tokenizer.")], distillation.shape
 
@@ -198,7 +198,7 @@ def test_an_exported_teacher_is_measured_as_it_is(
     found = commands(request)
     assert [stage.name for stage in found] == ["clean 1", "translate 1", "student", "export"]
     assert "train.bleu_tokenizer=char" in found[2].arguments
-    distillation = plan(request, check(request), Path("out"), None)
+    distillation = distillation_of(request, check(request), Path("out"), None)
     assert [system.models for system in distillation.systems()] == [(exported,), (Path("out/student-int8"),)]
 
 
@@ -318,7 +318,7 @@ def test_each_teacher_is_loaded_once_to_plan_its_export(
 
     monkeypatch.setattr("mtcli.recipes.distill.commands._can_be_exported", can_be_exported)
     request = Request((teacher,), (str(pairs),), out=Path("out"))
-    distillation = plan(request, check(request), Path("out"), None)
+    distillation = distillation_of(request, check(request), Path("out"), None)
     assert distillation.stages()
     assert distillation.systems()
     assert loaded == [teacher]

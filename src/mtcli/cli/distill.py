@@ -133,14 +133,15 @@ def distill(
 
     If it was interrupted, run the same command again. A larger --time or --max-steps trains the student further.
     """
-    from mtcli.recipes.distill.request import Request
-    from mtcli.recipes.distill.run import commands, distill
-    from mtcli.storage.latest import point_to
-
     if mono_src is not None:
         check_monolingual({"--mono-src": str(mono_src)})
     if not all(train):
         raise UsageError("--train: the name of the pairs is empty; give a file, a folder or a Hub name")
+
+    from mtcli.recipes.distill.request import Request
+    from mtcli.recipes.distill.run import commands, distill
+    from mtcli.storage.latest import point_to
+
     request = Request(
         teachers=tuple(teacher),
         train=tuple(train),

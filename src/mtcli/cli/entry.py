@@ -60,7 +60,7 @@ def _memory_remedy() -> str:
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     if command == "train":
         return "a smaller model or a smaller --set train.batch_tokens"
-    if command in ("translate", "eval", "explain"):
+    if command in ("translate", "eval", "explain", "augment"):
         return "a smaller --beam-size or shorter lines"
     return "shorter lines or smaller files"
 

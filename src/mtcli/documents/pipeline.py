@@ -38,7 +38,7 @@ _NO_SPACE_AFTER = ("。", "！", "？", "」", "』", "）", "】", "》")
 
 
 @dataclass(frozen=True, slots=True)
-class _Sentence:
+class _SpacedSentence:
     """A part of a segment that is translated, with the white space around it."""
 
     before: str
@@ -205,7 +205,7 @@ def _check_size(size: int, name: str) -> None:
         raise DataError(f"{name}: larger than {MAX_BYTES >> 20} MiB, the limit for a document; split it")
 
 
-def _sentences(segment: Inline, translator: LineTranslator, src: str, *, warn: bool) -> list[_Sentence]:
+def _sentences(segment: Inline, translator: LineTranslator, src: str, *, warn: bool) -> list[_SpacedSentence]:
     """Split a segment into sentences, and those that are longer than any in training into clauses."""
 
     def num_tokens(text: str) -> int:
@@ -221,7 +221,7 @@ def _sentences(segment: Inline, translator: LineTranslator, src: str, *, warn: b
     return sentences
 
 
-def _trimmed(sentence: Inline) -> _Sentence:
+def _trimmed(sentence: Inline) -> _SpacedSentence:
     """Separate a sentence from the white space at its ends."""
     parts = list(sentence)
     before = after = ""
@@ -233,7 +233,7 @@ def _trimmed(sentence: Inline) -> _Sentence:
         last = parts[-1]
         parts[-1] = last.rstrip()
         after = last[len(parts[-1]) :]
-    return _Sentence(before, tuple(part for part in parts if part != ""), after)
+    return _SpacedSentence(before, tuple(part for part in parts if part != ""), after)
 
 
 def _on_one_line(content: Inline) -> Inline:
@@ -250,7 +250,7 @@ def _without_break(space: re.Match[str]) -> str:
     return "" if unspaced_at_end(before) and unspaced_at_start(after) else " "
 
 
-def _joined(sentences: Sequence[_Sentence], pairs: Sequence[tuple[Inline, Inline]]) -> Inline:
+def _joined(sentences: Sequence[_SpacedSentence], pairs: Sequence[tuple[Inline, Inline]]) -> Inline:
     """Join the translations of the sentences of one segment.
 
     Args:
@@ -258,7 +258,7 @@ def _joined(sentences: Sequence[_Sentence], pairs: Sequence[tuple[Inline, Inline
         pairs: Each sentence as it was given to the model, and its translation.
     """
     joined: list[str | Tag] = []
-    followers = [*sentences[1:], _Sentence("", (), "")]
+    followers = [*sentences[1:], _SpacedSentence("", (), "")]
     for sentence, follower, (asked, answer) in zip(sentences, followers, pairs, strict=True):
         unchanged = answer == asked
         joined.append(sentence.before)
@@ -267,7 +267,7 @@ def _joined(sentences: Sequence[_Sentence], pairs: Sequence[tuple[Inline, Inline
     return merged(joined)
 
 
-def _space_after(sentence: _Sentence, answer: Inline, follower: _Sentence) -> str:
+def _space_after(sentence: _SpacedSentence, answer: Inline, follower: _SpacedSentence) -> str:
     """Return the space after the translation of a sentence, which only some languages write."""
     if follower.before or not follower.content:
         return sentence.after

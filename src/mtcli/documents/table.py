@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import PurePath
 
 from mtcli.data.csv_rows import DELIMITERS, SAMPLE_CHARACTERS, SAMPLE_LINES, best_delimiter
@@ -59,7 +60,7 @@ def read(content: bytes, options: ReadOptions) -> SpanDocument:
     names = [cell.value.strip() for cell in header]
     indices = sorted({_index(column, names, options.name) for column in options.columns})
     has_header = any(column in names for column in options.columns)
-    body = rows if has_header else _with_first(header, rows)
+    body = rows if has_header else chain([header], rows)
     spans: list[Span] = []
     num_short = 0
     for row in body:
@@ -71,11 +72,6 @@ def read(content: bytes, options: ReadOptions) -> SpanDocument:
     if num_short:
         log.warning("%s: %s without one of the columns", options.name, counted(num_short, "row"))
     return SpanDocument(source, spans)
-
-
-def _with_first(first: list[_Cell], rows: Iterator[list[_Cell]]) -> Iterator[list[_Cell]]:
-    yield first
-    yield from rows
 
 
 def _delimiter(text: str, options: ReadOptions) -> str:

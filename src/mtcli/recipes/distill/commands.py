@@ -31,7 +31,7 @@ GREEDY = 1
 
 @dataclass(frozen=True)
 class Distillation:
-    """A request with everything that it left open."""
+    """A request, and what was chosen for it: the folder, and the shape of the student."""
 
     request: Request
     teachers: Teachers

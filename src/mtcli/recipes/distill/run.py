@@ -52,7 +52,7 @@ def distill(request: Request) -> tuple[Comparison, Path]:
     teachers = check(request)
     folder = folder_of(request, teachers)
     with open_recipe(folder, NAME, _identity(request, teachers), MAY_GROW, OF_STUDENT) as recipe:
-        distillation = plan(request, teachers, folder, recipe)
+        distillation = distillation_of(request, teachers, folder, recipe)
         text = text_of(request, teachers)
         if text is not None:
             recipe.value("text", partial(_write_text, text, distillation.text))
@@ -89,11 +89,17 @@ def _write_text(text: Text, path: Path) -> int:
 def commands(request: Request) -> list[Stage]:
     """Return the stages of a request without running them. See `distill` for the errors."""
     teachers = check(request)
-    return plan(request, teachers, folder_of(request, teachers), None).stages()
+    return distillation_of(request, teachers, folder_of(request, teachers), None).stages()
 
 
-def plan(request: Request, teachers: Teachers, folder: Path, recipe: Recipe | None) -> Distillation:
-    """Choose the shape of the student, once per recipe.
+def distillation_of(request: Request, teachers: Teachers, folder: Path, recipe: Recipe | None) -> Distillation:
+    """Choose the shape of the student, and return the request with all choices.
+
+    Args:
+        request: The request.
+        teachers: What `check` returned.
+        folder: The folder of the recipe.
+        recipe: Stores the shape, because a measured one may differ the next time; None: it is not stored.
 
     Raises:
         UsageError: No student is small enough.

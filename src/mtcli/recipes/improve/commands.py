@@ -11,7 +11,7 @@ from typing import Any, Literal
 from mtcli.config.toml_file import load as load_config
 from mtcli.errors import ModelError
 from mtcli.recipes.improve.budget import Budget
-from mtcli.recipes.improve.request import ImproveRequest
+from mtcli.recipes.improve.request import ImproveRequest, setting_name
 from mtcli.recipes.recipe import Recipe
 from mtcli.recipes.stages import Stage
 from mtcli.storage.events import read_events
@@ -140,9 +140,9 @@ class Stages(ABC):
         request = self.request
         settings = list(request.sets)
         if not forward:  # the tokenizer of BLEU is for the target language of the request
-            settings = [text for text in settings if not text.startswith(BLEU_TOKENIZER)]
+            settings = [text for text in settings if setting_name(text) != BLEU_TOKENIZER]
         if request.trains_tokenizer:
-            settings = [text for text in settings if not text.strip().startswith("tokenizer.")]
+            settings = [text for text in settings if not setting_name(text).startswith("tokenizer.")]
             settings.append(f"tokenizer.file={request.tokenizer}")
         return settings
 

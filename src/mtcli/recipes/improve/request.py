@@ -84,6 +84,11 @@ class ImproveRequest:
         }
 
 
+def setting_name(text: str) -> str:
+    """Return the name in a `--set section.key=value`."""
+    return text.partition("=")[0].strip()
+
+
 def resolve_request(
     options: Mapping[str, Any],
     sets: Sequence[str],
@@ -109,7 +114,7 @@ def resolve_request(
         ModelError: `tokenizer.file` is missing or damaged.
     """
     for text in sets:
-        name = text.partition("=")[0].strip()
+        name = setting_name(text)
         if name in GIVEN_BY_IMPROVE:
             raise UsageError(f"--set {text}: give {name} by the option of its own; see mtcli improve --help")
     given = dict(options)
