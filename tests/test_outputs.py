@@ -1,5 +1,7 @@
 """Outputs: finished lines are kept after an error, folders are replaced whole, and names are checked."""
 
+import errno
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -73,6 +75,34 @@ def test_a_folder_is_replaced_whole(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="broken"):
         fail(folder)
     assert (folder / "model").read_text() == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_the_files_of_a_folder_are_synced_before_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    folder = tmp_path / "folder"
+    with whole_folder(folder) as new:
+        (new / "data").mkdir()
+        (new / "data" / "model").write_text("new")
+    paths = (folder / "data" / "model", folder / "data", folder, tmp_path)
+    assert synced == [path.stat().st_ino for path in paths]
+
+
+def test_a_folder_stays_if_the_new_one_cannot_take_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path, target: Path) -> Path:
+        if path.name == ".folder.tmp":
+            raise OSError(errno.EIO, "Input/output error")
+        return rename(path, target)
+
+    rename = Path.rename
+    folder = tmp_path / "folder"
+    write_model(folder)
+    (folder / "model").write_text("old")
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(StorageError, match="Input/output error"):
+        write_model(folder)
+    assert (folder / "model").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 

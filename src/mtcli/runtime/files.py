@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -37,7 +38,18 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 def sync_folder(folder: Path) -> None:
     """Sync a folder, so that files created or renamed in it keep their names after a power failure."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    _sync(folder)
+
+
+def sync_tree(folder: Path) -> None:
+    """Sync a folder and everything in it: files that a library wrote may not be on the disk yet."""
+    for path in sorted(folder.rglob("*"), reverse=True):  # the content of a folder before the folder
+        _sync(path)
+    _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -118,6 +130,16 @@ def replace_file(path: Path, content: bytes) -> None:
             temporary.file.write(content)
             temporary.sync()
             temporary.publish()
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file. The copy appears under its name when it is complete, see `new_file`.
+
+    Raises:
+        StorageError: It cannot be read or written.
+    """
+    with new_file(target) as copy, source.open("rb") as content:
+        shutil.copyfileobj(content, copy)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from mtcli.errors import MtcliError, StoppedError, StorageError
-from mtcli.runtime.files import TemporaryFile, storage_errors, sync_folder
+from mtcli.runtime.files import TemporaryFile, storage_errors, sync_folder, sync_tree
 from mtcli.runtime.signals import end_by_closed_pipe, stopped, stopped_by_signals
 
 log = logging.getLogger(__name__)
@@ -120,13 +120,29 @@ def whole_folder(folder: Path) -> Iterator[Path]:
         with storage_errors(folder):
             temporary.mkdir(parents=True)
             yield temporary
-            sync_folder(temporary)
-            if target.exists():
-                shutil.rmtree(target)
-            temporary.rename(target)
-            sync_folder(target.parent)
+            sync_tree(temporary)
+            _rename_into_place(temporary, target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _rename_into_place(temporary: Path, target: Path) -> None:
+    """Rename a complete temporary folder. An earlier folder is moved aside first, and deleted last.
+
+    Deleting it first would take longer than two renames, and a crash in that time would leave neither folder.
+    """
+    earlier = target.with_name(f".{_short_name(target)}.old.tmp")
+    shutil.rmtree(earlier, ignore_errors=True)
+    if target.exists():
+        target.rename(earlier)
+    try:
+        temporary.rename(target)
+    except OSError:
+        if earlier.exists():
+            earlier.rename(target)
+        raise
+    sync_folder(target.parent)
+    shutil.rmtree(earlier, ignore_errors=True)
 
 
 def _short_name(target: Path) -> str:

@@ -1,6 +1,5 @@
 """Checkpoint averaging (§6.1): the mean of the weights of several checkpoints of one run."""
 
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -129,8 +128,7 @@ def _copy(source: Path, target: Path) -> None:
         check_regular(source)
     except OSError as error:
         raise ModelError(f"{source}: cannot read it ({error.strerror}); move it away") from None
-    target.unlink(missing_ok=True)  # if it is a link, replace the link, not what it points to
-    shutil.copyfile(source, target)
+    files.copy_file(source, target)
 
 
 def _validation_scores(path: Path) -> dict[int, float]:

@@ -14,7 +14,7 @@ from mtcli.recipes.improve.summary import recipe_record
 from mtcli.recipes.recipe import STATE, Recipe, open_recipe
 from mtcli.report.run_report import write_report
 from mtcli.runtime.device import describe, pick_device
-from mtcli.runtime.files import new_file, storage_errors
+from mtcli.runtime.files import copy_file, storage_errors
 from mtcli.storage import checkpoint
 from mtcli.storage.run_folder import RUN_FILES
 from mtcli.storage.run_lock import lock
@@ -119,8 +119,7 @@ def _copy_run(run: Path, folder: Path) -> None:
         for file in files:
             if file.is_file():
                 target = folder / file.relative_to(run)
-                with file.open("rb") as content, new_file(target) as copy:
-                    shutil.copyfileobj(content, copy)
+                copy_file(file, target)
                 copies.add(target)
     with storage_errors(folder):
         _delete_earlier_copy(folder, copies)
