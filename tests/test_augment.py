@@ -21,7 +21,7 @@ from mtcli.augment.unfinished import STATE, Unfinished, unfinished_output
 from mtcli.data.sources import parse_source
 from mtcli.data.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
 from mtcli.data.tokenizer_training import train_tokenizer
-from mtcli.errors import LockedError, StorageError, UsageError
+from mtcli.errors import DataError, LockedError, StorageError, UsageError
 from mtcli.inference.scoring import likelihoods
 from mtcli.inference.translation import Options
 from mtcli.inference.windows import MAX_LINE_TOKENS
@@ -121,6 +121,17 @@ def test_an_interrupted_command_writes_the_same_bytes(
     monkeypatch.setattr(Unfinished, "append", append)
     run(path, output, wanted)
     assert output.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+def test_text_that_is_not_utf8_is_reported_before_it_is_translated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WINDOW", 1)
+    path = tmp_path / "mono.txt"
+    path.write_bytes(f"{SOURCES[0]}\n".encode() + b"caf\xe9\n")
+    with pytest.raises(DataError, match=r"mono\.txt:2: byte 4 is not UTF-8"):
+        run(path, tmp_path / "out.tsv", Synthesis())
+    assert [found.name for found in tmp_path.iterdir()] == ["mono.txt"]
 
 
 def test_another_command_does_not_continue_an_unfinished_one(tmp_path: Path) -> None:

@@ -125,6 +125,10 @@ def test_items_in_a_pipe_log_a_line_a_minute(logged: pytest.LogCaptureFixture) -
         "translating: 240 of 600 lines, 2 lines/s, about 3:00 left",
     ]
     logged.clear()
+    with Progress("translating", total=600, done=400, unit="lines", now=now) as resumed:
+        now.seconds += 10.0
+        resumed.update(20)
+        assert resumed.status() == "420 of 600 lines, 2 lines/s, about 1:30 left"
     with Progress("encoding", unit="pairs", now=now) as endless:
         now.seconds += 61.0
         endless.update(61_000)

@@ -88,7 +88,10 @@ class Models:
 
 @dataclass(frozen=True)
 class Report:
-    """The result of a command. Lines read = blank and duplicate lines, and the others; each of these makes n pairs."""
+    """The result of a command.
+
+    Each line that is not dropped makes at most `Synthesis.n_best` pairs. Each pair is written or dropped.
+    """
 
     lines: int
     written: int
@@ -126,6 +129,8 @@ def augment(
         UsageError: Another command left an unfinished output.
         StorageError: The output cannot be written.
     """
+    # All lines are read once before the work, which may take hours: one that is not UTF-8 is reported at once.
+    total = sum(1 for _ in read_lines(path, replace=replace_invalid))
     with unfinished_output(output.path, identity, force=force) as unfinished:
         if unfinished.state.lines:
             log.info("continuing after line %s of %s", f"{unfinished.state.lines:,}", path)
@@ -133,8 +138,7 @@ def augment(
         lines = read_lines(path, replace=replace_invalid, counts=counts)
         # The lines that were processed before the interruption are read again, to recognise their duplicates.
         seen = {_digest(tidy(line)) for line in islice(lines, unfinished.state.lines)}
-        with Progress("translating", unit="lines") as bar:
-            bar.update(unfinished.state.lines)
+        with Progress("translating", total=total, done=unfinished.state.lines, unit="lines") as bar:
             while window := list(islice(lines, WINDOW)):
                 if unfinished.state.lines == 0:
                     _warn_of_language(window, path, models.languages)

@@ -108,6 +108,7 @@ class Progress:
     Args:
         description: The work, such as `translating`.
         total: The number of items; None if it is not known.
+        done: Items that an earlier process did. They do not count for the speed.
         unit: The name of the items, in the plural.
         quiet: Show nothing.
         now: The clock, in seconds.
@@ -118,13 +119,14 @@ class Progress:
         description: str,
         *,
         total: int | None = None,
+        done: int = 0,
         unit: str = "items",
         quiet: bool = False,
         now: Callable[[], float] = time.monotonic,
     ):
         self.total = total
         self.unit = unit
-        self.done = 0
+        self.done = done
         self._now = now
         self._began = now()
         self._before = self._began
