@@ -30,7 +30,7 @@ STANDARD_ERROR = 2
 
 @dataclass(frozen=True)
 class Stage:
-    """One command of a recipe. It must do no harm if it runs again, and continue if it was interrupted."""
+    """One command of a recipe. Running it again must do no harm, and must continue it if it was interrupted."""
 
     name: str
     """A name that no other stage of the recipe has."""

@@ -26,7 +26,7 @@ from mtcli.report.memory_estimate import count_parameters
 
 log = logging.getLogger(__name__)
 
-LADDER = (
+SHAPES = (
     (32, 3, 1), (48, 3, 1), (64, 3, 1), (64, 6, 2), (96, 6, 2), (128, 6, 2), (160, 6, 2), (192, 6, 2), (224, 6, 2),
     (256, 6, 2), (320, 6, 2), (384, 6, 2), (448, 6, 2), (512, 6, 2), (512, 12, 2), (640, 12, 2), (768, 12, 2),
     (1024, 12, 2),
@@ -65,7 +65,7 @@ class Usage:
 
 def student_shapes() -> list[ModelConfig]:
     """Return the shapes to choose from, the smallest first. Each has more parameters, and takes more time."""
-    return [_shape(*row) for row in LADDER]
+    return [_shape(*row) for row in SHAPES]
 
 
 def _shape(d_model: int, num_encoder_layers: int, num_decoder_layers: int) -> ModelConfig:

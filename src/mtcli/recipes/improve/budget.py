@@ -7,25 +7,25 @@ from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import counted
 
 PLAIN_SHARE = 0.25
-"""Share of the budget of the plain model, with which the result is compared."""
+"""Share of the budget for training the plain model, with which the result is compared."""
 
 REVERSE_SHARE = 0.27
-"""Share of a round's budget of its reverse model: a fifth of the whole, if there is one round."""
+"""Share of a round's budget for training its reverse model. With one round, it is a fifth of the whole budget."""
 
 TRANSLATION_SHARE = 0.2
 """Largest share of a round's budget for translating monolingual text."""
 
 TEACHERS_SHARE = 0.5
-"""Largest share of the budget of all models whose translations diversify the training pairs, the plain one included."""
+"""Largest share of the budget for the models whose translations diversify the pairs, the plain one included."""
 
 MAX_TEACHERS = 3
-"""Models of each direction in data diversification. Nguyen et al. (2020) found no gain from more."""
+"""Largest number of models of each direction in data diversification. Nguyen et al. (2020) found no gain from more."""
 
 ROUND_COST = 5.0
 """A round takes about as much as this many trainings of the plain model until it stops improving."""
 
 MAX_ROUNDS = 3
-"""Rounds of synthesis and training. Hoang et al. (2018) found hardly any gain from more than two."""
+"""Largest number of rounds of synthesis and training. Hoang et al. (2018) found hardly any gain from more than two."""
 
 MIN_SHARE = 0.1
 """A smaller rest of the budget is left unused."""

@@ -79,7 +79,7 @@ class _PlannedStages(Stages):
 
 
 class _PlannedMaterial(Material):
-    """Material of which no file is written."""
+    """Material whose files are not written."""
 
     def __init__(self, stages: Stages):
         self._lines: dict[Path, int] = {}
