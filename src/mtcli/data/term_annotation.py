@@ -31,6 +31,9 @@ MIN_DICE = 0.1
 MAX_SHARE = 0.02
 """Share of the lines up to which a word may be a term. More frequent ones are mostly function words."""
 
+MIN_FREQUENT = 20
+"""Number of lines up to which a word may be a term in any case: in a small corpus, `MAX_SHARE` is too few lines."""
+
 ANNOTATED = 0.5
 """Share of the pairs with terms in which they are annotated. In the others, the model learns to translate without."""
 
@@ -167,43 +170,71 @@ def _annotation(group: Sequence[_Link], src_words: Sequence[Word], tgt: str, tgt
     return Annotation(src_words[group[0].src].start, src_words[group[-1].src].end, target)
 
 
+class _SideCounts:
+    """The words of one side of the pairs, and the number of lines that each is in."""
+
+    def __init__(self) -> None:
+        self.ids: dict[str, int] = {}
+        """By word, in the order in which they were first seen."""
+        self._lines: Counter[int] = Counter()  # by id
+
+    def add(self, words: Iterable[str]) -> list[int]:
+        """Count the different words of a line, and return their ids."""
+        ids = [self.ids.setdefault(word, len(self.ids)) for word in words]
+        self._lines.update(ids)
+        return ids
+
+    def num_lines(self) -> npt.NDArray[np.int64]:
+        """Return the number of lines of each word, by id."""
+        return np.array([self._lines[i] for i in range(len(self.ids))], dtype=np.int64)
+
+
 def _associated(pairs: Iterable[Pair]) -> dict[str, dict[str, float]]:
     """Return the Dice coefficients of source and target words of at least `MIN_DICE`, see `TermAnnotator`."""
-    src_ids: dict[str, int] = {}
-    tgt_ids: dict[str, int] = {}
-    src_counts: Counter[int] = Counter()
-    tgt_counts: Counter[int] = Counter()
-    blocks = []
-    num_pairs_of_words = 0
-    for src, tgt in pairs:
-        src_line = _vocabulary(src)
-        tgt_line = _vocabulary(tgt)
-        if max(len(src_line), len(tgt_line)) > LEARN_LINE_WORDS:
-            continue
-        ours = [src_ids.setdefault(word, len(src_ids)) for word in src_line]
-        theirs = [tgt_ids.setdefault(word, len(tgt_ids)) for word in tgt_line]
-        src_counts.update(ours)
-        tgt_counts.update(theirs)
-        blocks.append(_keys_of_pairs(ours, theirs))
-        num_pairs_of_words += len(ours) * len(theirs)
-        if num_pairs_of_words >= LEARN_WORDS:
-            break
-    if not blocks:
+    src = _SideCounts()
+    tgt = _SideCounts()
+    keys_of_lines = _keys_of_lines(pairs, src, tgt)
+    if not keys_of_lines:
         return {}
-    keys, together = np.unique(np.concatenate(blocks), return_counts=True)
+    keys, together = np.unique(np.concatenate(keys_of_lines), return_counts=True)
     src_of_key = keys >> KEY_BITS
     tgt_of_key = keys & ((1 << KEY_BITS) - 1)
-    src_total = np.array([src_counts[i] for i in range(len(src_ids))])[src_of_key]
-    tgt_total = np.array([tgt_counts[i] for i in range(len(tgt_ids))])[tgt_of_key]
+    src_total = src.num_lines()[src_of_key]
+    tgt_total = tgt.num_lines()[tgt_of_key]
     dice = 2 * together / (src_total + tgt_total)
-    most = max(20, MAX_SHARE * len(blocks))
+    most = max(MIN_FREQUENT, MAX_SHARE * len(keys_of_lines))
     kept = (dice >= MIN_DICE) & (src_total <= most) & (tgt_total <= most)
-    src_words = list(src_ids)
-    tgt_words = list(tgt_ids)
+    src_words = list(src.ids)
+    tgt_words = list(tgt.ids)
     partners: dict[str, dict[str, float]] = {}
     for i, j, value in zip(src_of_key[kept].tolist(), tgt_of_key[kept].tolist(), dice[kept].tolist(), strict=True):
         partners.setdefault(src_words[i], {})[tgt_words[j]] = value
     return partners
+
+
+def _keys_of_lines(pairs: Iterable[Pair], src: _SideCounts, tgt: _SideCounts) -> list[npt.NDArray[np.int64]]:
+    """Count the words of the first pairs with at most `LEARN_WORDS` pairs of words, and return the keys of these.
+
+    Args:
+        pairs: Training pairs. Those with more than `LEARN_LINE_WORDS` words on a side are skipped.
+        src: Receives the words of the sources.
+        tgt: Receives those of the targets.
+
+    Returns:
+        The keys of each line that is counted, see `_keys_of_pairs`.
+    """
+    found: list[npt.NDArray[np.int64]] = []
+    num_pairs_of_words = 0
+    for src_line, tgt_line in pairs:
+        src_words = _vocabulary(src_line)
+        tgt_words = _vocabulary(tgt_line)
+        if max(len(src_words), len(tgt_words)) > LEARN_LINE_WORDS:
+            continue
+        found.append(_keys_of_pairs(src.add(src_words), tgt.add(tgt_words)))
+        num_pairs_of_words += len(found[-1])
+        if num_pairs_of_words >= LEARN_WORDS:
+            break
+    return found
 
 
 def _keys_of_pairs(src_ids: Sequence[int], tgt_ids: Sequence[int]) -> npt.NDArray[np.int64]:
