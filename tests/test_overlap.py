@@ -12,7 +12,7 @@ from spm import handmade
 from mtcli.data.encoded_pairs import EncodedPairs, _schema, encode_pairs
 from mtcli.data.lines import Counts
 from mtcli.data.overlap import count_trained_on, warn_of_training_sources
-from mtcli.data.sentencepiece import MarianVocabulary
+from mtcli.data.sentencepiece import MarianVocabulary, SentencePieceSide
 from mtcli.data.splits import read_split
 from mtcli.data.tokenizer import Tokenizer, marker_id
 from mtcli.errors import DataError
@@ -44,7 +44,7 @@ def test_tokens_of_an_imported_tokenizer_are_not_taken_for_the_markers_of_terms(
     model = handmade(" ".join(f"▁{word}" for word in words))
     names = ["</s>", "<unk>", *(f"▁{word}" for word in words), "<pad>"]
     vocabulary = MarianVocabulary.of({name: place for place, name in enumerate(names)}, len(names) - 1, 0)
-    tokenizer = Tokenizer.from_sentencepiece(model, model, vocabulary)
+    tokenizer = Tokenizer(SentencePieceSide(model, vocabulary), SentencePieceSide(model, vocabulary))
     pairs = [(0, (f"{words[0]} {word} {words[1]}", word)) for word in words]
     used = {token for ids in tokenizer.encode_src([src for _, (src, _) in pairs]) for token in ids}
     assert {marker_id("<term>"), marker_id("<translation>"), marker_id("</term>")} <= used

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spm import ODD, OPUS, demo_lines, handmade, marian_tokenizer, real_lines, shared, trained
 
-from mtcli.data.sentencepiece import MarianVocabulary
+from mtcli.data.sentencepiece import MarianVocabulary, SentencePieceSide
 from mtcli.data.sentencepiece_file import NORMAL, Piece, fields, from_bytes
 from mtcli.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from mtcli.data.tokenizer_training import train_tokenizer
@@ -22,7 +22,9 @@ VOCAB |= {">>": 12, ">>fra<<": 13, ">>deu<<": 14, "ñ": 15, "<pad>": 16}
 def small() -> Tokenizer:
     """A tokenizer without any other package; its target side has a piece that the source side lacks."""
     vocabulary = MarianVocabulary.of(VOCAB, pad=16, eos=0)
-    return Tokenizer.from_sentencepiece(handmade(HANDMADE), handmade(f"{HANDMADE} ñ"), vocabulary)
+    source = SentencePieceSide(handmade(HANDMADE), vocabulary)
+    target = SentencePieceSide(handmade(f"{HANDMADE} ñ"), vocabulary)
+    return Tokenizer(source, target)
 
 
 def write_marian(folder: Path, source: bytes, target: bytes) -> Path:
@@ -37,8 +39,17 @@ def write_marian(folder: Path, source: bytes, target: bytes) -> Path:
 
 def tokenizer_of(folder: Path, pad: str = "<pad>") -> Tokenizer:
     vocab = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
-    source, target = (from_bytes((folder / name).read_bytes()) for name in ("source.spm", "target.spm"))
-    return Tokenizer.from_sentencepiece(source, target, MarianVocabulary.of(vocab, vocab[pad], vocab["</s>"]))
+    vocabulary = MarianVocabulary.of(vocab, vocab[pad], vocab["</s>"])
+    files = [folder / name for name in ("source.spm", "target.spm")]
+    source, target = (SentencePieceSide(from_bytes(file.read_bytes()), vocabulary) for file in files)
+    return Tokenizer(source, target)
+
+
+def origin_vocabulary(vocabulary: MarianVocabulary) -> dict[str, int]:
+    """Return the ids of the origin's `vocab.json`, which has no start token."""
+    ids = dict(zip(vocabulary.tokens, vocabulary.origin_ids, strict=True))
+    del ids[vocabulary.tokens[BOS]]
+    return ids
 
 
 def origin(tokenizer: Tokenizer, rows: list[list[int]]) -> list[list[int]]:
@@ -107,11 +118,11 @@ def test_special_tokens_come_first_and_the_start_token_is_a_copy_of_pad() -> Non
     assert tokenizer.sentencepiece
     vocabulary = tokenizer.sentencepiece[0].vocabulary
     assert vocabulary.origin_ids[:5] == (16, 16, 0, 1, 2)
-    assert vocabulary.to_vocab_json() == VOCAB
+    assert origin_vocabulary(vocabulary) == VOCAB
     assert tokenizer.forbidden == [PAD, BOS]
     taken = MarianVocabulary.of({**VOCAB, "<s>": 17}, pad=16, eos=0)
     assert taken.tokens[BOS] == "<start>"
-    assert taken.to_vocab_json() == {**VOCAB, "<s>": 17}
+    assert origin_vocabulary(taken) == {**VOCAB, "<s>": 17}
 
 
 def test_text_without_a_piece_is_unknown_or_a_token_of_the_other_side() -> None:

@@ -94,12 +94,6 @@ class MarianVocabulary:
         others = (i for i in range(len(self.tokens) - 1) if i not in (self.pad, self.eos))
         return (self.pad, self.pad, self.eos, *others)
 
-    def to_vocab_json(self) -> dict[str, int]:
-        """Return the origin's `vocab.json`."""
-        named = zip(self.tokens, self.origin_ids, strict=True)
-        ids = {token: i for position, (token, i) in enumerate(named) if position != 1}
-        return dict(sorted(ids.items(), key=lambda item: item[1]))
-
     def to_json(self) -> dict[str, Any]:
         """Return the vocabulary as JSON values."""
         return {"tokens": list(self.tokens), "pad": self.pad, "eos": self.eos}

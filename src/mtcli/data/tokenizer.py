@@ -36,8 +36,7 @@ from tokenizers import Tokenizer as HFTokenizer
 from mtcli.config import languages
 from mtcli.data.native import call_native
 from mtcli.data.placeholders import TOKENS
-from mtcli.data.sentencepiece import MarianVocabulary, SentencePieceSide, sides_from_json, sides_to_json
-from mtcli.data.sentencepiece_file import SentencePieceModel
+from mtcli.data.sentencepiece import SentencePieceSide, sides_from_json, sides_to_json
 from mtcli.data.tokenizer_spec import BYTES, RESERVED, SPECIALS, build_spec, check_spec
 from mtcli.errors import ModelError, UsageError
 from mtcli.runtime.outputs import write_whole
@@ -136,13 +135,6 @@ class Tokenizer:
         """
         src_side = _Side(src, "src")
         return cls(src_side, src_side if tgt is None else _Side(tgt, "tgt"))
-
-    @classmethod
-    def from_sentencepiece(
-        cls, src: SentencePieceModel, tgt: SentencePieceModel, vocabulary: MarianVocabulary
-    ) -> Tokenizer:
-        """Build the tokenizer of an imported model."""
-        return cls(SentencePieceSide(src, vocabulary), SentencePieceSide(tgt, vocabulary))
 
     @property
     def sentencepiece(self) -> tuple[SentencePieceSide, SentencePieceSide] | None:
