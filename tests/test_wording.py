@@ -1,5 +1,5 @@
 from mtcli.report.plan import describe_counts
-from mtcli.runtime.wording import counted, every
+from mtcli.runtime.wording import aligned, counted, every
 from mtcli.training.validation import TestScores as Scores
 
 
@@ -8,6 +8,12 @@ def test_a_number_with_its_noun() -> None:
     assert [counted(n, "pair") for n in numbers] == ["0 pairs", "1 pair", "2 pairs", "1,234 pairs"]
     assert counted(2, "entry", "entries") == "2 entries"
     assert [every(n, "step") for n in (1, 2, 1234)] == ["every step", "every 2 steps", "every 1,234 steps"]
+
+
+def test_a_table_has_columns_of_equal_width() -> None:
+    rows = [("", "BLEU", "end"), ("plain", "9.5", "")]
+    assert aligned(rows) == ["       BLEU  end", "plain  9.5"]
+    assert aligned(rows, numeric=True) == ["       BLEU  end", "plain   9.5"]
 
 
 def test_messages_about_one_pair() -> None:

@@ -1,4 +1,6 @@
-"""Numbers in messages."""
+"""Numbers and tables in messages."""
+
+from collections.abc import Sequence
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
@@ -16,3 +18,20 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 def every(number: int, noun: str) -> str:
     """Return an interval: `every step`, `every 1,234 steps`."""
     return f"every {noun}" if number == 1 else f"every {counted(number, noun)}"
+
+
+def aligned(rows: Sequence[Sequence[str]], *, numeric: bool = False) -> list[str]:
+    """Return the rows of a table as lines with columns of equal width.
+
+    Args:
+        rows: The cells of each row, equally many.
+        numeric: All columns but the first are numbers, so their cells end at the same place.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *others in rows:
+        cells = [first.ljust(widths[0])]
+        for cell, width in zip(others, widths[1:], strict=True):
+            cells.append(cell.rjust(width) if numeric else cell.ljust(width))
+        lines.append("  ".join(cells).rstrip())
+    return lines

@@ -16,7 +16,7 @@ from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.loading import load_ensemble
 from mtcli.inference.translation import Options
 from mtcli.report.plan import size
-from mtcli.runtime.wording import counted
+from mtcli.runtime.wording import aligned, counted
 
 WARM_UP_LINES = 50
 """Lines that are translated before the time is taken."""
@@ -73,13 +73,7 @@ class Comparison:
         return rows
 
     def __str__(self) -> str:
-        rows = self.table()
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = []
-        for name, *figures in rows:
-            cells = [name.ljust(widths[0])]
-            cells += [figure.rjust(width) for figure, width in zip(figures, widths[1:], strict=True)]
-            lines.append("  ".join(cells))
+        lines = aligned(self.table(), numeric=True)
         return "\n".join([f"{counted(self.pairs, 'test pair')}, {self.signature}", *lines, self.summary()])
 
     def summary(self) -> str:

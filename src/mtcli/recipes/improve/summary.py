@@ -8,7 +8,7 @@ from mtcli.recipes.improve.commands import Stages
 from mtcli.recipes.improve.method import PLAIN, Result
 from mtcli.report.run_record import RecipeRecord
 from mtcli.runtime.progress import clock
-from mtcli.runtime.wording import counted
+from mtcli.runtime.wording import aligned, counted
 
 SIGNIFICANT = 0.05
 
@@ -16,7 +16,7 @@ SIGNIFICANT = 0.05
 def summary(result: Result, stages: Stages) -> str:
     """Return the table of the models and the comparison, as lines of text."""
     request = stages.request
-    lines = [*_aligned(_table(result)), "", _comparison(result, stages), _plain_training(result, stages.budget)]
+    lines = [*aligned(_table(result)), "", _comparison(result, stages), _plain_training(result, stages.budget)]
     lines.append(f"Model: {request.out} (copied from {result.candidates[result.best].training.folder})")
     if result.ensemble is not None:
         models = " ".join(f"--model {shlex.quote(folder)}" for folder in result.ensemble.folders)
@@ -53,12 +53,6 @@ def _table(result: Result) -> list[tuple[str, ...]]:
         scores = result.ensemble.scores
         rows.append(("all together", "", "", "", "", f"{scores.bleu:.1f}", f"{scores.chrf:.1f}", ""))
     return rows
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the rows of a table as lines with columns of equal width."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _comparison(result: Result, stages: Stages) -> str:
