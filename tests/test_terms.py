@@ -22,6 +22,7 @@ from mtcli.data.overlap import count_trained_on
 from mtcli.data.term_annotation import TermAnnotator
 from mtcli.data.tokenizer import MARKER_BYTES, Annotation, Tokenizer, marker_id
 from mtcli.errors import DataError, UsageError
+from mtcli.inference import term_phrases
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.search.phrases import RequiredPhrases, State, WordParts
 from mtcli.inference.search.required import required_search
@@ -62,6 +63,9 @@ def test_a_file_has_translations_other_forms_and_terms_to_copy(tmp_path: Path) -
         ("a\tb\nc\td\na\tx\n", r":3: 'a' has another translation in line 1"),
         ("a\t\tforms\n", r":1: other forms of a term without a translation"),
         ("\n \n", r"no terms"),
+        ("a" * 301, r":1: 301 characters \(a{20} …\); the limit of a term is 300"),
+        ("a\t" + "b " * 151, r":1: 301 characters"),
+        ("a\tb\t" + "|".join("c" * 301), r":1: 302 forms of a translation; the limit is 100"),
     ],
 )
 def test_a_malformed_file_is_refused(tmp_path: Path, text: str, reason: str) -> None:
@@ -207,6 +211,17 @@ def test_every_form_can_be_written(tmp_path: Path) -> None:
         terms = terms_of(tmp_path, f"dog\t{form}\n")
         required = phrases.of(terms.matches("a dog"))
         assert required.total > 0, form
+
+
+def test_the_tokens_that_a_translation_must_contain_are_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phrases = TermPhrases(toy().tokenizer)
+    terms = terms_of(tmp_path, "".join(f"{word}\tla casa\n" for word in ("one", "two", "three")))
+    matches = terms.matches("one two three")
+    (first, _, _) = phrases.of(matches).shortest
+    monkeypatch.setattr(term_phrases, "MAX_TOKENS", 2 * first + 1)
+    assert phrases.of(matches).shortest == [first, first]
 
 
 def test_terms_without_training_need_a_search(tmp_path: Path) -> None:

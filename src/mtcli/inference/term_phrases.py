@@ -9,6 +9,9 @@ from mtcli.data.words import continues_word, ends_in_word
 from mtcli.inference.search.phrases import Alternatives, RequiredPhrases, WordParts
 from mtcli.inference.terms import Match
 
+MAX_TOKENS = 500
+"""Tokens of all phrases that the translation of a line must contain."""
+
 FIRST_BYTE_OF_OTHER_SCRIPTS = 0x80
 """Bytes from here on are parts of characters, nearly all of them letters."""
 
@@ -29,13 +32,17 @@ class TermPhrases:
     def of(self, matches: Sequence[Match]) -> RequiredPhrases:
         """Return the phrases that a translation must contain for these terms.
 
-        A term with characters that the model cannot write is not required.
+        A term with characters that the model cannot write is not required, nor is one with which the phrases would have
+        more than `MAX_TOKENS` tokens: the search takes a step for each token.
         """
         phrases = []
+        remaining = MAX_TOKENS
         for match in matches:
             alternatives = tuple(tokens for form in match.forms for tokens in self._tokens_of(form))
-            if alternatives:
+            shortest = min(map(len, alternatives), default=0)
+            if 0 < shortest <= remaining:
                 phrases.append(alternatives)
+                remaining -= shortest
         return RequiredPhrases(phrases, self.words)
 
     def _tokens_of(self, form: str) -> Alternatives:

@@ -18,6 +18,12 @@ NEVER_TRANSLATE = "never-translate"
 
 FORM_SEPARATOR = "|"
 
+MAX_CHARACTERS = 300
+"""Characters of a source term, or of one form of its translation. The longest titles of laws have about 250."""
+
+MAX_FORMS = 100
+"""Forms of a translation. A noun of a language with many cases has about 50."""
+
 
 @dataclass(frozen=True)
 class Term:
@@ -62,19 +68,20 @@ class Terms:
     """The terms of a file."""
 
     terms: tuple[Term, ...]
-    _by_words: dict[tuple[str, ...], list[Term]] = field(init=False, repr=False, compare=False)
-    """Terms by their words, without case."""
+    _by_words: dict[tuple[str, ...], list[tuple[Term, list[str]]]] = field(init=False, repr=False, compare=False)
+    """Terms, each with its words, by their words without case."""
     _longest: dict[str, int] = field(init=False, repr=False, compare=False)
     """Number of words of the longest term that begins with this word."""
 
     def __post_init__(self) -> None:
         """Index the terms."""
-        by_words: dict[tuple[str, ...], list[Term]] = {}
+        by_words: dict[tuple[str, ...], list[tuple[Term, list[str]]]] = {}
         longest: dict[str, int] = {}
         for term in self.terms:
-            words = tuple(_caseless(words_of(term.source)))
-            by_words.setdefault(words, []).append(term)
-            longest[words[0]] = max(longest.get(words[0], 0), len(words))
+            words = words_of(term.source)
+            keys = tuple(_caseless(words))
+            by_words.setdefault(keys, []).append((term, [word.text for word in words]))
+            longest[keys[0]] = max(longest.get(keys[0], 0), len(keys))
         object.__setattr__(self, "_by_words", by_words)
         object.__setattr__(self, "_longest", longest)
 
@@ -107,12 +114,14 @@ class Terms:
 
     def _term_at(self, line: str, words: Sequence[Word], key: tuple[str, ...]) -> Term | None:
         """Return the term that these words of a line are: one as it is written, otherwise one in any case."""
-        candidates = self._by_words.get(key, ())
+        candidates = self._by_words.get(key)
+        if candidates is None:
+            return None
         texts = [word.text for word in words]
-        for term in candidates:
-            if [word.text for word in words_of(term.source)] == texts:
+        for term, term_texts in candidates:
+            if term_texts == texts:
                 return term
-        for term in candidates:
+        for term, _ in candidates:
             if term.is_lower_case:
                 return term
         return None
@@ -161,7 +170,7 @@ def _parsed(line: str, place: str) -> Term:
         place: The file and the number of the line, for messages.
 
     Raises:
-        DataError: It has too many columns, or one of them has no text.
+        DataError: It has too many columns or forms, or one of them has no text or is too long.
     """
     columns = [" ".join(normalize("NFC", column).split()) for column in line.split("\t")]
     if len(columns) > 3:
@@ -170,12 +179,27 @@ def _parsed(line: str, place: str) -> Term:
     source, target, others = [*columns, "", ""][:3]
     if not source:
         raise DataError(f"{place}: no source term before the first tab")
+    _check_length(source, place)
     if target in ("", NEVER_TRANSLATE):
         if others:
             raise DataError(f"{place}: other forms of a term without a translation; give the translation before them")
         return Term(source, ())
-    forms = [target, *(form.strip() for form in others.split(FORM_SEPARATOR))]
+    forms = [form.strip() for form in [target, *others.split(FORM_SEPARATOR)]]
+    if len(forms) > MAX_FORMS:
+        raise DataError(f"{place}: {len(forms):,} forms of a translation; the limit is {MAX_FORMS}")
+    _check_length(max(forms, key=len), place)
     return Term(source, tuple(dict.fromkeys(form for form in forms if form)))
+
+
+def _check_length(text: str, place: str) -> None:
+    """Check the length of a term or of one of its forms.
+
+    Raises:
+        DataError: It is too long.
+    """
+    if len(text) > MAX_CHARACTERS:
+        limit = f"the limit of a term is {MAX_CHARACTERS}"
+        raise DataError(f"{place}: {len(text):,} characters ({text[:20]} …); {limit}")
 
 
 def uses(matches: Sequence[Match], translation: str) -> list[TermUse]:
