@@ -245,13 +245,18 @@ def test_a_rank_without_progress_ends_the_other_after_the_timeout(
     command: Callable[..., list[str]], tmp_path: Path
 ) -> None:
     """The process lives and its connections stay open, so that only the timeout of a collective can notice it."""
-    hang = {1: [partial(hang_in_backward, 5)]}
-    children = start_ranks(2, *command(tmp_path / "run"), within=hang, step_timeout=6.0)
+    within = {0: [partial(call_in_backward, 5, shorten_timeout)], 1: [partial(hang_in_backward, 5)]}
+    children = start_ranks(2, *command(tmp_path / "run"), within=within)
     result = children[0].wait()
     children[1].send(signal.SIGKILL)  # as torchrun does
     children[1].wait()
     assert result.code == 8
     assert result.last == "mtcli: rank 0: another rank did not answer in time; run the same command again to resume"
+
+
+def shorten_timeout() -> None:
+    """Set the timeout of the gradients to a second. It begins here, so that a slow start of the ranks is no failure."""
+    torch.distributed.distributed_c10d._set_pg_timeout(timedelta(seconds=1))
 
 
 def hang_in_backward(nth: int) -> None:
@@ -279,7 +284,8 @@ def hang_in_validation() -> None:
     validation.validate = validate
 
 
-def test_gradients_on_a_gpu_have_the_timeout_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("device", "backend"), [("cuda:0", "cpu:gloo,cuda:nccl"), ("cpu", "gloo")])
+def test_gradients_have_the_timeout_of_a_step(device: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """PyTorch's watchdog ends a process whose NCCL collective exceeds this timeout."""
     groups: list[dict[str, Any]] = []
 
@@ -297,10 +303,10 @@ def test_gradients_on_a_gpu_have_the_timeout_of_a_step(monkeypatch: pytest.Monke
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     for name, value in LAUNCHED.items():
         monkeypatch.setenv(name, value)
-    with join(torch.device("cuda:0")):
+    with join(torch.device(device)):
         pass
     step, work = groups
-    assert (step["backend"], step["timeout"]) == ("cpu:gloo,cuda:nccl", distributed.STEP_TIMEOUT)
+    assert (step["backend"], step["timeout"]) == (backend, distributed.STEP_TIMEOUT)
     assert (work["backend"], work["timeout"]) == ("gloo", distributed.WORK_TIMEOUT)
     assert timedelta(minutes=10) == distributed.STEP_TIMEOUT
     assert timedelta(hours=24) == distributed.WORK_TIMEOUT
