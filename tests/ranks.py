@@ -1,9 +1,11 @@
 """Start the ranks of one job without torchrun: each is a process with the environment variables torchrun sets."""
 
 import os
+import random
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -38,15 +40,25 @@ def start_ranks(
         work_timeout: Seconds after which the wait for the work of another rank fails.
         place: See `start`.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     children = []
     for rank in range(n):
         env = {"WORLD_SIZE": str(n), "RANK": str(rank), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         calls = [partial(set_timeouts, step_timeout, work_timeout), *(within or {}).get(rank, ())]
         children.append(start(*arguments, within=calls, env=env | {"LOCAL_RANK": str(rank)}, **place))
     return children
+
+
+def free_port() -> int:
+    """Return a port that no process uses.
+
+    It is below the ports that the kernel gives to outgoing connections, of which one could take it before rank 0 does.
+    """
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_000)
+        with socket.socket() as free, suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
 
 
 def run_ranks(n: int, *arguments: str | Path, seconds: float = HANGS, **options: Any) -> list[Result]:

@@ -3,7 +3,6 @@
 import json
 import re
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from conftest import TOY_SETTINGS
 from faults import harness, points
 from faults.harness import outcome, until
 from processes import HANGS
-from ranks import LAUNCH, LAUNCHED, list_rows, run_ranks, set_timeouts, start_ranks
+from ranks import LAUNCH, LAUNCHED, free_port, list_rows, run_ranks, set_timeouts, start_ranks
 
 from mtcli.errors import DataError, UsageError
 from mtcli.runtime import distributed, torchrun
@@ -463,10 +462,7 @@ def test_each_rank_of_a_machine_uses_its_own_gpu(monkeypatch: pytest.MonkeyPatch
 
 def test_a_rank_that_does_not_start_ends_the_others(command: Callable[..., list[str]], tmp_path: Path) -> None:
     """The timeout of each rank begins at its own start."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    environment = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    environment = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     result = harness.run(*command(tmp_path / "run"), env=environment, within=[partial(set_timeouts, 1.0, 1.0)])
     assert result.code == 8
     assert "rank 0 cannot connect to the other 1 (" in result.last
