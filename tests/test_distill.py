@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+import shutil
 from itertools import product
 from pathlib import Path
 
@@ -187,6 +188,32 @@ def test_the_link_to_the_run_trained_last_is_no_teacher(
     assert commands(Request((Path("runs/ende"),), (str(pairs),)))
 
 
+def test_a_checkpoint_is_a_teacher_with_the_files_of_its_run(teacher: Path, pairs: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    step = run / "checkpoints" / "step-00000020"
+    step.mkdir(parents=True)
+    (step / "manifest.json").write_text("{}")
+    shutil.copy(teacher / "model.safetensors", step)
+    shutil.copy(teacher / "tokenizer.json", run)
+    shutil.copytree(teacher / "data", run / "data")
+    (run / "config.toml").write_text('train.bleu_tokenizer = "char"\n')
+    found = check(Request((step,), (str(pairs),)))
+    assert found.bleu_tokenizer == "char"
+    assert found.tokenizer_file == run / "tokenizer.json"
+    assert found.test == str(run / "data" / "test.jsonl")
+
+
+def test_other_files_near_a_teacher_are_not_those_of_its_run(
+    teacher: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(teacher / "data", "data")
+    Path("runs/model").mkdir(parents=True)
+    model = save_toy(Path("runs/model"))
+    with pytest.raises(UsageError, match="--valid: there are no valid pairs beside"):
+        check(Request((model,), (str(pairs),)))
+
+
 def test_an_exported_teacher_is_measured_as_it_is(
     teacher: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,7 +311,7 @@ def test_a_larger_budget_trains_the_student_further(
     card = Path("out/student/README.md").read_text(encoding="utf-8")
     assert "--max-steps 40" in card
     assert "--max-steps 20" not in card
-    with pytest.raises(UsageError, match=r"differs in --max-steps \(40 → 30\); .* a larger --max-steps extends it"):
+    with pytest.raises(UsageError, match=r"differs in --max-steps \(40 → 30\); .* \(a larger --max-steps extends it\)"):
         distill(requests[2])
 
 

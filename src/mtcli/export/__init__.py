@@ -33,6 +33,7 @@ from mtcli.runtime.output_checks import check_replaceable
 from mtcli.runtime.outputs import whole_folder
 from mtcli.storage import PROVENANCE
 from mtcli.storage.model_file import ModelInfo, load_model
+from mtcli.storage.run_folder import run_of
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +142,7 @@ def export_details(model: Path, info: ModelInfo, target: str, quantization: str 
     return {
         "format": FORMAT,
         "mtcli": __version__,
-        "run": _run_of(model).name,
+        "run": run_of(model).resolve().name,
         "to": target,
         "quantization": quantization,
         "max_positions": MAX_POSITIONS[target],
@@ -175,13 +176,6 @@ def _check_source(model: Path) -> None:
     names = ("model.safetensors", "config.toml", PROVENANCE)
     if not any((model / name).exists() for name in names):
         raise ModelError(f"{model}: no model here; {remedy}")
-
-
-def _run_of(model: Path) -> Path:
-    """Return the folder of the run that a model belongs to: its own, or that of its checkpoint."""
-    folder = model.resolve()
-    is_checkpoint = (folder / "manifest.json").exists()
-    return folder.parent.parent if is_checkpoint else folder
 
 
 def write_model(
@@ -260,12 +254,10 @@ def _check_sentencepiece(tokenizer: Tokenizer, model: Path) -> int:
 
 def _held_out(model: Path, split: str) -> Sequence[tuple[str, str]]:
     """Return the pairs of a split of the model's run; none if there is no such split."""
-    for run in (model, model.parent.parent):  # the second is the run of a checkpoint
-        try:
-            return [(src, tgt) for src, tgt in read_split(run, split)]
-        except DataError:
-            continue
-    return []
+    try:
+        return read_split(run_of(model), split)
+    except DataError:
+        return []
 
 
 def _sentences(model: Path, tokenizer: Tokenizer, max_tokens: int) -> Sequence[str]:

@@ -15,6 +15,7 @@ from mtcli.errors import DataError, UsageError
 from mtcli.inference.ctranslate2_library import import_ctranslate2
 from mtcli.inference.loading import load_ensemble
 from mtcli.recipes.monolingual import Text, held_out_keys
+from mtcli.storage.run_folder import run_of
 from mtcli.storage.run_name import RUNS
 
 NO_LANGUAGES: Mapping[str, str] = {}
@@ -151,11 +152,11 @@ def _tokenizer_file(teacher: Path, tokenizer: Tokenizer, student: Config) -> Pat
     needs_placeholders = student.data.placeholders and not tokenizer.has_placeholders
     if student.tokenizer.model_fields_set or needs_placeholders or tokenizer.sentencepiece is not None:
         return None
-    for folder in (teacher, teacher.resolve().parent.parent):
-        path = folder / "tokenizer.json"
-        is_usable = tokenizer.joint or (folder / "config.toml").is_file()
-        if path.is_file() and is_usable and Tokenizer.load(path).digest() == tokenizer.digest():
-            return path
+    folder = run_of(teacher)
+    path = folder / "tokenizer.json"
+    is_usable = tokenizer.joint or (folder / "config.toml").is_file()
+    if path.is_file() and is_usable and Tokenizer.load(path).digest() == tokenizer.digest():
+        return path
     return None
 
 
@@ -176,16 +177,15 @@ def _split_of_teacher(teacher: Path, name: str) -> str:
     Raises:
         UsageError: There are none.
     """
-    for run in (teacher, teacher.resolve().parent.parent):
-        path = run / "data" / f"{name}.jsonl"
-        if path.is_file() and path.stat().st_size:
-            return str(path)
+    path = run_of(teacher) / "data" / f"{name}.jsonl"
+    if path.is_file() and path.stat().st_size:
+        return str(path)
     raise UsageError(f"--{name}: there are no {name} pairs beside {teacher}; name some that it was not trained on")
 
 
 def _bleu_tokenizer(teacher: Path) -> str | None:
     """Return the setting of the teacher's run; None: it has none, or there is no run."""
-    file = teacher / "config.toml"
+    file = run_of(teacher) / "config.toml"
     return load_config(file).train.bleu_tokenizer if file.is_file() else None
 
 
