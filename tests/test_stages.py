@@ -127,7 +127,7 @@ def test_a_first_budget_extends_a_recipe_without_one(tmp_path: Path, later: dict
             recipe.value("data", lambda: decisions.append("data"))
             recipe.value("student", lambda: decisions.append("student"))
     assert decisions == ["data", "student", "student"]
-    with pytest.raises(UsageError, match=r"differs in --.*, a larger --.* extends it, or choose"):
+    with pytest.raises(UsageError, match=r"differs in --.* \(a larger --.* extends it\), or choose"):
         Recipe(tmp_path, "distill", budget, [*budget])
 
 
@@ -135,7 +135,7 @@ def test_the_message_names_the_budgets_that_extend_a_recipe(tmp_path: Path) -> N
     budgets = {"--time": None, "--max-steps": None}
     with open_recipe(tmp_path, "distill", {"--train": "a", **budgets}):
         pass
-    with pytest.raises(UsageError, match=r"to continue it, --time or --max-steps extends it, or choose"):
+    with pytest.raises(UsageError, match=r"to continue it \(--time or --max-steps extends it\), or choose"):
         Recipe(tmp_path, "distill", {"--train": "b", **budgets}, [*budgets])
 
 

@@ -130,7 +130,7 @@ class Recipe:
         differences = [f"{name} ({_shown(found.get(name))} → {_shown(self._identity.get(name))})" for name in names]
         raise UsageError(
             f"{self.folder}: was begun by a command that differs in {', '.join(differences)}; run that command again "
-            f"to continue it, {self._how_to_extend(found)}or choose another --out"
+            f"to continue it{self._how_to_extend(found)}, or choose another --out"
         )
 
     def _has_grown(self, name: str, found: Mapping[str, Any]) -> bool:
@@ -152,7 +152,7 @@ class Recipe:
         ways = [f"a larger {name}" for name in self._budgets_in(found)]
         if not ways:
             ways = [name for name in self._may_grow if name in found]
-        return f"{' or '.join(ways)} extends it, " if ways else ""
+        return f" ({' or '.join(ways)} extends it)" if ways else ""
 
     @property
     def commands(self) -> list[str]:
