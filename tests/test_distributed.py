@@ -332,10 +332,10 @@ def test_three_ranks_resumed_add_in_the_same_order(command: Callable[..., list[s
 
 
 def test_two_ranks_translate_a_file_like_one(two: Path, tmp_path: Path) -> None:
-    lines = [f"red {'tree ' * (i % 5)}{i}" if i % 7 else "" for i in range(200)]
+    lines = [f"red {'tree ' * (i % 5)}{i}" if i % 7 else "" for i in range(90)]
     (tmp_path / "in").write_text("\n".join(lines))
     words = ("translate", "--model", two, "-i", "in", "--max-length", "3", "--device", "cpu")
-    small = partial(shrink_windows, 16)
+    small = partial(shrink_windows, 8)  # twelve windows: more than one digit numbers
     for options in ((), ("--n-best", "2", "--format", "json"), ("--sample", "--seed", "5")):
         for n, out in ((1, "one"), (2, "both")):
             (tmp_path / f".{out}.parts").mkdir(exist_ok=True)
