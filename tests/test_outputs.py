@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -12,7 +13,7 @@ from mtcli.data.quality.clean import clean
 from mtcli.data.quality.corpus import Corpus
 from mtcli.errors import StorageError, UsageError
 from mtcli.runtime.output_checks import check_folder, check_replaceable
-from mtcli.runtime.outputs import folder_beside, partial_file, whole_folder
+from mtcli.runtime.outputs import folder_beside, is_special, partial_file, whole_folder
 
 
 def failure(output: Path, lines: str, fail: Callable[[], None]) -> str:
@@ -184,3 +185,13 @@ def test_suffixes_in_capitals_tell_the_form(tmp_path: Path) -> None:
     assert (tmp_path / "clean.CSV").read_text() == "en,es\none,uno\n"
     clean(pairs, tmp_path / "both.GZ")
     assert {path.name for path in tmp_path.glob("both*")} == {"both.en.GZ", "both.es.GZ"}
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="files in memory, on Linux")
+def test_a_link_among_files_in_memory_is_no_device() -> None:
+    with TemporaryDirectory(dir="/dev/shm") as folder:
+        link = Path(folder) / "link"
+        link.symlink_to("out")
+        (Path(folder) / "out").write_text("old")
+        assert not is_special(link)
+    assert is_special(Path("/dev/stdout"))

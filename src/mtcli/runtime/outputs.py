@@ -55,7 +55,8 @@ def is_special(path: Path) -> bool:
     if path.exists() and not path.is_file():
         return True
     absolute = os.path.abspath(path)  # noqa: PTH100 - `resolve` would follow the link
-    return path.is_symlink() and Path(absolute).parts[1] in ("dev", "proc")
+    _, *folders = Path(absolute).parts
+    return path.is_symlink() and folders[0] in ("dev", "proc") and folders[:2] != ["dev", "shm"]  # files in memory
 
 
 def _open_special(path: Path) -> BinaryIO:
