@@ -4,8 +4,10 @@ import pytest
 from formats import OPTIONS, shouted, shown
 from markdown_it import MarkdownIt
 
+from mtcli.documents import markdown
 from mtcli.documents.inline import Inline
 from mtcli.documents.markdown import read
+from mtcli.errors import DataError
 
 PAGE = """---
 title: no
@@ -127,6 +129,29 @@ def test_text_that_looks_like_markup_is_escaped(text: str) -> None:
         (inline,) = (token for token in tokens if token.type == "inline")
         assert [token.type for token in inline.children or []] == ["text"]
         assert inline.children[0].content == text
+
+
+@pytest.mark.parametrize(
+    ("limit", "content", "message"),
+    [
+        ("MAX_BLOCKS", "a\nb\rc\r\nd\n\n", "file: more than 4 lines and cells of tables"),
+        ("MAX_BLOCKS", "| a | b |\n|---|---|\n", "file: more than 4 lines and cells of tables"),
+        ("MAX_BLOCK_MARKS", "a\n\nb *c* [d](e) f\ng", "file, line 3: a paragraph with more than 4 marks"),
+        ("MAX_MARKS", "a *b* c\n\nd *e* f\n\ng *h*", "file, line 5: more than 4 marks"),
+    ],
+)
+def test_a_file_that_would_take_too_much_memory_is_refused(
+    limit: str, content: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read(content.encode(), OPTIONS)
+    monkeypatch.setattr(markdown, limit, 4)
+    with pytest.raises(DataError, match=message):
+        read(content.encode(), OPTIONS)
+
+
+def test_the_marks_of_code_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(markdown, "MAX_BLOCK_MARKS", 0)
+    assert shown(read, "a\n\n    *b* [c]\n\n```\n*d*\n```\n") == ["a"]
 
 
 def test_the_text_of_an_image_in_a_cell_stays_in_its_cell() -> None:

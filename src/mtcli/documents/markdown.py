@@ -21,7 +21,16 @@ from mtcli.documents.html import html_spans
 from mtcli.documents.inline import Inline, Tag
 from mtcli.documents.items import Item, MarkedDocument, MarkedSpan, encode_texts, make_span
 from mtcli.documents.markdown_inline import EMPHASIS_NAMES, image_alt, inline_items, make_parser
+from mtcli.errors import DataError
 
+MAX_BLOCKS = 500_000
+"""Lines and `|` of a file. Each may begin a block, such as an item of a list or a cell, which takes up to 4 KB."""
+MAX_BLOCK_MARKS = 100_000
+"""Marks of a paragraph, see `_MARKS`. Each takes up to 2 KB while the paragraph is read."""
+MAX_MARKS = 1_000_000
+"""Marks of all paragraphs of a file."""
+_MARKS = "\\`*_~[]<!&{$\n"
+"""Characters that may be markup within a paragraph. Those of code blocks do not count."""
 _LINE_END = re.compile(r"\r\n?|\n")
 _FRONT_MATTER = re.compile(
     r"(?:---[ \t]*\r?\n.*?^(?:---|\.\.\.)|\+\+\+[ \t]*\r?\n.*?^\+\+\+)[ \t]*\r?$", re.DOTALL | re.MULTILINE
@@ -45,9 +54,14 @@ def read(content: bytes, options: ReadOptions) -> Document:
     """Read a Markdown file.
 
     Raises:
-        DataError: See `encoding.decode`; or a part in HTML has too many tags, see `html.html_spans`.
+        DataError: See `encoding.decode`; or the file has more than `MAX_BLOCKS` or `MAX_MARKS`, a paragraph more than
+            `MAX_BLOCK_MARKS`, or a part in HTML too many tags, see `html.html_spans`.
     """
     source = decode(content, options.name)
+    if sum(map(source.text.count, "\r\n|")) - source.text.count("\r\n") > MAX_BLOCKS:
+        raise DataError(
+            f"{options.name}: more than {MAX_BLOCKS:,} lines and cells of tables, the limit; split the file"
+        )
     return MarkedDocument(source.text, source.encoding, _Reader(source.text, options.name).spans(), source.mark)
 
 
@@ -72,6 +86,7 @@ class _Reader:
         self._line_starts = [0, *(end.end() for end in _LINE_END.finditer(text))]
         self._parser = make_parser()
         self._env: dict[str, Any] = {}
+        self._num_marks = 0
         front_matter = _FRONT_MATTER.match(text)
         end = front_matter.end() if front_matter else 0
         without = _NOT_LINE_END.sub("", text[:end]) + text[end:]
@@ -145,6 +160,7 @@ class _Reader:
             starts: Where each of its lines is in the file.
             block: `paragraph`, `heading`, `underlined` (a heading with a line below) or `cell`.
         """
+        self._count_marks(content, starts[0])
         offsets = [0, *(match.end() for match in re.finditer("\n", content))]
 
         def place_of(offset: int) -> int:
@@ -166,6 +182,22 @@ class _Reader:
             if item.name.startswith("html"):
                 start = place_of(item.start)
                 yield from self._html_spans(start, place_of(item.end - 1) + 1)
+
+    def _count_marks(self, content: str, start: int) -> None:
+        """Count the marks of a block, which is at `start` in the file.
+
+        Raises:
+            DataError: There are too many of them in the block or in the file.
+        """
+        num_marks = sum(map(content.count, _MARKS))
+        self._num_marks += num_marks
+        line = bisect_right(self._line_starts, start)
+        if num_marks > MAX_BLOCK_MARKS:
+            problem = f"a paragraph with more than {MAX_BLOCK_MARKS:,} marks such as `*`, the limit; divide it"
+            raise DataError(f"{self.name}, line {line}: {problem}")
+        if self._num_marks > MAX_MARKS:
+            problem = f"more than {MAX_MARKS:,} marks such as `*` up to here, the limit; split the file"
+            raise DataError(f"{self.name}, line {line}: {problem}")
 
     def _span(self, items: Sequence[Item], block: str, start: int) -> Iterator[MarkedSpan]:
         """Yield the span of these items, if they have text."""
