@@ -71,6 +71,7 @@ def test_another_look_is_a_pair_of_tags() -> None:
     assert shouted(paragraph) == f"<w:p>{run('READ ')}{run('THIS', '<w:b/>')}{run(' NOW &amp; THEN')}</w:p>"
 
 
+MARKS = {kind: f'<w:fldChar w:fldCharType="{kind}"/>' for kind in ("begin", "separate", "end")}
 CASES = {
     "break": ("<w:p><w:r><w:t>one</w:t><w:br/><w:t>two</w:t></w:r></w:p>", "one[<x1/>]two"),
     "leading tab": ("<w:p><w:r><w:tab/><w:t>one</w:t></w:r></w:p>", "one"),
@@ -97,6 +98,17 @@ CASES = {
         f'<w:fldChar w:fldCharType="separate"/></w:r>{run("one", "<w:u/>")}<w:r><w:fldChar w:fldCharType="end"/></w:r>'
         f"{run(' two')}</w:p>",
         "See [<x1>]one[</x1>] two",
+    ),
+    "field in the address of a link": (
+        f"<w:p>{run('see ')}<w:r>{MARKS['begin']}<w:instrText> HYPERLINK </w:instrText>{MARKS['begin']}"
+        f"<w:instrText>DOCVARIABLE x</w:instrText>{MARKS['separate']}</w:r>{run('address')}<w:r>{MARKS['end']}"
+        f"{MARKS['separate']}</w:r>{run('one')}<w:r>{MARKS['end']}</w:r>{run(' two')}</w:p>",
+        "see [<x1>]one[</x1>] two",
+    ),
+    "field that ends in another paragraph": (
+        f"<w:p>{run('see ')}<w:r>{MARKS['begin']}<w:instrText>TOC</w:instrText>{MARKS['separate']}</w:r>"
+        f"{run(' one')}</w:p>",
+        "see [<x1/>] one",
     ),
 }
 

@@ -456,7 +456,8 @@ def test_a_charset_that_is_no_encoding_of_catalogues_is_refused(charset: str) ->
 
 
 @pytest.mark.parametrize(
-    ("content", "line"), [('msgid "a\nmsgstr ""\n', 1), ('msgid "a"\nmsgstr\n', 2), ('\n"b"\n', 2)]
+    ("content", "line"),
+    [('msgid "a\nmsgstr ""\n', 1), ('msgid "a"\nmsgstr\n', 2), ('\n"b"\n', 2), ('# a\rmsgid "a"\r', 1)],
 )
 def test_a_broken_entry_is_named(content: str, line: int) -> None:
     with pytest.raises(DataError, match=rf"a\.po:{line}: not an entry"):

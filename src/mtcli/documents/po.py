@@ -37,7 +37,8 @@ _WRITTEN = {"\\": "\\\\", '"': '\\"'} | {value: f"\\{key}" for key, value in _ES
 _ESCAPED_BYTES = re.compile("[\udc80-\udcff]+")
 """Bytes that are not ASCII, as `surrogateescape` decodes them."""
 _CHARSET = re.compile(rb"charset=([\w.:-]+)")
-_KEYWORD_LINE = re.compile(r'^[ \t]*(?:msg\w*|")', re.MULTILINE)
+_KEYWORD_LINE = re.compile(r'(?:^|\r)[ \t]*(?:msg\w*|")', re.MULTILINE)
+"""Also after a lone carriage return, which ends no line of a catalogue."""
 
 
 @dataclass(frozen=True)

@@ -136,8 +136,11 @@ def _look(text: str, run: Element) -> str:
 
 
 def _join_fields(text: str, events: Sequence[Event]) -> list[Event]:
-    """Join the marks, the instruction and the result of each field into one point. Hyperlinks keep their text."""
-    ends = _ends_of_fields(events)
+    """Join the marks, the instruction and the result of each field into one point. Hyperlinks keep their text.
+
+    Of a field that ends in another paragraph, the beginning and the instruction are one point.
+    """
+    ends, separators = _places_of_fields(events)
     closing: dict[int, str] = {}
     joined: list[Event] = []
     index = 0
@@ -146,10 +149,14 @@ def _join_fields(text: str, events: Sequence[Event]) -> list[Event]:
         end = ends.get(index)
         if end is None:
             name = closing.get(index)
-            joined.append(replace(event, kind="close", name=name) if name else event)
-            index += 1
+            last = _end_of_instruction(events, index)
+            if last > index:
+                joined.append(_point(events[index : last + 1], "point", ""))
+            else:
+                joined.append(replace(event, kind="close", name=name) if name else event)
+            index = last + 1
             continue
-        separator = next((i for i in range(index, end) if events[i].field == "separate"), None)
+        separator = separators.get(index)
         instruction = text[event.end : events[separator].start] if separator else ""
         if separator and re.search(r">\s*HYPERLINK\b", instruction):
             closing[end] = f"field {event.start}"
@@ -161,6 +168,18 @@ def _join_fields(text: str, events: Sequence[Event]) -> list[Event]:
     return joined
 
 
+def _end_of_instruction(events: Sequence[Event], index: int) -> int:
+    """Return the index of the mark that ends the instruction of a field, or the index itself if there is none."""
+    if events[index].field != "begin":
+        return index
+    for last in range(index + 1, len(events)):
+        if events[last].field == "separate":
+            return last
+        if events[last].kind != "point" or events[last].field:
+            break
+    return index
+
+
 def _point(events: Sequence[Event], kind: Literal["open", "point"], name: str) -> Event:
     """Join adjacent events into one markup."""
     first = events[0]
@@ -168,12 +187,13 @@ def _point(events: Sequence[Event], kind: Literal["open", "point"], name: str) -
     return Event(kind, first.start, last.end, "", first.before, last.after, name, word=True)
 
 
-def _ends_of_fields(events: Sequence[Event]) -> dict[int, int]:
-    """Return the index of the end of each field by the index of its beginning.
+def _places_of_fields(events: Sequence[Event]) -> tuple[dict[int, int], dict[int, int]]:
+    """Return the index of the end of each field, and that of the end of its instruction, by that of its beginning.
 
     A field that goes beyond the paragraph, or beyond an element in it, is omitted.
     """
     ends: dict[int, int] = {}
+    separators: dict[int, int] = {}
     fields: list[tuple[int, int]] = []
     containers = [-1]
     for index, event in enumerate(events):
@@ -183,11 +203,13 @@ def _ends_of_fields(events: Sequence[Event]) -> dict[int, int]:
             containers.pop()
         elif event.field == "begin":
             fields.append((index, containers[-1]))
+        elif event.field == "separate" and fields and fields[-1][1] == containers[-1]:
+            separators.setdefault(fields[-1][0], index)
         elif event.field == "end" and fields:
             begin, container = fields.pop()
             if container == containers[-1]:
                 ends[begin] = index
-    return ends
+    return ends, separators
 
 
 def _segment(events: Sequence[Event], partners: Mapping[int, int], prefix: str) -> tuple[Inline, _Plan]:
