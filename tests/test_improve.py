@@ -584,6 +584,8 @@ def test_the_command_prints_its_plan_and_refuses_wrong_options(files: Path) -> N
     assert done.code == 0, done.err
     assert "plain (25% of the budget): mtcli train --train runs/pairs-en-xx-improved/pairs/train-1.jsonl" in done.out
     assert "--time 2700s\n" in done.out
+    other = [*command[:-1], "mono.en"]
+    assert harness.run(*other, "--dry-run", cwd=files).err.count("words are frequent") == 1
     harness.refused(harness.run(*command, "--time", "1h", "--max-steps", "9", cwd=files), 2, "--max-steps", "--time")
     harness.refused(harness.run(*command, "--mono-src", "none", cwd=files), 3, "none", "No such file")
     assert not (files / "runs").exists()

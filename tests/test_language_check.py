@@ -9,9 +9,11 @@ from mtcli.data.corpus import read_pairs
 from mtcli.data.language_identifier import LanguageIdentifier
 from mtcli.data.lines import Counts
 from mtcli.data.quality.clean import clean
+from mtcli.data.quality.clean import to_text as clean_text
 from mtcli.data.quality.corpus import Corpus
 from mtcli.data.quality.languages import SAMPLE, LanguageCheck
 from mtcli.data.quality.report import check
+from mtcli.data.quality.report import to_text as report_text
 
 PAIRS = [
     ("The dog sleeps in the garden.", "Der Hund schläft im Garten."),
@@ -51,8 +53,13 @@ def test_a_swapped_pair_is_found_and_removed(tmp_path: Path) -> None:
 )
 def test_wrong_declared_languages(tmp_path: Path, src: str, tgt: str, says: str | None) -> None:
     variants = [(f"{first} Twice.", f"{second} Zweimal.") for first, second in PAIRS]
-    notices = check(corpus(tmp_path, [*PAIRS, *variants], src, tgt)).survey.notices
-    assert [says in notice for notice in notices] == [True] if says else notices == []
+    pairs = corpus(tmp_path, [*PAIRS, *variants], src, tgt)
+    report = check(pairs)
+    problems = report.survey.languages
+    assert [says in problem for problem in problems] == [True] if says else problems == []
+    shown = f"warning: {says}" if says else "warning: "
+    cleaned = clean(pairs, tmp_path / "out.tsv")
+    assert (shown in report_text(report), shown in clean_text(cleaned)) == (bool(says), bool(says))
 
 
 def test_the_sample_is_from_all_parts_of_the_corpus() -> None:

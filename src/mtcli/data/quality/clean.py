@@ -43,6 +43,8 @@ class Cleaned:
     """Kept pairs whose white space was changed."""
     removed: Counter[str] = field(default_factory=Counter)
     """Pairs by the rule that removed them."""
+    languages: list[str] = field(default_factory=list)
+    """What is wrong with the declared languages."""
 
 
 def clean(pairs: Corpus, output: Path, rejected: Path | None = None, *, force: bool = False) -> Cleaned:
@@ -66,12 +68,13 @@ def clean(pairs: Corpus, output: Path, rejected: Path | None = None, *, force: b
     inputs = pairs.files()
     check_outputs([*files, rejected], [*inputs, *pairs.folders()], force=force)
     before = _states(inputs)
-    found = survey(pairs).found
+    surveyed = survey(pairs)
     paths = [*files, rejected] if rejected else files
     with _text_files(paths) as streams:
         outputs = _PairWriter(streams[: len(files)], files[0], pairs.src, pairs.tgt)
-        done = _copy(pairs, found, outputs, streams[-1] if rejected else None)
+        done = _copy(pairs, surveyed.found, outputs, streams[-1] if rejected else None)
         _check_unchanged(before, inputs)
+    done.languages = surveyed.languages
     return done
 
 
@@ -130,6 +133,7 @@ def to_text(done: Cleaned) -> str:
         f"{done.removed.total():,} removed",
     ]
     lines += [f"  {n:,} {reason}" for reason, n in done.removed.most_common()]
+    lines += [f"warning: {problem}, and clean again" for problem in done.languages]
     if done.removed["invalid UTF-8"]:
         lines.append(f"to keep the pairs of invalid UTF-8, convert the file ({TO_UTF8}) and clean it again")
     return "\n".join(lines)

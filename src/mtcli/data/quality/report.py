@@ -102,7 +102,7 @@ def to_json(report: Report) -> str:
         "pairs": len(report.survey.found),
         "src": src,
         "tgt": tgt,
-        "notices": report.survey.notices,
+        "notices": report.survey.notices + report.survey.languages,
         "left_out_by_clean": _removed(report),
         "findings": findings,
     }
@@ -143,6 +143,7 @@ def to_text(report: Report) -> str:
         label = LABELS.get(name, name.replace("_", " "))
         lines.append(f"{label:22}{_cell(src[name]):>14}{_cell(tgt[name]):>14}")
     lines += [f"note: {notice}" for notice in report.survey.notices]
+    lines += [f"warning: {problem}" for problem in report.survey.languages]
     for finding in report.findings:
         lines += ["", *_finding_lines(finding, pairs)]
     removed = _removed(report)

@@ -55,6 +55,9 @@ class Survey:
     tokens: tuple[TokenCounts, TokenCounts] | None
     """None without a tokenizer."""
     notices: list[str]
+    """What the readers of the files tell."""
+    languages: list[str]
+    """What is wrong with the declared languages."""
 
 
 def survey(pairs: Corpus, model: Path | None = None) -> Survey:
@@ -164,7 +167,8 @@ class _Collector:
             characters=(self.characters[0], self.characters[1]),
             scripts=scripts,
             tokens=self.encoder.sides if self.encoder else None,
-            notices=[*notices, *self.languages.notices()],
+            notices=notices,
+            languages=list(self.languages.notices()),
         )
 
 

@@ -48,12 +48,15 @@ class _PlannedStages(Stages):
         self.commands: list[tuple[str, list[str]]] = []
         self.amounts: dict[str, float] = {}
         """The share of the budget of each training."""
+        self._decisions: dict[str, Any] = {}
 
     def remaining(self) -> float:
         return self.budget.total - sum(self.amounts.values())
 
     def decide(self, name: str, decision: Callable[[], Any]) -> Any:
-        return decision()
+        if name not in self._decisions:
+            self._decisions[name] = decision()
+        return self._decisions[name]
 
     def train(self, name: str, corpora: Sequence[str], amount: Callable[[], float], **options: Any) -> Training:
         given = amount()
