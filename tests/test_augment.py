@@ -154,7 +154,13 @@ def test_one_process_writes_an_output_at_a_time(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"identity": {}}', b'{"identity": {}, "state": {"x": 1}}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"[]", b'{"identity": {}}', b'{"identity": {}, "state": {"x": 1}}', b'{"identity": [], "state": {}}',
+        b'{"identity": {}, "state": {"lines": "7"}}', b'{"identity": {}, "state": {"bytes": -1}}',
+    ],
+)  # fmt: skip
 def test_a_damaged_state_is_reported(tmp_path: Path, content: bytes) -> None:
     (tmp_path / STATE).write_bytes(content)
     with pytest.raises(StorageError, match="--force"):

@@ -8,33 +8,43 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel, ConfigDict, NonNegativeInt
 
 from mtcli.errors import StorageError, UsageError
 from mtcli.runtime.files import replace_file, storage_errors, sync_folder
 from mtcli.runtime.outputs import real_path
+from mtcli.runtime.regular_file import read_regular
 from mtcli.storage.run_lock import lock
 
 RECORDS = "records.jsonl"
 STATE = "state.json"
 
 
-@dataclass(frozen=True)
-class State:
+class State(BaseModel):
     """The state of the command after a window of its input."""
 
-    lines: int = 0
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    lines: NonNegativeInt = 0
     """Lines of the input that have been read."""
-    bytes: int = 0
+    bytes: NonNegativeInt = 0
     """Bytes of the records."""
-    dropped: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, NonNegativeInt] = {}
     """Lines and pairs that were dropped, by reason."""
     text_script: str = ""
     """The script of most lines of the first window."""
     synthetic_script: str = ""
     """The script of most of their translations."""
+
+
+class _Saved(BaseModel):
+    """The content of the file `STATE`."""
+
+    identity: dict[str, Any]
+    state: State
 
 
 class Unfinished:
@@ -72,11 +82,11 @@ class Unfinished:
         if not path.exists():
             return State()
         try:
-            saved = json.loads(path.read_bytes())
-            found = saved["identity"]
-            state = State(**saved["state"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise StorageError(f"{path}: cannot be read ({error}); start over with --force") from None
+            saved = _Saved.model_validate_json(read_regular(path))
+        except (OSError, ValueError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise StorageError(f"{path}: cannot be read ({reason}); start over with --force") from None
+        found = saved.identity
         differences = sorted(name for name in self.identity if found.get(name) != self.identity[name])
         if differences:
             raise UsageError(
@@ -84,9 +94,9 @@ class Unfinished:
                 "again to continue it, or start over with --force"
             )
         size = self._path.stat().st_size if self._path.exists() else 0
-        if size < state.bytes:
+        if size < saved.state.bytes:
             raise StorageError(f"{self._path}: is shorter than {STATE} says; start over with --force")
-        return state
+        return saved.state
 
     def _cut(self) -> None:
         """Remove the records of a window that was interrupted."""
@@ -108,9 +118,9 @@ class Unfinished:
             self._file.write(text.encode())
             self._file.flush()
             os.fsync(self._file.fileno())
-            self.state = replace(state, bytes=self._file.tell())
-        saved = {"identity": self.identity, "state": asdict(self.state)}
-        replace_file(self.folder / STATE, json.dumps(saved, ensure_ascii=False).encode())
+            self.state = state.model_copy(update={"bytes": self._file.tell()})
+        saved = _Saved(identity=self.identity, state=self.state)
+        replace_file(self.folder / STATE, saved.model_dump_json().encode())
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Yield all records."""
