@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -97,6 +98,20 @@ def test_a_shown_command_parses(line: str) -> None:
 def test_a_wrong_command_does_not_parse(line: str) -> None:
     with pytest.raises((KeyError, typer.BadParameter.__base__)):  # no such command, option or argument
         parse(line)
+
+
+@pytest.mark.parametrize("extra", ["nonsense", "export,nonsense", "--help"])
+def test_setup_refuses_what_is_no_extra(extra: str) -> None:
+    done = subprocess.run([ROOT / "scripts" / "setup", extra], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "'nonsense' is not one of the extras: documents export serve" in done.stderr or extra == "--help"
+
+
+def test_setup_knows_the_extras_of_the_documentation() -> None:
+    shown = set(re.findall(r"scripts/setup ([a-z,]+)", DOCUMENTATION))
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {"export,serve", "dev"} <= shown
+    assert {name for extras in shown for name in extras.split(",")} <= set(known)
 
 
 def test_files_named_in_the_documentation_exist() -> None:
