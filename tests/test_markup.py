@@ -208,6 +208,13 @@ def test_a_lost_placeholder_token_falls_back_to_inserting() -> None:
     assert result == ("hola %s, la casa",)
 
 
+@pytest.mark.parametrize("answer", ["", " ", "%s", "<b>"])
+def test_a_sentence_stays_if_the_model_writes_nothing(answer: str, caplog: pytest.LogCaptureFixture) -> None:
+    sources = [("the house",), ("the ", B, "house", END_B), ("hello {x}",)]
+    assert list(translate_inline(sources, Stub(lambda line: (answer, ())), Options())) == sources
+    assert "3 sentences not translated, because the model writes nothing" in caplog.text
+
+
 @pytest.mark.parametrize("added", ["%s", "<b>", "{x}", "http://a.b/c", "🎉", "%s%s"])
 def test_what_a_model_adds_is_deleted(added: str) -> None:
     (result,) = translate_inline([("the house",)], Stub(lambda line: (f"la {added} casa", ())), Options())

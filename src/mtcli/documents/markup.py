@@ -21,6 +21,7 @@ from mtcli.documents.word_map import diagonal_links
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.translation import Links, Options
 from mtcli.runtime.progress import Progress
+from mtcli.runtime.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,8 @@ class _Sentence:
         self.result: Inline | None = None
         self.is_given_up = False
         """No translation of it is faithful, so it stays as it is."""
+        self.is_unanswered = False
+        """The model wrote nothing, or only what it must not add, so it stays as it is."""
         content = [index for index, mark in enumerate(self.pieces) if isinstance(mark, Mark) and mark.is_content]
         self.mark_of_token: dict[str, Mark] = {}
         written: dict[int, str] = {}
@@ -61,6 +64,11 @@ class _Sentence:
         """There is something to translate."""
         text = without_added(self.marked.text, Counter(), measures=True)
         return any(character.isalpha() for character in text)
+
+    def keep_unanswered(self) -> None:
+        """Keep the source, because the model wrote nothing."""
+        self.is_unanswered = True
+        self.result = self.source
 
     def take_out_placeholders(self) -> None:
         """Leave the placeholders out of the text. They become points."""
@@ -97,7 +105,8 @@ def translate_inline(
 
     A translation has every tag, placeholder and other protected text of its sentence exactly once for each time that
     the sentence has it (see `placeholders.find_protected`), and its tags are nested in the same way. White space, tags
-    and emoji at the ends of a sentence stay there. A sentence without words is returned as it is.
+    and emoji at the ends of a sentence stay there. A sentence without words is returned as it is, and so is one for
+    which the model writes nothing.
 
     Args:
         sentences: Each is a sentence; a tag in it may have its partner in another sentence.
@@ -137,6 +146,10 @@ def _translate_chunk(
         if warn and sentence.is_given_up:
             message = "not translated, because its placeholders cannot be told apart: %s"
             log.warning(message, text_of(sentence.source))
+    unanswered = [text_of(sentence.source) for sentence in sentences if sentence.is_unanswered]
+    if warn and unanswered:
+        message = "%s not translated, because the model writes nothing there (%.40s)"
+        log.warning(message, counted(len(unanswered), "sentence"), unanswered[0])
     return [each.source if each.result is None else each.result for each in sentences]
 
 
@@ -146,6 +159,9 @@ def _translate_with_placeholders(sentences: Sequence[_Sentence], translator: Lin
         if text == sentence.marked.text:
             sentence.result = sentence.source
             continue
+        if not text.strip():
+            sentence.keep_unanswered()
+            continue
         if sentence.is_plain and not find_protected(text):
             sentence.result = sentence.whole([text])
             continue
@@ -153,7 +169,7 @@ def _translate_with_placeholders(sentences: Sequence[_Sentence], translator: Lin
         if is_faithful(sentence.source, result):
             sentence.result = result
         elif not sentence.has_placeholders:
-            sentence.result = _repaired(sentence, text, links)
+            _repair(sentence, text, links)
 
 
 def _translate_without_placeholders(
@@ -163,11 +179,11 @@ def _translate_without_placeholders(
     for sentence in sentences:
         sentence.take_out_placeholders()
     for sentence, text, links in _translated(sentences, translator, options):
-        sentence.result = _repaired(sentence, text, links)
+        _repair(sentence, text, links)
 
 
-def _repaired(sentence: _Sentence, text: str, links: Links) -> Inline:
-    """Return a faithful translation, whatever the model wrote.
+def _repair(sentence: _Sentence, text: str, links: Links) -> None:
+    """Make a faithful translation the result of a sentence, whatever the model wrote.
 
     First, what the model added is deleted. If marks and text together still look like another placeholder, all signs
     but the most common ones are deleted. The last resort is the source.
@@ -175,13 +191,17 @@ def _repaired(sentence: _Sentence, text: str, links: Links) -> Inline:
     marked = sentence.marked
     source_texts = [part for part in sentence.source if isinstance(part, str)]
     protected = without_added(text, Counter(), measures=bool(count_measures(source_texts))).strip()
+    if not protected:
+        sentence.keep_unanswered()
+        return
     for attempt in (protected, UNUSUAL_SIGNS.sub(" ", protected).strip()):
         attempt_links = links if attempt == text else diagonal_links(marked.text, attempt)
         result = sentence.whole(reinsert(marked, attempt, attempt_links))
         if is_faithful(sentence.source, result):
-            return result
+            sentence.result = result
+            return
     sentence.is_given_up = True
-    return sentence.source
+    sentence.result = sentence.source
 
 
 def _translated(
