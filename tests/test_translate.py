@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from toy import toy
 
 from mtcli.config.schema import ModelConfig
+from mtcli.data.lines import Counts
 from mtcli.data.tokenizer import BOS, PAD
 from mtcli.data.tokenizer_spec import RESERVED
 from mtcli.data.tokenizer_training import train_tokenizer
@@ -24,6 +25,7 @@ from mtcli.inference.drafts import Draft
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.repetitions import repetition_in
+from mtcli.inference.streams import report_counts
 from mtcli.inference.translation import Options, Translation
 from mtcli.inference.windows import Window, shortened_line
 from mtcli.nn.transformer import Transformer
@@ -521,3 +523,8 @@ def test_a_beam_too_large_for_the_memory_is_refused(monkeypatch: pytest.MonkeyPa
     with pytest.raises(StorageError, match=r"a beam of 60 needs about .* GB of memory"):
         list(toy().translate(["red dog."], wide))
     assert list(toy().translate(["red dog."], Options(beam_size=4, max_length=100)))
+
+
+def test_notices_about_a_file_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    report_counts(Counts(notices=["\x1b[2J.txt: dropped the byte-order mark at its start"]))
+    assert capsys.readouterr().err == "\\x1b[2J.txt: dropped the byte-order mark at its start\n"

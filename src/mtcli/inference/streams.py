@@ -14,6 +14,7 @@ from mtcli.errors import DataError, UsageError
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.terms_report import record_of
 from mtcli.inference.translation import Options, Translation, pharaoh
+from mtcli.runtime.terminal import printable
 from mtcli.runtime.wording import counted
 
 READ_BYTES = 1 << 16
@@ -145,7 +146,7 @@ def translations(
 def report_counts(counts: Counts) -> None:
     """Print the notices of reading on stderr, and the number of invalid bytes if they were replaced."""
     for notice in counts.notices:
-        print(notice, file=sys.stderr)
+        print(printable(notice), file=sys.stderr)
     if counts.replaced:
         print(f"read {counted(counts.replaced, 'invalid byte')} as U+FFFD", file=sys.stderr)
 
