@@ -83,13 +83,22 @@ def test_a_validation_slows_the_estimate_and_not_the_tokens_per_second() -> None
     shown = TrainingProgress(0, 0.0, max_steps=40)
     for step in range(1, 11):
         shown.update(float(step), tokens=100, nll=100.0)
-        assert ("left" in shown.status()) == (step > 5)  # not while the first steps say little
+        assert ("left" in shown.status()) == (step > 6)  # not while the first steps say little
     assert "100 tokens/s" in shown.status()
     assert shown.status().endswith("about 0:30 left")
     shown.pause(20.0)
     shown.update(21.0, tokens=100, nll=100.0)
     assert "100 tokens/s" in shown.status()
     assert shown.status().endswith("about 1:00 left")
+
+
+def test_the_first_step_says_nothing_about_the_others() -> None:
+    shown = TrainingProgress(0, 0.0, max_steps=100)
+    shown.update(60.0, tokens=100, nll=100.0)
+    assert "left" not in shown.status()
+    for step in range(1, 11):
+        shown.update(60.0 + step, tokens=100, nll=100.0)
+    assert shown.status().endswith("about 1:30 left")
 
 
 @pytest.mark.usefixtures("terminal")

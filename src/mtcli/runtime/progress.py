@@ -184,6 +184,7 @@ class TrainingProgress:
         self.step = step
         self.seconds = seconds
         self.share = share
+        self._has_begun = False
         self._max_steps = max_steps or math.inf
         self._max_seconds = max_seconds or math.inf
         self._recent = Recent(RATE_SECONDS)
@@ -208,7 +209,9 @@ class TrainingProgress:
         """
         self.step += 1
         self._recent.add(seconds - self.seconds, tokens=tokens, nll=nll)
-        self._speed.add(seconds - self.seconds, steps=1)
+        if self._has_begun:  # the first step takes several times as long as the others
+            self._speed.add(seconds - self.seconds, steps=1)
+        self._has_begun = True
         self.seconds = seconds
         self._display.refresh(self._used(), seconds)
 
