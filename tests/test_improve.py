@@ -446,7 +446,7 @@ def test_other_data_or_options_are_refused(files: Path, monkeypatch: pytest.Monk
     run(request_for(mono_tgt="mono.xx"), monkeypatch, simulation)
     assert not simulation.commands
     smaller = {"train.max_steps": 300}
-    with pytest.raises(UsageError, match=r"--max-steps \(400 → 300\), --preset \(not set → tiny\); .* a larger --max"):
+    with pytest.raises(UsageError, match=r"--max-steps \(400 → 300\), --preset \(not set → tiny\); .*\(a larger --max"):
         improve(request_for(mono_tgt="mono.xx", preset="tiny", **smaller))
     (files / "mono.xx").write_text("der eert.\n")
     with pytest.raises(UsageError, match=r"SHA-256 of mono\.xx"):
