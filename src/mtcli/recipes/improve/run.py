@@ -1,12 +1,12 @@
 """The start and the end of `mtcli improve`: the folder that it works in, and the model that it leaves there."""
 
 import shutil
-from collections.abc import Set
 from functools import partial
 from pathlib import Path
 
 from mtcli.errors import DataError, UsageError
 from mtcli.recipes.improve.commands import Stages, StagesOfRecipe
+from mtcli.recipes.improve.copied_run import copy_run
 from mtcli.recipes.improve.material import Material
 from mtcli.recipes.improve.method import PLAIN, Method, Result
 from mtcli.recipes.improve.request import ImproveRequest
@@ -14,15 +14,10 @@ from mtcli.recipes.improve.summary import recipe_record
 from mtcli.recipes.recipe import STATE, Recipe, open_recipe
 from mtcli.report.run_report import write_report
 from mtcli.runtime.device import describe, pick_device
-from mtcli.runtime.files import copy_file, storage_errors
-from mtcli.storage import checkpoint
 from mtcli.storage.run_folder import RUN_FILES
 from mtcli.storage.run_lock import lock
 
 NAME = "improve"
-
-COPIED = tuple(name for name in RUN_FILES if name not in ("checkpoints", "tensorboard"))
-"""The files and folders of the best run that are copied, together with its last checkpoint."""
 
 STAGE_FOLDERS = ("pairs", "plain", "forward-*", "reverse-*", "improved-*", "synthetic-*")
 
@@ -76,7 +71,7 @@ def _improve(request: ImproveRequest, recipe: Recipe) -> tuple[Result, Stages]:
 def _write_result(result: Result, stages: Stages, recipe: Recipe) -> str:
     """Copy the best run into the folder of the recipe, describe it there, and return the folder of that run."""
     best = Path(result.candidates[result.best].training.folder)
-    _copy_run(best, recipe.folder)
+    copy_run(best, recipe.folder)
     device = describe(pick_device(stages.request.device))
     write_report(recipe.folder, device, recipe_record(result, stages, recipe.commands))
     return str(best)
@@ -102,35 +97,3 @@ def _delete_results(folder: Path) -> None:
         else:
             path.unlink()
     (folder / STATE).unlink(missing_ok=True)
-
-
-def _copy_run(run: Path, folder: Path) -> None:
-    """Copy the model of a run and what describes it. They replace those of an earlier copy.
-
-    With the last checkpoint, the copy is a run that has ended, for `mtcli info` and `mtcli train` too.
-
-    Raises:
-        StorageError: The files cannot be read or written.
-    """
-    last = checkpoint.steps(run / "checkpoints")[-1:]
-    copies = set()
-    for source in [*(run / name for name in COPIED), *last]:
-        files = sorted(source.rglob("*")) if source.is_dir() else [source]
-        for file in files:
-            if file.is_file():
-                target = folder / file.relative_to(run)
-                copy_file(file, target)
-                copies.add(target)
-    with storage_errors(folder):
-        _delete_earlier_copy(folder, copies)
-
-
-def _delete_earlier_copy(folder: Path, copies: Set[Path]) -> None:
-    """Delete the files of an earlier run that are not replaced by those of the new one, and empty folders."""
-    for name in RUN_FILES:
-        for path in sorted((folder / name).rglob("*"), reverse=True):  # the content of a folder before the folder
-            if path.is_dir():
-                if not any(path.iterdir()):
-                    path.rmdir()
-            elif path not in copies:
-                path.unlink()
