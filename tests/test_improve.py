@@ -344,6 +344,33 @@ def test_a_slightly_larger_budget_extends_the_best_model(files: Path, monkeypatc
     assert int(extended[-1]) == before["improved-1"] + 20
 
 
+def test_a_model_that_further_training_makes_worse_is_kept(
+    files: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module.logging.getLogger("mtcli"), "propagate", True)
+    extended = "improved-1, extended"
+    simulation = Simulation(BLEU | {f"{extended}, part 2": 24.9, f"{extended}, part 3": 25.1})
+    run(request_for(), monkeypatch, simulation)
+    first = (files / "out/model.safetensors").read_text()
+    steps = steps_of(simulation)["improved-1"]
+
+    result, _, _ = run(request_for(**{"train.max_steps": 420}), monkeypatch, simulation)
+    best = result.candidates[result.best]
+    assert (result.best, best.scores.bleu, best.training.steps) == ("improved-1", 25.0, steps)
+    assert best.training.folder == f"out/improved-1-{steps}-steps"
+    assert (files / "out/model.safetensors").read_text() == first
+    assert (files / "out/improved-1/model.safetensors").read_text() != first
+    assert "improved-1: 20 more training steps did not help: BLEU 24.9 instead of 25.0 on the valid" in caplog.text
+    assert best.training.folder in simulation.commands["comparison, part 2"]
+    assert best.training.folder in simulation.commands["ensemble, part 2, validation"]
+
+    result, _, _ = run(request_for(**{"train.max_steps": 430}), monkeypatch, simulation)
+    assert int(simulation.commands[f"{extended}, part 3"][-1]) == steps + 30
+    best = result.candidates[result.best]
+    assert (best.training.folder, best.scores.bleu, best.training.steps) == ("out/improved-1", 25.1, steps + 30)
+    assert (files / "out/model.safetensors").read_text() == (files / "out/improved-1/model.safetensors").read_text()
+
+
 def test_a_model_that_stopped_improving_is_trained_further_only_beyond_its_earlier_limit(
     files: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -412,7 +439,7 @@ def outcome(folder: Path) -> dict[str, bytes]:
 
 def test_an_interrupted_command_gives_the_same_bytes(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = {"mono_tgt": "mono.xx", "mono_src": "mono.en"}
-    requests = [request_for(**texts, **{"train.max_steps": steps}) for steps in (400, 700)]
+    requests = [request_for(**texts, **{"train.max_steps": steps}) for steps in (400, 700, 720)]
     for request in requests:
         run(request, monkeypatch)
     (files / "out").rename(files / "whole")
@@ -437,6 +464,7 @@ def test_an_interrupted_command_gives_the_same_bytes(files: Path, monkeypatch: p
         except KeyboardInterrupt:
             interruptions += 1
     assert interruptions > 6
+    assert [*(files / "out").glob("improved-1-*-steps")], "the best model was not extended"
     assert outcome(files / "out") == outcome(files / "whole")
 
 

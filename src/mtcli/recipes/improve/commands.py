@@ -4,13 +4,14 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from mtcli.config.toml_file import load as load_config
 from mtcli.errors import ModelError
 from mtcli.recipes.improve.budget import Budget
+from mtcli.recipes.improve.copied_run import copy_run
 from mtcli.recipes.improve.request import ImproveRequest, setting_name
 from mtcli.recipes.recipe import Recipe
 from mtcli.recipes.stages import Stage
@@ -88,6 +89,10 @@ class Stages(ABC):
     @abstractmethod
     def seconds_of(self, name: str) -> float:
         """Return how long a stage took."""
+
+    @abstractmethod
+    def copy_run(self, run: Path, folder: Path) -> None:
+        """Copy the model of a run, and what describes it, into a folder."""
 
     @abstractmethod
     def result_of(self, folder: Path) -> Training:
@@ -178,6 +183,17 @@ class Stages(ABC):
         self.run(stage, command)
         return self._ended(stage, name, Path(self.trainings[name].folder))
 
+    def copy(self, name: str) -> Training:
+        """Copy the run of a training that will be extended, and return the training with the folder of the copy.
+
+        Args:
+            name: The name of the stage of the training.
+        """
+        training = self.trainings[name]
+        folder = f"{training.folder}-{training.steps}-steps"
+        self.decide(f"{folder}: copied", lambda: self.copy_run(Path(training.folder), Path(folder)))
+        return replace(training, folder=folder)
+
     def _ended(self, stage: str, name: str, folder: Path) -> Training:
         """Return the result of a training that has ended, as it was when its stage ended."""
         found = self.decide(f"{stage}: result", lambda: asdict(self.result_of(folder)))
@@ -266,6 +282,10 @@ class StagesOfRecipe(Stages):
     def seconds_of(self, name: str) -> float:
         """Return how long a stage took, including the time before it was interrupted."""
         return float(self.decide(f"{name}: seconds", float))
+
+    def copy_run(self, run: Path, folder: Path) -> None:
+        """Copy the model of a run; see `copied_run.copy_run`."""
+        copy_run(run, folder)
 
     def result_of(self, folder: Path) -> Training:
         """Return the result of a training that has just ended."""

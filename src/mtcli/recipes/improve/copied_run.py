@@ -1,4 +1,4 @@
-"""Copies of the run of a model: the result of `mtcli improve`."""
+"""Copies of the run of a model: the result of `mtcli improve`, and models before they are trained further."""
 
 from collections.abc import Set
 from pathlib import Path

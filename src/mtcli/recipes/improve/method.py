@@ -5,11 +5,11 @@ data diversification (Nguyen et al. 2020), with the translations of the training
 """
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mtcli.config.writing_systems import FEW_VALIDATION_PAIRS, selection_metric
+from mtcli.config.writing_systems import FEW_VALIDATION_PAIRS, METRIC_NAMES, selection_metric
 from mtcli.recipes.improve import budget as shares
 from mtcli.recipes.improve.budget import number_of_teachers, planned_rounds, useful_lines
 from mtcli.recipes.improve.commands import Scores, Stages, Training
@@ -253,7 +253,10 @@ class Method:
         self._add(name, training, self.material.num_pairs + synthetic.number)
 
     def _extend_best(self) -> bool:
-        """Give the best model the rest of the budget, and return True, unless this would not train it further."""
+        """Give the best model the rest of the budget, and return True, unless this would not train it further.
+
+        If it scores no better then, the model before is kept.
+        """
         result = self.result
         best = result.best
         limit = self.stages.decide(result.in_part("extend"), self._limit_of_extension)
@@ -262,9 +265,29 @@ class Method:
         if best == PLAIN and len(result.candidates) > 1:
             log.warning("no model is better than the plain one: it gets the rest of the budget")
         stage = result.in_part(f"{best}, extended")
+        before = self._copy_of_best()
         training = self.stages.extend(best, stage, limit)
-        self._add(best, training, result.candidates[best].pairs, stage)
+        after = Candidate(training, before.pairs, self.stages.score(stage, training.folder))
+        if self._figure(after) > self._figure(before):
+            result.candidates[best] = after
+        else:
+            result.candidates[best] = before
+            log.warning(
+                "%s: %s did not help: %s %.1f instead of %.1f on the validation pairs; the earlier model is kept: %s",
+                best,
+                counted(training.steps - before.training.steps, "more training step"),
+                METRIC_NAMES[self.metric],
+                self._figure(after),
+                self._figure(before),
+                before.training.folder,
+            )
         return True
+
+    def _copy_of_best(self) -> Candidate:
+        """Return the best model in a folder that training it further does not change."""
+        name = self.result.best
+        is_copy = self._best.training.folder != self.stages.trainings[name].folder
+        return self._best if is_copy else replace(self._best, training=self.stages.copy(name))
 
     def _limit_of_extension(self) -> float | None:
         """Return the amount of the budget for the whole training of the best model; None: it is not extended.
@@ -272,7 +295,7 @@ class Method:
         When the user extends the command, no rest of the budget is too small. A training that ended because nothing
         improved continues only with a larger limit than the one that it did not use.
         """
-        training = self._best.training
+        training = self.stages.trainings[self.result.best]
         rest = self._spendable()
         minimum = shares.MIN_SHARE * self.budget.total if self.result.part == 1 else 1.0
         if rest < minimum:
@@ -287,11 +310,11 @@ class Method:
         )
         return None
 
-    def _add(self, name: str, training: Training, pairs: int, stage: str | None = None) -> None:
-        """Score a model, and make it the result if it is the best."""
-        scores = self.stages.score(stage or name, training.folder)
-        self.result.candidates[name] = Candidate(training, pairs, scores)
-        self.result.best = max(self.result.candidates, key=self._figure)
+    def _add(self, name: str, training: Training, pairs: int) -> None:
+        """Score a model, and make it the result if it is the best; of equal scores, the earlier model's counts."""
+        candidates = self.result.candidates
+        candidates[name] = Candidate(training, pairs, self.stages.score(name, training.folder))
+        self.result.best = max(candidates, key=lambda each: self._figure(candidates[each]))
 
     def _combine(self) -> None:
         """Score all models together, if they share a tokenizer."""
@@ -303,9 +326,9 @@ class Method:
         stage = self.result.in_part("ensemble")
         self.result.ensemble = Ensemble(folders, self.stages.score(stage, *folders))
 
-    def _figure(self, name: str) -> float:
-        """Return the score that decides; of equal scores, the earlier model's counts."""
-        return float(getattr(self.result.candidates[name].scores, self.metric))
+    def _figure(self, candidate: Candidate) -> float:
+        """Return the score that decides which model is the best."""
+        return float(getattr(candidate.scores, self.metric))
 
     @property
     def _best(self) -> Candidate:

@@ -64,6 +64,9 @@ class _PlannedStages(Stages):
         self.amounts[name] = given
         return self.trainings[name]
 
+    def copy_run(self, run: Path, folder: Path) -> None:
+        pass
+
     def result_of(self, folder: Path) -> Training:
         amount = float(self.commands[-1][1][-1].removesuffix("s"))
         return Training(str(folder), int(amount), amount, MANY_EPOCHS, "budget used", limit=amount)

@@ -19,7 +19,7 @@ from mtcli.storage.run_lock import lock
 
 NAME = "improve"
 
-STAGE_FOLDERS = ("pairs", "plain", "forward-*", "reverse-*", "improved-*", "synthetic-*")
+STAGE_FOLDERS = ("pairs", "plain", "plain-*", "forward-*", "reverse-*", "improved-*", "synthetic-*")
 
 WRITTEN = (*STAGE_FOLDERS, *RUN_FILES, ".*.tmp")
 """Patterns of the names of everything that the command writes, except the state and the lock."""
