@@ -26,9 +26,9 @@ from mtcli.data.training_sources import is_synthetic
 from mtcli.errors import DataError, StorageError, UsageError
 from mtcli.recipes import recipe as module
 from mtcli.recipes.improve.budget import Budget, number_of_teachers, planned_rounds, useful_lines, weight_of_pairs
+from mtcli.recipes.improve.candidates import Result
 from mtcli.recipes.improve.commands import Stages
 from mtcli.recipes.improve.language_check import warning_about
-from mtcli.recipes.improve.method import Result
 from mtcli.recipes.improve.pairs import is_chosen, merge, write_pairs
 from mtcli.recipes.improve.plan import plan
 from mtcli.recipes.improve.request import ImproveRequest, resolve_request

@@ -4,8 +4,8 @@ import shlex
 from collections.abc import Sequence
 
 from mtcli.recipes.improve.budget import Budget
+from mtcli.recipes.improve.candidates import PLAIN, Result
 from mtcli.recipes.improve.commands import Stages
-from mtcli.recipes.improve.method import PLAIN, Result
 from mtcli.report.run_record import RecipeRecord
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import aligned, counted
