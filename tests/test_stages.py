@@ -5,12 +5,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from processes import no_hang
 
 from mtcli.errors import LockedError, StageError, StoppedError, StorageError, UsageError
+from mtcli.recipes import recipe as recipe_module
 from mtcli.recipes import stages
 from mtcli.recipes.recipe import STATE, Recipe, open_recipe
 from mtcli.recipes.stages import Stage, run_command
@@ -161,6 +164,7 @@ def test_a_damaged_state_is_reported(tmp_path: Path, content: str) -> None:
 PARENT = """
 import sys
 import time
+from mtcli.recipes import recipe as recipe_module
 from mtcli.recipes import stages
 stages.PROGRAM = (sys.executable, "-S", "-c")
 stages.run_command(stages.Stage("x", (sys.argv[1], sys.argv[2])))
@@ -212,3 +216,24 @@ def test_the_output_of_a_command_is_captured(tmp_path: Path) -> None:
     with open_recipe(tmp_path, "improve", {}) as recipe:
         assert recipe.run(stage) == "BLEU\n"
         assert 0 < used < recipe.elapsed()
+
+
+def test_the_time_of_a_stage_includes_that_before_an_interruption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(recipe_module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    def command(stage: Stage, while_waiting: Callable[[], None]) -> str:
+        clock[0] += 100
+        if clock[0] < 200:
+            raise KeyboardInterrupt
+        return ""
+
+    monkeypatch.setattr(recipe_module, "run_command", command)
+    with pytest.raises(KeyboardInterrupt), open_recipe(tmp_path, "improve", {}) as recipe:
+        recipe.run(Stage("train", ()))
+    clock[0] += 1000  # no command runs
+    with open_recipe(tmp_path, "improve", {}) as recipe:
+        recipe.run(Stage("train", ()))
+        assert recipe.seconds_of("train") == 200

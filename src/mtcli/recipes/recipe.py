@@ -34,6 +34,7 @@ class _DoneStage(BaseModel):
 
     command: str
     seconds: float
+    """Time that it took, also before it was interrupted."""
     output: str
     """Its standard output, if that is captured; otherwise empty."""
 
@@ -48,6 +49,8 @@ class _State(BaseModel):
     """What the recipe was asked for, by the name that a message can use."""
     stages: dict[str, _DoneStage] = {}
     """The stages that have ended, in their order."""
+    begun: dict[str, float] = {}
+    """By the name of each stage: how long the recipe had run when it began."""
     values: dict[str, Any] = {}
     """Decisions and results, see `Recipe.value`."""
     seconds: float = 0.0
@@ -110,6 +113,7 @@ class Recipe:
         if state.identity != self._identity:
             for name in repeated:
                 state.stages.pop(name, None)
+                state.begun.pop(name, None)
                 state.values.pop(name, None)
         state.identity = self._identity
         return state
@@ -189,15 +193,19 @@ class Recipe:
             log.info("%s: done in %.0f s", stage.name, done.seconds)
             return done.output
         log.info("%s: %s", stage.name, stage)
-        started = time.monotonic()
+        begun = self._state.begun.setdefault(stage.name, self.elapsed())
         try:
             output = run_command(stage, self._save_sometimes)
         finally:
             self._save()
-        seconds = time.monotonic() - started
+        seconds = self.elapsed() - begun
         self._state.stages[stage.name] = _DoneStage(command=str(stage), seconds=seconds, output=output)
         self._save()
         return output
+
+    def seconds_of(self, name: str) -> float:
+        """Return how long a stage that has ended took, also before it was interrupted."""
+        return self._state.stages[name].seconds
 
     def value(self, name: str, compute: Callable[[], Any]) -> Any:
         """Return a value that is computed once, such as a measured speed. It consists of JSON types."""

@@ -88,7 +88,7 @@ class Stages(ABC):
 
     @abstractmethod
     def seconds_of(self, name: str) -> float:
-        """Return how long a stage took."""
+        """Return how long a stage that has ended took, in seconds."""
 
     @abstractmethod
     def copy_run(self, run: Path, folder: Path) -> None:
@@ -274,14 +274,11 @@ class StagesOfRecipe(Stages):
     def run(self, name: str, command: Callable[[], list[str]], *, is_captured: bool = False) -> str:
         """Run a command, unless it is done; see `Stages.run`."""
         words = self.decide(command_of(name), command)
-        begun = self.decide(f"{name}: begun", self.recipe.elapsed)
-        output = self.recipe.run(Stage(name, tuple(words), is_captured))
-        self.decide(f"{name}: seconds", lambda: self.recipe.elapsed() - begun)
-        return output
+        return self.recipe.run(Stage(name, tuple(words), is_captured))
 
     def seconds_of(self, name: str) -> float:
-        """Return how long a stage took, including the time before it was interrupted."""
-        return float(self.decide(f"{name}: seconds", float))
+        """Return how long a stage took; see `Recipe.seconds_of`."""
+        return self.recipe.seconds_of(name)
 
     def copy_run(self, run: Path, folder: Path) -> None:
         """Copy the model of a run; see `copied_run.copy_run`."""
