@@ -21,11 +21,11 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from endless_server import serve_endlessly
 from fastapi import FastAPI
 from faults.harness import Child, start
 from libretranslatepy import LibreTranslateAPI
 from processes import HANGS
+from slow_server import ALLOWED, serve_endlessly, wait_for_permission
 from toy import PAIRS, save_toy, toy
 from typer.testing import CliRunner
 
@@ -732,9 +732,9 @@ def test_an_exported_model_is_served_too(tmp_path: Path) -> None:
 
 
 @contextmanager
-def process(folder: Path) -> Iterator[tuple[Child, Site]]:
-    """Serve a model in another process."""
-    child = start("serve", "--model", folder, "--port", "0", "--timeout", str(HANGS))
+def process(folder: Path, *within: Callable[[], None]) -> Iterator[tuple[Child, Site]]:
+    """Serve a model in another process, which first calls some functions."""
+    child = start("serve", "--model", folder, "--port", "0", "--timeout", str(HANGS), within=within)
     try:
         said = first_line(child, "err")
         found = re.fullmatch(r"en → es at http://127\.0\.0\.1:(\d+)/ \(Ctrl-C ends it\)\n", said)
@@ -753,15 +753,19 @@ def first_line(child: Child, name: str) -> str:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_running_requests_are_answered_before_the_server_ends(tmp_path: Path, number: signal.Signals) -> None:
-    with process(save_toy(tmp_path)) as (child, site), ThreadPoolExecutor(2) as pool:
-        assert site.json("/translate", q=LINES[0])[1]["translatedText"] == best(LINES[:1])[0].text
-        lines = (LINES * 12)[:500]
-        under_way = pool.submit(site.json, "/translate", q=lines, source="en")
-        until(lambda: site.send("/health")[1]["waiting"] or under_way.done())
+    with process(save_toy(tmp_path), wait_for_permission) as (child, site), ThreadPoolExecutor(2) as pool:
+        running_request = pool.submit(site.json, "/translate", q=LINES[:2], source="en")
+        assert first_line(child, "out") == "begun\n"
+        waiting_request = pool.submit(site.json, "/translate", q=LINES[2], source="en")
+        site.until_waiting(1)
         child.send(number)
-        status, answer, _ = under_way.result(HANGS)
-        assert status == 200
-        assert answer["translatedText"] == [found.text for found in best(lines)]
+        until(lambda: not listens(site.port))
+        assert child.process.is_alive()
+        (child.folder / ALLOWED).touch()
+        expected = [found.text for found in best(LINES[:3])]
+        for request, texts in ((running_request, expected[:2]), (waiting_request, expected[2])):
+            status, answer, _ = request.result(HANGS)
+            assert (status, answer["translatedText"]) == (200, texts)
         result = child.wait()
         assert result.code in (-number, 128 + number)
         assert len(result.err.splitlines()) == 1  # its address

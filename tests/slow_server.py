@@ -1,8 +1,28 @@
-"""A server for tests whose translations never end."""
+"""Servers for tests whose translations never end, or end when the test allows it."""
 
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
+
+ALLOWED = "allowed"
+"""The file in the current folder for which translations wait, see `wait_for_permission`."""
+
+
+def wait_for_permission() -> None:
+    """Let translations in this process print `begun`, and continue when the file `ALLOWED` exists."""
+    from mtcli.inference.pytorch_backend import Translator
+
+    translate = Translator.translate
+
+    def waiting(self: Translator, *arguments: Any, **options: Any) -> Iterator[Any]:
+        print("begun", flush=True)
+        while not Path(ALLOWED).exists():
+            time.sleep(0.001)
+        yield from translate(self, *arguments, **options)
+
+    Translator.translate = waiting  # type: ignore[method-assign]
 
 
 def serve_endlessly() -> None:
