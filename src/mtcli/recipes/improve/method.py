@@ -215,7 +215,7 @@ class Method:
     def _extend_best(self) -> bool:
         """Give the best model the rest of the budget, and return True, unless this would not train it further.
 
-        If it scores no better then, the model before is kept.
+        If it scores lower then, the earlier model is kept.
         """
         result = self.result
         best = result.best
@@ -228,7 +228,7 @@ class Method:
         before = self._copy_of_best()
         training = self.stages.extend(best, stage, limit)
         after = Candidate(training, before.pairs, self.stages.score(stage, training.folder))
-        if self._figure(after) > self._figure(before):
+        if self._figure(after) >= self._figure(before):
             result.candidates[best] = after
         else:
             result.candidates[best] = before
