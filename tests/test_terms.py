@@ -204,6 +204,15 @@ def test_hard_terms_are_always_used(tmp_path: Path, options: Options) -> None:
     assert num_used >= len(LINES)
 
 
+@pytest.mark.parametrize("forms", [("verde", "can"), ("abc", "def"), ("3.14", "2.7"), ("C++", "中国")], ids=str)
+def test_terms_have_room_with_a_space_between_them(tmp_path: Path, forms: tuple[str, str]) -> None:
+    translator = toy()
+    terms = terms_of(tmp_path, f"red\t{forms[0]}\ndog\t{forms[1]}\n")
+    options = translator.with_terms(Options(beam_size=2, max_length=1), terms, "hard")
+    for translation in translator.translate(["red dog red.", "dog red."], options, warn=False):
+        assert all(use.form for use in translation.terms)
+
+
 def test_every_form_can_be_written(tmp_path: Path) -> None:
     phrases = TermPhrases(toy().tokenizer)
     forms = ["perro", "Älteste Straße", "C++", "%s", "3.14", "中国", "(x)", "😀"]
@@ -219,9 +228,9 @@ def test_the_tokens_that_a_translation_must_contain_are_limited(
     phrases = TermPhrases(toy().tokenizer)
     terms = terms_of(tmp_path, "".join(f"{word}\tla casa\n" for word in ("one", "two", "three")))
     matches = terms.matches("one two three")
-    (first, _, _) = phrases.of(matches).shortest
+    (first, _, _) = phrases.of(matches).lengths
     monkeypatch.setattr(term_phrases, "MAX_TOKENS", 2 * first + 1)
-    assert phrases.of(matches).shortest == [first, first]
+    assert phrases.of(matches).lengths == [first, first]
 
 
 def test_terms_without_training_need_a_search(tmp_path: Path) -> None:

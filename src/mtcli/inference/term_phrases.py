@@ -6,7 +6,7 @@ import numpy as np
 
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.data.words import continues_word, ends_in_word
-from mtcli.inference.search.phrases import Alternatives, RequiredPhrases, WordParts
+from mtcli.inference.search.phrases import Alternatives, RequiredPhrases, WordParts, length_after_word
 from mtcli.inference.terms import Match
 
 MAX_TOKENS = 500
@@ -39,10 +39,12 @@ class TermPhrases:
         remaining = MAX_TOKENS
         for match in matches:
             alternatives = tuple(tokens for form in match.forms for tokens in self._tokens_of(form))
-            shortest = min(map(len, alternatives), default=0)
-            if 0 < shortest <= remaining:
+            if not alternatives:
+                continue
+            length = length_after_word(alternatives, self.words)
+            if length <= remaining:
                 phrases.append(alternatives)
-                remaining -= shortest
+                remaining -= length
         return RequiredPhrases(phrases, self.words)
 
     def _tokens_of(self, form: str) -> Alternatives:

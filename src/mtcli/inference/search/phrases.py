@@ -27,6 +27,15 @@ Alternatives = tuple[tuple[int, ...], ...]
 """The token sequences of one required phrase, of which one must appear."""
 
 
+def length_after_word(alternatives: Alternatives, words: WordParts) -> int:
+    """Return the number of tokens with which a phrase can be written after any text: those of its shortest alternative.
+
+    An alternative that would extend a word before it counts only if all do.
+    """
+    lengths = [len(tokens) for tokens in alternatives if not words.begins[tokens[0]]]
+    return min(lengths or map(len, alternatives))
+
+
 class State(NamedTuple):
     """The phrases in a hypothesis."""
 
@@ -55,10 +64,10 @@ class RequiredPhrases:
             words: Describes the tokens.
         """
         self.words = words
-        self.shortest = [min(map(len, alternatives)) for alternatives in phrases]
-        """Tokens of the shortest alternative of each phrase."""
-        self.total = sum(self.shortest)
-        """Minimum number of tokens that all phrases have together."""
+        self.lengths = [length_after_word(alternatives, words) for alternatives in phrases]
+        """The number of tokens of each phrase, if it is written after a word."""
+        self.total = sum(self.lengths)
+        """The number of tokens with which all phrases can be written."""
         self.all_met = (1 << len(phrases)) - 1
         self._children: list[dict[int, int]] = [{}]
         self._completed: list[list[int]] = [[]]  # the phrases that end at each node
@@ -85,12 +94,12 @@ class RequiredPhrases:
         self._completed[node].append(phrase)
 
     def remaining(self, state: State) -> int:
-        """Return the minimum number of tokens until all phrases are met."""
-        missing = sum(length for phrase, length in enumerate(self.shortest) if not state.met >> phrase & 1)
+        """Return the number of tokens with which all phrases can be met."""
+        missing = sum(length for phrase, length in enumerate(self.lengths) if not state.met >> phrase & 1)
         best = missing
         for phrase, distance in self._below[state.node].items():
             if not state.met >> phrase & 1:
-                best = min(best, missing - self.shortest[phrase] + distance)
+                best = min(best, missing - self.lengths[phrase] + distance)
         return best
 
     def next_tokens(self, state: State) -> list[int]:
