@@ -15,6 +15,7 @@ from mtcli.inference import pytorch_backend
 from mtcli.inference.batch_memory import SearchMemory
 from mtcli.inference.line_translator import ROW_OVERHEAD
 from mtcli.inference.pytorch_backend import Translator
+from mtcli.inference.terms import parse_terms
 from mtcli.inference.translation import Options
 from mtcli.inference.windows import MAX_LINE_TOKENS
 from mtcli.nn import precision
@@ -123,6 +124,22 @@ def test_a_line_too_long_for_the_memory_is_refused(monkeypatch: pytest.MonkeyPat
     limit_rows(translator, monkeypatch, 0)
     with pytest.raises(StorageError, match=r"too little memory for line \d; give a smaller --beam-size"):
         list(translator.translate(LINES, Options(), warn=False, quiet=True))
+
+
+def test_a_line_whose_terms_need_too_much_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    translator = Translator(toy().model, toy().tokenizer, 64)
+    translator.trained_with_terms = True  # though it was not, so it ignores most annotations
+    search = translator.search
+
+    def limited(ids: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs["required"]:
+            raise torch.OutOfMemoryError
+        return search(ids, *args, **kwargs)
+
+    monkeypatch.setattr(translator, "search", limited)
+    options = translator.with_terms(Options(), parse_terms(["red\tverde"], "terms"), "auto")
+    with pytest.raises(StorageError, match=r"too little memory for line 3;"):
+        list(translator.translate(["one cat.", "", "one red dog."], options, warn=False, quiet=True))
 
 
 @pytest.mark.parametrize("command", ["train", "translate", "eval", "explain", "serve", "score"])

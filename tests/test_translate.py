@@ -130,7 +130,7 @@ def test_batches_have_similar_lengths_within_the_budget(
 ) -> None:
     monkeypatch.setitem(pytorch_backend.BATCH_TOKENS, "cpu", 240)
     ids = translator.tokenizer.encode_src(LINES)
-    batches = list(translator._batches(Window(0, LINES, ids), BEAM))
+    batches = list(translator._batches(Window(0, LINES, ids), range(17), BEAM))
     assert sorted(row for rows in batches for row in rows) == list(range(17))
     lengths = [len(ids[row]) for rows in batches for row in rows]
     assert lengths == sorted(lengths, reverse=True)
@@ -142,7 +142,8 @@ def test_threads_have_equal_batches(translator: Translator, monkeypatch: pytest.
     """If the budget allows, each thread has one batch. They have equally many tokens, give or take two rows."""
     monkeypatch.setattr(translator, "num_threads", lambda options: 3)
     ids = translator.tokenizer.encode_src(LINES)
-    tokens = [sum(len(ids[row]) + 1 for row in rows) for rows in translator._batches(Window(0, LINES, ids), BEAM)]
+    batches = translator._batches(Window(0, LINES, ids), range(17), BEAM)
+    tokens = [sum(len(ids[row]) + 1 for row in rows) for rows in batches]
     assert len(tokens) == 3
     assert max(tokens) - min(tokens) <= 2 * (max(map(len, ids)) + 1)
 

@@ -224,10 +224,10 @@ class Exported(LineTranslator):
     def _budget(self, options: Options) -> int:
         return 2000
 
-    def _batches(self, window: Window, options: Options) -> Iterator[list[int]]:
+    def _batches(self, window: Window, rows: Sequence[int], options: Options) -> Iterator[list[int]]:
         """Divide the rows into batches of equal length, because `generate` has one maximum length for a batch."""
-        for rows in super()._batches(window, options):
-            for _, same_length in groupby(rows, key=lambda row: len(window.ids[row])):
+        for batch in super()._batches(window, rows, options):
+            for _, same_length in groupby(batch, key=lambda row: len(window.ids[row])):
                 yield list(same_length)
 
     @torch.inference_mode()

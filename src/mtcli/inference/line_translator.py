@@ -120,45 +120,34 @@ class LineTranslator(ABC):
     ) -> list[Translation]:
         """Translate the lines of one window; `first` is the number of the first, from 0."""
         window = self._encode_window(lines, first, options, warn=warn)
-        candidates = self._search_window(window, options, bar)
+        rows = [row for row, line in enumerate(window.lines) if line.strip()]
+        found = self._search_window(window, rows, options, bar)
         if options.retry_terms and self.requires_terms:
-            self._require_missing_terms(window, candidates, options)
-        translations = [Translation(line, found) for line, found in zip(lines, candidates, strict=True)]
+            lacking = [row for row in rows if _lacks_term(window.terms[row], found[row])]
+            if lacking:
+                found |= self._search_window(window, lacking, replace(options, terms_mode="hard"), None)
+        translations = [Translation(line, found.get(row, _BLANK)) for row, line in enumerate(lines)]
         if window.terms:
             translations = [_with_terms(*pair) for pair in zip(translations, window.terms, strict=True)]
         if warn:
             warn_about_repetitions(translations, first, options)
         return translations
 
-    def _search_window(self, window: Window, options: Options, bar: Progress | None) -> list[tuple[Candidate, ...]]:
-        """Search the translations of all lines of a window."""
+    def _search_window(
+        self, window: Window, rows: Sequence[int], options: Options, bar: Progress | None
+    ) -> dict[int, tuple[Candidate, ...]]:
+        """Search the translations of some rows of a window, none of them blank. Return them by row."""
 
-        def search(rows: list[int]) -> list[tuple[Candidate, ...]]:
-            return self._candidates(window, rows, options)
+        def search(batch: list[int]) -> list[tuple[Candidate, ...]]:
+            return self._candidates(window, batch, options)
 
-        candidates = [_BLANK] * len(window.lines)
-        batches = list(self._batches(window, options))
-        for rows, found in zip(batches, self._map(search, batches, options), strict=True):
-            for row, candidates_of_row in zip(rows, found, strict=True):
-                candidates[row] = candidates_of_row
+        found: dict[int, tuple[Candidate, ...]] = {}
+        batches = list(self._batches(window, rows, options))
+        for batch, candidates in zip(batches, self._map(search, batches, options), strict=True):
+            found.update(zip(batch, candidates, strict=True))
             if bar is not None:
-                bar.update(len(rows))
-        return candidates
-
-    def _require_missing_terms(self, window: Window, candidates: list[tuple[Candidate, ...]], options: Options) -> None:
-        """Search the lines whose best translation lacks a term again with hard terms, and replace their candidates."""
-        rows = []
-        for row, matches in enumerate(window.terms):
-            if any(use.form is None for use in uses(matches, candidates[row][0].text)):
-                rows.append(row)
-        if not rows:
-            return
-        lines = [window.lines[row] for row in rows]
-        ids = [window.ids[row] for row in rows]
-        lacking = Window(window.first, lines, ids, [window.terms[row] for row in rows])
-        found = self._search_window(lacking, replace(options, terms_mode="hard"), None)
-        for row, candidates_of_row in zip(rows, found, strict=True):
-            candidates[row] = candidates_of_row
+                bar.update(len(batch))
+        return found
 
     def _encode_window(self, lines: Sequence[str], first: int, options: Options, *, warn: bool) -> Window:
         """Encode the lines of one window, shortened, and with the tag of the target language if the options name it."""
@@ -181,16 +170,15 @@ class LineTranslator(ABC):
         if tokens > MAX_LINE_TOKENS:
             raise UsageError(f"the prefix has {tokens} tokens; a prefix may have {MAX_LINE_TOKENS} tokens at most")
 
-    def _batches(self, window: Window, options: Options) -> Iterator[list[int]]:
-        """Divide the rows of a window, without blank lines, into batches of similar length.
+    def _batches(self, window: Window, rows: Sequence[int], options: Options) -> Iterator[list[int]]:
+        """Divide rows of a window into batches of similar length.
 
         The longest lines come first, so that a batch that is too large fails at once. There are as few batches as the
         budget allows, because the last steps of a batch, with few rows left, cost nearly as much as its first steps.
         The batches have equally many tokens, so that no thread waits long for another.
         """
         lengths = [len(ids) + 1 for ids in window.ids]  # with </s>
-        rows = [row for row, line in enumerate(window.lines) if line.strip()]
-        rows.sort(key=lambda row: -lengths[row])
+        rows = sorted(rows, key=lambda row: -lengths[row])
         budget = max(1, self._budget(options))
         tokens_before = list(accumulate((lengths[row] for row in rows), initial=0))
         total = tokens_before[-1]
@@ -281,6 +269,11 @@ class LineTranslator(ABC):
     def _cross_attention(self, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> Sequence[Weights]:
         """See `alignment.CrossAttention`. A subclass that aligns implements it."""
         raise NotImplementedError
+
+
+def _lacks_term(matches: Sequence[Match], candidates: Sequence[Candidate]) -> bool:
+    """Return True if the best translation of a line does not use all of its terms."""
+    return any(use.form is None for use in uses(matches, candidates[0].text))
 
 
 def _with_terms(translation: Translation, matches: Sequence[Match]) -> Translation:

@@ -13,7 +13,7 @@ PyTorch. It is not used if
 
 import logging
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -171,11 +171,13 @@ class RunEngine(Engine):
             return super().translate(lines, options, **how)
         return self._pytorch().translate(lines, options, **how)
 
-    def _search_window(self, window: Window, options: Options, bar: Progress | None) -> list[tuple[Candidate, ...]]:
+    def _search_window(
+        self, window: Window, rows: Sequence[int], options: Options, bar: Progress | None
+    ) -> dict[int, tuple[Candidate, ...]]:
         """See `LineTranslator._search_window`."""
         if self._searches_with(options):
-            return super()._search_window(window, options, bar)
-        return self._pytorch()._search_window(window, options, bar)
+            return super()._search_window(window, rows, options, bar)
+        return self._pytorch()._search_window(window, rows, options, bar)
 
     def _searches_with(self, options: Options) -> bool:
         """Return True if the engine searches with these options, False if PyTorch does."""
