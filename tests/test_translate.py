@@ -26,6 +26,7 @@ from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.repetitions import repetition_in
 from mtcli.inference.streams import report_counts
+from mtcli.inference.terms import parse_terms
 from mtcli.inference.translation import Options, Translation
 from mtcli.inference.windows import Window, shortened_line
 from mtcli.nn.transformer import Transformer
@@ -523,6 +524,8 @@ def test_a_beam_too_large_for_the_memory_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(memory, "available", lambda: 1_000_000)
     with pytest.raises(StorageError, match=r"a beam of 60 needs about .* GB of memory"):
         list(toy().translate(["red dog."], wide))
+    with pytest.raises(StorageError, match="a beam of 60"):
+        list(toy().translate(["red dog."], replace(wide, terms=parse_terms(["red\tverde"], ""), terms_mode="hard")))
     assert list(toy().translate(["red dog."], Options(beam_size=4, max_length=100)))
 
 

@@ -176,8 +176,11 @@ class Translator(LineTranslator):
         src = pad(ids, after=(EOS,)).to(self.device)
         limits = self._limits(ids, options)
         model = self._search_model(options)
-        if required and options.sample:
-            raise UsageError("terms cannot be required of random samples; omit --sample")
+        if options.sample:
+            if required:
+                raise UsageError("terms cannot be required of random samples; omit --sample")
+            return self._sample(model, src, limits, options, line_numbers or range(len(ids)))
+        self._check_memory(limits, options)
         if required:
             found = required_search(
                 model,
@@ -189,11 +192,8 @@ class Translator(LineTranslator):
                 normalization=options.length_normalization,
             )
             return [hypotheses[: options.n_best] for hypotheses in found]
-        if options.sample:
-            return self._sample(model, src, limits, options, line_numbers or range(len(ids)))
         if options.beam_size == 1:
             return [[hypothesis] for hypothesis in greedy_search(model, src, limits)]
-        self._check_memory(limits, options)
         found = beam_search(
             model,
             src,
