@@ -15,6 +15,7 @@ from conftest import toy_pairs
 from faults.harness import run
 from processes import HANGS
 from test_readme import parse
+from toy import save_toy
 from typer.main import get_command
 
 from mtcli.cli import app
@@ -195,6 +196,7 @@ def test_eval_of_a_model_of_files_and_of_finished_translations_agree(toy_run: Pa
         ),
         (("eval", "--hyp-file", "two", "--ref-file", "two", "-b", "2"), 2, "--beam-size: only with a model"),
         (("eval", "--hyp-file", "two", "--ref-file", "two", "--length-penalty", "1"), 2, "--length-penalty: only with"),
+        (("eval", "--hyp-file", "two", "--ref-file", "two", "--no-repeat-ngram", "3"), 2, "--no-repeat-ngram: only w"),
         (("eval", "--hyp-file", "two", "--ref-file", "two", "--engine", "torch"), 2, "--engine: only with a model"),
         (("translate", "--model", "{run}", "--format", "xml", "x"), 2, "text, json, nbest"),
         (("translate", "--model", "{run}", "-i", "absent.txt", "-o", "two"), 3, "absent.txt"),
@@ -309,6 +311,16 @@ def test_options_without_effect_are_reported(toy_run: Path, tmp_path: Path) -> N
         assert "has no effect" not in mtcli(*line, *others, cwd=tmp_path).stderr.decode()
     scores = mtcli("eval", "--model", toy_run, "-b", "1", "--length-penalty", "1", cwd=tmp_path)
     assert b"--length-penalty: has no effect" in scores.stderr
+
+
+def test_a_model_is_scored_without_repeated_ngrams(tmp_path: Path) -> None:
+    model = save_toy(tmp_path)
+    (tmp_path / "in").write_text("one one one.\nred dog dog.\n")
+    search = ("--model", model, "--no-repeat-ngram", "1")
+    assert mtcli("translate", *search, "-i", "in", "-o", "out", cwd=tmp_path).returncode == 0
+    files = ("--src-file", "in", "--ref-file", "out", "--chrf")
+    assert b"chrF2 = 100.0" in mtcli("eval", *search, *files, cwd=tmp_path).stdout
+    assert b"chrF2 = 100.0" not in mtcli("eval", "--model", model, *files, cwd=tmp_path).stdout
 
 
 @pytest.mark.parametrize("wrong", [{"COMP_CWORD": "abc"}, {"COMP_CWORD": ""}, {}])

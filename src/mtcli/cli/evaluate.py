@@ -16,6 +16,7 @@ from mtcli.cli.options import (
     EngineOption,
     LengthPenaltyOption,
     ModelsOption,
+    NoRepeatNgramOption,
     ReplaceOption,
     RerankOption,
     RerankWeightOption,
@@ -120,6 +121,7 @@ def evaluate(
     tokenize: BleuTokenizerOption = None,
     beam_size: BeamOption = None,
     length_penalty: LengthPenaltyOption = None,
+    no_repeat_ngram: NoRepeatNgramOption = None,
     terms: TermsOption = None,
     terms_mode: TermsModeOption = None,
     json_: Annotated[
@@ -153,6 +155,7 @@ def evaluate(
         by_length=by_length,
         beam_size=beam_size,
         length_penalty=length_penalty,
+        no_repeat_ngram=no_repeat_ngram,
         rerank=rerank,
         rerank_weight=rerank_weight,
         terms=terms,
@@ -258,6 +261,7 @@ def _refuse_search_options(request: "EvaluationRequest") -> None:
         "--to": request.to or None,
         "--beam-size": request.beam_size,
         "--length-penalty": request.length_penalty,
+        "--no-repeat-ngram": request.no_repeat_ngram,
         "--engine": request.engine,
     }
     for name, value in options.items():

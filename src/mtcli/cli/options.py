@@ -183,6 +183,16 @@ LengthPenaltyOption = Annotated[
         show_default="the model's, usually 0.6",
     ),
 ]
+NoRepeatNgramOption = Annotated[
+    int | None,
+    number(
+        "--no-repeat-ngram",
+        panel=panels.SEARCH,
+        within=limits.LENGTH,
+        help="Never repeat a sequence of N tokens within a translation.",
+        show_default="repetitions are allowed",
+    ),
+]
 RerankOption = Annotated[
     Path | None,
     model_option(

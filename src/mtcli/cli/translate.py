@@ -19,6 +19,7 @@ from mtcli.cli.options import (
     DeviceOption,
     LengthPenaltyOption,
     ModelsOption,
+    NoRepeatNgramOption,
     ReplaceOption,
     RerankOption,
     RerankWeightOption,
@@ -109,16 +110,7 @@ def translate(
             show_default="usually 50 more than the source",
         ),
     ] = None,
-    no_repeat_ngram: Annotated[
-        int | None,
-        number(
-            "--no-repeat-ngram",
-            panel=panels.SEARCH,
-            within=limits.LENGTH,
-            help="Never repeat a sequence of N tokens within a translation.",
-            show_default="repetitions are allowed",
-        ),
-    ] = None,
+    no_repeat_ngram: NoRepeatNgramOption = None,
     prefix: Annotated[
         str,
         option(

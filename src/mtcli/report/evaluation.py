@@ -62,6 +62,7 @@ class EvaluationRequest:
     by_length: bool = False
     beam_size: int | None = None
     length_penalty: float | None = None
+    no_repeat_ngram: int | None = None
     rerank: Path | None = None
     """A model of the reverse direction that reranks the hypotheses of `models`."""
     rerank_weight: float | None = None
@@ -204,7 +205,8 @@ def _load(
         options = replace(options, beam_size=request.beam_size)
     if request.length_penalty is not None:
         options = replace(options, length_penalty=request.length_penalty)
-
+    if request.no_repeat_ngram is not None:
+        options = replace(options, no_repeat_ngram=request.no_repeat_ngram)
     if request.to and translator.tokenizer.tags:
         options = replace(options, to=request.to)
         tgt = request.to
