@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from mtcli.data.corpus import read_pairs
-from mtcli.data.language_identifier import LanguageIdentifier
+from mtcli.data.language_identifier import MAX_CHARACTERS, LanguageIdentifier
 from mtcli.data.lines import Counts
 from mtcli.data.quality.clean import clean
 from mtcli.data.quality.clean import to_text as clean_text
 from mtcli.data.quality.corpus import Corpus
-from mtcli.data.quality.languages import SAMPLE, LanguageCheck
+from mtcli.data.quality.languages import MIN_SAMPLE, SAMPLE, LanguageCheck
 from mtcli.data.quality.report import check
 from mtcli.data.quality.report import to_text as report_text
 
@@ -60,6 +60,13 @@ def test_wrong_declared_languages(tmp_path: Path, src: str, tgt: str, says: str 
     shown = f"warning: {says}" if says else "warning: "
     cleaned = clean(pairs, tmp_path / "out.tsv")
     assert (shown in report_text(report), shown in clean_text(cleaned)) == (bool(says), bool(says))
+
+
+@pytest.mark.parametrize("start", ["½ ¼ ¾ ⅓ ⅔", "7 " * MAX_CHARACTERS + "The dog sleeps here"])
+def test_texts_whose_language_cannot_be_identified(tmp_path: Path, start: str) -> None:
+    unclear = [(f"{start} {number}", f"{start} {number}.") for number in range(MIN_SAMPLE)]
+    assert check(corpus(tmp_path, unclear)).survey.languages == []
+    assert check(corpus(tmp_path, [*unclear, PAIRS[0], PAIRS[1][::-1]])).survey.languages == []
 
 
 def test_the_sample_is_from_all_parts_of_the_corpus() -> None:

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from mtcli.config.languages import base, english_name
 from mtcli.config.writing_systems import LETTERS
-from mtcli.data.language_identifier import LanguageIdentifier
+from mtcli.data.language_identifier import MAX_CHARACTERS, LanguageIdentifier
 from mtcli.runtime.wording import counted
 
 MIN_WORDS = 4
@@ -51,7 +51,7 @@ class LanguageCheck:
 
     def is_swapped(self, src: str, tgt: str) -> bool:
         """Return True if the source is in the target language and the target in the source language."""
-        if len(LETTERS.findall(src)) < MIN_WORDS or len(LETTERS.findall(tgt)) < MIN_WORDS:
+        if not (_has_words(src) and _has_words(tgt)):
             return False
         if self.seen % self._stride == 0:
             self._add_to_sample((src, tgt))
@@ -104,6 +104,12 @@ class LanguageCheck:
         language = f"{english_name(found)} ({found})"
         looks = f"{_percent(share)} of {counted(len(self.sample), 'sentence')} look like {language}"
         return f"{option} is {self.codes[side]}, but {looks}; correct {option}"
+
+
+def _has_words(text: str) -> bool:
+    """Return True if the part of a text that is identified has enough words. Signs such as ½ count, but not alone."""
+    words = LETTERS.findall(text[:MAX_CHARACTERS])
+    return len(words) >= MIN_WORDS and any(map(str.isalpha, words))
 
 
 def _shares(texts: Sequence[str], identifier: LanguageIdentifier) -> dict[str, float]:
