@@ -33,7 +33,7 @@ from mtcli.runtime.output_checks import check_replaceable
 from mtcli.runtime.outputs import whole_folder
 from mtcli.storage import PROVENANCE
 from mtcli.storage.model_file import ModelInfo, load_model
-from mtcli.storage.run_folder import run_of
+from mtcli.storage.model_folder import run_of
 
 log = logging.getLogger(__name__)
 

@@ -55,12 +55,6 @@ def claim(config: Config, run: Path, overwrite: bool) -> Config | None:
     return began
 
 
-def run_of(model: Path) -> Path:
-    """Return the folder of the run that a model belongs to: its own, or that of its checkpoint."""
-    is_checkpoint = (model / "manifest.json").exists()
-    return model.resolve().parent.parent if is_checkpoint else model
-
-
 def check_freezing(config: Config, run: Path, *, fine_tunes: bool, overwrite: bool) -> None:
     """Check that only a run which starts from another model freezes parameters.
 

@@ -15,7 +15,7 @@ from mtcli.errors import DataError, UsageError
 from mtcli.inference.ctranslate2_library import import_ctranslate2
 from mtcli.inference.loading import load_ensemble
 from mtcli.recipes.monolingual import Text, held_out_keys
-from mtcli.storage.run_folder import run_of
+from mtcli.storage.model_folder import run_of
 from mtcli.storage.run_name import RUNS
 
 NO_LANGUAGES: Mapping[str, str] = {}
