@@ -16,6 +16,7 @@ from mtcli.data.sentencepiece import MarianVocabulary, SentencePieceSide
 from mtcli.data.splits import read_split
 from mtcli.data.tokenizer import Tokenizer, marker_id
 from mtcli.errors import DataError
+from mtcli.report.evaluation import EvaluationRequest, evaluate
 
 
 def opened(run: Path) -> tuple[EncodedPairs, Tokenizer]:
@@ -63,21 +64,32 @@ def test_a_warning_names_the_model_and_the_share(
     toy_run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     texts, held = trained_on(toy_run), [src for src, _ in read_split(toy_run, "test")]
-    warn_of_training_sources(toy_run, held)
+    warn_of_training_sources(toy_run, toy_run, held)
     assert caplog.text == ""
-    newest = sorted((toy_run / "checkpoints").iterdir())[-1]
-    for model in (toy_run, newest):
-        caplog.clear()
-        warn_of_training_sources(model, [*held, *texts[:2]])
-        expected = (
-            f"{model}: 2 of {len(held) + 2} test sources are in this model's training data: its score is too high"
-        )
-        assert expected in caplog.text
+    model = toy_run / "checkpoints" / "step-00000020"
+    warn_of_training_sources(model, toy_run, [*held, *texts[:2]])
+    expected = f"{model}: 2 of {len(held) + 2} test sources are in this model's training data: its score is too high"
+    assert expected in caplog.text
     caplog.clear()
     for name in ("model.safetensors", "tokenizer.json"):
         shutil.copyfile(toy_run / name, tmp_path / name)
-    warn_of_training_sources(tmp_path, texts)  # an export has no training pairs
+    warn_of_training_sources(tmp_path, tmp_path, texts)  # an export has no training pairs
     assert caplog.text == ""
+
+
+def test_only_the_run_of_a_model_is_searched(toy_run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = shutil.copytree(toy_run, tmp_path / "run")
+    unrelated = run / "other" / "model"
+    unrelated.mkdir(parents=True)
+    for name in ("model.safetensors", "tokenizer.json"):
+        shutil.copyfile(run / name, unrelated / name)
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"{text}\t{text}\n" for text in trained_on(run)[:2]))
+    checkpoint = sorted((run / "checkpoints").iterdir())[-1]
+    for model, is_warned in ((checkpoint, True), (unrelated, False)):
+        caplog.clear()
+        evaluate(EvaluationRequest((model,), model_is_named=True, pairs=str(pairs), beam_size=1))
+        assert (f"{model}: 2 of 2 test sources" in caplog.text) is is_warned
 
 
 def test_a_model_with_damaged_training_pairs_can_still_be_scored(
@@ -87,7 +99,7 @@ def test_a_model_with_damaged_training_pairs_can_still_be_scored(
     (tmp_path / "data" / "train.arrow").write_bytes(b"ARROW1")
     shutil.copyfile(toy_run / "tokenizer.json", tmp_path / "tokenizer.json")
     with caplog.at_level(logging.WARNING):
-        warn_of_training_sources(tmp_path, ["red tree."])
+        warn_of_training_sources(tmp_path, tmp_path, ["red tree."])
     assert "cannot tell if" in caplog.text
 
 

@@ -157,5 +157,6 @@ def _token_ids(line: str, vocabulary: int, place: str) -> list[int]:
 def _load(model: Path) -> Any:
     """Return the tokenizer of a model, or the one in a .json file."""
     from mtcli.data.tokenizer import Tokenizer
+    from mtcli.storage.model_folder import tokenizer_file
 
-    return Tokenizer.load(model if model.suffix == ".json" else model / "tokenizer.json")
+    return Tokenizer.load(model if model.suffix == ".json" else tokenizer_file(model))

@@ -19,19 +19,19 @@ Keys = npt.NDArray[np.uint64]
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
-def warn_of_training_sources(model: Path, sources: Sequence[str]) -> None:
-    """Warn if the model was trained on some of the sources that are about to be scored.
+def warn_of_training_sources(model: Path, run: Path, sources: Sequence[str]) -> None:
+    """Warn if a model was trained on some of the sources that are about to be scored.
 
     Args:
-        model: A run folder or one of its checkpoints. A folder without training pairs, such as an export, is not
-            checked.
+        model: The model, for messages.
+        run: The folder of its run. A folder without training pairs, such as an export, is not checked.
         sources: The sources of the test set.
     """
-    run = next((folder for folder in (model, model.parent.parent) if _cache(folder).is_file()), None)
-    if run is None:
+    cache = run / "data" / "train.arrow"
+    if not cache.is_file():
         return
     try:
-        seen = count_trained_on(EncodedPairs(_cache(run)), Tokenizer.load(run / "tokenizer.json"), sources)
+        seen = count_trained_on(EncodedPairs(cache), Tokenizer.load(run / "tokenizer.json"), sources)
     except (DataError, ModelError) as error:
         log.warning("cannot tell if %s was trained on these sources: %s", model, error)
         return
@@ -84,7 +84,3 @@ def _keys(values: Ids, offsets: Ids) -> Keys:
     for place in (starts, (starts + ends) // 2, ends - 1):
         keys = keys * _FACTOR + values[place.clip(0, last)].astype(np.uint64)
     return keys
-
-
-def _cache(folder: Path) -> Path:
-    return folder / "data" / "train.arrow"

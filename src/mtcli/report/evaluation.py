@@ -24,6 +24,7 @@ from mtcli.inference.terms import Terms, read_terms
 from mtcli.report.messages import remarks, too_few_pairs
 from mtcli.report.terms_score import TermsScore
 from mtcli.runtime.wording import counted
+from mtcli.storage.model_folder import run_of
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +148,7 @@ def evaluate(request: EvaluationRequest) -> Evaluation:
     _warn_of_spaces(references[0], request.metrics, tokenize)
     for model in (*(request.models if translator else ()), request.other_model):
         if model and sources:
-            warn_of_training_sources(model, sources)
+            warn_of_training_sources(model, run_of(model), sources)
 
     hypotheses = _translations(translator, sources, request.hyp_file, request.replace)
     if tokenize != "none" and metrics.looks_tokenised(hypotheses):
@@ -281,14 +282,13 @@ def _read_files(
 
 
 def _read_pairs(model: Path, other: Path | None, split: str) -> tuple[list[str], list[list[str]]]:
-    """Return the sources and references of a model's own test or validation pairs.
+    """Return the sources and references of the test or validation pairs of a model's run.
 
     Raises:
         UsageError: The other run has other pairs. Each run may have been trained on test pairs of the other.
     """
-    pairs = read_split(model, split)
-    other_has_pairs = other is not None and (other / "data" / f"{split}.jsonl").exists()  # an export has none
-    if other and other_has_pairs and sorted(read_split(other, split, missing_ok=True)) != sorted(pairs):
+    pairs = read_split(run_of(model), split)
+    if other is not None and _has_other_pairs(run_of(other), split, pairs):
         raise UsageError(
             f"--compare {other}: its {split} pairs are not those of {model}, and it may be trained on some of these; "
             "give pairs that neither was trained on by --pairs, or by --src-file and --ref-file"
@@ -296,6 +296,13 @@ def _read_pairs(model: Path, other: Path | None, split: str) -> tuple[list[str],
     sources = [src for src, _ in pairs]
     references = [tgt for _, tgt in pairs]
     return sources, [references]
+
+
+def _has_other_pairs(run: Path, split: str, pairs: Sequence[tuple[str, str]]) -> bool:
+    """Return True if a folder has test or validation pairs, as an export has not, and they are others."""
+    if not (run / "data" / f"{split}.jsonl").exists():
+        return False
+    return sorted(read_split(run, split, missing_ok=True)) != sorted(pairs)
 
 
 def _translations(
@@ -319,7 +326,7 @@ def _default_tokenizer(request: EvaluationRequest, *translators: _Translator | N
 
     Translations in a file have the language of the run that `--model` names, if it does.
     """
-    config_file = request.model / "config.toml"
+    config_file = run_of(request.model) / "config.toml"
     if (request.model_is_named or not request.hyp_file) and config_file.is_file():
         config = load_config(config_file)
         if not request.to or config.train.bleu_tokenizer is not None:

@@ -27,6 +27,7 @@ from mtcli.runtime.regular_file import check_regular, read_regular
 from mtcli.runtime.wording import counted
 from mtcli.storage import ORIGIN, checkpoint, model_file
 from mtcli.storage.events import Metrics, best_of, metric_of
+from mtcli.storage.model_folder import run_of
 from mtcli.storage.state import State
 
 Json = dict[str, Any]
@@ -153,7 +154,7 @@ def _model(folder: Path) -> Iterator[Row]:
     yield from rows
     yield "on disk", _size_of(folder)
     if problem:
-        yield "next", f"use another checkpoint; `mtcli info {folder.parent.parent}` lists them"
+        yield "next", f"use another checkpoint; `mtcli info {run_of(folder)}` lists them"
     else:
         yield from _uses(folder)
 
@@ -276,5 +277,5 @@ def _size_of(folder: Path) -> str:
 def _uses(folder: Path) -> Iterator[Row]:
     """Return the commands that use a model; `eval` only if there are test pairs."""
     yield "translate", command("translate", folder, '"…"')
-    if (folder / "data" / "test.jsonl").exists():
+    if (run_of(folder) / "data" / "test.jsonl").exists():
         yield "score", command("eval", folder)

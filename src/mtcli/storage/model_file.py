@@ -17,6 +17,7 @@ from mtcli.errors import ModelError
 from mtcli.nn.transformer import Transformer
 from mtcli.storage import PROVENANCE
 from mtcli.storage.checkpoint import FORMAT
+from mtcli.storage.model_folder import tokenizer_file
 from mtcli.storage.tensors import Tensors, read_tensors, to_bytes
 
 Count = Annotated[int, Within(limits.COUNT)]
@@ -229,11 +230,7 @@ def _tokenizer(folder: Path, info: ModelInfo) -> Tokenizer:
     Raises:
         ModelError: The tokenizer is missing, or is not the one that the model was trained with.
     """
-    path = folder / "tokenizer.json"
-    in_run = folder.parent.parent / "tokenizer.json"
-    if in_run.exists() and not path.exists():
-        path = in_run
-    tokenizer = Tokenizer.load(path)
+    tokenizer = Tokenizer.load(tokenizer_file(folder))
     sizes = (tokenizer.src_size, tokenizer.tgt_size)
     if sizes != (info.src_vocab, info.tgt_vocab) or tokenizer.digest() != info.tokenizer:
         raise ModelError(
