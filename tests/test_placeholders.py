@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mtcli.config.build import build
 from mtcli.data.placeholders import TOKENS, with_tokens
 from mtcli.data.prepare import prepare
-from mtcli.data.tokenizer import KINDS, Tokenizer
+from mtcli.data.tokenizer import BACK_TRANSLATION_TAG, KINDS, Tokenizer
 from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import UsageError
 
@@ -65,6 +65,16 @@ def test_training_pairs_have_tokens_and_held_out_pairs_have_none(tmp_path: Path)
     tgt_ids = [data.train[row][1].tolist() for row in range(len(data.train))]
     assert data.tokenizer.decode(tgt_ids) == [with_tokens(*pair)[1] for pair in PAIRS]
     assert data.valid == PAIRS
+
+
+def test_a_tag_remains_at_the_start_of_its_source(tmp_path: Path) -> None:
+    pairs = [(f"{BACK_TRANSLATION_TAG}a {chr(97 + number % 26) * 3} {number}", f"b{number}") for number in range(200)]
+    held_out = str(write_tsv(tmp_path / "few.tsv", PAIRS[:1]))
+    values = {"data.placeholders": True, "data.valid": held_out, "data.test": held_out}
+    data = prepare(build(None, values | {"data.train": [str(write_tsv(tmp_path / "t.tsv", pairs))]}), tmp_path / "run")
+    sources = [data.train[row][0].tolist() for row in range(len(data.train))]
+    assert {ids[0] for ids in sources} == {data.tokenizer.back_translation_tag}
+    assert any(tokens_of("".join(data.tokenizer.src_tokens(ids))) for ids in sources)
 
 
 def test_a_model_without_the_tokens_cannot_learn_placeholders(tmp_path: Path) -> None:

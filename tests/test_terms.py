@@ -285,6 +285,20 @@ def test_annotations_are_written_beside_their_terms() -> None:
     assert plain == tokenizer.encode_src(["one dog."])[0]
 
 
+def test_a_tag_is_no_part_of_the_terms() -> None:
+    tokenizer = toy().tokenizer
+    annotated, literal = tokenizer.encode_annotated(
+        ["<bt> dog sees.", "dog <bt> sees."], [[Annotation(5, 8, "gato")], [Annotation(0, 3, "gato")]]
+    )
+    term = "[<term>]▁dog[<translation>]▁gato[</term>]"
+    assert marked(tokenizer, annotated) == f"[<bt>]{term}▁sees."
+    assert marked(tokenizer, literal).startswith(f"{term}▁<"), "only at the start of a line is it a tag"
+    annotator = TermAnnotator({"bt": {"bt": 0.9}, "dog": {"gato": 0.9}}, seed=1)
+    assert annotator.terms(("<bt> dog", "gato bt")) == [Annotation(5, 8, "gato")]
+    tagged = [(f"<bt> the {src}", f"el {tgt} x{number}") for number, (src, tgt) in enumerate(WORDS.items())]
+    assert "bt" not in TermAnnotator.learn(tagged, seed=1).partners
+
+
 def test_terms_of_training_pairs_translate_each_other() -> None:
     partners = {src: {tgt: 0.9} for src, tgt in WORDS.items()} | {"the": {"el": 0.5}}
     annotator = TermAnnotator(partners, seed=1)

@@ -18,7 +18,7 @@ from mtcli.data.placeholders import with_tokens
 from mtcli.data.sources import parse_source
 from mtcli.data.splits import write_split
 from mtcli.data.term_annotation import TermAnnotator
-from mtcli.data.tokenizer import Tokenizer
+from mtcli.data.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
 from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.data.training_sources import count_tagged, is_synthetic
 from mtcli.errors import DataError, UsageError
@@ -157,7 +157,7 @@ class _TrainingPairs:
         for index, pair in self.corpora.read(description, counts):
             split = self.held_out.split_of(pair[0])
             if split == "train":
-                yield index, with_tokens(*pair) if self.placeholders else pair
+                yield index, _with_placeholders(pair) if self.placeholders else pair
             elif splits is not None:
                 splits[split].append(pair)
 
@@ -168,6 +168,14 @@ class _TrainingPairs:
             first = next(pairs, None)
         if first is None:
             raise DataError(f"{self.corpora.name}: no pair to train on ({_in_words(counts)}); give more pairs")
+
+
+def _with_placeholders(pair: Pair) -> Pair:
+    """Return a training pair with placeholder tokens. The tag of a synthetic source remains at its start."""
+    src, tgt = pair
+    tag = BACK_TRANSLATION_TAG if src.startswith(BACK_TRANSLATION_TAG) else ""
+    src, tgt = with_tokens(src.removeprefix(tag), tgt)
+    return tag + src, tgt
 
 
 def _read_given_splits(config: Config, corpora: _Corpora) -> tuple[Splits, Counts]:

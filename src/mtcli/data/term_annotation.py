@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mtcli.data.corpus import Pair
-from mtcli.data.tokenizer import Annotation, marker_id
+from mtcli.data.tokenizer import BACK_TRANSLATION_TAG, Annotation, marker_id
 from mtcli.data.words import Word, words_of
 
 LEARN_WORDS = 25_000_000
@@ -95,7 +95,8 @@ class TermAnnotator:
         Annotations do not overlap.
         """
         src, tgt = (normalize("NFC", side) for side in pair)
-        src_words = words_of(src)
+        tag_length = len(BACK_TRANSLATION_TAG) if src.startswith(BACK_TRANSLATION_TAG) else 0
+        src_words = [word for word in words_of(src) if word.start >= tag_length]
         tgt_words = words_of(tgt)
         links = self._links(src_words, tgt_words)
         terms = []
@@ -226,7 +227,7 @@ def _keys_of_lines(pairs: Iterable[Pair], src: _SideCounts, tgt: _SideCounts) ->
     found: list[npt.NDArray[np.int64]] = []
     num_pairs_of_words = 0
     for src_line, tgt_line in pairs:
-        src_words = _vocabulary(src_line)
+        src_words = _vocabulary(src_line.removeprefix(BACK_TRANSLATION_TAG))
         tgt_words = _vocabulary(tgt_line)
         if max(len(src_words), len(tgt_words)) > LEARN_LINE_WORDS:
             continue

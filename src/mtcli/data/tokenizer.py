@@ -171,11 +171,15 @@ class Tokenizer:
 
     def encode_src(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of source lines, without `<s>` and `</s>`."""
-        if not isinstance(self._src, _Side) or not any(text.startswith(BACK_TRANSLATION_TAG) for text in texts):
-            return self._src.encode(texts)
-        rows = self._src.encode([text.removeprefix(BACK_TRANSLATION_TAG) for text in texts])
-        tags = [[self._src.tag] if text.startswith(BACK_TRANSLATION_TAG) else [] for text in texts]
-        return [tag + row for tag, row in zip(tags, rows, strict=True)]
+        tagged = [self._split_tag(text) for text in texts]
+        rows = self._src.encode([text for _, text in tagged])
+        return [tag + row for (tag, _), row in zip(tagged, rows, strict=True)]
+
+    def _split_tag(self, text: str) -> tuple[list[int], str]:
+        """Return the id of `BACK_TRANSLATION_TAG`, if a source begins with it, and the rest of the source."""
+        if self.back_translation_tag is None or not text.startswith(BACK_TRANSLATION_TAG):
+            return [], text
+        return [self.back_translation_tag], text.removeprefix(BACK_TRANSLATION_TAG)
 
     def encode_annotated(self, texts: Sequence[str], annotations: Sequence[Sequence[Annotation]]) -> list[list[int]]:
         """Return the token ids of source lines with the translations of terms, without `<s>` and `</s>`.
@@ -188,18 +192,21 @@ class Tokenizer:
             annotations: The terms of each line, in their order and without overlap.
         """
         begin, middle, end = (marker_id(name) for name in ("<term>", "<translation>", "</term>"))
+        tags: list[list[int]] = []
         pieces: list[str] = []
         markers: list[int] = []  # the token after each piece; EOS ends a line
         for text, terms in zip(texts, annotations, strict=True):
             line = normalize("NFC", text)
-            after = 0
+            tag, sentence = self._split_tag(line)
+            tags.append(tag)
+            after = len(line) - len(sentence)
             for term in terms:
                 pieces += [line[after : term.start], line[term.start : term.end], term.target]
                 markers += [begin, middle, end]
                 after = term.end
             pieces.append(line[after:])
             markers.append(EOS)
-        encoded = iter(self.encode_src([piece.strip() for piece in pieces if piece.strip()]))
+        encoded = iter(self._src.encode([piece.strip() for piece in pieces if piece.strip()]))
         rows: list[list[int]] = []
         row: list[int] = []
         for piece, marker in zip(pieces, markers, strict=True):
@@ -209,7 +216,7 @@ class Tokenizer:
                 row = []
             else:
                 row.append(marker)
-        return rows
+        return [tag + row for tag, row in zip(tags, rows, strict=True)]
 
     def encode_tgt(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of target lines, without `<s>` and `</s>`."""
