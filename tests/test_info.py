@@ -61,6 +61,25 @@ def test_damaged_and_unfinished_parts_are_named(run: Path) -> None:
     assert whole["translate"].startswith("mtcli translate --model ")
 
 
+def test_a_checkpoint_that_a_running_training_deletes_is_not_damaged(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    oldest = checkpoint.steps(run / "checkpoints")[0]
+    verify = checkpoint.verify
+
+    def delete_and_verify(path: Path) -> str | None:
+        shutil.rmtree(oldest, ignore_errors=True)
+        return verify(path)
+
+    monkeypatch.setattr(checkpoint, "verify", delete_and_verify)
+    assert "damaged" not in dict(summary(run))
+
+
+def test_a_file_that_is_deleted_has_no_size(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.walk", lambda _: [(str(run), [], ["config.toml", "deleted"])])
+    assert dict(summary(run))["on disk"].endswith("kB")
+
+
 def test_a_run_is_at_its_newest_undamaged_checkpoint_and_shown_by_its_own_name(run: Path) -> None:
     before = checkpoint.load(checkpoint.path_of(run / "checkpoints", 15))
     shutil.rmtree(checkpoint.path_of(run / "checkpoints", 20))

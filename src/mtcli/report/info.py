@@ -8,6 +8,7 @@ import math
 import os
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def summary(folder: Path) -> list[Row]:
 def _run(run: Path) -> Iterator[Row]:
     config = load_config(run / "config.toml")
     events, damaged = Metrics(run).read()
-    problems = {path: checkpoint.verify(path) for path in checkpoint.steps(run / "checkpoints")}
+    problems = _problems(run / "checkpoints")
     state = _resumable_state(problems)
     yield "run", f"{run}: {_status(state, events)}"
     model = run / "model.safetensors"
@@ -91,6 +92,12 @@ def _run(run: Path) -> Iterator[Row]:
         yield "resume", "run the same `mtcli train` command again"
     if model.exists():
         yield from _uses(run)
+
+
+def _problems(checkpoints: Path) -> dict[Path, str | None]:
+    """Return what is wrong with each checkpoint; None: nothing. Those that a running training deletes are omitted."""
+    problems = {path: checkpoint.verify(path) for path in checkpoint.steps(checkpoints)}
+    return {path: problem for path, problem in problems.items() if path.exists()}
 
 
 def _corpora(run: Path) -> Iterator[Row]:
@@ -271,7 +278,12 @@ def _checkpoints(problems: dict[Path, str | None]) -> Iterator[Row]:
 
 
 def _size_of(folder: Path) -> str:
-    return size(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()))
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):  # a running training deletes old checkpoints
+                total += Path(parent, name).stat().st_size
+    return size(total)
 
 
 def _uses(folder: Path) -> Iterator[Row]:
