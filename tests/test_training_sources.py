@@ -9,6 +9,7 @@ from mtcli.augment.output import PairOutput, write_pairs
 from mtcli.cli import app
 from mtcli.config.build import build
 from mtcli.data import encoded_pairs
+from mtcli.data.build import SYNTHETIC_HELD_OUT
 from mtcli.data.info import read_data_info, write_data_info
 from mtcli.data.prepare import prepare
 from mtcli.data.tokenizer import BACK_TRANSLATION_TAG
@@ -68,6 +69,23 @@ def test_plan_report_card_and_info_describe_the_corpora(
     app([*command, "--dry-run"], standalone_mode=False)
     plan = capsys.readouterr().out
     assert all(f"corpus      {row}\n" in plan for row in rows)
+
+
+def test_no_synthetic_pair_is_held_out(tmp_path: Path) -> None:
+    plain = str(write_tsv(tmp_path / "plain.tsv", PAIRS))
+    options: dict[str, object] = {"data.src": "en", "data.tgt": "xx"}
+    settings = ["tokenizer.vocab_size=320"]
+    alone = prepare(build(None, options | {"data.train": [plain]}, settings), tmp_path / "alone")
+    others = toy_pairs(120)[60:]
+    synthetic = [*others, *((src, f"{tgt} x") for src, tgt in (*alone.valid, *alone.test))]
+    path = str(write_synthetic(tmp_path / "back.tsv", synthetic, BACK_TRANSLATION_TAG))
+    mixed = prepare(build(None, options | {"data.train": [path, plain]}, settings), tmp_path / "mixed")
+    assert (mixed.valid, mixed.test) == (alone.valid, alone.test)
+    assert mixed.counts["skipped"] == {SYNTHETIC_HELD_OUT: len(synthetic) - len(others)}
+    assert mixed.counts["read"] == len(PAIRS) + len(synthetic)
+    only = prepare(build(None, options | {"data.train": [path]}, settings), tmp_path / "only")
+    assert only.test
+    assert only.counts["skipped"] == {}
 
 
 def test_tags_are_counted_in_each_corpus_across_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

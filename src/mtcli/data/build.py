@@ -35,6 +35,10 @@ FILES = ("tokenizer.json", "data/train.arrow", "data/valid.jsonl", "data/test.js
 """The files that `build_data` writes in addition to `data/info.json`, relative to the run folder."""
 
 
+SYNTHETIC_HELD_OUT = "synthetic, with a held-out source"
+"""The reason for which a synthetic pair is skipped if its source is in the validation or test set."""
+
+
 def build_data(config: Config, run: Path, tokenizer: Tokenizer | None, init: str | None) -> None:
     """Write `FILES` and `data/info.json` into a run folder. `info.json` is written last, when all is complete.
 
@@ -77,7 +81,7 @@ def build_data(config: Config, run: Path, tokenizer: Tokenizer | None, init: str
         "settings": data_settings(config),
         "init": init,
         "weights": weights,
-        "sources": _sources(config, cache, [rows[index] for index in range(len(corpora.weights))], tokenizer),
+        "sources": _sources(corpora, cache, [rows[index] for index in range(len(corpora.weights))], tokenizer),
         "counts": {
             "read": counts.read + given_counts.read,
             "train": rows.total(),
@@ -89,12 +93,11 @@ def build_data(config: Config, run: Path, tokenizer: Tokenizer | None, init: str
     write_data_info(run / "data" / "info.json", info)
 
 
-def _sources(config: Config, cache: Path, rows: list[int], tokenizer: Tokenizer) -> list[dict[str, int | bool]]:
+def _sources(corpora: "_Corpora", cache: Path, rows: list[int], tokenizer: Tokenizer) -> list[dict[str, int | bool]]:
     """Return how many pairs of each training corpus are tagged, and whether it is synthetic, for `info.json`."""
-    data = config.data
     tagged = count_tagged(cache, rows, tokenizer.back_translation_tag)
-    synthetic = [is_synthetic(parse_source(spec).path, data.src, data.tgt) for spec in data.train] or [False]
-    return [{"tagged": number, "synthetic": origin} for number, origin in zip(tagged, synthetic, strict=True)]
+    origins = zip(tagged, corpora.synthetic, strict=True)
+    return [{"tagged": number, "synthetic": synthetic} for number, synthetic in origins]
 
 
 def read_training_pairs(config: Config) -> Iterator[Pair]:
@@ -113,6 +116,11 @@ class _Corpora:
         self.demo = None if config.data.train else demo.load()
         self.sources = [parse_source(spec) for spec in config.data.train]
         self.weights = [source.weight for source in self.sources] or [1.0]
+        self.synthetic = [is_synthetic(source.path, self.data.src, self.data.tgt) for source in self.sources] or [False]
+        """For each corpus, True if `mtcli augment` wrote it."""
+        only_synthetic = all(self.synthetic)
+        self.can_hold_out = [only_synthetic or not synthetic for synthetic in self.synthetic]
+        """For each corpus, True if validation and test pairs may be taken from it."""
         self.name = ", ".join(config.data.train) or "the built-in demo"
 
     def read(self, description: str, counts: Counts) -> Iterator[NumberedPair]:
@@ -155,9 +163,14 @@ class _TrainingPairs:
             splits: Receives the pairs that are held out.
         """
         for index, pair in self.corpora.read(description, counts):
-            split = self.held_out.split_of(pair[0])
+            can_hold_out = self.corpora.can_hold_out[index]
+            source = pair[0] if can_hold_out else pair[0].removeprefix(BACK_TRANSLATION_TAG)
+            split = self.held_out.split_of(source)
             if split == "train":
                 yield index, _with_placeholders(pair) if self.placeholders else pair
+            elif not can_hold_out:
+                counts.used -= 1
+                counts.skip(SYNTHETIC_HELD_OUT)
             elif splits is not None:
                 splits[split].append(pair)
 
@@ -200,12 +213,17 @@ def _read_given_splits(config: Config, corpora: _Corpora) -> tuple[Splits, Count
 
 
 def _hold_out(config: Config, corpora: _Corpora) -> HeldOut:
-    """Choose the pairs of the splits that have no corpus of their own; warn if none can be held out."""
+    """Choose the pairs of the splits that have no corpus of their own; warn if none can be held out.
+
+    Synthetic pairs are chosen only if there are no others: a score on them says little about text that people write,
+    and a run has the same test set with and without them.
+    """
     data = config.data
     if corpora.demo or (data.valid is not None and data.test is not None):
         return HeldOut(data.split_seed)
+    numbered = corpora.read("choosing held-out pairs", Counts())
     held_out = choose_held_out(
-        (pair for _, pair in corpora.read("choosing held-out pairs", Counts())),
+        (pair for index, pair in numbered if corpora.can_hold_out[index]),
         valid=None if data.valid is None else 0,
         test=None if data.test is None else 0,
         seed=data.split_seed,
