@@ -9,12 +9,13 @@ from faults.harness import run
 
 from mtcli.data import demo
 from mtcli.data.splits import write_split
-from mtcli.errors import ModelError, UsageError
+from mtcli.errors import ModelError, StorageError, UsageError
 from mtcli.report.evaluation import EvaluationRequest, evaluate, warnings_about
 from mtcli.storage import checkpoint
 from mtcli.storage.checkpoint import path_of
 from mtcli.storage.model_file import load_model, mean_parameters, parameters
 from mtcli.storage.tensors import Tensors, read_tensors
+from mtcli.training import averaging
 from mtcli.training.averaging import average_run
 
 Train = Callable[..., Path]
@@ -76,7 +77,7 @@ def test_average_run_refuses(toy_run: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("dear")
-    with pytest.raises(UsageError, match="holds something else"):
+    with pytest.raises(UsageError, match="holds no averaged model"):
         average_run(toy_run, tmp_path / "mine", 2)
 
 
@@ -84,12 +85,31 @@ def test_only_an_average_is_replaced(toy_run: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     (mine / "data").mkdir(parents=True)
     (mine / "data" / "test.jsonl").write_text("dear")
-    with pytest.raises(UsageError, match="holds something else"):
+    with pytest.raises(UsageError, match="holds no averaged model"):
+        average_run(toy_run, mine, 2)
+    for name in ("model.safetensors", "tokenizer.json"):
+        shutil.copy(toy_run / name, mine / name)
+    with pytest.raises(UsageError, match="holds a model that is not an average"):
         average_run(toy_run, mine, 2)
     assert (mine / "data" / "test.jsonl").read_text() == "dear"
     (tmp_path / "average").mkdir()
     average_run(toy_run, tmp_path / "average", 2)
     assert average_run(toy_run, tmp_path / "average", 2)
+
+
+def test_an_average_is_written_completely_or_not_at_all(
+    toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object) -> bytes:
+        raise StorageError("the disk is full")
+
+    out = tmp_path / "average"
+    with monkeypatch.context() as context:
+        context.setattr(averaging, "averaged_bytes", full)
+        with pytest.raises(StorageError, match="full"):
+            average_run(toy_run, out, 2)
+    assert not out.exists()
+    average_run(toy_run, out, 2)
 
 
 def test_the_command_writes_a_model_that_eval_can_use(toy_run: Path, tmp_path: Path) -> None:

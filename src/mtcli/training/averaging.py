@@ -8,6 +8,8 @@ from torch import nn
 
 from mtcli.errors import ModelError, UsageError
 from mtcli.runtime import files
+from mtcli.runtime.output_checks import check_replaceable
+from mtcli.runtime.outputs import whole_folder
 from mtcli.runtime.regular_file import check_regular
 from mtcli.runtime.wording import counted
 from mtcli.storage import checkpoint, model_file
@@ -17,7 +19,9 @@ from mtcli.storage.model_file import averaged_bytes, mean_parameters
 DEFAULT_NUM_CHECKPOINTS = 5
 """Checkpoints that `mtcli average` takes if no number is given, as in the paper."""
 
-WRITTEN = frozenset({"data", "model.safetensors", "tokenizer.json"})
+MODEL = "model.safetensors"
+
+WRITTEN = frozenset({"data", MODEL, "tokenizer.json"})
 """The files that `average_run` writes to its folder."""
 
 
@@ -45,7 +49,7 @@ def average_run(run: Path, out: Path, n: int | None = None, *, best: bool = Fals
 
     Args:
         run: The run folder.
-        out: The folder to write: a new one, or one that this function wrote before.
+        out: The folder to write: a new or empty one, or one that this function wrote before, which is replaced.
         n: Number of checkpoints; None: `DEFAULT_NUM_CHECKPOINTS`, or as many as there are, but at least two.
         best: Take the checkpoints with the best validations instead of the newest. They are ranked by the figure that
             selects the run's model: BLEU, chrF for languages without spaces, or the loss with few validation pairs.
@@ -55,25 +59,24 @@ def average_run(run: Path, out: Path, n: int | None = None, *, best: bool = Fals
 
     Raises:
         ModelError: `run` is not a run, or has too few undamaged checkpoints, or they do not fit together.
-        UsageError: `out` holds something else.
+        UsageError: `out` holds something else, or is the current folder.
         StorageError: `out` cannot be written.
     """
     if not (run / "checkpoints").is_dir():
         raise ModelError(f"{run}: no run here; name the folder of a run that `mtcli train` made")
     folders = _undamaged_checkpoints(run)
     steps = _select(run, sorted(folders), n, best=best)
-    if out.exists() and not _may_replace(out):
-        raise UsageError(f"{out}: holds something else; choose another --output")
+    _check_output(out)
     _, info, tokenizer = model_file.load_model(folders[steps[-1]])
     tensors = mean_parameters([folders[step] for step in steps])
-    with files.storage_errors(out):
-        (out / "data").mkdir(parents=True, exist_ok=True)
+    with whole_folder(out) as folder:
+        (folder / "data").mkdir()
         for name in ("valid.jsonl", "test.jsonl"):
             source = run / "data" / name
             if source.exists():
-                _copy(source, out / "data" / name)
-    files.replace_file(out / "tokenizer.json", tokenizer.to_json().encode())
-    files.replace_file(out / "model.safetensors", averaged_bytes(tensors, info, steps))
+                _copy(source, folder / "data" / name)
+        files.write_file(folder / "tokenizer.json", tokenizer.to_json().encode())
+        files.write_file(folder / MODEL, averaged_bytes(tensors, info, steps))
     return steps
 
 
@@ -103,19 +106,22 @@ def _select(run: Path, steps: list[int], n: int | None, *, best: bool) -> list[i
     return sorted(steps[-wanted:])
 
 
-def _may_replace(out: Path) -> bool:
-    """Return True if a folder is empty, or holds nothing but an average that `average_run` wrote."""
-    if not out.is_dir():
-        return False
-    names = {path.name for path in out.iterdir()}
-    if not names:
-        return True
-    if not names <= WRITTEN:
-        return False
+def _check_output(out: Path) -> None:
+    """Check that a folder is new or empty, or holds nothing but an average that `average_run` wrote.
+
+    Raises:
+        UsageError: It holds something else, or is the current folder.
+    """
+    check_replaceable(out, "averaged model", MODEL, WRITTEN.__contains__)
+    if not (out / MODEL).exists():
+        return
     try:
-        return bool(model_file.load_model(out)[1].averaged)
+        _, info, _ = model_file.load_model(out)
+        is_average = bool(info.averaged)
     except ModelError:
-        return False
+        is_average = False
+    if not is_average:
+        raise UsageError(f"{out}: holds a model that is not an average; choose another --output")
 
 
 def _copy(source: Path, target: Path) -> None:
