@@ -22,6 +22,7 @@ from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import StorageError
 from mtcli.inference import line_warnings, pytorch_backend, repetitions, windows
 from mtcli.inference.drafts import Draft
+from mtcli.inference.length import length_penalty
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.repetitions import repetition_in
@@ -218,6 +219,14 @@ def test_the_wider_beam_has_a_maximum_size() -> None:
     translator = Scripted(SCRIPT)
     found_by(translator, n_best=1000)
     assert max(translator.beams) == 1000
+
+
+def test_several_translations_of_greedy_search_have_scores_on_one_scale() -> None:
+    greedy = Draft("Hallo", (5, 6), log_prob=-2.0)  # without a length penalty
+    for n_best, penalty in ((1, 1.0), (2, length_penalty(3, alpha=0.6))):
+        (one,) = run(Scripted([greedy, *SCRIPT]), ["x"], Options(beam_size=1, n_best=n_best))
+        assert one.text == "Hallo"
+        assert one.candidates[0].score == pytest.approx(-2.0 / penalty)
 
 
 def test_samples_are_distinct_and_counted() -> None:

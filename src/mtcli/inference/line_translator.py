@@ -17,6 +17,7 @@ from mtcli.data.words import character_spans, word_spans
 from mtcli.errors import UsageError
 from mtcli.inference.alignment import Weights, align
 from mtcli.inference.drafts import Draft, Rerank, add_new_texts, merge_by_text
+from mtcli.inference.length import length_penalty
 from mtcli.inference.line_warnings import warn_about_lines, warn_about_missing_tags, warn_about_repetitions
 from mtcli.inference.terms import Match, Terms, uses
 from mtcli.inference.translation import Candidate, Links, Options, Translation
@@ -213,6 +214,8 @@ class LineTranslator(ABC):
         first draw.
         """
         found = self._merged_drafts(window, rows, options)
+        if options.n_best > 1 and options.beam_size == 1 and not options.sample:
+            found = [[_with_length_penalty(draft, options) for draft in drafts] for drafts in found]
         for wider in _wider_options(options):
             self._search_again(window, rows, options, wider, found)
         best = [drafts[: options.n_best] for drafts in found]
@@ -269,6 +272,12 @@ class LineTranslator(ABC):
     def _cross_attention(self, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> Sequence[Weights]:
         """See `alignment.CrossAttention`. A subclass that aligns implements it."""
         raise NotImplementedError
+
+
+def _with_length_penalty(draft: Draft, options: Options) -> Draft:
+    """Give a draft of greedy search, whose score has no length penalty, the penalty of the wider searches."""
+    penalty = length_penalty(len(draft.ids) + 1, options.length_penalty, options.length_normalization)
+    return replace(draft, penalty=penalty)
 
 
 def _lacks_term(matches: Sequence[Match], candidates: Sequence[Candidate]) -> bool:
