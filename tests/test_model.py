@@ -331,7 +331,7 @@ def test_each_head_has_its_own_rows_of_a_projection(d_k: int, d_v: int) -> None:
     attention = build(d_k=d_k, d_v=d_v).encoder[0].self_attention
     x = torch.randn(2, 5, 12, dtype=torch.float64)
     for linear, size in ((attention.w_q, d_k), (attention.w_k, d_k), (attention.w_v, d_v)):
-        heads = attention.heads(linear, x)
+        heads = attention.split_heads(linear(x))
         assert heads.shape == (2, 3, 5, size)
         for head in range(3):  # head i owns rows i · size … of W^Q, which is W_i^Q
             rows = slice(head * size, (head + 1) * size)
@@ -345,12 +345,10 @@ def test_joint_projection_equals_one_product_for_each(sizes: dict[str, int]) -> 
     attention = build(**sizes).encoder[0].self_attention
     projections = (attention.w_q, attention.w_k, attention.w_v)
     x = torch.randn(2, 5, 12, dtype=torch.float64)
-    expected = [attention.heads(projection, x) for projection in projections]
-    found = attention.queries_keys_values(x)
-    kept = attention.queries_keys_values(x, attention.joint_qkv())
-    for one_product, again, separate in zip(found, kept, expected, strict=True):
+    expected = [attention.split_heads(projection(x)) for projection in projections]
+    found = [attention.split_heads(projected) for projected in attention.joint_qkv()(x)]
+    for one_product, separate in zip(found, expected, strict=True):
         torch.testing.assert_close(one_product, separate, **EXACT)
-        assert torch.equal(one_product, again)
     for memory_projection, separate in zip(attention.keys_values(x), expected[1:], strict=True):
         torch.testing.assert_close(memory_projection, separate, **EXACT)
     parameters = [p for projection in projections for p in projection.parameters()]

@@ -57,10 +57,6 @@ class MultiHeadAttention(nn.Module):
         self.w_o = nn.Linear(config.num_heads * d_v, config.d_model)
         self.attend: Attention = fused_attention if config.attention == "fused" else reference_attention  # equation 1
 
-    def heads(self, projection: nn.Linear, x: Tensor) -> Tensor:
-        """Project `x` and split the result into heads: (B, T, D) → (B, H, T, K)."""
-        return self.split_heads(projection(x))
-
     def split_heads(self, projected: Tensor) -> Tensor:
         """Split a projection into heads: (B, T, H · K) → (B, H, T, K)."""
         B, T, size = projected.shape
@@ -70,16 +66,6 @@ class MultiHeadAttention(nn.Module):
     def joint_qkv(self) -> JointProjection:
         """Return W^Q, W^K and W^V as one projection. A search keeps it, and does not join them in every step."""
         return JointProjection.of(self.w_q, self.w_k, self.w_v)
-
-    def queries_keys_values(self, x: Tensor, joint: JointProjection | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries, keys and values of all heads from one product: (B, T, D) → (B, H, T, d_k or d_v) each.
-
-        Args:
-            x: (B, T, D).
-            joint: What `joint_qkv` returned before, if it is kept.
-        """
-        q, k, v = (joint or self.joint_qkv())(x)
-        return self.split_heads(q), self.split_heads(k), self.split_heads(v)
 
     def keys_values(self, x: Tensor) -> KeysValues:
         """Return keys and values of all heads from one product: (B, S, D) → (B, H, S, d_k) and (B, H, S, d_v)."""
@@ -95,9 +81,9 @@ class MultiHeadAttention(nn.Module):
 
     def from_self(self, x: Tensor, mask: Tensor | None, causal: bool = False) -> Tensor:
         """Self-attention: queries, keys and values all come from `x`, (B, T, D) → (B, T, D)."""
-        q, k, v = self.queries_keys_values(x)
+        q, k, v = map(self.split_heads, self.joint_qkv()(x))
         return self.combine(q, (k, v), mask, causal)
 
     def from_memory(self, x: Tensor, memory_kv: KeysValues, mask: Tensor | None) -> Tensor:
         """Cross-attention: queries come from `x`, keys and values from the memory; (B, T, D) → (B, T, D)."""
-        return self.combine(self.heads(self.w_q, x), memory_kv, mask)
+        return self.combine(self.split_heads(self.w_q(x)), memory_kv, mask)
