@@ -16,19 +16,18 @@ DECIMALS = 5
 """Every number of `to_dict` is rounded to this many decimals."""
 
 
-def to_dict(explanation: Explanation, layer: int, head: int, decimals: int = DECIMALS) -> dict[str, Any]:
+def to_dict(explanation: Explanation, layer: int, head: int) -> dict[str, Any]:
     """Return all of an explanation. docs/files.md lists the keys.
 
     Args:
         explanation: The explanation.
         layer: Layer of the `stages`, from 0.
         head: Head of the `stages`, from 0.
-        decimals: Decimals of every number.
     """
-    return summary(explanation, decimals) | {
+    return summary(explanation, DECIMALS) | {
         "layer": layer + 1,
         "head": head + 1,
-        "stages": [stage_to_dict(stage, decimals) for stage in stages(explanation, layer, head)],
+        "stages": [stage_to_dict(stage, DECIMALS) for stage in stages(explanation, layer, head)],
     }
 
 
