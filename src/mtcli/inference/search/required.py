@@ -139,11 +139,11 @@ def _candidates(
     K = min(beams.beam_size + 1, log_p.size(1))
     log_p_best, _, best = top_continuations(log_p.new_zeros(B * L, 1), log_p, K)
     tokens = np.concatenate((best.cpu().numpy(), wanted.reshape(B * L, P)), axis=1)
-    log_probs_of = torch.cat((log_p_best, log_p_wanted), dim=1).double().cpu().numpy()
+    gains = torch.cat((log_p_best, log_p_wanted), dim=1).double().cpu().numpy()
     is_wanted = (tokens[:, :K, None] == tokens[:, None, K:]).any(axis=2)
-    log_probs_of[:, :K][is_wanted] = -np.inf  # the same candidates as among the others
-    log_probs_of[:, K:][tokens[:, K:] == PAD] = -np.inf
-    return log_probs_of.reshape(B, L, K + P), tokens.reshape(B, L, K + P)
+    gains[:, :K][is_wanted] = -np.inf  # the same candidates as among the others
+    gains[:, K:][tokens[:, K:] == PAD] = -np.inf
+    return gains.reshape(B, L, K + P), tokens.reshape(B, L, K + P)
 
 
 class _RequiredBeams(Beams):
