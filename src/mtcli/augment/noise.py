@@ -15,15 +15,15 @@ MAX_MOVE = 3
 """Words are moved by at most this many places (Lample et al. 2018)."""
 
 
-def with_noise(text: str, seed: int, line: int) -> str:
+def with_noise(text: str, seed: int, number: int) -> str:
     """Return a text with words dropped and moved. At least one word is left.
 
     Args:
         text: Words with spaces between them.
         seed: Seed of the command.
-        line: Number of the line. The noise of a line depends on nothing else, so an interrupted command can resume.
+        number: Number of the text. Its noise depends on nothing else, so an interrupted command can resume.
     """
-    digest = hashlib.sha256(f"noise {seed} {line}".encode()).digest()
+    digest = hashlib.sha256(f"noise {seed} {number}".encode()).digest()
     generator = random.Random(int.from_bytes(digest[:8], "big"))
     words = text.split()
     kept = [word for word in words if generator.random() >= DROPPED]
