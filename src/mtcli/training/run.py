@@ -87,10 +87,11 @@ def train(
             trainer = Trainer(config, run, device, data, started, group)
             resumed = trainer.resume()
             if not resumed and data.init:
-                if initial is None:
+                if init is None or initial is None:
                     remedy = "name it again with --init"
                     raise UsageError(f"{run}: has no checkpoint of the model it starts from yet; {remedy}")
-                trainer.start_from(initial[0], init)
+                model, _, _ = initial
+                trainer.start_from(model, init)
             with noted_signals() as received:
                 trainer.run_until_done(received)
 

@@ -88,7 +88,7 @@ class Trainer:
         """Restore the newest checkpoint; see `Checkpoints.resume`."""
         return self.checkpoints.resume()
 
-    def start_from(self, model: Transformer, path: Path | None) -> None:
+    def start_from(self, model: Transformer, path: Path) -> None:
         """Take over the weights of another model, and save them as step 0.
 
         A run that is killed before its first checkpoint then still starts from these weights.
@@ -105,7 +105,7 @@ class Trainer:
         try:
             if heads != wanted_heads:  # no tensor's shape depends on the number of heads
                 raise ModelError(f"{path}: has {heads} heads, where this model has {wanted_heads}")
-            model_file.set_parameters(self.learner.model, model_file.parameters(model), path or Path())
+            model_file.set_parameters(self.learner.model, model_file.parameters(model), path)
         except ModelError as error:
             raise UsageError(f"--init: {error}; give the model section that model was trained with") from None
         log.info("starting from the weights of %s", path)
