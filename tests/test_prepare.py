@@ -465,7 +465,7 @@ def test_a_missing_or_damaged_split(ready: Ready, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has no valid pairs \(an exported model has none\)"):
         read_split(tmp_path, "valid")
     (run / "data" / "test.jsonl").write_bytes(b"")
-    assert read_split(run, "test", missing_ok=True) == []
+    assert read_split(run, "test", empty_ok=True) == []
     with pytest.raises(DataError, match="the test split is empty"):
         read_split(run, "test")
     (run / "data" / "test.jsonl").write_bytes(b'{"translation": {"en": "a", "xx": "b"}}\n{"trans')

@@ -69,7 +69,11 @@ def augment(
     ] = False,
     tag: Annotated[
         bool,
-        flag("--tag", panel=panels.DATA, help="Begin each synthetic source with <bt>, a token of its own; see docs."),
+        flag(
+            "--tag",
+            panel=panels.DATA,
+            help="Begin each synthetic source with the token <bt>, so that the model can tell it from others.",
+        ),
     ] = False,
     method: Annotated[
         str,

@@ -164,24 +164,40 @@ def evaluate(
         device=device,
         replace=replace,
     )
-    if by_length and json_:
-        raise UsageError("--by-length: not with --json")
-    if confidence and compare is not None:
-        raise UsageError("--confidence: not with --compare, which always computes the intervals")
-    if tokenize is not None and "bleu" not in request.metrics and not by_length:
-        raise UsageError("--tokenize: only for BLEU; add --bleu, or omit it")
-    if split is not None and (src_file or ref_file or hyp_file):
-        raise UsageError("--split: not with files, which replace the pairs of the run")
-    if rerank_weight is not None and rerank is None:
-        raise UsageError("--rerank-weight: only with --rerank")
-    if terms_mode is not None and (terms is None or hyp_file is not None):
-        raise UsageError("--terms-mode: only with --terms and a model that translates")
-    if rerank is not None and terms is not None:
-        raise UsageError("--rerank: not with --terms")
-    if pairs is not None and (split is not None or src_file or ref_file or hyp_file):
-        raise UsageError("--pairs: not with --split, --src-file, --ref-file or --hyp-file")
+    _check_combinations(request, split, terms_mode, json_)
     _check(request)
     _evaluate(request, json_)
+
+
+def _check_combinations(request: "EvaluationRequest", split: str | None, terms_mode: str | None, as_json: bool) -> None:
+    """Refuse options that contradict each other or have no effect together.
+
+    Args:
+        request: All other options.
+        split: The value of `--split`; None: it is not set.
+        terms_mode: The value of `--terms-mode`; None: it is not set.
+        as_json: `--json` is set.
+
+    Raises:
+        UsageError: There are such options.
+    """
+    has_files = bool(request.src_file or request.ref_files or request.hyp_file)
+    if request.by_length and as_json:
+        raise UsageError("--by-length: not with --json")
+    if request.confidence and request.is_comparison:
+        raise UsageError("--confidence: not with --compare, which always computes the intervals")
+    if request.tokenize is not None and "bleu" not in request.metrics and not request.by_length:
+        raise UsageError("--tokenize: only for BLEU; add --bleu, or omit it")
+    if split is not None and has_files:
+        raise UsageError("--split: not with files, which replace the pairs of the run")
+    if request.rerank_weight is not None and request.rerank is None:
+        raise UsageError("--rerank-weight: only with --rerank")
+    if terms_mode is not None and (request.terms is None or request.hyp_file is not None):
+        raise UsageError("--terms-mode: only with --terms and a model that translates")
+    if request.rerank is not None and request.terms is not None:
+        raise UsageError("--rerank: not with --terms")
+    if request.pairs is not None and (split is not None or has_files):
+        raise UsageError("--pairs: not with --split, --src-file, --ref-file or --hyp-file")
 
 
 def _evaluate(request: "EvaluationRequest", as_json: bool) -> None:

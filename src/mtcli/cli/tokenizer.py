@@ -53,7 +53,11 @@ def train(
     ] = None,
     placeholders: Annotated[
         bool,
-        flag("--placeholders", panel=panels.TOKENIZER, help="Add the tokens for trainings with data.placeholders."),
+        flag(
+            "--placeholders",
+            panel=panels.TOKENIZER,
+            help="Add the placeholder tokens, which a training with data.placeholders needs.",
+        ),
     ] = False,
     replace: ReplaceOption = False,
     force: ForceOption = False,

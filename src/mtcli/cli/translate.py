@@ -244,19 +244,12 @@ def translate(
         _refuse({"rerank": rerank}, "not with --terms")
     known_terms = None if terms is None else read_checked_terms(terms, terms_report, input_, output, models)
 
-    from mtcli.inference.loading import load_ensemble, load_reranker
     from mtcli.inference.streams import formatted
     from mtcli.inference.terms_report import open_report
-    from mtcli.inference.translation import Options
     from mtcli.runtime import torchrun
 
-    # The engine of a run is proven for the best hypothesis, and reranking needs all of them.
-    library = None if rerank and engine == "auto" else engine
-    translator, options, (src, tgt) = load_ensemble(models, device, library, Options(**given))
+    translator, options, (src, tgt) = _load(models, device, engine, given, rerank, rerank_weight)
     warn_of_files(text or ())
-    options = with_changes(options, **given)
-    if rerank:
-        translator.rerank = load_reranker(rerank, rerank_weight, device, (src, tgt), options).rerank
     if known_terms is not None:
         options = translator.with_terms(options, known_terms, terms_mode or "auto")
     with open_report(terms_report) as report:
@@ -273,6 +266,43 @@ def translate(
             _translate(translator, options, render, text, input_, output, replace)
     if options.terms and torchrun.size() == 1:
         note(report.summary())
+
+
+def _load(
+    models: list[Path],
+    device: str,
+    engine: str,
+    given: dict[str, Any],
+    rerank: Path | None,
+    rerank_weight: float | None,
+) -> "tuple[LineTranslator, Options, tuple[str, str]]":
+    """Load the models, and the one that reranks their hypotheses.
+
+    Args:
+        models: The folders of the models.
+        device: The device to compute on.
+        engine: The library that computes, or `auto`.
+        given: The options of the search that are set.
+        rerank: The folder of the model that reranks; None: none does.
+        rerank_weight: The weight of its log-probability; None: the default.
+
+    Returns:
+        The translator, the options of the search, and source and target language.
+
+    Raises:
+        ModelError: A folder has no usable model.
+        UsageError: An option does not fit the models.
+    """
+    from mtcli.inference.loading import load_ensemble, load_reranker
+    from mtcli.inference.translation import Options
+
+    # The engine of a run is proven for the best hypothesis, and reranking needs all of them.
+    library = None if rerank and engine == "auto" else engine
+    translator, options, languages = load_ensemble(models, device, library, Options(**given))
+    options = with_changes(options, **given)
+    if rerank:
+        translator.rerank = load_reranker(rerank, rerank_weight, device, languages, options).rerank
+    return translator, options, languages
 
 
 def _refuse(options: dict[str, Any], reason: str) -> None:

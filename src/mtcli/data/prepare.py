@@ -265,8 +265,8 @@ def _open(run: Path, info: Json) -> Prepared:
         train=train,
         weights=[(int(rows), float(weight)) for rows, weight in info["weights"]],
         sources=training_sources(info),
-        valid=read_split(run, "valid", missing_ok=True),
-        test=read_split(run, "test", missing_ok=True),
+        valid=read_split(run, "valid", empty_ok=True),
+        test=read_split(run, "test", empty_ok=True),
         counts=info["counts"],
         init=info["init"],
     )

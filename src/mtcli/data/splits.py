@@ -20,16 +20,16 @@ def write_split(run: Path, name: str, pairs: Sequence[Pair], src: str, tgt: str)
     replace_file(_path(run, name), "".join(lines).encode())
 
 
-def read_split(run: Path, name: str, *, missing_ok: bool = False) -> list[Pair]:
+def read_split(run: Path, name: str, *, empty_ok: bool = False) -> list[Pair]:
     """Read the pairs of the `valid` or `test` split.
 
     Args:
         run: The run folder.
         name: `valid` or `test`.
-        missing_ok: Return an empty split instead of raising an error.
+        empty_ok: The split may be empty.
 
     Raises:
-        DataError: The split is missing, damaged, or empty.
+        DataError: The split is missing or damaged, or empty without `empty_ok`.
         ModelError: The file is not a regular file.
     """
     path = _path(run, name)
@@ -47,7 +47,7 @@ def read_split(run: Path, name: str, *, missing_ok: bool = False) -> list[Pair]:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             remedy = "run the training command again to write it again"
             raise DataError(f"{path}:{number}: damaged; {remedy}") from None
-    if not pairs and not missing_ok:
+    if not pairs and not empty_ok:
         raise DataError(f"{path}: the {name} split is empty; give --src-file and --ref-file")
     return pairs
 

@@ -302,7 +302,7 @@ def _has_other_pairs(run: Path, split: str, pairs: Sequence[tuple[str, str]]) ->
     """Return True if a folder has test or validation pairs, as an export has not, and they are others."""
     if not (run / "data" / f"{split}.jsonl").exists():
         return False
-    return sorted(read_split(run, split, missing_ok=True)) != sorted(pairs)
+    return sorted(read_split(run, split, empty_ok=True)) != sorted(pairs)
 
 
 def _translations(

@@ -40,7 +40,7 @@ def available() -> int | None:
 
 
 def used() -> int:
-    """Return the bytes of memory that the process uses; the most that it has used where the system does not tell."""
+    """Return the bytes of memory that the process uses; without `/proc`, the most that it has used."""
     try:
         resident_pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:

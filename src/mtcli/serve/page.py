@@ -95,7 +95,7 @@ def _test_sources(folder: Path) -> tuple[str, ...]:
     from mtcli.data.splits import read_split
 
     try:
-        pairs = read_split(folder, "test", missing_ok=True)
+        pairs = read_split(folder, "test", empty_ok=True)
     except MtcliError as error:
         log.warning("the page shows no examples: %s", error)
         return ()
