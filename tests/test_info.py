@@ -6,6 +6,7 @@ import pytest
 from toy import save_toy
 
 from mtcli import __version__
+from mtcli.data.info import read_data_info, write_data_info
 from mtcli.errors import ModelError
 from mtcli.export import export
 from mtcli.report.info import summary
@@ -73,6 +74,14 @@ def test_a_checkpoint_that_a_running_training_deletes_is_not_damaged(
 
     monkeypatch.setattr(checkpoint, "verify", delete_and_verify)
     assert "damaged" not in dict(summary(run))
+
+
+def test_a_run_whose_corpus_cannot_be_looked_up_is_described_without_it(run: Path) -> None:
+    path = run / "data" / "info.json"
+    info = read_data_info(path)
+    info["settings"]["data"]["train"] = ["x" * 300 + "@2"]
+    write_data_info(path, info)
+    assert "corpus" not in dict(summary(run))
 
 
 def test_a_file_that_is_deleted_has_no_size(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

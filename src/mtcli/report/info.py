@@ -104,8 +104,8 @@ def _corpora(run: Path) -> Iterator[Row]:
     """Describe the training corpora, unless there is one plain corpus, or the record of them is missing or damaged."""
     try:
         sources = training_sources(read_data_info(run / "data" / "info.json"))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return
+    except (MtcliError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return  # also if a corpus is in a folder that this user may not read
     for name, text in describe_sources(sources):
         yield "corpus", f"{name}: {text}"
 
