@@ -141,7 +141,7 @@ def test_an_xliff_without_languages_is_read_as_it_stands(tmp_path: Path) -> None
     assert read(path, "de", "en", swap=True)[0] == [pair[::-1] for pair in PAIRS]
 
 
-def test_invalid_bytes_stop_the_reader_or_are_replaced(tmp_path: Path) -> None:
+def test_invalid_bytes_stop_the_reader_or_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     raw = TMX.encode().replace(b"Hallo", b"H\xe4llo\x03").replace(b"Hello", "He\ufffdllo".encode())
     path = written(tmp_path, "p.tmx", raw)
     with pytest.raises(DataError, match=r"p\.tmx, line 5, .*not well-formed XML"):
@@ -149,6 +149,9 @@ def test_invalid_bytes_stop_the_reader_or_are_replaced(tmp_path: Path) -> None:
     pairs, counts = read(path, replace=True)
     assert pairs[1] == ("He\ufffdllo", "H\ufffdllo\ufffd")
     assert counts.replaced == 2
+    for size in (4, 5, 6):
+        monkeypatch.setattr(safe_xml, "_CHUNK", size)
+        assert read(path, replace=True)[1].replaced == 2, "a U+FFFD of the file may lie in two chunks"
     cp1252 = TMX.replace("?>", ' encoding="windows-1252"?>', 1).replace("Hallo", "Hällo").encode("cp1252")
     assert read(written(tmp_path, "p.tmx", cp1252), replace=True)[0][1] == ("Hello", "Hällo")
 

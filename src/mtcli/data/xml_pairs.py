@@ -206,10 +206,13 @@ class _ReplacingFile:
         self.file = file
         self.counts = counts
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self.last_bytes = b""
+        """The last two bytes read: a U+FFFD of the file may begin in them."""
 
     def read(self, size: int) -> bytes:
         """Return about as many bytes; none at the end."""
         raw = self.file.read(size)
         text = self.decoder.decode(raw, final=not raw).translate(_CONTROL)
-        self.counts.replaced += text.count("\ufffd") - raw.count("\ufffd".encode())
+        self.counts.replaced += text.count("\ufffd") - (self.last_bytes + raw).count("\ufffd".encode())
+        self.last_bytes = (self.last_bytes + raw)[-2:]
         return text.encode()
