@@ -96,7 +96,7 @@ def test_languages_from_columns(name: str, content: str, languages: tuple[str, s
 
 
 def test_a_first_object_is_searched_in_few_lines() -> None:
-    write(["p.jsonl"], "\n" * 10 + '{"en": "a", "de": "b"}\n')
+    write(["p.jsonl"], "\n" * 10 + ' \n{"en": "a", "de": "b"}\n')
     assert guessed("p.jsonl") == ("en", "de")
     write(["p.jsonl"], "\n" * language_guess.JSON_LINES + '{"en": "a", "de": "b"}\n')
     with pytest.raises(UsageError, match="add --src en --tgt es"):

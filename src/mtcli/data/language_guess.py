@@ -233,7 +233,7 @@ def _json_keys(path: Path) -> list[str]:
     """Return the keys of the first object in a JSON file, or of its `translation`; empty: there is none."""
     for line in islice(read_lines(path, lenient=True), JSON_LINES):
         try:
-            row = json.loads(line or "{}")
+            row = json.loads(line) if line.strip() else {}
         except (ValueError, RecursionError):
             return []
         if isinstance(row, dict) and row:
