@@ -38,9 +38,9 @@ class _Section(BaseModel):
             if not isinstance(text, str):
                 continue
             if any("\ud800" <= character <= "\udfff" for character in text):
-                raise ValueError("config.toml can hold no name that is not valid Unicode; rename it")
+                raise ValueError("a name that is not valid Unicode cannot be written to config.toml; rename it")
             if "\0" in text:
-                raise ValueError("a NUL character can be part of no name")
+                raise ValueError("a name cannot contain a NUL character")
         return value
 
 
