@@ -22,7 +22,7 @@ from mtcli.data.overlap import count_trained_on
 from mtcli.data.term_annotation import TermAnnotator
 from mtcli.data.tokenizer import MARKER_BYTES, Annotation, Tokenizer, marker_id
 from mtcli.errors import DataError, UsageError
-from mtcli.inference import term_phrases
+from mtcli.inference import term_phrases, windows
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.search.phrases import RequiredPhrases, State, WordParts
 from mtcli.inference.search.required import required_search
@@ -211,6 +211,17 @@ def test_terms_have_room_with_a_space_between_them(tmp_path: Path, forms: tuple[
     options = translator.with_terms(Options(beam_size=2, max_length=1), terms, "hard")
     for translation in translator.translate(["red dog red.", "dog red."], options, warn=False):
         assert all(use.form for use in translation.terms)
+
+
+def test_terms_beyond_the_end_of_a_shortened_line_are_not_required(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(windows, "MAX_LINE_TOKENS", 8)
+    terms = terms_of(tmp_path, "dog\tcan\nred\tverde\n")
+    options = toy().with_terms(Options(max_length=10), terms, "hard")
+    (found,) = toy().translate(["dog one" + " one" * 20 + " red"], options, warn=False)
+    assert [use.form for use in found.terms] == ["can"]
+    assert "verde" not in found.text
 
 
 def test_every_form_can_be_written(tmp_path: Path) -> None:

@@ -152,8 +152,7 @@ class LineTranslator(ABC):
 
     def _encode_window(self, lines: Sequence[str], first: int, options: Options, *, warn: bool) -> Window:
         """Encode the lines of one window, shortened, and with the tag of the target language if the options name it."""
-        terms = [options.terms.matches(line) for line in lines] if options.terms else ()
-        window = Window(first, lines, self.tokenizer.encode_src(lines), terms)
+        window = Window(first, lines, self.tokenizer.encode_src(lines))
         if warn:
             warn_about_lines(window, self.tokenizer, self.longest_src)
             if not options.to:
@@ -161,8 +160,10 @@ class LineTranslator(ABC):
         window = shortened(window, self.tokenizer)
         if options.to:
             window = tagged(window, self.tokenizer, options.to)
-        if terms and options.terms_mode == "soft":
-            window = annotated(window, self.tokenizer)
+        if options.terms:
+            window = replace(window, terms=[options.terms.matches(line) for line in window.lines])
+            if options.terms_mode == "soft":
+                window = annotated(window, self.tokenizer)
         return window
 
     def _check_prefix(self, prefix: str) -> None:

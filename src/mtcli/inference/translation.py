@@ -105,7 +105,7 @@ class Translation:
     source: str
     candidates: tuple[Candidate, ...]
     terms: tuple[TermUse, ...] = ()
-    """The terms of the line, in its order, and where the best translation uses them."""
+    """The terms of the line as far as it is translated, in its order, and where the best translation uses them."""
 
     @property
     def text(self) -> str:
