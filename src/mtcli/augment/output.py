@@ -1,11 +1,12 @@
 """The file of synthetic pairs: TSV or JSON lines with both sides and their scores."""
 
-import gzip
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from gzip import GzipFile
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -64,9 +65,7 @@ def write_pairs(records: Callable[[], Iterable[Record]], output: PairOutput, kee
         StorageError: The file cannot be written.
     """
     chosen = _best([record["score"] for record in records()], keep)
-    with whole_files([output.path]) as (file,):
-        # Without a name and a time in its head, a compressed file has the same bytes for the same pairs.
-        stream = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if output.is_compressed else file
+    with whole_files([output.path]) as (file,), _compressed(file, output) as stream:
         columns: list[str] = []
         for is_chosen, record in zip(chosen, records(), strict=True):
             if output.form == ".tsv" and not columns:
@@ -74,10 +73,16 @@ def write_pairs(records: Callable[[], Iterable[Record]], output: PairOutput, kee
                 stream.write("\t".join([output.src, output.tgt, *columns]).encode() + b"\n")
             if is_chosen:
                 stream.write(_line(record, output, columns).encode() + b"\n")
-        if output.is_compressed:
-            stream.close()
     written = int(chosen.sum())
     return written, len(chosen) - written
+
+
+def _compressed(file: BinaryIO, output: PairOutput) -> AbstractContextManager[GzipFile | BinaryIO]:
+    """Return a stream that writes to a file, with gzip if its name asks for it."""
+    if not output.is_compressed:
+        return nullcontext(file)
+    # Without a name and a time in its head, a compressed file has the same bytes for the same pairs.
+    return GzipFile("", "wb", fileobj=file, mtime=0)
 
 
 def _best(scores: Sequence[float], keep: float) -> npt.NDArray[np.bool_]:
