@@ -14,11 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mtcli.nn.attention import MASK_ALIGNMENT, KeysValues
+from mtcli.nn.attention import KeysValues
 from mtcli.nn.cache import Cache, one_block
 from mtcli.nn.cpu_kernels import MIN_SOFTMAX_WIDTH
 from mtcli.nn.multi_head import MultiHeadAttention
 from mtcli.nn.transformer import DecoderLayer, FeedForward, Residual, Transformer
+
+SOURCE_ALIGNMENT = 8
+"""Sources are padded to a multiple of this many columns: a vector instruction processes 8 numbers in float32."""
 
 PACKED_ROWS = 32
 """Rows for which oneDNN chooses the layout of packed weights. It suits other numbers of rows as well."""
@@ -59,7 +62,7 @@ class PreparedTransformer:
             share_rows: The layout of the cache: see `Cache`.
         """
         longest = max(memory.size(1) for memory, _ in parts)
-        S = max(MIN_SOFTMAX_WIDTH, longest + -longest % MASK_ALIGNMENT)
+        S = max(MIN_SOFTMAX_WIDTH, longest + -longest % SOURCE_ALIGNMENT)
         masks = []
         for _, mask in parts:
             padded = F.pad(mask, (0, S - mask.size(-1)))  # with False
