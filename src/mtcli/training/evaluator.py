@@ -3,6 +3,7 @@
 import logging
 from contextlib import nullcontext
 from dataclasses import asdict
+from typing import Any
 
 from mtcli.errors import NotFiniteError
 from mtcli.inference.pytorch_backend import Translator
@@ -71,7 +72,7 @@ class Evaluator:
             state.validations_since_best = 0
         else:
             state.validations_since_best += 1
-        session.record("valid", **asdict(found), metric=state.selection_metric, seconds=round(state.seconds, 3))
+        self._record("valid", found)
         log_validation(state, found)
         if budget.cool_down_early(state):
             reason = f"no better {state.metric_name} in {counted(state.validations_since_best, 'validation')}"
@@ -109,14 +110,7 @@ class Evaluator:
         is_better = found.pairs == num_pairs and state.record_if_better(asdict(found))
         if is_better:
             state.averaged = steps
-        session.record(
-            "average",
-            steps=steps,
-            kept=is_better,
-            **asdict(found),
-            metric=state.selection_metric,
-            seconds=round(state.seconds, 3),
-        )
+        self._record("average", found, steps=steps, kept=is_better)
         verdict = "kept" if is_better else f"no better {state.metric_name}"
         log.info("the mean of %d checkpoints: %s: %s", len(steps), found, verdict)
 
@@ -149,13 +143,7 @@ class Evaluator:
         is_kept = state.start_is_better()
         if is_kept:
             state.restore_start(asdict(found))
-        session.record(
-            "start",
-            kept=is_kept,
-            **asdict(found),
-            metric=state.selection_metric,
-            seconds=round(state.seconds, 3),
-        )
+        self._record("start", found, kept=is_kept)
         log.info("the model that training started from: %s", found)
 
     def _steps_to_average(self) -> list[int]:
@@ -265,6 +253,13 @@ class Evaluator:
             if settle_speed:
                 state.speed_settled = True
         return found
+
+    def _record(self, event: str, found: Validation, **values: Any) -> None:
+        """Record the figures of a validation as an event, after other values of the event."""
+        state = self.session.state
+        self.session.record(
+            event, **values, **asdict(found), metric=state.selection_metric, seconds=round(state.seconds, 3)
+        )
 
     def _deadline(self, seconds: float | None) -> Deadline | None:
         """Return the deadline in this many seconds, or None for no deadline."""
