@@ -141,6 +141,8 @@ def evaluate(request: EvaluationRequest) -> Evaluation:
     other_translator = _load([request.other_model], request, terms=terms) if request.other_model else None
     _check_target(request.to, translator, other_translator)
     sources, references = _sources_and_references(request, translator)
+    hypotheses = _finished(request.hyp_file, request, references)
+    others = _finished(request.other_file, request, references)
     tokenize = request.tokenize
     if tokenize is None:
         tokenize = _default_tokenizer(request, translator, other_translator)
@@ -150,15 +152,16 @@ def evaluate(request: EvaluationRequest) -> Evaluation:
         if model and sources:
             warn_of_training_sources(model, run_of(model), sources)
 
-    hypotheses = _translations(translator, sources, request.hyp_file, request.replace)
+    if translator:
+        hypotheses = translator.translate(sources or [])
     if tokenize != "none" and metrics.looks_tokenised(hypotheses):
         log.warning(
             "these translations look tokenized already: score raw text, or use --tokenize none; "
             "such a score is comparable only with scores of the same tokenized text"
         )
-    systems = [hypotheses]
-    if request.is_comparison:
-        systems.append(_translations(other_translator, sources, request.other_file, request.replace))
+    if other_translator:
+        others = other_translator.translate(sources or [])
+    systems = [hypotheses, others] if request.is_comparison else [hypotheses]
     evaluation = _score(request, systems, references, sources, tokenize)
     if terms is None:
         return evaluation
@@ -273,12 +276,22 @@ def _read_files(
     src_file: str | None, ref_files: tuple[str, ...], replace: bool
 ) -> tuple[list[str] | None, list[list[str]]]:
     references = [list(lines_of(path, replace=replace)) for path in ref_files]
-    if not src_file:
-        return None, references
-    sources = list(lines_of(src_file, replace=replace))
-    if len(sources) != len(references[0]):
-        raise DataError(f"{src_file} has {counted(len(sources), 'line')}, {ref_files[0]} {len(references[0]):,}")
+    sources = list(lines_of(src_file, replace=replace)) if src_file else None
+    for name, lines in [(src_file, sources), *zip(ref_files, references, strict=True)]:
+        if lines is not None:
+            _check_length(str(name), lines, ref_files[0], references[0])
     return sources, references
+
+
+def _check_length(name: str, lines: list[str], ref_name: str, reference: list[str]) -> None:
+    """Check that a text has as many lines as a reference, before minutes of translation.
+
+    Raises:
+        DataError: It has not.
+    """
+    if len(lines) != len(reference):
+        lengths = f"{name} has {counted(len(lines), 'line')}, {ref_name} {len(reference):,}"
+        raise DataError(f"{lengths}; line n of one must belong to line n of the other")
 
 
 def _read_pairs(model: Path, other: Path | None, split: str) -> tuple[list[str], list[list[str]]]:
@@ -305,13 +318,18 @@ def _has_other_pairs(run: Path, split: str, pairs: Sequence[tuple[str, str]]) ->
     return sorted(read_split(run, split, empty_ok=True)) != sorted(pairs)
 
 
-def _translations(
-    translator: _Translator | None, sources: list[str] | None, file: str | None, replace: bool
-) -> list[str]:
-    """Return the translations of a model, or those in a file."""
-    if translator:
-        return translator.translate(sources or [])
-    return list(lines_of(file or "-", replace=replace))
+def _finished(file: str | None, request: EvaluationRequest, references: list[list[str]]) -> list[str]:
+    """Read finished translations; none without a file.
+
+    Raises:
+        DataError: The file cannot be read, or has another number of lines than the references.
+    """
+    if file is None:
+        return []
+    lines = list(lines_of(file, replace=request.replace))
+    ref_name = request.ref_files[0] if request.ref_files else "the references"
+    _check_length(file, lines, ref_name, references[0])
+    return lines
 
 
 def _are_of_demo(sources: list[str]) -> bool:
