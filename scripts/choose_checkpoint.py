@@ -29,7 +29,7 @@ from mtcli.inference.scoring import likelihoods
 from mtcli.inference.translation import Options
 from mtcli.storage import checkpoint, model_file
 
-CRITERIA = ("loss", "greedy BLEU", "greedy chrF", "beam BLEU", "beam chrF", "mean of ranks")
+CRITERIA = ("loss", "greedy BLEU", "greedy chrF", "beam BLEU", "beam chrF", "mean of ranks", "majority")
 SAMPLE_SIZES = (16, 32, 64, 100, 250, 500, 1000)
 SAMPLES = 100
 """Samples of the validation pairs of each size, drawn with replacement."""
@@ -124,6 +124,25 @@ def figures(found: dict[str, Any], rows: np.ndarray) -> np.ndarray:
     return np.column_stack([values, ranks + 1e-6 * values[:, 2]])  # of equal ranks, the higher chrF
 
 
+def choices(found: dict[str, Any], rows: np.ndarray) -> np.ndarray:
+    """Return the candidate that each criterion chooses on some validation pairs: (criteria,)."""
+    values = figures(found, rows)
+    return np.array([*values.argmax(axis=0), majority(values[:, :3])])
+
+
+def majority(values: np.ndarray) -> int:
+    """Return the candidate that training chooses: each one replaces the best before it if more figures are better.
+
+    Args:
+        values: The loss, greedy BLEU and greedy chrF of each candidate, (candidates, 3). Higher is better.
+    """
+    best = 0
+    for candidate in range(1, len(values)):
+        if np.sign(values[candidate] - values[best]).sum() > 0:
+            best = candidate
+    return best
+
+
 def load(path: Path) -> dict[str, Any]:
     """Read what `measure` wrote, and add the counts of each sentence and the test scores."""
     found: dict[str, Any] = json.loads(path.read_text())
@@ -153,12 +172,12 @@ def compare(path: Path) -> np.ndarray:
         shown = f"loss {-row[0]:.3f}, greedy {row[1]:.2f} {row[2]:.2f}, beam {row[3]:.2f} {row[4]:.2f}"
         print(f"  {name:>22}: {shown}, test {bleu:.2f} {chrf:.2f}")
     print("  chosen by all pairs:")
-    for criterion, best in zip(CRITERIA, whole.argmax(axis=0), strict=True):
+    for criterion, best in zip(CRITERIA, choices(found, all_rows), strict=True):
         print(f"  {criterion:>22}: {list(found['models'])[best]}, regret {regret[best][0]:.2f} {regret[best][1]:.2f}")
     draw = np.random.default_rng(1).choice
     return np.array(
         [
-            np.mean([regret[figures(found, draw(all_rows, size)).argmax(axis=0)] for _ in range(SAMPLES)], axis=0)
+            np.mean([regret[choices(found, draw(all_rows, size))] for _ in range(SAMPLES)], axis=0)
             for size in SAMPLE_SIZES
         ]
     )

@@ -46,7 +46,10 @@ def test_average_run_makes_a_model(toy_run: Path, tmp_path: Path, best: bool) ->
     n = 2
     steps = average_run(toy_run, tmp_path / "out", n, best=best)
     if best:
-        ranked = sorted(events(toy_run, "valid"), key=lambda e: (e["bleu"], e["step"]))
+        found = events(toy_run, "valid")
+        orders = [sorted(found, key=lambda e: e[name]) for name in ("bleu", "chrf")]
+        orders.append(sorted(found, key=lambda e: -e["loss"]))
+        ranked = sorted(found, key=lambda e: (sum(order.index(e) for order in orders), e["step"]))
         assert steps == sorted(e["step"] for e in ranked[-n:])
     else:
         assert steps == [15, 20]

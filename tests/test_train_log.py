@@ -1,3 +1,4 @@
+import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -93,7 +94,8 @@ def test_far_too_few_training_pairs(
 
 def test_few_validation_pairs_select_by_loss(logged: pytest.LogCaptureFixture) -> None:
     assert selection_metric_of_run("de", 1) == selection_metric_of_run("zh", 29) == "loss"
-    assert [selection_metric_of_run("de", valid) for valid in (0, 30)] == ["bleu", "bleu"]
+    assert [selection_metric_of_run("de", valid) for valid in (0, 30)] == ["majority", "majority"]
+    assert selection_metric_of_run("zh", 30) == "chrf"
     log_selection(1, State(metric="loss"))
     (line,) = logged.messages
     assert line == (
@@ -102,6 +104,21 @@ def test_few_validation_pairs_select_by_loss(logged: pytest.LogCaptureFixture) -
     )
     log_selection(30, State())
     assert logged.messages == [line]
+
+
+def test_the_majority_of_three_figures_selects_a_model() -> None:
+    first = {"bleu": 20.0, "chrf": 40.0, "loss": 2.0, "pairs": 500, "of": 500}
+    more_bleu = first | {"bleu": 25.0, "chrf": 39.0, "loss": 2.1}
+    less_bleu = first | {"bleu": 19.0, "chrf": 41.0, "loss": 1.9}
+    state = State(metric="majority")
+    decisions = [state.record_if_best(found) for found in (first, first, more_bleu, less_bleu)]
+    assert decisions == [True, False, False, True]
+    state.set_values(json.loads(json.dumps(state.values())))
+    same_scores = less_bleu | {"loss": 1.8}
+    assert not state.record_if_best(more_bleu)
+    assert state.record_if_best(same_scores)
+    events = [found | {"event": "valid", "metric": "majority"} for found in (first, more_bleu, less_bleu, more_bleu)]
+    assert best_of(events) == events[2]
 
 
 def test_a_model_selected_by_loss_has_the_lowest() -> None:

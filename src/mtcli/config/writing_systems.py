@@ -30,8 +30,10 @@ _PACKAGES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko
 
 METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF"}
 
-SelectionMetric = Literal["bleu", "chrf", "loss"]
-SELECTION_NAMES = METRIC_NAMES | {"loss": "validation loss"}
+SelectionMetric = Literal["majority", "bleu", "chrf", "loss"]
+"""How two validations are compared: by one figure, or by the majority of the three."""
+
+SELECTION_NAMES = METRIC_NAMES | {"loss": "validation loss", "majority": "most of BLEU, chrF and validation loss"}
 
 FEW_VALIDATION_PAIRS = 30
 """With fewer validation pairs, the validation loss selects the model.
@@ -79,17 +81,24 @@ def tokenizer_of(config: Config) -> str:
 
 
 def selection_metric_of_run(language: str, valid: int) -> SelectionMetric:
-    """Return the figure that selects the best checkpoint: `selection_metric`, or the loss on few validation pairs.
+    """Return what selects the best checkpoint of a run.
+
+    It is the majority of BLEU, chrF and the validation loss: each alone chose worse checkpoints (docs/results.md,
+    "Choosing the checkpoint"). With few validation pairs it is the loss, and for languages whose BLEU depends on the
+    installed packages it is chrF.
 
     Args:
         language: The target language.
         valid: Number of validation pairs.
     """
-    return "loss" if 0 < valid < FEW_VALIDATION_PAIRS else selection_metric(language)
+    if 0 < valid < FEW_VALIDATION_PAIRS:
+        return "loss"
+    metric = selection_metric(language)
+    return "majority" if metric == "bleu" else metric
 
 
 def selection_metric(language: str) -> Literal["bleu", "chrf"]:
-    """Return the score that selects the best checkpoint: BLEU, or chrF for Korean and languages without spaces.
+    """Return the score that compares models: BLEU, or chrF for Korean and languages without spaces.
 
     It does not depend on the installed packages, so that a run can resume on another machine.
     """

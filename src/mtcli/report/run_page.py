@@ -12,7 +12,7 @@ from mtcli.data.training_sources import DEMO
 from mtcli.report.chart import Series, chart
 from mtcli.report.messages import command, remarks
 from mtcli.report.plan import describe_counts, describe_sources
-from mtcli.report.run_record import Event, RunRecord, ScoreRow, score_rows
+from mtcli.report.run_record import Event, RunRecord, ScoreRow, score_rows, selection_remark
 from mtcli.runtime.page_template import page_template
 from mtcli.runtime.progress import clock
 
@@ -129,8 +129,7 @@ def _charts(record: RunRecord) -> Iterator[str]:
         note = "Greedy decoding of the validation pairs"
         if key == "bleu":
             note += f", tokenizer {tokenizer}"
-        if key == record.selection_metric:
-            note += "; selects the best model"
+        note += selection_remark(key, record.selection_metric)
         yield chart(
             f"Validation {name}",
             f"{note}.",

@@ -97,7 +97,7 @@ class RunRecord:
 
     @property
     def selection_metric(self) -> str:
-        """The metric that selects the run's model: `bleu`, `chrf` or `loss`."""
+        """What selects the run's model: `majority`, `bleu`, `chrf` or `loss`."""
         return metric_of(self.valid[-1]) if self.valid else "bleu"
 
 
@@ -217,14 +217,23 @@ def _validation_rows(record: RunRecord) -> list[ScoreRow]:
         measured = f"validation pairs, greedy, {model}"
         if key == "bleu":
             measured += f"; tokenizer {best.get('tokenize', DEFAULT)}"
-        if key == metric_of(best):
-            measured += "; selects the best model"
+        measured += selection_remark(key, metric_of(best))
         rows.append(ScoreRow(name, "validation", f"{best[key]:.1f}", "", measured))
-    measured = f"validation pairs, nats per token, {model}"
-    if metric_of(best) == "loss":
-        measured += "; selects the best model"
+    measured = f"validation pairs, nats per token, {model}" + selection_remark("loss", metric_of(best))
     loss = ScoreRow("loss", "validation", f"{best['loss']:.3f}", "", measured)
     return [*_selecting_first(record, rows), loss]
+
+
+def selection_remark(figure: str, metric: str) -> str:
+    """Return a remark on a figure that selects the best model, alone or with others; empty: it does not.
+
+    Args:
+        figure: `bleu`, `chrf` or `loss`.
+        metric: What selects the best model.
+    """
+    if metric == "majority":
+        return "; one of three figures whose majority selects the best model"
+    return "; selects the best model" if figure == metric else ""
 
 
 def _selecting_first(record: RunRecord, rows: list[ScoreRow]) -> list[ScoreRow]:

@@ -144,7 +144,7 @@ _UNCOUNTED = {"pairs": 1, "of": 1}
 
 
 def metric_of(event: dict[str, Any]) -> SelectionMetric:
-    """Return the figure that selects the best model. Events of early runs name none: it was BLEU."""
+    """Return what selects the best model. Events of early runs do not name it: it was BLEU."""
     metric: SelectionMetric = event.get("metric", "bleu")
     return metric
 

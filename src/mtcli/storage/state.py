@@ -56,16 +56,17 @@ class State:
     best_step: Count | None = None
     """The step of the best validation."""
     metric: SelectionMetric = "bleu"
-    """The figure that selects the best model, if validations score enough pairs."""
+    """What selects the best model, if validations score enough pairs."""
     compared_by: SelectionMetric | None = None
-    """The figure that compares the best validation with others on its pairs: `metric`, or the loss on few pairs. None
+    """What compares the best validation with others on its pairs: `metric`, or the loss on few pairs. None
     before the first validation, and in older checkpoints."""
-    best: tuple[Amount, Amount] | None = None
-    """(score, −loss) of the best validation; the score is −loss too if the loss selects."""
+    best: tuple[Amount, ...] | None = None
+    """The figures of the best validation, the higher the better. (BLEU, chrF, −loss) if their majority selects,
+    (−loss, −loss) if the loss does, otherwise (score, −loss)."""
     best_pairs: Count = 0
     """Pairs of the best validation; 0 in older checkpoints, whose validations had all pairs."""
-    start: tuple[Amount, Amount] | None = None
-    """(score, −loss) of the model that fine-tuning started from; None in other runs."""
+    start: tuple[Amount, ...] | None = None
+    """The figures, as in `best`, of the model that fine-tuning started from; None in other runs."""
     start_pairs: Count = 0
     """Pairs of the validation that measured `start`."""
     averaged: list[Count] = field(default_factory=list)
@@ -142,12 +143,12 @@ class State:
 
     @property
     def selection_metric(self) -> SelectionMetric:
-        """The figure that selects the best model: `metric`, or the loss while validations score few pairs."""
+        """What selects the best model: `metric`, or the loss while validations score few pairs."""
         return self.compared_by or self.metric
 
     @property
     def metric_name(self) -> str:
-        """The name of the figure that selects the best model."""
+        """The name of what selects the best model."""
         return SELECTION_NAMES[self.selection_metric]
 
     def record_if_best(self, validation: dict[str, Any]) -> bool:
@@ -182,7 +183,7 @@ class State:
         self.compared_by = self.metric_for(validation)
 
     def metric_for(self, validation: dict[str, Any]) -> SelectionMetric:
-        """Return the figure that compares a validation with others on the same pairs."""
+        """Return what compares a validation with others on the same pairs."""
         has_few_pairs = validation["pairs"] < min(COMPARABLE_PAIRS, validation["of"] // 2)
         return "loss" if has_few_pairs else self.metric
 
@@ -206,9 +207,11 @@ class State:
         assert self.start is not None
         return not _is_better(self.best, self.start, self.selection_metric)
 
-    def _figures(self, validation: dict[str, Any]) -> tuple[float, float]:
-        """Return (score, −loss) of a validation."""
+    def _figures(self, validation: dict[str, Any]) -> tuple[float, ...]:
+        """Return the figures of a validation, see `best`."""
         loss = float(validation["loss"])
+        if self.metric == "majority":
+            return float(validation["bleu"]), float(validation["chrf"]), -loss
         score = -loss if self.metric == "loss" else float(validation[self.metric])
         return score, -loss
 
@@ -228,15 +231,22 @@ class State:
         vars(self).update(known)
 
 
-def _is_better(figures: tuple[float, float], others: tuple[float, float], metric: SelectionMetric) -> bool:
+def _is_better(figures: tuple[float, ...], others: tuple[float, ...], metric: SelectionMetric) -> bool:
     """Return True if a validation is better than another one on the same pairs.
 
     Args:
-        figures: (score, −loss) of the first validation. Of equal scores, the lower loss is the better one.
+        figures: The figures of the first validation, see `State.best`. Of equal scores, the lower loss is the better
+            one.
         others: Those of the other one.
-        metric: The figure that compares them.
+        metric: What compares them.
     """
-    return figures[1] > others[1] if metric == "loss" else figures > others
+    if metric == "loss":
+        return figures[-1] > others[-1]
+    if metric == "majority":
+        num_better = sum(figure > other for figure, other in zip(figures, others, strict=False))
+        num_worse = sum(figure < other for figure, other in zip(figures, others, strict=False))
+        return num_better > num_worse
+    return figures > others
 
 
 def _known_values(found: dict[str, Any]) -> dict[str, Any]:

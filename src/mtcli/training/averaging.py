@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 from torch import nn
 
 from mtcli.errors import ModelError, UsageError
@@ -138,7 +139,9 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _validation_scores(path: Path) -> dict[int, float]:
-    """Return, by step, the figure of each validation that selects the best model. Higher is better.
+    """Return, by step, how good each validation is, by what selects the best model. Higher is better.
+
+    If the majority of three figures selects it, this is the mean of the ranks by each of them.
 
     Raises:
         ModelError: The file is missing or damaged.
@@ -150,5 +153,9 @@ def _validation_scores(path: Path) -> dict[int, float]:
     if not validations:
         return {}
     metric = metric_of(validations[-1])  # a run with a time budget may have used the loss while it scored few pairs
-    sign = -1 if metric == "loss" else 1
-    return {event["step"]: sign * event[metric] for event in validations}
+    names = ("bleu", "chrf", "loss") if metric == "majority" else (metric,)
+    figures = np.array([[-event[name] if name == "loss" else event[name] for name in names] for event in validations])
+    if metric == "majority":
+        figures = figures.argsort(axis=0, kind="stable").argsort(axis=0)  # the ranks, (validations, figures)
+    steps = [event["step"] for event in validations]
+    return dict(zip(steps, figures.mean(axis=1).tolist(), strict=True))

@@ -75,7 +75,8 @@ class Evaluator:
         self._record("valid", found)
         log_validation(state, found)
         if budget.cool_down_early(state):
-            reason = f"no better {state.metric_name} in {counted(state.validations_since_best, 'validation')}"
+            validations = counted(state.validations_since_best, "validation")
+            reason = f"no better model by {state.metric_name} in {validations}"
             log.info("%s: the learning rate falls to zero from here, and training ends early", reason)
 
     def validate_start(self) -> None:
@@ -111,7 +112,7 @@ class Evaluator:
         if is_better:
             state.averaged = steps
         self._record("average", found, steps=steps, kept=is_better)
-        verdict = "kept" if is_better else f"no better {state.metric_name}"
+        verdict = "kept" if is_better else f"no better by {state.metric_name}"
         log.info("the mean of %d checkpoints: %s: %s", len(steps), found, verdict)
 
     def compare_with_start(self) -> None:

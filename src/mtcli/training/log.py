@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mtcli.config.schema import Config
-from mtcli.config.writing_systems import FEW_VALIDATION_PAIRS
+from mtcli.config.writing_systems import FEW_VALIDATION_PAIRS, METRIC_NAMES
 from mtcli.report.messages import command, remarks, too_few_pairs
 from mtcli.runtime.progress import clock
 from mtcli.runtime.terminal import log_columns, one_line
@@ -18,7 +18,11 @@ log = logging.getLogger(__name__)
 
 def log_validation(state: State, found: Validation) -> None:
     """Log the validation of the current step, and its samples."""
-    best = f", now the best model by {state.metric_name}" if state.best_step == state.step else ""
+    best = ""
+    if state.best_step == state.step:
+        best = ", now the best model"
+        if state.selection_metric != "majority":
+            best += f" by {state.metric_name}"
     if state.step:
         log.info("step %s, epoch %d, %s: %s%s", f"{state.step:,}", state.epoch + 1, clock(state.seconds), found, best)
     else:
@@ -129,9 +133,11 @@ def _describe_gain(state: State) -> str:
     if state.start is None or state.best is None or state.start_pairs != state.best_pairs:
         return ""
     if state.selection_metric == "loss":
-        before = f"{-state.start[1]:.3f}"
-        after = f"{-state.best[1]:.3f}"
+        before = f"{-state.start[-1]:.3f}"
+        after = f"{-state.best[-1]:.3f}"
+        name = "validation loss"
     else:
         before = f"{state.start[0]:.1f}"
         after = f"{state.best[0]:.1f}"
-    return f"{state.metric_name} on the validation pairs: {before} before, {after} after"
+        name = METRIC_NAMES["chrf" if state.metric == "chrf" else "bleu"]
+    return f"{name} on the validation pairs: {before} before, {after} after"
