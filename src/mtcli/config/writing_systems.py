@@ -83,9 +83,9 @@ def tokenizer_of(config: Config) -> str:
 def selection_metric_of_run(language: str, valid: int) -> SelectionMetric:
     """Return what selects the best checkpoint of a run.
 
-    It is the majority of BLEU, chrF and the validation loss: each alone chose worse checkpoints (docs/results.md,
-    "Choosing the checkpoint"). With few validation pairs it is the loss, and for languages whose BLEU depends on the
-    installed packages it is chrF.
+    It is the majority of BLEU, chrF and the validation loss: none of them alone was good in all runs of the comparison
+    (docs/results.md, "Choosing the checkpoint"). With few validation pairs it is the loss, and for languages whose BLEU
+    depends on the installed packages it is chrF.
 
     Args:
         language: The target language.

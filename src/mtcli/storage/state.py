@@ -243,9 +243,8 @@ def _is_better(figures: tuple[float, ...], others: tuple[float, ...], metric: Se
     if metric == "loss":
         return figures[-1] > others[-1]
     if metric == "majority":
-        num_better = sum(figure > other for figure, other in zip(figures, others, strict=False))
-        num_worse = sum(figure < other for figure, other in zip(figures, others, strict=False))
-        return num_better > num_worse
+        signs = [(figure > other) - (figure < other) for figure, other in zip(figures, others, strict=False)]
+        return sum(signs) > 0
     return figures > others
 
 

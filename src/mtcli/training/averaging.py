@@ -52,8 +52,8 @@ def average_run(run: Path, out: Path, n: int | None = None, *, best: bool = Fals
         run: The run folder.
         out: The folder to write: a new or empty one, or one that this function wrote before, which is replaced.
         n: Number of checkpoints; None: `DEFAULT_NUM_CHECKPOINTS`, or as many as there are, but at least two.
-        best: Take the checkpoints with the best validations instead of the newest. They are ranked by the figure that
-            selects the run's model: BLEU, chrF for languages without spaces, or the loss with few validation pairs.
+        best: Take the checkpoints with the best validations instead of the newest. They are ranked by what selects
+            the run's model, see `selection_metric_of_run`; if that is a majority, by the mean of the ranks.
 
     Returns:
         The steps of the averaged checkpoints, in ascending order.
