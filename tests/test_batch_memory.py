@@ -11,7 +11,7 @@ from toy import toy
 from mtcli.cli import entry
 from mtcli.config.schema import ModelConfig
 from mtcli.errors import StorageError
-from mtcli.inference import pytorch_backend
+from mtcli.inference import pytorch_backend, scoring
 from mtcli.inference.batch_memory import SearchMemory
 from mtcli.inference.line_translator import ROW_OVERHEAD
 from mtcli.inference.pytorch_backend import Translator
@@ -117,6 +117,34 @@ def test_a_batch_too_large_for_the_memory_of_alignments_is_halved(monkeypatch: p
     monkeypatch.setattr(pytorch_backend, "cross_attention", limited)
     assert list(translator.translate(LINES, options, warn=False, quiet=True)) == expected
     assert seen == [5, 2, 3, 1, 2]
+
+
+def test_a_batch_too_large_for_the_memory_of_scoring_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
+    translator = Translator(toy().model, toy().tokenizer, 64)
+    ids = translator.tokenizer.encode_tgt([line for line in LINES if line])
+    expected = scoring.log_probs_of(translator, ids, ids)
+    score_batch = scoring._score_batch
+    scored: list[int] = []
+
+    def limited(translator: Translator, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> list[float]:
+        if len(src) > 2:
+            raise torch.OutOfMemoryError
+        return score_batch(translator, src, tgt)
+
+    monkeypatch.setattr(scoring, "_score_batch", limited)
+    assert scoring.log_probs_of(translator, ids, ids, scored.append) == pytest.approx(expected)
+    assert sum(scored) == len(ids)
+
+
+def test_a_pair_too_long_for_the_memory_of_scoring_is_not_tried_forever(monkeypatch: pytest.MonkeyPatch) -> None:
+    translator = Translator(toy().model, toy().tokenizer, 64)
+
+    def refused(*args: object) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(scoring, "_score_batch", refused)
+    with pytest.raises(torch.OutOfMemoryError):
+        scoring.log_probs_of(translator, [[5], [6]], [[5], [6]])
 
 
 def test_a_line_too_long_for_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

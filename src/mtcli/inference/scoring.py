@@ -113,7 +113,7 @@ def log_probs_of(
     tgt_lengths = np.array([len(ids) for ids in tgt], dtype=np.int32)
     batch_tokens = BATCH_TOKENS[translator.device.type]
     for rows in plan_epoch(src_lengths, tgt_lengths, batch_tokens=batch_tokens, key=None):
-        found = _score_batch(translator, [src[row] for row in rows], [tgt[row] for row in rows])
+        found = _score_rows(translator, [src[row] for row in rows], [tgt[row] for row in rows])
         for row, log_prob in zip(rows, found, strict=True):
             log_probs[row] = log_prob
         on_scored(len(rows))
@@ -128,6 +128,20 @@ def _src_window(tokenizer: Tokenizer, window: Sequence[Pair], first: int, to: st
         return tagged(src_window, tokenizer, to)
     warn_about_missing_tags(src_window, tokenizer)
     return src_window
+
+
+def _score_rows(translator: Translator, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> list[float]:
+    """Return log P(y | x) of each pair of a batch, in smaller batches if a GPU runs out of memory."""
+    try:
+        return _score_batch(translator, src, tgt)
+    except torch.OutOfMemoryError:
+        if len(src) == 1:
+            raise
+    # Outside the `except` block, the traceback no longer keeps the tensors of the failed batch.
+    torch.cuda.empty_cache()
+    middle = len(src) // 2
+    first = _score_rows(translator, src[:middle], tgt[:middle])
+    return first + _score_rows(translator, src[middle:], tgt[middle:])
 
 
 @torch.inference_mode()
