@@ -1,6 +1,7 @@
 import random
 import time
 import tracemalloc
+from dataclasses import replace
 
 import pytest
 from formats import OPTIONS, shouted, shown
@@ -72,6 +73,26 @@ def test_attributes_of_elements_without_translated_text_are_translated() -> None
     assert shouted(read_html, content) == content.replace("a <", "A <").replace(" b", " B").replace("Hi", "HI").replace(
         "Name", "NAME"
     )
+
+
+@pytest.mark.parametrize(("name", "begin"), [("page.xhtml", ""), ("page.html", '<?xml version="1.0"?>')])
+def test_a_tag_of_xhtml_that_ends_with_a_slash_has_no_content(name: str, begin: str) -> None:
+    content = (
+        begin + '<head><title/><script src="a.js" /></head><p>One<textarea placeholder="Name"/><pre/></p>'
+        '<p><code/>Two <span translate="no" title="no"/><code>x</code> three</p>'
+    )
+    options = replace(OPTIONS, name=name)
+    assert shown(read_html, content, options) == [
+        "One",
+        "Name",
+        '[<code/>]Two [<span translate="no" title="no"/>][<code>x</code>] three',
+    ]
+    expected = content.replace("One", "ONE").replace("Name", "NAME").replace("Two", "TWO").replace("three", "THREE")
+    assert shouted(read_html, content, options) == expected
+
+
+def test_a_slash_in_a_tag_of_html_has_no_meaning() -> None:
+    assert shown(read_html, "<script/><p>no</p></script><p>yes") == ["yes"]
 
 
 def test_tags_nest_and_the_others_are_points() -> None:

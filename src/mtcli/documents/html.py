@@ -57,20 +57,22 @@ def read(content: bytes, options: ReadOptions) -> Document:
     decoded = decode_exactly(content, encoding, options.name)
     text = decoded.removeprefix("\ufeff")
     mark = b"" if text == decoded else "\ufeff".encode(encoding)
-    return MarkedDocument(text, encoding, html_spans(text, options.name), mark)
+    is_xhtml = options.name.lower().endswith(".xhtml") or text.startswith("<?xml")
+    return MarkedDocument(text, encoding, html_spans(text, options.name, is_xhtml=is_xhtml), mark)
 
 
-def html_spans(text: str, name: str) -> list[MarkedSpan]:
+def html_spans(text: str, name: str, *, is_xhtml: bool = False) -> list[MarkedSpan]:
     """Return the places to translate in HTML.
 
     Args:
         text: A page or a part of one.
         name: Its name, for messages.
+        is_xhtml: See `tokenize`.
 
     Raises:
         DataError: It has more than `MAX_TAGS` tags, or a block has more than `MAX_BLOCK_ITEMS`.
     """
-    return _Reader(text, name).spans
+    return _Reader(text, name, is_xhtml=is_xhtml).spans
 
 
 class _Reader:
@@ -79,13 +81,14 @@ class _Reader:
     The page is divided into tokens twice, because a list of them takes many times the memory of the page.
     """
 
-    def __init__(self, text: str, name: str):
+    def __init__(self, text: str, name: str, *, is_xhtml: bool):
         self.text = text
         self.name = name
+        self.is_xhtml = is_xhtml
         self.spans: list[MarkedSpan] = []
         self._items: list[Item] = []
         self._end_of_skipped = self._find_ends_of_skipped()
-        self._tokens = tokenize(text)
+        self._tokens = tokenize(text, is_xhtml=is_xhtml)
         token = next(self._tokens, None)
         while token is not None:
             token = self._read(token)
@@ -97,7 +100,7 @@ class _Reader:
         skipped: set[int] = set()
         unclosed: dict[str, list[int]] = {}
         num_tags = 0
-        for token in tokenize(self.text):
+        for token in tokenize(self.text, is_xhtml=self.is_xhtml):
             num_tags += token.kind != "text"
             if num_tags > MAX_TAGS:
                 raise DataError(f"{self.name}: more than {MAX_TAGS:,} tags, the limit; split the page")
@@ -118,7 +121,7 @@ class _Reader:
                 self._add(item)
         elif token.kind in ("other", "raw"):
             self._add(Item(token.start, token.end, "point"))
-        elif token.kind == "start" and self._is_skipped(token):
+        elif token.kind in ("start", "empty") and self._is_skipped(token):
             return self._skip(token)
         else:
             self._tag(token)
@@ -216,6 +219,8 @@ class _Reader:
 
     def _end_of_unclosed(self, token: Token) -> int | None:
         """Return where the last token of an element without an end tag may begin. None: the next block ends it."""
+        if token.kind == "empty":
+            return token.start
         if token.name == "pre":
             return len(self.text)
         if token.name in RAW_CONTENT or token.name in EMPTY or _is_inline(token.name):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 
@@ -26,8 +26,9 @@ class Attribute:
 class Token:
     """A part of the file. Together, the tokens are the whole file."""
 
-    kind: Literal["text", "raw", "start", "end", "other"]
-    """`raw` is the content of elements such as `<script>`; `other` is a comment, declaration or instruction."""
+    kind: Literal["text", "raw", "start", "empty", "end", "other"]
+    """`raw` is the content of elements such as `<script>`; `empty` is a tag of XHTML such as `<script/>`, which has no
+    end tag; `other` is a comment, declaration or instruction."""
     start: int
     end: int
     name: str = ""
@@ -70,8 +71,14 @@ _SPECIAL = (
 _QUOTES = {"double": '"', "single": "'", "bare": ""}
 
 
-def tokenize(text: str) -> Iterator[Token]:
-    """Yield the tokens of HTML, a whole page or a part of one."""
+def tokenize(text: str, *, is_xhtml: bool = False) -> Iterator[Token]:
+    """Yield the tokens of HTML, a whole page or a part of one.
+
+    Args:
+        text: The page.
+        is_xhtml: A tag that ends with `/>` has no content. In HTML, `<script/>` and `<title/>` begin an element whose
+            content is everything up to its end tag.
+    """
     place = 0
     begin = 0
     while True:
@@ -84,6 +91,8 @@ def tokenize(text: str) -> Iterator[Token]:
             continue
         if begin < place:
             yield Token("text", begin, place)
+        if is_xhtml and token.kind == "start" and text.endswith("/>", token.start, token.end):
+            token = replace(token, kind="empty")
         yield token
         place = token.end
         if token.kind == "start" and token.name in RAW_CONTENT:
