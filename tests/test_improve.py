@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import json
+import logging
 import random
 import re
 import signal
@@ -262,6 +263,22 @@ def test_nothing_that_is_held_out_is_trained_on(files: Path, monkeypatch: pytest
     assert len(train) + 36 == 300
     assert len(synthetic) > 250
     assert not held_out & {text for pair in (*train, *synthetic) for text in pair}
+
+
+def test_no_pairs_are_held_out_of_a_synthetic_corpus(
+    files: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logging.getLogger("mtcli"), "propagate", True)
+    run(request_for("alone"), monkeypatch)
+    rows = [f"{BACK_TRANSLATION_TAG}{src}\t{tgt} machine\t-0.5\t0.5" for src, tgt in toy_pairs(300)]
+    (files / "synthetic.tsv").write_text("\n".join(["en\txx\tlog_prob\tscore", *rows]) + "\n")
+    with caplog.at_level(logging.INFO):
+        run(request_for("both", **{"data.train": ["pairs.tsv", "synthetic.tsv@0.5"]}), monkeypatch)
+    for name in ("valid", "test", "train-1"):
+        file = f"pairs/{name}.jsonl"
+        assert (files / "both" / file).read_text() == (files / "alone" / file).read_text()
+    assert "skipped 36 pairs: synthetic, with a held-out source" in caplog.text
+    assert len(pairs_in(files / "both/pairs/train-2.jsonl")) == 300 - 36
 
 
 def test_diversification_adds_translations_by_models_of_both_directions(

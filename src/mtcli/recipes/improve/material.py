@@ -81,13 +81,15 @@ class Material:
         splits = choose_splits(self.data)
         counts = Counts()
         sizes: dict[str, Any] = {"train": []}
-        for file, spec in zip(self._corpora(), self.data.train, strict=True):
+        for corpus, (file, spec) in enumerate(zip(self._corpora(), self.data.train, strict=True)):
             pairs = corpus_pairs(parse_source(spec).path, self.data, counts)
-            kept = (pair for pair in pairs if splits.held_out.split_of(pair[0]) == "train")
+            kept = splits.training_pairs(corpus, pairs, counts)
             sizes["train"].append(write_pairs(file, kept, self.data.src, self.data.tgt))
         for name, given in (("valid", self.data.valid), ("test", self.data.test)):
-            pairs = corpus_pairs(given, self.data, counts) if given is not None else training_pairs(self.data)
-            held_out = (pair for pair in pairs if given is not None or splits.held_out.split_of(pair[0]) == name)
+            if given is not None:
+                held_out = corpus_pairs(given, self.data, counts)
+            else:
+                held_out = splits.held_out_pairs(name, self.data)
             sizes[name] = write_pairs(self.folder / f"{name}.jsonl", held_out, self.data.src, self.data.tgt)
             if not sizes[name]:
                 raise DataError(f"{given or ', '.join(self.data.train)}: no {name} pairs; name some with --{name}")

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from mtcli.config.schema import DataConfig
+from mtcli.data.build import SYNTHETIC_HELD_OUT
 from mtcli.data.corpus import Pair, read_pairs
 from mtcli.data.held_out import HeldOut, choose_held_out, held_out_size, source_key
 from mtcli.data.lines import Counts, read_lines
 from mtcli.data.sources import parse_source
 from mtcli.data.tokenizer import BACK_TRANSLATION_TAG
+from mtcli.data.training_sources import is_synthetic
 from mtcli.errors import DataError
 from mtcli.runtime.files import new_file
 
@@ -26,34 +28,71 @@ MIN_VALIDATION_PAIRS = 100
 
 @dataclass(frozen=True)
 class Splits:
-    """The number of pairs, and which of them are held out."""
+    """Which pairs of the training corpora are held out."""
 
     held_out: HeldOut
+    can_hold_out: tuple[bool, ...]
+    """For each corpus, True if validation and test pairs may be taken from it."""
     pairs: int
     """All pairs of the training corpora."""
 
     @property
     def train(self) -> int:
-        """Number of training pairs."""
+        """Number of training pairs, if no synthetic pair has a held-out source."""
         return self.pairs - self.held_out.n_valid - self.held_out.n_test
+
+    def training_pairs(self, corpus: int, pairs: Iterable[Pair], counts: Counts) -> Iterator[Pair]:
+        """Yield the pairs of a corpus that are not held out.
+
+        Args:
+            corpus: The index of the corpus.
+            pairs: All its pairs.
+            counts: Receives the number of synthetic pairs that are skipped because their source is held out.
+        """
+        can_hold_out = self.can_hold_out[corpus]
+        for pair in pairs:
+            source = pair[0] if can_hold_out else _without_tag(pair[0])
+            if self.held_out.split_of(source) == "train":
+                yield pair
+            elif not can_hold_out:
+                counts.used -= 1
+                counts.skip(SYNTHETIC_HELD_OUT)
+
+    def held_out_pairs(self, split: str, data: DataConfig) -> Iterator[Pair]:
+        """Yield the validation or test pairs that are taken from the training corpora."""
+        for spec, can_hold_out in zip(data.train, self.can_hold_out, strict=True):
+            if can_hold_out:
+                for pair in corpus_pairs(parse_source(spec).path, data):
+                    if self.held_out.split_of(pair[0]) == split:
+                        yield pair
 
 
 def choose_splits(data: DataConfig) -> Splits:
     """Choose the held-out pairs for validation and test, unless files name them.
 
+    As in `mtcli train`, synthetic pairs are chosen only if there are no others: a score on them says little about text
+    that people write.
+
     Raises:
         DataError: The pairs cannot be read, or are too few.
     """
-    n_pairs = sum(1 for _ in training_pairs(data))
+    corpora = [parse_source(spec).path for spec in data.train]
+    synthetic = [is_synthetic(path, data.src, data.tgt) for path in corpora]
+    can_hold_out = tuple(all(synthetic) or not one for one in synthetic)
+    sizes = [sum(1 for _ in corpus_pairs(path, data)) for path in corpora]
+    n_pairs = sum(sizes)
     if n_pairs == 0:
         raise DataError("the training pairs are empty")
-    wanted = max(held_out_size(n_pairs), min(MIN_VALIDATION_PAIRS, n_pairs // 10))
+    own = [path for path, may in zip(corpora, can_hold_out, strict=True) if may]
+    n_own = sum(size for size, may in zip(sizes, can_hold_out, strict=True) if may)
+    wanted = max(held_out_size(n_own), min(MIN_VALIDATION_PAIRS, n_own // 10))
     valid = wanted if data.valid is None else 0
     test = None if data.test is None else 0
-    held_out = choose_held_out(training_pairs(data), valid, test, data.split_seed)
+    pairs = (pair for path in own for pair in corpus_pairs(path, data))
+    held_out = choose_held_out(pairs, valid, test, data.split_seed)
     if data.valid is None and held_out.n_valid == 0:
-        raise DataError(f"{n_pairs:,} pairs are too few to hold out validation pairs; name some with --valid")
-    return Splits(held_out, n_pairs)
+        raise DataError(f"{n_own:,} pairs are too few to hold out validation pairs; name some with --valid")
+    return Splits(held_out, can_hold_out, n_pairs)
 
 
 def training_pairs(data: DataConfig) -> Iterator[Pair]:
