@@ -12,7 +12,7 @@ from mtcli.config.build import build
 from mtcli.config.schema import ModelConfig
 from mtcli.explain.explanation import explain
 from mtcli.explain.stages import stages
-from mtcli.export import export
+from mtcli.export.folder import export
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.translation import Options
 from mtcli.nn.transformer import FeedForward, Transformer

@@ -17,7 +17,8 @@ from toy import PAIRS, toy
 from mtcli.data.tokenizer import EOS, Tokenizer
 from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import UsageError
-from mtcli.export import argos, export, sentencepiece_export
+from mtcli.export import argos, sentencepiece_export
+from mtcli.export.folder import export
 from mtcli.importing.marian import import_model
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.report.info import summary

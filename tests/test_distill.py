@@ -17,7 +17,7 @@ from mtcli.data.splits import write_split
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.data.tokenizer_training import train_tokenizer_on_lines
 from mtcli.errors import DataError, MtcliError, UsageError
-from mtcli.export import export
+from mtcli.export.folder import export
 from mtcli.recipes import recipe as module
 from mtcli.recipes.distill import student_shape
 from mtcli.recipes.distill.comparison import Comparison, Result

@@ -17,8 +17,9 @@ from mtcli.config.schema import Config, ModelConfig, TokenizerConfig
 from mtcli.documents.inline import Tag
 from mtcli.documents.markup import translate_inline
 from mtcli.errors import ModelError, UsageError
-from mtcli.export import TARGETS, export, obstacles
 from mtcli.export.comparison import compare
+from mtcli.export.folder import export
+from mtcli.export.targets import TARGETS, obstacles
 from mtcli.inference.ctranslate2_backend import GIVE_THE_RUN, Engine
 from mtcli.inference.ctranslate2_library import placement_of
 from mtcli.inference.length import length_penalty
@@ -148,12 +149,12 @@ def test_compare_counts_different_translations(run: Path, tmp_path: Path, capsys
 
 def test_many_differences_cause_a_warning(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr("mtcli.export.log.warning", lambda text, *values: said.append(text % values))
-    monkeypatch.setattr("mtcli.export.MAX_SENTENCES", 10)
+    monkeypatch.setattr("mtcli.export.folder.log.warning", lambda text, *values: said.append(text % values))
+    monkeypatch.setattr("mtcli.export.folder.MAX_SENTENCES", 10)
     export(run, "ctranslate2", tmp_path / "same")
     assert not said
     other = Translator(toy("pre").model, toy().tokenizer, 64)  # another model with the same tokenizer
-    monkeypatch.setattr("mtcli.export.Engine", lambda *_: other)
+    monkeypatch.setattr("mtcli.export.folder.Engine", lambda *_: other)
     found = export(run, "ctranslate2", tmp_path / "other")
     assert found is not None
     (warning,) = said

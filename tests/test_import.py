@@ -20,7 +20,7 @@ from mtcli.cli import main
 from mtcli.config.toml_file import load as load_config
 from mtcli.data.tokenizer import BOS, PAD
 from mtcli.errors import ModelError, UsageError
-from mtcli.export import export
+from mtcli.export.folder import export
 from mtcli.importing.marian import default_folder, import_model
 from mtcli.inference.ctranslate2_library import load_native
 from mtcli.inference.loading import load

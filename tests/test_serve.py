@@ -713,7 +713,7 @@ def test_the_page_omits_what_is_missing_or_damaged(tmp_path: Path) -> None:
 
 def test_an_exported_model_is_served_too(tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2")
-    from mtcli.export import export
+    from mtcli.export.folder import export
 
     run = tmp_path / "run"
     (run / "data").mkdir(parents=True)

@@ -47,7 +47,7 @@ def export(
     ] = None,
 ) -> None:
     """Export a model to CTranslate2, transformers or Argos Translate, and compare its translations."""
-    from mtcli.export import export
+    from mtcli.export.folder import export
     from mtcli.runtime.output_checks import check_folder
     from mtcli.runtime.outputs import folder_beside
 

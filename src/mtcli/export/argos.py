@@ -55,7 +55,7 @@ def convert(model: Transformer, info: ModelInfo, tokenizer: Tokenizer, folder: P
     """Write the package into a folder, and nothing else.
 
     Args:
-        model: A model without `export.obstacles`.
+        model: A model without `targets.obstacles`.
         info: The model's information.
         tokenizer: The model's, without `sentencepiece_export.obstacles`.
         folder: An existing folder.

@@ -36,7 +36,7 @@ def convert(
     """Write `model.bin`, `config.json` and the vocabularies into a folder.
 
     Args:
-        model: A model without `export.obstacles`.
+        model: A model without `targets.obstacles`.
         tokenizer: The model's.
         folder: An existing folder.
         quantization: One of `QUANTIZATIONS`; None: float32.

@@ -79,7 +79,7 @@ def convert(model: Transformer, info: ModelInfo, tokenizer: Tokenizer, folder: P
     """Write `model.safetensors`, `config.json`, `generation_config.json` and the tokenizer's files into a folder.
 
     Args:
-        model: A model without `export.obstacles`.
+        model: A model without `targets.obstacles`.
         info: The model's information.
         tokenizer: The model's.
         folder: An existing folder.

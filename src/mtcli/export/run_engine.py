@@ -14,8 +14,9 @@ from pathlib import Path
 from mtcli.config.schema import Config
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import ModelError
-from mtcli.export import export_details, obstacles, write_details, write_model
 from mtcli.export.comparison import compare
+from mtcli.export.folder import export_details, write_details, write_model
+from mtcli.export.targets import obstacles
 from mtcli.inference.ctranslate2_backend import Engine
 from mtcli.inference.ctranslate2_library import import_ctranslate2
 from mtcli.inference.line_translator import LineTranslator

@@ -12,7 +12,7 @@ from mtcli.data.encoded_pairs import Ints
 from mtcli.data.prepare import Prepared
 from mtcli.data.tokenizer import BACK_TRANSLATION_TAG
 from mtcli.data.training_sources import TrainingSource
-from mtcli.export import TARGETS, obstacles
+from mtcli.export.targets import TARGETS, obstacles
 from mtcli.nn.precision import uses_bf16
 from mtcli.report.memory_estimate import Memory, activation_bytes, count_parameters
 from mtcli.runtime.memory import require

@@ -8,7 +8,7 @@ from pathlib import Path
 from mtcli.config.schema import Config, ModelConfig, TokenizerConfig
 from mtcli.data.sources import Source, parse_source
 from mtcli.data.tokenizer import Tokenizer
-from mtcli.export import obstacles
+from mtcli.export.targets import obstacles
 from mtcli.inference.exported import provenance
 from mtcli.recipes.distill.comparison import System
 from mtcli.recipes.distill.request import Request, Teachers
