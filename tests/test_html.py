@@ -101,10 +101,10 @@ def test_tags_nest_and_the_others_are_points() -> None:
     assert kinds == ["open", "point", "close", "point", "open", "close"]
 
 
-@pytest.mark.parametrize("encoding", ["idna", "unicode_escape", "undefined"])
+@pytest.mark.parametrize("encoding", ["idna", "punycode", "unicode_escape", "undefined"])
 def test_an_encoding_that_no_page_can_have_is_refused(encoding: str) -> None:
     with pytest.raises(DataError, match=r"^file: .*convert the file to UTF-8"):
-        read_html(f"<meta charset={encoding}><p>Hello \\ud800".encode(), OPTIONS)
+        read_html(f"<meta charset={encoding}><p>Hello \\ud800-kva".encode(), OPTIONS)
 
 
 @pytest.mark.parametrize("encoding", ["iso-8859-1", "windows-1252", "shift_jis", "utf-8"])
@@ -115,6 +115,33 @@ def test_the_page_keeps_its_encoding(encoding: str) -> None:
     assert document.write([("größe 語 ®",)]).decode(encoding).startswith(head)
     assert document.write(document.segments) == (head + text).encode(encoding)
     assert read_html(document.write([("größe 語 ®",)]), OPTIONS).segments == [("größe 語 ®",)]
+
+
+@pytest.mark.parametrize(
+    ("declared", "encoding", "text"),
+    [
+        ("gb2312", "gbk", "朱镕基"),
+        ("shift_jis", "cp932", "①髙橋"),
+        ("euc-kr", "cp949", "똠방"),
+        ("big5", "big5hkscs", "嘅啲"),
+        ("iso-8859-9", "windows-1254", "“İyi”"),
+    ],
+)
+def test_a_page_may_have_characters_of_the_extension_of_its_encoding(declared: str, encoding: str, text: str) -> None:
+    content = f"<meta charset={declared}><p>{text}".encode(encoding)
+    document = read_html(content, OPTIONS)
+    assert document.segments == [(text,)]
+    assert document.write(document.segments) == content
+
+
+def test_the_encoding_of_an_xml_declaration_is_used() -> None:
+    content = "<?xml version='1.0' encoding='iso-8859-2'?><p>Łódź".encode("iso-8859-2")
+    assert read_html(content, OPTIONS).segments == [("Łódź",)]
+
+
+def test_the_remedy_for_a_wrong_declaration_names_the_declaration() -> None:
+    with pytest.raises(DataError, match=r"convert the file to UTF-8, also where it declares its encoding$"):
+        read_html("<meta charset=euc-jp><p>größe".encode(), OPTIONS)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-16-be"])

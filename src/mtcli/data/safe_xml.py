@@ -25,6 +25,8 @@ ELEMENT_BYTES = 16 * 2**20
 """Size limit of what `iterate_elements` holds in memory: a wanted element, a tag or a comment."""
 _CHUNK = 1 << 16
 _ENCODING = re.compile(rb"""<\?xml[^>]*?\sencoding\s*=\s*["']([A-Za-z0-9._-]+)["']""")
+_NOT_OF_FILES = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"})
+"""Codecs of Python that are no encodings of files. Some take time that grows with the square of the size."""
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
@@ -117,34 +119,43 @@ def decode_xml(content: bytes, name: str) -> tuple[str, str]:
     Raises:
         DataError: Python does not know the encoding, or the bytes are not in it.
     """
-    encoding = "utf-8"
-    declared = _ENCODING.match(content)
-    if declared:
-        encoding = declared[1].decode("ascii").lower()
+    encoding = declared_encoding(content) or "utf-8"
     for mark, marked in _BYTE_ORDER_MARKS:
         if content.startswith(mark):
             encoding = marked
     return decode_exactly(content, encoding, name), encoding
 
 
+def declared_encoding(content: bytes) -> str | None:
+    """Return the encoding that an XML declaration names, in lower case; None: there is none."""
+    declared = _ENCODING.match(content)
+    return declared[1].decode("ascii").lower() if declared else None
+
+
 def decode_exactly(content: bytes, encoding: str, name: str) -> str:
     """Decode a file such that encoding the text again gives the same bytes.
 
     Raises:
-        DataError: Python does not know the encoding, the bytes are not in it, or the text has half a surrogate pair.
+        DataError: Python does not know the encoding, it is none of files, the bytes are not in it, or the text has half
+            a surrogate pair.
     """
+    remedy = "convert the file to UTF-8"
+    if encoding != "utf-8":
+        remedy += ", also where it declares its encoding"
     try:
+        if codecs.lookup(encoding).name in _NOT_OF_FILES:
+            raise LookupError
         text = content.decode(encoding)
         exact = text.encode(encoding, "xmlcharrefreplace") == content
-        text.encode()  # fails at half a surrogate pair, which `unicode_escape` and some other codecs can give
+        text.encode()  # fails at half a surrogate pair, which some codecs can give
     except LookupError:
-        raise DataError(f"{name}: unknown encoding {encoding!r}; convert the file to UTF-8") from None
+        raise DataError(f"{name}: unknown encoding {encoding!r}; {remedy}") from None
     except UnicodeDecodeError as error:
-        raise DataError(f"{name}: invalid {encoding} at byte {error.start}; convert the file to UTF-8") from None
+        raise DataError(f"{name}: invalid {encoding} at byte {error.start}; {remedy}") from None
     except UnicodeError as error:
-        raise DataError(f"{name}: invalid {encoding}: {error}; convert the file to UTF-8") from None
+        raise DataError(f"{name}: invalid {encoding}: {error}; {remedy}") from None
     if not exact:
-        raise DataError(f"{name}: its {encoding} has more than one form of a character; convert the file to UTF-8")
+        raise DataError(f"{name}: its {encoding} has more than one form of a character; {remedy}")
     return text
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Literal
 
-from mtcli.data.safe_xml import decode_exactly
+from mtcli.data.safe_xml import declared_encoding, decode_exactly
 from mtcli.documents.escapes import escape, references_of
 from mtcli.documents.format import Document, ReadOptions
 from mtcli.documents.html_tokens import EMPTY, INLINE, NOT_TRANSLATED, RAW_CONTENT, Token, tokenize
@@ -43,7 +43,22 @@ _TEMPLATE = re.compile(r"\{\{[^{}]*\}\}|\{%[^{}]*%\}|\{#[^{}]*#\}")
 _CHARSET = re.compile(rb"""<meta[^>]*?charset\s*=\s*["']?\s*([A-Za-z0-9._:-]+)""", re.IGNORECASE)
 _CHARSET_BYTES = 1024
 """The standard looks for the encoding in this many bytes."""
-_WESTERN = frozenset(["iso-8859-1", "latin1", "latin-1", "ascii", "us-ascii", "windows-1252", "cp1252"])
+_WESTERN = ("windows-1252", "iso-8859-1")
+_READ_AS = {
+    "ascii": _WESTERN,
+    "iso8859-1": _WESTERN,
+    "cp1252": _WESTERN,
+    "iso8859-9": ("windows-1254", "iso-8859-9"),
+    "gb2312": ("gb2312", "gb18030"),
+    "gbk": ("gbk", "gb18030"),
+    "shift_jis": ("shift_jis", "cp932"),
+    "euc_kr": ("euc_kr", "cp949"),
+    "big5": ("big5", "big5hkscs"),
+}
+"""The encodings that pages have if they declare one, by its name in Python. The first that fits is used.
+
+As in browsers, ISO 8859-1 is windows-1252, and the East Asian encodings have the characters of their extensions.
+"""
 
 
 def read(content: bytes, options: ReadOptions) -> Document:
@@ -296,22 +311,37 @@ _ENCODE_VALUE = {quote: encode_texts(partial(_escape_value, {}, quote)) for quot
 
 
 def _encoding(content: bytes) -> str:
-    """Return the encoding of a page for Python's codecs: by its byte order mark, or as it declares, or UTF-8."""
+    """Return the encoding of a page for Python's codecs: by its byte order mark, or as it declares, or UTF-8.
+
+    The declaration of XML counts before `<meta>`.
+    """
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16-le" if content.startswith(codecs.BOM_UTF16_LE) else "utf-16-be"
-    declared = _CHARSET.search(content[:_CHARSET_BYTES])
-    if declared is None or content.startswith(codecs.BOM_UTF8):
+    if content.startswith(codecs.BOM_UTF8):
         return "utf-8"
-    name = declared[1].decode("ascii").lower()
-    if name in _WESTERN:
-        return _western(content)
-    return "utf-8" if name.startswith("utf-16") else name
+    name = declared_encoding(content) or _charset(content)
+    if name.startswith("utf-16"):  # the declaration could not be read if this were so
+        return "utf-8"
+    return next((encoding for encoding in _candidates(name) if _is_in(content, encoding)), name)
 
 
-def _western(content: bytes) -> str:
-    """Return windows-1252, as browsers read ISO 8859-1 and ASCII; or ISO 8859-1, if a byte has no character in it."""
+def _charset(content: bytes) -> str:
+    """Return the encoding that `<meta>` declares, or UTF-8."""
+    declared = _CHARSET.search(content[:_CHARSET_BYTES])
+    return declared[1].decode("ascii").lower() if declared else "utf-8"
+
+
+def _candidates(name: str) -> Sequence[str]:
+    """Return the encodings to try for a page that declares one, see `_READ_AS`; empty if there is only this one."""
     try:
-        content.decode("windows-1252")
+        return _READ_AS.get(codecs.lookup(name).name, ())
+    except LookupError:
+        return ()
+
+
+def _is_in(content: bytes, encoding: str) -> bool:
+    try:
+        content.decode(encoding)
     except UnicodeDecodeError:
-        return "iso-8859-1"
-    return "windows-1252"
+        return False
+    return True
