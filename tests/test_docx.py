@@ -57,6 +57,12 @@ def test_a_run_that_only_names_its_language_has_no_look() -> None:
     assert shouted(paragraph) == f"<w:p>{run('ONE TWO THREE')}</w:p>"
 
 
+def test_a_no_break_space_at_the_end_of_a_text_stays() -> None:
+    bold = "<w:r><w:rPr><w:b/></w:rPr><w:t>\xa0three</w:t></w:r>"
+    paragraph = f"<w:p><w:r><w:t>\n  one two </w:t></w:r>{bold}</w:p>"
+    assert shown(read, packed(paragraph)) == ["one two[<r1>]\xa0three[</r1>]"]
+
+
 def test_runs_with_the_same_look_are_one_text() -> None:
     look = "<w:b/>"
     german = look + '<w:lang w:val="de"/>'

@@ -32,6 +32,8 @@ DROPPED = frozenset({"proofErr", "lastRenderedPageBreak"})
 """Marks of the spelling checker and of the last layout. A paragraph that changes loses them."""
 WORDS = frozenset({"oMath", "oMathPara", "fldSimple", "sym", "fldChar"})
 """Markup that stands for a word of the sentence."""
+XML_SPACE = " \t\r\n"
+"""The white space of XML. A no-break space at an end of a text is shown even without `xml:space="preserve"`."""
 NOT_SHOWN = ("lang", "noProof")
 """Run properties that do not change how text looks."""
 _NOT_SHOWN = re.compile(rf"<(?:\w+:)?(?:{'|'.join(NOT_SHOWN)})\b[^>]*/>")
@@ -121,7 +123,8 @@ def _run_events(text: str, run: Element) -> Iterator[Event]:
             continue
         if child.name == "t":
             content = child.text()
-            yield Event("text", start, end, content if keeps_space(child) else content.strip(), look, look)
+            shown = content if keeps_space(child) else content.strip(XML_SPACE)
+            yield Event("text", start, end, shown, look, look)
         else:
             mark = child.attributes.get("fldCharType", "") if child.name == "fldChar" else ""
             yield Event("point", start, end, "", look, look, word=child.name in WORDS, field=mark)
