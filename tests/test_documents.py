@@ -110,6 +110,7 @@ def test_a_long_paragraph_is_read_in_windows(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(segmentation, "WINDOW", 50)
     assert split_sentences(text, "en") == expected
     assert split_sentences("x" * 120, "en") == ["x" * 50, "x" * 50, "x" * 20]
+    assert split_sentences("many words " * 9, "en") == ["many words " * 4 + "many ", "words many " * 4 + "words "]
 
 
 TEXT_OR_TAG = st.one_of(st.text(max_size=8), st.sampled_from(["A b. ", "C!\n", BOLD, END, BREAK]))

@@ -41,12 +41,20 @@ def split_sentences(text: str, language: str) -> list[str]:
     start = 0
     while start < len(text):
         found = segment(code, plain[start : start + WINDOW])
-        if len(found) > 1 and start + WINDOW < len(text):
-            found.pop()  # the window ends inside of it
+        if start + WINDOW < len(text):
+            last = found.pop()  # the window ends inside of it
+            if not found:
+                found = [_whole_words(last)]
         for sentence in found:
             sentences.append(text[start : start + len(sentence)])
             start += len(sentence)
     return sentences
+
+
+def _whole_words(part: str) -> str:
+    """Return a part of a text without the word at its end, unless it is the only one."""
+    spaces = list(_SPACE.finditer(part.rstrip()))
+    return part[: spaces[-1].end()] if spaces and spaces[-1].start() else part
 
 
 def split_segment(segment: Inline, language: str) -> list[Inline]:
