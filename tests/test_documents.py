@@ -147,6 +147,12 @@ def test_a_sentence_with_a_thousand_nested_tags_is_translated() -> None:
     assert translated.decode() == page.replace("One", "ONE").replace("two", "TWO")
 
 
+@pytest.mark.parametrize("partner", ["</b>", ""])
+def test_a_sentence_with_a_thousand_nested_tags_that_are_text_is_translated(partner: str) -> None:
+    text = "<b>" * 1000 + "one" + partner * 1000
+    assert translate_text(text, capitals(), OPTIONS, src="en") == text.replace("one", "ONE")
+
+
 def test_sentences_get_or_lose_their_space_as_the_target_language_writes_it() -> None:
     to_english = ByRule({"你好。": "Hello.", "再见！": "Bye!"}.__getitem__)
     assert translate_text("你好。再见！", to_english, OPTIONS, src="zh") == "Hello. Bye!"

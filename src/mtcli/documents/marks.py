@@ -12,6 +12,8 @@ from mtcli.documents.wrapping import unspaced_at_end, unspaced_at_start
 Kind = Literal["open", "close", "point"]
 
 _TAG_NAME = re.compile(r"<(?P<slash>/?)(?P<name>[A-Za-z][^\s<>/]*)[^<>]*?(?P<empty>/?)>")
+MAX_DEPTH = 50
+"""Open tags around a tag that is written as text and has a partner. Each is a level of recursion."""
 CLOSING = ".,;:!?…)]}»”’\"'、。，；：！？）」』"
 """Signs that belong to the word before them."""
 OPENING = "([{«„“‘‚¿¡\"'（「『"
@@ -77,7 +79,10 @@ def _mark_of_text(text: str) -> Mark:
 
 
 def _with_unpaired_text_as_points(pieces: Sequence[Piece]) -> list[Piece]:
-    """Turn tags that are written as text and have no partner into points: a literal `<br>` needs none."""
+    """Turn tags that are written as text and have no partner into points: a literal `<br>` needs none.
+
+    So are tags inside of `MAX_DEPTH` others, as no text has them.
+    """
     found = list(pieces)
     stack: list[int] = []
     unpaired: list[int] = []
@@ -85,7 +90,10 @@ def _with_unpaired_text_as_points(pieces: Sequence[Piece]) -> list[Piece]:
         if isinstance(piece, str) or piece.kind == "point":
             continue
         if piece.kind == "open":
-            stack.append(index)
+            if len(stack) >= MAX_DEPTH and not isinstance(piece.part, Tag):
+                unpaired.append(index)
+            else:
+                stack.append(index)
         elif isinstance(piece.part, Tag):
             while stack and _name_at(pieces, stack[-1]):
                 unpaired.append(stack.pop())
