@@ -89,6 +89,14 @@ CASES = {
     "autolink": ("see <http://x.y> now", ["see [<http://x.y>] now"]),
     "unclosed": ("a *b _c ~~d `e", ["a *b _c ~~d `e"]),
     "broken table": ("a | b\n--|", ["a | b --|"]),
+    "footnotes": ("[^1]: First *note*,\n  more.\n[^b]: Second note.", ["First [*]note[*], more.", "Second note."]),
+    "directive": ("Intro\n:::tip\nInside\nit\n:::\n::: end", ["Intro", "Inside it"]),
+    "admonition": ('!!! note "Title"\n    Body\n    text', ['"Title"', "Body text"]),
+    "alert": ("> [!NOTE]\n> Some\n> text", ["Some text"]),
+    "definitions": ("Term\n:   One\n    two\n:   Three", ["Term", "One two", "Three"]),
+    "formula": ("Let\n$$\na_b = *c*\n$$\nbe $$x$$ and\n$$y$$\nso", ["Let", "be [$$x$$] and", "so"]),
+    "no formula": ("$$ a lot\nof money", ["$$ a lot of money"]),
+    "formula in text": ("$$x$$ is\none", ["is one"]),
     "nothing": ("---\n***\n", []),
 }
 
@@ -97,6 +105,12 @@ CASES = {
 def test_inline_markup(content: str, segments: list[str]) -> None:
     assert shown(read, content) == segments
     shouted(read, content)
+
+
+def test_blocks_of_extensions_keep_their_lines() -> None:
+    content = "[^1]: one one\ntwo\n[^2]: three\n\n:::tip\nfour\nfive\n:::\n\n> !!! note\n>     six\n>     seven\n"
+    expected = "[^1]: ONE ONE TWO\n[^2]: THREE\n\n:::tip\nFOUR FIVE\n:::\n\n> !!! note\n>     SIX SEVEN\n"
+    assert shouted(read, content) == expected
 
 
 @pytest.mark.parametrize(

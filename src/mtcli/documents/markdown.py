@@ -47,6 +47,10 @@ _EMPHASIS = {"*": "em", "_": "em", "**": "strong", "__": "strong", "~~": "del"}
 """The marks of emphasis, and the tags of HTML with the same meaning."""
 _OUTER_PIPE = re.compile(r"^\||\|$")
 """What makes a table of one column of a text and the line below it, even as `\\|`."""
+_TEXT_BEGINS = re.compile(r"\[\^[^\]\s]+\]:|(?:!!!|\?\?\?\+?)\s+[\w-]|:\s")
+"""What begins a footnote, an admonition or a definition at the start of a line."""
+_TEXT_ENDS = re.compile(r"(?:!!!|\?\?\?\+?)\s+[\w-]|\[![A-Z]+\]\s*$")
+"""The line of an admonition or an alert, before its text."""
 _LIST_NUMBER = re.compile(r"^(\d{1,9})([.)])(?=\s|$)")
 
 
@@ -119,7 +123,9 @@ class _Reader:
             if starts:
                 is_underlined = block.type == "heading_open" and not block.markup.startswith("#")
                 kind = "underlined" if is_underlined else block.type.removesuffix("_open")
-                yield from self._inline(token.content, starts, kind)
+                parts = _parts(token.content) if kind == "paragraph" else [(0, token.content)]
+                for first, content in parts:
+                    yield from self._inline(content, starts[first:], kind)
 
     def _line(self, number: int) -> tuple[int, int]:
         """Return the start and the end of a line, without its line end."""
@@ -233,6 +239,42 @@ class _Reader:
         for span in html_spans(self.text[start:end], name):
             places = tuple((raw, begin + start, close + start) for raw, begin, close in span.tag_places)
             yield replace(span, start=span.start + start, end=span.end + start, tag_places=places)
+
+
+def _parts(content: str) -> Iterator[tuple[int, str]]:
+    """Divide a paragraph of CommonMark that has several blocks of extensions, each of which needs lines of its own.
+
+    Yields:
+        The number of the first line of a part, and the part. Lines of directives and formulas are in no part.
+    """
+    lines = content.split("\n")
+    first = 0
+    end_of_markup = 0
+    for number, line in enumerate(lines):
+        if number < end_of_markup:
+            continue
+        end_of_markup = _end_of_markup(lines, number)
+        is_markup = end_of_markup > number
+        begins = _TEXT_BEGINS.match(line.strip()) or (number and _TEXT_ENDS.match(lines[number - 1].strip()))
+        if first < number and (is_markup or begins):
+            yield first, "\n".join(lines[first:number])
+            first = number
+        if is_markup:
+            first = end_of_markup
+    if first < len(lines):
+        yield first, "\n".join(lines[first:])
+
+
+def _end_of_markup(lines: Sequence[str], number: int) -> int:
+    """Return the number of the line after a directive or a formula that begins on a line; otherwise that line's."""
+    line = lines[number].strip()
+    if line.startswith(":::"):
+        return number + 1
+    if not line.startswith("$$"):
+        return number
+    if "$$" in line[2:]:
+        return number + 1 if line.endswith("$$") else number
+    return next((last + 1 for last in range(number + 1, len(lines)) if "$$" in lines[last]), number)
 
 
 def _kept_references(source: str) -> dict[str, str]:
