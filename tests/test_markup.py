@@ -13,7 +13,7 @@ from toy import toy
 from mtcli.data.placeholders import TOKENS, count_protected, find_protected, without_added
 from mtcli.data.words import character_spans
 from mtcli.documents.inline import Inline, Tag
-from mtcli.documents.marks import is_faithful, shape_of
+from mtcli.documents.marks import Mark, is_faithful, shape_of
 from mtcli.documents.markup import translate_inline
 from mtcli.inference.translation import Candidate, Links, Options, Translation
 
@@ -190,6 +190,11 @@ def test_a_lost_placeholder_at_the_end_leaves_no_space_there() -> None:
     stub = Stub(lambda line: (line.upper(), ()))
     assert list(translate_inline([("one %d",)], stub, Options())) == [("ONE %d",)]
     assert [lines for lines, _ in stub.calls] == [["one %d"], ["one"]]
+
+
+def test_a_line_break_that_is_a_reference_is_no_word() -> None:
+    assert not Mark(Tag("&#13;&#10;"), "point").is_content
+    assert Mark(Tag("<code>x</code>"), "point").is_content
 
 
 def test_a_model_with_placeholder_tokens_is_given_them() -> None:

@@ -1,8 +1,15 @@
+from dataclasses import replace
+
 import pytest
+from documents import capitals
 from formats import OPTIONS, shouted, shown
 
 from mtcli.documents import tmx, xliff
+from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import DataError
+from mtcli.inference.translation import Options
+
+OPTIONS_XLIFF = replace(OPTIONS, name="file.xlf")
 
 XLIFF1 = """<?xml version="1.0" encoding="UTF-8"?>
 <xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">
@@ -68,6 +75,34 @@ def test_targets_are_added_to_xliff_2() -> None:
 def test_inline_elements_are_tags() -> None:
     assert shown(xliff.read, XLIFF1)[0] == 'Größe & [<g id="1">]co[</g>] [<x id="2"/>]'
     assert shown(xliff.read, XLIFF2) == ['a [<pc id="1">]b[</pc>] [<sc id="2"/>]c[<ec startRef="2"/>] d']
+
+
+@pytest.mark.parametrize(
+    ("source", "segments", "target"),
+    [
+        ("<source>One\n  two&#10;</source>", ["One two"], "<target>ONE TWO&#10;</target>"),
+        ("<source>&#xA;One&#13;&#10;two</source>", ["One[&#13;&#10;]two"], "<target>&#xA;ONE&#13;&#10;TWO</target>"),
+        ('<source xml:space="preserve">One\n\n two\n</source>', ["One[\n\n ]two"], "<target>ONE\n\n TWO\n</target>"),
+        ("<source><![CDATA[ One ]]></source>", [" One "], "<target> ONE </target>"),
+    ],
+)
+def test_line_breaks_and_white_space_that_belong_to_the_text_stay(
+    source: str, segments: list[str], target: str
+) -> None:
+    content = f'<xliff version="1.2"><file source-language="en"><trans-unit>{source}</trans-unit></file></xliff>'
+    assert shown(xliff.read, content) == segments
+    found = shouted(xliff.read, content)
+    assert target in found.replace(' state="needs-review-translation" state-qualifier="mt-suggestion"', "")
+
+
+def test_no_space_is_added_beside_a_line_break() -> None:
+    unit = '<trans-unit xml:space="preserve"><source>One line\ntwo lines</source></trans-unit>'
+    content = f'<xliff version="1.2"><file source-language="en">{unit}</file></xliff>'
+    translator = capitals()
+    translator.aligns = False
+    found = translate_bytes(content.encode(), OPTIONS_XLIFF, translator, Options(), quiet=True).decode()
+    assert translator.lines == ["One line two lines"]
+    assert ">ONE LINE\nTWO LINES</target>" in found
 
 
 def test_variants_are_added_to_tmx_where_they_are_missing() -> None:

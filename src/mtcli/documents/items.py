@@ -194,11 +194,12 @@ def make_span(text: str, items: Sequence[Item], encode: Encoder) -> MarkedSpan |
             places.append((tag.raw, item.start, item.end))
     start = kept[0].start
     end = kept[-1].end
-    if isinstance(parts[0], str):
+    # White space that is no plain character of the file, as in `<![CDATA[ a ]]>` and `&#9;a`, stays in the segment.
+    if isinstance(parts[0], str) and text[start] in WHITE_SPACE:
         parts[0] = parts[0].lstrip(WHITE_SPACE)
         raw = text[start : kept[0].end]
         start += len(raw) - len(raw.lstrip(WHITE_SPACE))
-    if isinstance(parts[-1], str):
+    if isinstance(parts[-1], str) and text[end - 1] in WHITE_SPACE:
         parts[-1] = parts[-1].rstrip(WHITE_SPACE)
         raw = text[kept[-1].start : end]
         end -= len(raw) - len(raw.rstrip(WHITE_SPACE))

@@ -44,7 +44,7 @@ class Mark:
         """It stands for words: a placeholder, or a point such as `<code>x</code>`."""
         if self.kind != "point":
             return False
-        return not self.is_tag or any(map(str.isalnum, re.sub(r"<[^<>]*>", "", self.raw)))
+        return not self.is_tag or any(map(str.isalnum, re.sub(r"<[^<>]*>|&#\w+;", "", self.raw)))
 
 
 Piece = str | Mark

@@ -13,6 +13,12 @@ _START_TAG = re.compile(r"""<(?P<name>[^\s/>]+)(?:[^>"']|"[^"]*"|'[^']*')*+>""")
 _SPECIAL = re.compile(r"<!\[CDATA\[(?P<cdata>.*?)\]\]>|<!--.*?-->|<\?.*?\?>", re.DOTALL)
 _LINE_BREAK = re.compile(r"(?:(?<![ \t])[ \t]++)?[\r\n][ \t\r\n]*+")
 
+_REFERENCE = "&#(?:0*1[03]|x0*[aAdD]);"
+BREAK_REFERENCES = re.compile(f"(?:{_REFERENCE})+")
+"""Line breaks that are written as references, which no editor of XML inserts or removes."""
+KEPT_BREAKS = re.compile(rf"(?:[\r\n][ \t]*+|{_REFERENCE})++")
+"""All line breaks, in an element that keeps its white space."""
+
 
 @dataclass(frozen=True, slots=True)
 class Inner:
@@ -112,12 +118,22 @@ def _text_items(text: str, start: int, end: int, keep: bool) -> Iterator[Item]:
     """Yield the text between two elements. A comment is markup, and the text of a CDATA section is text."""
     place = start
     for special in _SPECIAL.finditer(text, start, end):
-        yield _text_item(text, place, special.start(), keep)
+        yield from _lines(text, place, special.start(), keep)
         place = special.end()
         if special["cdata"] is None:
             yield Item(special.start(), place, "point")
         else:
             yield Item(special.start(), place, "text", special["cdata"])
+    yield from _lines(text, place, end, keep)
+
+
+def _lines(text: str, start: int, end: int, keep: bool) -> Iterator[Item]:
+    """Yield text, and as markup the line breaks that belong to it."""
+    place = start
+    for line_break in (KEPT_BREAKS if keep else BREAK_REFERENCES).finditer(text, start, end):
+        yield _text_item(text, place, line_break.start(), keep)
+        yield Item(line_break.start(), line_break.end(), "point")
+        place = line_break.end()
     yield _text_item(text, place, end, keep)
 
 
