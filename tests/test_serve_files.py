@@ -65,7 +65,7 @@ def upload(site: Site, name: str, content: bytes, **fields: str) -> tuple[int, A
 
 def translated(site: Site, name: str, content: bytes, to: str = "de", **fields: str) -> tuple[str, str]:
     """Return the name and the text of a translated file."""
-    status, answer = upload(site, name, content, source="en", target=to, **fields)
+    status, answer = upload(site, name, content, **{"source": "en", "target": to, **fields})
     assert status == 200, answer
     url = answer["translatedFileUrl"]
     assert url.startswith(f"{site.url}/download_file/")
@@ -183,6 +183,18 @@ def test_a_request_goes_to_the_model_of_its_pair() -> None:
         french = site.json("/detect", q="Le chien dort dans le jardin.")[1]
         assert french[0]["language"] == "fr"
         assert translated(site, "a.txt", b"Der Hund.")[1] == "DER HUND.1"
+
+
+@pytest.mark.parametrize("languages", [("en", "fr"), ("fr", "en")])
+def test_a_file_that_declares_its_language_goes_to_the_model_of_it(languages: tuple[str, str]) -> None:
+    source, other = languages
+    unit = "<trans-unit><source>The dog sleeps in the garden.</source></trans-unit>"
+    content = f'<xliff version="1.2"><file source-language="{source}">{unit}</file></xliff>'.encode()
+    with serving((Loud("1"), other, "de"), (Loud("2"), source, "de")) as site:
+        assert "THE DOG SLEEPS IN THE GARDEN.2</target>" in translated(site, "a.xlf", content, source="auto")[1]
+        status, answer = upload(site, "a.xlf", content.replace(b"</file>", b""), source="auto", target="de")
+        assert status == 400
+        assert "not well-formed XML" in answer["error"]
 
 
 def test_a_pair_that_two_models_translate_is_refused() -> None:

@@ -7,7 +7,7 @@ import re
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ from mtcli.documents.format import Document, ReadOptions
 from mtcli.documents.inline import text_of
 from mtcli.documents.pipeline import translate_segments
 from mtcli.documents.registry import read_document
-from mtcli.errors import ModelError, MtcliError
+from mtcli.errors import DataError, ModelError, MtcliError
 from mtcli.inference.translation import Translation
 from mtcli.serve.batcher import FullError
 from mtcli.serve.models import Choice, Models, ServedModel
@@ -163,17 +163,16 @@ class TranslationService:
         """
         candidates = self.models.candidates(upload.source, upload.target)
         with _errors_as_answers():
-            document = await self._in_thread(_read, upload, candidates[0])
+            model, document = await self._in_thread(_read_with_first, upload, candidates)
         num_segments = len(document.segments)
         if num_segments > self.limits.segments:
             most = f"this server takes {self.limits.segments:,}"
             raise HTTPException(413, f"{upload.name}: {num_segments:,} paragraphs; {most} in a file")
         texts = map(text_of, document.segments)
-        choice = await self._in_thread(self.models.choose, upload.source, upload.target, texts)
-        model = choice.model
-        if model is not candidates[0]:  # some readers and writers depend on the languages
+        chosen = (await self._in_thread(self.models.choose, upload.source, upload.target, texts)).model
+        if chosen is not model:  # some readers and writers depend on the languages
             with _errors_as_answers():
-                document = await self._in_thread(_read, upload, model)
+                model, document = await self._in_thread(_read_with_first, upload, [chosen, model])
 
         def work(translator: WaitingTranslator) -> bytes:
             options = model.options_to(upload.target, terms=parse_request_terms(upload.terms))
@@ -287,6 +286,22 @@ def _read(upload: Upload, model: ServedModel) -> Document:
         DataError: It is broken or unsafe.
     """
     return read_document(upload.content, ReadOptions(upload.name, model.src, model.target_of(upload.target)))
+
+
+def _read_with_first(upload: Upload, models: Sequence[ServedModel]) -> tuple[ServedModel, Document]:
+    """Read a file for the first model that it fits. Some files declare their language.
+
+    Raises:
+        UsageError: Its type is unknown.
+        DataError: It is broken or unsafe, or for other languages. The message is that of the first model.
+    """
+    try:
+        return models[0], _read(upload, models[0])
+    except DataError as error:
+        for model in models[1:]:
+            with suppress(DataError):
+                return model, _read(upload, model)
+        raise error
 
 
 async def _wait(request: Request, work: "Future[R]", translator: WaitingTranslator, seconds: float) -> R:
