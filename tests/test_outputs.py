@@ -11,7 +11,7 @@ import pytest
 
 from mtcli.data.quality.clean import clean
 from mtcli.data.quality.corpus import Corpus
-from mtcli.errors import StorageError, UsageError
+from mtcli.errors import LockedError, StorageError, UsageError
 from mtcli.runtime.output_checks import check_folder, check_replaceable
 from mtcli.runtime.outputs import folder_beside, is_special, partial_file, whole_folder
 
@@ -195,3 +195,16 @@ def test_a_link_among_files_in_memory_is_no_device() -> None:
         (Path(folder) / "out").write_text("old")
         assert not is_special(link)
     assert is_special(Path("/dev/stdout"))
+
+
+def test_two_commands_do_not_write_a_folder_at_the_same_time(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with whole_folder(out) as first:
+        (first / "a").write_text("first")
+        message = f"out: process {os.getpid()} is writing it; wait for it, or choose another"
+        with pytest.raises(LockedError, match=message), whole_folder(out):
+            pass
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    with whole_folder(out) as second:
+        (second / "b").write_text("second")
+    assert sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")) == ["out", "out/b"]

@@ -54,7 +54,7 @@ class DivergedError(MtcliError):
 
 
 class LockedError(MtcliError):
-    """Another process is training in this run folder."""
+    """Another process works in the folder."""
 
     exit_code = 7
 

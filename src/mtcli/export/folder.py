@@ -67,6 +67,7 @@ def export(model: Path, target: str, out: Path, quantization: str | None = None)
     Raises:
         UsageError: The target does not support this model, or `out` contains something else.
         ModelError: The folder has no usable model.
+        LockedError: Another process is writing `out`.
         StorageError: `out` cannot be written.
     """
     _check_options(target, quantization)

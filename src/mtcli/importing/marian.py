@@ -81,6 +81,7 @@ def import_model(
     Raises:
         UsageError: `out` contains something else, or the origin does not name its languages.
         ModelError: There is no such model, it is damaged, or mtcli cannot express it.
+        LockedError: Another process is writing `out`.
         StorageError: `out` cannot be written.
     """
     check_replaceable(out, "imported model", ORIGIN, WRITTEN.__contains__)

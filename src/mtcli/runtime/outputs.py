@@ -112,19 +112,28 @@ def whole_folder(folder: Path) -> Iterator[Path]:
         folder: The folder to write. If it is a link, the folder that it leads to is replaced.
 
     Raises:
+        LockedError: Another process is writing the folder.
         StorageError: It cannot be written.
     """
+    from mtcli.runtime.file_lock import file_lock  # imported here because it takes time
+
     target = real_path(folder)
     temporary = target.with_name(f".{_short_name(target)}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        with storage_errors(folder):
-            temporary.mkdir(parents=True)
-            yield temporary
-            sync_tree(temporary)
-            _rename_into_place(temporary, target)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    lock = target.with_name(f".{_short_name(target)}.lock.tmp")
+    with storage_errors(folder):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    with file_lock(lock, lambda holder: f"{folder}: process {holder} is writing it; wait for it, or choose another"):
+        shutil.rmtree(temporary, ignore_errors=True)  # left by a process that was killed
+        try:
+            with storage_errors(folder):
+                temporary.mkdir()
+                yield temporary
+                sync_tree(temporary)
+                _rename_into_place(temporary, target)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+            with suppress(OSError):
+                lock.unlink()
 
 
 def _rename_into_place(temporary: Path, target: Path) -> None:

@@ -61,6 +61,7 @@ def average_run(run: Path, out: Path, n: int | None = None, *, best: bool = Fals
     Raises:
         ModelError: `run` is not a run, or has too few undamaged checkpoints, or they do not fit together.
         UsageError: `out` holds something else, or is the current folder.
+        LockedError: Another process is writing `out`.
         StorageError: `out` cannot be written.
     """
     if not (run / "checkpoints").is_dir():
