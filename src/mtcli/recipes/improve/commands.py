@@ -12,8 +12,9 @@ from mtcli.config.toml_file import load as load_config
 from mtcli.errors import ModelError
 from mtcli.recipes.improve.budget import Budget
 from mtcli.recipes.improve.copied_run import copy_run
-from mtcli.recipes.improve.request import ImproveRequest, setting_name
+from mtcli.recipes.improve.request import ImproveRequest
 from mtcli.recipes.recipe import Recipe
+from mtcli.recipes.settings import setting_name
 from mtcli.recipes.stages import Stage
 from mtcli.storage.events import read_events
 

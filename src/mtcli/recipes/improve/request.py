@@ -11,16 +11,11 @@ from mtcli.data.tokenizer_file import given_tokenizer, tokenizer_path
 from mtcli.errors import UsageError
 from mtcli.inference.exported import sha256
 from mtcli.recipes.improve.budget import Budget
+from mtcli.recipes.settings import check_settings
 from mtcli.runtime.output_checks import check_folder
 from mtcli.training.request import resolve
 
 DEFAULT_TIME = "3h"
-
-GIVEN_BY_IMPROVE = (
-    "data.train", "data.valid", "data.test", "data.src", "data.tgt", "data.swap", "data.replace", "train.time",
-    "train.max_steps", "preset",
-)  # fmt: skip
-"""Settings that the stages get from options of `improve`, so that `--set` may not name them."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +79,6 @@ class ImproveRequest:
         }
 
 
-def setting_name(text: str) -> str:
-    """Return the name in a `--set section.key=value`."""
-    return text.partition("=")[0].strip()
-
-
 def resolve_request(
     options: Mapping[str, Any],
     sets: Sequence[str],
@@ -113,10 +103,7 @@ def resolve_request(
         DataError: Training pairs are missing.
         ModelError: `tokenizer.file` is missing or damaged.
     """
-    for text in sets:
-        name = setting_name(text)
-        if name in GIVEN_BY_IMPROVE:
-            raise UsageError(f"--set {text}: give {name} by the option of its own; see mtcli improve --help")
+    check_settings(sets, "improve")
     given = dict(options)
     if given.get("train.time") is None and given.get("train.max_steps") is None:
         given["train.time"] = DEFAULT_TIME
