@@ -4,12 +4,13 @@ import json
 import logging
 import re
 import shutil
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import pytest
 from test_cli import mtcli
-from toy import PAIRS, save_toy
+from toy import PAIRS, save_toy, toy
 
 from mtcli.cli import app
 from mtcli.config.schema import ModelConfig
@@ -176,6 +177,36 @@ def test_the_student_trains_a_tokenizer_if_it_needs_another_one(teacher: Path, p
     assert shape == within_parameters(300_000, Vocabulary(wanted, wanted, joint=True))
 
 
+def test_the_size_of_a_student_follows_from_its_other_settings(teacher: Path, pairs: Path) -> None:
+    size = Tokenizer.load(teacher / "tokenizer.json").tgt_size
+    tied, untied = (ModelConfig(tie_embeddings=tie) for tie in (True, False))
+    smallest = count_parameters(student_shapes(untied)[0], size, size, joint=True)
+    assert smallest < count_parameters(student_shapes(tied)[1], size, size, joint=True)
+    sets = ("model.tie_embeddings=false",)
+    _, shape = student_of(Request((teacher,), (str(pairs),), parameters=smallest, sets=sets))
+    assert shape == student_shapes(untied)[0]
+    with pytest.raises(UsageError, match=f"the smallest student has {smallest:,}"):
+        student_of(Request((teacher,), (str(pairs),), parameters=smallest - 1, sets=sets))
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_student_larger_than_its_teachers_causes_a_warning(
+    teacher: Path, pairs: Path, number: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logging.getLogger("mtcli"), "propagate", True)
+    monkeypatch.setattr(student_shape, "latency", lambda *_: 0.0)
+    weights = count_parameters(toy().model.config, toy().tokenizer.src_size, toy().tokenizer.tgt_size, joint=True)
+    request = Request((teacher,) * number, (str(pairs),), sets=SMALL)
+    student_of(request)
+    assert "more than" not in caplog.text
+    student_of(replace(request, sets=(), latency=1.0))
+    name = "its teacher" if number == 1 else "its teachers together"
+    assert f"parameters, more than {name} ({number * weights:,}); --parameters N" in caplog.text
+    caplog.clear()
+    student_of(replace(request, sets=(), preset="base"))
+    assert f"more than {name}" in caplog.text
+
+
 def test_the_link_to_the_run_trained_last_is_no_teacher(
     teacher: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +272,11 @@ def test_wrong_requests_are_refused_before_any_work(teacher: Path, pairs: Path, 
         (Request((save_toy(bare),), train, out=out), UsageError, "--valid: there are no valid pairs"),
         (Request((teacher,), (str(tmp_path / "none.tsv"),), out=out), DataError, "none.tsv"),
         (Request((teacher,), train, out=teacher), UsageError, "belongs to"),
+        (Request((teacher,), train, sets=("train.max_steps=9",), out=out), UsageError, "give train.max_steps by the"),
+        (Request((teacher,), train, sets=("data.src=de",), out=out), UsageError, "languages are those of the teacher"),
+        (Request((teacher,), train, sets=("model.d_k=16",), out=out), UsageError, "cannot be exported to CTranslate2"),
+        (Request((teacher,), train, parameters=10**6, sets=("model.d_ff=512",), out=out), UsageError, "--parameters c"),
+        (Request((teacher,), train, latency=0.01, sets=("model.d_k=32",), out=out), UsageError, "--latency chooses"),
     ]
     for request, kind, message in wrong:
         with pytest.raises(kind, match=message):

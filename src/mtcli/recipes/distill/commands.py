@@ -11,7 +11,7 @@ from mtcli.data.tokenizer import Tokenizer
 from mtcli.export.targets import obstacles
 from mtcli.inference.exported import provenance
 from mtcli.recipes.distill.comparison import System
-from mtcli.recipes.distill.request import Request, Teachers
+from mtcli.recipes.distill.request import DEFAULT_PRESET, Request, Teachers
 from mtcli.recipes.distill.student_shape import Vocabulary, nearest_preset
 from mtcli.recipes.stages import Stage
 from mtcli.storage.model_file import load_model
@@ -119,9 +119,8 @@ class Distillation:
 
     def _size(self) -> list[str]:
         """Return the options that decide the size of the student."""
-        preset = self.request.preset or "tiny"
         if self.shape is None:
-            return ["--preset", preset]
+            return ["--preset", self.request.preset or DEFAULT_PRESET]
         names = ("d_model", "d_ff", "num_heads", "num_encoder_layers", "num_decoder_layers")
         words = ["--preset", nearest_preset(self.shape)]
         for name in names:

@@ -5,18 +5,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mtcli.config.build import build
-from mtcli.config.schema import Config
+from mtcli.config.schema import SHAPE, Config
 from mtcli.config.toml_file import load as load_config
 from mtcli.data.columns import are_side_names
 from mtcli.data.corpus import Pair, read_pairs
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.data.tokenizer_file import given_tokenizer
 from mtcli.errors import DataError, UsageError
+from mtcli.export.targets import obstacles
 from mtcli.inference.ctranslate2_library import import_ctranslate2
+from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.loading import load_ensemble
+from mtcli.inference.pytorch_backend import Translator
 from mtcli.recipes.monolingual import Text, held_out_keys
+from mtcli.recipes.settings import check_settings, setting_name
 from mtcli.storage.model_folder import run_of
 from mtcli.storage.run_name import RUNS
+
+DEFAULT_PRESET = "tiny"
+"""The preset of a student whose size no option decides."""
+
+SHAPE_SETTINGS = (*SHAPE, "model.d_k", "model.d_v")
+"""Settings that `--parameters` and `--latency` choose."""
 
 NO_LANGUAGES: Mapping[str, str] = {}
 
@@ -60,6 +70,8 @@ class Teachers:
     tokenizer: Tokenizer
     valid: str
     test: str
+    num_parameters: int | None
+    """Parameters of all teachers; None: not known, because it is an exported model."""
     bleu_tokenizer: str | None
     """The setting of the student, or of the first teacher; None: the target language decides."""
     swap: bool = False
@@ -83,7 +95,11 @@ def check(request: Request) -> Teachers:
     given = [name for name, value in sizes.items() if value is not None]
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)}: each decides the size of the student; give one")
+    _check_sets(request)
     config = student_config(request)
+    problems = obstacles(config, "ctranslate2")
+    if problems:
+        raise UsageError(f"the student cannot be exported to CTranslate2: {'; '.join(problems)}")
     for teacher in request.teachers:
         _check_not_latest(teacher)
     translator, _, (src, tgt) = load_ensemble(request.teachers, "cpu")
@@ -101,6 +117,7 @@ def check(request: Request) -> Teachers:
         tokenizer,
         valid=request.valid or _split_of_teacher(first, "valid"),
         test=request.test or _split_of_teacher(first, "test"),
+        num_parameters=_num_parameters(translator),
         bleu_tokenizer=config.train.bleu_tokenizer or _bleu_tokenizer(first),
         swap=request.swap,
         replace=request.replace,
@@ -109,6 +126,30 @@ def check(request: Request) -> Teachers:
     )
     _check_data(request, teachers)
     return teachers
+
+
+def _check_sets(request: Request) -> None:
+    """Check that `--set` contradicts no option and no teacher.
+
+    Raises:
+        UsageError: It does.
+    """
+    size = "--parameters" if request.parameters is not None else "--latency"
+    is_shape_chosen = request.parameters is not None or request.latency is not None
+    for text in request.sets:
+        name = setting_name(text)
+        if name in ("data.src", "data.tgt"):
+            raise UsageError(f"--set {text}: the languages are those of the teacher; omit it")
+        if is_shape_chosen and name in SHAPE_SETTINGS:
+            raise UsageError(f"--set {text}: {size} chooses the shape of the student; omit one of them")
+    check_settings(request.sets, "distill")
+
+
+def _num_parameters(translator: LineTranslator) -> int | None:
+    """Return the number of parameters of one or several models; None: not known, because the model is exported."""
+    if not isinstance(translator, Translator):
+        return None
+    return sum(parameter.numel() for member in translator.members for parameter in member.parameters())
 
 
 def _check_data(request: Request, teachers: Teachers) -> None:
@@ -135,7 +176,8 @@ def student_config(request: Request, languages: Mapping[str, str] = NO_LANGUAGES
     Raises:
         UsageError: A wrong setting.
     """
-    options = {"preset": request.preset, "train.time": request.time, "train.max_steps": request.max_steps}
+    preset = request.preset or DEFAULT_PRESET
+    options = {"preset": preset, "train.time": request.time, "train.max_steps": request.max_steps}
     return build(None, {**options, **languages, "data.train": list(request.train)}, request.sets)
 
 

@@ -1,5 +1,6 @@
 """Run the stages of `mtcli distill`, or those that are left, and compare the student with its teachers."""
 
+import logging
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,13 @@ from mtcli.inference.exported import model_weights, sha256
 from mtcli.recipes.distill.commands import EXPORT, GREEDY, STUDENT, Distillation, vocabulary
 from mtcli.recipes.distill.comparison import Comparison, compare
 from mtcli.recipes.distill.request import Request, Teachers, check, held_out_pairs, student_config, text_of
-from mtcli.recipes.distill.student_shape import Usage, Vocabulary, within_latency, within_parameters
+from mtcli.recipes.distill.student_shape import (
+    Usage,
+    Vocabulary,
+    num_parameters,
+    within_latency,
+    within_parameters,
+)
 from mtcli.recipes.monolingual import Text, write_lines
 from mtcli.recipes.recipe import Recipe, open_recipe
 from mtcli.recipes.stages import Stage
@@ -20,6 +27,8 @@ from mtcli.runtime.device import describe, pick_device
 from mtcli.runtime.output_checks import check_folder
 from mtcli.runtime.wording import counted
 from mtcli.storage.run_name import RUNS, run_name
+
+log = logging.getLogger(__name__)
 
 NAME = "distill"
 
@@ -104,27 +113,47 @@ def distillation_of(request: Request, teachers: Teachers, folder: Path, recipe: 
     Raises:
         UsageError: No student is small enough.
     """
-    if request.parameters is None and request.latency is None:
-        return Distillation(request, teachers, folder, None)
-    choose = partial(_choose_shape, request, teachers)
-    found = recipe.value("shape", choose) if recipe is not None else choose()
-    return Distillation(request, teachers, folder, ModelConfig.model_validate(found))
-
-
-def _choose_shape(request: Request, teachers: Teachers) -> dict[str, Any]:
-    """Return the shape of the student as JSON."""
-    student = vocabulary(teachers.student_tokenizer or teachers.tokenizer)
     config = student_config(request)
+    student_vocabulary = _vocabulary(teachers, config)
+    shape = None
+    if request.parameters is not None or request.latency is not None:
+        choose = partial(_choose_shape, request, teachers, config, student_vocabulary)
+        shape = ModelConfig.model_validate(recipe.value("shape", choose) if recipe is not None else choose())
+    number = num_parameters(shape or config.model, student_vocabulary)
+    if teachers.num_parameters is not None and number > teachers.num_parameters:
+        larger_than = "its teacher" if len(request.teachers) == 1 else "its teachers together"
+        log.warning(
+            "the student has %s parameters, more than %s (%s); --parameters N chooses a smaller one",
+            f"{number:,}",
+            larger_than,
+            f"{teachers.num_parameters:,}",
+        )
+    return Distillation(request, teachers, folder, shape)
+
+
+def _vocabulary(teachers: Teachers, config: Config) -> Vocabulary:
+    """Return the vocabulary of the student: its own, or one of the size of the teacher's.
+
+    Args:
+        teachers: The teachers.
+        config: What `student_config` returned.
+    """
+    found = vocabulary(teachers.student_tokenizer or teachers.tokenizer)
     given = config.tokenizer
     if given.vocab_size is not None:
-        student = Vocabulary(given.vocab_size, given.vocab_size, student.joint)
+        found = Vocabulary(given.vocab_size, given.vocab_size, found.joint)
     if "joint" in given.model_fields_set:
-        student = Vocabulary(student.src_size, student.tgt_size, given.joint)
+        found = Vocabulary(found.src_size, found.tgt_size, given.joint)
+    return found
+
+
+def _choose_shape(request: Request, teachers: Teachers, config: Config, student: Vocabulary) -> dict[str, Any]:
+    """Return the shape of the student as JSON."""
     if request.parameters is not None:
-        shape = within_parameters(request.parameters, student)
+        shape = within_parameters(request.parameters, student, config.model)
     else:
         assert request.latency is not None
-        shape = within_latency(request.latency, student, _usage(teachers, config))
+        shape = within_latency(request.latency, student, _usage(teachers, config), config.model)
     return shape.model_dump()
 
 

@@ -42,6 +42,8 @@ SENTENCES = 15
 
 WARM_UP_SENTENCES = 3
 
+DEFAULTS = ModelConfig()
+
 
 @dataclass(frozen=True)
 class Vocabulary:
@@ -63,20 +65,25 @@ class Usage:
     beam_size: int
 
 
-def student_shapes() -> list[ModelConfig]:
-    """Return the shapes to choose from, the smallest first. Each has more parameters, and takes more time."""
-    return [_shape(*row) for row in SHAPES]
+def student_shapes(other: ModelConfig = DEFAULTS) -> list[ModelConfig]:
+    """Return the shapes to choose from, the smallest first. Each has more parameters, and takes more time.
+
+    Args:
+        other: The settings of the model other than its shape.
+    """
+    return [_shape(other, *row) for row in SHAPES]
 
 
-def _shape(d_model: int, num_encoder_layers: int, num_decoder_layers: int) -> ModelConfig:
+def _shape(other: ModelConfig, d_model: int, num_encoder_layers: int, num_decoder_layers: int) -> ModelConfig:
     head_size = LARGE_HEAD_SIZE if d_model >= 512 else HEAD_SIZE
-    return ModelConfig(
-        d_model=d_model,
-        d_ff=4 * d_model,
-        num_heads=max(2, d_model // head_size),
-        num_encoder_layers=num_encoder_layers,
-        num_decoder_layers=num_decoder_layers,
-    )
+    shape = {
+        "d_model": d_model,
+        "d_ff": 4 * d_model,
+        "num_heads": max(2, d_model // head_size),
+        "num_encoder_layers": num_encoder_layers,
+        "num_decoder_layers": num_decoder_layers,
+    }
+    return other.model_copy(update=shape)
 
 
 def nearest_preset(shape: ModelConfig) -> Preset:
@@ -84,29 +91,35 @@ def nearest_preset(shape: ModelConfig) -> Preset:
     return min(PRESETS, key=lambda name: abs(PRESETS[name]["model"]["d_model"] - shape.d_model))
 
 
-def within_parameters(limit: int, vocabulary: Vocabulary) -> ModelConfig:
+def within_parameters(limit: int, vocabulary: Vocabulary, other: ModelConfig = DEFAULTS) -> ModelConfig:
     """Return the largest shape with at most this number of parameters, embeddings included.
+
+    Args:
+        limit: Number of parameters.
+        vocabulary: The student's.
+        other: See `student_shapes`.
 
     Raises:
         UsageError: Even the smallest has more.
     """
-    shapes = student_shapes()
-    chosen = largest(shapes, lambda shape: _parameters(shape, vocabulary) <= limit)
+    shapes = student_shapes(other)
+    chosen = largest(shapes, lambda shape: num_parameters(shape, vocabulary) <= limit)
     if chosen is None:
-        smallest = _parameters(shapes[0], vocabulary)
+        smallest = num_parameters(shapes[0], vocabulary)
         raise UsageError(
             f"--parameters {limit:,}: the smallest student has {smallest:,} with a vocabulary of "
             f"{vocabulary.tgt_size:,} tokens; give more, or a smaller --set tokenizer.vocab_size"
         )
-    log.info("student: %s parameters, %s", f"{_parameters(chosen, vocabulary):,}", _in_words(chosen))
+    log.info("student: %s parameters, %s", f"{num_parameters(chosen, vocabulary):,}", _in_words(chosen))
     return chosen
 
 
-def _parameters(shape: ModelConfig, vocabulary: Vocabulary) -> int:
+def num_parameters(shape: ModelConfig, vocabulary: Vocabulary) -> int:
+    """Return the number of parameters of a student."""
     return count_parameters(shape, vocabulary.src_size, vocabulary.tgt_size, joint=vocabulary.joint)
 
 
-def within_latency(seconds: float, vocabulary: Vocabulary, usage: Usage) -> ModelConfig:
+def within_latency(seconds: float, vocabulary: Vocabulary, usage: Usage, other: ModelConfig = DEFAULTS) -> ModelConfig:
     """Return the largest shape that translates a sentence within a time on one core, as CTranslate2 in int8.
 
     The time is measured with random weights, in seconds of the CPU, so that other work on the machine matters little.
@@ -115,6 +128,7 @@ def within_latency(seconds: float, vocabulary: Vocabulary, usage: Usage) -> Mode
         seconds: Time of a sentence.
         vocabulary: The student's.
         usage: Length of the sentence, and beam size.
+        other: See `student_shapes`.
 
     Raises:
         UsageError: Even the smallest takes longer, or CTranslate2 is not installed.
@@ -126,10 +140,10 @@ def within_latency(seconds: float, vocabulary: Vocabulary, usage: Usage) -> Mode
         return measured <= seconds
 
     log.info("measuring sentences of %d tokens, translations of %d, on one core", usage.src_tokens, usage.tgt_tokens)
-    chosen = largest(student_shapes(), meets)
+    chosen = largest(student_shapes(other), meets)
     if chosen is None:
         raise UsageError(f"--latency {1000 * seconds:g}ms: the smallest student takes longer; give more time")
-    log.info("student: %s parameters, %s", f"{_parameters(chosen, vocabulary):,}", _in_words(chosen))
+    log.info("student: %s parameters, %s", f"{num_parameters(chosen, vocabulary):,}", _in_words(chosen))
     return chosen
 
 
