@@ -10,6 +10,8 @@ from faults.harness import run
 from mtcli.data import demo
 from mtcli.data.splits import write_split
 from mtcli.errors import ModelError, StorageError, UsageError
+from mtcli.export.folder import export
+from mtcli.recipes.distill.request import Request, check
 from mtcli.report.evaluation import EvaluationRequest, evaluate, warnings_about
 from mtcli.storage import checkpoint
 from mtcli.storage.checkpoint import path_of
@@ -123,6 +125,22 @@ def test_the_command_writes_a_model_that_eval_can_use(toy_run: Path, tmp_path: P
         f"compare: mtcli eval --model {toy_run} --compare mean",
     ]
     assert run("eval", "--model", "mean", "--bleu", "-b", "1", cwd=tmp_path).out.startswith("BLEU = ")
+
+
+def test_a_model_outside_of_its_run_is_scored_with_the_tokenizer_of_the_run(
+    train_toy: Train, toy_run: Path, tmp_path: Path
+) -> None:
+    run = train_toy(tmp_path / "run", "train.max_steps=10", "train.bleu_tokenizer=char")
+    average = tmp_path / "average"
+    average_run(run, average)
+    exported = tmp_path / "exported"
+    export(average, "ctranslate2", exported)
+    pairs = str(run / "data" / "test.jsonl")
+    for model in (average, exported):
+        (bleu,) = evaluate(EvaluationRequest((model,), model_is_named=True, pairs=pairs)).scores
+        assert "|tok:char|" in bleu.signature
+    assert check(Request((average,), (pairs,))).bleu_tokenizer == "char"
+    assert "bleu_tokenizer" not in load_model(toy_run)[1].model_dump()
 
 
 @pytest.fixture

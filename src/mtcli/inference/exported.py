@@ -29,6 +29,7 @@ class ExportedModel(BaseModel):
     tgt: str
     longest_src: Annotated[int, Within(limits.COUNT)]
     terms: bool = False
+    bleu_tokenizer: str | None = None
 
 
 class Export(BaseModel):

@@ -45,6 +45,8 @@ class LineTranslator(ABC):
     """It supports hard terms."""
     trained_with_terms = False
     """The model was trained with terms in its sources, so it can use them in soft mode."""
+    bleu_tokenizer: str | None = None
+    """The tokenizer that sacrebleu uses for BLEU of this model; None: that of the target language."""
 
     def __init__(self, tokenizer: Tokenizer, longest_src: int):
         """Initialise it.

@@ -110,6 +110,7 @@ def load_with_pytorch(folders: Sequence[Path], device: str) -> tuple["Translator
     longest_src = min(other.longest_src for other, _, _ in loaded)
     together = Translator(members[0], translator.tokenizer, longest_src, others=members[1:])
     together.trained_with_terms = all(other.trained_with_terms for other, _, _ in loaded)
+    together.bleu_tokenizer = translator.bleu_tokenizer
     return together, defaults, languages
 
 

@@ -82,6 +82,7 @@ class Translator(LineTranslator):
         model, info, tokenizer = load_model(folder)
         translator = cls(model.to(device), tokenizer, info.longest_src)
         translator.trained_with_terms = info.terms
+        translator.bleu_tokenizer = info.bleu_tokenizer
         return translator, Options.of(info.decode), (info.src, info.tgt)
 
     def num_threads(self, options: Options) -> int:

@@ -125,6 +125,8 @@ class _Translator:
     """Source language."""
     tgt: str
     """Target language. For a multilingual model, that of the request, if it names one."""
+    bleu_tokenizer: str | None
+    """See `LineTranslator.bleu_tokenizer`."""
 
 
 def evaluate(request: EvaluationRequest) -> Evaluation:
@@ -223,7 +225,7 @@ def _load(
     def translate(sources: list[str]) -> list[str]:
         return [found.text for found in translator.translate(sources, options, total=len(sources))]
 
-    return _Translator(translator.tokenizer, translate, src, tgt)
+    return _Translator(translator.tokenizer, translate, src, tgt, translator.bleu_tokenizer)
 
 
 def _check_target(language: str, *translators: _Translator | None) -> None:
@@ -340,7 +342,7 @@ def _are_of_demo(sources: list[str]) -> bool:
 
 
 def _default_tokenizer(request: EvaluationRequest, *translators: _Translator | None) -> str:
-    """Return BLEU's tokenizer: that of the run's training, otherwise that of the target language.
+    """Return BLEU's tokenizer: that of the run or the model, otherwise that of the target language.
 
     Translations in a file have the language of the run that `--model` names, if it does.
     """
@@ -349,10 +351,12 @@ def _default_tokenizer(request: EvaluationRequest, *translators: _Translator | N
         config = load_config(config_file)
         if not request.to or config.train.bleu_tokenizer is not None:
             return tokenizer_of(config)
+    model = next((translator for translator in translators if translator), None)
+    if model is not None and model.bleu_tokenizer is not None:
+        return model.bleu_tokenizer
     if request.to:
         return bleu_tokenizer(request.to)
-    loaded = [translator for translator in translators if translator]
-    return bleu_tokenizer(loaded[0].tgt) if loaded else DEFAULT
+    return bleu_tokenizer(model.tgt) if model is not None else DEFAULT
 
 
 def _warn_of_spaces(references: list[str], chosen: tuple[Metric, ...], tokenizer: str) -> None:

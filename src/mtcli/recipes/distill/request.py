@@ -118,7 +118,7 @@ def check(request: Request) -> Teachers:
         valid=request.valid or _split_of_teacher(first, "valid"),
         test=request.test or _split_of_teacher(first, "test"),
         num_parameters=_num_parameters(translator),
-        bleu_tokenizer=config.train.bleu_tokenizer or _bleu_tokenizer(first),
+        bleu_tokenizer=config.train.bleu_tokenizer or _bleu_tokenizer(first) or translator.bleu_tokenizer,
         swap=request.swap,
         replace=request.replace,
         student_tokenizer=own_tokenizer if file_of_teacher is None else tokenizer,
