@@ -422,6 +422,21 @@ def test_held_out_sources_in_a_text_are_not_translated(
         distill(Request((teacher,), (str(pairs),), mono_src=text, out=tmp_path / "other"))
 
 
+def test_names_that_begin_with_a_dash_are_no_options(
+    teacher: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(pairs, "-pairs.tsv")
+    shutil.copytree(teacher, "-teacher")
+    request = Request((Path("-teacher"),), ("-pairs.tsv",), out=Path("-out"))
+    monkeypatch.setattr(module, "run_command", run_and_fail_at("student"))
+    with pytest.raises(KeyboardInterrupt):
+        distill(request)
+    assert Path("-out/translated-1.tsv").exists()
+    exports = [stage.arguments[1] for stage in commands(request) if stage.name.startswith("export")]
+    assert exports == ["./-out/student", "./-teacher"]
+
+
 def test_the_comparison_in_words() -> None:
     teacher = Result("teacher a, int8", 4, 40.0, 60.0, 100.0, 3_000_000)
     student = Result("student, int8", 1, 39.2, 59.5, 450.0, 1_000_000)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from faults import harness
 from ranks import LAUNCHED
 from toy import PAIRS, save_toy, toy
 
@@ -133,6 +134,11 @@ def test_scores_use_the_length_penalty_of_the_paper(exported: Path) -> None:
         n = len(engine.tokenizer.encode_tgt([candidate.text])[0]) + 1
         assert candidate.score == pytest.approx(candidate.log_prob / length_penalty(n, 0.6), rel=1e-6)
     assert [c.score for c in found.candidates] == sorted((c.score for c in found.candidates), reverse=True)
+
+
+def test_the_command_that_is_shown_can_be_copied(run: Path, tmp_path: Path) -> None:
+    done = harness.run("export", run, "-o", "my model", cwd=tmp_path)
+    assert "wrote my model; run it: mtcli translate --model 'my model'\n" in done.err
 
 
 def test_compare_counts_different_translations(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -276,9 +276,12 @@ def test_the_folder_says_where_the_model_is_from(
     (tmp_path / "opus-mt-en-es" / "README.md").write_text(
         "---\nlanguage: en\nlicense: cc-by-4.0\n---\nlicense: other\n"
     )
-    assert command("import", tmp_path / "opus-mt-en-es", "-o", tmp_path / "out") == 0
-    assert "target languages: deu, fra" in capsys.readouterr().err
-    assert "license: cc-by-4.0" in (tmp_path / "out" / "README.md").read_text()
+    out = tmp_path / "my model"
+    assert command("import", tmp_path / "opus-mt-en-es", "-o", out) == 0
+    said = capsys.readouterr().err
+    assert "target languages: deu, fra" in said
+    assert f"translate with it: mtcli translate --model '{out}' --to deu \"…\"\n" in said
+    assert "license: cc-by-4.0" in (out / "README.md").read_text()
 
 
 def test_a_multilingual_model_translates_into_the_language_of_the_option_or_of_the_tag(

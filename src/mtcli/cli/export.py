@@ -48,13 +48,14 @@ def export(
 ) -> None:
     """Export a model to CTranslate2, transformers or Argos Translate, and compare its translations."""
     from mtcli.export.folder import export
+    from mtcli.report.messages import command
     from mtcli.runtime.output_checks import check_folder
     from mtcli.runtime.outputs import folder_beside
 
     out = output or folder_beside(model, to)
     check_folder(out)
     parity = export(model, to, out, quantization)
-    usage = f"; run it: mtcli translate --model {out}" if to == "ctranslate2" else ""
+    usage = f"; run it: {command('translate', out)}" if to == "ctranslate2" else ""
     note(f"wrote {out}{usage}")
     if parity is not None:
         _print_parity(parity, out)

@@ -12,6 +12,9 @@ from mtcli.cli.process import note
 
 EXAMPLES = ("mtcli import Helsinki-NLP/opus-mt-en-de", "mtcli import downloads/opus-mt-en-de -o runs/ende")
 
+TEXT = '"…"'
+"""Stands for the text of a command that is shown."""
+
 
 def import_model(
     source: Annotated[
@@ -54,6 +57,7 @@ def import_model(
 ) -> None:
     """Import a Marian model (OPUS-MT) as a model folder that every command can use."""
     from mtcli.importing.marian import default_folder, import_model
+    from mtcli.report.messages import command
     from mtcli.runtime.output_checks import check_folder
 
     check_model(Path(source))
@@ -61,9 +65,9 @@ def import_model(
     check_folder(out)
     imported = import_model(source, out, src=src, tgt=tgt, revision=revision)
     note(f"wrote {out} ({imported.src} → {imported.tgt})")
-    target = ""
+    target = []
     if imported.tags:
         tags = sorted(imported.tags)
         note(f"target languages: {', '.join(tags)}")
-        target = f"--to {tags[0]} "
-    note(f'translate with it: mtcli translate --model {out} {target}"…"')
+        target = ["--to", tags[0]]
+    note(f"translate with it: {command('translate', out, *target, TEXT)}")

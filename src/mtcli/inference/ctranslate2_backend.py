@@ -16,6 +16,7 @@ different ones behind the best.
 """
 
 import math
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -72,7 +73,8 @@ class Engine(LineTranslator):
         """
         about = provenance(folder)
         if about is None:
-            raise ModelError(f"{folder}: no exported model here; create one: `mtcli export {folder} --to ctranslate2`")
+            command = f"mtcli export {shlex.quote(str(folder))} --to ctranslate2"
+            raise ModelError(f"{folder}: no exported model here; create one: `{command}`")
         if about.get("to") != "ctranslate2":
             target = about.get("to")
             raise ModelError(f"{folder}: exported to {target}, with which mtcli cannot translate; {GIVE_THE_RUN}")

@@ -12,6 +12,7 @@ PyTorch. It is not used if
 """
 
 import logging
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
@@ -234,7 +235,7 @@ def load_any_run_engine(run: Path, device: str) -> Engine:
     Raises:
         ModelError: The run has no engine of its present model.
     """
-    remedy = f"create one: `mtcli export {run} --to ctranslate2`"
+    remedy = f"create one: `mtcli export {shlex.quote(str(run))} --to ctranslate2`"
     try:
         check_current(run, proof_of(run))
     except ModelError as error:

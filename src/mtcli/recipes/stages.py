@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from mtcli.errors import StageError, StoppedError
 from mtcli.runtime.signals import noted_signals, stopped
@@ -26,6 +27,11 @@ SET_SIGNAL_OF_PARENTS_DEATH = 1
 """`PR_SET_PDEATHSIG` of prctl(2)."""
 
 STANDARD_ERROR = 2
+
+
+def as_argument(path: str | Path) -> str:
+    """Return a path as an argument of a command. A name that begins with a dash would be read as an option."""
+    return f"./{path}" if str(path).startswith("-") else str(path)
 
 
 @dataclass(frozen=True)

@@ -161,7 +161,7 @@ def _model(folder: Path) -> Iterator[Row]:
     yield from rows
     yield "on disk", _size_of(folder)
     if problem:
-        yield "next", f"use another checkpoint; `mtcli info {run_of(folder)}` lists them"
+        yield "next", f"use another checkpoint; `mtcli info {shlex.quote(str(run_of(folder)))}` lists them"
     else:
         yield from _uses(folder)
 

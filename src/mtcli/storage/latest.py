@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shlex
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,4 +33,4 @@ def point_to(link: Path, run: Path) -> None:
 
 
 def _warn(link: Path, run: Path, reason: str) -> None:
-    log.warning("%s does not lead to this run (%s); name the run: --model %s", link, reason, run)
+    log.warning("%s does not lead to this run (%s); name the run: --model %s", link, reason, shlex.quote(str(run)))

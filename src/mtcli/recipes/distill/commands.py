@@ -13,7 +13,7 @@ from mtcli.inference.exported import provenance
 from mtcli.recipes.distill.comparison import System
 from mtcli.recipes.distill.request import DEFAULT_PRESET, Request, Teachers
 from mtcli.recipes.distill.student_shape import Vocabulary, nearest_preset
-from mtcli.recipes.stages import Stage
+from mtcli.recipes.stages import Stage, as_argument
 from mtcli.storage.model_file import load_model
 
 VOCABULARY_SIZE = 8000
@@ -75,7 +75,7 @@ class Distillation:
         swap = ("--swap",) if request.swap else ()
         for number, source in enumerate(self._sources(), 1):
             pairs = str(self._pairs(number))
-            clean = ("data", "clean", source.path, "-o", pairs, *languages, *swap, *held_out, "--force")
+            clean = ("data", "clean", as_argument(source.path), "-o", pairs, *languages, *swap, *held_out, "--force")
             yield Stage(f"clean {number}", clean)
             yield self._translation(f"translate {number}", f"{pairs}.{teachers.src}", self._translated(number))
         if request.mono_src is not None:
@@ -150,11 +150,11 @@ class Distillation:
     def _exports(self) -> Iterator[Stage]:
         """Yield the commands that convert the student and the teachers for CTranslate2."""
         how = ("--to", "ctranslate2", "--quantization", "int8")
-        yield Stage(EXPORT, ("export", str(self.student), *how, "-o", str(self.exported_student)))
+        yield Stage(EXPORT, ("export", as_argument(self.student), *how, "-o", str(self.exported_student)))
         teachers = zip(self.request.teachers, self.measured_teachers, strict=True)
         for number, (teacher, exported) in enumerate(teachers, 1):
             if exported != teacher:
-                yield Stage(f"export teacher {number}", ("export", str(teacher), *how, "-o", str(exported)))
+                yield Stage(f"export teacher {number}", ("export", as_argument(teacher), *how, "-o", str(exported)))
 
     def systems(self) -> list[System]:
         """Return the systems to compare, the student last."""

@@ -1,5 +1,6 @@
 """What `mtcli distill` is asked for, and what it needs to know of the teachers."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -210,7 +211,9 @@ def _check_not_latest(teacher: Path) -> None:
     """
     if teacher.is_symlink() and Path.cwd() / teacher == Path.cwd() / RUNS / "latest":
         run = teacher.parent / teacher.readlink()
-        raise UsageError(f"--teacher {teacher}: leads to another run after training; name the run: --teacher {run}")
+        raise UsageError(
+            f"--teacher {teacher}: leads to another run after training; name the run: --teacher {shlex.quote(str(run))}"
+        )
 
 
 def _split_of_teacher(teacher: Path, name: str) -> str:

@@ -15,7 +15,7 @@ from mtcli.recipes.improve.copied_run import copy_run
 from mtcli.recipes.improve.request import ImproveRequest
 from mtcli.recipes.recipe import Recipe
 from mtcli.recipes.settings import setting_name
-from mtcli.recipes.stages import Stage
+from mtcli.recipes.stages import Stage, as_argument
 from mtcli.storage.events import read_events
 
 log = logging.getLogger(__name__)
@@ -160,7 +160,7 @@ class Stages(ABC):
         """
         request = self.request
         settings = request.config.tokenizer
-        words = ["tokenizer", "train", *map(str, texts), "-o", str(request.tokenizer), "--type", settings.type]
+        words = ["tokenizer", "train", *map(as_argument, texts), "-o", str(request.tokenizer), "--type", settings.type]
         if settings.vocab_size is not None:
             words += ["--vocab-size", str(settings.vocab_size)]
         if request.config.data.placeholders:
