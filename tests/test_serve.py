@@ -200,6 +200,15 @@ def test_q_is_a_text_or_a_list_in_json_or_a_form(site: Site) -> None:
     assert site.json("/translate", q=[], **asked)[1] == {"translatedText": []}
 
 
+def test_a_field_that_is_null_or_empty_is_unset(site: Site) -> None:
+    expected = best(LINES[:1])[0].text
+    unset = {"target": None, "format": None, "alternatives": None, "terms": None, "api_key": None}
+    assert site.json("/translate", q=LINES[0], source="en", **unset)[:2] == (200, {"translatedText": expected})
+    status, answer, _ = site.form(q=LINES[0], source="", target="", format="", alternatives="", api_key="")
+    assert (status, answer["translatedText"]) == (200, expected)
+    assert answer["detectedLanguage"]["language"] == "en"
+
+
 def test_the_source_is_identified_among_the_languages_of_the_server(site: Site) -> None:
     for source in ({"source": "auto"}, {}):
         answer = site.json("/translate", q="The old king reads a book.", target="es", **source)[1]
@@ -271,6 +280,7 @@ FORM = "application/x-www-form-urlencoded"
         (b"[]", JSON, 400, "object"),
         (b"{}", JSON, 400, "q: Field required"),
         (b'{"q": 3}', JSON, 400, "q: "),
+        (b'{"q": null}', JSON, 400, "q: "),
         (b'{"q": "x", "alternatives": 10}', JSON, 400, "alternatives: "),
         (b'{"q": "x", "alternatives": "some"}', JSON, 400, "alternatives: "),
         (b'{"q": "x", "format": "pdf"}', JSON, 400, "format pdf"),

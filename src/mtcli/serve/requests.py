@@ -1,11 +1,11 @@
 """Requests: their limits, their fields, and how they are read from JSON or from a form."""
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 from fastapi import Request
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, model_validator
 from starlette.exceptions import HTTPException
 
 from mtcli.serve.bodies import Bodies
@@ -60,8 +60,20 @@ class RequestLimits:
         return LARGEST_REQUESTS * self.body
 
 
-class TranslationRequest(BaseModel):
-    """The fields of a request. Other fields are ignored, as clients of LibreTranslate expect."""
+class _Request(BaseModel):
+    """Fields of a request. Other fields are ignored, as clients of LibreTranslate expect."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_unset(cls, fields: Any) -> Any:
+        """Drop the fields that are null or empty: clients without a key or a source language send them like this."""
+        if not isinstance(fields, dict):
+            return fields
+        return {name: value for name, value in fields.items() if value not in (None, "") or name == "q"}
+
+
+class TranslationRequest(_Request):
+    """The fields of a request for translation."""
 
     q: str | list[str]
     source: str = "auto"
@@ -84,7 +96,7 @@ class TranslationRequest(BaseModel):
         return not isinstance(self.q, str)
 
 
-class DetectionRequest(BaseModel):
+class DetectionRequest(_Request):
     """The fields of a request for the language of a text."""
 
     q: str
