@@ -124,6 +124,16 @@ def test_sentences_of_markup_concatenate_to_the_segment(parts: list[str | Tag]) 
     assert merged(part for sentence in sentences for part in sentence) == segment
 
 
+def test_tabs_between_words_stay() -> None:
+    translator = capitals()
+    text = "One two. &Save\tCtrl+S\n\tname \t \tvalue\t\n"
+    assert translate_text(text, translator, OPTIONS, src="en") == text.upper()
+    assert sorted(translator.lines) == ["&Save", "Ctrl+S", "One two.", "name", "value"]
+    wrapped = "A line that is wrapped at a width of over forty\n\tcells, after which it goes on.\n"
+    assert translate_text(wrapped, translator, OPTIONS, src="en") == wrapped.upper()
+    assert translator.lines[-1] == wrapped.replace("\n\t", " ").strip()
+
+
 def test_a_segment_is_translated_sentence_by_sentence_and_keeps_its_spaces() -> None:
     translator = capitals()
     text = "  One two.  Three\nfour?\tYes!\n\n\nNo. \n"

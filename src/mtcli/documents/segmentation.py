@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 from mtcli.config import languages
 from mtcli.config.writing_systems import UNSPACED
@@ -16,6 +17,8 @@ WINDOW = 10_000
 
 _CLAUSE_END = re.compile(r"[,;:](?=\s)|\s[–—]+(?=\s)|—|[،؛]|[、，；：]")
 """Punctuation after which a long sentence is split. `1,000`, `10:30` and hyphens do not count."""
+
+_TABS = re.compile(r"(?<!\s) *+\t[ \t]*+(?=\S)")
 
 _SPACE = re.compile(r"\s+")
 
@@ -58,7 +61,7 @@ def _whole_words(part: str) -> str:
 
 
 def split_segment(segment: Inline, language: str) -> list[Inline]:
-    """Split a segment with markup into sentences.
+    """Split a segment with markup into sentences, and at tabs, which separate columns, or a menu item from its key.
 
     A closing tag between two sentences belongs to the first one, other tags there belong to the second.
 
@@ -66,7 +69,14 @@ def split_segment(segment: Inline, language: str) -> list[Inline]:
         ModuleNotFoundError: sentencex is not installed.
     """
     sentences = split_sentences(text_of(segment), language)
-    return _split_at(segment, [len(sentence) for sentence in sentences])
+    parts = [part for sentence in sentences for part in _split_after_tabs(sentence)]
+    return _split_at(segment, [len(part) for part in parts])
+
+
+def _split_after_tabs(text: str) -> list[str]:
+    """Split a text after the tabs between its words. Tabs that indent a line do not count."""
+    ends = [match.end() for match in _TABS.finditer(text)]
+    return [text[start:end] for start, end in pairwise([0, *ends, len(text)])]
 
 
 def split_long(sentence: Inline, num_tokens: Callable[[str], int], longest: int) -> list[Inline]:
