@@ -138,6 +138,8 @@ class Node:
     """Of a point: it follows a space."""
     space_after: bool = True
     """Of a point: a space follows it."""
+    is_joint: bool = False
+    """Of a point: a space that the source does not have follows it in the text, such as after `One<br>two`."""
 
     @property
     def is_point(self) -> bool:
@@ -248,15 +250,17 @@ class _Builder:
 
     def _adjust_to_next(self, text: str) -> None:
         """Keep words around a point apart, and punctuation after a point beside the word before it."""
-        last = self.stack[-1].children[-1] if self.stack[-1].children else None
-        if last is None or not last.is_point or last.start != len(self.text) or not self.text or not text:
+        last = self.stack[-1]
+        while last.children:
+            last = last.children[-1]
+        if not last.is_point or last.start != len(self.text) or not self.text or not text:
             return
         if text[0] in CLOSING and self.text[-1] == " " and last.space_before and not last.space_after:
             self.text = self.text[:-1]
             _clip(self.root, len(self.text))
-        elif text[0].isalnum() and self.text[-1].isalnum():
-            is_unspaced = unspaced_at_end(self.text) and unspaced_at_start(text)
-            self.text += "" if is_unspaced else " "
+        elif _begins_word(text[0]) and _ends_word(self.text[-1]):
+            last.is_joint = not (unspaced_at_end(self.text) and unspaced_at_start(text))
+            self.text += " " if last.is_joint else ""
 
     def add_mark(self, mark: Mark, next_text: str) -> None:
         """Add a mark that is followed by some text."""
@@ -285,6 +289,16 @@ class _Builder:
             node.end = len(self.text)
         _clip(self.root, len(self.text))
         return self.root
+
+
+def _begins_word(character: str) -> bool:
+    """Return True for a character that a space separates from the word before it."""
+    return character.isalnum() or (character in OPENING and character not in CLOSING)
+
+
+def _ends_word(character: str) -> bool:
+    """Return True for a character that a space separates from the word after it."""
+    return character.isalnum() or (character in CLOSING and character not in OPENING)
 
 
 def _clip(node: Node, length: int) -> None:

@@ -27,7 +27,9 @@ def _emit(placed: Placed, translation: str) -> Iterator[str | Tag]:
     for child in placed.children:
         yield translation[position : child.span[0]]
         yield from _emit_child(child, translation)
-        position = child.span[1]
+        position = max(position, child.span[1])
+        if child.node.is_joint and translation[position : position + 1] == " ":
+            position += 1
     yield translation[position:end]
 
 
