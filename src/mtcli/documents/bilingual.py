@@ -1,6 +1,6 @@
 """XML files with a place for each translation beside its source, as XLIFF and TMX have it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -8,8 +8,8 @@ from mtcli.config import languages
 from mtcli.data.safe_xml import Element
 from mtcli.documents.escapes import escape, references_of
 from mtcli.documents.inline import Inline, merged
-from mtcli.documents.items import MarkedSpan, make_span
-from mtcli.documents.xml_markup import KEPT_BREAKS, Classify, inline_items, inside, outside
+from mtcli.documents.items import MarkedSpan, encode_texts, make_span
+from mtcli.documents.xml_markup import Classify, inline_items, inside, outside
 from mtcli.errors import DataError
 
 
@@ -93,27 +93,11 @@ def make_unit(text: str, source: Element, classify: Classify, place: Callable[[s
         place: See `Unit`.
     """
     start, end = inside(text, source)
-    encode = partial(_encode, references_of(text[start:end]))
-    span = make_span(text, list(inline_items(text, source, classify)), encode)
+    escape_text = partial(escape, references_of(text[start:end]))
+    span = make_span(text, list(inline_items(text, source, classify)), encode_texts(escape_text))
     if span is None:
         return None
     return Unit(span, text[start : span.start], text[span.end : end], place)
-
-
-def _encode(references: dict[str, str], translation: Inline, _: Mapping[str, str]) -> str:
-    """Return a translation as XML. The spaces that separate words for the model are not written beside a line break."""
-    pieces: list[str] = []
-    begins_line = False
-    for part in translation:
-        if isinstance(part, str):
-            pieces.append(escape(references, part.lstrip(" ") if begins_line else part))
-            begins_line = False
-            continue
-        begins_line = KEPT_BREAKS.fullmatch(part.raw) is not None
-        if begins_line and pieces:
-            pieces[-1] = pieces[-1].rstrip(" ")
-        pieces.append(part.raw)
-    return "".join(pieces)
 
 
 def is_filled(text: str, element: Element) -> bool:

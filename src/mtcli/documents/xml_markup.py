@@ -14,9 +14,9 @@ _SPECIAL = re.compile(r"<!\[CDATA\[(?P<cdata>.*?)\]\]>|<!--.*?-->|<\?.*?\?>", re
 _LINE_BREAK = re.compile(r"(?:(?<![ \t])[ \t]++)?[\r\n][ \t\r\n]*+")
 
 _REFERENCE = "&#(?:0*1[03]|x0*[aAdD]);"
-BREAK_REFERENCES = re.compile(f"(?:{_REFERENCE})+")
+_BREAK_REFERENCES = re.compile(f"(?:{_REFERENCE})+")
 """Line breaks that are written as references, which no editor of XML inserts or removes."""
-KEPT_BREAKS = re.compile(rf"(?:[\r\n][ \t]*+|{_REFERENCE})++")
+_KEPT_BREAKS = re.compile(rf"(?:[\r\n][ \t]*+|{_REFERENCE})++")
 """All line breaks, in an element that keeps its white space."""
 
 
@@ -130,7 +130,7 @@ def _text_items(text: str, start: int, end: int, keep: bool) -> Iterator[Item]:
 def _lines(text: str, start: int, end: int, keep: bool) -> Iterator[Item]:
     """Yield text, and as markup the line breaks that belong to it."""
     place = start
-    for line_break in (KEPT_BREAKS if keep else BREAK_REFERENCES).finditer(text, start, end):
+    for line_break in (_KEPT_BREAKS if keep else _BREAK_REFERENCES).finditer(text, start, end):
         yield _text_item(text, place, line_break.start(), keep)
         yield Item(line_break.start(), line_break.end(), "point")
         place = line_break.end()
