@@ -124,6 +124,16 @@ def test_sentences_of_markup_concatenate_to_the_segment(parts: list[str | Tag]) 
     assert merged(part for sentence in sentences for part in sentence) == segment
 
 
+def test_soft_hyphens_do_not_divide_words() -> None:
+    translator = capitals()
+    assert (
+        translate_text("A Donau\xaddampf\xadschiff.\n1\xad2", translator, OPTIONS, src="de")
+        == "A DONAUDAMPFSCHIFF.\n1\xad2"
+    )
+    assert translator.lines == ["A Donaudampfschiff."]
+    assert translate_text("one\xadtwo", identity(), OPTIONS, src="en") == "one\xadtwo"
+
+
 def test_tabs_between_words_stay() -> None:
     translator = capitals()
     text = "One two. &Save\tCtrl+S\n\tname \t \tvalue\t\n"

@@ -63,6 +63,12 @@ def test_a_no_break_space_at_the_end_of_a_text_stays() -> None:
     assert shown(read, packed(paragraph)) == ["one two[<r1>]\xa0three[</r1>]"]
 
 
+def test_a_hyphen_does_not_divide_a_word() -> None:
+    hyphens = "<w:r><w:t>e</w:t><w:noBreakHyphen/><w:t>mail ac</w:t><w:softHyphen/><w:t>count</w:t></w:r>"
+    assert shown(read, packed(f"<w:p>{hyphens}</w:p>")) == ["e-mail account"]
+    assert shouted(f"<w:p>{hyphens}</w:p>") == f"<w:p>{run('E-MAIL ACCOUNT')}</w:p>"
+
+
 def test_runs_with_the_same_look_are_one_text() -> None:
     look = "<w:b/>"
     german = look + '<w:lang w:val="de"/>'

@@ -237,8 +237,12 @@ def _trimmed(sentence: Inline) -> _SpacedSentence:
 
 
 def _on_one_line(content: Inline) -> Inline:
-    """Return a sentence without line breaks: with a space for each, or with nothing between Chinese characters."""
-    return tuple(_SPACES.sub(_without_break, part) if isinstance(part, str) else part for part in content)
+    """Return a sentence without line breaks: with a space for each, or with nothing between Chinese characters.
+
+    It has no soft hyphens either, which divide words for the model.
+    """
+    parts = (_SPACES.sub(_without_break, part) if isinstance(part, str) else part for part in content)
+    return tuple(part.replace("\xad", "") if isinstance(part, str) else part for part in parts)
 
 
 def _without_break(space: re.Match[str]) -> str:

@@ -28,8 +28,8 @@ NAMESPACES = (
 CONTAINERS = frozenset({"hyperlink", "ins", "moveTo", "smartTag", "sdt", "sdtContent", "customXml", "dir", "bdo"})
 """Elements around runs. Their text is translated."""
 PROPERTIES = frozenset({"pPr", "rPr", "sdtPr", "sdtEndPr", "smartTagPr", "customXmlPr"})
-DROPPED = frozenset({"proofErr", "lastRenderedPageBreak"})
-"""Marks of the spelling checker and of the last layout. A paragraph that changes loses them."""
+DROPPED = frozenset({"proofErr", "lastRenderedPageBreak", "softHyphen"})
+"""Marks of the spelling checker and of the last layout, and places to hyphenate. A paragraph that changes loses them."""
 WORDS = frozenset({"oMath", "oMathPara", "fldSimple", "sym", "fldChar"})
 """Markup that stands for a word of the sentence."""
 XML_SPACE = " \t\r\n"
@@ -125,6 +125,8 @@ def _run_events(text: str, run: Element) -> Iterator[Event]:
             content = child.text()
             shown = content if keeps_space(child) else content.strip(XML_SPACE)
             yield Event("text", start, end, shown, look, look)
+        elif child.name == "noBreakHyphen":  # markup within a word would divide it
+            yield Event("text", start, end, "-", look, look)
         else:
             mark = child.attributes.get("fldCharType", "") if child.name == "fldChar" else ""
             yield Event("point", start, end, "", look, look, word=child.name in WORDS, field=mark)
