@@ -19,7 +19,7 @@ from toy import save_toy
 from mtcli.cli import main
 from mtcli.config.toml_file import load as load_config
 from mtcli.data.tokenizer import BOS, PAD
-from mtcli.errors import ModelError, UsageError
+from mtcli.errors import ModelError, StorageError, UsageError
 from mtcli.export.folder import export
 from mtcli.importing.marian import default_folder, import_model
 from mtcli.inference.ctranslate2_library import load_native
@@ -499,6 +499,19 @@ def test_a_name_that_is_nowhere_is_refused(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "file").touch()
     with pytest.raises(ModelError, match="is a file"):
         import_model(str(tmp_path / "file"), tmp_path / "out")
+
+
+def test_a_connection_that_breaks_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub.errors import HfHubHTTPError
+
+    broken, *_ = HfHubHTTPError.__bases__  # the base of all errors of the HTTP library
+
+    def snapshot_download(*_: object, **__: object) -> str:
+        raise broken("the server closed the connection")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    with pytest.raises(StorageError, match=r"cannot be downloaded \(the server closed the connection\); run the same"):
+        import_model("Helsinki-NLP/opus-mt-en-de", tmp_path / "out")
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

@@ -110,9 +110,18 @@ def _download(name: str, revision: str | None) -> Source:
         raise ModelError(f"{name}: the Hugging Face Hub answered with an error ({status}); try again later") from None
     except HFValidationError as error:
         raise ModelError(f"{name}: not a valid name for the Hugging Face Hub ({error})") from None
-    except OSError as error:
-        raise StorageError(f"{name}: cannot be downloaded ({error})") from None
+    except _transfer_errors() as error:
+        message = f"{name}: cannot be downloaded ({error}); run the same command again to continue"
+        raise StorageError(message) from None
     return Source(name, folder, folder.name)
+
+
+def _transfer_errors() -> tuple[type[Exception], ...]:
+    """Return the classes of a broken connection and a full disk. The HTTP library's own errors may be no OSErrors."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    of_http_library = [base for base in HfHubHTTPError.__bases__ if issubclass(base, Exception)]
+    return (OSError, *of_http_library)
 
 
 def _snapshot(name: str, revision: str | None, files: list[str]) -> Path:
