@@ -9,6 +9,7 @@ import re
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -279,6 +280,13 @@ def test_no_pairs_are_held_out_of_a_synthetic_corpus(
         assert (files / "both" / file).read_text() == (files / "alone" / file).read_text()
     assert "skipped 36 pairs: synthetic, with a held-out source" in caplog.text
     assert len(pairs_in(files / "both/pairs/train-2.jsonl")) == 300 - 36
+
+
+def test_an_unknown_device_is_refused_before_the_folder_records_it(files: Path) -> None:
+    request = replace(request_for(), device="gpu")
+    with pytest.raises(UsageError, match="--device gpu: choose from"):
+        improve(request)
+    assert not (files / "out").exists()
 
 
 def test_diversification_adds_translations_by_models_of_both_directions(

@@ -37,14 +37,15 @@ def improve(request: ImproveRequest, *, overwrite: bool = False) -> tuple[Result
         The models, and the stages that made them.
 
     Raises:
-        UsageError: The folder holds something else, or was begun with other data or options. A larger budget is
-            none of these.
+        UsageError: The folder holds something else, or was begun with other data or options (a larger budget is none
+            of these), or this machine does not have the device.
         DataError: The pairs or the texts cannot be used.
         StageError: A stage failed, and has printed why.
         StoppedError: A signal arrived.
         LockedError: Another process works in the folder.
         StorageError: The folder cannot be written.
     """
+    pick_device(request.device)  # before the folder records a device that this machine does not have
     identity = request.identity()
     if overwrite and (request.out / STATE).exists():
         with lock(request.out, "works in this folder"):
