@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -106,6 +107,31 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"holds mine\.txt"), open_recipe(tmp_path, "improve", {}):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_options_may_change_until_the_stages_that_depend_on_them_have_ended(tmp_path: Path) -> None:
+    def open_with(value: str, steps: int = 20) -> AbstractContextManager[Recipe]:
+        identity = {"--train": "a", "--set": value, "--max-steps": steps}
+        return open_recipe(tmp_path / "out", "distill", identity, ["--max-steps"], ["student"], ["--set"], ["shape"])
+
+    written = tmp_path / "written"
+    clean, student = (Stage(name, (APPEND, str(written), name[0])) for name in ("clean", "student"))
+    with open_with("wrong") as recipe:
+        recipe.run(clean)
+        assert recipe.value("shape", lambda: 1) == 1
+    with open_with("wrong", 30) as recipe:
+        assert recipe.value("shape", lambda: 2) == 1
+    with open_with("right", 30) as recipe:
+        assert recipe.value("shape", lambda: 3) == 3
+        recipe.run(clean)
+        recipe.run(student)
+    assert written.read_text() == "cs"
+    with pytest.raises(UsageError, match=r"differs in --set \(right → wrong\)"), open_with("wrong", 30):
+        pass
+    with open_with("right", 40) as recipe:
+        assert recipe.value("shape", lambda: 4) == 3
+        recipe.run(student)
+    assert written.read_text() == "css"
 
 
 def test_a_larger_value_extends_a_recipe(tmp_path: Path) -> None:

@@ -66,7 +66,10 @@ class Recipe:
         identity: What the recipe was asked for, by the name that a message can use.
         may_grow: Names of the identity that are budgets: None is the default. A larger value than before, or a first
             one where there was none, extends the recipe.
-        repeated: Names of the stages and values of a recipe that is extended which are no longer up to date.
+        repeated: Names of the stages and values that are no longer up to date if the recipe is extended or changed.
+        may_change: Names of the identity that may change as long as none of the stages in `repeated` has ended: the
+            others do not depend on them.
+        chosen: Names of the values that are no longer up to date if one of `may_change` has changed.
 
     Raises:
         UsageError: The folder belongs to another recipe, or to one with another identity.
@@ -80,6 +83,8 @@ class Recipe:
         identity: Mapping[str, Any],
         may_grow: Sequence[str] = (),
         repeated: Sequence[str] = (),
+        may_change: Sequence[str] = (),
+        chosen: Sequence[str] = (),
     ):
         self.folder = folder
         self.name = name
@@ -88,12 +93,12 @@ class Recipe:
         self._may_grow = may_grow
         self._state = _State(format=1, recipe=name, identity=self._identity)
         if self._path.exists():
-            self._state = self._load(repeated)
+            self._state = self._load(repeated, may_change, chosen)
         self._counted_at = time.monotonic()
         self._saved_at = time.monotonic()
 
-    def _load(self, repeated: Sequence[str]) -> _State:
-        """Return the state in the folder, with the identity of this command."""
+    def _load(self, repeated: Sequence[str], may_change: Sequence[str], chosen: Sequence[str]) -> _State:
+        """Return the state in the folder, with the identity of this command. See `Recipe` for the arguments."""
         try:
             state = _State.model_validate_json(read_regular(self._path))
         except ValidationError as error:
@@ -109,24 +114,31 @@ class Recipe:
             raise UsageError(
                 f"{self.folder}: was begun by mtcli {state.recipe}, not by mtcli {self.name}; choose another --out"
             )
-        self._check_identity(state.identity)
+        if any(name in state.stages for name in repeated):
+            may_change = ()
+        self._check_identity(state.identity, may_change)
         if state.identity != self._identity:
-            for name in repeated:
+            has_changed = any(state.identity.get(name) != self._identity.get(name) for name in may_change)
+            for name in (*repeated, *(chosen if has_changed else ())):
                 state.stages.pop(name, None)
                 state.begun.pop(name, None)
                 state.values.pop(name, None)
         state.identity = self._identity
         return state
 
-    def _check_identity(self, found: Mapping[str, Any]) -> None:
+    def _check_identity(self, found: Mapping[str, Any], may_change: Sequence[str]) -> None:
         """Check that this command continues or extends the one that wrote an identity.
+
+        Args:
+            found: The identity.
+            may_change: Names that may differ.
 
         Raises:
             UsageError: It does not.
         """
         names = [
             name
-            for name in sorted({*self._identity, *found})
+            for name in sorted({*self._identity, *found} - {*may_change})
             if found.get(name) != self._identity.get(name) and not self._has_grown(name, found)
         ]
         if not names:
@@ -232,6 +244,8 @@ def open_recipe(
     identity: Mapping[str, Any],
     may_grow: Sequence[str] = (),
     repeated: Sequence[str] = (),
+    may_change: Sequence[str] = (),
+    chosen: Sequence[str] = (),
 ) -> Iterator[Recipe]:
     """Create, open and lock the folder of a recipe. See `Recipe` for the arguments.
 
@@ -251,7 +265,7 @@ def open_recipe(
         folder.mkdir(parents=True, exist_ok=True)
     try:
         with lock(folder, "works in this folder"):
-            recipe = Recipe(folder, name, identity, may_grow, repeated)
+            recipe = Recipe(folder, name, identity, may_grow, repeated, may_change, chosen)
             recipe._save()
             try:
                 yield recipe

@@ -35,6 +35,12 @@ NAME = "distill"
 MAY_GROW = ("--time", "--max-steps")
 """A larger value of these options trains the student further."""
 
+MAY_CHANGE = ("--keep-pairs", "--preset", "--parameters", "--latency", "--set", "the tokenizer")
+"""Options of the student. They may change until it is trained: the translations of the teachers are the same."""
+
+SHAPE = "shape"
+"""The name of the value that is chosen by some of these options."""
+
 COMPARISON = "comparison"
 CARD = "model card"
 
@@ -45,7 +51,8 @@ OF_STUDENT = (STUDENT, EXPORT, COMPARISON, CARD)
 def distill(request: Request) -> tuple[Comparison, Path]:
     """Run all stages, or those that are left if the command was interrupted, and compare student and teachers.
 
-    If the student gets a larger budget than before, it is trained further, exported and compared again.
+    If the student gets a larger budget than before, it is trained further, exported and compared again. Until it is
+    trained, its other options may change too.
 
     Returns:
         The comparison, and the run folder of the student.
@@ -58,9 +65,11 @@ def distill(request: Request) -> tuple[Comparison, Path]:
         StoppedError: A signal arrived.
         LockedError: Another process works in the folder.
     """
+    pick_device(request.device)  # before the folder records a device that this machine does not have
     teachers = check(request)
     folder = folder_of(request, teachers)
-    with open_recipe(folder, NAME, _identity(request, teachers), MAY_GROW, OF_STUDENT) as recipe:
+    identity = _identity(request, teachers)
+    with open_recipe(folder, NAME, identity, MAY_GROW, OF_STUDENT, MAY_CHANGE, [SHAPE]) as recipe:
         distillation = distillation_of(request, teachers, folder, recipe)
         text = text_of(request, teachers)
         if text is not None:
@@ -118,7 +127,7 @@ def distillation_of(request: Request, teachers: Teachers, folder: Path, recipe: 
     shape = None
     if request.parameters is not None or request.latency is not None:
         choose = partial(_choose_shape, request, teachers, config, student_vocabulary)
-        shape = ModelConfig.model_validate(recipe.value("shape", choose) if recipe is not None else choose())
+        shape = ModelConfig.model_validate(recipe.value(SHAPE, choose) if recipe is not None else choose())
     number = num_parameters(shape or config.model, student_vocabulary)
     if teachers.num_parameters is not None and number > teachers.num_parameters:
         larger_than = "its teacher" if len(request.teachers) == 1 else "its teachers together"
