@@ -29,7 +29,7 @@ CONTAINERS = frozenset({"hyperlink", "ins", "moveTo", "smartTag", "sdt", "sdtCon
 """Elements around runs. Their text is translated."""
 PROPERTIES = frozenset({"pPr", "rPr", "sdtPr", "sdtEndPr", "smartTagPr", "customXmlPr"})
 DROPPED = frozenset({"proofErr", "lastRenderedPageBreak", "softHyphen"})
-"""Marks of the spelling checker and of the last layout, and places to hyphenate. A paragraph that changes loses them."""
+"""Marks of the spelling checker and of the last layout, and soft hyphens. A paragraph that changes loses them."""
 WORDS = frozenset({"oMath", "oMathPara", "fldSimple", "sym", "fldChar"})
 """Markup that stands for a word of the sentence."""
 XML_SPACE = " \t\r\n"
