@@ -86,6 +86,19 @@ def test_measured_corpora_get_the_measured_defaults() -> None:
     assert (tatoeba.train.lr, tatoeba.train.warmup_steps) == (3e-3, 500)
 
 
+def test_a_short_time_on_a_cpu_is_used_for_more_and_smaller_batches() -> None:
+    def batch(device: str = "cpu", **options: object) -> tuple[int, float]:
+        given = {f"train.{name}": value for name, value in options.items()}
+        chosen = with_defaults(asked(**given), workload(117_000, 8.5, device)).train
+        return chosen.batch_tokens, chosen.lr
+
+    assert batch(time="18m") == (2048, 4e-3)
+    assert batch(time="30m") == (4096, 3e-3)
+    assert batch(time="18m", max_steps=1000) == batch(max_steps=1000) == (4096, 3e-3)
+    assert batch("cuda", time="10s")[0] > 4096
+    assert batch(time="18m", batch_tokens=4096) == (4096, 3e-3)
+
+
 def test_preset_grows_with_pairs_device_and_budget() -> None:
     def preset(pairs: int, device: str, time: str | None) -> str:
         return with_defaults(asked(**{"train.time": time}), workload(pairs, device=device)).preset
