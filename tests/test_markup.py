@@ -86,9 +86,12 @@ def written(sentence: Inline) -> str:
         (("hello ", BR, "world!"), "hola <br>mundo!"),
         (("the house", END_B, " is ", EM, "big"), "la casa</b> es <i>grande"),
         (("the ", B, END_B, "house"), "la <b></b>casa"),
+        (("hello ", BR), "hola <br>"),
+        (("🎉 hello ", B, " world", END_B, " 🎉"), "🎉 hola <b>mundo</b> 🎉"),
+        ((B, EM, END_EM, END_B, " red house ", B, BR, END_B), "<b><i></i></b> casa roja <b><br></b>"),
         (("hello ", B, "%s", END_B, ", the red house"), "hola <b>%s</b>, la casa roja"),
         (("H", B, "2", END_B, "O is red"), "H<b>2</b>O es roja"),
-        ((B, "🎉 ", END_B, "hello world!"), "<b>🎉</b> hola mundo!"),
+        ((B, "🎉 ", END_B, "hello world!"), "<b>🎉 </b>hola mundo!"),
     ],
 )
 def test_tags_follow_their_words(source: Inline, expected: str) -> None:

@@ -179,7 +179,11 @@ def mark_up(pieces: Sequence[Piece], written: Mapping[int, str]) -> Marked:
             following = pieces[index + 1] if index + 1 < last else " "
             builder.add_mark(piece, _text_of(following))
     root = builder.finish()  # also trims the text
-    return Marked(list(pieces[:first]), builder.text, root, list(pieces[last:]))
+    head = pieces[first] if first < last else ""
+    tail = pieces[last - 1] if first < last else ""
+    space_before = head[: len(head) - len(head.lstrip())] if isinstance(head, str) else ""
+    space_after = tail[len(tail.rstrip()) :] if isinstance(tail, str) else ""
+    return Marked([*pieces[:first], space_before], builder.text, root, [space_after, *pieces[last:]])
 
 
 def _text_of(piece: Piece) -> str:
@@ -197,12 +201,25 @@ def _core(pieces: Sequence[Piece]) -> tuple[int, int]:
             first += 1
         elif _is_outside(tail) or _is_alone(tail, partners.get(last - 1), "open"):
             last -= 1
+        elif _has_no_text(pieces, first, partners.get(first)):
+            first = partners[first] + 1
+        elif _has_no_text(pieces, partners.get(last - 1), last - 1):
+            last = partners[last - 1]
         elif isinstance(head, Mark) and partners.get(first) == last - 1:
             first += 1
             last -= 1
         else:
             break
     return first, last
+
+
+def _has_no_text(pieces: Sequence[Piece], opened: int | None, closed: int | None) -> bool:
+    """Return True for a pair of tags without words, such as `<i class="icon"></i>` and `<a><img></a>`."""
+    if opened is None or closed is None:
+        return False
+    return all(
+        _is_outside(piece) or (isinstance(piece, Mark) and piece.kind != "point") for piece in pieces[opened:closed]
+    )
 
 
 def _is_outside(piece: Piece) -> bool:
