@@ -16,7 +16,7 @@ from processes import no_hang
 from mtcli.errors import LockedError, StageError, StoppedError, StorageError, UsageError
 from mtcli.recipes import recipe as recipe_module
 from mtcli.recipes import stages
-from mtcli.recipes.recipe import STATE, Recipe, open_recipe
+from mtcli.recipes.recipe import STATE, Changes, Recipe, open_recipe
 from mtcli.recipes.stages import Stage, run_command
 
 PROGRAM = stages.PROGRAM
@@ -110,9 +110,11 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
 
 
 def test_options_may_change_until_the_stages_that_depend_on_them_have_ended(tmp_path: Path) -> None:
+    changes = Changes(["--max-steps"], ["--set"], ["student"], ["shape"])
+
     def open_with(value: str, steps: int = 20) -> AbstractContextManager[Recipe]:
         identity = {"--train": "a", "--set": value, "--max-steps": steps}
-        return open_recipe(tmp_path / "out", "distill", identity, ["--max-steps"], ["student"], ["--set"], ["shape"])
+        return open_recipe(tmp_path / "out", "distill", identity, changes)
 
     written = tmp_path / "written"
     clean, student = (Stage(name, (APPEND, str(written), name[0])) for name in ("clean", "student"))
@@ -137,7 +139,8 @@ def test_options_may_change_until_the_stages_that_depend_on_them_have_ended(tmp_
 def test_a_larger_value_extends_a_recipe(tmp_path: Path) -> None:
     def run(steps: int, stage: str) -> str:
         written = tmp_path / "written"
-        with open_recipe(tmp_path / "out", "distill", {"--max-steps": steps}, ["--max-steps"], ["student"]) as recipe:
+        changes = Changes(["--max-steps"], repeated=["student"])
+        with open_recipe(tmp_path / "out", "distill", {"--max-steps": steps}, changes) as recipe:
             recipe.run(Stage("clean", (APPEND, str(written), "c")))
             recipe.run(Stage("student", (APPEND, str(written), stage)))
         return written.read_text()
@@ -152,12 +155,12 @@ def test_a_first_budget_extends_a_recipe_without_one(tmp_path: Path, later: dict
     budget = {"--time": None, "--max-steps": None}
     decisions = []
     for identity in (budget, budget | later):
-        with open_recipe(tmp_path, "distill", identity, [*budget], ["student"]) as recipe:
+        with open_recipe(tmp_path, "distill", identity, Changes([*budget], repeated=["student"])) as recipe:
             recipe.value("data", lambda: decisions.append("data"))
             recipe.value("student", lambda: decisions.append("student"))
     assert decisions == ["data", "student", "student"]
     with pytest.raises(UsageError, match=r"differs in --.* \(a larger --.* extends it\), or choose"):
-        Recipe(tmp_path, "distill", budget, [*budget])
+        Recipe(tmp_path, "distill", budget, Changes([*budget]))
 
 
 def test_the_message_names_the_budgets_that_extend_a_recipe(tmp_path: Path) -> None:
@@ -165,14 +168,14 @@ def test_the_message_names_the_budgets_that_extend_a_recipe(tmp_path: Path) -> N
     with open_recipe(tmp_path, "distill", {"--train": "a", **budgets}):
         pass
     with pytest.raises(UsageError, match=r"to continue it \(--time or --max-steps extends it\), or choose"):
-        Recipe(tmp_path, "distill", {"--train": "b", **budgets}, [*budgets])
+        Recipe(tmp_path, "distill", {"--train": "b", **budgets}, Changes([*budgets]))
 
 
 def test_another_kind_of_budget_does_not_extend_a_recipe(tmp_path: Path) -> None:
     with open_recipe(tmp_path, "distill", {"--time": None, "--max-steps": 20}):
         pass
     with pytest.raises(UsageError, match="a larger --max-steps extends it"):
-        Recipe(tmp_path, "distill", {"--time": 60.0, "--max-steps": 20}, ["--time", "--max-steps"])
+        Recipe(tmp_path, "distill", {"--time": 60.0, "--max-steps": 20}, Changes(["--time", "--max-steps"]))
 
 
 OTHER_VERSION = {"recipe": "improve", "identity": {}, "stages": {}, "values": {}, "seconds": 0.0}

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +28,25 @@ STATE = "recipe.json"
 
 SAVE_SECONDS = 20.0
 """Seconds between two saves of the used time while a command runs."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """How a command may differ from the one that began its recipe, and what is then done again."""
+
+    may_grow: Sequence[str] = ()
+    """Names of the identity that are budgets: None is the default. A larger value than before, or a first one where
+    there was none, extends the recipe."""
+    may_change: Sequence[str] = ()
+    """Names of the identity that may change as long as none of the stages in `repeated` has ended: the others do not
+    depend on them."""
+    repeated: Sequence[str] = ()
+    """Names of the stages and values that are no longer up to date after any of these changes."""
+    chosen: Sequence[str] = ()
+    """Names of the values that are no longer up to date if one of `may_change` has changed."""
+
+
+NO_CHANGES = Changes()
 
 
 class _DoneStage(BaseModel):
@@ -64,41 +84,27 @@ class Recipe:
         folder: The folder. It must exist.
         name: The command of the recipe, such as `improve`.
         identity: What the recipe was asked for, by the name that a message can use.
-        may_grow: Names of the identity that are budgets: None is the default. A larger value than before, or a first
-            one where there was none, extends the recipe.
-        repeated: Names of the stages and values that are no longer up to date if the recipe is extended or changed.
-        may_change: Names of the identity that may change as long as none of the stages in `repeated` has ended: the
-            others do not depend on them.
-        chosen: Names of the values that are no longer up to date if one of `may_change` has changed.
+        changes: How the command may differ from the one that began the recipe.
 
     Raises:
         UsageError: The folder belongs to another recipe, or to one with another identity.
         StorageError: Its state is damaged, or is that of another version.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        name: str,
-        identity: Mapping[str, Any],
-        may_grow: Sequence[str] = (),
-        repeated: Sequence[str] = (),
-        may_change: Sequence[str] = (),
-        chosen: Sequence[str] = (),
-    ):
+    def __init__(self, folder: Path, name: str, identity: Mapping[str, Any], changes: Changes = NO_CHANGES):
         self.folder = folder
         self.name = name
         self._path = folder / STATE
         self._identity = json.loads(json.dumps(identity))  # tuples become lists, as in the file
-        self._may_grow = may_grow
+        self._changes = changes
         self._state = _State(format=1, recipe=name, identity=self._identity)
         if self._path.exists():
-            self._state = self._load(repeated, may_change, chosen)
+            self._state = self._load()
         self._counted_at = time.monotonic()
         self._saved_at = time.monotonic()
 
-    def _load(self, repeated: Sequence[str], may_change: Sequence[str], chosen: Sequence[str]) -> _State:
-        """Return the state in the folder, with the identity of this command. See `Recipe` for the arguments."""
+    def _load(self) -> _State:
+        """Return the state in the folder, with the identity of this command."""
         try:
             state = _State.model_validate_json(read_regular(self._path))
         except ValidationError as error:
@@ -114,12 +120,13 @@ class Recipe:
             raise UsageError(
                 f"{self.folder}: was begun by mtcli {state.recipe}, not by mtcli {self.name}; choose another --out"
             )
-        if any(name in state.stages for name in repeated):
-            may_change = ()
+        changes = self._changes
+        has_ended = any(name in state.stages for name in changes.repeated)
+        may_change = () if has_ended else changes.may_change
         self._check_identity(state.identity, may_change)
         if state.identity != self._identity:
             has_changed = any(state.identity.get(name) != self._identity.get(name) for name in may_change)
-            for name in (*repeated, *(chosen if has_changed else ())):
+            for name in (*changes.repeated, *(changes.chosen if has_changed else ())):
                 state.stages.pop(name, None)
                 state.begun.pop(name, None)
                 state.values.pop(name, None)
@@ -152,7 +159,7 @@ class Recipe:
     def _has_grown(self, name: str, found: Mapping[str, Any]) -> bool:
         """Return True if a budget is larger than the one that was found, or is given where there was none."""
         now = self._identity.get(name)
-        if name not in self._may_grow or name not in found or now is None:
+        if name not in self._changes.may_grow or name not in found or now is None:
             return False
         before = found[name]
         if before is None:
@@ -161,13 +168,13 @@ class Recipe:
 
     def _budgets_in(self, identity: Mapping[str, Any]) -> list[str]:
         """Return the names of the budgets that an identity has a value for."""
-        return [name for name in self._may_grow if identity.get(name) is not None]
+        return [name for name in self._changes.may_grow if identity.get(name) is not None]
 
     def _how_to_extend(self, found: Mapping[str, Any]) -> str:
         """Return the part of a message that names the budgets which extend a recipe; empty: none does."""
         ways = [f"a larger {name}" for name in self._budgets_in(found)]
         if not ways:
-            ways = [name for name in self._may_grow if name in found]
+            ways = [name for name in self._changes.may_grow if name in found]
         return f" ({' or '.join(ways)} extends it)" if ways else ""
 
     @property
@@ -242,10 +249,7 @@ def open_recipe(
     folder: Path,
     name: str,
     identity: Mapping[str, Any],
-    may_grow: Sequence[str] = (),
-    repeated: Sequence[str] = (),
-    may_change: Sequence[str] = (),
-    chosen: Sequence[str] = (),
+    changes: Changes = NO_CHANGES,
 ) -> Iterator[Recipe]:
     """Create, open and lock the folder of a recipe. See `Recipe` for the arguments.
 
@@ -265,7 +269,7 @@ def open_recipe(
         folder.mkdir(parents=True, exist_ok=True)
     try:
         with lock(folder, "works in this folder"):
-            recipe = Recipe(folder, name, identity, may_grow, repeated, may_change, chosen)
+            recipe = Recipe(folder, name, identity, changes)
             recipe._save()
             try:
                 yield recipe

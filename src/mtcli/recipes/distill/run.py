@@ -19,7 +19,7 @@ from mtcli.recipes.distill.student_shape import (
     within_parameters,
 )
 from mtcli.recipes.monolingual import Text, write_lines
-from mtcli.recipes.recipe import Recipe, open_recipe
+from mtcli.recipes.recipe import Changes, Recipe, open_recipe
 from mtcli.recipes.stages import Stage
 from mtcli.report.run_record import RecipeRecord
 from mtcli.report.run_report import write_report
@@ -32,20 +32,19 @@ log = logging.getLogger(__name__)
 
 NAME = "distill"
 
-MAY_GROW = ("--time", "--max-steps")
-"""A larger value of these options trains the student further."""
-
-MAY_CHANGE = ("--keep-pairs", "--preset", "--parameters", "--latency", "--set", "the tokenizer")
-"""Options of the student. They may change until it is trained: the translations of the teachers are the same."""
-
 SHAPE = "shape"
-"""The name of the value that is chosen by some of these options."""
+"""The name of the value that has the shape of the student."""
 
 COMPARISON = "comparison"
 CARD = "model card"
 
-OF_STUDENT = (STUDENT, EXPORT, COMPARISON, CARD)
-"""The stages and values that follow from the training of the student."""
+CHANGES = Changes(
+    may_grow=("--time", "--max-steps"),
+    may_change=("--keep-pairs", "--preset", "--parameters", "--latency", "--set", "the tokenizer"),
+    repeated=(STUDENT, EXPORT, COMPARISON, CARD),
+    chosen=(SHAPE,),
+)
+"""Options of the student may change until it is trained: the translations of the teachers do not depend on them."""
 
 
 def distill(request: Request) -> tuple[Comparison, Path]:
@@ -69,7 +68,7 @@ def distill(request: Request) -> tuple[Comparison, Path]:
     teachers = check(request)
     folder = folder_of(request, teachers)
     identity = _identity(request, teachers)
-    with open_recipe(folder, NAME, identity, MAY_GROW, OF_STUDENT, MAY_CHANGE, [SHAPE]) as recipe:
+    with open_recipe(folder, NAME, identity, CHANGES) as recipe:
         distillation = distillation_of(request, teachers, folder, recipe)
         text = text_of(request, teachers)
         if text is not None:

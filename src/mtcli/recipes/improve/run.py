@@ -12,7 +12,7 @@ from mtcli.recipes.improve.material import Material
 from mtcli.recipes.improve.method import Method
 from mtcli.recipes.improve.request import ImproveRequest
 from mtcli.recipes.improve.summary import recipe_record
-from mtcli.recipes.recipe import STATE, Recipe, open_recipe
+from mtcli.recipes.recipe import STATE, Changes, Recipe, open_recipe
 from mtcli.report.run_report import write_report
 from mtcli.runtime.device import describe, pick_device
 from mtcli.storage.run_folder import RUN_FILES
@@ -51,7 +51,7 @@ def improve(request: ImproveRequest, *, overwrite: bool = False) -> tuple[Result
         with lock(request.out, "works in this folder"):
             _refuse_other_files(request.out)
             _delete_results(request.out)
-    with open_recipe(request.out, NAME, identity, may_grow=[request.budget.option]) as recipe:
+    with open_recipe(request.out, NAME, identity, Changes(may_grow=[request.budget.option])) as recipe:
         return _improve(request, recipe)
 
 
