@@ -227,7 +227,7 @@ def test_a_given_tokenizer_replaces_the_stage_that_trains_one(files: Path, monke
     assert "tokenizer.file=given.json" in simulation.commands["reverse-1"]
     assert "ensemble, validation" in simulation.commands
     train_tokenizer_on_lines(text, vocab_size=300).save(files / "given.json")
-    with pytest.raises(UsageError, match=r"SHA-256 of given\.json"):
+    with pytest.raises(UsageError, match=r"SHA-256 of given\.json.*, or choose .*, or start over with --overwrite$"):
         improve(request_for(mono_tgt="mono.xx", sets=("tokenizer.file=given.json",)))
 
 

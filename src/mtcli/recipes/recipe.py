@@ -44,6 +44,8 @@ class Changes:
     """Names of the stages and values that are no longer up to date after any of these changes."""
     chosen: Sequence[str] = ()
     """Names of the values that are no longer up to date if one of `may_change` has changed."""
+    remedy: str = "choose another --out"
+    """What the user can do if the command differs in another way."""
 
 
 NO_CHANGES = Changes()
@@ -153,7 +155,7 @@ class Recipe:
         differences = [f"{name} ({_shown(found.get(name))} → {_shown(self._identity.get(name))})" for name in names]
         raise UsageError(
             f"{self.folder}: was begun by a command that differs in {', '.join(differences)}; run that command again "
-            f"to continue it{self._how_to_extend(found)}, or choose another --out"
+            f"to continue it{self._how_to_extend(found)}, or {self._changes.remedy}"
         )
 
     def _has_grown(self, name: str, found: Mapping[str, Any]) -> bool:

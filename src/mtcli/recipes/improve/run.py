@@ -51,7 +51,8 @@ def improve(request: ImproveRequest, *, overwrite: bool = False) -> tuple[Result
         with lock(request.out, "works in this folder"):
             _refuse_other_files(request.out)
             _delete_results(request.out)
-    with open_recipe(request.out, NAME, identity, Changes(may_grow=[request.budget.option])) as recipe:
+    changes = Changes(may_grow=[request.budget.option], remedy="choose another --out, or start over with --overwrite")
+    with open_recipe(request.out, NAME, identity, changes) as recipe:
         return _improve(request, recipe)
 
 
