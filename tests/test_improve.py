@@ -282,6 +282,23 @@ def test_no_pairs_are_held_out_of_a_synthetic_corpus(
     assert len(pairs_in(files / "both/pairs/train-2.jsonl")) == 300 - 36
 
 
+@pytest.mark.parametrize("text", [None, "mono.xx"])
+def test_a_model_of_the_opposite_direction_learns_no_tags(
+    files: Path, text: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [f"{BACK_TRANSLATION_TAG}{src}\t{tgt} machine\t-0.5\t0.5" for src, tgt in toy_pairs(300)]
+    (files / "synthetic.tsv").write_text("\n".join(["en\txx\tlog_prob\tscore", *rows]) + "\n")
+    request = request_for(mono_tgt=text, **{"data.train": ["pairs.tsv", "synthetic.tsv@0.5"]})
+    _, _, simulation = run(request, monkeypatch)
+    plain, reverse = (values_of(list(simulation.commands[name]), "--train") for name in ("plain", "reverse-1"))
+    assert plain == ["out/pairs/train-1.jsonl", "out/pairs/train-2.jsonl@0.5"]
+    assert reverse == ["out/pairs/train-1.jsonl", "out/pairs/train-2-untagged.jsonl@0.5"]
+    tagged, untagged = (pairs_in(files / "out/pairs" / f"{name}.jsonl") for name in ("train-2", "train-2-untagged"))
+    assert untagged == [(src.removeprefix(BACK_TRANSLATION_TAG), tgt) for src, tgt in tagged]
+    assert all(src.startswith(BACK_TRANSLATION_TAG) for src, _ in tagged)
+    assert BACK_TRANSLATION_TAG not in (files / "out/pairs/train.en.txt").read_text()
+
+
 def test_an_unknown_device_is_refused_before_the_folder_records_it(files: Path) -> None:
     request = replace(request_for(), device="gpu")
     with pytest.raises(UsageError, match="--device gpu: choose from"):

@@ -22,6 +22,7 @@ from mtcli.recipes.improve.pairs import (
     is_chosen,
     merge,
     training_pairs,
+    without_tag,
     write_pairs,
 )
 from mtcli.recipes.monolingual import Text, held_out_keys, write_lines
@@ -103,18 +104,34 @@ class Material:
     def _corpora(self) -> list[Path]:
         return [self.folder / f"train-{number}.jsonl" for number in range(1, len(self.data.train) + 1)]
 
-    def specs(self, synthetic: Synthetic | None = None) -> list[str]:
+    def specs(self, synthetic: Synthetic | None = None, *, forward: bool = True) -> list[str]:
         """Return the corpora of a training, with their weights.
 
         Args:
             synthetic: Pairs to add. If there are many, the real pairs have a larger weight.
+            forward: The model translates in the direction of the request. Otherwise tags are removed from sources,
+                which are the targets of this model: it would learn to write tags.
         """
         factor = weight_of_pairs(self.num_pairs, synthetic.number) if synthetic else 1.0
         found = []
-        for file, spec in zip(self._corpora(), self.data.train, strict=True):
+        for corpus, spec in zip(self._corpora(), self.data.train, strict=True):
+            file = corpus if forward else self._untagged(corpus)
             weight = factor * parse_source(spec).weight
             found.append(str(file) if weight == 1 else f"{file}@{weight:.6g}")
         return [*found, str(synthetic.path)] if synthetic else found
+
+    def _untagged(self, corpus: Path) -> Path:
+        """Return a file with the pairs of a corpus whose sources have no tags, which may be the same file."""
+        path = corpus.with_name(f"{corpus.stem}-untagged.jsonl")
+
+        def write() -> bool:
+            has_tags = any(without_tag(src) != src for src, _ in read_pairs(str(corpus), self.data.src, self.data.tgt))
+            if has_tags:
+                pairs = read_pairs(str(corpus), self.data.src, self.data.tgt)
+                write_pairs(path, ((without_tag(src), tgt) for src, tgt in pairs), self.data.src, self.data.tgt)
+            return has_tags
+
+        return path if self.stages.decide(f"{corpus.name} has tags", write) else corpus
 
     def side(self, *, source: bool) -> Lines:
         """Return one side of the training pairs as text."""
@@ -122,7 +139,8 @@ class Material:
 
         def write() -> int:
             pairs = (pair for file in self._corpora() for pair in read_pairs(str(file), self.data.src, self.data.tgt))
-            return write_lines((pair[0 if source else 1] for pair in pairs), path, lambda index: True)
+            texts = (without_tag(src) if source else tgt for src, tgt in pairs)
+            return write_lines(texts, path, lambda index: True)
 
         number = self.stages.decide(f"pairs as text: {path.name}", write)
         return Lines(Text(path), number)

@@ -158,7 +158,7 @@ class Method:
                 amount=shares.TRANSLATION_SHARE * amount,
             )
         synthetic = self.material.merge(f"synthetic-{number}/reverse", files) if files else None
-        specs = self.material.specs(synthetic if synthetic and synthetic.number else None)
+        specs = self.material.specs(synthetic if synthetic and synthetic.number else None, forward=False)
         name = f"reverse-{number}"
         share = shares.REVERSE_SHARE * amount
         return self.stages.train(name, specs, lambda: share, forward=False, engine=False).folder
@@ -181,7 +181,7 @@ class Method:
                     model = self._plain
                 else:
                     seed = first_seed + index - 1
-                    specs = self.material.specs()
+                    specs = self.material.specs(forward=forward)
                     model = self.stages.train(name, specs, lambda: amount, forward=forward, seed=seed, engine=False)
                 if forward and index > 1:
                     self._add(name, model, self.material.num_pairs)

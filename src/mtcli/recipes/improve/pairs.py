@@ -51,7 +51,7 @@ class Splits:
         """
         can_hold_out = self.can_hold_out[corpus]
         for pair in pairs:
-            source = pair[0] if can_hold_out else _without_tag(pair[0])
+            source = pair[0] if can_hold_out else without_tag(pair[0])
             if self.held_out.split_of(source) == "train":
                 yield pair
             elif not can_hold_out:
@@ -166,7 +166,7 @@ def merge(
             seen.add(digest)
             if is_repeated:
                 dropped[REPEATED] += 1
-            elif any(source_key(_without_tag(text)) in held_out for text in pair):
+            elif any(source_key(without_tag(text)) in held_out for text in pair):
                 dropped[HELD_OUT] += 1
             else:
                 yield record
@@ -187,11 +187,12 @@ def _pair_of(record: Record, src: str, tgt: str) -> Pair:
     return translation[src].strip(), translation[tgt].strip()
 
 
-def _without_tag(text: str) -> str:
+def without_tag(text: str) -> str:
+    """Return a source without the tag that a synthetic one may begin with."""
     return text.removeprefix(BACK_TRANSLATION_TAG)
 
 
 def _digest(pair: Pair) -> bytes:
     src, tgt = pair
-    text = f"{_without_tag(src)}\t{tgt}"
+    text = f"{without_tag(src)}\t{tgt}"
     return hashlib.blake2b(text.encode(), digest_size=8).digest()

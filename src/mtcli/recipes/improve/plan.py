@@ -105,6 +105,9 @@ class _PlannedMaterial(Material):
     def _held_out(self) -> frozenset[str]:
         return frozenset()
 
+    def _untagged(self, corpus: Path) -> Path:
+        return corpus
+
     def side(self, *, source: bool) -> Lines:
         name = f"train.{self.data.src if source else self.data.tgt}.txt"
         return Lines(Text(self.folder / name), self.num_pairs)
