@@ -134,6 +134,14 @@ def test_soft_hyphens_do_not_divide_words() -> None:
     assert translate_text("one\xadtwo", identity(), OPTIONS, src="en") == "one\xadtwo"
 
 
+def test_a_space_at_the_end_of_a_tag_and_of_a_sentence_stays() -> None:
+    page = "<p>One <b>two. </b>Three four.</p>"
+    translator = capitals()
+    translator.aligns = False
+    translated = translate_bytes(page.encode(), ReadOptions("a.html", "en", "de"), translator, Options(), quiet=True)
+    assert translated.decode() == "<p>ONE <b>TWO.</b> THREE FOUR.</p>"
+
+
 def test_tabs_between_words_stay() -> None:
     translator = capitals()
     text = "One two. &Save\tCtrl+S\n\tname \t \tvalue\t\n"

@@ -87,6 +87,8 @@ def written(sentence: Inline) -> str:
         (("the house", END_B, " is ", EM, "big"), "la casa</b> es <i>grande"),
         (("the ", B, END_B, "house"), "la <b></b>casa"),
         (("hello ", BR), "hola <br>"),
+        (("hello ", B, "world ", END_B), "hola <b>mundo</b> "),
+        ((B, " hello", END_B, " world"), " <b>hola</b> mundo"),
         (("🎉 hello ", B, " world", END_B, " 🎉"), "🎉 hola <b>mundo</b> 🎉"),
         ((B, EM, END_EM, END_B, " red house ", B, BR, END_B), "<b><i></i></b> casa roja <b><br></b>"),
         (("hello ", B, "%s", END_B, ", the red house"), "hola <b>%s</b>, la casa roja"),

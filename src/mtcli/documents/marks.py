@@ -179,11 +179,22 @@ def mark_up(pieces: Sequence[Piece], written: Mapping[int, str]) -> Marked:
             following = pieces[index + 1] if index + 1 < last else " "
             builder.add_mark(piece, _text_of(following))
     root = builder.finish()  # also trims the text
-    head = pieces[first] if first < last else ""
-    tail = pieces[last - 1] if first < last else ""
-    space_before = head[: len(head) - len(head.lstrip())] if isinstance(head, str) else ""
-    space_after = tail[len(tail.rstrip()) :] if isinstance(tail, str) else ""
+    core = pieces[first:last]
+    head = _first_text(core, "open")
+    tail = _first_text(core[::-1], "close")
+    space_before = head[: len(head) - len(head.lstrip())]
+    space_after = tail[len(tail.rstrip()) :]
     return Marked([*pieces[:first], space_before], builder.text, root, [space_after, *pieces[last:]])
+
+
+def _first_text(pieces: Sequence[Piece], kind: Kind) -> str:
+    """Return the first text if only tags of one kind are before it, otherwise an empty text."""
+    for piece in pieces:
+        if isinstance(piece, str):
+            return piece
+        if piece.kind != kind:
+            break
+    return ""
 
 
 def _text_of(piece: Piece) -> str:
