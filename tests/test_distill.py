@@ -16,9 +16,11 @@ from mtcli.cli import app
 from mtcli.config.schema import ModelConfig
 from mtcli.data.splits import write_split
 from mtcli.data.tokenizer import Tokenizer
-from mtcli.data.tokenizer_training import train_tokenizer_on_lines
+from mtcli.data.tokenizer_training import train_tokenizer, train_tokenizer_on_lines
 from mtcli.errors import DataError, MtcliError, UsageError
 from mtcli.export.folder import export
+from mtcli.inference.pytorch_backend import Translator
+from mtcli.nn.transformer import Transformer
 from mtcli.recipes import recipe as module
 from mtcli.recipes.distill import student_shape
 from mtcli.recipes.distill.comparison import Comparison, Result
@@ -205,6 +207,20 @@ def test_a_student_larger_than_its_teachers_causes_a_warning(
     caplog.clear()
     student_of(replace(request, sets=(), preset="base"))
     assert f"more than {name}" in caplog.text
+
+
+def test_the_student_learns_the_placeholders_of_its_teacher(teacher: Path, pairs: Path, tmp_path: Path) -> None:
+    tokenizer = train_tokenizer(PAIRS, placeholders=True)
+    model = Transformer(toy().model.config, tokenizer.src_size, tokenizer.tgt_size, joint=True)
+    with_tokens = save_toy(shutil.copytree(teacher, tmp_path / "teacher"), Translator(model.eval(), tokenizer, 64))
+    for folder, sets, expected in (
+        (teacher, (), []),
+        (with_tokens, (), ["data.placeholders=true"]),
+        (with_tokens, ("data.placeholders=false",), ["data.placeholders=true", "data.placeholders=false"]),
+    ):
+        found = commands(Request((folder,), (str(pairs),), sets=sets))
+        student = next(stage for stage in found if stage.name == "student")
+        assert [word for word in student.arguments if word.startswith("data.")] == expected
 
 
 def test_the_link_to_the_run_trained_last_is_no_teacher(

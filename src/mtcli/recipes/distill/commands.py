@@ -130,6 +130,9 @@ class Distillation:
     def _settings(self) -> list[str]:
         """Return the settings in which a student differs from the defaults of training."""
         settings = [f"decode.beam_size={GREEDY}", *self._tokenizer_settings()]
+        tokenizer = self.teachers.student_tokenizer
+        if tokenizer is not None and tokenizer.has_placeholders:
+            settings.append("data.placeholders=true")  # the translation of documents uses the tokens of any such model
         if self.teachers.bleu_tokenizer is not None:
             settings.append(f"train.bleu_tokenizer={self.teachers.bleu_tokenizer}")
         return settings
