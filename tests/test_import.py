@@ -544,6 +544,15 @@ def test_what_the_transformer_cannot_express_is_named(name: str, origin: Path, t
     assert not (tmp_path / "out").exists()
 
 
+def test_a_shape_that_no_transformer_has_is_refused(origin: Path, tmp_path: Path) -> None:
+    changed = shutil.copytree(origin, tmp_path / "origin")
+    config = json.loads((changed / "config.json").read_text())
+    (changed / "config.json").write_text(json.dumps({**config, "d_model": 33}))
+    message = rf"^{changed}/config\.json: d_model = 33: must be even, and a multiple of the 4 heads$"
+    with pytest.raises(ModelError, match=message):
+        import_model(str(changed), tmp_path / "out")
+
+
 ODD_VALUES = {
     "list": [], "object": {}, "boolean": True, "null": None, "text": "x/y", "fraction": 1.5, "negative": -1,
     "huge": 10**30, "infinity": math.inf, "NaN": math.nan,

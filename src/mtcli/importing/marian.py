@@ -89,7 +89,7 @@ def import_model(
     config = read_config(source.folder)
     languages = _languages(source, config, src, tgt)
     tokenizer = _read_tokenizer(source.folder, config)
-    shape = shape_of(config)
+    shape = shape_of(config, source.folder)
     settings = Config(
         data=DataConfig(src=languages[0], tgt=languages[1]),
         tokenizer=TokenizerConfig(type="sentencepiece", vocab_size=tokenizer.tgt_size),

@@ -220,16 +220,20 @@ def _inexpressible(content: dict[str, Any]) -> list[str]:
     return found
 
 
-def shape_of(config: MarianConfig) -> ModelConfig:
+def shape_of(config: MarianConfig, folder: Path) -> ModelConfig:
     """Return the shape of the model as a `ModelConfig`.
+
+    Args:
+        config: What `read_config` returned.
+        folder: The folder that it was read from.
 
     Raises:
         ModelError: Our Transformer cannot have this shape.
     """
-    if config.d_model % 2 or config.d_model % config.encoder_attention_heads:
-        raise ModelError(
-            f"d_model = {config.d_model}: must be even, and a multiple of the {config.encoder_attention_heads} heads"
-        )
+    heads = config.encoder_attention_heads
+    if config.d_model % 2 or config.d_model % heads:
+        path = folder / "config.json"
+        raise ModelError(f"{path}: d_model = {config.d_model}: must be even, and a multiple of the {heads} heads")
     return ModelConfig.model_validate(
         {
             "d_model": config.d_model,
