@@ -20,6 +20,7 @@ XLIFF1 = """<?xml version="1.0" encoding="UTF-8"?>
     <trans-unit id="2"><source>kept</source><target>behalten</target></trans-unit>
     <trans-unit id="3"><source>redo</source><target state="needs-translation">redo</target></trans-unit>
     <trans-unit id="4"><source>empty</source><target/></trans-unit>
+    <trans-unit id="8"><source>final</source><target state='final' ></target></trans-unit>
     <trans-unit id="5" translate="no"><source>no</source></trans-unit>
     <trans-unit id="6"><source> <bpt id="1">&lt;b></bpt>one
         two<ept id="1">&lt;/b></ept> <ph id="2">no</ph></source></trans-unit>
@@ -52,8 +53,9 @@ def test_targets_are_added_to_xliff_1_where_they_are_missing() -> None:
     new = ' state="needs-review-translation" state-qualifier="mt-suggestion"'
     assert f'\n      <target{new}>GRÖSSE &amp; <g id="1">CO</g> <x id="2"/></target>\n    </trans-unit>' in found
     assert "<target>behalten</target>" in found
-    assert '<target state="needs-review-translation">REDO</target>' in found
-    assert "<target>EMPTY</target>" in found
+    assert f"<target{new}>REDO</target>" in found
+    assert f"<target{new}>EMPTY</target>" in found
+    assert f"<target{new}>FINAL</target>" in found
     assert "<source>no</source></trans-unit>" in found
     assert (
         f'<target{new}> <bpt id="1">&lt;b></bpt>ONE TWO<ept id="1">&lt;/b></ept> <ph id="2">no</ph></target>' in found

@@ -1,7 +1,7 @@
 """XLIFF 1.2 and 2: the targets of units that have none.
 
-A target is kept unless it is empty or its state says that it needs a translation. New targets of XLIFF 1.2 have the
-state `needs-review-translation` and the qualifier `mt-suggestion`, which stands for machine translation.
+A target is kept unless it is empty or its state says that it needs a translation. New and filled targets of XLIFF 1.2
+have the state `needs-review-translation` and the qualifier `mt-suggestion`, which stands for machine translation.
 """
 
 import re
@@ -16,7 +16,8 @@ from mtcli.errors import DataError
 
 UNTRANSLATED_STATES = frozenset({"new", "needs-translation", "needs-l10n", "initial"})
 """States of a target, and of a segment of XLIFF 2, whose text is not a translation."""
-_STATE = re.compile(r"""(\sstate\s*=\s*)(?:"[^"]*"|'[^']*')""")
+NEW_TARGET = {"state": "needs-review-translation", "state-qualifier": "mt-suggestion"}
+"""Attributes of a target of XLIFF 1.2 that a model has written."""
 _PAIRS = frozenset({"g", "mrk", "pc"})
 _OPENING = frozenset({"bx", "bpt", "sc", "sm"})
 _CLOSING = frozenset({"ex", "ept", "ec", "em"})
@@ -105,15 +106,15 @@ class _Reader1:
     def _fill(self, element: Element, target: Element, content: str) -> Sequence[Edit]:
         """Return the edits for an existing target."""
         start_tag = self.text[target.start : inside(self.text, target)[0]]
-        if target.attributes.get("state") in UNTRANSLATED_STATES:
-            start_tag = _STATE.sub(r'\1"needs-review-translation"', start_tag, count=1)
+        for name, value in NEW_TARGET.items():
+            start_tag = _with_attribute(start_tag, name, value)
         return [fill(self.text, target, start_tag, content)]
 
     def _insert(self, source: Element, content: str) -> Sequence[Edit]:
         """Return the edits for a new target after the source."""
         name = self._target_name(source)
-        state = ' state="needs-review-translation" state-qualifier="mt-suggestion"'
-        return [self._new_target(source, f"<{name}{state}>{content}</{name}>")]
+        attributes = "".join(f' {key}="{value}"' for key, value in NEW_TARGET.items())
+        return [self._new_target(source, f"<{name}{attributes}>{content}</{name}>")]
 
     def _new_target(self, source: Element, target: str) -> Edit:
         place = outside(self.text, source)[1]
@@ -149,7 +150,16 @@ class _Reader2(_Reader1):
         if segment.attributes.get("state") in UNTRANSLATED_STATES:
             end = inside(self.text, segment)[0]
             start_tag = self.text[segment.start : end]
-            yield Edit(segment.start, end, _STATE.sub(r'\1"translated"', start_tag, count=1))
+            yield Edit(segment.start, end, _with_attribute(start_tag, "state", "translated"))
+
+
+def _with_attribute(start_tag: str, name: str, value: str) -> str:
+    """Return a start tag in which an attribute has this value."""
+    attribute = re.compile(rf"""(\s{name}\s*=\s*)(?:"[^"]*"|'[^']*')""")
+    if attribute.search(start_tag):
+        return attribute.sub(rf'\1"{value}"', start_tag, count=1)
+    opening = start_tag.removesuffix(">").removesuffix("/").rstrip()
+    return f'{opening} {name}="{value}"{start_tag[len(opening) :]}'
 
 
 def _classify(element: Element) -> Inner:
