@@ -6,6 +6,7 @@ from functools import partial
 
 from mtcli.config import languages
 from mtcli.data.safe_xml import Element
+from mtcli.documents.encoding import EncodedText
 from mtcli.documents.escapes import escape, references_of
 from mtcli.documents.inline import Inline, merged
 from mtcli.documents.items import MarkedSpan, encode_texts, make_span
@@ -40,15 +41,13 @@ class BilingualDocument:
     A file in which no segment changes is written as it was, without the sources as translations.
 
     Args:
-        text: The file.
-        encoding: Its encoding.
+        source: The file.
         units: What lacks a translation.
         declarations: Edits that are made once if there is any translation, such as the target language.
     """
 
-    def __init__(self, text: str, encoding: str, units: Sequence[Unit], declarations: Sequence[Edit] = ()):
-        self._text = text
-        self._encoding = encoding
+    def __init__(self, source: EncodedText, units: Sequence[Unit], declarations: Sequence[Edit] = ()):
+        self._source = source
         self._units = units
         self._declarations = declarations
 
@@ -59,17 +58,18 @@ class BilingualDocument:
 
     def write(self, translations: Sequence[Inline]) -> bytes:
         """Return the file with the translations added."""
+        text = self._source.text
         edits: list[Edit] = []
         changed = False
         for unit, translation in zip(self._units, translations, strict=True):
             span = unit.span
             same = merged(translation) == span.segment
             changed = changed or not same
-            content = self._text[span.start : span.end] if same else span.encode(translation, {})
+            content = text[span.start : span.end] if same else span.encode(translation, {})
             edits.extend(unit.place(unit.before + content + unit.after))
         if changed:
             edits.extend(self._declarations)
-        return _apply(self._text, edits if changed else []).encode(self._encoding, "xmlcharrefreplace")
+        return self._source.encode(_apply(text, edits if changed else []), "xmlcharrefreplace")
 
 
 def _apply(text: str, edits: Sequence[Edit]) -> str:

@@ -8,6 +8,7 @@ from itertools import islice
 
 from mtcli.data.safe_xml import Element, decode_xml, read_xml
 from mtcli.documents.archive import Entry, read_archive, write_archive
+from mtcli.documents.encoding import EncodedText
 from mtcli.documents.format import Document, ReadOptions
 from mtcli.documents.inline import Inline
 from mtcli.documents.items import MarkedDocument, MarkedSpan
@@ -91,7 +92,7 @@ def _read_part(entry: Entry, name: str) -> MarkedDocument:
         raise DataError(f"{inner_name}: larger than {PART_BYTES >> 20} MiB, the limit; split the document")
     text, encoding = decode_xml(entry.content, inner_name)
     root = read_xml(text, inner_name)
-    return MarkedDocument(text, encoding, _spans(text, root))
+    return MarkedDocument(EncodedText(text, encoding), _spans(text, root))
 
 
 def _spans(text: str, element: Element) -> Iterator[MarkedSpan]:

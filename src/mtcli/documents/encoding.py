@@ -26,9 +26,9 @@ class EncodedText:
     mark: bytes = b""
     """The byte-order mark of the file."""
 
-    def encode(self, text: str) -> bytes:
-        """Return another text in the encoding of this one."""
-        return self.mark + text.encode(self.encoding)
+    def encode(self, text: str, errors: str = "strict") -> bytes:
+        """Return another text in the encoding of this one; `errors` is that of `str.encode`."""
+        return self.mark + text.encode(self.encoding, errors)
 
 
 def decode(content: bytes, name: str) -> EncodedText:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Literal
 
 from mtcli.data.safe_xml import declared_encoding, decode_exactly
+from mtcli.documents.encoding import EncodedText
 from mtcli.documents.escapes import escape, references_of
 from mtcli.documents.format import Document, ReadOptions
 from mtcli.documents.html_tokens import EMPTY, INLINE, NOT_TRANSLATED, RAW_CONTENT, Token, tokenize
@@ -73,7 +74,8 @@ def read(content: bytes, options: ReadOptions) -> Document:
     text = decoded.removeprefix("\ufeff")
     mark = b"" if text == decoded else "\ufeff".encode(encoding)
     is_xhtml = options.name.lower().endswith(".xhtml") or text.startswith("<?xml")
-    return MarkedDocument(text, encoding, html_spans(text, options.name, is_xhtml=is_xhtml), mark)
+    spans = html_spans(text, options.name, is_xhtml=is_xhtml)
+    return MarkedDocument(EncodedText(text, encoding, mark), spans)
 
 
 def html_spans(text: str, name: str, *, is_xhtml: bool = False) -> list[MarkedSpan]:

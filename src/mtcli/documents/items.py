@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from mtcli.documents.encoding import EncodedText
 from mtcli.documents.inline import Inline, Tag, merged
 
 Encoder = Callable[[Inline, Mapping[str, str]], str]
@@ -57,16 +58,12 @@ class MarkedDocument:
     """A text file with the places of its segments.
 
     Args:
-        text: The file.
-        encoding: Its encoding. Characters that it lacks are written as numeric references.
+        source: The file. Characters that its encoding lacks are written as numeric references.
         spans: Their order does not matter. One span may lie in a tag of another, such as the text of an attribute.
-        mark: The byte order mark of the file, if the text is without it.
     """
 
-    def __init__(self, text: str, encoding: str, spans: Iterable[MarkedSpan], mark: bytes = b""):
-        self._text = text
-        self._mark = mark
-        self._encoding = encoding
+    def __init__(self, source: EncodedText, spans: Iterable[MarkedSpan]):
+        self._source = source
         self._spans = sorted(spans, key=lambda span: (span.start, -span.end))
 
     @property
@@ -76,8 +73,9 @@ class MarkedDocument:
 
     def write(self, translations: Sequence[Inline]) -> bytes:
         """See `Document.write`."""
-        filled = _Filler(self._text, self._spans, translations).fill(0, len(self._text))
-        return self._mark + filled.encode(self._encoding, "xmlcharrefreplace")
+        text = self._source.text
+        filled = _Filler(text, self._spans, translations).fill(0, len(text))
+        return self._source.encode(filled, "xmlcharrefreplace")
 
 
 class _Filler:

@@ -66,7 +66,7 @@ def read(content: bytes, options: ReadOptions) -> Document:
         raise DataError(
             f"{options.name}: more than {MAX_BLOCKS:,} lines and cells of tables, the limit; split the file"
         )
-    return MarkedDocument(source.text, source.encoding, _Reader(source.text, options.name).spans(), source.mark)
+    return MarkedDocument(source, _Reader(source.text, options.name).spans())
 
 
 @dataclass(frozen=True)

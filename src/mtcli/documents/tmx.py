@@ -6,6 +6,7 @@ from functools import partial
 from mtcli.config import languages
 from mtcli.data.safe_xml import Element, decode_xml, read_xml
 from mtcli.documents.bilingual import BilingualDocument, Edit, Unit, fill, is_filled, make_unit
+from mtcli.documents.encoding import EncodedText
 from mtcli.documents.format import Document, ReadOptions
 from mtcli.documents.xml_markup import Inner, indentation, inside, outside, tag_name
 from mtcli.errors import DataError
@@ -27,7 +28,7 @@ def read(content: bytes, options: ReadOptions) -> Document:
         listed = ", ".join(sorted(found)[:10]) or "none"
         raise DataError(f"{options.name}: no text in {options.src!r}; its languages are {listed}")
     units = (_unit(text, entry, options) for entry in entries)
-    return BilingualDocument(text, encoding, [unit for unit in units if unit])
+    return BilingualDocument(EncodedText(text, encoding), [unit for unit in units if unit])
 
 
 def _variants(entry: Element) -> Iterator[tuple[str, Element]]:

@@ -10,6 +10,7 @@ from functools import partial
 
 from mtcli.data.safe_xml import Element, decode_xml, read_xml
 from mtcli.documents.bilingual import BilingualDocument, Edit, Unit, check_language, fill, is_filled, make_unit
+from mtcli.documents.encoding import EncodedText
 from mtcli.documents.format import Document, ReadOptions
 from mtcli.documents.xml_markup import Inner, indentation, inside, is_empty_tag, outside, tag_name
 from mtcli.errors import DataError
@@ -63,7 +64,7 @@ class _Reader1:
             if element.name == self.languages_at:
                 declarations.extend(self._languages(element))
         units = list(self._units(self.root, translate=True))
-        return BilingualDocument(self.text, encoding, units, declarations)
+        return BilingualDocument(EncodedText(self.text, encoding), units, declarations)
 
     def _languages(self, element: Element) -> Iterator[Edit]:
         """Check the languages, and yield the missing attribute for the target language."""

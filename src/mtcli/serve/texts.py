@@ -68,7 +68,8 @@ def parse_request_terms(field: str | list[str]) -> Terms | None:
 
 
 def _document(text: str, form: str) -> Document:
-    return MarkedDocument(text, "utf-8", html_spans(text, "q")) if form == "html" else read_text(EncodedText(text))
+    source = EncodedText(text)
+    return MarkedDocument(source, html_spans(text, "q")) if form == "html" else read_text(source)
 
 
 def _written(documents: Sequence[Document], translations: Sequence[Inline]) -> list[str]:
