@@ -77,6 +77,19 @@ def test_a_tag_remains_at_the_start_of_its_source(tmp_path: Path) -> None:
     assert any(tokens_of("".join(data.tokenizer.src_tokens(ids))) for ids in sources)
 
 
+def test_a_tokenizer_whose_placeholders_are_not_learned_causes_a_warning(
+    tmp_path: Path, warnings: pytest.LogCaptureFixture
+) -> None:
+    path = str(write_tsv(tmp_path / "t.tsv", PAIRS))
+    train_tokenizer(PAIRS, placeholders=True).save(tmp_path / "tokenizer.json")
+    values = {"data.train": [path], "tokenizer.file": str(tmp_path / "tokenizer.json")}
+    for name, learned in (("with", True), ("without", False)):
+        warnings.clear()
+        config = build(None, values | {"data.placeholders": learned})
+        prepare(config, tmp_path / name)
+        assert ("has placeholder tokens" in warnings.text) is not learned
+
+
 def test_a_model_without_the_tokens_cannot_learn_placeholders(tmp_path: Path) -> None:
     path = write_tsv(tmp_path / "t.tsv", PAIRS)
     values = {"data.train": [str(path)], "data.placeholders": True}

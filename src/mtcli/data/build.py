@@ -63,6 +63,11 @@ def build_data(config: Config, run: Path, tokenizer: Tokenizer | None, init: str
         tokenizer = _train_tokenizer(config, training)
     elif data.placeholders and not tokenizer.has_placeholders:
         raise UsageError("data.placeholders: the given tokenizer has no placeholder tokens; omit one of the two")
+    if tokenizer.has_placeholders and not data.placeholders and init is None:
+        log.warning(
+            "the given tokenizer has placeholder tokens, with which documents are translated, and this training does "
+            "not learn them; add --set data.placeholders=true"
+        )
     replace_file(run / "tokenizer.json", tokenizer.to_json().encode())
 
     annotator = _learn_terms(config, training, tokenizer)
