@@ -19,7 +19,7 @@ from mtcli.documents.inline import Tag
 from mtcli.documents.markup import translate_inline
 from mtcli.errors import ModelError, UsageError
 from mtcli.export.comparison import compare
-from mtcli.export.folder import export
+from mtcli.export.folder import default_folder, export
 from mtcli.export.targets import TARGETS, obstacles
 from mtcli.inference.ctranslate2_backend import GIVE_THE_RUN, Engine
 from mtcli.inference.ctranslate2_library import placement_of
@@ -139,6 +139,17 @@ def test_scores_use_the_length_penalty_of_the_paper(exported: Path) -> None:
 def test_the_command_that_is_shown_can_be_copied(run: Path, tmp_path: Path) -> None:
     done = harness.run("export", run, "-o", "my model", cwd=tmp_path)
     assert "wrote my model; run it: mtcli translate --model 'my model'\n" in done.err
+
+
+@pytest.mark.parametrize("model", ["runs/a/checkpoints/step-8", "link", "."])
+def test_a_checkpoint_is_exported_beside_its_run(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = tmp_path / "runs" / "a" / "checkpoints" / "step-8"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "manifest.json").touch()
+    (tmp_path / "link").symlink_to(checkpoint)
+    monkeypatch.chdir(checkpoint if model == "." else tmp_path)
+    expected = tmp_path / "runs" / "a-step-8-argos"
+    assert default_folder(Path(model), "argos").resolve() == expected.resolve()
 
 
 def test_compare_counts_different_translations(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

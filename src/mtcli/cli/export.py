@@ -30,9 +30,7 @@ def export(
     ] = "ctranslate2",
     output: Annotated[
         Path | None,
-        output_folder_option(
-            "The folder to write.", show_default="MODEL-ctranslate2, MODEL-huggingface or MODEL-argos"
-        ),
+        output_folder_option("The folder to write.", show_default="RUN-ctranslate2, RUN-huggingface or RUN-argos"),
     ] = None,
     quantization: Annotated[
         str | None,
@@ -47,12 +45,11 @@ def export(
     ] = None,
 ) -> None:
     """Export a model to CTranslate2, transformers or Argos Translate, and compare its translations."""
-    from mtcli.export.folder import export
+    from mtcli.export.folder import default_folder, export
     from mtcli.report.messages import command
     from mtcli.runtime.output_checks import check_folder
-    from mtcli.runtime.outputs import folder_beside
 
-    out = output or folder_beside(model, to)
+    out = output or default_folder(model, to)
     check_folder(out)
     parity = export(model, to, out, quantization)
     usage = f"; run it: {command('translate', out)}" if to == "ctranslate2" else ""

@@ -29,7 +29,7 @@ from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.translation import Options
 from mtcli.nn.transformer import Transformer
 from mtcli.runtime.output_checks import check_replaceable
-from mtcli.runtime.outputs import whole_folder
+from mtcli.runtime.outputs import folder_beside, real_path, whole_folder
 from mtcli.storage import PROVENANCE
 from mtcli.storage.model_file import ModelInfo, load_model
 from mtcli.storage.model_folder import run_of
@@ -50,6 +50,21 @@ EXPORTED_FILES = {PROVENANCE, "parity.json", *ctranslate2.FILES, *huggingface.FI
 
 An export that replaces a folder deletes no others.
 """
+
+
+def default_folder(model: Path, target: str) -> Path:
+    """Return the folder of an export that names none: beside the run.
+
+    That of a checkpoint is not in the folder of checkpoints, which `train --overwrite` deletes.
+
+    Args:
+        model: The folder of the run or checkpoint.
+        target: One of `TARGETS`.
+    """
+    run = run_of(model)
+    if run == model:
+        return folder_beside(run, target)
+    return folder_beside(run, f"{real_path(model).name}-{target}")
 
 
 def export(model: Path, target: str, out: Path, quantization: str | None = None) -> Parity | None:
