@@ -93,9 +93,15 @@ def test_notices_count_what_is_not_read(tmp_path: Path) -> None:
     assert [notice.partition(": ")[2] for notice in counts.notices] == [
         "read 'en-US' as en and 'de' as de",
         "1 unit without both en and de: not pairs, not read",
-        "1 unit in the state new or needs-translation: not read",
+        "1 unit in a state such as new or needs-translation: not read",
         "1 pair with inline tags, which are removed",
     ]
+
+
+@pytest.mark.parametrize("state", ["new", "needs-translation", "needs-l10n"])
+def test_a_target_that_is_no_translation_yet_is_not_read(tmp_path: Path, state: str) -> None:
+    path = written(tmp_path, "p.xlf", XLIFF_1.replace("needs-translation", state))
+    assert read(path)[0] == PAIRS
 
 
 def test_regional_codes(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ class _Selection:
         if self.incomplete:
             yield f"{counted(self.incomplete, 'unit')} without both {self.src} and {self.tgt}: not pairs, not read"
         if self.untranslated:
-            yield f"{counted(self.untranslated, 'unit')} in the state new or needs-translation: not read"
+            yield f"{counted(self.untranslated, 'unit')} in a state such as new or needs-translation: not read"
         if self.ambiguous:
             yield f"{counted(self.ambiguous, 'unit')} with several texts of one language: the first is read"
         if self.with_tags:

@@ -14,8 +14,8 @@ from mtcli.errors import DataError
 
 CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})
 """Inline elements whose content is a code of the original format, not text."""
-UNTRANSLATED = frozenset({"new", "needs-translation", "initial"})
-"""States of XLIFF in which a target is not a translation yet."""
+UNTRANSLATED_STATES = frozenset({"new", "needs-translation", "needs-l10n", "initial"})
+"""States of a target of XLIFF 1.2, and of a segment of XLIFF 2, whose text is not a translation yet."""
 
 
 class Segment(NamedTuple):
@@ -82,7 +82,7 @@ def xliff_units(file: BinaryIO, name: str, default_languages: tuple[str, str]) -
                 if found.namespace == element.namespace:
                     state = found.attributes.get("state", state)
                     segments.append(_segment(found, language))
-        yield Unit(element.line, segments, is_untranslated=state in UNTRANSLATED)
+        yield Unit(element.line, segments, is_untranslated=state in UNTRANSLATED_STATES)
 
 
 def _declared_languages(element: Element, default_languages: tuple[str, str]) -> tuple[str, str]:

@@ -9,14 +9,13 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from mtcli.data.safe_xml import Element, decode_xml, read_xml
+from mtcli.data.xml_units import UNTRANSLATED_STATES
 from mtcli.documents.bilingual import BilingualDocument, Edit, Unit, check_language, fill, is_filled, make_unit
 from mtcli.documents.encoding import EncodedText
 from mtcli.documents.format import Document, ReadOptions
 from mtcli.documents.xml_markup import Inner, indentation, inside, is_empty_tag, outside, tag_name
 from mtcli.errors import DataError
 
-UNTRANSLATED_STATES = frozenset({"new", "needs-translation", "needs-l10n", "initial"})
-"""States of a target, and of a segment of XLIFF 2, whose text is not a translation."""
 NEW_TARGET = {"state": "needs-review-translation", "state-qualifier": "mt-suggestion"}
 """Attributes of a target of XLIFF 1.2 that a model has written."""
 _PAIRS = frozenset({"g", "mrk", "pc"})
