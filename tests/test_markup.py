@@ -10,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import toy
 
-from mtcli.data.placeholders import TOKENS, count_protected, find_protected, without_added
+from mtcli.data.placeholders import TOKENS, Span, count_protected, find_protected, without_added
 from mtcli.data.words import character_spans
 from mtcli.documents.inline import Inline, Tag
-from mtcli.documents.marks import Mark, is_faithful, shape_of
+from mtcli.documents.marks import Mark, is_faithful, mark_up, pieces_of, shape_of
 from mtcli.documents.markup import translate_inline
+from mtcli.documents.placement import Layout
+from mtcli.documents.word_map import diagonal_links
 from mtcli.inference.translation import Candidate, Links, Options, Translation
 
 B = Tag("<b>", "open")
@@ -198,6 +200,31 @@ def test_a_lost_placeholder_at_the_end_leaves_no_space_there() -> None:
     stub = Stub(lambda line: (line.upper(), ()))
     assert list(translate_inline([("one %d",)], stub, Options())) == [("ONE %d",)]
     assert [lines for lines, _ in stub.calls] == [["one %d"], ["one"]]
+
+
+class CountingList(list[Span]):
+    """Counts how often an element is read."""
+
+    num_reads = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        self.num_reads += 1
+        return super().__getitem__(index)
+
+    def __iter__(self) -> Iterator[Span]:
+        self.num_reads += len(self)
+        return super().__iter__()
+
+
+@pytest.mark.parametrize(("part", "is_linked"), [("<b>word</b> ", True), ("word %s ", False)])
+def test_marks_are_placed_in_quadratic_time(part: str, is_linked: bool) -> None:
+    num_marks = 60
+    marked = mark_up(pieces_of((part * num_marks,)), {})
+    links = diagonal_links(marked.text, marked.text) if is_linked else ()
+    layout = Layout(marked.text, marked.text, links)
+    words = layout.tgt_words = CountingList(layout.tgt_words)
+    layout.place(marked.root, (0, len(marked.text)))
+    assert 0 < words.num_reads < 10 * num_marks**2
 
 
 def test_a_line_break_that_is_a_reference_is_no_word() -> None:

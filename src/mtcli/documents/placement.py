@@ -256,7 +256,7 @@ class Layout(WordMap):
 
     def _beside(self, src_word: int, node: Node, interval: Span, *, is_before: bool) -> int | None:
         """Return the position before or after the target words of a source word; None: it has none."""
-        linked = [span for word, span in self.words_in(interval) if self.src_of[word] == src_word]
+        linked = self.linked_in(src_word, interval)
         if not linked:
             return None
         start, end = self.src_words[src_word]

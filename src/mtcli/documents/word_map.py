@@ -44,6 +44,11 @@ class WordMap:
         self.tgt_words = _words_with_protected_whole(translation)
         self.src_of = self._src_of_each_word(links)
         self._join_characters()
+        self._tgt_ends = [end for _, end in self.tgt_words]
+        self._tgt_of: dict[int, list[int]] = {}
+        for word, src in enumerate(self.src_of):
+            if src is not None:
+                self._tgt_of.setdefault(src, []).append(word)
 
     def _src_of_each_word(self, links: Links) -> list[int | None]:
         """Return the source word of each target word. Words may be longer here than in the alignment."""
@@ -88,11 +93,21 @@ class WordMap:
     def words_in(self, interval: Span) -> list[tuple[int, Span]]:
         """Return the target words in an interval, cut at its ends."""
         found = []
-        for word, (start, end) in enumerate(self.tgt_words):
-            cut = (max(start, interval[0]), min(end, interval[1]))
-            if cut[0] < cut[1]:
-                found.append((word, cut))
+        first = bisect_right(self._tgt_ends, interval[0])
+        for word in range(first, len(self.tgt_words)):
+            start, end = self.tgt_words[word]
+            if start >= interval[1]:
+                break
+            found.append((word, (max(start, interval[0]), min(end, interval[1]))))
         return found
+
+    def linked_in(self, src_word: int, interval: Span) -> list[Span]:
+        """Return the target words in an interval that are linked with a source word, cut at its ends."""
+        cuts = [
+            (max(start, interval[0]), min(end, interval[1]))
+            for start, end in (self.tgt_words[word] for word in self._tgt_of.get(src_word, ()))
+        ]
+        return [(start, end) for start, end in cuts if start < end]
 
     def best_split(self, words: Sequence[tuple[int, Span]], src_offset: int) -> int:
         """Return the number of words that are before a split, so that as few as possible are on the wrong side."""
