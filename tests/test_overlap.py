@@ -3,6 +3,7 @@
 import logging
 import shutil
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -90,6 +91,18 @@ def test_only_the_run_of_a_model_is_searched(toy_run: Path, tmp_path: Path, capl
         caplog.clear()
         evaluate(EvaluationRequest((model,), model_is_named=True, pairs=str(pairs), beam_size=1))
         assert (f"{model}: 2 of 2 test sources" in caplog.text) is is_warned
+
+
+def test_a_reverse_model_that_was_trained_on_the_references_is_reported(
+    toy_run: Path, train_toy: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    reverse = train_toy(tmp_path / "reverse", "train.max_steps=1", "data.src=xx", "data.tgt=en")
+    references = [*trained_on(reverse)[:2], "sun"]
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"red {number}\t{text}\n" for number, text in enumerate(references)))
+    evaluate(EvaluationRequest((toy_run,), model_is_named=True, pairs=str(pairs), rerank=reverse, beam_size=2))
+    expected = "2 of 3 references are in this model's training data: the score with --rerank is too high"
+    assert f"{reverse}: {expected}" in caplog.text
 
 
 def test_a_model_with_damaged_training_pairs_can_still_be_scored(

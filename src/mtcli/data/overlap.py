@@ -19,13 +19,17 @@ Keys = npt.NDArray[np.uint64]
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
-def warn_of_training_sources(model: Path, run: Path, sources: Sequence[str]) -> None:
-    """Warn if a model was trained on some of the sources that are about to be scored.
+def warn_of_training_sources(
+    model: Path, run: Path, sources: Sequence[str], *, noun: str = "test source", score: str = "its score"
+) -> None:
+    """Warn if a model was trained on some of the sentences that are about to be scored.
 
     Args:
         model: The model, for messages.
         run: The folder of its run. A folder without training pairs, such as an export, is not checked.
-        sources: The sources of the test set.
+        sources: The sentences of the test set in the model's source language.
+        noun: What these sentences are, for messages.
+        score: What is too high if the model was trained on them, for messages.
     """
     cache = run / "data" / "train.arrow"
     if not cache.is_file():
@@ -36,8 +40,8 @@ def warn_of_training_sources(model: Path, run: Path, sources: Sequence[str]) -> 
         log.warning("cannot tell if %s was trained on these sources: %s", model, error)
         return
     if seen:
-        share = share_of(seen, len(sources), "test source")
-        log.warning("%s: %s in this model's training data: its score is too high", model, share)
+        share = share_of(seen, len(sources), noun)
+        log.warning("%s: %s in this model's training data: %s is too high", model, share, score)
 
 
 def share_of(seen: int, of: int, noun: str) -> str:

@@ -153,6 +153,10 @@ def evaluate(request: EvaluationRequest) -> Evaluation:
     for model in (*(request.models if translator else ()), request.other_model):
         if model and sources:
             warn_of_training_sources(model, run_of(model), sources)
+    if request.rerank:
+        reverse = request.rerank
+        score = "the score with --rerank"
+        warn_of_training_sources(reverse, run_of(reverse), references[0], noun="reference", score=score)
 
     if translator:
         hypotheses = translator.translate(sources or [])
