@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Compare criteria that choose a checkpoint, by the test scores of the chosen one. See docs/results.md.
+r"""Compare criteria that choose a checkpoint, by the test scores of the chosen one. See docs/results.md.
 
     scripts/choose_checkpoint.py split en-es.tsv.gz es        # es.train.tsv, es.valid.tsv and es.test.tsv
     mtcli train es.train.tsv --valid es.valid.tsv --src en --tgt es --max-steps 2000 --out runs/es \

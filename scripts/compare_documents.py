@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Translate the same files by mtcli, translatehtml and argos-translate-files with one translator, and compare them.
 
     pip install --no-deps argostranslate translatehtml argos-translate-files

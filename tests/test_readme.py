@@ -123,6 +123,15 @@ def test_files_named_in_the_documentation_exist() -> None:
     assert {name for name in named if not name.startswith(("tests/", "scripts/"))} <= modules
 
 
+def test_scripts_shown_without_an_interpreter_are_executable() -> None:
+    shown = set(re.findall(r"(?<!python )(?<!\w/)(scripts/\w+(?:\.py)?)", DOCUMENTATION))
+    files = {ROOT / name for name in shown if (ROOT / name).is_file()}
+    assert ROOT / "scripts" / "check_markup.py" in files
+    for path in sorted(files):
+        assert os.access(path, os.X_OK), path
+        assert path.read_bytes().startswith(b"#!"), path
+
+
 # ---- from a TSV to a served translator ----
 
 WALK, ASKED = (
