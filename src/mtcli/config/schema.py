@@ -155,7 +155,7 @@ class TrainConfig(_Section):
     freeze: Freeze = "none"
     """Parameters that fine-tuning freezes: the embeddings; these and the encoder; or all but the last decoder layer."""
     precision: Precision = "auto"
-    """Precision of matrix products. `auto`: bf16 on CUDA and on CPUs with instructions for it, otherwise float32."""
+    """Precision of matrix products. `auto`: bf16 on CPUs and CUDA GPUs with instructions for it, otherwise float32."""
     deterministic: bool = False
     """On CUDA, use only deterministic operations: slower, but a resumed run gives the bits of an uninterrupted one."""
     compile: Literal["auto", "on", "off"] = "auto"
