@@ -14,9 +14,10 @@ from mtcli.cli import app
 from mtcli.documents import pipeline, segmentation
 from mtcli.documents.format import ReadOptions
 from mtcli.documents.inline import Inline, Tag, merged, text_of
+from mtcli.documents.marks import Mark, pieces_of
 from mtcli.documents.pipeline import translate_bytes, translate_segments, translate_text
 from mtcli.documents.registry import PACKAGES, is_document, read_document
-from mtcli.documents.segmentation import split_long, split_segment, split_sentences
+from mtcli.documents.segmentation import split_long, split_marks, split_segment, split_sentences
 from mtcli.errors import DataError, UsageError
 from mtcli.inference import loading
 from mtcli.inference.translation import Options
@@ -179,6 +180,24 @@ def test_a_sentence_with_a_thousand_nested_tags_is_translated() -> None:
 def test_a_sentence_with_a_thousand_nested_tags_that_are_text_is_translated(partner: str) -> None:
     text = "<b>" * 1000 + "one" + partner * 1000
     assert translate_text(text, capitals(), OPTIONS, src="en") == text.replace("one", "ONE")
+
+
+@pytest.mark.parametrize("mark", ["<b>", "</b>", "%s ", "😀"])
+def test_few_marks_are_placed_together(mark: str) -> None:
+    """The time to place them grows with the square of their number."""
+    sentence: Inline = (f"{mark}x" * 5, BOLD, f"{mark}x" * 2 * segmentation.MAX_MARKS, END)
+    parts = split_marks(sentence)
+    assert merged(piece for part in parts for piece in part) == sentence
+    num_marks = [sum(isinstance(piece, Mark) for piece in pieces_of(part)) for part in parts]
+    assert num_marks == [segmentation.MAX_MARKS, segmentation.MAX_MARKS, 7]
+
+
+def test_a_sentence_with_many_tags_that_are_text_is_translated_in_parts() -> None:
+    translator = capitals()
+    translator.aligns = False
+    text = "<b>x" * 500
+    assert translate_text(text, translator, OPTIONS, src="en") == "<b>X" * 500
+    assert len(translator.lines) == 3
 
 
 def test_sentences_get_or_lose_their_space_as_the_target_language_writes_it() -> None:

@@ -14,7 +14,7 @@ from mtcli.documents.inline import Inline, Tag, merged, text_of
 from mtcli.documents.markup import translate_inline
 from mtcli.documents.plain_text import read_text
 from mtcli.documents.registry import needs_packages, read_document
-from mtcli.documents.segmentation import split_long, split_segment, split_tags
+from mtcli.documents.segmentation import split_long, split_marks, split_segment
 from mtcli.documents.wrapping import unspaced_at_end, unspaced_at_start
 from mtcli.errors import DataError, UsageError
 from mtcli.inference.line_translator import LineTranslator
@@ -217,7 +217,7 @@ def _sentences(segment: Inline, translator: LineTranslator, src: str, *, warn: b
         if warn and len(parts) > 1:
             message = "a sentence has more tokens than any in training (%d): translated in %d parts (%.40s …)"
             log.warning(message, translator.longest_src, len(parts), text_of(sentence).strip())
-        sentences += [_trimmed(few_tags) for part in parts for few_tags in split_tags(part)]
+        sentences += [_trimmed(few_marks) for part in parts for few_marks in split_marks(part)]
     return sentences
 
 

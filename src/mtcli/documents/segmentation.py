@@ -6,7 +6,8 @@ from itertools import pairwise
 
 from mtcli.config import languages
 from mtcli.config.writing_systems import UNSPACED
-from mtcli.documents.inline import Inline, Tag, text_of
+from mtcli.data.placeholders import find_protected
+from mtcli.documents.inline import Inline, Tag, merged, text_of
 from mtcli.inference.windows import MAX_LINE_TOKENS
 
 _OTHER_SPACE = re.compile(r"[^\S\n\r\t ]")
@@ -22,8 +23,10 @@ _TABS = re.compile(r"(?<!\s) *+\t[ \t]*+(?=\S)")
 
 _SPACE = re.compile(r"\s+")
 
-MAX_TAGS = 200
-"""Tags of a sentence. Placing them takes time that grows with the square of their number, and a recursion a level."""
+MAX_MARKS = 200
+"""Tags and protected texts of a sentence. The time to place them grows with the square of their number, and each
+level of nested tags takes one level of recursion.
+"""
 
 
 def split_sentences(text: str, language: str) -> list[str]:
@@ -96,18 +99,35 @@ def split_long(sentence: Inline, num_tokens: Callable[[str], int], longest: int)
     return _split_at(sentence, [len(part) for part in parts])
 
 
-def split_tags(sentence: Inline) -> list[Inline]:
-    """Split a sentence into parts of at most `MAX_TAGS` tags. No text has so many, but broken and hostile files do."""
+def split_marks(sentence: Inline) -> list[Inline]:
+    """Split a sentence into parts of at most `MAX_MARKS` tags and protected texts, such as tags that are text.
+
+    No text has so many, but broken and hostile files do.
+    """
     parts: list[list[str | Tag]] = [[]]
-    num_tags = 0
+    num_marks = 0
+    for piece, is_mark in _texts_and_marks(sentence):
+        if is_mark:
+            if num_marks == MAX_MARKS:
+                parts.append([])
+                num_marks = 0
+            num_marks += 1
+        parts[-1].append(piece)
+    return [merged(part) for part in parts]
+
+
+def _texts_and_marks(sentence: Inline) -> Iterator[tuple[str | Tag, bool]]:
+    """Yield the texts, tags and protected texts of a sentence in order, and False for each text."""
     for part in sentence:
         if isinstance(part, Tag):
-            if num_tags == MAX_TAGS:
-                parts.append([])
-                num_tags = 0
-            num_tags += 1
-        parts[-1].append(part)
-    return [tuple(part) for part in parts]
+            yield part, True
+            continue
+        end = 0
+        for start, next_end in find_protected(part):
+            yield part[end:start], False
+            yield part[start:next_end], True
+            end = next_end
+        yield part[end:], False
 
 
 def _short_parts(text: str, num_tokens: Callable[[str], int], longest: int) -> Iterator[str]:
