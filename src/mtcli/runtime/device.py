@@ -4,6 +4,7 @@ import torch
 
 from mtcli.errors import UsageError
 from mtcli.runtime import torchrun
+from mtcli.runtime.wording import counted
 
 
 def pick_device(name: str = "auto") -> torch.device:
@@ -76,7 +77,7 @@ def describe(device: torch.device) -> str:
     if device.type == "cuda":
         return f"{device} ({torch.cuda.get_device_name(device)})"
     if device.type == "cpu":
-        return f"{device} ({torch.get_num_threads()} threads)"
+        return f"{device} ({counted(torch.get_num_threads(), 'thread')})"
     return str(device)
 
 

@@ -15,6 +15,7 @@ from mtcli.report.plan import Plan
 from mtcli.runtime.device import describe
 from mtcli.runtime.distributed import Group
 from mtcli.runtime.gpu import UNKNOWN_GPU, gpu_of
+from mtcli.runtime.wording import counted
 from mtcli.training.defaults.speed import cost_share, seconds_per_token
 from mtcli.training.timed_parts import PartDuration
 from mtcli.training.trainer import LOG_EVERY, Trainer
@@ -75,11 +76,11 @@ def estimate_speed(config: Config, data: Prepared, device: torch.device, plan: P
     timed_tokens = min(batch_tokens, max(MIN_BATCH_TOKENS, int(MAX_STEP_SECONDS / token_seconds)))
     if step_tokens <= timed_tokens:
         steps, seconds = _time_steps(config, data, device)
-        return SpeedEstimate(steps / seconds, f"{steps} steps of a throwaway model on {where}")
+        return SpeedEstimate(steps / seconds, f"{counted(steps, 'step')} of a throwaway model on {where}")
     steps, duration = _time_two_sizes(config, data, device, timed_tokens)
     # Adam takes as long for a small batch: that time must not be multiplied.
     step_seconds = duration.fixed_seconds + duration.seconds_per_item * step_tokens
-    method = f"{steps} steps of a throwaway model with {timed_tokens:,} tokens each on {where}"
+    method = f"{counted(steps, 'step')} of a throwaway model with {timed_tokens:,} tokens each on {where}"
     return SpeedEstimate(1 / step_seconds, method)
 
 
