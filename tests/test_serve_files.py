@@ -185,6 +185,22 @@ def test_a_request_goes_to_the_model_of_its_pair() -> None:
         assert translated(site, "a.txt", b"Der Hund.")[1] == "DER HUND.1"
 
 
+def test_language_codes_may_have_other_capitals_and_a_region() -> None:
+    with serving((Loud("1"), "en", "de"), (Loud("2"), "en_GB", "de"), (Loud("3"), "zh_Hans", "pt_BR")) as site:
+        pairs = [
+            ("EN", "De", "X1"), ("en-US", "de_AT", "X1"), ("es-419", "de", None), ("en-gb", "DE-de", "X2"),
+            ("zh-hans-CN", "pt-br", "X3"), ("zh-Hant", "pt_BR", None), ("zh_Hans", "pt", None), ("en-Latn", "de", None),
+        ]  # fmt: skip
+        for source, target, expected in pairs:
+            status, answer, _ = site.json("/translate", q="x", source=source, target=target)
+            if expected:
+                assert (status, answer["translatedText"]) == (200, expected)
+            else:
+                known = "en → de, en_GB → de, zh_Hans → pt_BR"
+                assert (status, answer["error"]) == (400, f"no model for {source} → {target}; there is one for {known}")
+        assert translated(site, "a.txt", b"x", source="EN-us", target="DE-ch", to="de")[1] == "X1"
+
+
 @pytest.mark.parametrize("languages", [("en", "fr"), ("fr", "en")])
 def test_a_file_that_declares_its_language_goes_to_the_model_of_it(languages: tuple[str, str]) -> None:
     source, other = languages

@@ -111,9 +111,7 @@ def _translation_routes(service: TranslationService, bodies: Bodies) -> APIRoute
     router = APIRouter()
 
     async def checked_request(request: Request) -> TranslationRequest:
-        fields = await read_request(request, bodies, service.limits, TranslationRequest)
-        service.check(fields)
-        return fields
+        return service.checked(await read_request(request, bodies, service.limits, TranslationRequest))
 
     Checked = Annotated[TranslationRequest, Depends(checked_request)]
 

@@ -1,5 +1,6 @@
 """The models of a server, and which of them a request uses."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -12,6 +13,8 @@ from mtcli.inference.terms import Terms
 from mtcli.inference.translation import Options
 from mtcli.serve.batcher import Batcher
 from mtcli.serve.page import PageData
+
+_REGION = re.compile("[a-z]{2}|[0-9]{3}")
 
 
 @dataclass
@@ -121,12 +124,20 @@ class Models:
             self._identifier = LanguageIdentifier(self.codes)
         return self._identifier.identify(text)
 
+    def resolve(self, source: str, target: str) -> tuple[str, str]:
+        """Return the codes of this server for the source and target of a request.
+
+        Clients also send `EN`, `pt-br` for `pt_BR`, and `en-US` where this server has only `en`. Codes that match none
+        are returned as they are.
+        """
+        return _matching(source, [src for src, _ in self.pairs]), _matching(target, [tgt for _, tgt in self.pairs])
+
     def candidates(self, source: str, target: str) -> list[ServedModel]:
         """Return the models that a request may use: one for each source language.
 
         Args:
-            source: Source language, or `auto`.
-            target: Target language; may be empty where the source language has only one.
+            source: Source language, see `resolve`, or `auto`.
+            target: Target language, see `resolve`; may be empty where the source language has only one.
 
         Raises:
             HTTPException: 400: there is none, or a target language must be chosen.
@@ -158,6 +169,21 @@ class Models:
 
     def _described_pairs(self) -> list[str]:
         return [f"{src} → {', '.join(targets)}" for src, targets in self.targets_by_source().items()]
+
+
+def _matching(code: str, known: Sequence[str]) -> str:
+    """Return the known language code that a code stands for, or the code itself; see `Models.resolve`."""
+    if code in known:
+        return code
+    normalized = _normalized(code)
+    without_region, _, last = normalized.rpartition("_")
+    wanted = [normalized, without_region] if _REGION.fullmatch(last) else [normalized]
+    found = {_normalized(each): each for each in known}
+    return next((found[each] for each in wanted if each in found), code)
+
+
+def _normalized(code: str) -> str:
+    return code.replace("-", "_").casefold()
 
 
 def percent(probability: float) -> float:

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, TypeVar
 
@@ -96,15 +96,16 @@ class TranslationService:
         if self._api_key is not None and not hmac.compare_digest(api_key.encode(), self._api_key.encode()):
             raise HTTPException(403, "wrong api_key" if api_key else "this server asks for an api_key")
 
-    def check(self, fields: TranslationRequest) -> None:
-        """Check the fields of a request.
+    def checked(self, fields: TranslationRequest) -> TranslationRequest:
+        """Check the fields of a request, and return them with the codes of languages that this server uses.
 
         Raises:
             HTTPException: 403 for a missing or wrong key; 400 for a language, format or text that is not supported; 413
                 for too many lines.
         """
         self.check_key(fields.api_key)
-        self.models.candidates(fields.source, fields.target)
+        source, target = self.models.resolve(fields.source, fields.target)
+        self.models.candidates(source, target)
         if fields.format not in FORMATS:
             raise HTTPException(400, f"format {fields.format}: choose from {', '.join(FORMATS)}")
         if any("\0" in text for text in fields.texts):
@@ -112,6 +113,7 @@ class TranslationService:
         num_lines = sum(text.count("\n") + 1 for text in fields.texts)
         if num_lines > self.limits.lines:
             raise HTTPException(413, f"{num_lines} lines; this server takes {self.limits.lines} at a time")
+        return fields.model_copy(update={"source": source, "target": target})
 
     async def identify(self, text: str) -> list[Guess]:
         """Return the languages of the server that a text may be in, the most probable first.
@@ -161,7 +163,9 @@ class TranslationService:
         Raises:
             HTTPException: 400 for a file that cannot be read, 413 for too many paragraphs; see also `translate_texts`.
         """
-        candidates = self.models.candidates(upload.source, upload.target)
+        source, target = self.models.resolve(upload.source, upload.target)
+        upload = replace(upload, source=source, target=target)
+        candidates = self.models.candidates(source, target)
         with _errors_as_answers():
             model, document = await self._in_thread(_read_with_first, upload, candidates)
         num_segments = len(document.segments)
