@@ -240,6 +240,7 @@ def test_a_download_needs_the_key_of_the_file(loud: Site, path: str) -> None:
     ("name", "content", "status", "says"),
     [
         ("page.exe", b"x", 400, "page.exe: a file of unknown type"),
+        ("n.txt.GZ", b"\x1f\x8b\x08", 400, "n.txt.GZ: compressed; unpack it (gunzip)"),
         ("n.txt", b"\xff\xfe\x00", 400, "n.txt"),
         ("n.csv", b"a,b\nc,d\n", 400, "n.csv: a table"),
         (".html", b"\xff", 400, "file.html"),

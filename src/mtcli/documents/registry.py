@@ -103,10 +103,12 @@ def read_document(content: bytes, options: ReadOptions) -> Document:
         options: Options of the reader. `name` is the name of the file, empty for plain text.
 
     Raises:
-        UsageError: The type is unknown, or the reader needs a package that is not installed.
+        UsageError: The type is unknown, the file is compressed, or the reader needs a package that is not installed.
         DataError: The file is broken or unsafe.
     """
     suffix = PurePath(options.name).suffix.lower()
+    if suffix == ".gz":
+        raise UsageError(f"{options.name}: compressed; unpack it (gunzip) and translate the unpacked file")
     module = MODULES.get(suffix, "plain_text" if _is_text(suffix) else None)
     if module is None:
         columns = () if options.columns else TABLES
