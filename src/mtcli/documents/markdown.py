@@ -49,6 +49,8 @@ _OUTER_PIPE = re.compile(r"^\||\|$")
 """What makes a table of one column of a text and the line below it, even as `\\|`."""
 _TEXT_BEGINS = re.compile(r"\[\^[^\]\s]+\]:|(?:!!!|\?\?\?\+?)\s+[\w-]|:\s")
 """What begins a footnote, an admonition or a definition at the start of a line."""
+_FOOTNOTE = re.compile(r"\[\^[^\]\s]+\]:[ \t]*(?=\S)")
+"""The mark of a footnote before its text."""
 _TEXT_ENDS = re.compile(r"(?:!!!|\?\?\?\+?)\s+[\w-]|\[![A-Z]+\]\s*$")
 """The line of an admonition or an alert, before its text."""
 _LIST_NUMBER = re.compile(r"^(\d{1,9})([.)])(?=\s|$)")
@@ -96,8 +98,9 @@ class _Reader:
         without = _NOT_LINE_END.sub("", text[:end]) + text[end:]
         self._tokens = self._parser.parse(without, self._env)
         definitions = self._env.get("references", {})
-        for footnote in [name for name in definitions if name.startswith("^")]:
-            del definitions[footnote]
+        footnotes = [name for name in definitions if name.startswith("^")]
+        self._one_word_footnotes = [definitions.pop(name)["map"] for name in footnotes]
+        """The first line of each, and the line after it. The parser takes them for definitions of links."""
 
     def spans(self) -> Iterator[MarkedSpan]:
         """Yield what is translated."""
@@ -126,6 +129,16 @@ class _Reader:
                 parts = _parts(token.content) if kind == "paragraph" else [(0, token.content)]
                 for first, content in parts:
                     yield from self._inline(content, starts[first:], kind)
+        for first_line, end_line in self._one_word_footnotes:
+            if end_line == first_line + 1:
+                yield from self._footnote(first_line)
+
+    def _footnote(self, number: int) -> Iterator[MarkedSpan]:
+        """Yield the span of a footnote on a line of its own."""
+        start, end = self._line(number)
+        mark = _FOOTNOTE.search(self.text, start, end)
+        if mark:
+            yield from self._inline(self.text[mark.end() : end].rstrip(), [mark.end()], "footnote")
 
     def _line(self, number: int) -> tuple[int, int]:
         """Return the start and the end of a line, without its line end."""
@@ -164,7 +177,7 @@ class _Reader:
         Args:
             content: The content of the block, without quote marks and indentation.
             starts: Where each of its lines is in the file.
-            block: `paragraph`, `heading`, `underlined` (a heading with a line below) or `cell`.
+            block: `paragraph`, `heading`, `underlined` (a heading with a line below), `cell` or `footnote`.
         """
         self._count_marks(content, starts[0])
         offsets = [0, *(match.end() for match in re.finditer("\n", content))]
