@@ -102,6 +102,12 @@ def test_tags_follow_their_words(source: Inline, expected: str) -> None:
     assert written(translated(*source)) == expected
 
 
+def test_a_word_with_a_place_for_a_line_break_is_given_whole() -> None:
+    marked = mark_up(pieces_of(("the hou", Tag("<wbr>"), "se", Tag("<WBR/>"), " is", BR, "big")), {})
+    assert marked.text == "the house is big"
+    assert written(translated("the hou", Tag("<wbr>"), "se is big")) == "la casa<wbr> es grande"
+
+
 def test_without_alignments_places_are_estimated() -> None:
     source = ("the house is ", B, "big", END_B)
     assert written(translated(*source, aligns=False)) == "la casa es <b>grande</b>"

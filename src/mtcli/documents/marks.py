@@ -12,6 +12,8 @@ from mtcli.documents.wrapping import unspaced_at_end, unspaced_at_start
 Kind = Literal["open", "close", "point"]
 
 _TAG_NAME = re.compile(r"<(?P<slash>/?)(?P<name>[A-Za-z][^\s<>/]*)[^<>]*?(?P<empty>/?)>")
+_WORD_BREAK = re.compile(r"<wbr\b", re.IGNORECASE)
+"""The tag of HTML for a place within a word where a line may end."""
 MAX_DEPTH = 50
 """Open tags around a tag that is written as text and has a partner. Each is a level of recursion."""
 CLOSING = ".,;:!?…)]}»”’\"'、。，；：！？）」』"
@@ -287,7 +289,9 @@ class _Builder:
             self.text = self.text[:-1]
             _clip(self.root, len(self.text))
         elif _begins_word(text[0]) and _ends_word(self.text[-1]):
-            last.is_joint = not (unspaced_at_end(self.text) and unspaced_at_start(text))
+            is_within_word = last.opened is not None and _WORD_BREAK.match(last.opened.raw) is not None
+            is_unspaced = unspaced_at_end(self.text) and unspaced_at_start(text)
+            last.is_joint = not (is_within_word or is_unspaced)
             self.text += " " if last.is_joint else ""
 
     def add_mark(self, mark: Mark, next_text: str) -> None:
