@@ -69,6 +69,19 @@ def test_a_hyphen_does_not_divide_a_word() -> None:
     assert shouted(f"<w:p>{hyphens}</w:p>") == f"<w:p>{run('E-MAIL ACCOUNT')}</w:p>"
 
 
+def test_the_base_of_ruby_is_text_and_a_change_drops_the_reading() -> None:
+    def ruby(base: str) -> str:
+        reading = "<w:rt><w:r><w:t>reading</w:t></w:r></w:rt>"
+        return f"<w:r><w:ruby><w:rubyPr/>{reading}<w:rubyBase>{base}</w:rubyBase></w:ruby></w:r>"
+
+    paragraph = f"<w:p>{ruby(run('to'))}{run('day ')}{ruby(run('w') + run('e', '<w:b/>'))}{run(' go')}</w:p>"
+    assert shown(read, packed(paragraph)) == ["today we go"]
+    assert shouted(paragraph) == f"<w:p>{run('TODAY WE GO')}</w:p>"
+    mixed = ruby(f"{run('no')}<w:r><w:drawing/></w:r>")
+    assert shown(read, packed(f"<w:p>{run('one ')}{mixed}{run(' two')}</w:p>")) == ["one [<x1/>] two"]
+    assert ruby(run("12")) in shouted(f"<w:p>{ruby(run('12'))}</w:p>")
+
+
 def test_runs_with_the_same_look_are_one_text() -> None:
     look = "<w:b/>"
     german = look + '<w:lang w:val="de"/>'

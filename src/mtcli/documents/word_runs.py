@@ -125,11 +125,21 @@ def _run_events(text: str, run: Element) -> Iterator[Event]:
             content = child.text()
             shown = content if keeps_space(child) else content.strip(XML_SPACE)
             yield Event("text", start, end, shown, look, look)
+        elif child.name == "ruby" and _ruby_base(child):
+            yield Event("text", start, end, _ruby_base(child), look, look)
         elif child.name == "noBreakHyphen":  # markup within a word would divide it
             yield Event("text", start, end, "-", look, look)
         else:
             mark = child.attributes.get("fldCharType", "") if child.name == "fldChar" else ""
             yield Event("point", start, end, "", look, look, word=child.name in WORDS, field=mark)
+
+
+def _ruby_base(ruby: Element) -> str:
+    """Return the text over which a reading stands; an empty string if something else than text is there too."""
+    runs = [run for base in ruby.elements("rubyBase") for run in base.elements()]
+    parts = [part for run in runs for part in run.elements() if part.name not in PROPERTIES | DROPPED]
+    is_text = all(run.name == "r" for run in runs) and all(part.name == "t" for part in parts)
+    return "".join(part.text() for part in parts) if is_text else ""
 
 
 def _look(text: str, run: Element) -> str:
