@@ -1,6 +1,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,16 @@ from mtcli.data import demo
 from mtcli.data.splits import write_split
 from mtcli.errors import ModelError, StorageError, UsageError
 from mtcli.export.folder import export
+from mtcli.inference.pytorch_backend import Translator
 from mtcli.recipes.distill.request import Request, check
 from mtcli.report.evaluation import EvaluationRequest, evaluate, warnings_about
 from mtcli.storage import checkpoint
 from mtcli.storage.checkpoint import path_of
 from mtcli.storage.model_file import load_model, mean_parameters, parameters
 from mtcli.storage.tensors import Tensors, read_tensors
-from mtcli.training import averaging
+from mtcli.training import averaging, validation
 from mtcli.training.averaging import average_run
+from mtcli.training.evaluator import Evaluator
 
 Train = Callable[..., Path]
 
@@ -43,24 +46,37 @@ def test_mean_of_checkpoints(toy_run: Path) -> None:
         assert torch.equal(tensor, weights(paths[0])[name])
 
 
-@pytest.mark.parametrize("best", [False, True])
-def test_average_run_makes_a_model(toy_run: Path, tmp_path: Path, best: bool) -> None:
-    n = 2
-    steps = average_run(toy_run, tmp_path / "out", n, best=best)
-    if best:
-        found = events(toy_run, "valid")
-        orders = [sorted(found, key=lambda e: e[name]) for name in ("bleu", "chrf")]
-        orders.append(sorted(found, key=lambda e: -e["loss"]))
-        ranked = sorted(found, key=lambda e: (sum(order.index(e) for order in orders), e["step"]))
-        assert steps == sorted(e["step"] for e in ranked[-n:])
-    else:
-        assert steps == [15, 20]
+def test_average_run_makes_a_model(toy_run: Path, tmp_path: Path) -> None:
+    steps = average_run(toy_run, tmp_path / "out", 2)
+    assert steps == [15, 20]
     model, info, _ = load_model(tmp_path / "out")
     assert info.averaged == tuple(steps)
     assert info.step == steps[-1]
     expected = mean_parameters([path_of(toy_run / "checkpoints", step) for step in steps])
     assert all(torch.equal(tensor, expected[name]) for name, tensor in parameters(model).items())
-    assert average_run(toy_run, tmp_path / "out", n, best=best) == steps  # it may overwrite its own output
+    assert average_run(toy_run, tmp_path / "out", 2) == steps  # it may overwrite its own output
+
+
+def test_the_best_checkpoints_are_those_of_the_best_validations(toy_run: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(toy_run, tmp_path / "run")
+    assert [checkpoint.step_of(path) for path in checkpoint.steps(run / "checkpoints")] == [5, 10, 15, 20]
+
+    def best(metric: str, n: int, *figures: tuple[float, float, float]) -> list[int]:
+        """Average the best n checkpoints. The first ones have validations with these figures: BLEU, chrF and loss."""
+        lines = [
+            {"event": "valid", "step": step, "bleu": bleu, "chrf": chrf, "loss": loss, "metric": metric}
+            for step, (bleu, chrf, loss) in zip((5, 10, 15), figures, strict=False)
+        ]
+        (run / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        return average_run(run, tmp_path / "best", n, best=True)
+
+    figures = ((20.0, 60.0, 1.0), (30.0, 50.0, 2.0), (10.0, 40.0, 3.0))
+    assert best("majority", 1, *figures) == [5]  # the first by two figures, the second by one
+    assert best("majority", 2, *figures) == [5, 10]
+    assert best("bleu", 1, *figures) == [10]
+    assert best("loss", 1, (0.0, 0.0, 2.0), (0.0, 0.0, 1.0), (0.0, 0.0, 1.0)) == [15]  # of equal ones, the later
+    with pytest.raises(ModelError, match="has 3 validated, whole checkpoints, and 4 are needed"):
+        best("majority", 4, *figures)
 
 
 def test_all_checkpoints_are_averaged_if_there_are_few(toy_run: Path, tmp_path: Path) -> None:
@@ -144,35 +160,30 @@ def test_a_model_outside_of_its_run_is_scored_with_the_tokenizer_of_the_run(
 
 
 @pytest.fixture
-def scored(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Set by how much the average is better, in BLEU and in tenths of its loss."""
-    from dataclasses import replace
-
-    from mtcli.training import validation
-    from mtcli.training.evaluator import Evaluator
-
-    averaging = Evaluator.average
+def scored(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Set by how much the average, and then other models, are better, in BLEU and in tenths of the loss."""
+    take_average = Evaluator.average
     validate = validation.validate
-    gain: list[float] = []
+    gains = [(0.0, 0.0)]
     inside: list[bool] = []
 
     def average(self: Evaluator) -> None:
         inside.append(True)
-        averaging(self)
+        take_average(self)
         inside.clear()
 
     def measured(*arguments: object, **options: object) -> validation.Validation:
         found = validate(*arguments, **options)  # type: ignore[arg-type]
-        better = gain[-1] if inside else 0.0
+        better = gains[-1][0 if inside else 1]
         return replace(found, bleu=50.0 + better, loss=2.0 - 0.1 * better)
 
     monkeypatch.setattr(Evaluator, "average", average)
     monkeypatch.setattr(validation, "validate", measured)
-    return gain.append
+    return lambda average, others=0.0: gains.append((average, others))
 
 
 def test_a_better_mean_is_published_and_a_longer_run_must_beat_it(
-    train_toy: Train, tmp_path: Path, scored: Callable[[float], None]
+    train_toy: Train, tmp_path: Path, scored: Callable[..., None]
 ) -> None:
     scored(+1.0)
     settings = ["train.average=3", "train.keep=1"]
@@ -200,8 +211,33 @@ def test_a_better_mean_is_published_and_a_longer_run_must_beat_it(
     train_toy(run, "train.max_steps=44", *settings)
     assert (run / "model.safetensors").read_bytes() == before
 
+    scored(-1.0, +2.0)
+    train_toy(run, "train.max_steps=50", *settings)
+    assert load_model(run)[1].averaged == ()
+    assert load_model(run)[1].step == 50
 
-def test_a_worse_mean_is_not_published(train_toy: Train, tmp_path: Path, scored: Callable[[float], None]) -> None:
+
+def test_a_mean_that_is_published_is_scored_on_the_test_pairs(
+    train_toy: Train, tmp_path: Path, scored: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the best checkpoint is that of the last step, whose weights the model has."""
+    found: list[Tensors] = []
+    score_test = validation.score_test
+
+    def noted(translator: Translator, *more: object) -> validation.TestScores:
+        found.append({name: tensor.clone() for name, tensor in parameters(translator.model).items()})
+        return score_test(translator, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(validation, "score_test", noted)
+    scored(+1.0)
+    run = train_toy(tmp_path / "run", "train.max_steps=10", "train.average=2")
+    assert load_model(run)[1].averaged == (5, 10)
+    assert events(run, "end")[-1]["best_step"] == 10
+    (tensors,) = found
+    assert all(torch.equal(tensors[name], tensor) for name, tensor in weights(run).items())
+
+
+def test_a_worse_mean_is_not_published(train_toy: Train, tmp_path: Path, scored: Callable[..., None]) -> None:
     scored(-1.0)
     run = train_toy(tmp_path / "run", "train.max_steps=20", "train.average=3")
     assert events(run, "average")[-1]["kept"] is False
