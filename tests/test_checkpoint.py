@@ -366,6 +366,25 @@ def test_a_crash_at_any_system_call_leaves_a_complete_checkpoint(
     assert 8 < crash_at < 49
 
 
+def test_a_checkpoint_that_was_deleted_in_part_does_not_look_like_a_damaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in (1, 2):
+        save_step(tmp_path, step)
+
+    def killed(folder: Path) -> None:
+        (folder / "model.safetensors").unlink()
+        raise CrashError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(CrashError):
+            prune(tmp_path, 1, ())
+    assert [path.name for path in checkpoint.steps(tmp_path)] == ["step-00000002"]
+    prune(tmp_path, 1, ())
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000002"]
+
+
 # ---- storage ----
 
 FAILURES = {

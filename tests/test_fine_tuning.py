@@ -73,6 +73,8 @@ def test_the_starting_model_is_validated_before_the_first_step(train_toy: Train,
     before = [event for event in events(toy_run) if event["event"] == "valid"][-1]
     assert validations[0]["bleu"] == before["bleu"]  # the same model on the same held-out pairs
     assert validations[0]["loss"] == pytest.approx(before["loss"], rel=1e-6)
+    (average,) = (event for event in events(run) if event["event"] == "average")
+    assert average["steps"] == [5, 10]  # of this run, without the model that it started from
     assert '<th scope="row">0</th>' in (run / "report.html").read_text()
     new = train_toy(tmp_path / "new", "train.max_steps=10")
     assert [event["step"] for event in events(new) if event["event"] == "valid"] == [10]
@@ -139,7 +141,7 @@ def timed_trainer(toy_tsv: Path, trained: Path, tmp_path: Path) -> Callable[[Pat
 
     def begin(init: Path) -> Trainer:
         values = {"data.train": [str(toy_tsv)], "data.src": "en", "data.tgt": "xx"}
-        config = build(None, values, [*TOY_SETTINGS, "train.time=1h", "train.average=1"])
+        config = build(None, values, [*TOY_SETTINGS, "train.time=1h", "train.average=1", "train.keep=1"])
         run = tmp_path / "run"
         run.mkdir()
         shutil.copy(trained / "config.toml", run)

@@ -325,6 +325,8 @@ def test_early_stopping(
     assert str(end["reason"]).endswith("nothing improved")
     assert end["step"] == steps
     assert end["best_step"] == 10
+    (scored,) = (m for m in metrics(run) if m["event"] == "test")
+    assert scored["steps"] == [10]  # its checkpoint is kept, although many are newer
     # The cool-down is a quarter of the shortened budget: ten steps after thirty.
     rates = [float(str(m["lr"])) for m in metrics(run) if m["event"] == "train"]
     for step in range(31, steps + 1):

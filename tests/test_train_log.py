@@ -117,6 +117,10 @@ def test_the_majority_of_three_figures_selects_a_model() -> None:
     same_scores = less_bleu | {"loss": 1.8}
     assert not state.record_if_best(more_bleu)
     assert state.record_if_best(same_scores)
+    state.record_start(same_scores)
+    assert state.start_is_better()  # of two models that are as good, the starting model stays
+    state.record_start(more_bleu)
+    assert not state.start_is_better()
     events = [found | {"event": "valid", "metric": "majority"} for found in (first, more_bleu, less_bleu, more_bleu)]
     assert best_of(events) == events[2]
 
@@ -127,6 +131,7 @@ def test_a_model_selected_by_loss_has_the_lowest() -> None:
     good = poor | {"bleu": 5.0, "chrf": 20.0, "loss": 0.40}
     assert state.record_if_best(poor)
     assert state.record_if_best(good)
+    assert not state.record_if_best(good)
     assert not state.record_if_best(poor)
     events = [found | {"event": "valid", "metric": "loss"} for found in (poor, good, poor)]
     assert best_of(events) == events[1]
