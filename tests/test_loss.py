@@ -20,6 +20,7 @@ from mtcli.nn.loss import projected_loss, reference_loss
 from mtcli.nn.output_projection import OneDnnProjection, OutputProjection
 from mtcli.nn.precision import uses_bf16
 from mtcli.nn.transformer import Transformer
+from mtcli.training.objective import Objective
 from mtcli.training.optimizer import build_optimizer
 
 N, D, V = 11, 6, 9
@@ -203,6 +204,23 @@ def test_no_gradient_is_computed_without_need(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delattr(torch, "addmm")
     with torch.no_grad():
         torch.testing.assert_close(projected_loss(hidden, weight, target, 0.1), expected)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_objective_of_training_is_the_smoothed_loss_in_the_given_precision(bias: bool) -> None:
+    torch.manual_seed(1)
+    shape = ModelConfig(
+        d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1, dropout=0, output_bias=bias
+    )
+    model = Transformer(shape, 20, 20, joint=True)
+    if bias:
+        torch.nn.init.normal_(model.output.bias)
+    batch = Batch.of([[5, 6, 7], [8]], [[9], [10, 11]])
+    expected = torch.stack(reference_loss(batch.at_targets(model(batch.src, batch.tgt_in)), batch.target, 0.3))
+    exact, half = (torch.stack(Objective(model, 0.3, bf16=bf16)(batch)) for bf16 in (False, True))
+    torch.testing.assert_close(exact, expected, rtol=1e-5, atol=0)
+    torch.testing.assert_close(half, expected, rtol=2e-2, atol=0)
+    assert not torch.allclose(half, expected, rtol=1e-5, atol=0)  # it was bf16
 
 
 def curve(dtype: torch.dtype, *, fast: bool, bf16: bool = False) -> Tensor:

@@ -14,8 +14,10 @@ from torch import Tensor
 
 from mtcli.config.build import build
 from mtcli.config.schema import TrainConfig
+from mtcli.data.batching import collate
 from mtcli.data.prepare import prepare
 from mtcli.errors import DivergedError
+from mtcli.nn.loss import reference_loss
 from mtcli.runtime.distributed import Group
 from mtcli.storage.events import METRICS_FORMAT, Metrics
 from mtcli.training.optimizer import state_tensors
@@ -58,6 +60,30 @@ def gradients(trainer: Trainer) -> dict[str, Tensor]:
 
 def norm(tensors: dict[str, Tensor]) -> float:
     return float(torch.linalg.vector_norm(torch.cat([t.flatten() for t in tensors.values()])))
+
+
+def test_a_step_descends_the_smoothed_loss_at_the_learning_rate_of_the_schedule(start: Start) -> None:
+    """The first step of Adam changes each number by the learning rate, against the sign of its gradient."""
+    sets = ("train.batch_tokens=100000", "train.label_smoothing=0.3", "train.clip_norm=0")
+    trainer = start(*sets, "train.lr=0.01", "train.warmup_steps=4")
+    model = trainer.learner.model
+    (rows,) = trainer.batch_plan.block(0, 0).batches
+    batch = collate(trainer.learner.pairs, rows)
+    logits = batch.at_targets(model(batch.src, batch.tgt_in))
+    loss, nll = reference_loss(logits, batch.target, smoothing=0.3)
+    parameters = dict(model.named_parameters())
+    expected = torch.autograd.grad(loss / batch.tokens, list(parameters.values()))
+    before = model.output.weight.detach().clone()
+    found = gradients(trainer)
+    assert trainer.session.state.loss == pytest.approx(loss.item(), rel=1e-12)
+    assert trainer.session.state.nll == pytest.approx(nll.item(), rel=1e-12)
+    for name, gradient in zip(parameters, expected, strict=True):
+        torch.testing.assert_close(found[name], gradient, rtol=1e-9, atol=1e-12)
+    change = model.output.weight.detach() - before
+    clear = found["tgt_embedding.pieces.weight"].abs() > 1e-5  # much more than the ε of Adam
+    assert clear.any()
+    wanted = -0.01 / 4 * found["tgt_embedding.pieces.weight"].sign()
+    torch.testing.assert_close(change[clear], wanted[clear], rtol=1e-3, atol=0)
 
 
 def test_accumulated_gradients_are_those_of_one_large_batch(start: Start) -> None:
@@ -156,6 +182,16 @@ def test_no_step_changes_a_weight_after_a_gradient_that_is_not_finite(
     torch.testing.assert_close(state_tensors(learner.optimizer, learner.model), moments, rtol=0, atol=0)
     with pytest.raises(DivergedError, match="step 2"):
         trainer.save()
+
+
+def test_moments_that_are_not_finite_are_never_saved(start: Start) -> None:
+    trainer = start()
+    gradients(trainer)
+    moments = next(iter(trainer.learner.optimizer.state.values()))
+    moments["exp_avg_sq"].view(-1)[0] = math.inf
+    with pytest.raises(DivergedError, match="step 1: it left weights that are not finite"):
+        trainer.save()
+    assert not (trainer.session.run / "checkpoints").exists()
 
 
 def test_train_events_hold_the_figures_of_their_steps(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
