@@ -305,6 +305,26 @@ def test_finished_sentences_leave_the_batch(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(rows.seen) == 1 + max(len(h.ids) for beams in found for h in beams)
 
 
+@pytest.mark.parametrize("early_stopping", [False, True])
+def test_finished_sentences_that_stay_in_the_batch_find_no_more_translations(
+    early_stopping: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In batches of more than 16 sentences, a few finished ones stay."""
+    model = build(0, V=9)
+    src = pad(draw_sources(0, V=9))
+    bounds = limits(5, 12)
+
+    def search() -> list[list[Hypothesis]]:
+        beams = beam_search(model, src, bounds, beam_size=2, alpha=2, early_stopping=early_stopping)
+        return [[one, *found] for one, found in zip(greedy_search(model, src, bounds), beams, strict=True)]
+
+    expected = search()
+    monkeypatch.setattr("mtcli.inference.search.compaction.COMPACT_AT", 0)
+    for found, alone in zip(search(), expected, strict=True):
+        assert ids_of(found) == ids_of(alone)
+        assert [h.score for h in found] == pytest.approx([h.score for h in alone], abs=CLOSE)
+
+
 @pytest.mark.parametrize("W", [1, 2, 5])
 def test_maximum_lengths_and_forbidden_tokens(W: int) -> None:
     """At the maximum length a translation ends, with the probability that the model gives to ending."""

@@ -1,5 +1,6 @@
 """The prepared decoder of a search on a CPU against `Transformer.step`, its reference twin."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -68,6 +69,23 @@ def test_every_step_has_the_logits_of_its_reference(shape: str, share_rows: bool
     steps = zip(decoded(fast, share_rows=share_rows, L=L), decoded(model, share_rows=share_rows, L=L), strict=True)
     for logits, reference in steps:
         torch.testing.assert_close(logits, reference, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("share_rows", "L"), [(False, 1), (False, 3), (True, 3)])
+@torch.inference_mode()
+def test_unwritten_columns_of_the_cache_have_no_influence(
+    share_rows: bool, L: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New memory may hold any numbers, such as NaN."""
+    model = tiny_model()
+    reference = list(decoded(model, share_rows=share_rows, L=L))
+
+    def spoiled(like: Tensor, shapes: list[tuple[int, ...]]) -> list[Tensor]:
+        return [like.new_full(shape, math.nan) for shape in shapes]
+
+    monkeypatch.setattr("mtcli.nn.cache.one_block", spoiled)
+    for logits, expected in zip(decoded(prepared(model), share_rows=share_rows, L=L), reference, strict=True):
+        torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
 
 
 def found_by(model: Transformer | PreparedTransformer) -> list[Hypothesis]:
