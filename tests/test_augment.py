@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from mtcli.augment.filters import has_wrong_script, main_script, problem_of
 from mtcli.augment.noise import MAX_MOVE, with_noise
 from mtcli.augment.output import PairOutput, write_pairs
 from mtcli.augment.synthesis import Models, Report, Synthesis, augment, dual_score
-from mtcli.augment.unfinished import STATE, Unfinished, unfinished_output
+from mtcli.augment.unfinished import RECORDS, STATE, Unfinished, unfinished_output
 from mtcli.data.sources import parse_source
 from mtcli.data.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
 from mtcli.data.tokenizer_training import train_tokenizer
@@ -143,6 +144,20 @@ def test_another_command_does_not_continue_an_unfinished_one(tmp_path: Path) -> 
     assert Unfinished(tmp_path, {"--seed": 2, "--input": "a"}, force=True).state.lines == 0
 
 
+def test_records_are_on_disk_before_the_state_that_counts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[tuple[str, int]] = []
+
+    def fsync(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced.append((path.name, path.stat().st_size))
+
+    unfinished = Unfinished(tmp_path, {})
+    monkeypatch.setattr(os, "fsync", fsync)
+    unfinished.append([{"a": 1}], module.State(lines=1))
+    assert synced[0] == (RECORDS, unfinished.state.bytes)
+    assert STATE in synced[1][0]
+
+
 def test_one_process_writes_an_output_at_a_time(tmp_path: Path) -> None:
     output = tmp_path / "out.tsv"
     with (
@@ -255,6 +270,8 @@ def test_noise_changes_most_long_lines() -> None:
     text = " ".join(map(str, range(20)))
     assert sum(with_noise(text, 1, line) != text for line in range(20)) > 15
     assert with_noise(text, 1, 0) != with_noise(text, 2, 0)
+    kept = len(with_noise(" ".join(["word"] * 10_000), 1, 0).split())
+    assert kept == pytest.approx(9000, abs=150)  # a tenth is dropped: five standard errors
 
 
 @pytest.mark.parametrize("joint", [True, False])

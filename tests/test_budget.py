@@ -22,6 +22,7 @@ from mtcli.training.final_work import (
 )
 from mtcli.training.forecast import Forecast
 from mtcli.training.optimizer import learning_rate
+from mtcli.training.timed_parts import FIRST_PART
 
 BUDGETS = [{"max_steps": 2000}, {"time": "1000s"}, {"max_steps": 2000, "time": "900s"}]
 
@@ -154,6 +155,8 @@ def test_time_is_reserved_for_validating_averaging_and_scoring() -> None:
     assert b.used(state) == pytest.approx(50 / (100 - RESERVE_FACTOR * (2 * 3 + 0.03 * 80 * 2.5)))
     state.save_seconds = 1.0
     assert b.used(state) == pytest.approx(50 / (100 - RESERVE_FACTOR * (2 * 3 + 0.03 * 80 * 2.5) - 3))
+    state.write_seconds = 2.0  # of a thread, while training goes on
+    assert b.used(state) == pytest.approx(50 / (100 - RESERVE_FACTOR * (2 * 3 + 0.03 * 80 * 2.5) - 6))
     state.pair_seconds = 30.0  # only part of the work will fit
     assert b.used(state) == pytest.approx(50 / (100 * (1 - MAX_RESERVED_SHARE)))
     state.seconds_before_first_step = 20.0
@@ -212,6 +215,8 @@ def test_short_runs_score_fewer_test_pairs() -> None:
     assert b.test_pairs(State(step=5)) == 5 * 2048 // int(TOKENS_PER_PAIR * 2.5)
     assert b.test_pairs(State(step=1)) == MIN_TEST_PAIRS
     assert b.test_pairs(State(step=100)) == 1000
+    larger = dataclasses.replace(b, train=b.train.model_copy(update={"accumulate": 2}), ranks=3)
+    assert larger.test_pairs(State(step=2)) == 6 * 2 * 2048 // int(TOKENS_PER_PAIR * 2.5)
     timed = dataclasses.replace(b, train=TrainConfig(time=60.0))
     assert timed.test_pairs(State(step=1)) == 1000  # the clock decides
 
@@ -223,7 +228,17 @@ def test_work_after_the_last_step_shares_the_remaining_time() -> None:
     assert b.may_take("average", state) == pytest.approx(20 * 1.5 / 3)
     assert b.may_take("test", state) == pytest.approx(20)
     assert b.may_take("test", State(seconds=120)) == 0
+    assert b.may_take("test", State(seconds=80, save_seconds=1.0, write_seconds=3.0)) == pytest.approx(20 - 2 * 3)
     assert budget(max_steps=5).may_take("test", state) is None
+
+
+def test_a_sample_of_the_test_pairs_is_scored_if_beam_search_has_time_for_it() -> None:
+    work = FinalWork(test=80, beam_size=4)
+    state = State(pair_seconds=0.1)
+    needed = FIRST_PART * 2.5 * 0.1
+    assert work.test_fits(state, 1.01 * needed)
+    assert not work.test_fits(state, 0.99 * needed)
+    assert dataclasses.replace(work, test=8).test_fits(state, 0.51 * needed)
 
 
 def test_forecast_of_the_next_step() -> None:
@@ -287,6 +302,9 @@ def test_a_validation_takes_as_many_pairs_as_the_last_one_managed() -> None:
     assert state.valid_pairs == 32
     b.fit_validation(state, wanted=32, done=32)
     assert state.valid_pairs == 32  # as many as before, so that the scores are comparable
+    state.validation_seconds = allowed / 3
+    b.fit_validation(state, wanted=32, done=32)
+    assert state.valid_pairs == 32
     state.validation_seconds = allowed / 5
     b.fit_validation(state, wanted=32, done=32)
     assert state.valid_pairs == 64
