@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import unicodedata
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,14 @@ def test_layout_and_forbidden(tok: Tokenizer) -> None:
     assert tok.forbidden == [PAD, BOS, 3 + 0x0A]
     allowed = [i for i in range(tok.tgt_size) if i not in tok.forbidden]
     assert not any("\n" in text for text in tok.decode([[i] for i in allowed] + [allowed]))
+
+
+def test_many_lines_are_encoded_in_parts(tok: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [text for pair in PAIRS[:4] for text in pair]
+    expected = [tok.encode_src([text])[0] for text in texts]
+    for lines in (1, 3, 8):
+        monkeypatch.setattr(module, "ENCODE_LINES", lines)
+        assert tok.encode_src(texts) == expected
 
 
 def test_any_ids_are_decoded(tok: Tokenizer) -> None:
@@ -215,9 +224,10 @@ def test_saving_and_loading_change_nothing(tok: Tokenizer, tmp_path: Path) -> No
     assert raw.get_vocab_size() == tok.src_size
 
 
+@cache
 def hostile() -> dict[str, str]:
     def edit(*keys: str, value: object) -> str:
-        spec = json.loads(train_tokenizer(PAIRS).to_json())
+        spec = json.loads(good)
         place = spec
         for key in keys[:-1]:
             place = place[key]
