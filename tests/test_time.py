@@ -265,6 +265,7 @@ def test_a_time_that_is_too_short_is_reported_after_the_first_steps(
     assert "a time of 2:30 is too short at this speed: about 1" in warning.message
     assert "needs 500 or more; give it --time 13m" in warning.message
     assert session.state.step < 150
+    assert max(world.rates) == pytest.approx(session.config.train.lr, rel=0.1)  # the warm-up is shortened
     first_validation = next(r for r in caplog.records if "valid loss" in r.message)
     assert caplog.records.index(warning) < caplog.records.index(first_validation)
     caplog.clear()
