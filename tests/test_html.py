@@ -91,6 +91,16 @@ def test_a_tag_of_xhtml_that_ends_with_a_slash_has_no_content(name: str, begin: 
     assert shouted(read_html, content, options) == expected
 
 
+def test_a_line_break_that_is_a_reference_stays_in_an_attribute(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = """<a title="one&#10;&#x0D;two &amp; 3"><img alt='&#10;four\n five&#10;'></a><i title=six&#10;7>8</i>"""
+    assert shown(read_html, content) == ["one", "two & 3", "four five", "six 7"]
+    expected = """<a title="ONE&#10;&#x0D;TWO &amp; 3"><img alt='&#10;FOUR FIVE&#10;'></a><i title="SIX 7">8</i>"""
+    assert shouted(read_html, content) == expected
+    monkeypatch.setattr(html, "MAX_TAGS", 5)
+    with pytest.raises(DataError, match=r"^file: more than 5 `&#10;` in attributes, the limit; split the page"):
+        read_html(b"<a title='a&#10;b&#10;c&#10;d&#10;e&#10;f&#10;'>", OPTIONS)
+
+
 def test_a_slash_in_a_tag_of_html_has_no_meaning() -> None:
     assert shown(read_html, "<script/><p>no</p></script><p>yes") == ["yes"]
 

@@ -13,7 +13,7 @@ from mtcli.data.safe_xml import declared_encoding, decode_exactly
 from mtcli.documents.encoding import EncodedText
 from mtcli.documents.escapes import escape, references_of
 from mtcli.documents.format import Document, ReadOptions
-from mtcli.documents.html_tokens import EMPTY, INLINE, NOT_TRANSLATED, RAW_CONTENT, Token, tokenize
+from mtcli.documents.html_tokens import EMPTY, INLINE, NOT_TRANSLATED, RAW_CONTENT, Attribute, Token, tokenize
 from mtcli.documents.items import Item, MarkedDocument, MarkedSpan, encode_texts, make_span
 from mtcli.errors import DataError
 
@@ -35,10 +35,15 @@ BUTTONS = frozenset(("submit", "button", "reset"))
 GRAPHICS = frozenset(("svg", "math"))
 """Elements that stand for a word, whatever is in them."""
 MAX_TAGS = 2_000_000
-"""Tags and comments of a page. The standard of HTML, on one page of 15 MB, has about 500,000."""
+"""Tags and comments of a page, and also line breaks in its attributes that are references.
+
+The standard of HTML, on one page of 15 MB, has about 500,000 tags.
+"""
 MAX_BLOCK_ITEMS = 100_000
 """Texts and tags of a paragraph. The longest of real pages are logs of 10,000 lines that end with `<br>`."""
 _SPACES = re.compile(r"[ \t\n\f\r]+")
+_BREAK_REFERENCES = re.compile(r"(?:&#(?:0*1[03]|x0*[ad]);)+", re.IGNORECASE)
+"""Line breaks that are written as references, which browsers show in attributes such as `title`."""
 _TEMPLATE = re.compile(r"\{\{[^{}]*\}\}|\{%[^{}]*%\}|\{#[^{}]*#\}")
 """Tags of template languages such as Jinja and Django."""
 _CHARSET = re.compile(rb"""<meta[^>]*?charset\s*=\s*["']?\s*([A-Za-z0-9._:-]+)""", re.IGNORECASE)
@@ -104,6 +109,7 @@ class _Reader:
         self.is_xhtml = is_xhtml
         self.spans: list[MarkedSpan] = []
         self._items: list[Item] = []
+        self._num_breaks = 0
         self._end_of_skipped = self._find_ends_of_skipped()
         self._tokens = tokenize(text, is_xhtml=is_xhtml)
         token = next(self._tokens, None)
@@ -271,10 +277,32 @@ class _Reader:
             references = references_of(self.text[attribute.start : attribute.end])
             quote = attribute.quote
             encode = encode_texts(partial(_escape_value, references, quote)) if references else _ENCODE_VALUE[quote]
-            item = self._text_item(attribute.start, attribute.end)
-            span = make_span(self.text, [item], encode)
-            if span and not _TEMPLATE.search(item.text):
-                yield span
+            if _TEMPLATE.search(self._value(token, name)):
+                continue
+            for start, end in self._lines_of(attribute):
+                span = make_span(self.text, [self._text_item(start, end)], encode)
+                if span:
+                    yield span
+
+    def _lines_of(self, attribute: Attribute) -> Iterator[tuple[int, int]]:
+        """Yield the places of the lines of a value.
+
+        One without quotes is one line, because it gets quotes as a whole.
+
+        Raises:
+            DataError: The page has too many lines in attributes.
+        """
+        start = attribute.start
+        if attribute.quote:
+            for line_break in _BREAK_REFERENCES.finditer(self.text, start, attribute.end):
+                self._num_breaks += 1
+                if self._num_breaks > MAX_TAGS:
+                    raise DataError(
+                        f"{self.name}: more than {MAX_TAGS:,} `&#10;` in attributes, the limit; split the page"
+                    )
+                yield start, line_break.start()
+                start = line_break.end()
+        yield start, attribute.end
 
     def _shown_attributes(self, token: Token) -> Sequence[str]:
         if token.name == "meta":
