@@ -1,18 +1,24 @@
 import math
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 import pytest
 import torch
 from test_cli import mtcli
+from test_ensemble import disturbed
 from toy import PAIRS, save_toy, toy
 
+from mtcli.config.build import build
 from mtcli.data.batching import Batch
 from mtcli.errors import DataError
+from mtcli.evaluation import metrics
 from mtcli.inference import scoring
 from mtcli.inference.scoring import likelihoods
 from mtcli.inference.translation import Options
 from mtcli.nn.loss import reference_loss
+from mtcli.training.objective import Objective
+from mtcli.training.validation import validate
 
 
 @pytest.mark.parametrize("options", [Options(beam_size=1), Options(beam_size=3, n_best=3)])
@@ -37,6 +43,26 @@ def test_scores_equal_the_loss_of_training() -> None:
     assert -sum(one.log_prob for one in found) == pytest.approx(float(nll), rel=1e-5)
     assert sum(one.tokens for one in found) == batch.tokens
     assert found[0].mean == found[0].log_prob / found[0].tokens
+
+
+def test_a_validation_has_the_loss_without_smoothing_and_the_scores_of_greedy_translations() -> None:
+    translator = disturbed(toy(), 1)
+    pairs = PAIRS[::5]
+    config = build(None, {"data.train": ["x.tsv"], "data.src": "en", "data.tgt": "es", "decode.beam_size": 4})
+    objective = Objective(translator.model, 0.3, bf16=False)
+    found = validate(translator, pairs, config, objective, max_pairs=len(pairs))
+    scored = [one for one in likelihoods(translator, pairs) if one]
+    mean = sum(one.log_prob for one in scored) / sum(one.tokens for one in scored)
+    assert found.loss == pytest.approx(-mean, rel=1e-5)
+    options = Options.of(config.decode)
+    texts = [
+        [translation.text for translation in translator.translate([src for src, _ in pairs], wanted)]
+        for wanted in (replace(options, beam_size=1), options)
+    ]
+    assert texts[0] != texts[1]
+    scores = metrics.score(texts[0], [[tgt for _, tgt in pairs]], metrics=("bleu", "chrf"))
+    assert [found.bleu, found.chrf] == [score.value for score in scores]
+    assert found.samples[-1] == {"src": pairs[-1][0], "ref": pairs[-1][1], "hyp": texts[0][-1]}
 
 
 def test_windows_and_batches_do_not_change_scores(monkeypatch: pytest.MonkeyPatch) -> None:
