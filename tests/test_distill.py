@@ -17,12 +17,13 @@ from mtcli.config.schema import ModelConfig
 from mtcli.data.splits import write_split
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.data.tokenizer_training import train_tokenizer, train_tokenizer_on_lines
-from mtcli.errors import DataError, MtcliError, UsageError
+from mtcli.errors import DataError, MtcliError, StageError, UsageError
 from mtcli.export.folder import export
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.nn.transformer import Transformer
 from mtcli.recipes import recipe as module
 from mtcli.recipes.distill import student_shape
+from mtcli.recipes.distill.commands import STUDENT
 from mtcli.recipes.distill.comparison import Comparison, Result
 from mtcli.recipes.distill.request import Request, check, held_out_pairs
 from mtcli.recipes.distill.run import commands, distill, distillation_of
@@ -335,6 +336,22 @@ def test_an_interrupted_distillation_gives_the_same_student(
     app([*command, "--out", "whole"], standalone_mode=False)
     assert Path("runs/latest").resolve() == Path("whole/student").resolve()
     assert json.loads(Path("whole", STATE).read_text())["stages"]["student"]["seconds"] > 0
+
+
+def test_a_student_with_other_options_is_to_be_deleted_first(
+    teacher: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def run(stage: Stage, while_waiting: object = None) -> str:
+        if stage.name == STUDENT:
+            Path("out/student").mkdir(parents=True, exist_ok=True)
+            raise StageError(stage.name, UsageError.exit_code)
+        return run_here(stage)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "run_command", run)
+    with pytest.raises(StageError):
+        distill(Request((teacher,), (str(pairs),), max_steps=20, sets=SMALL, out=Path("out")))
+    assert "out/student: to train the student with other options, delete this folder first" in caplog.text
 
 
 def test_a_larger_budget_trains_the_student_further(

@@ -7,6 +7,7 @@ from typing import Any
 
 from mtcli.config.schema import Config, DataConfig, ModelConfig
 from mtcli.data.fingerprints import fingerprint_inputs
+from mtcli.errors import StageError, UsageError
 from mtcli.inference.exported import model_weights, sha256
 from mtcli.recipes.distill.commands import EXPORT, GREEDY, STUDENT, Distillation, vocabulary
 from mtcli.recipes.distill.comparison import Comparison, compare
@@ -74,13 +75,26 @@ def distill(request: Request) -> tuple[Comparison, Path]:
         if text is not None:
             recipe.value("text", partial(_write_text, text, distillation.text))
         for stage in distillation.stages():
-            recipe.run(stage)
+            _run(stage, recipe, distillation.student)
         pairs = held_out_pairs(teachers.test, teachers)
         tokenize = teachers.bleu_tokenizer
         found = recipe.value(COMPARISON, lambda: compare(distillation.systems(), pairs, tokenize).to_dict())
         comparison = Comparison.of(found)
         recipe.value(CARD, partial(_write_card, distillation, comparison))
     return comparison, distillation.student
+
+
+def _run(stage: Stage, recipe: Recipe, student: Path) -> None:
+    """Run a stage, and if the folder of the student has one with other options, say what to do.
+
+    The stage itself proposes options of `train`, which `distill` does not have.
+    """
+    try:
+        recipe.run(stage)
+    except StageError as error:
+        if stage.name == STUDENT and student.exists() and error.exit_code == UsageError.exit_code:
+            log.warning("%s: to train the student with other options, delete this folder first", student)
+        raise
 
 
 def _write_card(distillation: Distillation, comparison: Comparison) -> bool:
