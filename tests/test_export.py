@@ -14,7 +14,7 @@ from ranks import LAUNCHED
 from toy import PAIRS, save_toy, toy
 
 from mtcli.cli import main
-from mtcli.config.schema import Config, ModelConfig, TokenizerConfig
+from mtcli.config.schema import Config, DecodeConfig, ModelConfig, TokenizerConfig
 from mtcli.documents.inline import Tag
 from mtcli.documents.markup import translate_inline
 from mtcli.errors import ModelError, UsageError
@@ -36,11 +36,11 @@ LINES = [src for src, _ in PAIRS[::7]] + [f"{a[0]} {b[0]}" for a, b in zip(PAIRS
 ODD = ["", "one  red dog", "</s> <s> <pad>", "<0x0A>", "日本 🙂 e\u0301", "dog\u2028cat", "one"]
 
 
-def save_run(folder: Path, translator: Translator) -> Path:
+def save_run(folder: Path, translator: Translator, decode: DecodeConfig | None = None) -> Path:
     (folder / "data").mkdir(parents=True)
     rows = [json.dumps({"translation": {"en": src, "es": tgt}}) for src, tgt in PAIRS[::3]]
     (folder / "data" / "test.jsonl").write_text("\n".join(rows) + "\n")
-    return save_toy(folder, translator)
+    return save_toy(folder, translator, decode=decode)
 
 
 @pytest.fixture(scope="module")
@@ -238,6 +238,16 @@ def test_sentences_too_long_for_the_target_are_not_compared(target: str, tmp_pat
     found = export(run, target, tmp_path / "out")
     assert found is not None
     assert found.sentences == 73
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_maximum_length_beyond_the_positions_of_the_target_leaves_the_comparison(target: str, tmp_path: Path) -> None:
+    if target == "huggingface":
+        pytest.importorskip("transformers")
+    run = save_run(tmp_path / "run", toy(), DecodeConfig(max_extra=3000))
+    found = export(run, target, tmp_path / "out")
+    assert found is not None
+    assert found.sentences == found.equal == 72
 
 
 def test_the_command_prints_the_comparison(

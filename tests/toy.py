@@ -43,13 +43,19 @@ def toy(
     return Translator(model.eval(), pieces, longest_src=64)
 
 
-def save_toy(folder: Path, translator: Translator | None = None, src: str = "en", tgt: str = "es") -> Path:
+def save_toy(
+    folder: Path,
+    translator: Translator | None = None,
+    src: str = "en",
+    tgt: str = "es",
+    decode: DecodeConfig | None = None,
+) -> Path:
     """Write the toy model into a folder, as a run does, and return the folder."""
     translator = translator or toy()
     model, pieces = translator.model, translator.tokenizer
     info = ModelInfo(
-        model=model.config, decode=DecodeConfig(), src=src, tgt=tgt, joint=pieces.joint, step=1, longest_src=64,
-        src_vocab=pieces.src_size, tgt_vocab=pieces.tgt_size, tokenizer=pieces.digest(),
+        model=model.config, decode=decode or DecodeConfig(), src=src, tgt=tgt, joint=pieces.joint, step=1,
+        longest_src=64, src_vocab=pieces.src_size, tgt_vocab=pieces.tgt_size, tokenizer=pieces.digest(),
     )  # fmt: skip
     (folder / "model.safetensors").write_bytes(model_bytes(parameters(model), info))
     pieces.save(folder / "tokenizer.json")

@@ -40,7 +40,7 @@ MAX_SENTENCES = 500
 """Sentences of the run's test (or validation) split that are compared."""
 
 MAX_TOKENS = 500
-"""Tokens of the longest sentence that is compared, if the exported model has positions for its translation."""
+"""Tokens of the longest sentence that is compared. Each target has positions for at least twice as many."""
 
 ENOUGH_EQUAL = 0.95
 """Share of equal translations below which a warning is printed."""
@@ -174,14 +174,14 @@ def _compare_with_original(
     weights: Transformer, info: ModelInfo, tokenizer: Tokenizer, folder: Path, target: str, model: Path
 ) -> Parity | None:
     """Compare the exported model in `folder` with the original. None: not possible, for the reason in a warning."""
-    options = Options.of(info.decode)
-    max_target_tokens = MAX_POSITIONS[target] - 2  # without <s> and </s>
-    max_tokens = min(MAX_TOKENS, max_target_tokens - max(0, options.max_extra))
-    sources = _sentences(model, tokenizer, max_tokens)
+    sources = _sentences(model, tokenizer)
     if not sources:
         message = "not compared with the run: no test or valid sentence of at most %d tokens beside %s"
-        log.warning(message, max_tokens, model)
+        log.warning(message, MAX_TOKENS, model)
         return None
+    max_target_tokens = MAX_POSITIONS[target] - 2  # without <s> and </s>
+    options = Options.of(info.decode)
+    options = replace(options, max_extra=min(options.max_extra, max_target_tokens - MAX_TOKENS))
     ours = Translator(weights, tokenizer, info.longest_src)
     exported: LineTranslator
     if target == "argos":
@@ -237,12 +237,12 @@ def _held_out(model: Path, split: str) -> Sequence[tuple[str, str]]:
         return []
 
 
-def _sentences(model: Path, tokenizer: Tokenizer, max_tokens: int) -> Sequence[str]:
-    """Return the sentences to compare on: sources of the model's run with at most `max_tokens` tokens."""
+def _sentences(model: Path, tokenizer: Tokenizer) -> Sequence[str]:
+    """Return the sentences to compare on: sources of the model's run with at most `MAX_TOKENS` tokens."""
     pairs = _held_out(model, "test") or _held_out(model, "valid")
     sources = [src for src, _ in pairs]
     lengths = [len(ids) for ids in tokenizer.encode_src(sources)]
-    short = [src for src, length in zip(sources, lengths, strict=True) if length <= max_tokens]
+    short = [src for src, length in zip(sources, lengths, strict=True) if length <= MAX_TOKENS]
     return short[:MAX_SENTENCES]
 
 
