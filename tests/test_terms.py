@@ -478,6 +478,10 @@ def test_eval_counts_the_terms_in_translations(tmp_path: Path) -> None:
     both = evaluate(replace(request, other_file=f"{tmp_path}/in.en"))
     assert both.to_text().splitlines()[-2:] == ["A: terms = 66.7 (2 of 3)", "B: terms = 0.0 (0 of 3)"]
     assert [score["used"] for score in json.loads(both.to_json())["terms"]] == [2, 0]
+    (tmp_path / "terms.tsv").write_text("zebra\tcebra\n")
+    none_found = evaluate(request)
+    assert none_found.to_text().splitlines()[-1] == "terms: none in the sources"
+    assert json.loads(none_found.to_json())[-1] == {"name": "terms", "score": None, "used": 0, "matched": 0}
 
 
 @pytest.mark.parametrize(

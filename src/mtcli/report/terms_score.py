@@ -27,14 +27,17 @@ class TermsScore:
         return cls(sum(use.form is not None for use in found), len(found))
 
     @property
-    def percentage(self) -> float:
-        """The share of the terms that are used, in percent; 100 if there are none."""
-        return 100 * self.used / self.matched if self.matched else 100.0
+    def percentage(self) -> float | None:
+        """The share of the terms that are used, in percent; None if there are none."""
+        return 100 * self.used / self.matched if self.matched else None
 
     def __str__(self) -> str:
         """Return the score as in `terms = 98.5 (197 of 200)`."""
+        if self.percentage is None:
+            return "terms: none in the sources"
         return f"terms = {self.percentage:.1f} ({self.used:,} of {self.matched:,})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the score as an object for JSON, with the keys of sacrebleu's and the counts."""
-        return {"name": "terms", "score": round(self.percentage, 1), "used": self.used, "matched": self.matched}
+        score = None if self.percentage is None else round(self.percentage, 1)
+        return {"name": "terms", "score": score, "used": self.used, "matched": self.matched}
