@@ -152,9 +152,16 @@ def test_a_model_outside_of_its_run_is_scored_with_the_tokenizer_of_the_run(
     exported = tmp_path / "exported"
     export(average, "ctranslate2", exported)
     pairs = str(run / "data" / "test.jsonl")
+    translations = tmp_path / "out.xx"
+    translations.write_text("der\n")
     for model in (average, exported):
-        (bleu,) = evaluate(EvaluationRequest((model,), model_is_named=True, pairs=pairs)).scores
-        assert "|tok:char|" in bleu.signature
+        request = EvaluationRequest((model,), model_is_named=True)
+        finished = replace(request, hyp_file=str(translations), ref_files=(str(translations),))
+        compared = replace(finished, other_file=str(translations))
+        for each in (replace(request, pairs=pairs), finished, compared):
+            found = evaluate(each)
+            (figure,) = found.comparison.differences if found.comparison else found.scores
+            assert "|tok:char|" in figure.signature
     assert check(Request((average,), (pairs,))).bleu_tokenizer == "char"
     assert "bleu_tokenizer" not in load_model(toy_run)[1].model_dump()
 

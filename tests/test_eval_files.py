@@ -1,10 +1,12 @@
 """The files that `mtcli eval` reads."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from toy import save_toy
 
-from mtcli.errors import DataError
+from mtcli.errors import DataError, ModelError
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.report.evaluation import EvaluationRequest, evaluate
 
@@ -25,3 +27,15 @@ def test_files_of_unequal_length_are_refused_before_translating(
     )
     with pytest.raises(DataError, match=f"{short} has 2 lines, .*first 3; line n of one"):
         evaluate(request)
+
+
+def test_the_tokenizer_of_finished_translations_is_that_of_the_named_model(tmp_path: Path) -> None:
+    file = tmp_path / "out"
+    file.write_text("我喜欢猫。\n")
+    (tmp_path / "model").mkdir()
+    model = save_toy(tmp_path / "model", tgt="zh")
+    request = EvaluationRequest((model,), model_is_named=True, hyp_file=str(file), ref_files=(str(file),))
+    assert "|tok:zh|" in evaluate(request).scores[0].signature
+    assert "|tok:13a|" in evaluate(replace(request, model_is_named=False)).scores[0].signature
+    with pytest.raises(ModelError, match="no model here"):
+        evaluate(replace(request, models=(tmp_path / "none",)))

@@ -70,7 +70,7 @@ def model_weights(folder: Path) -> Path:
 
 
 def read_export(folder: Path, about: dict[str, Any]) -> Export:
-    """Check an exported folder.
+    """Check an exported folder for CTranslate2.
 
     Args:
         folder: The folder.
@@ -79,16 +79,25 @@ def read_export(folder: Path, about: dict[str, Any]) -> Export:
     Raises:
         ModelError: `mtcli.json` or another file is damaged.
     """
+    export = parse_provenance(folder, about)
+    _verify_files(folder, export.files)
+    return export
+
+
+def parse_provenance(folder: Path, about: dict[str, Any]) -> Export:
+    """Return the `provenance` of an exported folder, for any library, as an object.
+
+    Raises:
+        ModelError: It is damaged.
+    """
     try:
-        export = Export.model_validate(about)
+        return Export.model_validate(about)
     except ValidationError as error:
         problem = error.errors()[0]
         where = ".".join(str(part) for part in problem["loc"])[:100]
         raise ModelError(
             f"{folder / PROVENANCE}: damaged ({where}: {problem['msg']}); export the model again"
         ) from None
-    _verify_files(folder, export.files)
-    return export
 
 
 def sha256(path: Path, inside: Path | None = None) -> str:

@@ -18,6 +18,7 @@ from mtcli.errors import DataError, UsageError
 from mtcli.evaluation import metrics
 from mtcli.evaluation.comparison import Comparison, compare
 from mtcli.evaluation.metrics import LengthBucket, Metric, Score
+from mtcli.inference.exported import parse_provenance, provenance
 from mtcli.inference.loading import load_ensemble, load_reranker
 from mtcli.inference.streams import lines_of, report_counts
 from mtcli.inference.terms import Terms, read_terms
@@ -34,8 +35,8 @@ class EvaluationRequest:
     """What to evaluate, against what, and how."""
 
     models: tuple[Path, ...]
-    """The model to evaluate, or several that are combined. With `hyp_file`, it only names the language of the
-    translations."""
+    """The model to evaluate, or several that are combined. With `hyp_file`, it only decides the default of
+    `tokenize`."""
     model_is_named: bool
     """The user named the model."""
     split: str = "test"
@@ -345,22 +346,41 @@ def _are_of_demo(sources: list[str]) -> bool:
     return all(source in held_out for source in sources)
 
 
-def _default_tokenizer(request: EvaluationRequest, *translators: _Translator | None) -> str:
+def _default_tokenizer(request: EvaluationRequest, translator: _Translator | None, other: _Translator | None) -> str:
     """Return BLEU's tokenizer: that of the run or the model, otherwise that of the target language.
 
-    Translations in a file have the language of the run that `--model` names, if it does.
+    Translations in a file have the language of the model that `--model` names, if it does, or of the other model.
     """
     config_file = run_of(request.model) / "config.toml"
-    if (request.model_is_named or not request.hyp_file) and config_file.is_file():
+    if (request.model_is_named or translator) and config_file.is_file():
         config = load_config(config_file)
-        if not request.to or config.train.bleu_tokenizer is not None:
-            return tokenizer_of(config)
-    model = next((translator for translator in translators if translator), None)
-    if model is not None and model.bleu_tokenizer is not None:
-        return model.bleu_tokenizer
-    if request.to:
-        return bleu_tokenizer(request.to)
-    return bleu_tokenizer(model.tgt) if model is not None else DEFAULT
+        if request.to and config.train.bleu_tokenizer is None:
+            return bleu_tokenizer(request.to)
+        return tokenizer_of(config)
+    system = translator or other
+    if translator is None and request.model_is_named:
+        chosen, tgt = _tokenizer_and_target(request.model)
+    elif system is not None:
+        chosen, tgt = system.bleu_tokenizer, system.tgt
+    else:
+        return DEFAULT
+    return chosen or bleu_tokenizer(request.to or tgt)
+
+
+def _tokenizer_and_target(model: Path) -> tuple[str | None, str]:
+    """Return the tokenizer of BLEU with which a model was trained, None if it was not set, and its target language.
+
+    Raises:
+        ModelError: The folder has no usable model.
+    """
+    about = provenance(model)
+    if about is not None:
+        exported = parse_provenance(model, about).model
+        return exported.bleu_tokenizer, exported.tgt
+    from mtcli.storage.model_file import load_model  # imports PyTorch, which takes seconds
+
+    _, info, _ = load_model(model)
+    return info.bleu_tokenizer, info.tgt
 
 
 def _warn_of_spaces(references: list[str], chosen: tuple[Metric, ...], tokenizer: str) -> None:
