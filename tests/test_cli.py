@@ -301,6 +301,18 @@ def test_tokenizer_train_encode_and_decode(tmp_path: Path) -> None:
     assert broken.stdout.count(b"\n") == 1
 
 
+def test_replaced_bytes_and_dropped_marks_are_reported(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(b"\xef\xbb\xbfred \xff tree.\nred tree.\n")
+    notice = "text: dropped the byte-order mark at its start\nread 1 invalid byte as U+FFFD\n"
+    train = ("tokenizer", "train", "text", "-o", "t.json")
+    assert mtcli(*train, "--replace", cwd=tmp_path).stderr.decode().startswith(notice)
+    encode = ("tokenizer", "encode", "--model", "t.json", "-i", "text")
+    assert mtcli(*encode, "--replace", cwd=tmp_path).stderr.decode() == notice
+    score = ("eval", "--hyp-file", "text", "--ref-file", "text", "--replace")
+    twice = f"{notice.splitlines()[0]}\n" * 2 + "read 2 invalid bytes as U+FFFD\n"
+    assert mtcli(*score, cwd=tmp_path).stderr.decode().startswith(twice)
+
+
 def test_options_without_effect_are_reported(toy_run: Path, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("red.,blue.\n")
     line = ("translate", "--model", toy_run, "--max-length", "2", "--length-penalty", "1", "-i", "in.csv", "-b")

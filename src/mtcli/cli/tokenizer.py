@@ -63,23 +63,26 @@ def train(
     force: ForceOption = False,
 ) -> None:
     """Train one tokenizer on all the files. An existing output is kept unless --force is given."""
+    from mtcli.data.lines import Counts
     from mtcli.data.tokenizer_training import train_tokenizer_on_lines
-    from mtcli.inference.streams import lines_of
+    from mtcli.inference.streams import lines_of, report_counts
     from mtcli.runtime.output_checks import check_outputs
     from mtcli.runtime.progress import Progress
 
     check_standard_input({f"FILE {n}": name for n, name in enumerate(files, 1)})
     check_outputs([output], files, force=force)
     must_exist(*files)
+    counts = Counts()
 
     def lines() -> Iterator[str]:
         with Progress("reading", unit="lines") as progress:
             for name in files:
-                for line in lines_of(name, replace=replace):
+                for line in lines_of(name, replace=replace, counts=counts):
                     progress.update()
                     yield line
 
     trained = train_tokenizer_on_lines(lines(), kind=type_, vocab_size=vocab_size, placeholders=placeholders)
+    report_counts(counts)
     trained.save(output)
     note(f"{trained.src_size} tokens in {output}")
 
@@ -101,17 +104,20 @@ def encode(
     ] = False,
 ) -> None:
     """Encode lines as tokens, separated by spaces; a space inside a token is written ▁."""
-    from mtcli.inference.streams import lines_of
+    from mtcli.data.lines import Counts
+    from mtcli.inference.streams import lines_of, report_counts
     from mtcli.runtime.output_checks import check_outputs
 
     check_outputs(["-"], [input_], models=[model])
     tokenizer = _load(model)
+    counts = Counts()
     encode_lines = tokenizer.encode_tgt if tgt else tokenizer.encode_src
     tokens_of = tokenizer.tgt_tokens if tgt else tokenizer.src_tokens
-    for line in lines_of(input_, replace=replace):
+    for line in lines_of(input_, replace=replace, counts=counts):
         (row,) = encode_lines([line])
         words = map(str, row) if ids else tokens_of(row)
         print(" ".join(words))
+    report_counts(counts)
 
 
 def decode(

@@ -143,9 +143,11 @@ def evaluate(request: EvaluationRequest) -> Evaluation:
     translator = None if request.hyp_file else _load(request.models, request, request.rerank, terms=terms)
     other_translator = _load([request.other_model], request, terms=terms) if request.other_model else None
     _check_target(request.to, translator, other_translator)
-    sources, references = _sources_and_references(request, translator)
-    hypotheses = _finished(request.hyp_file, request, references)
-    others = _finished(request.other_file, request, references)
+    counts = Counts()
+    sources, references = _sources_and_references(request, translator, counts)
+    hypotheses = _finished(request.hyp_file, request, references, counts)
+    others = _finished(request.other_file, request, references, counts)
+    report_counts(counts)
     tokenize = request.tokenize
     if tokenize is None:
         tokenize = _default_tokenizer(request, translator, other_translator)
@@ -248,26 +250,26 @@ def _check_target(language: str, *translators: _Translator | None) -> None:
 
 
 def _sources_and_references(
-    request: EvaluationRequest, translator: _Translator | None
+    request: EvaluationRequest, translator: _Translator | None, counts: Counts
 ) -> tuple[list[str] | None, list[list[str]]]:
-    """Return the source sentences, if there are any, and each set of references."""
+    """Return the source sentences, if there are any, and each set of references. `counts` is updated by reading."""
     if request.pairs is not None and translator:
-        return _read_table(request.pairs, translator, request)
+        return _read_table(request.pairs, translator, request, counts)
     if request.ref_files:
-        return _read_files(request.src_file, request.ref_files, request.replace)
+        return _read_files(request, counts)
     return _read_pairs(request.model, request.other_model, request.split)
 
 
-def _read_table(spec: str, translator: _Translator, request: EvaluationRequest) -> tuple[list[str], list[list[str]]]:
+def _read_table(
+    spec: str, translator: _Translator, request: EvaluationRequest, counts: Counts
+) -> tuple[list[str], list[list[str]]]:
     """Read pairs in any form that `--train` takes, in the languages of the model, and report what was skipped.
 
     Raises:
         DataError: They cannot be read, there are none, or pairs were skipped and a file of translations has a line for
             each of them.
     """
-    counts = Counts()
     pairs = list(read_pairs(spec, translator.src, translator.tgt, replace=request.replace, counts=counts))
-    report_counts(counts)
     for reason, number in counts.skipped.items():
         log.warning("%s: skipped %s: %s", spec, counted(number, "pair"), reason)
     if not pairs:
@@ -279,11 +281,11 @@ def _read_table(spec: str, translator: _Translator, request: EvaluationRequest) 
     return sources, [references]
 
 
-def _read_files(
-    src_file: str | None, ref_files: tuple[str, ...], replace: bool
-) -> tuple[list[str] | None, list[list[str]]]:
-    references = [list(lines_of(path, replace=replace)) for path in ref_files]
-    sources = list(lines_of(src_file, replace=replace)) if src_file else None
+def _read_files(request: EvaluationRequest, counts: Counts) -> tuple[list[str] | None, list[list[str]]]:
+    src_file = request.src_file
+    ref_files = request.ref_files
+    references = [list(lines_of(path, replace=request.replace, counts=counts)) for path in ref_files]
+    sources = list(lines_of(src_file, replace=request.replace, counts=counts)) if src_file else None
     for name, lines in [(src_file, sources), *zip(ref_files, references, strict=True)]:
         if lines is not None:
             _check_length(str(name), lines, ref_files[0], references[0])
@@ -325,7 +327,7 @@ def _has_other_pairs(run: Path, split: str, pairs: Sequence[tuple[str, str]]) ->
     return sorted(read_split(run, split, empty_ok=True)) != sorted(pairs)
 
 
-def _finished(file: str | None, request: EvaluationRequest, references: list[list[str]]) -> list[str]:
+def _finished(file: str | None, request: EvaluationRequest, references: list[list[str]], counts: Counts) -> list[str]:
     """Read finished translations; none without a file.
 
     Raises:
@@ -333,7 +335,7 @@ def _finished(file: str | None, request: EvaluationRequest, references: list[lis
     """
     if file is None:
         return []
-    lines = list(lines_of(file, replace=request.replace))
+    lines = list(lines_of(file, replace=request.replace, counts=counts))
     ref_name = request.ref_files[0] if request.ref_files else "the references"
     _check_length(file, lines, ref_name, references[0])
     return lines
