@@ -420,6 +420,18 @@ def test_a_line_without_a_token_needs_no_tag(imported: Path) -> None:
     assert [one.source for one in found] == ["\u200b", "", "Good morning."]
 
 
+def test_a_line_without_a_token_has_an_empty_translation(imported: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    export(imported, "ctranslate2", tmp_path / "ct2")
+    for model in (imported, tmp_path / "ct2"):
+        translator, options, _ = load(model, "cpu")
+        for chosen in (options, replace(options, beam_size=1, to="fra")):
+            chosen = replace(chosen, max_length=5, alignments=True)
+            first, second, third = translator.translate(["\u200b", "\ufffd \u200b", "Good."], chosen, warn=False)
+            assert (first.text, second.text) == ("", "")
+            assert third.text
+
+
 def test_a_tag_is_no_word_of_the_line(imported: Path) -> None:
     translator, options, _ = load(imported, "cpu")
     chosen = replace(options, alignments=True, max_length=9, beam_size=1, to="fra")

@@ -21,7 +21,15 @@ from mtcli.inference.length import length_penalty
 from mtcli.inference.line_warnings import warn_about_lines, warn_about_missing_tags, warn_about_repetitions
 from mtcli.inference.terms import Match, Terms, uses
 from mtcli.inference.translation import Candidate, Links, Options, Translation
-from mtcli.inference.windows import MAX_LINE_TOKENS, Window, annotated, read_windows, shortened, tagged
+from mtcli.inference.windows import (
+    MAX_LINE_TOKENS,
+    Window,
+    annotated,
+    read_windows,
+    rows_with_tokens,
+    shortened,
+    tagged,
+)
 from mtcli.limits import BEAM_SIZE
 from mtcli.runtime.progress import Progress
 
@@ -93,7 +101,7 @@ class LineTranslator(ABC):
         rank: int = 0,
         num_ranks: int = 1,
     ) -> Iterator[Translation]:
-        """Translate lines, in their order. A blank line has an empty translation.
+        """Translate lines, in their order. A line that is blank or has no token has an empty translation.
 
         Args:
             lines: Source text. They are read in windows, so there may be any number of them.
@@ -123,7 +131,7 @@ class LineTranslator(ABC):
     ) -> list[Translation]:
         """Translate the lines of one window; `first` is the number of the first, from 0."""
         window = self._encode_window(lines, first, options, warn=warn)
-        rows = [row for row, line in enumerate(window.lines) if line.strip()]
+        rows = rows_with_tokens(window, self.tokenizer)
         found = self._search_window(window, rows, options, bar)
         if options.retry_terms and self.requires_terms:
             lacking = [row for row in rows if _lacks_term(window.terms[row], found[row])]
@@ -139,7 +147,7 @@ class LineTranslator(ABC):
     def _search_window(
         self, window: Window, rows: Sequence[int], options: Options, bar: Progress | None
     ) -> dict[int, tuple[Candidate, ...]]:
-        """Search the translations of some rows of a window, none of them blank. Return them by row."""
+        """Search the translations of some rows of a window, all of them with tokens. Return them by row."""
 
         def search(batch: list[int]) -> list[tuple[Candidate, ...]]:
             return self._candidates(window, batch, options)

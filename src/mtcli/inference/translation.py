@@ -100,7 +100,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Translation:
-    """A line and its translations, best first. A blank line has one translation, an empty text."""
+    """A line and its translations, best first. A line that is blank or has no token has one, an empty text."""
 
     source: str
     candidates: tuple[Candidate, ...]

@@ -56,6 +56,17 @@ def _next_lines(lines: Iterator[str], ready: Callable[[], bool]) -> list[str]:
     return window
 
 
+def rows_with_tokens(window: Window, tokenizer: Tokenizer) -> list[int]:
+    """Return the rows that have anything to translate.
+
+    Besides blank lines, these exclude lines that SentencePiece normalizes to nothing, such as a zero-width space. A
+    tag is nothing to translate.
+    """
+    tags = set(tokenizer.tags.values())
+    lines = zip(window.lines, window.ids, strict=True)
+    return [row for row, (line, ids) in enumerate(lines) if line.strip() and not tags.issuperset(ids)]
+
+
 def tagged(window: Window, tokenizer: Tokenizer, to: str) -> Window:
     """Put the tag of the target language `to` before every line that does not begin with a tag."""
     tag = tokenizer.tag_of(to)
