@@ -22,7 +22,9 @@ from mtcli.data.overlap import count_trained_on
 from mtcli.data.term_annotation import TermAnnotator
 from mtcli.data.tokenizer import MARKER_BYTES, Annotation, Tokenizer, marker_id
 from mtcli.errors import DataError, UsageError
+from mtcli.export.folder import export
 from mtcli.inference import term_phrases, windows
+from mtcli.inference.ctranslate2_backend import Engine
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.search.phrases import RequiredPhrases, State, WordParts
 from mtcli.inference.search.required import required_search
@@ -250,6 +252,20 @@ def test_terms_without_training_need_a_search(tmp_path: Path) -> None:
         toy().with_terms(Options(), terms, "soft")
     with pytest.raises(UsageError, match="omit --sample"):
         toy().with_terms(Options(sample=True), terms, "auto")
+
+
+def test_an_exported_model_refuses_to_require_terms(tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    (tmp_path / "run").mkdir()
+    export(save_toy(tmp_path / "run"), "ctranslate2", tmp_path / "exported")
+    engine = Engine(tmp_path / "exported", "cpu")
+    terms = terms_of(tmp_path, "dog\tcan\n")
+    with pytest.raises(UsageError, match="--terms: this exported model was not trained with terms; give the run"):
+        engine.with_terms(Options(), terms, "auto")
+    engine.trained_with_terms = True
+    with pytest.raises(UsageError, match="--terms-mode hard: not with an exported model"):
+        engine.with_terms(Options(), terms, "hard")
+    assert engine.with_terms(Options(), terms, "auto").terms_mode == "soft"
 
 
 def test_the_command_reports_the_terms(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from mtcli.inference.drafts import Draft
 from mtcli.inference.exported import provenance, read_export
 from mtcli.inference.length import length_penalty
 from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.terms import Terms
 from mtcli.inference.translation import Options, Translation
 from mtcli.inference.windows import MAX_LINE_TOKENS, WINDOW, Window
 
@@ -97,6 +98,19 @@ class Engine(LineTranslator):
             self.native = load_native(folder, **placement)
         except (RuntimeError, ValueError) as error:
             raise ModelError(f"{folder}: CTranslate2 cannot use it ({error}); export the model again") from None
+
+    def with_terms(self, options: Options, terms: Terms, mode: str) -> Options:
+        """See `LineTranslator.with_terms`.
+
+        Raises:
+            UsageError: The terms would have to be required.
+        """
+        chosen = super().with_terms(options, terms, mode)
+        if self.requires_terms or chosen.terms_mode == "soft":
+            return chosen
+        if mode == "hard":
+            raise UsageError(f"--terms-mode hard: not with an exported model; {GIVE_THE_RUN}")
+        raise UsageError(f"--terms: this exported model was not trained with terms; {GIVE_THE_RUN}")
 
     def translate(self, lines: Iterable[str], options: Options, **how: Any) -> Iterator[Translation]:
         """See `LineTranslator.translate`.
