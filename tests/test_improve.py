@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -581,6 +582,10 @@ def test_too_few_pairs_are_refused(files: Path, monkeypatch: pytest.MonkeyPatch)
     write_tsv(files / "pairs.tsv", toy_pairs(10))
     with pytest.raises(DataError, match="10 pairs are too few to hold out validation pairs; name some with --valid"):
         run(request_for(), monkeypatch)
+    few = request_for(**{"data.valid": "pairs.tsv"})
+    for refuse in (partial(run, few, monkeypatch), partial(plan, few)):
+        with pytest.raises(DataError, match=r"pairs\.tsv: no test pairs; name some with --test"):
+            refuse()
 
 
 def test_a_setting_with_an_option_of_its_own_is_refused(files: Path) -> None:

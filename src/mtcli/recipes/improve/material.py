@@ -92,14 +92,27 @@ class Material:
             else:
                 held_out = splits.held_out_pairs(name, self.data)
             sizes[name] = write_pairs(self.folder / f"{name}.jsonl", held_out, self.data.src, self.data.tgt)
-            if not sizes[name]:
-                raise DataError(f"{given or ', '.join(self.data.train)}: no {name} pairs; name some with --{name}")
+            self._check_held_out(name, given, sizes[name])
         report_counts(counts)
         for reason, number in counts.skipped.items():
             log.info("skipped %s: %s", counted(number, "pair"), reason)
         train = counted(sum(sizes["train"]), "pair")
         log.info("%s for training, %s for validation, %s for the test", train, sizes["valid"], sizes["test"])
         return sizes
+
+    def _check_held_out(self, name: str, given: str | None, number: int) -> None:
+        """Check that there are validation or test pairs.
+
+        Args:
+            name: `valid` or `test`.
+            given: The file that names them; None: they are held out of the training pairs.
+            number: Number of pairs.
+
+        Raises:
+            DataError: There are none.
+        """
+        if not number:
+            raise DataError(f"{given or ', '.join(self.data.train)}: no {name} pairs; name some with --{name}")
 
     def _corpora(self) -> list[Path]:
         return [self.folder / f"train-{number}.jsonl" for number in range(1, len(self.data.train) + 1)]

@@ -100,6 +100,7 @@ class _PlannedMaterial(Material):
             ("test", self.data.test, splits.held_out.n_test),
         ):
             sizes[name] = sum(1 for _ in corpus_pairs(given, self.data)) if given else held_out
+            self._check_held_out(name, given, sizes[name])
         return sizes
 
     def _held_out(self) -> frozenset[str]:
