@@ -184,8 +184,20 @@ def test_back_translation_trains_on_both_texts(files: Path, monkeypatch: pytest.
     assert [path.name for path in (files / "out" / "checkpoints").iterdir()] == ["step-00000219"]
     assert value_of(list(simulation.commands["comparison"]), "--pairs") == "out/pairs/test.jsonl"
     shown = summary(result, stages)
-    assert "improved-1 against plain, on 6 test pairs, by paired bootstrap: BLEU +1.0 (p = 0.010" in shown
     assert "trained on the same pairs for 25% of the budget. The same training for the whole budget was not" in shown
+
+
+def test_a_difference_on_a_few_test_pairs_is_not_called_significant(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result, stages, _ = run(request_for("few", mono_tgt="mono.xx"), monkeypatch)
+    shown = summary(result, stages)
+    assert "improved-1 against plain, on 6 test pairs: BLEU +1.0. 6 test pairs are too few for" in shown
+    assert "significant" not in shown
+    write_tsv(files / "test.tsv", toy_pairs(30, seed=9))
+    result, stages, _ = run(request_for("more", mono_tgt="mono.xx", **{"data.test": "test.tsv"}), monkeypatch)
+    expected = "on 30 test pairs, by paired bootstrap: BLEU +1.0 (p = 0.010, significant)\n"
+    assert expected in summary(result, stages)
 
 
 def test_all_models_share_a_tokenizer_and_are_scored_together(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:

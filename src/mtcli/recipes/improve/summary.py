@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from mtcli.recipes.improve.budget import Budget
 from mtcli.recipes.improve.candidates import PLAIN, Result
 from mtcli.recipes.improve.commands import Stages
+from mtcli.report.messages import too_few_pairs
 from mtcli.report.run_record import RecipeRecord
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import aligned, counted
@@ -61,14 +62,17 @@ def _comparison(result: Result, stages: Stages) -> str:
     if result.comparison is None:
         pairs = counted(sizes["valid"], "validation pair")
         return f"The plain model is the best of {counted(len(result.candidates), 'model')} on {pairs}."
-    parts = []
+    pairs = counted(sizes["test"], "test pair")
+    few = too_few_pairs(sizes["test"])
+    gains = []
     for difference in result.comparison["differences"]:
-        gain = difference["b"]["score"] - difference["a"]["score"]
+        gain = f"{difference['name']} {difference['b']['score'] - difference['a']['score']:+.1f}"
         p_value = difference["b"]["p_value"]
         verdict = "significant" if p_value < SIGNIFICANT else "not significant"
-        parts.append(f"{difference['name']} {gain:+.1f} (p = {p_value:.3f}, {verdict})")
-    pairs = counted(sizes["test"], "test pair")
-    return f"{result.best} against {PLAIN}, on {pairs}, by paired bootstrap: {'; '.join(parts)}"
+        gains.append(gain if few else f"{gain} (p = {p_value:.3f}, {verdict})")
+    how = "" if few else ", by paired bootstrap"
+    remark = f". {few}" if few else ""
+    return f"{result.best} against {PLAIN}, on {pairs}{how}: {'; '.join(gains)}{remark}"
 
 
 def _plain_training(result: Result, budget: Budget) -> str:
