@@ -17,6 +17,7 @@ from mtcli.config.build import build
 from mtcli.config.schema import Config
 from mtcli.data.batching import BatchPlan
 from mtcli.data.prepare import prepare
+from mtcli.errors import UsageError
 from mtcli.report.plan import Plan
 from mtcli.report.run_record import read_run
 from mtcli.runtime.distributed import Group
@@ -31,6 +32,8 @@ from mtcli.training.defaults.describe import describe_choice
 from mtcli.training.defaults.workload import Workload
 from mtcli.training.dry_run import dry_run
 from mtcli.training.evaluator import Evaluator
+from mtcli.training.request import resolve
+from mtcli.training.run import train
 from mtcli.training.trainer import Trainer
 
 Train = Callable[..., Path]
@@ -273,6 +276,26 @@ def test_a_resumed_fine_tuning_keeps_its_values() -> None:
     again = build(None, {"data.train": ["x.tsv"]})  # without --init, which a resumed run no longer needs
     kept = with_defaults(again, workload, began)
     assert (kept.train, kept.preset, kept.model.d_model) == (began.train, began.preset, 512)
+
+
+def test_a_resumed_fine_tuning_needs_neither_its_model_nor_its_shape(
+    toy_tsv: Path, toy_run: Path, tmp_path: Path
+) -> None:
+    model = shutil.copytree(toy_run, tmp_path / "model")
+    run = tmp_path / "run"
+    sets = ("train.valid_every=100", "train.engine=false")
+
+    def go(steps: int, init: Path | None = None, *more: str) -> None:
+        options = {"data.train": [str(toy_tsv)], "data.src": "en", "data.tgt": "xx", "train.max_steps": steps}
+        request = resolve(None, options, (*sets, *more), out=run, init=init)
+        train(request.config, request.run, torch.device("cpu"), init=request.init)
+
+    go(1, model)
+    shutil.rmtree(model)
+    go(2)
+    assert State.of(run / "checkpoints" / "step-00000002").finished
+    with pytest.raises(UsageError, match=r"model\.d_ff: 32 → 64"):
+        go(3, None, "model.d_ff=64")
 
 
 # ---- the plan ----

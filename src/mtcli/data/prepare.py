@@ -37,6 +37,9 @@ log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""What `read_data_info` raises."""
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -94,6 +97,14 @@ def _check_data_sets(config: Config) -> None:
 def has_info(run: Path) -> bool:
     """Return True if a run folder has prepared data, which may be out of date."""
     return _info_path(run).exists()
+
+
+def starts_from_model(run: Path) -> bool:
+    """Return True if a run folder has data that was prepared for fine-tuning. If that cannot be read, it has none."""
+    try:
+        return read_data_info(_info_path(run))["init"] is not None
+    except UNREADABLE:
+        return False
 
 
 def prepare(config: Config, run: Path, *, init: tuple[Tokenizer, str] | None = None) -> Prepared:
@@ -173,7 +184,7 @@ def _read_info(config: Config, run: Path) -> Json | None:
         settings = recorded_settings(info)
         if set(info["files"]) != {*FILES}:
             raise ValueError("it names other files")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except UNREADABLE:
         log.warning("%s cannot be read; preparing the data again", path)
         return None
     if settings != data_settings(config):

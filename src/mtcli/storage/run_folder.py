@@ -133,16 +133,25 @@ def _delete_run(run: Path) -> None:
         _delete(entry)
 
 
+def begun_config(run: Path) -> Config | None:
+    """Return the configuration of the run in a folder, or None if no run has begun there.
+
+    Raises:
+        ModelError: It is damaged.
+    """
+    path = run / "config.toml"
+    return load_config(path) if path.exists() and _has_begun(run) else None
+
+
 def resumed_config(config: Config, run: Path) -> Config | None:
     """Return the configuration of the run in a folder, or None if no run has begun there.
 
     Raises:
         UsageError: It differs from `config`.
     """
-    path = run / "config.toml"
-    if not path.exists() or not _has_begun(run):
+    began = begun_config(run)
+    if began is None:
         return None
-    began = load_config(path)
     if found := differences(began, with_split_of(config, began)):
         raise UsageError(
             f"{run}: holds a run of another configuration ({'; '.join(found)}); "

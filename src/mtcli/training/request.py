@@ -9,9 +9,10 @@ from typing import Any
 
 from mtcli.config.build import build
 from mtcli.config.languages import base
-from mtcli.config.schema import Config, DataConfig
+from mtcli.config.schema import Config, DataConfig, DecodeConfig, ModelConfig
 from mtcli.data.fingerprints import input_files
 from mtcli.data.language_guess import guess_languages
+from mtcli.data.prepare import starts_from_model
 from mtcli.data.sources import parse_source
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.data.tokenizer_file import tokenizer_path
@@ -19,6 +20,7 @@ from mtcli.errors import DataError, UsageError
 from mtcli.runtime import torchrun
 from mtcli.runtime.output_checks import check_folder
 from mtcli.storage.model_file import ModelInfo, load_model
+from mtcli.storage.run_folder import begun_config
 from mtcli.storage.run_name import default_run
 
 log = logging.getLogger(__name__)
@@ -78,17 +80,48 @@ def resolve(
         raise UsageError(f"--out {run}: not valid Unicode, as a run folder's name must be; choose another")
     deleted_model = init if overwrite else None
     check_folder(run, _inputs(config, deleted_model), option="--out")
+    if init is None and not overwrite:
+        initial = _values_of_fine_tuning(run)
+        if initial is not None:
+            config = build(file, options, sets, initial=initial)
     return TrainingRequest(config, run, init, overwrite)
 
 
 def values_of_model(info: ModelInfo, tokenizer: Tokenizer) -> dict[str, Any]:
     """Return the languages and the shape of a model, by dotted name, as defaults of a run that starts from it."""
-    values = {"data.src": info.src, "data.tgt": info.tgt}
-    shape = info.model.model_dump(exclude={"dropout"}, exclude_none=True)
+    return _initial_values(info.src, info.tgt, info.model, info.decode if tokenizer.sentencepiece else None)
+
+
+def _values_of_fine_tuning(run: Path) -> dict[str, Any] | None:
+    """Return `values_of_model` of the model that the run in a folder started from, which need not exist any more.
+
+    None: no such run has begun.
+
+    Raises:
+        ModelError: The configuration of the run is damaged.
+    """
+    began = begun_config(run)
+    if began is None or not starts_from_model(run):
+        return None
+    is_imported = began.tokenizer.type == "sentencepiece"
+    return _initial_values(began.data.src, began.data.tgt, began.model, began.decode if is_imported else None)
+
+
+def _initial_values(src: str, tgt: str, model: ModelConfig, decode: DecodeConfig | None) -> dict[str, Any]:
+    """Return the values that a run takes from the model it starts from, by dotted name.
+
+    Args:
+        src: Language code of the source.
+        tgt: Language code of the target.
+        model: The shape.
+        decode: The search of an imported model, which is kept; None: the model is not imported.
+    """
+    values = {"data.src": src, "data.tgt": tgt}
+    shape = model.model_dump(exclude={"dropout"}, exclude_none=True)
     values |= {f"model.{name}": value for name, value in shape.items()}
-    if tokenizer.sentencepiece:  # an imported model, which keeps its search too
-        values["tokenizer.type"] = tokenizer.kind
-        values |= {f"decode.{name}": value for name, value in info.decode.model_dump().items()}
+    if decode is not None:
+        values["tokenizer.type"] = "sentencepiece"
+        values |= {f"decode.{name}": value for name, value in decode.model_dump().items()}
     return values
 
 
