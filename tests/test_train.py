@@ -31,6 +31,7 @@ from mtcli.storage import checkpoint, model_file
 from mtcli.storage.run_lock import lock
 from mtcli.storage.state import State
 from mtcli.training.budget import Budget
+from mtcli.training.evaluator import Evaluator
 from mtcli.training.run import train
 from mtcli.training.trainer import Trainer
 
@@ -118,6 +119,42 @@ def interrupting(step: Callable[..., object], stop: int) -> Callable[..., object
         return done
 
     return wrapped
+
+
+def test_a_signal_at_a_step_that_is_to_be_validated_saves_at_once(
+    train_toy: Train, toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusing(self: Evaluator) -> None:
+        raise AssertionError("the validation delays the checkpoint")
+
+    parts = tmp_path / "parts"
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", interrupting(Trainer.step, 10))
+        patch.setattr(Evaluator, "validate", refusing)
+        with pytest.raises(InterruptedTrainingError, match="at step 10"):
+            train_toy(parts, "train.max_steps=20")
+    train_toy(parts, "train.max_steps=20")
+    assert digest(parts) == digest(toy_run)
+    assert metrics(parts) == metrics(toy_run)
+
+
+def test_a_kill_in_the_final_work_costs_no_step(
+    train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(self: Evaluator, *, is_last: bool) -> None:
+        raise KeyboardInterrupt
+
+    sets = ("train.max_steps=8",)
+    parts = tmp_path / "parts"
+    with monkeypatch.context() as patch:
+        patch.setattr(Evaluator, "validate", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train_toy(parts, *sets)
+    assert [checkpoint.step_of(path) for path in checkpoint.steps(parts / "checkpoints")] == [5, 8]
+    whole = train_toy(tmp_path / "whole", *sets)
+    train_toy(parts, *sets)
+    assert digest(parts) == digest(whole)
+    assert metrics(parts) == metrics(whole)
 
 
 def test_a_device_that_runs_ahead_changes_nothing_but_the_clocks(

@@ -196,6 +196,7 @@ class Evaluator:
             log.warning("%s: give it more time or steps, or a lower --set train.warmup_steps", problem)
         num_valid = len(self.valid)
         if state.validated_step != state.step:
+            self.checkpoints.save()  # the work that follows may take minutes: a kill must not cost the last steps
             self.validate(is_last=True)
         elif settings.time and state.best_pairs < num_valid and reason != NOTHING_IMPROVED:
             # If more pairs are scored, the model after the cool-down counts as the best. If training ended because

@@ -177,7 +177,8 @@ class Trainer:
                 state.seconds_before_first_step = state.seconds
             self.forecast.begin(state.seconds)
             while True:
-                if self._validate_or_save(is_new_step=is_new_step):
+                # A signal gives a process little time: a validation that is due waits until the run is resumed.
+                if not signal_number and self._validate_or_save(is_new_step=is_new_step):
                     signal_number = session.agree_on_time(received)
                     self.forecast.begin(state.seconds)
                 if signal_number:
