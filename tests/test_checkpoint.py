@@ -251,8 +251,25 @@ def test_temporary_folders_are_ignored_replaced_and_deleted(tmp_path: Path) -> N
     save_step(tmp_path, 2)
     assert found(tmp_path) == 2
     assert sorted(p.name for p in (tmp_path / "step-00000002").iterdir()) == FILES
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000001", "step-00000002"]
+    shutil.copytree(tmp_path / "step-00000001", left)
     prune(tmp_path, 2, ())
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000001", "step-00000002"]
+
+
+def test_temporary_folders_of_killed_processes_are_deleted_before_their_space_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_step(tmp_path, 1)
+    shutil.copytree(tmp_path / "step-00000001", tmp_path / ".tmp-step-00000009")
+    deleted_first = []
+
+    def note(name: str, path: Path) -> None:
+        deleted_first.append(not (tmp_path / ".tmp-step-00000009").exists())
+
+    with system_calls(monkeypatch, note):
+        save_step(tmp_path, 2)
+    assert deleted_first == [False, *[True] * (len(deleted_first) - 1)]  # the first call deletes it
 
 
 class CrashError(BaseException):
@@ -415,6 +432,7 @@ def test_a_failing_disk_is_reported_and_earlier_checkpoints_are_kept(
     assert os.strerror(number) in str(caught.value)
     assert contents(tmp_path / "step-00000001") == before
     assert found(tmp_path) == 1
+    assert not list(tmp_path.glob(".tmp-*"))
     save_step(tmp_path, 2)  # the disk is well again
     assert found(tmp_path) == 2
 

@@ -67,14 +67,18 @@ def write(folder: Path, step: int, model: bytes, optimizer: Tensors, state: dict
         if not folder.exists():
             folder.mkdir()  # without its parents: a run folder that was deleted is an error
             sync_folder(folder.parent)
-        if temporary.exists():
-            shutil.rmtree(temporary)
-        temporary.mkdir()
-        for name, content in files.items():
-            write_file(temporary / name, content)
-        write_file(temporary / "manifest.json", _manifest(files))
-        sync_folder(temporary)
-        _rename_into_place(temporary, final)
+        for leftover in folder.glob(".tmp-step-*"):  # of a process that was killed: its space may be needed
+            shutil.rmtree(leftover)
+        try:
+            temporary.mkdir()
+            for name, content in files.items():
+                write_file(temporary / name, content)
+            write_file(temporary / "manifest.json", _manifest(files))
+            sync_folder(temporary)
+            _rename_into_place(temporary, final)
+        except OSError:
+            shutil.rmtree(temporary, ignore_errors=True)  # a part of a checkpoint must not keep the disk full
+            raise
     return final
 
 
