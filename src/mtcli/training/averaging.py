@@ -83,9 +83,9 @@ def average_run(run: Path, out: Path, n: int | None = None, *, best: bool = Fals
 
 
 def _undamaged_checkpoints(run: Path) -> dict[int, Path]:
-    """Return the folders of the undamaged checkpoints, by step."""
-    paths = checkpoint.steps(run / "checkpoints")
-    return {checkpoint.step_of(path): path for path in paths if checkpoint.verify(path) is None}
+    """Return the folders of the undamaged checkpoints, by step. The model before the first step is none of them."""
+    paths = {checkpoint.step_of(path): path for path in checkpoint.steps(run / "checkpoints")}
+    return {step: path for step, path in paths.items() if step > 0 and checkpoint.verify(path) is None}
 
 
 def _select(run: Path, steps: list[int], n: int | None, *, best: bool) -> list[int]:
