@@ -15,6 +15,9 @@ from mtcli.errors import StorageError
 
 CGROUP = Path("/sys/fs/cgroup")
 
+OWN_CGROUP = Path("/proc/self/cgroup")
+"""Names the control group of this process, below `CGROUP`. In a container, it is usually `/`."""
+
 
 def require(needed: float, what: str, remedy: str) -> None:
     """Check that enough memory is available.
@@ -64,13 +67,27 @@ def _system_memory() -> int | None:
 
 
 def _control_group_memory() -> int | None:
-    """Return what is left of the memory limit of the container. Its file caches count as free."""
+    """Return what is left of the smallest memory limit of a container or a job of a cluster; None without a limit.
+
+    Each control group around that of the process can have a limit.
+    """
+    name = "/"
+    with suppress(OSError):
+        lines = OWN_CGROUP.read_text().splitlines()
+        name = next((line.removeprefix("0::") for line in lines if line.startswith("0::")), "/")
+    own = CGROUP / name.lstrip("/")
+    left = [_left_of_limit(group) for group in (own, *own.parents) if group.is_relative_to(CGROUP)]
+    return min((value for value in left if value is not None), default=None)
+
+
+def _left_of_limit(group: Path) -> int | None:
+    """Return what is left of the memory limit of one control group. Its file caches count as free."""
     with suppress(OSError, ValueError):
-        limit = (CGROUP / "memory.max").read_text().strip()
+        limit = (group / "memory.max").read_text().strip()
         if limit == "max":
             return None
-        used = int((CGROUP / "memory.current").read_text())
-        counts = dict(line.split() for line in (CGROUP / "memory.stat").read_text().splitlines())
+        used = int((group / "memory.current").read_text())
+        counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
         return int(limit) - used + int(counts.get("file", 0))
     return None
 
