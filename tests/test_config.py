@@ -91,6 +91,11 @@ def test_an_unknown_key_is_refused_with_its_file_and_the_nearest_key(tmp_path: P
     assert str(caught.value).startswith(f"{file}: ")
 
 
+def test_a_text_in_place_of_a_list_is_explained(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"data\.train = 'a\.tsv': Input should be a list: write it in brackets$"):
+        build(write(tmp_path, "[data]\ntrain = 'a.tsv'"))
+
+
 @pytest.mark.parametrize(
     "assignment",
     [

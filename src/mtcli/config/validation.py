@@ -11,6 +11,8 @@ from mtcli.config.presets import Values
 from mtcli.config.schema import NAMES, SECTIONS, Config, TokenizerConfig
 from mtcli.errors import UsageError
 
+LIST_NEEDED = "Input should be a list: write it in brackets"
+
 
 def validate(values: Values, where: str = "") -> Config:
     """Return the configuration with these values.
@@ -61,7 +63,7 @@ def _explain(error: Any) -> str:
     if len(name) > LONGEST:
         name = f"{name[:LONGEST]}…"
     if error["type"] != "extra_forbidden":
-        reason = error["msg"].removeprefix("Value error, ")
+        reason = LIST_NEEDED if error["type"] == "tuple_type" else error["msg"].removeprefix("Value error, ")
         remedy = _decimal_point(error["input"])
         return f"{name} = {shown(error['input'])}: {reason}{remedy}"
     nearest = _nearest(name)
