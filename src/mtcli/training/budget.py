@@ -175,8 +175,11 @@ class Budget:
 
     @property
     def needed_steps(self) -> int:
-        """Steps that a usable model needs, or all steps of the budget if they are fewer."""
-        needed = USABLE_STEPS
+        """Steps that a usable model needs, or all steps of the budget if they are fewer.
+
+        The model that fine-tuning starts from is usable before the first step.
+        """
+        needed = 1 if self.final_work.fine_tunes else USABLE_STEPS
         if not self.adapts("train.warmup_steps"):
             needed = max(needed, 2 * self.train.warmup_steps)
         return min(needed, self.train.max_steps or needed)
@@ -199,6 +202,7 @@ class Budget:
         needed = self.needed_steps
         if steps >= needed:
             return
+        keeps_size = self.is_smallest or self.final_work.fine_tunes
         enough = (state.seconds_before_first_step + needed * step_seconds) / (1 - MAX_RESERVED_SHARE)
         log.warning(
             "a time of %s is too short at this speed: about %s, and a usable translator needs %s or more; "
@@ -207,7 +211,7 @@ class Budget:
             counted(steps, "step"),
             f"{needed:,}",
             math.ceil(enough / 60),
-            "a smaller train.batch_tokens" if self.is_smallest else "a smaller --preset or train.batch_tokens",
+            "a smaller train.batch_tokens" if keeps_size else "a smaller --preset or train.batch_tokens",
         )
 
     # ---- validating and saving ----
