@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from toy import toy
 
 from mtcli.config.schema import ModelConfig
-from mtcli.data.lines import Counts
+from mtcli.data.lines import Counts, read_lines
 from mtcli.data.tokenizer import BOS, PAD
 from mtcli.data.tokenizer_spec import RESERVED
 from mtcli.data.tokenizer_training import train_tokenizer
@@ -26,7 +26,7 @@ from mtcli.inference.length import length_penalty
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.repetitions import repetition_in
-from mtcli.inference.streams import report_counts
+from mtcli.inference.streams import arguments, report_counts
 from mtcli.inference.terms import parse_terms
 from mtcli.inference.translation import Options, Translation
 from mtcli.inference.windows import Window, shortened_line
@@ -536,6 +536,13 @@ def test_a_beam_too_large_for_the_memory_is_refused(monkeypatch: pytest.MonkeyPa
     with pytest.raises(StorageError, match="a beam of 60"):
         list(toy().translate(["red dog."], replace(wide, terms=parse_terms(["red\tverde"], ""), terms_mode="hard")))
     assert list(toy().translate(["red dog."], Options(beam_size=4, max_length=100)))
+
+
+def test_the_lines_of_an_argument_are_those_of_a_file(tmp_path: Path) -> None:
+    content = "red\r\n\r\nblue\rsun \r\nmoon"
+    (tmp_path / "text").write_text(content, encoding="utf-8", newline="")
+    assert arguments([content]) == list(read_lines(tmp_path / "text")) == ["red", "", "blue\rsun ", "moon"]
+    assert arguments(["red\r"]) == ["red"]  # as a shell passes the content of a file, without its last line feed
 
 
 def test_notices_about_a_file_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

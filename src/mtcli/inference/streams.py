@@ -94,15 +94,18 @@ class _ArrivingLines:
 def arguments(texts: Iterable[str]) -> list[str]:
     """Return the lines of sentences given as arguments, decoded as UTF-8 whatever the locale is.
 
+    A carriage return at the end of a line is removed, as in a file: an argument may be the content of one.
+
     Raises:
         DataError: An argument is not UTF-8.
     """
     lines: list[str] = []
     for text in texts:
         try:
-            lines += os.fsencode(text).decode("utf-8").split("\n")
+            decoded = os.fsencode(text).decode("utf-8")
         except UnicodeDecodeError:
             raise DataError(f"the argument {text!r} is not UTF-8; put it in a file and use --replace") from None
+        lines += [line.removesuffix("\r") for line in decoded.split("\n")]
     return lines
 
 
