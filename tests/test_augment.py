@@ -315,6 +315,7 @@ def test_the_command_reports_what_it_wrote(tmp_path: Path, model: Path) -> None:
     [
         (["-o", "out.txt"], "name it x.tsv or x.jsonl"),
         (["-o", "out.tsv", "--top-k", "3"], "only with --method sample"),
+        (["-o", "out.tsv", "--seed", "3"], "--seed: only with --method sample or noise"),
         (["-o", "out.tsv", "--forward", "--tag"], "not with --forward"),
         (["-o", "out.tsv", "--method", "sample", "-b", "3"], "not with --method sample"),
         (["-o", "out.tsv", "--reverse", "MODEL"], "needs a model of es → en"),

@@ -92,9 +92,15 @@ def augment(
     ] = 1,
     top_k: TopKOption = None,
     seed: Annotated[
-        int,
-        number("--seed", panel=panels.SAMPLING, within=limits.SEED, help="The seed of --method sample and noise."),
-    ] = 1,
+        int | None,
+        number(
+            "--seed",
+            panel=panels.SAMPLING,
+            within=limits.SEED,
+            help="The seed of --method sample and noise.",
+            show_default="1",
+        ),
+    ] = None,
     keep: Annotated[
         float,
         number(
@@ -114,6 +120,8 @@ def augment(
         raise UsageError("--input -: the text is read again if the command was interrupted; name a file")
     if top_k is not None and method != "sample":
         raise UsageError("--top-k: only with --method sample")
+    if seed is not None and method == "beam":
+        raise UsageError("--seed: only with --method sample or noise")
     if tag and forward:
         raise UsageError("--tag: not with --forward, whose sources are not synthetic")
     if beam_size is not None and method == "sample":
@@ -126,7 +134,7 @@ def augment(
     must_exist(input_)
     check_plain_text({"--input": input_}, "write its column to a file of its own")
     folders = model or [LATEST]
-    synthesis = Synthesis(cast("Method", method), forward, tag, n_best, keep, seed)
+    synthesis = Synthesis(cast("Method", method), forward, tag, n_best, keep, 1 if seed is None else seed)
     search = {"beam_size": beam_size, "top_k": top_k}
     given = {name: value for name, value in search.items() if value is not None}
     PairOutput(output, "", "").check()
