@@ -21,6 +21,7 @@ from mtcli.data.invented_terms import NUM_TOKENS, TermInventor, translations
 from mtcli.data.overlap import count_trained_on
 from mtcli.data.term_annotation import TermAnnotator
 from mtcli.data.tokenizer import MARKER_BYTES, Annotation, Tokenizer, marker_id
+from mtcli.data.words import continues_word
 from mtcli.errors import DataError, UsageError
 from mtcli.export.folder import export
 from mtcli.inference import term_phrases, windows
@@ -103,6 +104,16 @@ def test_scripts_without_spaces_are_searched_by_character(tmp_path: Path) -> Non
     assert found(terms, "私は東京都でカメラを買う") == ["東京", "カメラ"]
     (match,) = terms.matches("カメラ")
     assert [use.form for use in uses([match], "我买了相机。")] == ["相机"]
+
+
+@pytest.mark.parametrize(("term", "longer"), [("राज", "राजा"), ("வர", "வரும்"), ("كتاب", "كتابٌ"), ("e", "e\u0329")])
+def test_vowel_signs_and_other_marks_belong_to_their_word(tmp_path: Path, term: str, longer: str) -> None:
+    terms = terms_of(tmp_path, f"{term}\tx\nx\t{term}\n")
+    assert found(terms, f"({term}) {longer}. {longer}{term} \u2764\ufe0f{term}") == [term, term]
+    (match,) = terms.matches("x")
+    assert uses([match], f"{longer}, {term}.")[0].start == len(longer) + 2
+    assert uses([match], longer)[0].start is None
+    assert continues_word(longer[len(term) :])
 
 
 def test_each_match_needs_a_place_of_its_own(tmp_path: Path) -> None:

@@ -2,13 +2,13 @@
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from unicodedata import category
 
 from mtcli.config.writing_systems import UNSPACED
 
-_CHARACTER = UNSPACED.pattern
-_WORD = re.compile(rf"{_CHARACTER}|(?:(?!{_CHARACTER})[\w\u0300-\u036f])+|\S")
-"""A character of a script without spaces, a run of letters and digits, or another sign."""
+_LAST_MARK = 0x1E94A
+"""The last combining mark of Unicode 15 that is part of words."""
 _BEFORE_ITS_CONSONANT = frozenset("เแโใไເແໂໃໄ")
 """Vowels of Thai and Lao that are written before the consonant that they belong to."""
 _AFTER_ITS_CHARACTER = frozenset("ーぁぃぅぇぉっゃゅょゎァィゥェォッャュョヮヵヶ々ๆໆะາະำຳ")
@@ -27,11 +27,24 @@ class Word:
 
 
 def words_of(line: str) -> list[Word]:
-    """Divide a line into words: runs of letters and digits, and single other signs.
+    """Divide a line into words: runs of letters and digits with their marks, and single other signs.
 
     In scripts without spaces between words, each character counts as a word, so that terms are found inside a text.
     """
-    return [Word(found.group(), found.start(), found.end()) for found in _WORD.finditer(line)]
+    return [Word(found.group(), found.start(), found.end()) for found in _word_pattern().finditer(line)]
+
+
+@cache
+def _word_pattern() -> re.Pattern[str]:
+    """Return the pattern of a word: a character of a script without spaces, a run of letters, or another sign.
+
+    A run begins with a letter or digit, so that the mark of a sign, such as an emoji, does not begin the next word.
+    Python's `\\w` has no combining marks, which are vowels in the scripts of India and Arabic. They are collected when
+    they are needed first, because that takes longer than starting mtcli may.
+    """
+    marks = "".join(mark for mark in map(chr, range(_LAST_MARK + 1)) if category(mark)[0] == "M")
+    character = UNSPACED.pattern
+    return re.compile(rf"{character}|(?!{character})\w(?:(?!{character})[\w{marks}])*|\S")
 
 
 def continues_word(text: str) -> bool:
@@ -45,7 +58,8 @@ def ends_in_word(text: str) -> bool:
 
 
 def _is_word_character(character: str) -> bool:
-    return not UNSPACED.match(character) and re.match(r"[\w\u0300-\u036f]", character) is not None
+    is_letter_or_mark = re.match(r"\w", character) is not None or category(character)[0] == "M"
+    return is_letter_or_mark and not UNSPACED.match(character)
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
