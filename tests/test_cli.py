@@ -206,6 +206,8 @@ def test_eval_of_a_model_of_files_and_of_finished_translations_agree(toy_run: Pa
         (("train", "--train", "pairs.tsv", *EN_XX, "--set", "model.d_ff=1000000000000"), 2, "model.d_ff"),
         (("eval", "--model", "{run}", "--src-file", "two", "--ref-file", "three"), 3, "3"),
         (("eval", "--hyp-file", "two", "--ref-file", "three"), 3, "3"),
+        (("eval", "--hyp-file", "two", "--ref-file", "two", "--model", "absent"), 4, "absent: no model here"),
+        (("eval", "--hyp-file", "two", "--ref-file", "two", "--model", "a", "--model", "b"), 2, "--model: give one at"),
         (("eval", "--hyp-file", "two"), 2, "--ref-file"),
         (("eval", "--pairs", "absent.csv", "--model", "{run}"), 3, "absent.csv: no such file"),
         (("eval", "--pairs", "x.csv", "--hyp-file", "two"), 2, "--pairs: not with --split, --src-file, --ref-file"),

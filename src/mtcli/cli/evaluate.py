@@ -251,6 +251,8 @@ def _check(request: "EvaluationRequest") -> None:
             raise UsageError("--terms: needs the sources; give --src-file")
     if request.hyp_file and request.rerank:
         raise UsageError("--rerank: only with a model that translates, not with finished translations")
+    if request.hyp_file and len(request.models) > 1:
+        raise UsageError("--model: give one at most with --hyp-file, because no model translates")
     if request.hyp_file and not request.other_model:
         _refuse_search_options(request)
     if request.length_penalty is not None and request.beam_size == 1:
