@@ -11,9 +11,10 @@ from faults.harness import run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mtcli.config.writing_systems import letter_runs
 from mtcli.data.corpus import read_pairs
 from mtcli.data.lines import Counts
-from mtcli.data.quality import report
+from mtcli.data.quality import languages, report
 from mtcli.data.quality.clean import Cleaned, clean, to_text
 from mtcli.data.quality.corpus import Corpus
 from mtcli.data.quality.report import Report, check
@@ -119,6 +120,17 @@ def test_words_are_not_counted_in_scripts_without_spaces(tmp_path: Path) -> None
     (line,) = (line for line in report.to_text(found).splitlines() if line.startswith("words per pair"))
     assert line.endswith(" -")
     assert {"untranslated", "no words on one side"} <= {finding.rule.name for finding in found.findings}
+
+
+def test_vowel_signs_do_not_divide_words(tmp_path: Path) -> None:
+    name = "महाराष्ट्र विधानसभा"
+    pairs = [(f"यह वाक्य {word} है", f"हे वाक्य {word} आहे") for word in ("एक", "दोन", "तीन", "चार")]
+    path = write(tmp_path / "p.tsv", [*pairs, (name, name), ("…", "धन्यवाद मित्र"), ("यह एक नया वाक्य है",) * 2])
+    found = {finding.rule.name: finding.pairs for finding in check(Corpus([str(path)], "hi", "mr")).findings}
+    assert found == {"untranslated": 1}
+    assert letter_runs(f"{name}, 2 e\u0301te\u0301s") == [*name.split(), "e\u0301te\u0301s"]
+    assert languages._has_words("यह एक नया वाक्य है")
+    assert not languages._has_words(name)
 
 
 def test_a_few_latin_words_are_not_a_wrong_script(tmp_path: Path) -> None:

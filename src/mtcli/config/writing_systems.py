@@ -6,9 +6,11 @@ sentence for one word, and almost every translation scores 0.
 
 import re
 from collections.abc import Iterable
+from functools import cache
 from importlib.util import find_spec
 from itertools import islice
 from typing import Literal
+from unicodedata import category
 
 from mtcli.config import languages
 from mtcli.config.schema import Config
@@ -54,11 +56,31 @@ UNSPACED = re.compile(
 )
 """A character of a script without spaces between words: Thai to Burmese, Khmer, Tai scripts, kana, Chinese."""
 
-LETTERS = re.compile(r"[^\W\d_]+")
-"""A run of letters, without digits and signs."""
+_LAST_MARK = 0x1E94A
+"""The last combining mark of Unicode 15 that is part of words."""
 
 _KANA = re.compile("[\u3040-\u30ff]")
 _CHINESE_CHARACTER = re.compile("[\u3400-\u9fff]")
+
+
+@cache
+def combining_marks() -> str:
+    """Return all combining marks that are part of words. Python's `\\w` has none of them.
+
+    In the scripts of India and Arabic they are vowels. They are collected when they are needed first, because that
+    takes longer than starting mtcli may.
+    """
+    return "".join(mark for mark in map(chr, range(_LAST_MARK + 1)) if category(mark)[0] == "M")
+
+
+def letter_runs(text: str) -> list[str]:
+    """Return the runs of letters with their marks in a text: its words, without digits and signs."""
+    return _letters().findall(text)
+
+
+@cache
+def _letters() -> re.Pattern[str]:
+    return re.compile(rf"[^\W\d_]+(?:[{combining_marks()}]+[^\W\d_]*)*")
 
 
 def bleu_tokenizer(language: str) -> str:

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from functools import cache
 from unicodedata import category
 
-from mtcli.config.writing_systems import UNSPACED
+from mtcli.config.writing_systems import UNSPACED, combining_marks
 
-_LAST_MARK = 0x1E94A
-"""The last combining mark of Unicode 15 that is part of words."""
 _BEFORE_ITS_CONSONANT = frozenset("เแโใไເແໂໃໄ")
 """Vowels of Thai and Lao that are written before the consonant that they belong to."""
 _AFTER_ITS_CHARACTER = frozenset("ーぁぃぅぇぉっゃゅょゎァィゥェォッャュョヮヵヶ々ๆໆะາະำຳ")
@@ -39,10 +37,8 @@ def _word_pattern() -> re.Pattern[str]:
     """Return the pattern of a word: a character of a script without spaces, a run of letters, or another sign.
 
     A run begins with a letter or digit, so that the mark of a sign, such as an emoji, does not begin the next word.
-    Python's `\\w` has no combining marks, which are vowels in the scripts of India and Arabic. They are collected when
-    they are needed first, because that takes longer than starting mtcli may.
     """
-    marks = "".join(mark for mark in map(chr, range(_LAST_MARK + 1)) if category(mark)[0] == "M")
+    marks = combining_marks()
     character = UNSPACED.pattern
     return re.compile(rf"{character}|(?!{character})\w(?:(?!{character})[\w{marks}])*|\S")
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from mtcli.config.languages import base, english_name
-from mtcli.config.writing_systems import LETTERS
+from mtcli.config.writing_systems import letter_runs
 from mtcli.data.language_identifier import MAX_CHARACTERS, LanguageIdentifier
 from mtcli.runtime.wording import counted
 
@@ -108,8 +108,8 @@ class LanguageCheck:
 
 def _has_words(text: str) -> bool:
     """Return True if the part of a text that is identified has enough words. Signs such as ½ count, but not alone."""
-    words = LETTERS.findall(text[:MAX_CHARACTERS])
-    return len(words) >= MIN_WORDS and any(map(str.isalpha, words))
+    words = letter_runs(text[:MAX_CHARACTERS])
+    return len(words) >= MIN_WORDS and any(map(str.isalpha, "".join(words)))
 
 
 def _shares(texts: Sequence[str], identifier: LanguageIdentifier) -> dict[str, float]:

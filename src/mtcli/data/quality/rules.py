@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from mtcli.config.writing_systems import LETTERS, UNSPACED
+from mtcli.config.writing_systems import UNSPACED, letter_runs
 from mtcli.data.lines import TO_UTF8
 
 MAX_LENGTH = 1000
@@ -104,7 +104,7 @@ def script(text: str) -> str:
     `latin` in lower case stands for fewer than `MIN_WORDS` Latin words, which can occur in any language.
     """
     if text.isascii() or not _NOT_LATIN.search(text):
-        words = LETTERS.findall(text)
+        words = letter_runs(text)
         if not words:
             return ""
         return "Latin" if len(words) >= MIN_WORDS else "latin"
@@ -144,7 +144,7 @@ def wordless(src: str, tgt: str) -> bool:
 
 def _words(text: str) -> int:
     """Return the approximate number of words; two characters are a word in languages without spaces."""
-    return len(LETTERS.findall(UNSPACED.sub("", text))) + len(UNSPACED.findall(text)) // 2
+    return len(letter_runs(UNSPACED.sub("", text))) + len(UNSPACED.findall(text)) // 2
 
 
 def rules(max_length: int = MAX_LENGTH, max_ratio: float = MAX_RATIO) -> list[Rule]:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from mtcli.augment.filters import main_script
-from mtcli.config.writing_systems import LETTERS, unspaced
+from mtcli.config.writing_systems import letter_runs, unspaced
 
 FREQUENT = 500
 """Number of the most frequent words of a language that are compared. Rare words are often names and borrowed words."""
@@ -57,5 +57,5 @@ def _share_frequent(text: Sequence[str], sentences: Sequence[str]) -> float:
 
 
 def _words(text: str, by_character: bool) -> list[str]:
-    words = LETTERS.findall(text.casefold())
+    words = letter_runs(text.casefold())
     return list("".join(words)) if by_character else words
