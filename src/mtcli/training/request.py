@@ -60,7 +60,7 @@ def resolve(
     Raises:
         UsageError: A wrong setting, languages that cannot be found, or a run folder that cannot be one.
         DataError: Training pairs are missing.
-        ModelError: `init` is no model.
+        ModelError: `init` is no model, or the run in the folder is damaged.
         StorageError: The run folder may not be written.
     """
     initial = None
@@ -80,7 +80,7 @@ def resolve(
         raise UsageError(f"--out {run}: not valid Unicode, as a run folder's name must be; choose another")
     deleted_model = init if overwrite else None
     check_folder(run, _inputs(config, deleted_model), option="--out")
-    if init is None and not overwrite:
+    if init is None and not overwrite:  # a fine-tuning that is resumed needs no --init
         initial = _values_of_fine_tuning(run)
         if initial is not None:
             config = build(file, options, sets, initial=initial)
