@@ -319,7 +319,8 @@ def test_the_command_reports_what_it_wrote(tmp_path: Path, model: Path) -> None:
         (["-o", "out.tsv", "--forward", "--tag"], "not with --forward"),
         (["-o", "out.tsv", "--method", "sample", "-b", "3"], "not with --method sample"),
         (["-o", "out.tsv", "--reverse", "MODEL"], "needs a model of es → en"),
-        (["-o", "out.tsv", "-i", "-"], "name a file"),
+        (["-o", "out.tsv", "-i", "-"], "--input -: the text is read several times; name a file"),
+        (["-o", "out.tsv", "-i", "/dev/null"], "--input /dev/null: the text is read several times; name a file"),
     ],
 )
 def test_wrong_options_are_refused(tmp_path: Path, model: Path, given: list[str], message: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from mtcli import limits
 from mtcli.cli import panels
-from mtcli.cli.input_files import check_plain_text, must_exist
+from mtcli.cli.input_files import check_monolingual
 from mtcli.cli.option_kinds import choice, decimal, flag, number, option, output_file
 from mtcli.cli.options import (
     LATEST,
@@ -116,8 +116,6 @@ def augment(
     device: DeviceOption = "auto",
 ) -> None:
     """Make synthetic training pairs from text in one language. If it was interrupted, run the same command again."""
-    if input_ == "-":
-        raise UsageError("--input -: the text is read again if the command was interrupted; name a file")
     if top_k is not None and method != "sample":
         raise UsageError("--top-k: only with --method sample")
     if seed is not None and method == "beam":
@@ -131,8 +129,7 @@ def augment(
     from mtcli.augment.synthesis import Synthesis, augment
     from mtcli.runtime.output_checks import check_outputs
 
-    must_exist(input_)
-    check_plain_text({"--input": input_}, "write its column to a file of its own")
+    check_monolingual({"--input": input_})
     folders = model or [LATEST]
     synthesis = Synthesis(cast("Method", method), forward, tag, n_best, keep, 1 if seed is None else seed)
     search = {"beam_size": beam_size, "top_k": top_k}

@@ -59,20 +59,28 @@ def check_plain_text(files: Mapping[str, str | None], remedy: str) -> None:
 
 
 def check_monolingual(files: Mapping[str, str | None]) -> None:
-    """Check the monolingual texts of a recipe.
+    """Check the monolingual texts of a command.
 
     Args:
         files: The value of each option, by a name for messages.
 
     Raises:
-        UsageError: One is standard input, or the name of one has the ending of a table.
+        UsageError: One is standard input, a pipe or a device, or the name of one has the ending of a table.
         DataError: One cannot be read.
     """
     for option, name in files.items():
-        if name == STANDARD_INPUT:
-            raise UsageError(f"{option} -: the text is read several times; name a file")
+        if name is not None and (name == STANDARD_INPUT or _is_pipe_or_device(name)):
+            raise UsageError(f"{option} {name}: the text is read several times; name a file")
     must_exist(*files.values())
     check_plain_text(files, "write its column to a file of its own")
+
+
+def _is_pipe_or_device(name: str) -> bool:
+    try:
+        mode = Path(name).stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def _reason_not_to_read(name: str) -> int:
