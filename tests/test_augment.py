@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from mtcli.augment.unfinished import RECORDS, STATE, Unfinished, unfinished_outp
 from mtcli.data.sources import parse_source
 from mtcli.data.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
 from mtcli.data.tokenizer_training import train_tokenizer
-from mtcli.errors import DataError, LockedError, StorageError, UsageError
+from mtcli.errors import DataError, LockedError, StoppedError, StorageError, UsageError
 from mtcli.inference.scoring import likelihoods
 from mtcli.inference.translation import Options
 from mtcli.inference.windows import MAX_LINE_TOKENS
@@ -115,10 +116,13 @@ def test_an_interrupted_command_writes_the_same_bytes(
 
     monkeypatch.setattr(Unfinished, "append", interrupted)
     output = tmp_path / "parts.jsonl"
+    messages = []
     for _ in range(6):
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(StoppedError) as caught:
             run(path, output, wanted)
+        messages.append(str(caught.value))
         assert not output.exists()
+    assert messages[:2] == ["stopped by Ctrl-C; run the same command again to continue after line 7"] * 2
     monkeypatch.setattr(Unfinished, "append", append)
     run(path, output, wanted)
     assert output.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
@@ -156,6 +160,17 @@ def test_records_are_on_disk_before_the_state_that_counts_them(tmp_path: Path, m
     unfinished.append([{"a": 1}], module.State(lines=1))
     assert synced[0] == (RECORDS, unfinished.state.bytes)
     assert STATE in synced[1][0]
+
+
+def test_a_signal_is_reported_with_what_is_left(tmp_path: Path) -> None:
+    output = tmp_path / "out.tsv"
+    with (
+        pytest.raises(StoppedError, match=r"signal SIGTERM; run the same command again to continue$") as caught,
+        unfinished_output(output, {}),
+    ):
+        signal.raise_signal(signal.SIGTERM)
+    assert caught.value.exit_code == 143
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 def test_one_process_writes_an_output_at_a_time(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from mtcli.inference.streams import report_counts
 from mtcli.inference.translation import Candidate, Options
 from mtcli.inference.windows import MAX_LINE_TOKENS, WINDOW
 from mtcli.runtime.progress import Progress
+from mtcli.runtime.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +99,7 @@ class Report:
     dropped: Counter[str]
 
     def __str__(self) -> str:
-        parts = [f"{self.lines:,} lines read", f"{self.written:,} pairs written"]
+        parts = [f"{counted(self.lines, 'line')} read", f"{counted(self.written, 'pair')} written"]
         parts += [f"{number:,} dropped: {reason}" for reason, number in self.dropped.most_common()]
         return "\n".join(parts)
 
@@ -128,6 +129,7 @@ def augment(
         DataError: The text cannot be read.
         UsageError: Another command left an unfinished output.
         StorageError: The output cannot be written.
+        StoppedError: A signal arrived. The finished lines are kept for the same command.
     """
     # All lines are read once before the work, which may take hours: one that is not UTF-8 is reported at once.
     total = sum(1 for _ in read_lines(path, replace=replace_invalid))

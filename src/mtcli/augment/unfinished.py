@@ -6,6 +6,7 @@ how many bytes of them count. Records are synced before the state, so a state ne
 
 import json
 import os
+import signal
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,10 +14,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt
 
-from mtcli.errors import StorageError, UsageError
+from mtcli.errors import StoppedError, StorageError, UsageError
 from mtcli.runtime.files import replace_file, storage_errors, sync_folder
 from mtcli.runtime.outputs import real_path
 from mtcli.runtime.regular_file import read_regular
+from mtcli.runtime.signals import stopped, stopped_by_signals
 from mtcli.storage.run_lock import lock
 
 RECORDS = "records.jsonl"
@@ -145,6 +147,7 @@ def unfinished_output(output: Path, identity: Mapping[str, Any], *, force: bool 
     Raises:
         LockedError: Another process writes the same output.
         UsageError, StorageError: See `Unfinished`.
+        StoppedError: A signal stopped the block.
     """
     target = real_path(output)
     folder = target.with_name(f"{target.name}.unfinished")
@@ -154,10 +157,21 @@ def unfinished_output(output: Path, identity: Mapping[str, Any], *, force: bool 
     with lock(folder, "is writing this output", "choose another --output"):
         unfinished = Unfinished(folder, identity, force=force)
         try:
-            yield unfinished
+            with stopped_by_signals():
+                yield unfinished
+        except KeyboardInterrupt:
+            raise _stopped(stopped(signal.SIGINT), signal.SIGINT, unfinished.state) from None
+        except StoppedError as error:
+            raise _stopped(str(error), error.signal_number, unfinished.state) from None
         finally:
             unfinished.close()
         for name in (STATE, RECORDS):  # the state first: without it, the records count as none
             (folder / name).unlink(missing_ok=True)
     with suppress(OSError):
         folder.rmdir()
+
+
+def _stopped(reason: str, signal_number: int, state: State) -> StoppedError:
+    """Return the error of a command that a signal stopped."""
+    where = f" after line {state.lines:,}" if state.lines else ""
+    return StoppedError(f"{reason}; run the same command again to continue{where}", signal_number)
