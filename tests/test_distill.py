@@ -338,6 +338,25 @@ def test_an_interrupted_distillation_gives_the_same_student(
     assert json.loads(Path("whole", STATE).read_text())["stages"]["student"]["seconds"] > 0
 
 
+def test_a_teacher_whose_translations_are_all_dropped_is_reported(
+    teacher: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(stage: Stage, while_waiting: object = None) -> str:
+        arguments = list(stage.arguments)
+        if stage.name.startswith("translate"):
+            arguments += ["--keep", "0"]
+        app(arguments, standalone_mode=False)
+        return ""
+
+    monkeypatch.setattr(module, "run_command", run)
+    (tmp_path / "mono.en").write_text("one bird sings.\n")
+    request = Request((teacher,), (str(pairs),), mono_src=tmp_path / "mono.en", out=tmp_path / "out")
+    for _ in range(2):  # again when the stages that translate have ended
+        with pytest.raises(DataError, match=r"translated-1\.tsv, \S+/translated-text\.tsv: no pair for the student"):
+            distill(request)
+    assert not (tmp_path / "out" / "student").exists()
+
+
 def test_a_student_with_other_options_is_to_be_deleted_first(
     teacher: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

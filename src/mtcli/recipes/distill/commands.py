@@ -62,6 +62,12 @@ class Distillation:
             for number, teacher in enumerate(self.request.teachers, 1)
         ]
 
+    @property
+    def translations(self) -> list[Path]:
+        """The files of pairs that the teachers make."""
+        files = [self._translated(number) for number in range(1, len(self.request.train) + 1)]
+        return [*files, self._translated_text] if self.request.mono_src is not None else files
+
     def stages(self) -> list[Stage]:
         """Return the commands in their order."""
         return [*self._data_stages(), self._training(), *self._exports()]

@@ -2,12 +2,14 @@
 
 import logging
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from mtcli.config.schema import Config, DataConfig, ModelConfig
 from mtcli.data.fingerprints import fingerprint_inputs
-from mtcli.errors import StageError, UsageError
+from mtcli.data.lines import read_lines
+from mtcli.errors import DataError, StageError, UsageError
 from mtcli.inference.exported import model_weights, sha256
 from mtcli.recipes.distill.commands import EXPORT, GREEDY, STUDENT, Distillation, vocabulary
 from mtcli.recipes.distill.comparison import Comparison, compare
@@ -59,7 +61,7 @@ def distill(request: Request) -> tuple[Comparison, Path]:
 
     Raises:
         UsageError: Options or models that do not fit together, or a folder with something else.
-        DataError: Pairs are missing.
+        DataError: Pairs are missing, or no translation of the teachers can be used.
         ModelError: A teacher is no model.
         StageError: A stage failed.
         StoppedError: A signal arrived.
@@ -75,6 +77,8 @@ def distill(request: Request) -> tuple[Comparison, Path]:
         if text is not None:
             recipe.value("text", partial(_write_text, text, distillation.text))
         for stage in distillation.stages():
+            if stage.name == STUDENT:
+                _check_translations(distillation)
             _run(stage, recipe, distillation.student)
         pairs = held_out_pairs(teachers.test, teachers)
         tokenize = teachers.bleu_tokenizer
@@ -82,6 +86,27 @@ def distill(request: Request) -> tuple[Comparison, Path]:
         comparison = Comparison.of(found)
         recipe.value(CARD, partial(_write_card, distillation, comparison))
     return comparison, distillation.student
+
+
+def _check_translations(distillation: Distillation) -> None:
+    """Check that a student that learns from translations alone has one to learn from.
+
+    Raises:
+        DataError: It has none.
+    """
+    files = distillation.translations
+    if distillation.request.keep_pairs or not all(_has_no_pairs(path) for path in files):
+        return
+    names = ", ".join(map(str, files))
+    raise DataError(
+        f"{names}: no pair for the student: all translations were dropped, for the reasons that augment has printed; "
+        "use a teacher that translates this text better"
+    )
+
+
+def _has_no_pairs(path: Path) -> bool:
+    """Return True if a file of `augment` exists and has at most the line with the names of its columns."""
+    return path.exists() and sum(1 for _ in islice(read_lines(path), 2)) < 2
 
 
 def _run(stage: Stage, recipe: Recipe, student: Path) -> None:
