@@ -560,6 +560,19 @@ def test_nothing_is_overwritten_beside_files_of_others(
     assert outcome(files / "out") == before
 
 
+def test_files_that_the_command_reads_are_not_deleted(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(request_for(mono_tgt="mono.xx"), monkeypatch)
+    before = outcome(files / "out")
+    for options in (
+        {"data.train": ["out/pairs/train-1.jsonl"]},
+        {"mono_src": "out/pairs/train.en.txt"},
+        {"data.valid": "out/pairs/valid.jsonl"},
+    ):
+        with pytest.raises(UsageError, match=r"^out/pairs/\S+: is read, and --overwrite would delete it"):
+            improve(request_for(**options), overwrite=True)
+        assert outcome(files / "out") == before
+
+
 def test_one_line_of_text_makes_one_pair(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (files / "one.xx").write_text("der nus revir.\n")
     result, _, _ = run(request_for(mono_tgt="one.xx"), monkeypatch)

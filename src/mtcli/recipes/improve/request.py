@@ -50,6 +50,15 @@ class ImproveRequest:
         """True if all models have the same tokenizer."""
         return self.config.tokenizer.joint
 
+    def inputs(self) -> list[Path]:
+        """Return the local files that are read.
+
+        Raises:
+            DataError: The pairs cannot be read.
+        """
+        places = [*input_files(self.config), self.mono_tgt, self.mono_src, tokenizer_path(self.config)]
+        return [path for path in places if path is not None]
+
     def identity(self) -> dict[str, Any]:
         """Return everything that decides the result, by the names of the options.
 
@@ -57,8 +66,7 @@ class ImproveRequest:
             DataError: The pairs cannot be read.
         """
         data = self.config.data
-        inputs = [*input_files(self.config), self.mono_tgt, self.mono_src, tokenizer_path(self.config)]
-        files = {str(path): sha256(path) for path in inputs if path is not None}
+        files = {str(path): sha256(path) for path in self.inputs()}
         return {
             "--train": list(data.train),
             "--valid": data.valid,

@@ -15,6 +15,7 @@ from mtcli.recipes.improve.summary import recipe_record
 from mtcli.recipes.recipe import STATE, Changes, Recipe, open_recipe
 from mtcli.report.run_report import write_report
 from mtcli.runtime.device import describe, pick_device
+from mtcli.runtime.outputs import real_path
 from mtcli.storage.run_folder import RUN_FILES
 from mtcli.storage.run_lock import lock
 
@@ -50,6 +51,7 @@ def improve(request: ImproveRequest, *, overwrite: bool = False) -> tuple[Result
     if overwrite and (request.out / STATE).exists():
         with lock(request.out, "works in this folder"):
             _refuse_other_files(request.out)
+            _refuse_inputs(request)
             _delete_results(request.out)
     changes = Changes(may_grow=[request.budget.option], remedy="choose another --out, or start over with --overwrite")
     with open_recipe(request.out, NAME, identity, changes) as recipe:
@@ -90,6 +92,20 @@ def _refuse_other_files(folder: Path) -> None:
     others = sorted(path.name for path in folder.iterdir() if path not in ours)
     if others:
         raise UsageError(f"{folder}: holds {others[0]}, which is not of this command; choose another --out")
+
+
+def _refuse_inputs(request: ImproveRequest) -> None:
+    """Check that a folder holds no file that the command reads, before its content is deleted.
+
+    Raises:
+        UsageError: It holds one, such as the pairs that an earlier command wrote.
+    """
+    for path in request.inputs():
+        if real_path(path).is_relative_to(real_path(request.out)):
+            raise UsageError(
+                f"{path}: is read, and --overwrite would delete it with the results in {request.out}; copy it to "
+                "another folder, or choose another --out"
+            )
 
 
 def _delete_results(folder: Path) -> None:
