@@ -6,6 +6,7 @@ import json
 import logging
 import random
 import re
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -571,6 +572,16 @@ def test_files_that_the_command_reads_are_not_deleted(files: Path, monkeypatch: 
         with pytest.raises(UsageError, match=r"^out/pairs/\S+: is read, and --overwrite would delete it"):
             improve(request_for(**options), overwrite=True)
         assert outcome(files / "out") == before
+
+
+def test_models_stay_if_the_pairs_were_deleted(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(request_for(mono_tgt="mono.xx"), monkeypatch)
+    for name in ("pairs", "plain"):
+        shutil.rmtree(files / "out" / name)
+    before = outcome(files / "out")
+    with pytest.raises(DataError, match=r"out/pairs/valid\.jsonl: no such file"):
+        run(request_for(mono_tgt="mono.xx"), monkeypatch)
+    assert outcome(files / "out") == before
 
 
 def test_one_line_of_text_makes_one_pair(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:

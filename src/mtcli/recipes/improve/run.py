@@ -65,7 +65,7 @@ def _improve(request: ImproveRequest, recipe: Recipe) -> tuple[Result, Stages]:
         material = Material(stages)
         material.check_texts()
     except DataError:
-        if not (request.out / PLAIN).exists():
+        if not recipe.commands and not (request.out / PLAIN).exists():
             _delete_results(request.out)
         raise
     result = Method(stages, material).run()
