@@ -24,6 +24,7 @@ from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.translation import Options
 from mtcli.nn.hooks import record_forward
 from mtcli.nn.multi_head import MultiHeadAttention
+from mtcli.nn.transformer import Transformer
 
 SENTENCES = ["one red dog.", "big cat sees dog.", "zzz </script><b>! 猫 é"]
 KINDS = [("post", True, "sinusoidal"), ("pre", True, "sinusoidal"), ("post", False, "learned")]
@@ -223,6 +224,15 @@ def test_the_summary_is_one_screen_of_plain_text(translator: Translator) -> None
     assert f"decoder layer {found.sharpest_layer() + 1}, mean of heads" in text
     assert "decoder layer 2, head 1." in to_text(found, 1, 0)
     assert "\033[32m" in to_text(found, colour=True)
+
+
+def test_the_summary_proposes_a_layer_that_the_model_has() -> None:
+    config = toy().model.config.model_copy(update={"num_decoder_layers": 1})
+    tokenizer = toy().tokenizer
+    model = Transformer(config, tokenizer.src_size, tokenizer.tgt_size, joint=True)
+    found = explain(Translator(model.eval(), tokenizer, longest_src=64), SENTENCES[0], options())
+    assert "--layer 1 --head 1 " in to_text(found)
+    assert "--layer 2 --head 1 " in to_text(explain(toy(), SENTENCES[0], options()))
 
 
 def test_a_long_sentence_has_a_summary_of_one_screen() -> None:

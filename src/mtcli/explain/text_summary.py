@@ -60,7 +60,7 @@ def summary(explanation: Explanation, layer: int | None, head: int | None, colou
     yield heading("Beam search")
     yield from hypotheses_table(explanation, MAX_HYPOTHESES)
     yield heading("More: add one of these to the command")
-    yield _next_options()
+    yield _next_options(len(explanation.weights(CROSS)))
 
 
 def _numbered(tokens: Sequence[str]) -> Text:
@@ -128,10 +128,11 @@ def _confidence_legend() -> Text:
     return legend
 
 
-def _next_options() -> Table:
+def _next_options(num_layers: int) -> Table:
+    """Return a table of options, for a model with this number of decoder layers."""
     table = plain_table("option", "what", header=False)
     table.add_row("--html page.html", "a page with every layer and head, the beam tree and all matrices")
-    table.add_row("--layer 2 --head 1", "another layer and head")
+    table.add_row(f"--layer {min(2, num_layers)} --head 1", "another layer and head")
     table.add_row("--step 1", "one decoder step: its matrices, attention and probabilities")
     table.add_row("--full", "every matrix of a layer and head, and every step")
     table.add_row("--neighbours", "with --full or --html: the nearest embeddings of each token")
