@@ -19,7 +19,8 @@ def check_files(text: list[str] | None, input_: str | None, output: str, models:
     """Check input and output before the model is loaded.
 
     Raises:
-        UsageError: Two inputs, an output that would overwrite something, or standard streams with several ranks.
+        UsageError: Two inputs, an output that would overwrite something or that is named as if it were compressed, or
+            standard streams with several ranks.
         DataError: The input cannot be read.
         StorageError: The output cannot be written.
     """
@@ -33,6 +34,8 @@ def check_files(text: list[str] | None, input_: str | None, output: str, models:
         raise UsageError("several ranks translate files, not standard input or output; give --input FILE --output FILE")
     if torchrun.size() > 1 and is_special(Path(output)):
         raise UsageError(f"--output {output}: several ranks write a regular file; give another")
+    if output.lower().endswith(".gz"):
+        raise UsageError(f"--output {output}: translations are not compressed; name it {output[: -len('.gz')]}")
     inputs = [] if text else [input_ or "-"]
     check_outputs([output], inputs, models=models)
     must_exist(input_)
