@@ -186,6 +186,11 @@ def test_eval_of_a_model_of_files_and_of_finished_translations_agree(toy_run: Pa
         (("export", "{run}", "--to", "../x"), 2, "--to ../x: choose from ctranslate2, huggingface"),
         (("data", "check", "/dev/null", "--src", "en", "--tgt", "es"), 3, "a pipe or device"),
         (("translate", "--model", "{run}", "--top-k", "3", "x"), 2, "--top-k: only with --sample"),
+        (
+            ("translate", "--model", "{run}", "x", "-o", "out.txt.gz"),
+            2,
+            "--output out.txt.gz: translations are not com",
+        ),
         (("translate", "--model", "{run}", "--seed", "1", "x"), 2, "--seed: only with --sample"),
         (("translate", "--model", "{run}", "--sample", "-b", "2", "x"), 2, "--beam-size: not with --sample"),
         (("translate", "--model", "{run}", "--sample", "--length-penalty", "1", "x"), 2, "--length-penalty: not with"),
@@ -321,7 +326,8 @@ def test_options_without_effect_are_reported(toy_run: Path, tmp_path: Path) -> N
     greedy = mtcli(*line, "1", cwd=tmp_path).stderr.decode()
     assert "--length-penalty: has no effect" in greedy
     assert "--input in.csv: its lines are translated as text" in greedy
-    for others in (["2"], ["1", "--scores"], ["1", "--n-best", "2"]):
+    (tmp_path / "terms.tsv").write_text("red\tder\n")
+    for others in (["2"], ["1", "--scores"], ["1", "--n-best", "2"], ["1", "--terms", "terms.tsv"]):
         assert "has no effect" not in mtcli(*line, *others, cwd=tmp_path).stderr.decode()
     scores = mtcli("eval", "--model", toy_run, "-b", "1", "--length-penalty", "1", cwd=tmp_path)
     assert b"--length-penalty: has no effect" in scores.stderr

@@ -255,7 +255,7 @@ def _check(request: "EvaluationRequest") -> None:
         raise UsageError("--model: give one at most with --hyp-file, because no model translates")
     if request.hyp_file and not request.other_model:
         _refuse_search_options(request)
-    if request.length_penalty is not None and request.beam_size == 1:
+    if request.length_penalty is not None and request.beam_size == 1 and request.terms is None:
         log.warning("--length-penalty: has no effect on the single hypothesis of --beam-size 1")
     if request.tokenize is not None:
         check_tokenizer(request.tokenize)

@@ -226,7 +226,8 @@ def translate(
         _refuse({"rerank_weight": rerank_weight}, "only with --rerank")
     if scores and format_ != "text":
         raise UsageError("--scores: only with --format text; the other formats always contain the scores")
-    if length_penalty is not None and beam_size == 1 and n_best == 1 and format_ == "text" and not scores:
+    is_ranked = n_best > 1 or terms is not None  # required terms are searched with a wider beam
+    if length_penalty is not None and beam_size == 1 and not is_ranked and format_ == "text" and not scores:
         log.warning("--length-penalty: has no effect on the single hypothesis of --beam-size 1")
     models = model or [LATEST]
     check_files(text, input_, output, [*models, *([rerank] if rerank else [])])
