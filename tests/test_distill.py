@@ -300,6 +300,8 @@ def test_wrong_requests_are_refused_before_any_work(teacher: Path, pairs: Path, 
         with pytest.raises(kind, match=message):
             distill(request)
     assert not out.exists()
+    with pytest.raises(DataError, match=r"none\.tsv: no such file"):
+        commands(Request((teacher,), (str(tmp_path / "none.tsv"),), out=out))
 
 
 def test_an_interrupted_distillation_gives_the_same_student(

@@ -10,6 +10,7 @@ from mtcli.config.schema import SHAPE, Config
 from mtcli.config.toml_file import load as load_config
 from mtcli.data.columns import are_side_names
 from mtcli.data.corpus import Pair, read_pairs
+from mtcli.data.sources import parse_source, source_files
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.data.tokenizer_file import given_tokenizer
 from mtcli.errors import DataError, UsageError
@@ -154,11 +155,13 @@ def _num_parameters(translator: LineTranslator) -> int | None:
 
 
 def _check_data(request: Request, teachers: Teachers) -> None:
-    """Check that there are held-out pairs, and lines in the text.
+    """Check that the training pairs exist, and that there are held-out pairs, and lines in the text.
 
     Raises:
         UsageError, DataError: There are none, or they cannot be read.
     """
+    for spec in request.train:
+        source_files(parse_source(spec).path, teachers.src, teachers.tgt)
     for name, spec in (("--valid", teachers.valid), ("--test", teachers.test)):
         if not held_out_pairs(spec, teachers):
             raise UsageError(f"{name} {spec}: has no pairs; name others")
