@@ -259,6 +259,8 @@ def test_lines_documents_and_unknown_types_are_told_apart_by_the_suffix() -> Non
         is_document("slides.pptx")
     with pytest.raises(UsageError, match="--column"):
         is_document("in.txt", columns=True)
+    with pytest.raises(UsageError, match=r"--paragraphs: x\.csv is a table"):
+        is_document("x.csv", paragraphs=True)
 
 
 def test_a_reader_without_columns_does_not_offer_tables() -> None:

@@ -52,12 +52,14 @@ def is_document(name: str, *, paragraphs: bool = False, columns: bool = False) -
         columns: The user names columns; a table is then a document.
 
     Raises:
-        UsageError: The type of the file is unknown.
+        UsageError: The type of the file is unknown, or does not suit `paragraphs` or `columns`.
     """
     suffix = PurePath(name).suffix.lower()
     if columns and suffix not in TABLES:
         problem = "name one with --input" if name == "-" else f"{name} is not one"
         raise UsageError(f"--column: only for {' and '.join(sorted(TABLES))} files; {problem}")
+    if paragraphs and suffix in TABLES and not columns:
+        raise UsageError(f"--paragraphs: {name} is a table; name the columns to translate with --column")
     if suffix in TABLES:
         return columns
     if suffix in MODULES and suffix != ".txt":
