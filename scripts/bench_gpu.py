@@ -39,7 +39,7 @@ from mtcli.config.schema import Config
 from mtcli.data.batching import BatchPlan, Position, collate
 from mtcli.data.encoded_pairs import EncodedPairs, encode_pairs
 from mtcli.data.lines import Counts
-from mtcli.data.tokenizer import BOS, PAD
+from mtcli.data.tokenizer import Tokenizer
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.translation import Options
 from mtcli.runtime.device import pick_device
@@ -230,34 +230,34 @@ MAX_LENGTH = 150
 """Tokens of the longest sentence."""
 
 
-@dataclass(frozen=True)
-class RandomText:
-    """A tokenizer that gives line i of a text of random tokens for the line "i"."""
+class NumberedRows:
+    """One side of a tokenizer that gives row i of some token ids for the line "i". It is a `Side`."""
 
-    src: list[list[int]]
-    tgt: list[list[int]]
-    forbidden: tuple[int, ...] = (PAD, BOS)
+    kind = "word"
 
-    @classmethod
-    def of(cls, rows: int, size: Size) -> "RandomText":
-        """Draw sentences. A target has 0.8 to 1.25 times the tokens of its source."""
-        random = np.random.default_rng(1)
-        src_lengths = random.gamma(3.0, size.mean_length / 3, rows).clip(1, MAX_LENGTH).astype(int)
-        tgt_lengths = (src_lengths * random.uniform(0.8, 1.25, rows)).clip(1, MAX_LENGTH).astype(int)
+    def __init__(self, rows: list[list[int]], vocabulary: int) -> None:
+        self.rows = rows
+        self.tokens = [f"token-{i}" for i in range(vocabulary)]
+        self.byte_of: dict[int, int] = {}
 
-        def draw(lengths: Any) -> list[list[int]]:
-            return [random.integers(4, size.vocabulary, length).tolist() for length in lengths]
-
-        return cls(draw(src_lengths), draw(tgt_lengths))
-
-    def encode_src(self, lines: Sequence[str]) -> list[list[int]]:
-        return [self.src[int(line)] for line in lines]
-
-    def encode_tgt(self, lines: Sequence[str]) -> list[list[int]]:
-        return [self.tgt[int(line)] if line else [] for line in lines]
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        return [self.rows[int(text)] if text else [] for text in texts]
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         return [" ".join(map(str, row)) for row in rows]
+
+
+def random_text(lines: int, size: Size) -> Tokenizer:
+    """Draw sentences. A target has 0.8 to 1.25 times the tokens of its source."""
+    random = np.random.default_rng(1)
+    src_lengths = random.gamma(3.0, size.mean_length / 3, lines).clip(1, MAX_LENGTH).astype(int)
+    tgt_lengths = (src_lengths * random.uniform(0.8, 1.25, lines)).clip(1, MAX_LENGTH).astype(int)
+
+    def draw(lengths: Any) -> NumberedRows:
+        rows = [random.integers(4, size.vocabulary, length).tolist() for length in lengths]
+        return NumberedRows(rows, size.vocabulary)
+
+    return Tokenizer(draw(src_lengths), draw(tgt_lengths))
 
 
 def configuration(size: Size, preset: str, compiled: bool) -> Config:
@@ -270,7 +270,7 @@ def configuration(size: Size, preset: str, compiled: bool) -> Config:
 def learner_of(size: Size, preset: str, compiled: bool = False) -> Iterator[tuple[Learner, BatchPlan]]:
     """Yield a model with its optimizer, and the plan of its batches."""
     config = configuration(size, preset, compiled)
-    text = RandomText.of(size.pairs, size)
+    text = random_text(size.pairs, size)
     info = ModelInfo(
         model=config.model, decode=config.decode, src="en", tgt="de", src_vocab=size.vocabulary,
         tgt_vocab=size.vocabulary, joint=True, tokenizer="", step=0, longest_src=MAX_LENGTH,
@@ -278,7 +278,7 @@ def learner_of(size: Size, preset: str, compiled: bool = False) -> Iterator[tupl
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pairs.arrow"
         numbered = ((0, (str(row), str(row))) for row in range(size.pairs))
-        encode_pairs(numbered, text, path, max_length=MAX_LENGTH, counts=Counts())  # type: ignore[arg-type]
+        encode_pairs(numbered, text, path, max_length=MAX_LENGTH, counts=Counts())
         pairs = EncodedPairs(path)
         plan = BatchPlan(pairs, size.batch_tokens, config.train.seed, [(size.pairs, 1.0)])
         yield Learner(config, info, pairs, DEVICE, Group()), plan
@@ -377,10 +377,10 @@ def training_speed(size: Size, preset: str, compiled: bool) -> float:
 
 def decoding(size: Size) -> Figures:
     """Measure the sentences per second of base."""
-    text = RandomText.of(size.sentences, size)
+    text = random_text(size.sentences, size)
     with learner_of(replace(size, pairs=10), "base") as (learner, _):
         model = learner.model.eval()
-    translator = Translator(model, text, longest_src=MAX_LENGTH)  # type: ignore[arg-type]
+    translator = Translator(model, text, longest_src=MAX_LENGTH)
     lines = [str(row) for row in range(size.sentences)]
     searches = {"greedy": Options(beam_size=1, max_extra=0), "beam 4": Options(beam_size=4, max_extra=0)}
     found: Figures = {}
