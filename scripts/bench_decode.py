@@ -75,7 +75,7 @@ def main() -> None:
         report(args, found, cold, memory)
 
 
-def run_python(command: Sequence[Any]) -> str:
+def run_python(command: Sequence[str | Path]) -> str:
     """Run `python …` and return its standard output."""
     return subprocess.run([sys.executable, *map(str, command)], check=True, capture_output=True, text=True).stdout
 
@@ -147,7 +147,7 @@ def cold_starts(model: Path, exported: Path, runs: int) -> dict[str, float]:
 
     `cold_default_s` uses the engine of the run if it has one that is proven equal to PyTorch; `mtcli info` shows it.
     """
-    commands = {
+    commands: dict[str, list[str | Path]] = {
         "cold_ours_s": ["-m", "mtcli", "translate", "--model", model, "--engine", "torch", "Hello World"],
         "cold_default_s": ["-m", "mtcli", "translate", "--model", model, "Hello World"],
         "cold_import_torch_s": ["-c", "import torch"],

@@ -24,6 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
@@ -125,13 +126,13 @@ def fairseq(folder: Path, beam: int, penalty: float) -> Callable[[str], str]:
 
 def support_old_python() -> None:
     """Restore two features of older versions that fairseq needs: mutable dataclass defaults, and `np.float`."""
-    source = inspect.getsource(dataclasses._get_field)
+    source = inspect.getsource(vars(dataclasses)["_get_field"])
     exec(source.replace("f.default.__class__.__hash__ is None", "False"), vars(dataclasses))
     vars(np).update(float=float, int=int, bool=bool, object=object)
 
 
 @torch.inference_mode()
-def translate_with_fairseq(line: str, tokenizer: Tokenizer, model: object, search: object, order: list[int]) -> str:
+def translate_with_fairseq(line: str, tokenizer: Tokenizer, model: Any, search: Any, order: list[int]) -> str:
     """Translate one line.
 
     Args:
@@ -144,7 +145,7 @@ def translate_with_fairseq(line: str, tokenizer: Tokenizer, model: object, searc
     ids = [*tokenizer.encode_src([line])[0], EOS]
     src = torch.tensor([[order[token_id] for token_id in ids]])
     sample = {"net_input": {"src_tokens": src, "src_lengths": torch.tensor([src.size(1)])}}
-    best = search.generate([model], sample, bos_token=order[BOS])[0][0]  # type: ignore[attr-defined]
+    best = search.generate([model], sample, bos_token=order[BOS])[0][0]
     return tokenizer.decode([[order[token_id] for token_id in best["tokens"].tolist()]])[0]
 
 

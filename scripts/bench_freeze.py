@@ -23,6 +23,8 @@ import time
 from statistics import median
 from typing import Any, get_args
 
+from mtcli.config.schema import Freeze
+
 ROWS = 32
 WIDTH = 25
 VOCAB = 58_101
@@ -44,8 +46,6 @@ def main() -> None:
     if args.freeze:
         print(json.dumps(measure(args.freeze, args.precision, args.steps)))
         return
-    from mtcli.config.schema import Freeze
-
     values = get_args(Freeze)
     precisions = [args.precision] if args.precision else PRECISIONS
     sides = [(precision, freeze) for precision in precisions for freeze in values]
@@ -77,7 +77,7 @@ def in_a_process(precision: str, freeze: str, args: argparse.Namespace) -> Figur
     return figures
 
 
-def measure(freeze: Any, precision: str, steps: int) -> Figures:
+def measure(freeze: Freeze, precision: str, steps: int) -> Figures:
     """Take some steps, and return the median time of one and the peak memory of this process."""
     import torch
 

@@ -17,6 +17,8 @@ The script prints tables and, as the last line, JSON. `ratio` is our encoding sp
 20M pairs need 4.5 GB of disk.
 """
 
+from __future__ import annotations
+
 import argparse
 import hashlib
 import json
@@ -30,9 +32,13 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from mtcli.data.batching import Batch, PlannedBatch
+    from mtcli.data.encoded_pairs import EncodedPairs
 
 ENCODED_PAIRS = 300_000
 SLICES = 5
@@ -117,7 +123,7 @@ def lengths(n: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray
     """Draw the numbers of tokens of `n` sources and targets: log-normal, correlated, with means 26 and 28."""
     src = random.lognormal(3.1, 0.55, n)
     tgt = src * random.lognormal(0.06, 0.2, n)
-    return tuple(np.clip(side, 1, 250).astype(np.int32) for side in (src, tgt))
+    return np.clip(src, 1, 250).astype(np.int32), np.clip(tgt, 1, 250).astype(np.int32)
 
 
 # ---- encoding ----
@@ -260,7 +266,7 @@ def measure_corpus(cache: Path) -> dict[str, Any]:
     }
 
 
-def make_step() -> Callable[[Any], None]:
+def make_step() -> Callable[[Batch], None]:
     """Return a function that takes one optimizer step of a model with the default settings on a batch."""
     from mtcli.config.schema import ModelConfig, TrainConfig
     from mtcli.nn.loss import projected_loss
@@ -270,17 +276,19 @@ def make_step() -> Callable[[Any], None]:
     model = Transformer(ModelConfig(), VOCAB, VOCAB, joint=True)
     optimizer = build_optimizer(TrainConfig(), model.parameters())
 
-    def step(batch: Any) -> None:
+    def step(batch: Batch) -> None:
         hidden = batch.at_targets(model.decode(batch.tgt_in, *model.encode(batch.src)))
         loss, _ = projected_loss(hidden, model.output.weight, batch.target, 0.1)
-        (loss / batch.tokens).backward()
+        (loss / batch.tokens).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad()
 
     return step
 
 
-def measure_speeds(pairs: Any, batches: Iterator[Any], step: Callable[[Any], None]) -> dict[str, float]:
+def measure_speeds(
+    pairs: EncodedPairs, batches: Iterator[PlannedBatch], step: Callable[[Batch], None]
+) -> dict[str, float]:
     """Take some steps, and return the speed of loading batches, of the model and of both together."""
     from mtcli.data.batching import collate
 

@@ -197,13 +197,14 @@ def report(one: Phase, many: Phase, wanted: dict[str, dict[str, float]]) -> int:
         print(f"{number} × {error}")
     speedup = many.rate / one.rate
     largest_gap = unlike[0][0] if unlike else 0.0
+    lines_unequal = len({line for _, line, _ in unlike})
     figures = {
         "clients": many.clients,
         "seconds": round(many.seconds, 1),
         "answers": len(many.latencies),
         "errors": errors.total(),
         "lines": len(wanted),
-        "lines_unequal": len({line for _, line, _ in unlike}),
+        "lines_unequal": lines_unequal,
         "largest_gap": largest_gap if math.isfinite(largest_gap) else None,
         "lines_per_second": round(many.rate, 1),
         "lines_per_second_of_one": round(one.rate, 1),
@@ -215,7 +216,7 @@ def report(one: Phase, many: Phase, wanted: dict[str, dict[str, float]]) -> int:
     }
     print(json.dumps(figures, allow_nan=False))
     only_ties = all(gap <= NEAR_TIE for gap, _, _ in unlike)
-    few_unequal = figures["lines_unequal"] <= MAX_UNEQUAL_SHARE * len(wanted)
+    few_unequal = lines_unequal <= MAX_UNEQUAL_SHARE * len(wanted)
     succeeded = not errors and only_ties and few_unequal and speedup >= MIN_SPEEDUP
     return 0 if succeeded else 1
 

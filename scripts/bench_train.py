@@ -19,6 +19,8 @@ padding). The loss is label-smoothed, in nats per token, the mean of the last fi
 size of the process.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import logging
@@ -33,7 +35,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+    from mtcli.config.schema import Config
+    from mtcli.data.encoded_pairs import EncodedPairs, Ints
+    from mtcli.nn.transformer import Transformer
 
 WARMUP_STEPS = 5
 Figures = dict[str, float]
@@ -179,7 +188,7 @@ def report(found: dict[Side, list[Figures]], pairs: list[tuple[Side, Side]], arg
     print(json.dumps(result))
 
 
-def config_of(args: argparse.Namespace) -> Any:
+def config_of(args: argparse.Namespace) -> Config:
     from mtcli.config.build import build
 
     options = {
@@ -232,7 +241,7 @@ def prepare_both(args: argparse.Namespace, folder: Path) -> None:
     prepare(config, start, init=(tokenizer, model_file.checksum(model_file.parameters(model), None)))
 
 
-def ours(config: Any, folder: Path, steps: int) -> Figures:
+def ours(config: Config, folder: Path, steps: int) -> Figures:
     """Train with mtcli and return the figures from `metrics.jsonl`. OpenMP is configured as in the command."""
     from mtcli.cli.process import limit_spinning
 
@@ -256,7 +265,7 @@ def ours(config: Any, folder: Path, steps: int) -> Figures:
     }
 
 
-def plain(config: Any, folder: Path, steps: int) -> Figures:
+def plain(config: Config, folder: Path, steps: int) -> Figures:
     """Train with a plain loop over the modules of PyTorch."""
     import torch
 
@@ -281,7 +290,9 @@ def plain(config: Any, folder: Path, steps: int) -> Figures:
     }
 
 
-def plain_step(config: Any, start: Any, vocab: int, train: Any) -> Callable[[int, Any], tuple[float, int]]:
+def plain_step(
+    config: Config, start: Transformer, vocab: int, train: EncodedPairs
+) -> Callable[[int, Ints], tuple[float, int]]:
     """Return the training step of the plain loop.
 
     Args:
@@ -302,6 +313,8 @@ def plain_step(config: Any, start: Any, vocab: int, train: Any) -> Callable[[int
 
     sizes = config.model
     settings = config.train
+    max_steps = settings.max_steps
+    assert max_steps is not None
     model = nn.Transformer(
         sizes.d_model, sizes.num_heads, sizes.num_encoder_layers, sizes.num_decoder_layers, sizes.d_ff, sizes.dropout,
         batch_first=True,
@@ -316,15 +329,16 @@ def plain_step(config: Any, start: Any, vocab: int, train: Any) -> Callable[[int
     optimizer = torch.optim.Adam(parameters, lr=settings.lr, betas=settings.betas, eps=settings.eps)
 
     def embed(ids: torch.Tensor) -> torch.Tensor:
-        return dropout(embedding(ids) * math.sqrt(sizes.d_model) + positions[: ids.size(1)])
+        embedded: torch.Tensor = dropout(embedding(ids) * math.sqrt(sizes.d_model) + positions[: ids.size(1)])
+        return embedded
 
-    def take_step(number: int, rows: Any) -> tuple[float, int]:
+    def take_step(number: int, rows: Ints) -> tuple[float, int]:
         pairs = [train[int(row)] for row in rows]
         src = padded([[*source.tolist(), EOS] for source, _ in pairs], PAD)
         tgt = padded([[BOS, *target.tolist()] for _, target in pairs], PAD)
         expected = padded([[*target.tolist(), EOS] for _, target in pairs], PAD)
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(settings, sizes.d_model, number, (number - 1) / settings.max_steps)
+            group["lr"] = learning_rate(settings, sizes.d_model, number, (number - 1) / max_steps)
         with torch.autocast("cpu", torch.bfloat16, enabled=settings.precision == "bf16"):
             hidden = model(
                 embed(src),
@@ -344,7 +358,7 @@ def plain_step(config: Any, start: Any, vocab: int, train: Any) -> Callable[[int
     return take_step
 
 
-def padded(rows: list[list[int]], padding: int) -> Any:
+def padded(rows: list[list[int]], padding: int) -> torch.Tensor:
     """Return rows of different lengths as one tensor of ids."""
     import torch
 
@@ -360,7 +374,7 @@ def copy_weights(start: Any, model: Any) -> None:
     import torch
 
     model.encoder.norm = model.decoder.norm = None
-    pairs = []
+    pairs: list[tuple[tuple[torch.Tensor, ...], torch.Tensor]] = []
     for a, b in [
         *zip(start.encoder, model.encoder.layers, strict=True),
         *zip(start.decoder, model.decoder.layers, strict=True),

@@ -42,7 +42,7 @@ from pathlib import Path
 
 from demo import generate, source_key
 from demo.grammar import noun_phrase
-from demo.lexicon import ADJECTIVES, NOUNS
+from demo.lexicon import ADJECTIVES, NOUNS, Adjective
 from ibm_model1 import sure_translations
 
 from mtcli.data import demo
@@ -187,7 +187,8 @@ def phrases() -> dict[str, str]:
     for noun in NOUNS.values():
         for plural in (False, True):
             determiners = ("", "the", "my", "your", "our") + (("those", "these") if plural else ("a", "this", "that"))
-            for adjective in ("", *(each for each in ADJECTIVES.values() if noun in each.describes)):
+            adjectives: list[str | Adjective] = ["", *(each for each in ADJECTIVES.values() if noun in each.describes)]
+            for adjective in adjectives:
                 for determiner in determiners:
                     phrase = noun_phrase(determiner, noun, plural, adjective)
                     if found.setdefault(phrase.en, phrase.es) != phrase.es:

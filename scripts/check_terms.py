@@ -30,7 +30,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 from unicodedata import normalize
 
 import torch
@@ -200,9 +200,8 @@ def show(name: str, system: Sequence[Translation], other: Sequence[Translation],
     """Print the figures of one system, and its BLEU against that of another one."""
     texts, other_texts = ([translation.text for translation in translations] for translations in (system, other))
     comparison = compare(other_texts, texts, [[tgt for _, tgt in pairs]], metrics=("bleu",))
-    difference: Any = comparison.differences[0]
     used = f"{share_used(system):.1%}" if system[0].terms else ""
-    print(f"{name:20} {used:>8}      {difference}")
+    print(f"{name:20} {used:>8}      {comparison.differences[0]}")
 
 
 def speed_ratios(

@@ -155,8 +155,8 @@ def shape(content: bytes, suffix: str) -> tuple[Any, Any, Any]:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         roots = [ElementTree.fromstring(archive.read(name)) for name in archive.namelist() if is_text_part(name)]
     elements = [element for root in roots for element in root.iter()]
-    tags = Counter(e.tag for e in elements if e.tag not in WORD_RUN and not is_run_property(e.tag))
-    return tags, [e.tag for e in elements if e.tag in (WORD + "p", WORD + "tc", WORD + "tr", WORD + "tbl")], []
+    counted = Counter(e.tag for e in elements if e.tag not in WORD_RUN and not is_run_property(e.tag))
+    return counted, [e.tag for e in elements if e.tag in (WORD + "p", WORD + "tc", WORD + "tr", WORD + "tbl")], []
 
 
 def is_text_part(name: str) -> bool:
@@ -170,7 +170,7 @@ def is_run_property(tag: str) -> bool:
 def stub_argos() -> None:
     """Let the two libraries import Argos Translate without its models and sentence splitters."""
     translate = types.ModuleType("argostranslate.translate")
-    translate.ITranslation = CountedTranslator  # type: ignore[attr-defined]
+    vars(translate).update(ITranslation=CountedTranslator)
     sys.modules["argostranslate.translate"] = translate
     for name in ("pymupdf", "fitz", "pysrt"):
         sys.modules.setdefault(name, types.ModuleType(name))

@@ -10,7 +10,9 @@ generates the corpus again and compares it with the file.
 import gzip
 from pathlib import Path
 
-from demo import DemoCorpus, generate
+from demo import generate
+
+from mtcli.data.demo import DemoCorpus
 
 TARGET = Path(__file__).parents[1] / "src" / "mtcli" / "data" / "demo.tsv.gz"
 
