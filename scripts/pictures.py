@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Make the pictures of the documentation from a real run: docs/pictures/explain.png and docs/pictures/serve.png.
 
-    scripts/pictures RUN [NAME]...
+    scripts/pictures.py RUN [NAME]...
 
 RUN is a run folder of the demo, such as runs/demo. NAME is `explain` or `serve`; without it both are made. Needs
 Chromium (the variable CHROMIUM names another executable). Pillow, where it is installed, makes the files smaller.
@@ -47,14 +47,14 @@ def main() -> None:
 def picture_of_explain(run: Path, picture: Path, scratch: Path) -> None:
     """The page of `mtcli explain`."""
     page = scratch / "explain.html"
-    command = [MTCLI, "explain", SENTENCE, "--beam-size", "4", "--model", run, "--html", page]
+    command: list[str | Path] = [MTCLI, "explain", SENTENCE, "--beam-size", "4", "--model", run, "--html", page]
     subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
     screenshot(page.as_uri(), picture, HEIGHTS["explain"], scratch)
 
 
 def picture_of_serve(run: Path, picture: Path, scratch: Path) -> None:
     """The page of `mtcli serve` with a translation; the page translates the text after `#q=`."""
-    command = [MTCLI, "serve", "--model", run, "--port", "0"]
+    command: list[str | Path] = [MTCLI, "serve", "--model", run, "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         try:
             address = address_of(server)
