@@ -76,6 +76,19 @@ def test_links_lead_to_files() -> None:
     assert {f"docs/{name}" for name in PAGES} <= set(re.findall(r"\]\((docs/[^)#]+)", README))
 
 
+def anchors(page: str) -> set[str]:
+    """Return the anchors of the headings of a page, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", page, flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("name", sorted(PAGES))
+def test_links_between_pages_lead_to_headings(name: str) -> None:
+    for page, anchor in re.findall(r"\]\(([\w-]+\.md)?(?:#([\w-]+))?\)", PAGES[name]):
+        assert not anchor or anchor in anchors(PAGES[page or name]), f"{page}#{anchor}"
+        assert not page or page in PAGES
+
+
 def test_the_readme_is_at_most_two_pages() -> None:
     assert len(README.splitlines()) <= 200
 
@@ -292,6 +305,25 @@ def test_mtcli_model_names_the_model_if_no_option_does(
 
 
 # ---- tables ----
+
+
+@pytest.mark.parametrize("name", ["architecture.md", "paper.md"])
+def test_the_functions_and_classes_in_tables_are_in_the_files_beside_them(name: str) -> None:
+    package = ROOT / "src" / "mtcli"
+    num_names = 0
+    for row in re.findall(r"^\|.*\.py`.*\|$", PAGES[name], re.MULTILINE):
+        quoted = re.findall(r"`([\w./]+)`", row)
+        names = [text for text in quoted if re.fullmatch(r"[A-Za-z_][\w.]*", text) and not text.endswith(".py")]
+        files = [package / text for text in quoted if text.endswith(".py")]
+        for dotted in names:
+            module, _, _ = dotted.partition(".")
+            where = [*files, *package.rglob(f"{module}.py")]
+            code = "\n".join(file.read_text(encoding="utf-8") for file in where)
+            for part in dotted.split("."):
+                defined = re.search(rf"\b(?:def|class) {part}\b", code) or any(file.stem == part for file in where)
+                assert defined, f"{dotted}: {row}"
+                num_names += 1
+    assert num_names > 10
 
 
 def test_the_table_of_events_names_every_key(folder: Path) -> None:
