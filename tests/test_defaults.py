@@ -25,6 +25,7 @@ from mtcli.training.defaults.intervals import MAX_VALIDATION_SHARE
 from mtcli.training.defaults.speed import preset_weights
 from mtcli.training.defaults.workload import Workload
 from mtcli.training.dry_run import dry_run
+from mtcli.training.optimizer import learning_rate
 from mtcli.training.run import train
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -211,6 +212,21 @@ def test_warm_up_of_a_named_preset_fits_the_budget() -> None:
     assert "at most 2,000 warm-up steps, validated and saved as the time allows" in describe_choice(
         timed, workload(29_000), resumed=False
     )
+
+
+@pytest.mark.parametrize("preset", [None, *PRESETS])
+def test_the_factor_of_the_papers_schedule_is_1_unless_it_is_set(preset: Preset | None) -> None:
+    known = workload(29_000)
+    paper = with_defaults(asked('train.schedule="paper"', preset=preset, **{"train.max_steps": 50}), known)
+    assert paper.train.lr == 1.0  # and not the peak of the preset, with which the model would learn nothing
+    rates = [learning_rate(paper.train, paper.model.d_model, step, 0.0) for step in range(1, 9000)]
+    assert max(rates) == pytest.approx(paper.peak_learning_rate)
+    peak = f"peak learning rate {paper.peak_learning_rate:.3g}"
+    assert peak in describe_choice(paper, known, resumed=False)
+    given = with_defaults(asked('train.schedule="paper"', "train.lr=2", preset=preset), known)
+    assert given.train.lr == 2.0
+    other = with_defaults(asked('train.schedule="cosine"', preset=preset), known)
+    assert other.peak_learning_rate == other.train.lr < 0.01
 
 
 @given(st.integers(1, 10**6), PAIRS, st.integers(0, 10**5))

@@ -223,6 +223,12 @@ def tuned(pairs: int, *sets: str, device: str = "cpu", **options: object) -> tup
     return with_defaults(config, workload), workload
 
 
+def test_fine_tuning_with_the_papers_schedule_has_a_tenth_of_its_learning_rate() -> None:
+    config, _ = tuned(2000, 'train.schedule="paper"')
+    assert config.train.lr == 0.1
+    assert config.peak_learning_rate == pytest.approx(0.1 * (512 * 4000) ** -0.5)  # 7e-5, as with other schedules
+
+
 def test_fine_tuning_has_its_own_defaults() -> None:
     config, workload = tuned(2000)
     train = config.train

@@ -97,7 +97,7 @@ def _defaults_for(given: Values, *, fine_tunes: bool) -> Values:
         defaults = _merge(defaults, DEMO)
     if given.get("tokenizer", {}).get("file"):
         defaults = {section: values for section, values in defaults.items() if section != "tokenizer"}
-    return _without_pace(defaults, given)
+    return _without_unsuitable(defaults, given)
 
 
 def _preset(given: Values, fallback: Preset | None) -> Values:
@@ -125,17 +125,21 @@ def _preset_of_width(width: int) -> Values:
     return _nested({"preset": preset, **{name: flat[name] for name in names}})
 
 
-def _without_pace(defaults: Values, given: Values) -> Values:
-    """Drop the settings in `PACE` if the user gives a budget, unless the schedule is the paper's.
+def _without_unsuitable(defaults: Values, given: Values) -> Values:
+    """Drop the settings of `train` that do not suit the given schedule or budget. Training chooses others.
 
-    The peak of the paper's schedule depends on its warm-up.
+    With the paper's schedule, `lr` is a factor and not the peak, which depends on the warm-up. So the learning rate of
+    the preset is dropped, and its warm-up is kept. With other schedules, the settings in `PACE` are dropped if the user
+    gives a budget.
     """
     train = given.get("train", {})
-    has_budget = "max_steps" in train or "time" in train
-    if not has_budget or train.get("schedule") == "paper":
-        return defaults
-    kept = {key: value for key, value in defaults.get("train", {}).items() if key not in PACE}
-    return {**defaults, "train": kept}
+    unsuitable: tuple[str, ...] = ()
+    if train.get("schedule") == "paper":
+        unsuitable = ("lr",)
+    elif "max_steps" in train or "time" in train:
+        unsuitable = PACE
+    kept = {key: value for key, value in defaults.get("train", {}).items() if key not in unsuitable}
+    return {**defaults, "train": kept} if unsuitable else defaults
 
 
 def _parse_set(text: str) -> Values:

@@ -135,7 +135,7 @@ class TrainConfig(_Section):
     optimizer: Literal["adam"] = "adam"
     """The optimizer; Adam is the only one."""
     lr: Annotated[float, Within(limits.LEARNING_RATE)] = 3e-3
-    """Peak learning rate, reached after `warmup_steps`. With `schedule=paper`, the factor of equation 3."""
+    """Peak learning rate, after `warmup_steps`. With `schedule=paper`, the factor of equation 3, by default 1."""
     schedule: Literal["inverse_sqrt", "paper", "cosine", "linear"] = "inverse_sqrt"
     """Learning rate after the warm-up. `paper` is equation 3 of §5.3; `cosine` and `linear` fall to zero."""
     warmup_steps: Annotated[int, Within(limits.STEPS)] = 500
@@ -209,6 +209,13 @@ class Config(_Section):
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
     decode: DecodeConfig = DecodeConfig()
+
+    @property
+    def peak_learning_rate(self) -> float:
+        """The learning rate at the end of the warm-up."""
+        if self.train.schedule == "paper":
+            return float(self.train.lr * (self.model.d_model * self.train.warmup_steps) ** -0.5)
+        return self.train.lr
 
 
 SECTIONS: dict[str, type[BaseModel]] = {

@@ -146,7 +146,7 @@ class Plan:
             ("batches", self._describe_batches(config.train)),
             ("memory", self._describe_memory(config)),
             ("disk", self._describe_disk(config.train)),
-            ("schedule", _describe_schedule(config.train)),
+            ("schedule", _describe_schedule(config)),
             ("budget", self._describe_budget(config)),
             ("can go to", self._describe_exports(config)),
         ]
@@ -288,6 +288,6 @@ def table(rows: Sequence[tuple[str, str]]) -> str:
     return "\n".join(f"{name:<12}{printable(text)}" for name, text in rows)
 
 
-def _describe_schedule(train: TrainConfig) -> str:
-    warmup = counted(train.warmup_steps, "step")
-    return f"Adam, {train.schedule}, peak learning rate {train.lr:g} after {warmup}"
+def _describe_schedule(config: Config) -> str:
+    warmup = counted(config.train.warmup_steps, "step")
+    return f"Adam, {config.train.schedule}, peak learning rate {config.peak_learning_rate:.3g} after {warmup}"

@@ -23,7 +23,7 @@ def describe_choice(config: Config, workload: Workload, *, resumed: bool) -> str
         "preset": _describe_preset(config, workload, resumed=resumed or workload.fine_tunes),
         "model.dropout": f"dropout {config.model.dropout:g}",
         "train.batch_tokens": f"batches of {train.batch_tokens:,} tokens",
-        "train.lr": f"peak learning rate {train.lr:g}",
+        "train.lr": f"peak learning rate {config.peak_learning_rate:.3g}",
         "train.warmup_steps": f"{_at_most(train)}{counted(train.warmup_steps, 'warm-up step')}",
         "train.patience": f"patience of {counted(train.patience, 'validation')}",
         MAX_STEPS: counted(train.max_steps or 0, "step"),

@@ -40,6 +40,9 @@ Multi30K used 0.2 for 17 epochs, in which it overfits with 0.1 (configs/multi30k
 (scripts/results). The bounds between are guesses.
 """
 
+PAPER_FACTOR = 1.0
+"""The factor of equation 3, `train.lr` with the schedule of the paper, as in the paper."""
+
 SMALL_BATCH = 2048
 SMALL_BATCH_PEAK: dict[str, Any] = {"lr": 4e-3, "warmup_steps": 400}
 """Learning rate and warm-up of tiny with batches of at most `SMALL_BATCH` tokens (configs/multi30k.toml)."""
@@ -79,7 +82,7 @@ def choose_from_scratch(config: Config, unset: Collection[str], workload: Worklo
         peak = SMALL_BATCH_PEAK
     choices = {
         "model.dropout": _choose_dropout(config, workload),
-        "train.lr": peak["lr"],
+        "train.lr": PAPER_FACTOR if config.train.schedule == "paper" else peak["lr"],
         "train.warmup_steps": _choose_warmup_steps(config, workload, peak["warmup_steps"]),
         **choose_intervals(config, workload),
     }
