@@ -92,6 +92,17 @@ def test_far_too_few_training_pairs(
         assert logged.messages[0].startswith("60 training pairs: far too few for a usable translator")
 
 
+def test_a_training_that_ends_within_its_warmup_is_reported_before_its_first_step(
+    train_toy: Train, tmp_path: Path, logged: pytest.LogCaptureFixture
+) -> None:
+    train_toy(tmp_path / "long", "train.max_steps=2", "train.warmup_steps=2")
+    assert not [line for line in logged.messages if "warm-up" in line]
+    train_toy(tmp_path / "short", "train.max_steps=1", "train.warmup_steps=2")
+    before, after = (line for line in logged.messages if "warm-up" in line)
+    assert before.startswith("train.max_steps = 1: training will end within its warm-up of 2 steps; give it more")
+    assert after.startswith("ended within its warm-up, after 1 of 2 steps")
+
+
 def test_few_validation_pairs_select_by_loss(logged: pytest.LogCaptureFixture) -> None:
     assert selection_metric_of_run("de", 1) == selection_metric_of_run("zh", 29) == "loss"
     assert [selection_metric_of_run("de", valid) for valid in (0, 30)] == ["majority", "majority"]

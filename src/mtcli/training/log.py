@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from mtcli.config.schema import Config
+from mtcli.config.schema import Config, TrainConfig
 from mtcli.config.writing_systems import FEW_VALIDATION_PAIRS, METRIC_NAMES
 from mtcli.report.messages import command, remarks, too_few_pairs
 from mtcli.runtime.progress import clock
@@ -46,6 +46,17 @@ def warn_of_few_pairs(config: Config, pairs: int) -> None:
             "%s: far too few for a usable translator, which needs 10,000 or more in one narrow domain and 100,000 or "
             "more for everyday sentences; start from an existing model with --init (docs/training.md)",
             counted(pairs, "training pair"),
+        )
+
+
+def warn_of_long_warmup(train: TrainConfig) -> None:
+    """Warn before the first step if the last one is still within the warm-up."""
+    if train.max_steps and train.max_steps < train.warmup_steps:
+        log.warning(
+            "train.max_steps = %s: training will end within its warm-up of %s; give it more steps, or a lower "
+            "--set train.warmup_steps",
+            f"{train.max_steps:,}",
+            counted(train.warmup_steps, "step"),
         )
 
 

@@ -33,7 +33,7 @@ from mtcli.training.evaluator import Evaluator
 from mtcli.training.forecast import Forecast
 from mtcli.training.learner import Learner, PendingStep
 from mtcli.training.loading import LoadedBatch, load_batches
-from mtcli.training.log import log_end, log_next, log_selection, warn_of_few_pairs
+from mtcli.training.log import log_end, log_next, log_selection, warn_of_few_pairs, warn_of_long_warmup
 from mtcli.training.optimizer import learning_rate
 from mtcli.training.saving import Checkpoints
 from mtcli.training.session import Session
@@ -144,6 +144,7 @@ class Trainer:
             session.record("data", **session.data.counts)
             if not session.data.init:
                 warn_of_few_pairs(session.config, len(session.data.train))
+            warn_of_long_warmup(session.config.train)
             self.describe()
         log_selection(len(session.data.valid), state)
         with self.checkpoints.completed():
