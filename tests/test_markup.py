@@ -24,6 +24,8 @@ END_B = Tag("</b>", "close")
 EM = Tag("<i>", "open")
 END_EM = Tag("</i>", "close")
 BR = Tag("<br>")
+CODE = Tag("`a`")
+OTHER_CODE = Tag("`b`")
 
 
 class Stub:
@@ -47,7 +49,7 @@ class Stub:
 
 WORDS = {
     "the": "la", "red": "roja", "house": "casa", "is": "es", "big": "grande", "hello": "hola", "hello,": "hola,",
-    "world": "mundo", "world!": "mundo!", "house.": "casa.", "big.": "grande.",
+    "world": "mundo", "world!": "mundo!", "house.": "casa.", "big.": "grande.", "is.": "es.", "world:.": "mundo:.",
 }  # fmt: skip
 
 
@@ -96,6 +98,11 @@ def written(sentence: Inline) -> str:
         (("hello ", B, "%s", END_B, ", the red house"), "hola <b>%s</b>, la casa roja"),
         (("H", B, "2", END_B, "O is red"), "H<b>2</b>O es roja"),
         ((B, "🎉 ", END_B, "hello world!"), "<b>🎉 </b>hola mundo!"),
+        (("the red house (", CODE, ") is big."), "la casa roja (`a`) es grande."),
+        (("the red house (", CODE, ")."), "la casa roja (`a`)."),
+        (('the red house "', CODE, '", hello!'), 'la casa roja "`a`", hello!'),
+        (("the house is ", CODE, " ", OTHER_CODE, "."), "la casa es `a` `b`."),
+        (("hello, world: ", CODE, "."), "hola, mundo: `a`."),
     ],
 )
 def test_tags_follow_their_words(source: Inline, expected: str) -> None:

@@ -232,7 +232,8 @@ class Layout(WordMap):
         before = [i for i, (start, _) in enumerate(self.src_words) if start < node.start]
         after = [i for i, (start, _) in enumerate(self.src_words) if start >= node.start]
         space_before, space_after = self._spaces_around(node)
-        if space_before == space_after and node.opened is not None and isinstance(node.opened.part, Tag):
+        is_between_words = space_before == space_after and not self._is_within_word(node)
+        if is_between_words and node.opened is not None and isinstance(node.opened.part, Tag):
             return self._split_at(node.start, interval)
         is_glued_to_next = space_before and not space_after and self.source[node.start : node.start + 1] not in CLOSING
         first, second = (after, before[::-1]) if is_glued_to_next else (before[::-1], after)
@@ -254,6 +255,11 @@ class Layout(WordMap):
         after = self.source[node.end :]
         return not before or before[-1].isspace(), not after or after[0].isspace()
 
+    def _is_within_word(self, node: Node) -> bool:
+        """Return True if a node begins between two characters of a word, such as `()` of ``(`code`)``."""
+        word = self.word_at(node.start)
+        return word is not None and self.src_words[word][0] < node.start
+
     def _beside(self, src_word: int, node: Node, interval: Span, *, is_before: bool) -> int | None:
         """Return the position before or after the target words of a source word; None: it has none."""
         linked = self.linked_in(src_word, interval)
@@ -264,13 +270,14 @@ class Layout(WordMap):
             return linked[0][0]
         head, tail = self.source[start : min(node.start, end)], self.source[min(node.start, end) : end]
         if tail and not head.strip(OPENING):
-            return linked[0][0] + _len_of_head(self.translation[slice(*linked[0])], OPENING)
+            return linked[0][0] + min(len(head), _len_of_head(self.translation[slice(*linked[0])], OPENING))
         target = self.translation[slice(*linked[-1])]
         if tail and target == self.source[start:end]:
             return linked[-1][0] + len(head)
-        if head and head[-1] in CLOSING:
-            return linked[-1][1]
-        return linked[-1][1] - _len_of_tail(target, CLOSING)
+        num_closing = _len_of_tail(target, CLOSING)
+        if head and head[-1] in CLOSING:  # some of the signs are before the point
+            num_closing = min(num_closing, len(tail))
+        return linked[-1][1] - num_closing
 
 
 def _order_of_placing(node: Node) -> tuple[int, int]:
