@@ -101,6 +101,7 @@ def written(sentence: Inline) -> str:
         (("the red house (", CODE, ") is big."), "la casa roja (`a`) es grande."),
         (("the red house (", CODE, ")."), "la casa roja (`a`)."),
         (('the red house "', CODE, '", hello!'), 'la casa roja "`a`", hello!'),
+        (("the house (", CODE, " ", OTHER_CODE, ") is big"), "la casa (`a` `b`) es grande"),
         (("the house is ", CODE, " ", OTHER_CODE, "."), "la casa es `a` `b`."),
         (("hello, world: ", CODE, "."), "hola, mundo: `a`."),
     ],

@@ -24,37 +24,47 @@ def reinsert(marked: Marked, translation: str, links: Links) -> list[str | Tag]:
 def _emit(placed: Placed, translation: str) -> Iterator[str | Tag]:
     """Yield the text and the marks of a node, without its own tags."""
     position, end = placed.span
+    previous: Node | None = None  # the point that ends here, without a space after it
     for child in placed.children:
-        yield translation[position : child.span[0]]
-        yield from _emit_child(child, translation)
+        node = child.node
+        text = translation[position : child.span[0]]
+        yield text
+        if node.is_point and node.opened is not None:
+            space_before, space_after = _spaces_of_point(node, node.opened, translation, child.span[0])
+            follows_point_and_space = previous is not None and previous.space_after and not text
+            if space_before or follows_point_and_space:
+                yield " "
+            yield node.opened.part
+            if space_after:
+                yield " "
+            previous = None if space_after else node
+        else:
+            yield from _emit_pair(child, translation)
+            previous = None
         position = max(position, child.span[1])
-        if child.node.is_joint and translation[position : position + 1] == " ":
+        if node.is_joint and translation[position : position + 1] == " ":
             position += 1
     yield translation[position:end]
 
 
-def _emit_child(child: Placed, translation: str) -> Iterator[str | Tag]:
-    node = child.node
-    if node.is_point and node.opened is not None:
-        yield from _emit_point(node, node.opened, translation, child.span[0])
-        return
-    if node.opened is not None:
-        yield node.opened.part
+def _emit_pair(child: Placed, translation: str) -> Iterator[str | Tag]:
+    """Yield a node with its own tags."""
+    if child.node.opened is not None:
+        yield child.node.opened.part
     yield from _emit(child, translation)
-    if node.closed is not None:
-        yield node.closed.part
+    if child.node.closed is not None:
+        yield child.node.closed.part
 
 
-def _emit_point(node: Node, mark: Mark, translation: str, at: int) -> Iterator[str | Tag]:
-    """Yield a point with the spaces that it needs beside its neighbors."""
+def _spaces_of_point(node: Node, mark: Mark, translation: str, at: int) -> tuple[bool, bool]:
+    """Return True for each side of a point where it needs a space beside its neighbor in the text."""
     is_text = not mark.is_tag
     last = translation[at - 1 : at] if at else ""
     following = translation[at : at + 1]
-    if _needs_space(last, OPENING, had_space=node.space_before, is_text=is_text):
-        yield " "
-    yield mark.part
-    if _needs_space(following, CLOSING, had_space=node.space_after, is_text=is_text):
-        yield " "
+    return (
+        _needs_space(last, OPENING, had_space=node.space_before, is_text=is_text),
+        _needs_space(following, CLOSING, had_space=node.space_after, is_text=is_text),
+    )
 
 
 def _needs_space(neighbor: str, glued: str, *, had_space: bool, is_text: bool) -> bool:
