@@ -1,13 +1,18 @@
 import io
+import re
 import zipfile
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
+from documents import capitals
 from formats import OPTIONS, shout, shown
 
 from mtcli.documents import archive, docx
 from mtcli.documents.docx import read
+from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import DataError
+from mtcli.inference.translation import Options
 
 NAMESPACE = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main" xmlns:r="r"'
 KIND = "application/vnd.openxmlformats-officedocument.wordprocessingml"
@@ -69,6 +74,17 @@ def test_a_hyphen_does_not_divide_a_word() -> None:
     assert shouted(f"<w:p>{hyphens}</w:p>") == f"<w:p>{run('E-MAIL ACCOUNT')}</w:p>"
 
 
+def test_a_line_break_or_a_tab_separates_words_from_signs() -> None:
+    paragraph = "<w:p><w:r><w:t>One</w:t><w:br/><w:t>- two</w:t><w:tab/><w:t>-</w:t></w:r></w:p>"
+    translator = capitals()
+    translator.aligns = False
+    written = document(
+        translate_bytes(packed(paragraph), replace(OPTIONS, name="a.docx"), translator, Options(), quiet=True)
+    )
+    assert translator.lines == ["One - two -"]
+    assert re.findall("<w:(?:br|tab)/>|[^<>]+(?=</w:t>)", written) == ["ONE", "<w:br/>", "- TWO", "<w:tab/>", "-"]
+
+
 def test_the_base_of_ruby_is_text_and_a_change_drops_the_reading() -> None:
     def ruby(base: str) -> str:
         reading = "<w:rt><w:r><w:t>reading</w:t></w:r></w:rt>"
@@ -98,7 +114,7 @@ def test_another_look_is_a_pair_of_tags() -> None:
 
 MARKS = {kind: f'<w:fldChar w:fldCharType="{kind}"/>' for kind in ("begin", "separate", "end")}
 CASES = {
-    "break": ("<w:p><w:r><w:t>one</w:t><w:br/><w:t>two</w:t></w:r></w:p>", "one[<x1/>]two"),
+    "break": ("<w:p><w:r><w:t>one</w:t><w:br/><w:t>two</w:t></w:r></w:p>", "one[<br 1/>]two"),
     "leading tab": ("<w:p><w:r><w:tab/><w:t>one</w:t></w:r></w:p>", "one"),
     "hyperlink": (
         f'<w:p>{run("see ")}<w:hyperlink r:id="1">{run("it", "<w:u/>")}</w:hyperlink></w:p>',

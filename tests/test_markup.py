@@ -104,6 +104,7 @@ def written(sentence: Inline) -> str:
         (("the house (", CODE, " ", OTHER_CODE, ") is big"), "la casa (`a` `b`) es grande"),
         (("the house is ", CODE, " ", OTHER_CODE, "."), "la casa es `a` `b`."),
         (("hello, world: ", CODE, "."), "hola, mundo: `a`."),
+        (("the house", BR, "- is big", BR, "- is red"), "la casa<br>- es grande<br>- es roja"),
     ],
 )
 def test_tags_follow_their_words(source: Inline, expected: str) -> None:

@@ -14,6 +14,8 @@ Kind = Literal["open", "close", "point"]
 _TAG_NAME = re.compile(r"<(?P<slash>/?)(?P<name>[A-Za-z][^\s<>/]*)[^<>]*?(?P<empty>/?)>")
 _WORD_BREAK = re.compile(r"<wbr\b", re.IGNORECASE)
 """The tag of HTML for a place within a word where a line may end."""
+_LINE_BREAK = re.compile(r"<br\b.*|(?:[\\\s>]|&#(?:0*1[03]|x0*[ad]);)+", re.IGNORECASE | re.DOTALL)
+"""A line break of HTML, Word, XML or Markdown. In a quote of Markdown, it ends with the mark of the next line."""
 MAX_DEPTH = 50
 """Open tags around a tag that is written as text and has a partner. Each is a level of recursion."""
 CLOSING = ".,;:!?…)]}»”’\"'、。，；：！？）」』"
@@ -288,10 +290,13 @@ class _Builder:
         if text[0] in CLOSING and self.text[-1] == " " and last.space_before and not last.space_after:
             self.text = self.text[:-1]
             _clip(self.root, len(self.text))
-        elif _begins_word(text[0]) and _ends_word(self.text[-1]):
-            is_within_word = last.opened is not None and _WORD_BREAK.match(last.opened.raw) is not None
+        elif not text[0].isspace() and not self.text[-1].isspace():
+            markup = last.opened.raw if last.opened else ""
             is_unspaced = unspaced_at_end(self.text) and unspaced_at_start(text)
-            last.is_joint = not (is_within_word or is_unspaced)
+            if _LINE_BREAK.fullmatch(markup):
+                last.is_joint = not is_unspaced
+            elif _begins_word(text[0]) and _ends_word(self.text[-1]):
+                last.is_joint = not (is_unspaced or _WORD_BREAK.match(markup))
             self.text += " " if last.is_joint else ""
 
     def add_mark(self, mark: Mark, next_text: str) -> None:

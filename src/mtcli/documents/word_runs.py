@@ -32,6 +32,8 @@ DROPPED = frozenset({"proofErr", "lastRenderedPageBreak", "softHyphen"})
 """Marks of the spelling checker and of the last layout, and soft hyphens. A paragraph that changes loses them."""
 WORDS = frozenset({"oMath", "oMathPara", "fldSimple", "sym", "fldChar"})
 """Markup that stands for a word of the sentence."""
+SPACES = frozenset({"br", "cr", "tab", "ptab"})
+"""Markup that separates words, as `<br>` does in HTML. Its tags in a segment have this name."""
 XML_SPACE = " \t\r\n"
 """The white space of XML. A no-break space at an end of a text is shown even without `xml:space="preserve"`."""
 NOT_SHOWN = ("lang", "noProof")
@@ -130,8 +132,9 @@ def _run_events(text: str, run: Element) -> Iterator[Event]:
         elif child.name == "noBreakHyphen":  # markup within a word would divide it
             yield Event("text", start, end, "-", look, look)
         else:
+            name = "br" if child.name in SPACES else ""
             mark = child.attributes.get("fldCharType", "") if child.name == "fldChar" else ""
-            yield Event("point", start, end, "", look, look, word=child.name in WORDS, field=mark)
+            yield Event("point", start, end, "", look, look, name, word=child.name in WORDS, field=mark)
 
 
 def _ruby_base(ruby: Element) -> str:
@@ -255,7 +258,7 @@ def _segment(events: Sequence[Event], partners: Mapping[int, int], prefix: str) 
                 parts.append(Tag(group, "open"))
             parts.append(event.text)
             continue
-        raw = f"<x{index}/>"
+        raw = f"<br {index}/>" if event.name == "br" else f"<x{index}/>"
         if event.kind == "open":
             raw = f"<x{index}>"
             names[partners[index]] = index
