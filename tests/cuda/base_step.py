@@ -55,6 +55,11 @@ class Step:
     tokens: int
     """Target tokens without padding."""
 
+    @property
+    def compiled_bytes(self) -> float:
+        """`other_bytes`, if `torch.compile` saves FUSED of the traffic of encoder and decoder."""
+        return self.other_bytes - FUSED * self.body_bytes
+
     def seconds(self, gpu: str, compiled: bool = False) -> float:
         """Predict the time of the step: that of the products, and that of the other memory traffic.
 
@@ -62,10 +67,10 @@ class Step:
 
         Args:
             gpu: A name of GPUS.
-            compiled: Assume that `torch.compile` saves FUSED of the traffic of encoder and decoder.
+            compiled: See `compiled_bytes`.
         """
         flops, bandwidth = GPUS[gpu]
-        num_bytes = self.other_bytes - (FUSED * self.body_bytes if compiled else 0)
+        num_bytes = self.compiled_bytes if compiled else self.other_bytes
         device = self.flops / (FLOPS_SHARE * flops) + num_bytes / (BANDWIDTH_SHARE * bandwidth)
         return max(device, self.launches * LAUNCH_SECONDS)
 

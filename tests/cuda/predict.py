@@ -18,8 +18,11 @@ def main() -> None:
 
     name = sys.argv[1] if len(sys.argv) > 1 else "base"
     step = run(base_step, name)
-    print(f"{name}: {step.launches} launches, {step.syncs} syncs, {step.flops / 1e12:.1f} TFLOP")
-    print(f"{step.product_bytes / 1e9:.0f} GB by matrix products, {step.other_bytes / 1e9:.0f} GB by other operations")
+    print(f"{name}: {step.launches} launches, {step.flops / 1e12:.1f} TFLOP")
+    print(
+        f"{step.product_bytes / 1e9:.0f} GB by matrix products, {step.other_bytes / 1e9:.0f} GB by other operations, "
+        f"{step.compiled_bytes / 1e9:.0f} GB if the model is compiled"
+    )
     for gpu in GPUS:
         now, compiled = (step.tokens / step.seconds(gpu, compiled) for compiled in (False, True))
         print(f"{gpu}: {now:,.0f} target tokens per second, compiled {compiled:,.0f} (predicted)")
