@@ -35,7 +35,10 @@ METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF"}
 SelectionMetric = Literal["majority", "bleu", "chrf", "loss"]
 """How two validations are compared: by one figure, or by the majority of the three."""
 
-SELECTION_NAMES = METRIC_NAMES | {"loss": "validation loss", "majority": "most of BLEU, chrF and validation loss"}
+SELECTION_NAMES = METRIC_NAMES | {
+    "loss": "validation loss",
+    "majority": "the majority of BLEU, chrF and validation loss",
+}
 
 FEW_VALIDATION_PAIRS = 30
 """With fewer validation pairs, the validation loss selects the model.
