@@ -198,7 +198,7 @@ RerankOption = Annotated[
     model_option(
         "--rerank",
         metavar="DIR",
-        help="A model of the reverse direction, which ranks the hypotheses of the beam too; a beam of 20 gains most.",
+        help="A model of the reverse direction, which also scores the hypotheses of the beam; a beam of 20 gains most.",
         show_default="none",
     ),
 ]

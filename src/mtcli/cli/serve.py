@@ -50,7 +50,7 @@ def serve(
             panel=panels.SERVER,
             envvar=KEY_VARIABLE,
             metavar="KEY",
-            help="A key that every request for translation must carry.",
+            help="A key that every request for a translation or detection must have.",
             show_default="no key",
         ),
     ] = None,
