@@ -28,7 +28,9 @@ import os, signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 os.kill(os.getppid(), int(sys.argv[1]))
 time.sleep(60)
+open(sys.argv[2], "w")
 """
+"""Sends its parent a signal, and creates a file unless it is then stopped."""
 
 
 @pytest.fixture(autouse=True)
@@ -82,12 +84,13 @@ def test_the_signal_that_ended_a_command_decides_the_exit_code() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_the_command_and_the_recipe(number: int, request: pytest.FixtureRequest) -> None:
+def test_a_signal_stops_the_command_and_the_recipe(number: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored in background jobs of a shell
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, previous))
     with pytest.raises(StoppedError, match="run the same command again") as error:
-        run_command(Stage("student", (STOP, str(int(number)))))
+        run_command(Stage("student", (STOP, str(int(number)), str(tmp_path / "not stopped"))))
     assert error.value.exit_code == 128 + number
+    assert not list(tmp_path.iterdir())
 
 
 def test_another_recipe_in_the_folder_is_refused(tmp_path: Path) -> None:
@@ -199,7 +202,12 @@ stages.PROGRAM = (sys.executable, "-S", "-c")
 stages.run_command(stages.Stage("x", (sys.argv[1], sys.argv[2])))
 """
 
-CHILD = "import os, sys, time; open(sys.argv[1], 'w').write(f'{os.getpid()}\\n'); time.sleep(60)"
+CHILD = """
+import os, sys, time
+open(sys.argv[1], "w").write(f"{os.getpid()}\\n")
+time.sleep(60)
+open(sys.argv[1], "a").write("not killed")
+"""
 
 
 def test_a_command_ends_if_the_progress_cannot_be_saved(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,9 +240,11 @@ def test_a_command_ends_with_a_recipe_that_is_killed(tmp_path: Path) -> None:
             time.sleep(0.01)
         parent.kill()
         parent.wait()
-        process = Path("/proc") / written.read_text().strip() / "stat"
+        number = written.read_text()
+        process = Path("/proc") / number.strip() / "stat"
         while process.exists() and process.read_text().rpartition(")")[2].split()[0] not in "ZX":
             time.sleep(0.01)
+    assert written.read_text() == number
 
 
 def test_the_output_of_a_command_is_captured(tmp_path: Path) -> None:
