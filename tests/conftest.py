@@ -1,10 +1,12 @@
 import gc
 import logging
+import multiprocessing
 import os
 import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -105,6 +107,16 @@ def _same_environment() -> Iterator[None]:
     added = os.environ.keys() - before.keys()
     for name in added - {"PYTEST_CURRENT_TEST"}:
         del os.environ[name]
+
+
+@pytest.fixture(autouse=True)
+def _no_command_left() -> Iterator[None]:
+    """Kill the commands that a failed test leaves running: at its end, Python waits for all processes it started."""
+    yield
+    for process in multiprocessing.active_children():
+        if isinstance(process, ForkServerProcess):
+            process.kill()
+            process.join()
 
 
 @pytest.fixture(scope="session")
