@@ -88,7 +88,7 @@ def test_a_prefix_begins_every_translation(toy_run: Path, tmp_path: Path) -> Non
     done = mtcli(
         "translate", "--model", toy_run, "--prefix", "der eert", "--max-length", "9", "red.", "sun.", cwd=tmp_path
     )
-    assert all(line.startswith("der eert") for line in done.stdout.decode().splitlines())
+    assert [line.startswith("der eert") for line in done.stdout.decode().splitlines()] == [True, True]
 
 
 def test_eval_of_a_model_of_files_and_of_finished_translations_agree(toy_run: Path, tmp_path: Path) -> None:

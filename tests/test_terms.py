@@ -222,8 +222,10 @@ def test_terms_have_room_with_a_space_between_them(tmp_path: Path, forms: tuple[
     translator = toy()
     terms = terms_of(tmp_path, f"red\t{forms[0]}\ndog\t{forms[1]}\n")
     options = translator.with_terms(Options(beam_size=2, max_length=1), terms, "hard")
-    for translation in translator.translate(["red dog red.", "dog red."], options, warn=False):
-        assert all(use.form for use in translation.terms)
+    found = translator.translate(["red dog red.", "dog red."], options, warn=False)
+    used = [[use.form for use in translation.terms] for translation in found]
+    red, dog = forms
+    assert used == [[red, dog, red], [dog, red]]
 
 
 def test_terms_beyond_the_end_of_a_shortened_line_are_not_required(
