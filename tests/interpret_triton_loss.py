@@ -1,5 +1,7 @@
 """Compare the Triton kernel of the loss with the reference, in Triton's interpreter (see tests/test_triton_loss.py)."""
 
+from unittest.mock import patch
+
 import torch
 from torch import Tensor
 
@@ -31,7 +33,7 @@ TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2**-7}  # relative, of a gradi
 
 
 def check_against_the_reference() -> None:
-    triton_loss.BLOCK = 64
+    patch.object(triton_loss, "BLOCK", 64).start()
     for V, row_size, dtype, smoothing, scale in CASES:
         logits, target = draw(V, dtype, row_size, scale)
         expected = logits.double()
@@ -64,8 +66,8 @@ def check_the_projected_loss() -> None:
     def kernel_of(device: torch.device) -> LogitGradient:
         return triton_loss.logit_gradient_
 
-    loss_module.logit_gradient_kernel = kernel_of
-    loss_module.KERNEL_LOGITS_BYTES = 4 * 64 * 4
+    patch.object(loss_module, "logit_gradient_kernel", kernel_of).start()
+    patch.object(loss_module, "KERNEL_LOGITS_BYTES", 4 * 64 * 4).start()
     torch.manual_seed(1)
     hidden = torch.randn(7, 6, requires_grad=True)
     weight = torch.randn(50, 6, requires_grad=True)

@@ -10,6 +10,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from faults.harness import Child, Result, start
 from processes import HANGS
@@ -69,8 +70,8 @@ def run_ranks(n: int, *arguments: str | Path, seconds: float = HANGS, **options:
 def set_timeouts(step: float, work: float) -> None:
     from mtcli.runtime import distributed
 
-    distributed.STEP_TIMEOUT = timedelta(seconds=step)
-    distributed.WORK_TIMEOUT = timedelta(seconds=work)
+    patch.object(distributed, "STEP_TIMEOUT", timedelta(seconds=step)).start()
+    patch.object(distributed, "WORK_TIMEOUT", timedelta(seconds=work)).start()
 
 
 def list_rows(log: Path) -> None:
@@ -84,4 +85,4 @@ def list_rows(log: Path) -> None:
         os.write(descriptor, "".join(f"{row}\n" for row in rows).encode())
         return read(self, rows)
 
-    EncodedPairs.gather = gather  # type: ignore[method-assign]
+    patch.object(EncodedPairs, "gather", gather).start()

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, patch
 
 ALLOWED = "allowed"
 """The file in the current folder for which translations wait, see `wait_for_permission`."""
@@ -22,7 +22,7 @@ def wait_for_permission() -> None:
             time.sleep(0.001)
         yield from translate(self, *arguments, **options)
 
-    Translator.translate = waiting  # type: ignore[method-assign]
+    patch.object(Translator, "translate", waiting).start()
 
 
 def serve_endlessly() -> None:
@@ -48,7 +48,7 @@ def serve_endlessly() -> None:
         return read_document(content, options)
 
     show_log()
-    translation.read_document = read
+    patch.object(translation, "read_document", read).start()
     app = create_app([ServedModel(EndlessTranslator(), Options(), ("en", "es"))], RequestLimits(seconds=3600))
     listening = listen("127.0.0.1", 0)
     print(listening.getsockname()[1], flush=True)

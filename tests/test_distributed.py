@@ -11,12 +11,13 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 from conftest import TOY_SETTINGS
 from faults import harness, points
-from faults.harness import outcome, until
+from faults.harness import outcome
 from processes import HANGS
 from ranks import LAUNCH, LAUNCHED, free_port, list_rows, run_ranks, set_timeouts, start_ranks
 
@@ -100,10 +101,8 @@ def test_stopped_and_resumed_two_ranks_end_with_the_same_bits(
     two: Path, command: Callable[..., list[str]], tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    first, second = children = start_ranks(2, *command(run))
-    until(lambda: (run / "checkpoints" / "step-00000005").exists(), first)
-    second.send(signal.SIGTERM)  # any rank may get it
-    results = [child.wait() for child in children]
+    stop = {1: [partial(points.strike_in, "torch:Tensor.backward", 8, signal.SIGTERM)]}  # any rank may get it
+    results = run_ranks(2, *command(run), within=stop)
     assert [result.code for result in results] == [143, 143], results
     step = json.loads((checkpoint.steps(run / "checkpoints")[-1] / "state.json").read_bytes())["step"]
     assert sum(f"stopped by the signal SIGTERM at step {step};" in result.err for result in results) == 2
@@ -162,8 +161,8 @@ def agree_seldom(log: Path) -> None:
             file.write("agree\n")
         return agree(self, signal_number)
 
-    Session.agree_on_time = agree_on_time  # type: ignore[method-assign]
-    Session.steps_between_agreements = lambda self, step_seconds: 7  # type: ignore[method-assign]
+    patch.object(Session, "agree_on_time", agree_on_time).start()
+    patch.object(Session, "steps_between_agreements", lambda self, step_seconds: 7).start()
 
 
 def test_each_rank_reads_its_own_pairs_only(command: Callable[..., list[str]], tmp_path: Path) -> None:
@@ -280,7 +279,7 @@ def hang_in_validation() -> None:
     def validate(*arguments: Any, **options: Any) -> Any:
         time.sleep(2 * HANGS)
 
-    validation.validate = validate
+    patch.object(validation, "validate", validate).start()
 
 
 @pytest.mark.parametrize(("device", "backend"), [("cuda:0", "cpu:gloo,cuda:nccl"), ("cpu", "gloo")])
@@ -350,8 +349,8 @@ def test_two_ranks_translate_a_file_like_one(two: Path, tmp_path: Path) -> None:
 def shrink_windows(lines: int) -> None:
     from mtcli.inference import sharding, windows
 
-    windows.WINDOW = lines
-    sharding.WINDOW = lines
+    patch.object(windows, "WINDOW", lines).start()
+    patch.object(sharding, "WINDOW", lines).start()
 
 
 def test_a_failure_in_translating_ends_all_and_leaves_the_old_file(two: Path, tmp_path: Path) -> None:

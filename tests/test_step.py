@@ -106,11 +106,11 @@ def test_accumulated_gradients_are_those_of_one_large_batch(start: Start) -> Non
         torch.testing.assert_close(found[name], gradient, rtol=1e-9, atol=1e-12)
 
 
-def test_gradients_do_not_carry_over_to_the_next_step(start: Start) -> None:
+def test_gradients_do_not_carry_over_to_the_next_step(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = start("train.clip_norm=0", "train.lr=1e-30")  # so low that the weights do not change
-    trainer.batch_plan.block = lambda epoch, number: block  # type: ignore[method-assign]
     whole = start("train.batch_tokens=100000")
     block = whole.batch_plan.block(0, 0)
+    monkeypatch.setattr(trainer.batch_plan, "block", lambda epoch, number: block)
     first, second = gradients(trainer), gradients(trainer)
     for name, gradient in first.items():
         torch.testing.assert_close(second[name], gradient, rtol=1e-9, atol=1e-12)
@@ -152,11 +152,13 @@ def test_a_gradient_that_is_not_finite_changes_no_weight(start: Start) -> None:
         torch.testing.assert_close(p.detach(), before[name], rtol=0, atol=0)
 
 
-def test_a_loss_of_another_rank_that_is_not_finite_changes_no_weight(start: Start) -> None:
+def test_a_loss_of_another_rank_that_is_not_finite_changes_no_weight(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The gradient is finite here; only the sum of the losses over the ranks is not."""
     trainer = start()
     before = deepcopy(trainer.learner.model.state_dict())
-    trainer.learner.group.all_reduce_sum = lambda values: values + math.inf  # type: ignore[method-assign]
+    monkeypatch.setattr(trainer.learner.group, "all_reduce_sum", lambda values: values + math.inf)
     with pytest.raises(DivergedError, match=r"step 1: the loss is inf and the gradient's norm \d"):
         gradients(trainer)
     torch.testing.assert_close(trainer.learner.model.state_dict(), before, rtol=0, atol=0)

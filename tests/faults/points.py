@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 CALLS = ("fsync", "rename", "replace", "unlink", "remove", "mkdir", "rmdir", "ftruncate", "symlink", "link", "write")
 """The functions of `os` that are watched. Files that are opened for writing are watched too."""
@@ -65,7 +66,7 @@ def write_in_background() -> None:
     """Let a thread write the checkpoints of this process, as on a GPU."""
     from mtcli.training import saving
 
-    saving.writes_in_background = lambda device: True
+    patch.object(saving, "writes_in_background", lambda device: True).start()
 
 
 def record(folder: Path, log: Path) -> None:

@@ -10,6 +10,7 @@ from functools import partial
 from itertools import repeat
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -246,7 +247,7 @@ def outputs_of_translate(job: Job) -> tuple[str | Path, ...]:
 def small_windows() -> None:
     from mtcli.inference import windows
 
-    windows.WINDOW = 16
+    patch.object(windows, "WINDOW", 16).start()
 
 
 def test_83_interrupted_translation(case: Case, job: Job, tmp_path: Path) -> None:

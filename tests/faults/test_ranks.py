@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from processes import HANGS
@@ -174,7 +175,7 @@ def slow_validation(seconds: float) -> None:
             slept.append(time.sleep(seconds))
         return real(*arguments, **options)
 
-    validation.validate = validate
+    patch.object(validation, "validate", validate).start()
 
 
 @pytest.mark.slow
