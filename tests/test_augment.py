@@ -15,7 +15,7 @@ from test_cli import mtcli
 from toy import PAIRS, save_toy, toy
 
 from mtcli.augment import synthesis as module
-from mtcli.augment.filters import has_wrong_script, main_script, problem_of
+from mtcli.augment.filters import has_wrong_script, is_in_other_language, main_script, problem_of
 from mtcli.augment.noise import MAX_MOVE, with_noise
 from mtcli.augment.output import PairOutput, write_pairs
 from mtcli.augment.synthesis import Models, Report, Synthesis, augment, dual_score
@@ -261,6 +261,12 @@ def test_text_in_the_language_of_the_translations_is_reported(
         Synthesis(),
     )
     assert "mono.txt: is probably in es, but the model translates from en; use a model of es → en" in warnings.text
+
+
+def test_text_without_spaces_in_the_language_of_the_translations_is_recognised() -> None:
+    lines = [f"他今年读了{n}本很好看的书。" for n in range(10)]
+    assert is_in_other_language(lines, "en", "zh")
+    assert not is_in_other_language(lines, "zh", "en")
 
 
 def test_text_in_chinese_or_japanese_has_the_script_of_its_lines() -> None:

@@ -122,6 +122,17 @@ def test_words_are_not_counted_in_scripts_without_spaces(tmp_path: Path) -> None
     assert {"untranslated", "no words on one side"} <= {finding.rule.name for finding in found.findings}
 
 
+CHINESE = ("我昨天去了图书馆，借了三本书。", "今天天气很好，我们去公园散步吧。", "他每天早上六点起床。")
+
+
+def test_swapped_sides_are_found_in_a_language_without_spaces(tmp_path: Path) -> None:
+    pairs = [(f"He has read {n} books this year.", CHINESE[n % 3]) for n in range(12)]
+    found = check(Corpus([str(write(tmp_path / "p.tsv", pairs))], "zh", "en"))
+    (notice,) = found.survey.languages
+    assert notice.startswith("the sides look swapped: in 100% of 12 pairs, the source is en and the target zh")
+    assert {finding.rule.name: finding.pairs for finding in found.findings} == {"swapped sides": 12}
+
+
 def test_vowel_signs_do_not_divide_words(tmp_path: Path) -> None:
     name = "महाराष्ट्र विधानसभा"
     pairs = [(f"यह वाक्य {word} है", f"हे वाक्य {word} आहे") for word in ("एक", "दोन", "तीन", "चार")]

@@ -6,8 +6,8 @@ from itertools import islice
 
 from mtcli.config.languages import base
 from mtcli.data.language_identifier import LanguageIdentifier
-from mtcli.data.quality.languages import MIN_FOUND, MIN_SAMPLE, MIN_WORDS, SAMPLE, SURE
-from mtcli.data.quality.rules import BIT, REMOVES, rules, script
+from mtcli.data.quality.languages import MIN_FOUND, MIN_SAMPLE, SAMPLE, SURE
+from mtcli.data.quality.rules import BIT, MIN_WORDS, REMOVES, num_words, rules, script
 from mtcli.inference.repetitions import repetition_in
 
 BLANK = "blank line"
@@ -29,7 +29,7 @@ def main_script(texts: Iterable[str]) -> str:
 
 def is_in_other_language(lines: Sequence[str], own: str, other: str) -> bool:
     """Return True if most lines are in the language `other` and not in `own`. Short lines decide nothing."""
-    long_lines = (line for line in lines if len(line.split()) >= MIN_WORDS)
+    long_lines = (line for line in lines if num_words(line) >= MIN_WORDS)
     sample = list(islice(long_lines, SAMPLE))
     if len(sample) < MIN_SAMPLE or not (base(own) and base(other)):
         return False

@@ -5,12 +5,10 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from mtcli.config.languages import base, english_name
-from mtcli.config.writing_systems import letter_runs
 from mtcli.data.language_identifier import MAX_CHARACTERS, LanguageIdentifier
+from mtcli.data.quality.rules import MIN_WORDS, num_words
 from mtcli.runtime.wording import counted
 
-MIN_WORDS = 4
-"""A shorter text may be a name, or the same in both languages."""
 SURE = 0.95
 """Probability from which a text counts as another language."""
 SAMPLE = 500
@@ -108,8 +106,8 @@ class LanguageCheck:
 
 def _has_words(text: str) -> bool:
     """Return True if the part of a text that is identified has enough words. Signs such as ½ count, but not alone."""
-    words = letter_runs(text[:MAX_CHARACTERS])
-    return len(words) >= MIN_WORDS and any(map(str.isalpha, "".join(words)))
+    shown = text[:MAX_CHARACTERS]
+    return num_words(shown) >= MIN_WORDS and any(map(str.isalpha, shown))
 
 
 def _shares(texts: Sequence[str], identifier: LanguageIdentifier) -> dict[str, float]:

@@ -132,17 +132,17 @@ def either(test: Callable[[str], object]) -> Callable[[str, str], object]:
 
 def same(src: str, tgt: str) -> bool:
     """Return True if the sides differ at most in case, and are too long to be a name or an "OK!"."""
-    return src.casefold() == tgt.casefold() and _words(src) >= MIN_WORDS
+    return src.casefold() == tgt.casefold() and num_words(src) >= MIN_WORDS
 
 
 def wordless(src: str, tgt: str) -> bool:
     """Return True if one side has neither letters nor digits, and the other is more than an exclamation."""
     if _LETTER_OR_DIGIT.search(src) and _LETTER_OR_DIGIT.search(tgt):
         return False
-    return max(_words(src), _words(tgt)) >= MIN_WORDS
+    return max(num_words(src), num_words(tgt)) >= MIN_WORDS
 
 
-def _words(text: str) -> int:
+def num_words(text: str) -> int:
     """Return the approximate number of words; two characters are a word in languages without spaces."""
     return len(letter_runs(UNSPACED.sub("", text))) + len(UNSPACED.findall(text)) // 2
 
