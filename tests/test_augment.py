@@ -338,6 +338,7 @@ def test_the_command_reports_what_it_wrote(tmp_path: Path, model: Path) -> None:
         (["-o", "out.tsv", "--top-k", "3"], "only with --method sample"),
         (["-o", "out.tsv", "--seed", "3"], "--seed: only with --method sample or noise"),
         (["-o", "out.tsv", "--forward", "--tag"], "not with --forward"),
+        (["-o", "out.tsv", "--forward", "--method", "noise"], "--method noise: not with --forward"),
         (["-o", "out.tsv", "--method", "sample", "-b", "3"], "not with --method sample"),
         (["-o", "out.tsv", "--reverse", "MODEL"], "needs a model of es → en"),
         (["-o", "out.tsv", "-i", "-"], "--input -: the text is read several times; name a file"),

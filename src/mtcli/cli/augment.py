@@ -122,6 +122,8 @@ def augment(
         raise UsageError("--seed: only with --method sample or noise")
     if tag and forward:
         raise UsageError("--tag: not with --forward, whose sources are not synthetic")
+    if forward and method == "noise":
+        raise UsageError("--method noise: not with --forward: a model would learn to write targets with noise")
     if beam_size is not None and method == "sample":
         raise UsageError("--beam-size: not with --method sample")
 
