@@ -24,6 +24,7 @@ from processes import HANGS
 from mtcli.cli import app
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import to_toml
+from mtcli.data.sources import parse_source
 from mtcli.data.tokenizer import BACK_TRANSLATION_TAG
 from mtcli.data.tokenizer_training import train_tokenizer_on_lines
 from mtcli.data.training_sources import is_synthetic
@@ -311,6 +312,20 @@ def test_a_model_of_the_opposite_direction_learns_no_tags(
     assert untagged == [(src.removeprefix(BACK_TRANSLATION_TAG), tgt) for src, tgt in tagged]
     assert all(src.startswith(BACK_TRANSLATION_TAG) for src, _ in tagged)
     assert BACK_TRANSLATION_TAG not in (files / "out/pairs/train.en.txt").read_text()
+
+
+def test_synthetic_pairs_are_balanced_with_the_pairs_that_an_epoch_draws(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = request_for(mono_tgt="mono.xx", **{"data.train": ["pairs.tsv@0.005"]})
+    result, _, simulation = run(request, monkeypatch)
+    plain, improved = result.candidates["plain"], result.candidates["improved-1"]
+    drawn = 0.005 * plain.pairs
+    num_synthetic = improved.pairs - plain.pairs
+    assert 2 * drawn < num_synthetic <= useful_lines(improved.training.steps * drawn)
+    real, synthetic = values_of(list(simulation.commands["improved-1"]), "--train")
+    assert parse_source(real).weight * plain.pairs == pytest.approx(num_synthetic / 2, rel=0.01)
+    assert parse_source(synthetic).weight == 1
 
 
 def test_an_unknown_device_is_refused_before_the_folder_records_it(files: Path) -> None:

@@ -96,8 +96,13 @@ def number_of_teachers(total: float, plain: float) -> int:
     return min(max(int(TEACHERS_SHARE * total / (2 * plain)), 1), MAX_TEACHERS)
 
 
-def weight_of_pairs(real: int, synthetic: int) -> float:
-    """Return the sampling weight of the real pairs, so that an epoch has not too many synthetic ones."""
+def weight_of_pairs(real: float, synthetic: int) -> float:
+    """Return the factor of the weights of the real pairs, so that an epoch has not too many synthetic ones.
+
+    Args:
+        real: Real pairs of an epoch without the factor.
+        synthetic: Synthetic pairs of an epoch.
+    """
     return max(1.0, round(synthetic / (SYNTHETIC_PER_PAIR * real), 2))
 
 

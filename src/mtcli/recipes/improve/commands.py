@@ -31,7 +31,7 @@ class Training:
     steps: int
     seconds: float
     epochs: float
-    """How often each training pair was used on average."""
+    """Passes over the training pairs. Each draws a pair as often as the weight of its corpus says."""
     reason: str
     """Why it ended."""
     limit: float

@@ -71,6 +71,12 @@ class Material:
         """Number of real training pairs."""
         return sum(self.sizes["train"])
 
+    @property
+    def pairs_per_epoch(self) -> float:
+        """Number of real training pairs that an epoch of the plain model draws, by the weights of their corpora."""
+        sizes = zip(self.sizes["train"], self.data.train, strict=True)
+        return float(sum(number * parse_source(spec).weight for number, spec in sizes))
+
     # ---- real pairs ----
 
     def _write_pairs(self) -> dict[str, Any]:
@@ -125,7 +131,7 @@ class Material:
             forward: The model translates in the direction of the request. Otherwise tags are removed from sources,
                 which are the targets of this model: it would learn to write tags.
         """
-        factor = weight_of_pairs(self.num_pairs, synthetic.number) if synthetic else 1.0
+        factor = weight_of_pairs(self.pairs_per_epoch, synthetic.number) if synthetic else 1.0
         found = []
         for corpus, spec in zip(self._corpora(), self.data.train, strict=True):
             file = corpus if forward else self._untagged(corpus)

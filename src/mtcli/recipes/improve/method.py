@@ -310,7 +310,7 @@ class Method:
 
     def _pairs_in(self, amount: float) -> float:
         """Return how many pairs training can use in an amount of the budget, at the speed of the plain model."""
-        return amount * self._plain.epochs * self.material.num_pairs / self._plain.used(self.budget)
+        return amount * self._plain.epochs * self.material.pairs_per_epoch / self._plain.used(self.budget)
 
     def _is_short_of_time(self) -> bool:
         """Return True if plain training would see each pair too few times, in the whole budget, for more to help."""

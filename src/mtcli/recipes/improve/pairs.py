@@ -33,13 +33,6 @@ class Splits:
     held_out: HeldOut
     can_hold_out: tuple[bool, ...]
     """For each corpus, True if validation and test pairs may be taken from it."""
-    pairs: int
-    """All pairs of the training corpora."""
-
-    @property
-    def train(self) -> int:
-        """Number of training pairs, if no synthetic pair has a held-out source."""
-        return self.pairs - self.held_out.n_valid - self.held_out.n_test
 
     def training_pairs(self, corpus: int, pairs: Iterable[Pair], counts: Counts) -> Iterator[Pair]:
         """Yield the pairs of a corpus that are not held out.
@@ -80,8 +73,7 @@ def choose_splits(data: DataConfig) -> Splits:
     synthetic = [is_synthetic(path, data.src, data.tgt) for path in corpora]
     can_hold_out = tuple(all(synthetic) or not one for one in synthetic)
     sizes = [sum(1 for _ in corpus_pairs(path, data)) for path in corpora]
-    n_pairs = sum(sizes)
-    if n_pairs == 0:
+    if not any(sizes):
         raise DataError("the training pairs are empty")
     own = [path for path, may in zip(corpora, can_hold_out, strict=True) if may]
     n_own = sum(size for size, may in zip(sizes, can_hold_out, strict=True) if may)
@@ -92,7 +84,7 @@ def choose_splits(data: DataConfig) -> Splits:
     held_out = choose_held_out(pairs, valid, test, data.split_seed)
     if data.valid is None and held_out.n_valid == 0:
         raise DataError(f"{n_own:,} pairs are too few to hold out validation pairs; name some with --valid")
-    return Splits(held_out, can_hold_out, n_pairs)
+    return Splits(held_out, can_hold_out)
 
 
 def training_pairs(data: DataConfig) -> Iterator[Pair]:

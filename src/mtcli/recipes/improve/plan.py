@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from mtcli.data.lines import Counts
+from mtcli.data.sources import parse_source
 from mtcli.recipes.improve.commands import Scores, Stages, Training
 from mtcli.recipes.improve.material import Lines, Material, Synthetic
 from mtcli.recipes.improve.method import Method
@@ -94,7 +96,10 @@ class _PlannedMaterial(Material):
 
     def _write_pairs(self) -> dict[str, Any]:
         splits = choose_splits(self.data)
-        sizes: dict[str, Any] = {"train": [splits.train]}
+        sizes: dict[str, Any] = {"train": []}
+        for corpus, spec in enumerate(self.data.train):
+            pairs = corpus_pairs(parse_source(spec).path, self.data)
+            sizes["train"].append(sum(1 for _ in splits.training_pairs(corpus, pairs, Counts())))
         for name, given, held_out in (
             ("valid", self.data.valid, splits.held_out.n_valid),
             ("test", self.data.test, splits.held_out.n_test),
