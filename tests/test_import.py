@@ -303,6 +303,18 @@ def test_a_multilingual_model_translates_into_the_language_of_the_option_or_of_t
     assert "--to spa: choose from deu, fra" in capsys.readouterr().err
 
 
+def test_synthetic_pairs_of_a_multilingual_model_need_tags(
+    imported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "mono.en"
+    arguments = ("augment", "--model", imported, "--forward", "-b", 1, "-i", text, "-o", tmp_path / "out.tsv")
+    write(text, f">>fra<< {GREETING}\n\n{GREETING}\n")
+    assert command(*arguments) == 3
+    assert f"{text}:3: names no target language" in capsys.readouterr().err
+    write(text, f">>fra<< {GREETING}\n\n")
+    assert command(*arguments) == 0
+
+
 @pytest.mark.parametrize("name", ["score", "eval", "explain"])
 def test_the_target_language_is_that_of_the_option_or_of_the_tag(
     name: str, imported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -28,8 +28,10 @@ from mtcli.augment.output import PairOutput, Record, write_pairs
 from mtcli.augment.unfinished import State, unfinished_output
 from mtcli.data.lines import Counts, read_lines
 from mtcli.data.quality.rules import tidy
-from mtcli.data.tokenizer import BACK_TRANSLATION_TAG
+from mtcli.data.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
+from mtcli.errors import DataError
 from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.line_warnings import MAX_TAGS_NAMED
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.scoring import likelihoods
 from mtcli.inference.streams import report_counts
@@ -126,13 +128,13 @@ def augment(
         force: Delete what another command left, or what is damaged.
 
     Raises:
-        DataError: The text cannot be read.
+        DataError: The text cannot be read, or a line lacks the tag of a target language, which the model needs.
         UsageError: Another command left an unfinished output.
         StorageError: The output cannot be written.
         StoppedError: A signal arrived. The finished lines are kept for the same command.
     """
-    # All lines are read once before the work, which may take hours: one that is not UTF-8 is reported at once.
-    total = sum(1 for _ in read_lines(path, replace=replace_invalid))
+    # All lines are read once before the work, which may take hours: one that cannot be used is reported at once.
+    total = _checked_lines(path, models.translator.tokenizer, replace=replace_invalid)
     with unfinished_output(output.path, identity, force=force) as unfinished:
         if unfinished.state.lines:
             log.info("continuing after line %s of %s", f"{unfinished.state.lines:,}", path)
@@ -151,6 +153,25 @@ def augment(
         state = unfinished.state
         written, low = write_pairs(unfinished.records, output, synthesis.keep)
     return Report(state.lines, written, Counter(state.dropped) + Counter({LOW_SCORE: low}))
+
+
+def _checked_lines(path: Path, tokenizer: Tokenizer, *, replace: bool) -> int:
+    """Return the number of lines of a text.
+
+    Raises:
+        DataError: It cannot be read, or a line lacks the tag of a target language, which the model needs.
+    """
+    tags = set(tokenizer.tags.values())
+    number = 0
+    for number, line in enumerate(read_lines(path, replace=replace), 1):
+        first_ids = tokenizer.encode_src([tidy(line)])[0][:1] if tags else []
+        if not tags.issuperset(first_ids):
+            names = ", ".join(f">>{name}<<" for name in sorted(tokenizer.tags)[:MAX_TAGS_NAMED])
+            raise DataError(
+                f"{path}:{number}: names no target language, and the model has several; begin each line with the tag "
+                f"of one ({names})"
+            )
+    return number
 
 
 def _warn_of_language(window: Sequence[str], path: Path, languages: tuple[str, str]) -> None:
