@@ -295,6 +295,14 @@ def test_noise_changes_most_long_lines() -> None:
     assert kept == pytest.approx(9000, abs=150)  # a tenth is dropped: five standard errors
 
 
+def test_noise_drops_and_moves_characters_of_text_without_spaces() -> None:
+    text = "他昨天用iPhone给我打了三个电话，我没有接到。"
+    noisy = [with_noise(text, 1, line) for line in range(20)]
+    assert sum(each != text for each in noisy) > 15
+    assert all(len(each) > len(text) / 2 and set(each) <= set(text) for each in noisy)
+    assert sum("iPhone" in each for each in noisy) > 10
+
+
 @pytest.mark.parametrize("joint", [True, False])
 def test_the_tag_is_one_token_that_text_does_not_have(joint: bool) -> None:
     tokenizer = train_tokenizer(PAIRS, joint=joint)
