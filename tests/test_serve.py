@@ -37,7 +37,7 @@ from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.translation import Candidate, Options, Translation
 from mtcli.serve.app import create_app, load_app
 from mtcli.serve.batcher import MAX_BATCH_LINES, Batcher, FullError
-from mtcli.serve.connection import UNAVAILABLE, Capacity, Connection, Connections
+from mtcli.serve.connection import MIN_READ, UNAVAILABLE, Capacity, Connection, Connections
 from mtcli.serve.models import ServedModel
 from mtcli.serve.origin_check import is_loopback
 from mtcli.serve.page import PageData, page_data, render
@@ -639,6 +639,21 @@ def test_a_connection_that_waits_for_the_server_is_kept(few: pytest.LogCaptureFi
         _, other = connected(connections, 3)
         other.write.assert_not_called()
         transport.abort.assert_called_once()
+
+    asyncio.run(scenario())
+
+
+def test_a_client_may_read_a_large_answer_slowly_but_not_stop_reading() -> None:
+    async def scenario() -> None:
+        connections = Connections(toy(), Capacity(1, 1), seconds=0.0)
+        connection, transport = connected(connections, 1)
+        unread = [3 * MIN_READ, 2 * MIN_READ, MIN_READ, MIN_READ - 1]
+        transport.get_write_buffer_size.side_effect = unread
+        connection.pause_writing()
+        async with asyncio.timeout(HANGS):
+            while not transport.abort.called:
+                await asyncio.sleep(0)
+        assert transport.get_write_buffer_size.call_count == len(unread)
 
     asyncio.run(scenario())
 

@@ -25,6 +25,9 @@ MAX_CONNECTIONS = 1000
 OTHER_FILES = 32
 """File descriptors reserved for other uses than connections."""
 
+MIN_READ = 2**16
+"""Bytes of an answer that a client must read in `Connections.seconds`, unless fewer remain."""
+
 LOG_INTERVAL = 60.0
 """Seconds between two log lines about the same shortage."""
 
@@ -88,7 +91,7 @@ class Connections:
     app: ASGIApp
     capacity: Capacity
     seconds: float
-    """Time for a client to send the head of a request, and to read an answer."""
+    """Time for a client to send the head of a request, and to read an answer or `MIN_READ` bytes of it."""
     open: dict[Addresses, "Connection"] = field(default_factory=dict)
     waiting: dict["Connection", None] = field(default_factory=dict)
     """The connections that wait for their client to send something, longest wait first."""
@@ -172,7 +175,7 @@ class Connection(asyncio.Protocol):
     `Connections.seconds` limits the time
 
     - from the start of the connection, or from an answer, to the head of the next request;
-    - in which the client reads an answer;
+    - in which the client reads an answer or, of a large one such as a file, the next `MIN_READ` bytes;
     - in which the client continues to send a request that is already answered, because it was too large.
 
     The application limits the time in which the body of a request arrives.
@@ -227,8 +230,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Limit the time in which the client reads the answer."""
-        _cancel(self.write_timer)
-        self.write_timer = asyncio.get_running_loop().call_later(self.connections.seconds, self.transport.abort)
+        self._limit_reading()
         self.http.pause_writing()
 
     def resume_writing(self) -> None:
@@ -267,6 +269,18 @@ class Connection(asyncio.Protocol):
         self.connections.waiting[self] = None
         _cancel(self.head_timer)
         self.head_timer = asyncio.get_running_loop().call_later(self.connections.seconds, self._expire)
+
+    def _limit_reading(self) -> None:
+        _cancel(self.write_timer)
+        unread = self.transport.get_write_buffer_size()
+        self.write_timer = asyncio.get_running_loop().call_later(self.connections.seconds, self._check_reading, unread)
+
+    def _check_reading(self, unread: int) -> None:
+        """Close the connection if its client has read too little since this number of bytes was unread."""
+        if unread - self.transport.get_write_buffer_size() < MIN_READ:
+            self.transport.abort()
+        else:
+            self._limit_reading()
 
     def _expire(self) -> None:
         if self.answers_timeout:
