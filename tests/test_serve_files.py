@@ -20,6 +20,7 @@ from mtcli.documents.inline import Inline
 from mtcli.errors import UsageError
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.translation import Candidate, Options, Translation
+from mtcli.inference.windows import MAX_LINE_TOKENS
 from mtcli.serve import files
 from mtcli.serve.app import create_app
 from mtcli.serve.file_names import attachment, safe_name, translated_name
@@ -298,6 +299,15 @@ def test_a_text_with_more_sentences_than_may_wait_is_refused() -> None:
         for path in ("/translate", "/api/translate"):
             assert site.json(path, q=text)[:2] == (413, {"error": "4 sentences; this server takes 3 in a request"})
         assert translated(site, "n.txt", text.encode())[1] == text.upper()
+
+
+def test_a_sentence_that_a_translator_would_cut_is_refused() -> None:
+    with serving((Loud(), "en", "de"), limits=RequestLimits(tokens=10_000)) as site:
+        text = "x" * 5_000
+        status, answer, _ = site.json("/api/translate", q=text)
+        assert status == 413
+        assert answer["error"].endswith(f"this server takes {MAX_LINE_TOKENS} in a sentence")
+        assert site.json("/translate", q=text)[1]["translatedText"] == text.upper()
 
 
 def test_a_text_or_a_file_of_too_many_paragraphs_is_refused() -> None:

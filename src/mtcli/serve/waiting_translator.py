@@ -8,6 +8,7 @@ from typing import Any
 
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.translation import Options, Translation
+from mtcli.inference.windows import MAX_LINE_TOKENS
 from mtcli.serve.batcher import Batcher, FullError
 
 FILE_LINES = 64
@@ -32,7 +33,7 @@ class WaitingTranslator(LineTranslator):
         translator: The translator of the batcher.
         batcher: Translates the lines together with those of other requests.
         n_best: Number of different translations of each line. See `choice`.
-        max_tokens: Limit of the tokens of a line.
+        max_tokens: Limit of the tokens of a line. A translator would cut lines of more than `MAX_LINE_TOKENS`.
         max_lines: Limit of the different lines, unless it is a file.
         is_file: Add few lines at a time, and wait while the queue is full.
     """
@@ -54,7 +55,7 @@ class WaitingTranslator(LineTranslator):
         changes, lines that were translated before are not translated again."""
         self._batcher = batcher
         self._n_best = n_best
-        self._max_tokens = max_tokens
+        self._max_tokens = min(max_tokens, MAX_LINE_TOKENS)
         self._max_lines = max_lines
         self._is_file = is_file
         self._known: dict[tuple[str, Options], Translation] = {}
