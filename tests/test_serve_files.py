@@ -7,6 +7,7 @@ import urllib.parse
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
+from copy import copy
 from threading import Event
 from typing import Any
 
@@ -184,6 +185,16 @@ def test_a_request_goes_to_the_model_of_its_pair() -> None:
         french = site.json("/detect", q="Le chien dort dans le jardin.")[1]
         assert french[0]["language"] == "fr"
         assert translated(site, "a.txt", b"Der Hund.")[1] == "DER HUND.1"
+
+
+@pytest.mark.parametrize("source", ["en", "auto"])
+def test_a_model_of_the_very_pair_comes_before_one_with_another_code_of_the_language(source: str) -> None:
+    several = Loud("1")
+    several.tokenizer = copy(several.tokenizer)
+    several.tokenizer.tags = {"fra": 5, "ita": 6}
+    models = Models([ServedModel(several, OPTIONS, ("en", "")), ServedModel(Loud("2"), OPTIONS, ("en", "fr"))])
+    for target, expected in (("fr", 1), ("fra", 0), ("it", 0)):
+        assert models.choose(source, target, ["The dog sleeps."]).model is models.models[expected]
 
 
 def test_language_codes_may_have_other_capitals_and_a_region() -> None:

@@ -133,7 +133,9 @@ class Models:
         return _matching(source, [src for src, _ in self.pairs]), _matching(target, [tgt for _, tgt in self.pairs])
 
     def candidates(self, source: str, target: str) -> list[ServedModel]:
-        """Return the models that a request may use: one for each source language.
+        """Return the models that a request may use, for one or several source languages.
+
+        Those with this code of the target language come before those with another one, such as `fra` for `fr`.
 
         Args:
             source: Source language, see `resolve`, or `auto`.
@@ -152,7 +154,7 @@ class Models:
                 subject = "this model has" if len(found) == 1 else "there are"
                 choices = ", ".join(dict.fromkeys(targets))
                 raise HTTPException(400, f"target: {subject} several target languages; choose from {choices}")
-        return found
+        return sorted(found, key=lambda model: target not in model.targets)
 
     def choose(self, source: str, target: str, texts: Iterable[str]) -> Choice:
         """Return the model of a request, by the language of its texts if the source is `auto`.
