@@ -5,6 +5,7 @@ from documents import capitals
 from formats import OPTIONS, shouted, shown
 
 from mtcli.documents import tmx, xliff
+from mtcli.documents.format import Reader
 from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import DataError
 from mtcli.inference.translation import Options
@@ -118,6 +119,21 @@ def test_variants_are_added_to_tmx_where_they_are_missing() -> None:
     assert '<tuv xml:lang="de-AT"><seg>behalten</seg></tuv></tu>' in found
     assert '<tuv lang="de"><seg>EMPTY</seg></tuv>' in found
     assert len(tmx.read(found.encode(), OPTIONS).segments) == 0
+
+
+@pytest.mark.parametrize(
+    ("read", "content", "attribute"),
+    [
+        (xliff.read, XLIFF1, " target-language"),
+        (xliff.read, XLIFF2.replace(' trgLang="de"', ""), " trgLang"),
+        (tmx.read, TMX, " xml:lang"),
+    ],
+)
+def test_the_language_that_is_added_is_a_tag_of_xml(read: Reader, content: str, attribute: str) -> None:
+    options = replace(OPTIONS, tgt="zh_Hans_CN")
+    found = shouted(read, content, options)
+    assert f'{attribute}="zh-Hans-CN"' in found
+    assert len(read(found.encode(), options).segments) == 0
 
 
 def test_very_long_white_space_is_read_in_linear_time() -> None:

@@ -121,6 +121,11 @@ def fill(text: str, element: Element, start_tag: str, content: str) -> Edit:
     return Edit(start, end, f"{opening}>{content}</{name}>")
 
 
+def language_tag(code: str) -> str:
+    """Return the code of a language as XML has it: `zh-CN` for `zh_CN`."""
+    return code.replace("_", "-")
+
+
 def check_language(name: str, element: Element, attribute: str, code: str, role: str) -> None:
     """Check the language that a file declares against that of the model, if both are known.
 

@@ -5,7 +5,7 @@ from functools import partial
 
 from mtcli.config import languages
 from mtcli.data.safe_xml import Element, decode_xml, read_xml
-from mtcli.documents.bilingual import BilingualDocument, Edit, Unit, fill, is_filled, make_unit
+from mtcli.documents.bilingual import BilingualDocument, Edit, Unit, fill, is_filled, language_tag, make_unit
 from mtcli.documents.encoding import EncodedText
 from mtcli.documents.format import Document, ReadOptions
 from mtcli.documents.xml_markup import Inner, indentation, inside, outside, tag_name
@@ -76,7 +76,7 @@ def _insert(text: str, source: Element, segment: Element, code: str, content: st
     inner = (
         f"{indentation(text, segment.start)}<{segment_name}>{content}</{segment_name}>{indentation(text, source.close)}"
     )
-    variant = f'<{variant_name} xml:lang="{code}">{inner}</{variant_name}>'
+    variant = f'<{variant_name} xml:lang="{language_tag(code)}">{inner}</{variant_name}>'
     place = outside(text, source)[1]
     return [Edit(place, place, indentation(text, source.start) + variant)]
 

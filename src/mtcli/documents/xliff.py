@@ -10,7 +10,16 @@ from functools import partial
 
 from mtcli.data.safe_xml import Element, decode_xml, read_xml
 from mtcli.data.xml_units import UNTRANSLATED_STATES
-from mtcli.documents.bilingual import BilingualDocument, Edit, Unit, check_language, fill, is_filled, make_unit
+from mtcli.documents.bilingual import (
+    BilingualDocument,
+    Edit,
+    Unit,
+    check_language,
+    fill,
+    is_filled,
+    language_tag,
+    make_unit,
+)
 from mtcli.documents.encoding import EncodedText
 from mtcli.documents.format import Document, ReadOptions
 from mtcli.documents.xml_markup import Inner, indentation, inside, is_empty_tag, outside, tag_name
@@ -71,7 +80,7 @@ class _Reader1:
         check_language(self.options.name, element, self.target_language, self.options.tgt, "target")
         if self.target_language not in element.attributes:
             start_tag_end = inside(self.text, element)[0] - (2 if is_empty_tag(self.text, element) else 1)
-            yield Edit(start_tag_end, start_tag_end, f' {self.target_language}="{self.options.tgt}"')
+            yield Edit(start_tag_end, start_tag_end, f' {self.target_language}="{language_tag(self.options.tgt)}"')
 
     def _units(self, element: Element, translate: bool) -> Iterator[Unit]:
         """Yield the units without a translation in an element."""
