@@ -17,7 +17,9 @@ from test_serve import started
 from toy import save_toy
 
 from mtcli.cli import main
+from mtcli.config.build import build
 from mtcli.config.toml_file import load as load_config
+from mtcli.data.prepare import prepare
 from mtcli.data.tokenizer import BOS, PAD
 from mtcli.errors import ModelError, StorageError, UsageError
 from mtcli.export.folder import export
@@ -828,6 +830,23 @@ def test_fine_tuning_starts_from_the_imported_weights(imported: Path, tmp_path: 
     moved = [float((a - b).detach().abs().max()) for a, b in zip(before.parameters(), after.parameters(), strict=True)]
     assert 0 < max(moved) < 1e-2
     assert load_config(out / "config.toml").tokenizer.type == "sentencepiece"
+
+
+def test_training_pairs_of_a_multilingual_model_need_tags(
+    imported: Path, tmp_path: Path, warnings: pytest.LogCaptureFixture
+) -> None:
+    tokenizer = load_model(imported)[2]
+    for name, untagged in (("some", 9), ("none", 0)):
+        pairs = tmp_path / f"{name}.tsv"
+        sources = ["" if i < untagged else ">>fra<< " for i in range(20)]
+        pairs.write_text("".join(f"{tag}This is line {i}.\tC'est {i}.\n" for i, tag in enumerate(sources)))
+        options = {"data.train": [str(pairs)], "data.valid": str(pairs), "data.test": str(pairs)}
+        prepare(build(None, options | {"data.src": "en", "data.tgt": "es"}), tmp_path / name, init=(tokenizer, ""))
+    found = [text for text in warnings.messages if "target language" in text]
+    assert found == [
+        f"{tmp_path / 'some.tsv'}: no target language in 9 of 20 sources, and the model has several; begin each source "
+        "with the tag of one, such as >>deu<<"
+    ]
 
 
 @pytest.mark.parametrize("pair", [("en", "de"), ("es", "en")])

@@ -78,6 +78,7 @@ def build_data(config: Config, run: Path, tokenizer: Tokenizer | None, init: str
     _log_counts(corpora.name, counts)
     weights = [(rows[index], weight) for index, weight in enumerate(corpora.weights)]
     _check_rows(corpora.name, weights, counts)
+    _warn_of_missing_tags(corpora.name, cache, rows.total(), tokenizer)
     for name, held_out in splits.items():
         write_split(run, name, held_out, data.src, data.tgt)
 
@@ -100,7 +101,8 @@ def build_data(config: Config, run: Path, tokenizer: Tokenizer | None, init: str
 
 def _sources(corpora: "_Corpora", cache: Path, rows: list[int], tokenizer: Tokenizer) -> list[dict[str, int | bool]]:
     """Return how many pairs of each training corpus are tagged, and whether it is synthetic, for `info.json`."""
-    tagged = count_tagged(cache, rows, tokenizer.back_translation_tag)
+    tag = tokenizer.back_translation_tag
+    tagged = count_tagged(cache, rows, [] if tag is None else [tag])
     origins = zip(tagged, corpora.synthetic, strict=True)
     return [{"tagged": number, "synthetic": synthetic} for number, synthetic in origins]
 
@@ -285,6 +287,22 @@ def _check_rows(name: str, weights: list[tuple[int, float]], counts: Counts) -> 
         raise DataError(f"{name}: no pair to train on ({_in_words(counts)}); {remedy}")
     if sum(rows * weight for rows, weight in weights) < 1:
         raise UsageError(f"{name}: an epoch has less than one pair by these weights; give larger ones")
+
+
+def _warn_of_missing_tags(name: str, cache: Path, pairs: int, tokenizer: Tokenizer) -> None:
+    """Warn if sources lack the tag by which a multilingual model knows the target language."""
+    if not tokenizer.tags:
+        return
+    (tagged,) = count_tagged(cache, [pairs], tokenizer.tags.values())
+    if tagged < pairs:
+        log.warning(
+            "%s: no target language in %s of %s, and the model has several; begin each source with the tag of one, "
+            "such as >>%s<<",
+            name,
+            f"{pairs - tagged:,}",
+            counted(pairs, "source"),
+            min(tokenizer.tags),
+        )
 
 
 def _in_words(counts: Counts) -> str:

@@ -1,7 +1,7 @@
 """What the training pairs of a run consist of: each corpus with its pairs, weight, tags, and origin."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -62,22 +62,22 @@ def _names(form: str, line: str) -> Sequence[str]:
     return tuple(record) if isinstance(record, dict) else ()
 
 
-def count_tagged(path: Path, rows: Sequence[int], tag: int | None) -> list[int]:
-    """Return the number of encoded pairs of each corpus whose source begins with a token.
+def count_tagged(path: Path, rows: Sequence[int], tags: Collection[int]) -> list[int]:
+    """Return the number of encoded pairs of each corpus whose source begins with one of some tokens.
 
     Args:
         path: The encoded pairs.
         rows: Pairs of each corpus, in order.
-        tag: The token; None: the vocabulary has none.
+        tags: The tokens.
     """
-    if tag is None:
+    if not tags:
         return [0] * len(rows)
     ends = list(accumulate(rows))
     found = np.zeros(len(rows), dtype=np.int64)
     first = 0
     for ids, offsets in EncodedPairs(path).sources():
         nonempty = np.flatnonzero(np.diff(offsets))
-        tagged = first + nonempty[ids[offsets[nonempty]] == tag]
+        tagged = first + nonempty[np.isin(ids[offsets[nonempty]], [*tags])]
         found += np.bincount(np.searchsorted(ends, tagged, side="right"), minlength=len(rows))
         first += len(offsets) - 1
     return found.tolist()
