@@ -187,6 +187,8 @@ def test_a_file_without_cues_is_refused() -> None:
     with pytest.raises(DataError, match=r"a\.srt: no subtitles"):
         subtitles.read(b"just text", SRT)
     assert shouted(subtitles.read, "WEBVTT\n", VTT) == "WEBVTT\n"
+    with pytest.raises(DataError, match=r"a\.vtt: no subtitles: .*, such as 00:01\.000 --> 00:02\.000"):
+        subtitles.read(b"WEBVTT\n\n00:00:01,000 --> 00:00:02,000\ntext\n", VTT)
 
 
 def cues(*texts: str, pause: float = 0.5) -> str:

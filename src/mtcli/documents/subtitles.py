@@ -60,7 +60,8 @@ def read(content: bytes, options: ReadOptions) -> SubtitleDocument:
     lines = [_Line(match.start(), match["text"]) for match in _LINE.finditer(source.text)]
     matches = ((number, timing.match(line.text)) for number, line in enumerate(lines))
     timings = [(number, match) for number, match in matches if match is not None]
-    if not timings and source.text.strip() and not (is_vtt and source.text.startswith("WEBVTT")):
+    has_no_cues = is_vtt and source.text.startswith("WEBVTT") and "-->" not in source.text
+    if not timings and source.text.strip() and not has_no_cues:
         example = "00:01.000 --> 00:02.000" if is_vtt else "00:00:01,000 --> 00:00:02,000"
         raise DataError(f"{options.name}: no subtitles: no line gives the times of a cue, such as {example}")
     ends = [*(number for number, _ in timings), len(lines)][1:]
