@@ -104,6 +104,8 @@ def written(sentence: Inline) -> str:
         (("the house (", CODE, " ", OTHER_CODE, ") is big"), "la casa (`a` `b`) es grande"),
         (("the house is ", CODE, " ", OTHER_CODE, "."), "la casa es `a` `b`."),
         (("hello, world: ", CODE, "."), "hola, mundo: `a`."),
+        (("hello", BR, B, "world!", END_B, " the house"), "hola<br><b>mundo!</b> la casa"),
+        ((B, "hello", END_B, BR, EM, B, "red house", END_B, END_EM), "<b>hola</b><br><i><b>casa roja</b></i>"),
         (("the house", BR, "- is big", BR, "- is red"), "la casa<br>- es grande<br>- es roja"),
     ],
 )

@@ -270,6 +270,8 @@ class _Builder:
         self.text = ""
         self.root = Node(None, 0)
         self.stack = [self.root]
+        self._last_point: Node | None = None
+        """The last mark, if it is a point, or if only the tags of pairs follow it."""
 
     def add_text(self, text: str, *, exact: bool = False) -> None:
         """Add text. Runs of spaces become one space, except in a protected span."""
@@ -277,15 +279,15 @@ class _Builder:
             text = re.sub(r"[ \t\r\n\f\v\u2028\u2029\x1c-\x1e\x85]+", " ", text)
         if not self.text or self.text[-1] == " ":
             text = text.lstrip(" ")
-        self._adjust_to_next(text)
-        self.text += text
+        if text:
+            self._adjust_to_next(text)
+            self.text += text
+            self._last_point = None
 
     def _adjust_to_next(self, text: str) -> None:
         """Keep words around a point apart, and punctuation after a point beside the word before it."""
-        last = self.stack[-1]
-        while last.children:
-            last = last.children[-1]
-        if not last.is_point or last.start != len(self.text) or not self.text or not text:
+        last = self._last_point
+        if last is None or not self.text:
             return
         if text[0] in CLOSING and self.text[-1] == " " and last.space_before and not last.space_after:
             self.text = self.text[:-1]
@@ -307,6 +309,7 @@ class _Builder:
             before = not self.text or self.text[-1].isspace()
             node = Node(mark, here, end=here, space_before=before, space_after=next_text[:1].isspace())
             parent.children.append(node)
+            self._last_point = node
         elif mark.kind == "open":
             node = Node(mark, here)
             parent.children.append(node)
