@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from faults.harness import outcome
-from faults.points import write_in_background
 
 from mtcli.errors import StorageError
 from mtcli.storage import checkpoint, model_file
@@ -23,8 +22,7 @@ SETTINGS = ("train.max_steps=6", "train.save_every=2", "train.valid_every=4", "t
 
 @pytest.fixture
 def in_background(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saving, "writes_in_background", saving.writes_in_background)  # restored at the end
-    write_in_background()
+    monkeypatch.setattr(saving, "writes_in_background", lambda device: True)
 
 
 def test_a_gpu_writes_in_the_background_and_a_cpu_does_not() -> None:

@@ -1,4 +1,5 @@
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -245,6 +246,7 @@ def test_a_slow_step_is_timed_on_less_data_or_estimated(
     toy_tsv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(speed_estimate, "MAX_TIMED_STEPS", 2)
+    monkeypatch.setattr(speed_estimate, "MAX_TIMED_SECONDS", math.inf)
     config = settings_of(toy_tsv, "train.accumulate=100000", "train.max_steps=1000000000")
     rows = dict(dry_run(config, tmp_path / "run", CPU))
     assert "2 steps of a throwaway model with 252 tokens each" in rows["speed"]
