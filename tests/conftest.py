@@ -100,13 +100,19 @@ def _one_thread() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _same_environment() -> Iterator[None]:
-    """Restore the environment, which a command that runs in this process changes for the libraries it loads."""
-    before = dict(os.environ)
+def _same_process() -> Iterator[None]:
+    """Restore what a command changes that runs in this process: the environment, the arguments and the log."""
+    environment = dict(os.environ)
+    arguments = sys.argv
+    log = logging.getLogger("mtcli")
+    handlers, level, propagate = log.handlers[:], log.level, log.propagate
     yield
-    added = os.environ.keys() - before.keys()
-    for name in added - {"PYTEST_CURRENT_TEST"}:
+    for name in os.environ.keys() - environment.keys() - {"PYTEST_CURRENT_TEST"}:
         del os.environ[name]
+    sys.argv = arguments
+    log.handlers[:] = handlers
+    log.setLevel(level)
+    log.propagate = propagate
 
 
 @pytest.fixture(autouse=True)
@@ -144,10 +150,3 @@ def train_toy(toy_tsv: Path) -> Callable[..., Path]:
 def toy_run(train_toy: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder of a few steps."""
     return train_toy(tmp_path_factory.mktemp("runs") / "toy", "train.max_steps=20")
-
-
-@pytest.fixture
-def warnings(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """Capture the log of the package, even if an earlier test ran a command, which stops its propagation."""
-    monkeypatch.setattr(logging.getLogger("mtcli"), "propagate", True)
-    return caplog

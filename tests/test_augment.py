@@ -249,18 +249,16 @@ def test_filters_name_the_problem() -> None:
     assert main_script(["uno", "dos", "большая собака видит кота"]) == "Latin"
 
 
-def test_text_in_the_language_of_the_translations_is_reported(
-    tmp_path: Path, warnings: pytest.LogCaptureFixture
-) -> None:
+def test_text_in_the_language_of_the_translations_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     english = [f"The woman buys {n} books for her brother." for n in range(10)]
     run(text_file(tmp_path, english), tmp_path / "right.tsv", Synthesis())
-    assert "is probably in" not in warnings.text
+    assert "is probably in" not in caplog.text
     run(
         text_file(tmp_path, [f"La mujer compra {n} libros para su hermano." for n in range(10)]),
         tmp_path / "wrong.tsv",
         Synthesis(),
     )
-    assert "mono.txt: is probably in es, but the model translates from en; use a model of es → en" in warnings.text
+    assert "mono.txt: is probably in es, but the model translates from en; use a model of es → en" in caplog.text
 
 
 def test_text_without_spaces_in_the_language_of_the_translations_is_recognised() -> None:

@@ -196,7 +196,6 @@ def test_the_size_of_a_student_follows_from_its_other_settings(teacher: Path, pa
 def test_a_student_larger_than_its_teachers_causes_a_warning(
     teacher: Path, pairs: Path, number: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(logging.getLogger("mtcli"), "propagate", True)
     monkeypatch.setattr(student_shape, "latency", lambda *_: 0.0)
     weights = count_parameters(toy().model.config, toy().tokenizer.src_size, toy().tokenizer.tgt_size, joint=True)
     request = Request((teacher,) * number, (str(pairs),), sets=SMALL)
@@ -409,7 +408,6 @@ def test_a_larger_budget_trains_the_student_further(
 def test_invalid_text_is_read_on_request(
     teacher: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(logging.getLogger("mtcli"), "propagate", True)
     monkeypatch.setattr(module, "run_command", run_and_fail_at("clean 1"))
     text = tmp_path / "mono.en"
     text.write_bytes(b"one bird sings.\na caf\xe9.\n")
@@ -462,7 +460,6 @@ def test_swap_applies_to_the_held_out_pairs_too(teacher: Path, tmp_path: Path) -
 def test_held_out_sources_in_a_text_are_not_translated(
     teacher: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(logging.getLogger("mtcli"), "propagate", True)
     monkeypatch.setattr(module, "run_command", run_and_fail_at("clean 1"))
     text = tmp_path / "mono.en"
     (valid, _), (test, _) = PAIRS[0], PAIRS[20]

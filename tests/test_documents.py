@@ -82,15 +82,15 @@ def test_a_text_without_spaces_is_split_before_the_translator_would_cut_it() -> 
 
 
 def test_a_sentence_longer_than_training_is_translated_in_parts_with_a_warning(
-    warnings: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     text = "one two three, one two three, one two three."
     translator = capitals(longest_src=num_tokens(text) // 2)
-    with warnings.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING):
         assert translate_text(text, translator, OPTIONS, src="en") == text.upper()
     assert len(translator.lines) > 1
-    assert "more tokens than any in training" in warnings.text
-    assert "one two three" in warnings.text
+    assert "more tokens than any in training" in caplog.text
+    assert "one two three" in caplog.text
 
 
 # ---- the pipeline ----
@@ -207,10 +207,10 @@ def test_sentences_get_or_lose_their_space_as_the_target_language_writes_it() ->
     assert translate_text("Hello. Bye!", to_chinese, OPTIONS, src="en") == "你好。再见！"
 
 
-def test_translations_that_repeat_themselves_cause_a_warning(warnings: pytest.LogCaptureFixture) -> None:
-    with warnings.at_level(logging.WARNING):
+def test_translations_that_repeat_themselves_cause_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
         translate_text("One. Two.", ByRule(lambda line: "ein wort " * 9), OPTIONS, src="en")
-    assert "2 translations repeat themselves (ein wort ein wort" in warnings.text
+    assert "2 translations repeat themselves (ein wort ein wort" in caplog.text
 
 
 def test_a_model_with_several_target_languages_needs_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -284,7 +284,6 @@ def test_nothing_that_is_held_out_is_trained_on(files: Path, monkeypatch: pytest
 def test_no_pairs_are_held_out_of_a_synthetic_corpus(
     files: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(logging.getLogger("mtcli"), "propagate", True)
     run(request_for("alone"), monkeypatch)
     rows = [f"{BACK_TRANSLATION_TAG}{src}\t{tgt} machine\t-0.5\t0.5" for src, tgt in toy_pairs(300)]
     (files / "synthetic.tsv").write_text("\n".join(["en\txx\tlog_prob\tscore", *rows]) + "\n")
@@ -418,7 +417,6 @@ def test_a_slightly_larger_budget_extends_the_best_model(files: Path, monkeypatc
 def test_a_model_that_further_training_makes_worse_is_kept(
     files: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module.logging.getLogger("mtcli"), "propagate", True)
     extended = "improved-1, extended"
     simulation = Simulation(BLEU | {f"{extended}, part 2": 24.9, f"{extended}, part 3": 25.0})
     run(request_for(), monkeypatch, simulation)
@@ -445,7 +443,6 @@ def test_a_model_that_further_training_makes_worse_is_kept(
 def test_a_model_that_stopped_improving_is_trained_further_only_beyond_its_earlier_limit(
     files: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module.logging.getLogger("mtcli"), "propagate", True)
     simulation = Simulation(steps={"improved-1": 150})
     result, _, _ = run(request_for(), monkeypatch, simulation)
     limit = steps_of(simulation)["improved-1"]
@@ -460,7 +457,6 @@ def test_a_model_that_stopped_improving_is_trained_further_only_beyond_its_earli
 def test_a_larger_budget_that_was_used_already_is_reported(
     files: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module.logging.getLogger("mtcli"), "propagate", True)
     simulation = Simulation()
     monkeypatch.setattr(module.Recipe, "elapsed", lambda recipe: simulation.seconds)
     request = request_for(mono_tgt="mono.xx", **{"train.max_steps": None, "train.time": "1h"})
@@ -609,7 +605,6 @@ def test_without_synthetic_pairs_the_plain_model_is_the_result(
     files: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(Simulation, "augment", lambda self, stage, words: Path(value_of(words, "-o")).touch() or "")
-    monkeypatch.setattr(module.logging.getLogger("mtcli"), "propagate", True)
     result, _, simulation = run(request_for(mono_tgt="mono.xx"), monkeypatch)
     assert list(result.candidates) == ["plain"]
     assert "no synthetic pairs are left" in caplog.text

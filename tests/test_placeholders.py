@@ -78,16 +78,16 @@ def test_a_tag_remains_at_the_start_of_its_source(tmp_path: Path) -> None:
 
 
 def test_a_tokenizer_whose_placeholders_are_not_learned_causes_a_warning(
-    tmp_path: Path, warnings: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = str(write_tsv(tmp_path / "t.tsv", PAIRS))
     train_tokenizer(PAIRS, placeholders=True).save(tmp_path / "tokenizer.json")
     values = {"data.train": [path], "tokenizer.file": str(tmp_path / "tokenizer.json")}
     for name, learned in (("with", True), ("without", False)):
-        warnings.clear()
+        caplog.clear()
         config = build(None, values | {"data.placeholders": learned})
         prepare(config, tmp_path / name)
-        assert ("has placeholder tokens" in warnings.text) is not learned
+        assert ("has placeholder tokens" in caplog.text) is not learned
 
 
 def test_a_model_without_the_tokens_cannot_learn_placeholders(tmp_path: Path) -> None:

@@ -432,7 +432,7 @@ def test_a_bad_line_does_not_fail_the_others() -> None:
 
 
 def test_closing_cancels_waiting_lines_and_abandons_a_batch_that_does_not_end(
-    monkeypatch: pytest.MonkeyPatch, warnings: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("mtcli.serve.batcher.CLOSE_SECONDS", 0.01)
     gated = Gated()
@@ -443,7 +443,7 @@ def test_closing_cancels_waiting_lines_and_abandons_a_batch_that_does_not_end(
     batcher.close()
     assert batcher.alive
     assert waiting.cancelled()
-    assert warnings.messages == ["abandoned the translation of 2 lines"]
+    assert caplog.messages == ["abandoned the translation of 2 lines"]
     gated.gate.release()
     assert [one.result(HANGS).text for one in begun] == ["A", "B"]
     until(lambda: not batcher.alive)
@@ -591,10 +591,10 @@ def test_many_clients_get_the_translations_of_the_command() -> None:
 
 
 @pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch, warnings: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+def few(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     """Allow four open connections."""
     monkeypatch.setattr(Capacity, "measured", lambda: Capacity(connections=4, backlog=2))
-    return warnings
+    return caplog
 
 
 def is_closed(connection: socket.socket) -> bool:

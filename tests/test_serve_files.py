@@ -92,17 +92,17 @@ def test_a_paragraph_is_translated_sentence_by_sentence_with_its_spacing(loud: S
     assert answer["lines"][0]["candidates"][0]["log_prob"] == -2.0
 
 
-def test_the_log_does_not_quote_texts(warnings: pytest.LogCaptureFixture) -> None:
-    with serving((Loud(" echo echo echo echo echo"), "en", "de")) as site, warnings.at_level(logging.INFO):
+def test_the_log_does_not_quote_texts(caplog: pytest.LogCaptureFixture) -> None:
+    with serving((Loud(" echo echo echo echo echo"), "en", "de")) as site, caplog.at_level(logging.INFO):
         text = " ".join(["secret"] * 200)
         assert "ECHO" in site.json("/translate", q=text, source="en")[1]["translatedText"].upper()
         translated(site, "a.txt", text.encode())
-    assert "secret" not in warnings.text.lower()
-    assert "echo" not in warnings.text.lower()
+    assert "secret" not in caplog.text.lower()
+    assert "echo" not in caplog.text.lower()
 
 
 def test_an_unexpected_error_is_answered_and_logged_without_the_text(
-    monkeypatch: pytest.MonkeyPatch, warnings: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     error: Exception = ValueError("secret")
     monkeypatch.setattr("mtcli.serve.translation.read_document", lambda *_: raise_(error))
@@ -113,13 +113,13 @@ def test_an_unexpected_error_is_answered_and_logged_without_the_text(
         assert site.json("/translate", q="secret", source="en", format="html")[:2] == expected
         error = RuntimeError("out of memory")
         assert upload(site, "n.html", b"secret") == expected
-    assert [message.partition(", line")[0] for message in warnings.messages] == [
+    assert [message.partition(", line")[0] for message in caplog.messages] == [
         "a request failed: ValueError in test_serve_files.py",
         "a request failed: ValueError in test_serve_files.py",
         "a request failed: RuntimeError in test_serve_files.py",
     ]
-    assert "secret" not in warnings.text
-    assert warnings.messages[2].endswith(": out of memory")
+    assert "secret" not in caplog.text
+    assert caplog.messages[2].endswith(": out of memory")
 
 
 def raise_(error: Exception) -> None:

@@ -499,9 +499,8 @@ def test_the_regular_expression_is_rarely_used(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_translation_that_repeats_itself_causes_a_warning(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    translator: Translator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(logging.getLogger("mtcli"), "propagate", True)
     found = list(translator.translate(LINES, GREEDY))
     repeating = [n for n, one in enumerate(found, 1) if repetition_in(one.text)]
     assert 1 < len(repeating) < len(LINES)  # otherwise the test shows nothing
@@ -516,7 +515,6 @@ def test_a_translation_that_repeats_itself_causes_a_warning(
 def test_a_repetition_of_the_source_causes_no_warning(
     translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(logging.getLogger("mtcli"), "propagate", True)
     line = next(one.source for one in run(translator, LINES, GREEDY) if repetition_in(one.text))
     list(translator.translate([line], GREEDY))
     assert "line 1: the translation repeats itself" in caplog.text
