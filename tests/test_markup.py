@@ -119,6 +119,12 @@ def test_a_word_with_a_place_for_a_line_break_is_given_whole() -> None:
     assert written(translated("the hou", Tag("<wbr>"), "se is big")) == "la casa<wbr> es grande"
 
 
+def test_code_stays_in_parentheses_that_the_model_separates() -> None:
+    stub = Stub(lambda line: ("la casa ( ) .", ((0, 0), (1, 1), (2, 2), (2, 3), (2, 4))))
+    (found,) = translate_inline([("the house (", CODE, ").")], stub, Options())
+    assert written(found) == "la casa (`a` ) ."
+
+
 def test_without_alignments_places_are_estimated() -> None:
     source = ("the house is ", B, "big", END_B)
     assert written(translated(*source, aligns=False)) == "la casa es <b>grande</b>"

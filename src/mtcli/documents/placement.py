@@ -270,7 +270,8 @@ class Layout(WordMap):
             return linked[0][0]
         head, tail = self.source[start : min(node.start, end)], self.source[min(node.start, end) : end]
         if tail and not head.strip(OPENING):
-            return linked[0][0] + min(len(head), _len_of_head(self.translation[slice(*linked[0])], OPENING))
+            target = self.translation[slice(*linked[0])]
+            return linked[0][0] + min(len(head), len(target) - len(target.lstrip(OPENING)))
         target = self.translation[slice(*linked[-1])]
         if tail and target == self.source[start:end]:
             return linked[-1][0] + len(head)
