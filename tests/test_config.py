@@ -80,6 +80,8 @@ def test_set_reads_toml_or_plain_text() -> None:
         ("[train]\nwarmup = 5", "train.warmup_steps"),
         ("[model]\nheads = 5", "model.num_heads"),
         ("[data]\nd_model = 5", "model.d_model"),
+        ("[train]\nbatch_size = 5", "train.batch_tokens"),
+        ("[train]\ndropout = 0.1", "model.dropout"),
         ("[modle]\nd_ff = 5", "model"),
         ("presets = 'tiny'", "preset"),
     ],
@@ -89,6 +91,12 @@ def test_an_unknown_key_is_refused_with_its_file_and_the_nearest_key(tmp_path: P
     with pytest.raises(UsageError, match=rf"no such key; did you mean {re.escape(nearest)}\?") as caught:
         build(file)
     assert str(caught.value).startswith(f"{file}: ")
+
+
+@pytest.mark.parametrize("key", ["train.learning_rate", "train.foo", "nonsense.foo"])
+def test_an_unknown_key_without_a_similar_one_has_no_suggestion(key: str) -> None:
+    with pytest.raises(UsageError, match=r"no such key; `mtcli train --list-settings` lists all$"):
+        build(None, None, [f"{key}=1"])
 
 
 def test_a_text_in_place_of_a_list_is_explained(tmp_path: Path) -> None:

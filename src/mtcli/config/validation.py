@@ -67,7 +67,8 @@ def _explain(error: Any) -> str:
         remedy = _decimal_point(error["input"])
         return f"{name} = {shown(error['input'])}: {reason}{remedy}"
     nearest = _nearest(name)
-    return f"{name}: no such key; did you mean {nearest}?" if nearest else f"{name}: no such key"
+    remedy = f"did you mean {nearest}?" if nearest else "`mtcli train --list-settings` lists all"
+    return f"{name}: no such key; {remedy}"
 
 
 def _decimal_point(value: object) -> str:
@@ -78,9 +79,16 @@ def _decimal_point(value: object) -> str:
 
 
 def _nearest(name: str) -> str | None:
-    """Return the most similar setting or section, or a setting with the same key in another section."""
+    """Return the setting with the same key in another section, or the most similar setting or section.
+
+    In a section that exists, only the keys are compared: the names have its name in common.
+    """
+    section, _, key = name.rpartition(".")
+    for known in NAMES:
+        if known.rpartition(".")[2] == key:
+            return known
+    if section in SECTIONS:
+        similar = difflib.get_close_matches(key, SECTIONS[section].model_fields, n=1)
+        return f"{section}.{similar[0]}" if similar else None
     similar = difflib.get_close_matches(name, [*NAMES, *SECTIONS], n=1, cutoff=0.5)
-    if similar:
-        return similar[0]
-    key = name.rpartition(".")[2]
-    return next((known for known in NAMES if known.rpartition(".")[2] == key), None)
+    return similar[0] if similar else None
