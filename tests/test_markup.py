@@ -125,6 +125,14 @@ def test_code_stays_in_parentheses_that_the_model_separates() -> None:
     assert written(found) == "la casa (`a` ) ."
 
 
+@pytest.mark.parametrize("signs", [": ", " - ", " – ", ", "])
+def test_signs_after_code_at_the_beginning_are_not_given_to_the_model(signs: str) -> None:
+    stub = Stub(swapping)
+    (found,) = translate_inline([(CODE, signs + "the red house")], stub, Options())
+    assert written(found) == f"`a`{signs}la casa roja"
+    assert [lines for lines, _ in stub.calls] == [["the red house"]]
+
+
 def test_without_alignments_places_are_estimated() -> None:
     source = ("the house is ", B, "big", END_B)
     assert written(translated(*source, aligns=False)) == "la casa es <b>grande</b>"

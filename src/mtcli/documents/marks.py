@@ -16,6 +16,8 @@ _WORD_BREAK = re.compile(r"<wbr\b", re.IGNORECASE)
 """The tag of HTML for a place within a word where a line may end."""
 _LINE_BREAK = re.compile(r"<br\b.*|(?:[\\\s>]|&#(?:0*1[03]|x0*[ad]);)+", re.IGNORECASE | re.DOTALL)
 """A line break of HTML, Word, XML or Markdown. In a quote of Markdown, it ends with the mark of the next line."""
+_SEPARATE_SIGNS = re.compile(r"\s*[,;:.!?…)\]–—-]+(?=\s+\S)")
+"""Signs between two words, with a space after them."""
 MAX_DEPTH = 50
 """Open tags around a tag that is written as text and has a partner. Each is a level of recursion."""
 CLOSING = ".,;:!?…)]}»”’\"'、。，；：！？）」』"
@@ -165,30 +167,41 @@ class Marked:
 def mark_up(pieces: Sequence[Piece], written: Mapping[int, str]) -> Marked:
     """Separate the text of a sentence from its marks.
 
-    White space, points and pairs of tags around the whole text stay outside of it.
+    White space, points and pairs of tags around the whole text stay outside of it, and so do signs after a point that
+    stands for words, such as the colon of "`-x`: explains it", which a model may omit.
 
     Args:
         pieces: The sentence.
         written: What the model is given for some of the marks, by index. The other marks are not in the text.
     """
     first, last = _core(pieces)
+    core = list(pieces[first:last])
+    signs = _signs_after_content(pieces[first - 1], core[0]) if first and core else ""
+    if signs:
+        core[0] = _text_of(core[0]).removeprefix(signs)
     builder = _Builder()
-    for index in range(first, last):
-        piece = pieces[index]
+    for index, piece in enumerate(core, first):
         if isinstance(piece, str):
             builder.add_text(piece)
         elif index in written:
             builder.add_text(written[index], exact=True)
         else:
-            following = pieces[index + 1] if index + 1 < last else " "
+            following = core[index - first + 1] if index + 1 < last else " "
             builder.add_mark(piece, _text_of(following))
     root = builder.finish()  # also trims the text
-    core = pieces[first:last]
     head = _first_text(core, "open")
     tail = _first_text(core[::-1], "close")
     space_before = head[: len(head) - len(head.lstrip())]
     space_after = tail[len(tail.rstrip()) :]
-    return Marked([*pieces[:first], space_before], builder.text, root, [space_after, *pieces[last:]])
+    return Marked([*pieces[:first], signs, space_before], builder.text, root, [space_after, *pieces[last:]])
+
+
+def _signs_after_content(before: Piece, piece: Piece) -> str:
+    """Return the signs that a text after a point begins with, if the point stands for words."""
+    if isinstance(piece, Mark) or not isinstance(before, Mark) or not before.is_content:
+        return ""
+    found = _SEPARATE_SIGNS.match(piece)
+    return found[0] if found else ""
 
 
 def _first_text(pieces: Sequence[Piece], kind: Kind) -> str:
