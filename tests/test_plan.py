@@ -126,6 +126,18 @@ def test_a_dry_run_names_obstacles_to_export_and_a_finished_run(toy_run: Path, t
     assert next(from_scratch)[1] == f"{toy_run} (holds a run, which --overwrite deletes)"
 
 
+def test_a_dry_run_from_scratch_warns_of_few_pairs(
+    toy_run: Path, toy_tsv: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = settings_of(toy_tsv)
+    for run, init in ((toy_run, None), (tmp_path / "tuned", toy_run)):  # resumed; fine-tuned
+        next(dry_run(config, run, CPU, init=init))
+    assert caplog.messages == []
+    next(dry_run(config, tmp_path / "new", CPU))
+    (message,) = caplog.messages
+    assert "far too few for a usable translator" in message
+
+
 def test_a_dry_run_of_fine_tuning_describes_the_tokenizer_of_the_initial_model(
     train_toy: Train, toy_tsv: Path, tmp_path: Path
 ) -> None:

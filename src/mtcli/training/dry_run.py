@@ -32,6 +32,7 @@ from mtcli.training.budget import Budget
 from mtcli.training.defaults.choose import with_defaults
 from mtcli.training.defaults.describe import describe_choice
 from mtcli.training.defaults.workload import Workload
+from mtcli.training.log import warn_of_few_pairs
 from mtcli.training.speed_estimate import estimate_speed
 
 log = logging.getLogger(__name__)
@@ -77,6 +78,8 @@ def dry_run(
     with _data(config, run, init, overwrite) as data:
         workload = Workload.of(data, device, ranks=1)
         config = with_defaults(config, workload, began)
+        if began is None and data.init is None:
+            warn_of_few_pairs(config, len(data.train))
         state = State() if overwrite else resumable_state(run)
         budget = Budget.of(
             config, len(data.valid), len(data.test), fine_tunes=data.init is not None, on_gpu=device.type == "cuda"
