@@ -194,6 +194,18 @@ PLACED = {
     "list after a hard line break": ("One\\\ntwo", lambda s: ("Eins", s[1], "- zwei"), "<p>Eins<br />\n- zwei</p>"),
     "number after a hard line break": ("One\\\ntwo", lambda s: ("Eins", s[1], "1. zwei"), "<p>Eins<br />\n1. zwei</p>"),
     "underline after a hard line break": ("One\\\ntwo", lambda s: ("Eins", s[1], "=="), "<p>Eins<br />\n==</p>"),
+    "list after a hard line break and a space": (
+        "One\\\ntwo",
+        lambda s: ("Eins", s[1], " - zwei"),
+        "<p>Eins<br />\n- zwei</p>",
+    ),
+    "hard line break at the end": ("One\\\ntwo", lambda s: ("Eins zwei", s[1]), "<p>Eins zwei<br></p>"),
+    "hard line break at the end of a heading": (
+        "One  \ntwo\n===",
+        lambda s: ("Eins zwei", s[1]),
+        "<h1>Eins zwei<br></h1>",
+    ),
+    "hard line break at the beginning": ("- One  \n  two", lambda s: (s[1], "Eins"), "<ul>\n<li><br>Eins</li>\n</ul>"),
     "name with underscores": ("One", lambda s: ("__lt__ _a_b a_b",), "<p>__lt__ _a_b a_b</p>"),
     "tildes": ("One", lambda s: ("a ~~~b~~~ ~5",), "<p>a ~~~b~~~ ~5</p>"),
 }

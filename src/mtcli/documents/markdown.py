@@ -310,11 +310,25 @@ def _with_html(translation: Inline) -> Inline:
     return tuple(parts)
 
 
+def _with_inner_breaks(translation: Inline) -> Inline:
+    """Return a translation with tags of HTML for hard line breaks at its ends, where they would be text or nothing."""
+    parts = list(translation)
+    for end in (0, -1):
+        part = parts[end] if parts else ""
+        if isinstance(part, Tag) and _is_hard_break(part.raw):
+            parts[end] = Tag("<br>")
+    return tuple(parts)
+
+
+def _is_hard_break(raw: str) -> bool:
+    return "\n" in raw and not raw.strip("\\ \r\n>")
+
+
 def _encode(style: _Style, translation: Inline, markup: Mapping[str, str]) -> str:
     """Return a translation as Markdown, with its tags as they are."""
     pieces: list[str] = []
     at_line_start = style.at_line_start
-    for part in translation:
+    for part in _with_inner_breaks(translation):
         if isinstance(part, str):
             pieces.append(_encoded_text(style, part, at_line_start=at_line_start))
             at_line_start = False
@@ -323,7 +337,7 @@ def _encode(style: _Style, translation: Inline, markup: Mapping[str, str]) -> st
         if raw.startswith("[") and pieces and pieces[-1].endswith("!"):
             pieces[-1] = pieces[-1].removesuffix("!") + "\\!"  # `![` would begin an image
         pieces.append(raw)
-        at_line_start = "\n" in raw and not raw.strip("\\ \r\n>")  # a hard line break
+        at_line_start = _is_hard_break(raw)
     return "".join(pieces)
 
 
@@ -335,6 +349,7 @@ def _encoded_text(style: _Style, text: str, *, at_line_start: bool) -> str:
     elif style.block == "underlined":
         text = _OUTER_PIPE.sub("&#124;", text)
     if at_line_start:
+        text = text.lstrip(" ")
         text = _LIST_NUMBER.sub(r"\1\\\2", text, count=1)
         text = "\\" + text if _BLOCK_START.match(text) else text
     table: dict[str, str | int | None] = {**style.references}
