@@ -534,10 +534,10 @@ def test_a_server_answers_under_the_name_of_its_host_option() -> None:
 
 
 def test_loopback_names() -> None:
-    assert all(
-        map(is_loopback, ("localhost", "Localhost.", "127.0.0.1", "127.255.0.3", "::1", "[::1]", "0:0:0:0:0:0:0:1"))
-    )
+    names = ("localhost", "Localhost.", "127.0.0.1", "127.255.0.3", "::1", "[::1]", "0:0:0:0:0:0:0:1")
+    assert all(map(is_loopback, (*names, "::ffff:127.0.0.1", "[::ffff:7f00:1]")))
     assert not any(map(is_loopback, ("", "0.0.0.0", "::", "10.0.0.1", "localhost.example.org", "127.1.example.org")))
+    assert not is_loopback("::ffff:10.0.0.1")
 
 
 @pytest.mark.parametrize("path", ["/translate", "/api/translate", "/detect", "/no/such/path"])

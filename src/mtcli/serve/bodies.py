@@ -77,7 +77,8 @@ class Bodies:
             first = next(iter(self._open))
             self._remove(first)
             first.is_dropped = True
-            first.deadline.reschedule(asyncio.get_running_loop().time())
+            if not first.deadline.expired():  # otherwise its task is about to end
+                first.deadline.reschedule(asyncio.get_running_loop().time())
 
     def _remove(self, body: _Body) -> None:
         if body in self._open:

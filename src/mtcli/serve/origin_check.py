@@ -4,7 +4,7 @@ The API key is checked in `translation.py`.
 """
 
 import re
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
@@ -15,14 +15,19 @@ SAFE_METHODS = ("GET", "HEAD")
 
 
 def is_loopback(name: str) -> bool:
-    """Return True if a name or address, without a port, is the loopback interface: `localhost`, 127.x.y.z or ::1."""
+    """Return True if a name or address, without a port, is the loopback interface: `localhost`, 127.x.y.z or ::1.
+
+    An IPv4 address may be written as one of IPv6, such as `::ffff:127.0.0.1`.
+    """
     name = name.lower().removesuffix(".")
     if name == "localhost":
         return True
     try:
-        return ip_address(name.removeprefix("[").removesuffix("]")).is_loopback
+        address = ip_address(name.removeprefix("[").removesuffix("]"))
     except ValueError:
         return False
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback
 
 
 class OriginCheck:
