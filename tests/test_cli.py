@@ -191,6 +191,7 @@ def test_eval_of_a_model_of_files_and_of_finished_translations_agree(toy_run: Pa
             2,
             "--output out.txt.gz: translations are not com",
         ),
+        (("translate", "--model", "{run}", "-i", "two", "-o", "two.gz"), 2, "compressed; name it two.translated\n"),
         (("translate", "--model", "{run}", "--seed", "1", "x"), 2, "--seed: only with --sample"),
         (("translate", "--model", "{run}", "--sample", "-b", "2", "x"), 2, "--beam-size: not with --sample"),
         (("translate", "--model", "{run}", "--sample", "--length-penalty", "1", "x"), 2, "--length-penalty: not with"),

@@ -42,6 +42,14 @@ def test_an_output_with_the_suffix_of_another_type_is_refused(name: str, output:
 
 
 @pytest.mark.parametrize(
+    ("name", "output"), [("a.html", "a.txt"), ("./a.html", "a.docx"), ("x/../a.html", "./a.srt"), ("a.html", "a.md")]
+)
+def test_the_proposed_output_is_not_the_input(name: str, output: str) -> None:
+    with pytest.raises(UsageError, match=r"; name it a\.translated\.html$"):
+        check_output_name(name, output)
+
+
+@pytest.mark.parametrize(
     ("name", "output"),
     [("a.html", "b.HTM"), ("a.pot", "de.po"), ("a.html", "-"), ("a.html", "b.de"), ("a.txt", "b.md"), ("-", "b.html")],
 )

@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from mtcli.cli.input_files import must_exist
@@ -24,6 +24,7 @@ def check_files(text: list[str] | None, input_: str | None, output: str, models:
         DataError: The input cannot be read.
         StorageError: The output cannot be written.
     """
+    from mtcli.documents.registry import free_name
     from mtcli.runtime import torchrun
     from mtcli.runtime.output_checks import check_outputs
     from mtcli.runtime.outputs import is_special
@@ -35,7 +36,8 @@ def check_files(text: list[str] | None, input_: str | None, output: str, models:
     if torchrun.size() > 1 and is_special(Path(output)):
         raise UsageError(f"--output {output}: several ranks write a regular file; give another")
     if output.lower().endswith(".gz"):
-        raise UsageError(f"--output {output}: translations are not compressed; name it {output[: -len('.gz')]}")
+        example = free_name(PurePath(output).with_suffix(""), input_ or "-")
+        raise UsageError(f"--output {output}: translations are not compressed; name it {example}")
     inputs = [] if text else [input_ or "-"]
     check_outputs([output], inputs, models=models)
     must_exist(input_)

@@ -1,5 +1,6 @@
 """Which files are documents, and which module reads them. A module is imported when a file needs it."""
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -87,8 +88,20 @@ def check_output_name(name: str, output: str) -> None:
     suffix = PurePath(name).suffix.lower()
     other = PurePath(output).suffix.lower()
     if other in MODULES and _type(suffix) not in ("plain_text", _type(other)):
-        example = PurePath(output).with_suffix(suffix)
+        example = free_name(PurePath(output).with_suffix(suffix), name)
         raise UsageError(f"--output {output}: the translation of {name} is a {suffix} file; name it {example}")
+
+
+def free_name(output: PurePath, name: str) -> PurePath:
+    """Return a name to propose for a translation: `output`, or a name made from it if `output` is the input itself.
+
+    Args:
+        output: The name to propose.
+        name: Name of the input.
+    """
+    if os.path.abspath(output) != os.path.abspath(name):  # noqa: PTH100 - pathlib keeps `..`
+        return output
+    return output.with_stem(f"{output.stem}.translated")
 
 
 def _type(suffix: str) -> str:
