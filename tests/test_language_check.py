@@ -73,7 +73,7 @@ def test_the_sample_is_from_all_parts_of_the_corpus() -> None:
     checked = LanguageCheck("src", "tgt")
     for number in range(10 * SAMPLE):
         checked.is_swapped(f"one two three four {number}", "five six seven eight")
-    numbers = [int(src.split()[-1]) for src, _ in checked.sample]
+    numbers = [int(src.split()[-1]) for src, _ in checked.sample.pairs]
     assert SAMPLE <= len(numbers) < 2 * SAMPLE
     assert len({after - before for before, after in pairwise(numbers)}) == 1
     assert numbers[-1] > 9 * SAMPLE

@@ -23,6 +23,28 @@ MIN_FOUND = 0.7
 Pair = tuple[str, str]
 
 
+class SpreadSample:
+    """Pairs from all parts of a corpus: `SAMPLE` to twice as many, or all pairs of a smaller corpus."""
+
+    def __init__(self) -> None:
+        self.pairs: list[Pair] = []
+        self.seen = 0
+        """Pairs of the corpus."""
+        self._stride = 1
+
+    def add(self, pair: Pair) -> None:
+        """Take the next pair of the corpus, or skip it.
+
+        When the sample is full, keep every second pair, and from now on take half as many.
+        """
+        if self.seen % self._stride == 0:
+            self.pairs.append(pair)
+            if len(self.pairs) == 2 * SAMPLE:
+                del self.pairs[1::2]
+                self._stride *= 2
+        self.seen += 1
+
+
 class LanguageCheck:
     """Finds pairs in other languages than the declared ones.
 
@@ -34,12 +56,10 @@ class LanguageCheck:
     def __init__(self, src: str, tgt: str):
         self.codes = src, tgt
         self.bases = base(src), base(tgt)
-        self.seen = 0
-        """Pairs seen with enough words."""
         self.swapped = 0
-        """Those whose sides are swapped."""
-        self.sample: list[Pair] = []
-        self._stride = 1
+        """Pairs whose sides are swapped."""
+        self.sample = SpreadSample()
+        """Of the pairs with enough words."""
 
     @cached_property
     def _between(self) -> LanguageIdentifier | None:
@@ -51,19 +71,10 @@ class LanguageCheck:
         """Return True if the source is in the target language and the target in the source language."""
         if not (_has_words(src) and _has_words(tgt)):
             return False
-        if self.seen % self._stride == 0:
-            self._add_to_sample((src, tgt))
-        self.seen += 1
+        self.sample.add((src, tgt))
         is_swapped = self._is_in(src, 1) and self._is_in(tgt, 0)
         self.swapped += is_swapped
         return is_swapped
-
-    def _add_to_sample(self, pair: Pair) -> None:
-        """Add a pair. When the sample is full, keep every second pair, and from now on take half as many."""
-        self.sample.append(pair)
-        if len(self.sample) == 2 * SAMPLE:
-            del self.sample[1::2]
-            self._stride *= 2
 
     def _is_in(self, text: str, side: int) -> bool:
         """Return True if a text is in the language of a side, not of the other, with probability `SURE` or more."""
@@ -72,15 +83,25 @@ class LanguageCheck:
         best = self._between.identify(text)[0]
         return best.language == self.codes[side] and best.probability >= SURE
 
+    def swapped_notice(self) -> str | None:
+        """Return what to say if most pairs are swapped; None if they are not, or too few have enough words."""
+        seen = self.sample.seen
+        if seen < MIN_SAMPLE or 2 * self.swapped <= seen:
+            return None
+        src, tgt = self.codes
+        share = _percent(self.swapped / seen)
+        problem = (
+            f"the sides look swapped: in {share} of {counted(seen, 'pair')}, the source is {tgt} and the target {src}"
+        )
+        return f"{problem}; use --swap, or --src {tgt} --tgt {src}"
+
     def notices(self) -> Iterator[str]:
         """Yield what is wrong with the declared languages."""
-        if len(self.sample) < MIN_SAMPLE:
+        if self.sample.seen < MIN_SAMPLE:
             return
-        src, tgt = self.codes
-        if 2 * self.swapped > self.seen:
-            share = _percent(self.swapped / self.seen)
-            problem = f"the sides look swapped: in {share} of {counted(self.seen, 'pair')}, the source is {tgt} and the"
-            yield f"{problem} target {src}; use --swap, or --src {tgt} --tgt {src}"
+        swapped = self.swapped_notice()
+        if swapped:
+            yield swapped
             return
         if not any(self.bases):
             return
@@ -95,12 +116,12 @@ class LanguageCheck:
         declared = self.bases[side]
         if declared is None or declared not in identifier.codes:
             return None
-        shares = _shares([pair[side] for pair in self.sample], identifier)
+        shares = _shares([pair[side] for pair in self.sample.pairs], identifier)
         found, share = max(shares.items(), key=lambda item: item[1])
         if found == declared or share < MIN_FOUND or shares.get(declared, 0.0) > MAX_DECLARED:
             return None
         language = f"{english_name(found)} ({found})"
-        looks = f"{_percent(share)} of {counted(len(self.sample), 'sentence')} look like {language}"
+        looks = f"{_percent(share)} of {counted(len(self.sample.pairs), 'sentence')} look like {language}"
         return f"{option} is {self.codes[side]}, but {looks}; correct {option}"
 
 
