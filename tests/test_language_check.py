@@ -62,6 +62,14 @@ def test_wrong_declared_languages(tmp_path: Path, src: str, tgt: str, says: str 
     assert (shown in report_text(report), shown in clean_text(cleaned)) == (bool(says), bool(says))
 
 
+def test_swapping_pairs_that_were_right_is_reported(tmp_path: Path) -> None:
+    right = corpus(tmp_path, [*PAIRS, *PAIRS])
+    swapped = Corpus(right.paths, "en", "de", swap=True)
+    assert check(right).survey.languages == []
+    (problem,) = check(swapped).survey.languages
+    assert problem.endswith("the source is de and the target en; omit --swap, or --src de --tgt en")
+
+
 @pytest.mark.parametrize("start", ["½ ¼ ¾ ⅓ ⅔", "7 " * MAX_CHARACTERS + "The dog sleeps here"])
 def test_texts_whose_language_cannot_be_identified(tmp_path: Path, start: str) -> None:
     unclear = [(f"{start} {number}", f"{start} {number}.") for number in range(MIN_SAMPLE)]

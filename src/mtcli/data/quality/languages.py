@@ -51,11 +51,13 @@ class LanguageCheck:
     Args:
         src: Declared source language.
         tgt: Declared target language.
+        swap: The pairs were read with `--swap`.
     """
 
-    def __init__(self, src: str, tgt: str):
+    def __init__(self, src: str, tgt: str, *, swap: bool = False):
         self.codes = src, tgt
         self.bases = base(src), base(tgt)
+        self.swap = swap
         self.swapped = 0
         """Pairs whose sides are swapped."""
         self.sample = SpreadSample()
@@ -83,17 +85,21 @@ class LanguageCheck:
         best = self._between.identify(text)[0]
         return best.language == self.codes[side] and best.probability >= SURE
 
-    def swapped_notice(self) -> str | None:
-        """Return what to say if most pairs are swapped; None if they are not, or too few have enough words."""
+    def swapped_notice(self, noun: str = "pair") -> str | None:
+        """Return what to say if most pairs are swapped; None if they are not, or too few have enough words.
+
+        Args:
+            noun: What the pairs are, for the message.
+        """
         seen = self.sample.seen
         if seen < MIN_SAMPLE or 2 * self.swapped <= seen:
             return None
         src, tgt = self.codes
         share = _percent(self.swapped / seen)
         problem = (
-            f"the sides look swapped: in {share} of {counted(seen, 'pair')}, the source is {tgt} and the target {src}"
+            f"the sides look swapped: in {share} of {counted(seen, noun)}, the source is {tgt} and the target {src}"
         )
-        return f"{problem}; use --swap, or --src {tgt} --tgt {src}"
+        return f"{problem}; {'omit' if self.swap else 'use'} --swap, or --src {tgt} --tgt {src}"
 
     def notices(self) -> Iterator[str]:
         """Yield what is wrong with the declared languages."""

@@ -92,7 +92,7 @@ class _Collector:
             if path is not None:
                 self.held_out.append((BIT[f"source is in {name}"], pairs.source_hashes(path)))
         self.encoder = _Encoder(model) if model else None
-        self.languages = LanguageCheck(pairs.src, pairs.tgt)
+        self.languages = LanguageCheck(pairs.src, pairs.tgt, swap=pairs.swap)
         self.found = array("I")
         self.pair_hashes = array("q")
         self.source_hashes = array("q")
