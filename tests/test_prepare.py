@@ -19,6 +19,7 @@ from mtcli.data import fingerprints
 from mtcli.data.held_out import source_key
 from mtcli.data.info import digest
 from mtcli.data.prepare import Prepared, prepare
+from mtcli.data.quality.languages import SAMPLE
 from mtcli.data.splits import read_split
 from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import DataError, ModelError, UsageError
@@ -115,6 +116,51 @@ def test_a_warning_about_a_corpus_without_held_out_pairs(tmp_path: Path, caplog:
     given = {"data.train": [str(few)], "data.valid": str(alike), "data.test": str(alike)}
     prepare(build(None, given), tmp_path / "given")
     assert "held out" not in caplog.text
+
+
+SENTENCES = [
+    ("the children are playing with a ball in the garden .", "los niños están jugando con una pelota en el jardín ."),
+    ("my sister reads a very good book every night .", "mi hermana lee un libro muy bueno todas las noches ."),
+    ("we often eat bread and cheese with our friends .", "a menudo comemos pan y queso con nuestros amigos ."),
+    ("she does not want to go home before the evening .", "ella no quiere volver a casa antes de la noche ."),
+]
+"""English and Spanish, lowercased and tokenized."""
+
+
+def numbered_sentences(n: int) -> list[tuple[str, str]]:
+    return [(f"{number} {src}", f"{number} {tgt}") for number in range(n // 4) for src, tgt in SENTENCES]
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        ({"src": "en", "tgt": "es"}, None),
+        ({"src": "es", "tgt": "en"}, "use --swap, or --src en --tgt es"),
+        ({"src": "es", "tgt": "en", "swap": True}, None),
+        ({"src": "en", "tgt": "es", "swap": True}, "omit --swap, or --src es --tgt en"),
+        ({"src": "xx", "tgt": "en"}, None),
+    ],
+)
+def test_a_warning_about_swapped_sides(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, options: dict[str, Any], remedy: str | None
+) -> None:
+    greetings = [(f"Hi {number}!", f"¡Hola {number}!") for number in range(3 * SAMPLE)]
+    path = write_tsv(tmp_path / "pairs.tsv", [*greetings, *numbered_sentences(SAMPLE)])  # some corpora begin like this
+    given = {"data.train": [str(path)], **{f"data.{name}": value for name, value in options.items()}}
+    wanted = build(None, given, ["tokenizer.vocab_size=320"])
+    prepare(wanted, tmp_path / "run")
+    prepare(wanted, tmp_path / "run")  # a reused run does not warn again
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == bool(remedy)
+    if remedy:
+        assert warnings[0].startswith(f"{path}: the sides look swapped: in 100% of ")
+        assert warnings[0].endswith(f"; {remedy}")
+
+
+def test_too_few_pairs_to_tell_that_sides_are_swapped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    few = write_tsv(tmp_path / "few.tsv", numbered_sentences(8))
+    prepare(config(few, src="es", tgt="en"), tmp_path / "run")
+    assert "swapped" not in caplog.text
 
 
 def test_given_splits_are_used_as_they_are(tmp_path: Path, tsv: Path) -> None:

@@ -15,6 +15,7 @@ from mtcli.data.held_out import FEWEST_PAIRS, HeldOut, choose_held_out
 from mtcli.data.info import data_settings, write_data_info
 from mtcli.data.lines import Counts
 from mtcli.data.placeholders import with_tokens
+from mtcli.data.quality.languages import LanguageCheck, SpreadSample
 from mtcli.data.sources import parse_source
 from mtcli.data.splits import write_split
 from mtcli.data.term_annotation import TermAnnotator
@@ -73,12 +74,15 @@ def build_data(config: Config, run: Path, tokenizer: Tokenizer | None, init: str
     annotator = _learn_terms(config, training, tokenizer)
     counts = Counts()
     cache = run / "data" / "train.arrow"
-    pairs = training.read("encoding", counts, splits)
+    sample = SpreadSample()
+    pairs = _sampled(training.read("encoding", counts, splits), sample)
     rows = encode_pairs(pairs, tokenizer, cache, max_length=data.max_length, counts=counts, annotator=annotator)
     _log_counts(corpora.name, counts)
     weights = [(rows[index], weight) for index, weight in enumerate(corpora.weights)]
     _check_rows(corpora.name, weights, counts)
     _warn_of_missing_tags(corpora.name, cache, rows.total(), tokenizer)
+    if not corpora.demo:
+        _warn_of_swapped_sides(corpora, sample)
     for name, held_out in splits.items():
         write_split(run, name, held_out, data.src, data.tgt)
 
@@ -188,6 +192,13 @@ class _TrainingPairs:
             first = next(pairs, None)
         if first is None:
             raise DataError(f"{self.corpora.name}: no pair to train on ({_in_words(counts)}); give more pairs")
+
+
+def _sampled(pairs: Iterator[NumberedPair], sample: SpreadSample) -> Iterator[NumberedPair]:
+    """Yield all pairs, and add them to a sample."""
+    for index, pair in pairs:
+        sample.add(pair)
+        yield index, pair
 
 
 def _with_placeholders(pair: Pair) -> Pair:
@@ -303,6 +314,17 @@ def _warn_of_missing_tags(name: str, cache: Path, pairs: int, tokenizer: Tokeniz
             counted(pairs, "source"),
             min(tokenizer.tags),
         )
+
+
+def _warn_of_swapped_sides(corpora: _Corpora, sample: SpreadSample) -> None:
+    """Warn if the sources are in the target language and the targets in the source language."""
+    data = corpora.data
+    languages = LanguageCheck(data.src, data.tgt, swap=data.swap)
+    for pair in sample.pairs:
+        languages.is_swapped(*pair)
+    notice = languages.swapped_notice("sampled pair")
+    if notice:
+        log.warning("%s: %s", corpora.name, notice)
 
 
 def _in_words(counts: Counts) -> str:
