@@ -2,9 +2,11 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from mtcli.errors import ModelError, UsageError
 from mtcli.export.comparison import compare
 from mtcli.export.folder import default_folder, export
 from mtcli.export.targets import TARGETS, obstacles
+from mtcli.inference import ctranslate2_backend
 from mtcli.inference.ctranslate2_backend import GIVE_THE_RUN, Engine
 from mtcli.inference.ctranslate2_library import placement_of
 from mtcli.inference.length import length_penalty
@@ -125,6 +128,25 @@ def test_n_best_beyond_the_beam_is_different_texts_after_the_best(exported: Path
         several = list(engine.translate(LINES[:9], Options(n_best=n_best)))
         assert [one.text for one in several] == [one.text for one in alone]
         assert [len({c.text for c in one.candidates}) for one in several] == 9 * [n_best]
+
+
+def test_calls_are_short_so_that_they_can_be_interrupted(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call cannot be cancelled, and CTranslate2 waits for its end before the process ends."""
+    engine = Engine(exported, "cpu")
+    together = [found.text for found in engine.translate(LINES, Options())]
+    submit = engine._submit
+    calls: list[int] = []
+
+    def counted(sources: Sequence[Sequence[str]], *arguments: Any, **more: Any) -> list[Any]:
+        calls.append(sum(len(source) + 1 for source in sources))
+        return submit(sources, *arguments, **more)
+
+    monkeypatch.setattr(engine, "_submit", counted)
+    monkeypatch.setattr(ctranslate2_backend, "BATCH_TOKENS", 10)
+    monkeypatch.setattr(ctranslate2_backend, "CALL_BATCHES", 2)
+    assert [found.text for found in engine.translate(LINES, Options())] == together
+    assert len(calls) > 1
+    assert max(calls) <= 2 * 10 * engine.native.num_translators
 
 
 def test_scores_use_the_length_penalty_of_the_paper(exported: Path) -> None:

@@ -33,13 +33,17 @@ from mtcli.inference.length import length_penalty
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.terms import Terms
 from mtcli.inference.translation import Options, Translation
-from mtcli.inference.windows import MAX_LINE_TOKENS, WINDOW, Window
+from mtcli.inference.windows import Window
 
 GIVE_THE_RUN = "give the run itself with --model, without --engine"
 """The remedy in messages: the run can do all that an exported model cannot."""
 
 BATCH_TOKENS = 2048
 """Source tokens that one thread translates at a time."""
+
+CALL_BATCHES = 16
+"""Batches of each thread in one call of CTranslate2, or fewer of short lines. A call cannot be cancelled and shows no
+progress. With fewer batches, threads wait longer for the slowest of them at the end of a call."""
 
 NEARLY_ZERO = 1e-6
 
@@ -124,7 +128,7 @@ class Engine(LineTranslator):
         return super().translate(lines, options, **how)
 
     def _budget(self, options: Options) -> int:
-        return WINDOW * MAX_LINE_TOKENS  # all lines of a window: CTranslate2 divides them into batches for its workers
+        return CALL_BATCHES * BATCH_TOKENS * int(self.native.num_translators)
 
     def _drafts(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Draft]]:
         vocabulary = self.tokenizer.src_vocabulary
