@@ -32,6 +32,7 @@ from mtcli.storage.run_lock import lock
 from mtcli.storage.state import State
 from mtcli.training.budget import Budget
 from mtcli.training.evaluator import Evaluator
+from mtcli.training.request import resolve
 from mtcli.training.run import train
 from mtcli.training.trainer import Trainer
 
@@ -519,6 +520,23 @@ def test_a_tiny_time_budget_gives_one_step_and_a_model(
     assert model_file.load_model(run)[1].step == 1
     train_toy(run, "train.time=0.001")
     assert metrics(run)[-1] == end
+
+
+def test_a_command_without_a_budget_resumes_with_the_time_of_the_run(
+    train_toy: Train, toy_tsv: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = train_toy(tmp_path / "run", "train.time=0.001")
+    events = metrics(run)
+    options = {"data.train": [str(toy_tsv)], "data.src": "en", "data.tgt": "xx"}
+    again = resolve(None, options, TOY_SETTINGS, out=run)
+    assert again.config.train.time == 0.001
+    caplog.set_level("INFO", "mtcli")
+    train(again.config, run, torch.device("cpu"))
+    assert "finished at step 1 (budget used)" in caplog.text
+    assert metrics(run) == events
+    with_steps = resolve(None, options, [*TOY_SETTINGS, "train.max_steps=2"], out=run)
+    anew = resolve(None, options, TOY_SETTINGS, out=run, overwrite=True)
+    assert with_steps.config.train.time is anew.config.train.time is None
 
 
 def test_first_validation_is_due_at_half_of_the_time_at_the_latest() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from mtcli.config.build import build
 from mtcli.config.languages import base
-from mtcli.config.schema import Config, DataConfig, DecodeConfig, ModelConfig
+from mtcli.config.schema import MAX_STEPS, Config, DataConfig, DecodeConfig, ModelConfig, unset_settings
 from mtcli.data.fingerprints import input_files
 from mtcli.data.language_guess import guess_languages
 from mtcli.data.prepare import starts_from_model
@@ -84,6 +84,10 @@ def resolve(
         initial = _values_of_fine_tuning(run)
         if initial is not None:
             config = build(file, options, sets, initial=initial)
+    if not overwrite and MAX_STEPS in unset_settings(config):
+        time = _time_of_run(run)
+        if time is not None:
+            config = build(file, {**options, **languages, "train.time": time}, sets, initial=initial)
     return TrainingRequest(config, run, init, overwrite)
 
 
@@ -105,6 +109,16 @@ def _values_of_fine_tuning(run: Path) -> dict[str, Any] | None:
         return None
     is_imported = began.tokenizer.type == "sentencepiece"
     return _initial_values(began.data.src, began.data.tgt, began.model, began.decode if is_imported else None)
+
+
+def _time_of_run(run: Path) -> float | None:
+    """Return the time that was given to the run in a folder: a command without a budget resumes the run with it.
+
+    Raises:
+        ModelError: The configuration of the run is damaged.
+    """
+    began = begun_config(run)
+    return began.train.time if began is not None else None
 
 
 def _initial_values(src: str, tgt: str, model: ModelConfig, decode: DecodeConfig | None) -> dict[str, Any]:
