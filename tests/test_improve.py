@@ -220,6 +220,16 @@ def test_all_models_share_a_tokenizer_and_are_scored_together(files: Path, monke
     assert f"mtcli translate {models}" in shown
 
 
+def test_all_models_together_are_recommended_only_if_they_are_better(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation = Simulation(bleu=BLEU | {"ensemble": 25.0})
+    result, stages, _ = run(request_for(mono_tgt="mono.xx"), monkeypatch, simulation)
+    shown = summary(result, stages)
+    assert re.search(r"^all together +25\.0 +25\.0$", shown, re.MULTILINE)
+    assert "mtcli translate" not in shown
+
+
 def test_the_text_of_the_tokenizer_has_no_held_out_sentence(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [f"{number} eert." for number in range(2000)]
     (files / "long.en").write_text("".join(f"{line}\n" for line in lines))

@@ -26,6 +26,8 @@ class Ensemble:
     folders: tuple[str, ...]
     """The folders of the models, the best one first."""
     scores: Scores
+    is_better: bool
+    """They translate the validation pairs better than the best one of them."""
 
 
 @dataclass

@@ -12,7 +12,7 @@ from mtcli.config.writing_systems import FEW_VALIDATION_PAIRS, METRIC_NAMES, sel
 from mtcli.recipes.improve import budget as shares
 from mtcli.recipes.improve.budget import number_of_teachers, planned_rounds, useful_lines
 from mtcli.recipes.improve.candidates import PLAIN, Candidate, Ensemble, Result
-from mtcli.recipes.improve.commands import Stages, Training
+from mtcli.recipes.improve.commands import Scores, Stages, Training
 from mtcli.recipes.improve.material import Material, Synthetic
 from mtcli.runtime.wording import counted
 
@@ -228,7 +228,7 @@ class Method:
         before = self._copy_of_best()
         training = self.stages.extend(best, stage, limit)
         after = Candidate(training, before.pairs, self.stages.score(stage, training.folder))
-        if self._figure(after) >= self._figure(before):
+        if self._figure(after.scores) >= self._figure(before.scores):
             result.candidates[best] = after
         else:
             result.candidates[best] = before
@@ -237,8 +237,8 @@ class Method:
                 best,
                 counted(training.steps - before.training.steps, "more training step"),
                 METRIC_NAMES[self.metric],
-                self._figure(after),
-                self._figure(before),
+                self._figure(after.scores),
+                self._figure(before.scores),
                 before.training.folder,
             )
         return True
@@ -274,7 +274,7 @@ class Method:
         """Score a model, and make it the result if it is the best; of equal scores, the earlier model's counts."""
         candidates = self.result.candidates
         candidates[name] = Candidate(training, pairs, self.stages.score(name, training.folder))
-        self.result.best = max(candidates, key=lambda each: self._figure(candidates[each]))
+        self.result.best = max(candidates, key=lambda each: self._figure(candidates[each].scores))
 
     def _combine(self) -> None:
         """Score all models together, if they share a tokenizer."""
@@ -284,11 +284,13 @@ class Method:
         names = sorted(candidates, key=lambda name: name != self.result.best)  # the best one first
         folders = tuple(candidates[name].training.folder for name in names)
         stage = self.result.in_part("ensemble")
-        self.result.ensemble = Ensemble(folders, self.stages.score(stage, *folders))
+        scores = self.stages.score(stage, *folders)
+        is_better = self._figure(scores) > self._figure(self._best.scores)
+        self.result.ensemble = Ensemble(folders, scores, is_better)
 
-    def _figure(self, candidate: Candidate) -> float:
+    def _figure(self, scores: Scores) -> float:
         """Return the score that decides which model is the best."""
-        return float(getattr(candidate.scores, self.metric))
+        return float(getattr(scores, self.metric))
 
     @property
     def _best(self) -> Candidate:

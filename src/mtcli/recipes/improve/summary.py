@@ -19,7 +19,7 @@ def summary(result: Result, stages: Stages) -> str:
     request = stages.request
     lines = [*aligned(_table(result)), "", _comparison(result, stages), _plain_training(result, stages.budget)]
     lines.append(f"Model: {request.out} (copied from {result.candidates[result.best].training.folder})")
-    if result.ensemble is not None:
+    if result.ensemble is not None and result.ensemble.is_better:
         models = " ".join(f"--model {shlex.quote(folder)}" for folder in result.ensemble.folders)
         lines.append(f"All models together, as in the last row: mtcli translate {models}")
     return "\n".join(lines)
