@@ -157,7 +157,7 @@ def worse(proof: dict[str, Any]) -> None:
 
 
 def other_scores(proof: dict[str, Any]) -> None:
-    proof["searches"][0]["max_score_difference"] = 0.01
+    proof["searches"][0]["max_score_difference"] = 0.00101
 
 
 def other_version(proof: dict[str, Any]) -> None:
@@ -167,8 +167,12 @@ def other_version(proof: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (worse, "differs from PyTorch: 59 of 64 translations equal (beam 4)"),
-        (other_scores, "differs from PyTorch: 64 of 64"),
+        (worse, "differs from PyTorch: 59 of 64 translations equal (beam 4), fewer than 98%"),
+        (
+            other_scores,
+            "differs from PyTorch: 64 of 64 translations equal (greedy), scores differ by up to 0.00101, "
+            "more than 0.001",
+        ),
         (other_version, "was compared with ctranslate2 4.0.0"),
         (dict.clear, "has no comparison"),
         (lambda proof: proof["searches"].clear(), "nothing was compared"),
@@ -319,6 +323,7 @@ def test_models_that_cannot_be_converted(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_agreement_of_a_search() -> None:
     search = Search(beam_size=1, sentences=50, equal=49, max_score_difference=1e-5)
     assert search.agrees
+    assert str(search) == "49 of 50 translations equal (greedy)"
     assert not search.model_copy(update={"equal": 48}).agrees
     assert not search.model_copy(update={"max_score_difference": float("nan")}).agrees
     assert not search.model_copy(update={"sentences": 0, "equal": 0}).agrees

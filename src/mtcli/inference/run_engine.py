@@ -59,15 +59,24 @@ class Search(BaseModel):
     @property
     def agrees(self) -> bool:
         """The translations are as equal as a proof needs."""
-        is_equal = self.sentences > 0 and self.equal >= ENOUGH_EQUAL * self.sentences
-        return is_equal and self.max_score_difference <= MAX_SCORE_DIFFERENCE
+        return self.sentences > 0 and self._has_equal_translations and self._has_equal_scores
+
+    @property
+    def _has_equal_translations(self) -> bool:
+        return self.equal >= ENOUGH_EQUAL * self.sentences
+
+    @property
+    def _has_equal_scores(self) -> bool:
+        return self.max_score_difference <= MAX_SCORE_DIFFERENCE  # False for NaN
 
     def __str__(self) -> str:
-        """Return a summary for `mtcli info`."""
+        """Return a summary for `mtcli info`, with the rules that the search fails."""
         search = f"beam {self.beam_size}" if self.beam_size > 1 else "greedy"
         text = f"{self.equal} of {self.sentences} translations equal ({search})"
-        if self.max_score_difference > MAX_SCORE_DIFFERENCE:
-            text += f", scores differ by up to {self.max_score_difference:.2g}"
+        if not self._has_equal_translations:
+            text += f", fewer than {ENOUGH_EQUAL:.0%}"
+        if not self._has_equal_scores:
+            text += f", scores differ by up to {self.max_score_difference:.3g}, more than {MAX_SCORE_DIFFERENCE:g}"
         return text
 
 
