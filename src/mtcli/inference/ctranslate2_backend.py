@@ -17,7 +17,7 @@ different ones behind the best.
 
 import math
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,11 @@ from mtcli.inference.ctranslate2_library import load_native, placement_of
 from mtcli.inference.drafts import Draft
 from mtcli.inference.exported import provenance, read_export
 from mtcli.inference.length import length_penalty
-from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.line_translator import LineTranslator, R
 from mtcli.inference.terms import Terms
 from mtcli.inference.translation import Options, Translation
 from mtcli.inference.windows import Window
+from mtcli.runtime.prefetch import prefetch_map
 
 GIVE_THE_RUN = "give the run itself with --model, without --engine"
 """The remedy in messages: the run can do all that an exported model cannot."""
@@ -41,9 +42,9 @@ GIVE_THE_RUN = "give the run itself with --model, without --engine"
 BATCH_TOKENS = 2048
 """Source tokens that one thread translates at a time."""
 
-CALL_BATCHES = 16
+CALL_BATCHES = 8
 """Batches of each thread in one call of CTranslate2, or fewer of short lines. A call cannot be cancelled and shows no
-progress. With fewer batches, threads wait longer for the slowest of them at the end of a call."""
+progress."""
 
 NEARLY_ZERO = 1e-6
 
@@ -129,6 +130,12 @@ class Engine(LineTranslator):
 
     def _budget(self, options: Options) -> int:
         return CALL_BATCHES * BATCH_TOKENS * int(self.native.num_translators)
+
+    def _map(self, search: Callable[[list[int]], R], batches: Sequence[list[int]], options: Options) -> Iterator[R]:
+        if len(batches) == 1 or self.rerank is not None:  # a reranker may not search twice at the same time
+            return map(search, batches)
+        # The next call begins before the last one ends, so that no thread of CTranslate2 waits for another.
+        return prefetch_map(search, batches, workers=2)
 
     def _drafts(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Draft]]:
         vocabulary = self.tokenizer.src_vocabulary

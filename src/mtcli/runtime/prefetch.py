@@ -18,13 +18,16 @@ def prefetch_map(function: Callable[[T], R], items: Iterable[T], *, workers: int
         workers: Number of threads.
     """
     pending: deque[Future[R]] = deque()
-    with ThreadPoolExecutor(workers) as pool:
+    pool = ThreadPoolExecutor(workers)
+    try:
         for item in items:
             pending.append(pool.submit(function, item))
             if len(pending) > workers:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def iterate_ahead(items: Iterable[T], *, ahead: int) -> Generator[T]:
