@@ -2,10 +2,12 @@ import csv
 import json
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 from conftest import toy_pairs
 from faults.harness import run
+from faults.points import strike_in
 from processes import HANGS
 from test_readme import parse
 from toy import save_toy
@@ -274,6 +277,22 @@ def test_an_error_is_one_line_with_its_exit_code(
     assert said in done.stderr.decode()
     assert "Traceback" not in done.stderr.decode()
     assert (tmp_path / "two").read_text() == "a\nb\n"
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        ("mtcli.training.run:train", ("train", "pairs.tsv", *EN_XX)),
+        ("mtcli.report.info:summary", ("info", "run")),
+        ("mtcli.data.tokenizer:Tokenizer.load", ("tokenizer", "encode", "--model", "tokenizer.json")),
+        ("mtcli.cli.process:check_current_folder", ("--version",)),
+    ],
+)
+def test_ctrl_c_is_reported_in_one_line(tmp_path: Path, function: str, arguments: tuple[str, ...]) -> None:
+    (tmp_path / "pairs.tsv").write_text("a\tb\n" * 9)
+    (tmp_path / "tokenizer.json").touch()
+    done = run(*arguments, cwd=tmp_path, within=[partial(strike_in, function, 1, signal.SIGINT)])
+    assert (done.code, done.out, done.err) == (130, "", "mtcli: stopped by Ctrl-C\n")
 
 
 def test_one_file_may_be_standard_input(toy_run: Path, tmp_path: Path) -> None:

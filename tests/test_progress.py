@@ -2,16 +2,19 @@ import logging
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 import termios
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 import pytest
 from conftest import TOY_SETTINGS
 from faults.harness import run, start
+from faults.points import strike_in
 from processes import no_hang
 
 from mtcli.inference.line_translator import LineTranslator
@@ -207,6 +210,16 @@ def at_a_terminal(*arguments: str | Path, cwd: Path, typed: bytes = b"") -> str:
     os.close(ours)
     assert child.wait().code == 0, shown
     return shown.decode()
+
+
+def test_ctrl_c_at_the_prompt_ends_silently(toy_run: Path, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    terminal = Path(os.ttyname(theirs))
+    strike = partial(strike_in, "builtins:input", 1, signal.SIGINT)
+    done = run("translate", "--model", toy_run, cwd=tmp_path, stdin=terminal, within=[strike])
+    assert (done.code, done.err) == (130, "Type a sentence and press Enter; Ctrl-D ends.\n")
+    for end in (ours, theirs):
+        os.close(end)
 
 
 def test_a_typed_sentence_is_answered_by_its_translation_alone(toy_run: Path, tmp_path: Path) -> None:

@@ -52,6 +52,8 @@ def stop_before_the_first_step(case: Case, job: Job, out: Path, rng: random.Rand
         result = run(*job.command(out), within=[partial(points.strike, out, point, 1, number)])
         assert result.code in codes, result.err
         assert "Traceback" not in result.err
+        if number == signal.SIGINT:
+            assert result.last == "mtcli: stopped by Ctrl-C"
         job.is_done(out)
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -27,7 +28,8 @@ from mtcli.cli import (
 )
 from mtcli.cli.option_kinds import flag
 from mtcli.cli.options import MODEL_VARIABLE
-from mtcli.errors import UsageError
+from mtcli.errors import StoppedError, UsageError
+from mtcli.runtime.signals import QuietInterrupt, stopped
 
 SEVERAL_RANKS = ("train", "translate")
 """Commands that torchrun may start on several ranks."""
@@ -71,6 +73,19 @@ class _Command(typer.core.TyperCommand):
 
 class _Group(typer.core.TyperGroup):
     """A command with commands, whose help omits the type of flags."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command.
+
+        Raises:
+            StoppedError: Ctrl-C ended it. Typer would exit without a message.
+        """
+        try:
+            return super().invoke(ctx)
+        except QuietInterrupt:
+            raise
+        except KeyboardInterrupt as error:
+            raise StoppedError(stopped(signal.SIGINT), signal.SIGINT) from error
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options, `--help` among them."""

@@ -3,12 +3,14 @@
 import errno
 import os
 import re
+import signal
 import sys
 from typing import NoReturn
 
 from mtcli.cli import process
 from mtcli.cli.commands import app
 from mtcli.errors import MtcliError
+from mtcli.runtime.signals import stopped
 
 MAX_MESSAGE = 4000
 """Maximum number of characters in a message."""
@@ -35,8 +37,8 @@ def main() -> None:
             sys.stdout.flush()  # so that a full disk is reported below
     except MtcliError as error:
         _fail(str(error), error.exit_code, error)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    except KeyboardInterrupt as error:
+        _fail(stopped(signal.SIGINT), 128 + signal.SIGINT, error)
     except OSError as error:
         code = 2 if error.errno == errno.ENAMETOOLONG else 5
         _fail(f"{error.filename or 'output'}: {error.strerror or error}", code, error)

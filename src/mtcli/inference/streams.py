@@ -14,6 +14,7 @@ from mtcli.errors import DataError, UsageError
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.terms_report import record_of
 from mtcli.inference.translation import Options, Translation, pharaoh
+from mtcli.runtime.signals import QuietInterrupt
 from mtcli.runtime.terminal import printable
 from mtcli.runtime.wording import counted
 
@@ -166,6 +167,8 @@ def _typed() -> Iterator[str]:
             yield input(prompt)
         except EOFError:
             return
+        except KeyboardInterrupt:
+            raise QuietInterrupt from None
 
 
 def formatted(

@@ -23,6 +23,10 @@ def stopped(number: int) -> str:
     return f"stopped by the signal {signal.Signals(number).name}"
 
 
+class QuietInterrupt(KeyboardInterrupt):
+    """Ctrl-C at a prompt, where it is a usual way to leave: the command ends without a message."""
+
+
 @contextmanager
 def noted_signals() -> Iterator[list[int]]:
     """Collect the numbers of ending signals in a list, so that the caller can finish its step. A second Ctrl-C exits.
