@@ -1,13 +1,16 @@
 """The engine of a run: written at the end of training, used instead of PyTorch only where it is proven equal."""
 
 import json
+import logging
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +28,7 @@ from mtcli.inference.run_engine import RunEngine, Search
 from mtcli.inference.translation import Options
 from mtcli.report.info import summary
 from mtcli.storage import ENGINE, PROVENANCE, model_identity
+from mtcli.training.engine import update_run_engine
 
 pytest.importorskip("ctranslate2")
 
@@ -241,7 +245,8 @@ def test_pytorch_translates_if_a_file_changed(run: Path) -> None:
     assert "tokenizer.json has changed" in engine_row(run)
     shutil.rmtree(run / ENGINE)
     assert not uses_engine(run)
-    assert engine_row(run) == "torch: training wrote no engine"
+    assert engine_row(run).startswith("torch: training wrote no engine; ")
+    assert "the same `mtcli train` command writes it" in engine_row(run)
 
 
 def test_the_engine_that_the_user_asks_for(run: Path) -> None:
@@ -293,8 +298,33 @@ def test_a_failure_leaves_a_finished_run(
 )
 def test_no_engine_without_time_or_sentences(run: Path, sources: Sequence[str], seconds: float) -> None:
     change_proof(run, lambda proof: proof["model"].update(digest="another"))
-    writing.update_engine(run, sources, lambda: seconds)
+    with nullcontext() if seconds == 60 else pytest.raises(writing.NoTimeError):
+        writing.update_engine(run, sources, lambda: seconds)
     assert not (run / ENGINE).exists()
+
+
+@pytest.mark.parametrize(
+    ("in_budget", "remedy"),
+    [(True, "run the same command again"), (False, "`mtcli export {run} --to ctranslate2` converts it")],
+)
+def test_too_little_time_is_reported(
+    run: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, in_budget: bool, remedy: str
+) -> None:
+    shutil.rmtree(run / ENGINE)
+    monkeypatch.setattr(writing, "MIN_SENTENCES", 1000)  # the time is over before as many are compared
+    monkeypatch.setattr(writing, "_short_sentences", lambda sources, tokenizer: [*sources] * 20)
+    monkeypatch.setattr("mtcli.training.engine.can_have_engine", lambda config, num: True)
+    session: Any = SimpleNamespace(
+        run=run,
+        data=SimpleNamespace(valid=HELD_OUT, test=[]),
+        config=Config(train=TrainConfig(time=3600)),
+        state=SimpleNamespace(seconds=3590, save_seconds=0, write_seconds=0),
+        count_time=lambda: None,
+        clock=iter([0.0, *[9.0] * 2, *[100.0] * 9]).__next__,
+    )
+    with caplog.at_level(logging.INFO):
+        update_run_engine(session, [], in_budget=in_budget)
+    assert f"no time was left to convert the model for faster translation; {remedy.format(run=run)}" in caplog.text
 
 
 def test_training_after_a_conversion_gives_the_same_model(

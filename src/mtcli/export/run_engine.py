@@ -62,7 +62,7 @@ def can_have_engine(config: Config, num_held_out: int) -> bool:
 def update_engine(run: Path, sources: Sequence[str], seconds_left: Callable[[], float]) -> None:
     """Write the engine of a run, unless it has one of its present model.
 
-    Without enough sentences, or without time to compare them, the run then has no engine.
+    Without enough sentences, or if an error is raised, the run then has no engine.
 
     Args:
         run: The run folder, which must be locked. The run can have an engine.
@@ -70,6 +70,7 @@ def update_engine(run: Path, sources: Sequence[str], seconds_left: Callable[[], 
         seconds_left: Returns the seconds that remain for this.
 
     Raises:
+        NoTimeError: There was too little time.
         ModelError: The run has no usable model.
         StorageError: The folder cannot be written.
     """
@@ -77,7 +78,7 @@ def update_engine(run: Path, sources: Sequence[str], seconds_left: Callable[[], 
         return
     shutil.rmtree(run / ENGINE, ignore_errors=True)
     if seconds_left() <= 0:
-        return
+        raise NoTimeError
     weights, info, tokenizer = load_model(run)
     sentences = _short_sentences(sources, tokenizer)
     if len(sentences) < MIN_SENTENCES:
@@ -86,18 +87,15 @@ def update_engine(run: Path, sources: Sequence[str], seconds_left: Callable[[], 
     about = export_details(run, info, "ctranslate2")
     pytorch = Translator(weights, tokenizer, info.longest_src)
     options = Options.of(info.decode)
-    try:
-        with whole_folder(run / ENGINE) as folder:
-            write_model(weights, info, tokenizer, folder, about)
-            searches = _compare(pytorch, Engine(folder, "cpu"), sentences, options, seconds_left)
-            proof = Proof(model=model, ctranslate2=import_ctranslate2().__version__, searches=searches)
-            written = json.loads((folder / PROVENANCE).read_bytes())
-            write_details(folder, written | {"proof": proof.model_dump()})
-    except _NoTimeError:
-        return
+    with whole_folder(run / ENGINE) as folder:
+        write_model(weights, info, tokenizer, folder, about)
+        searches = _compare(pytorch, Engine(folder, "cpu"), sentences, options, seconds_left)
+        proof = Proof(model=model, ctranslate2=import_ctranslate2().__version__, searches=searches)
+        written = json.loads((folder / PROVENANCE).read_bytes())
+        write_details(folder, written | {"proof": proof.model_dump()})
 
 
-class _NoTimeError(Exception):
+class NoTimeError(Exception):
     """Too few sentences were compared in the time."""
 
 
@@ -130,7 +128,7 @@ def _compare(
     """Compare the translations of greedy search and of the model's own search, of as many sentences as time allows.
 
     Raises:
-        _NoTimeError: It allows fewer than `MIN_SENTENCES`.
+        NoTimeError: It allows fewer than `MIN_SENTENCES`.
     """
     beam_sizes = sorted({1, options.beam_size})
     searches = {size: Search(beam_size=size, sentences=0, equal=0, max_score_difference=0.0) for size in beam_sizes}
@@ -152,5 +150,5 @@ def _compare(
         done += len(part)
         size *= 2
     if done < MIN_SENTENCES:
-        raise _NoTimeError
+        raise NoTimeError
     return tuple(searches.values())

@@ -26,7 +26,7 @@ from mtcli.report.plan import describe_counts, describe_sources, size
 from mtcli.runtime.progress import clock
 from mtcli.runtime.regular_file import check_regular, read_regular
 from mtcli.runtime.wording import counted
-from mtcli.storage import ORIGIN, checkpoint, model_file
+from mtcli.storage import ENGINE, ORIGIN, checkpoint, model_file
 from mtcli.storage.events import Metrics, best_of, metric_of
 from mtcli.storage.model_folder import run_of
 from mtcli.storage.state import State
@@ -115,6 +115,8 @@ def _engine(run: Path) -> str:
     try:
         proof = check_proven(run)
     except MtcliError as error:
+        if not (run / ENGINE).exists():
+            return f"torch: {error}; if the model can have one, the same `mtcli train` command writes it"
         return f"torch: {error}"
     return f"ctranslate2 on a CPU: {proof}"
 

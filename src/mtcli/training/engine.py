@@ -1,10 +1,11 @@
 """The last work of a training: the engine of the run, with which `mtcli translate` starts faster on a CPU."""
 
 import logging
+import shlex
 from collections.abc import Sequence
 
 from mtcli.errors import MtcliError
-from mtcli.export.run_engine import can_have_engine, update_engine
+from mtcli.export.run_engine import NoTimeError, can_have_engine, update_engine
 from mtcli.training.session import Session
 from mtcli.training.timed_parts import spread
 
@@ -35,5 +36,11 @@ def update_run_engine(session: Session, received: Sequence[int], *, in_budget: b
     sources = [src for src, _ in held_out]
     try:
         update_engine(session.run, sources, lambda: 0.0 if received else deadline - session.clock())
+    except NoTimeError:
+        if received or seconds < MAX_SECONDS:
+            remedy = "run the same command again to convert it"
+        else:
+            remedy = f"`mtcli export {shlex.quote(str(session.run))} --to ctranslate2` converts it"
+        log.info("no time was left to convert the model for faster translation; %s", remedy)
     except (MtcliError, OSError, RuntimeError, ValueError, MemoryError) as error:
         log.info("the model was not converted for faster translation: %s", error)
