@@ -833,7 +833,7 @@ def test_fine_tuning_starts_from_the_imported_weights(imported: Path, tmp_path: 
 
 
 def test_training_pairs_of_a_multilingual_model_need_tags(
-    imported: Path, tmp_path: Path, warnings: pytest.LogCaptureFixture
+    imported: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tokenizer = load_model(imported)[2]
     for name, untagged in (("some", 9), ("none", 0)):
@@ -842,7 +842,7 @@ def test_training_pairs_of_a_multilingual_model_need_tags(
         pairs.write_text("".join(f"{tag}This is line {i}.\tC'est {i}.\n" for i, tag in enumerate(sources)))
         options = {"data.train": [str(pairs)], "data.valid": str(pairs), "data.test": str(pairs)}
         prepare(build(None, options | {"data.src": "en", "data.tgt": "es"}), tmp_path / name, init=(tokenizer, ""))
-    found = [text for text in warnings.messages if "target language" in text]
+    found = [text for text in caplog.messages if "target language" in text]
     assert found == [
         f"{tmp_path / 'some.tsv'}: no target language in 9 of 20 sources, and the model has several; begin each source "
         "with the tag of one, such as >>deu<<"
