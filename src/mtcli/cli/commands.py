@@ -29,7 +29,6 @@ from mtcli.cli import (
 from mtcli.cli.option_kinds import flag
 from mtcli.cli.options import MODEL_VARIABLE
 from mtcli.errors import StoppedError, UsageError
-from mtcli.runtime.signals import QuietInterrupt, stopped
 
 SEVERAL_RANKS = ("train", "translate")
 """Commands that torchrun may start on several ranks."""
@@ -82,9 +81,11 @@ class _Group(typer.core.TyperGroup):
         """
         try:
             return super().invoke(ctx)
-        except QuietInterrupt:
-            raise
         except KeyboardInterrupt as error:
+            from mtcli.runtime.signals import QuietInterrupt, stopped
+
+            if isinstance(error, QuietInterrupt):
+                raise
             raise StoppedError(stopped(signal.SIGINT), signal.SIGINT) from error
 
     def get_params(self, ctx: Any) -> list[Any]:

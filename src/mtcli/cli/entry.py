@@ -10,7 +10,6 @@ from typing import NoReturn
 from mtcli.cli import process
 from mtcli.cli.commands import app
 from mtcli.errors import MtcliError
-from mtcli.runtime.signals import stopped
 
 MAX_MESSAGE = 4000
 """Maximum number of characters in a message."""
@@ -38,6 +37,8 @@ def main() -> None:
     except MtcliError as error:
         _fail(str(error), error.exit_code, error)
     except KeyboardInterrupt as error:
+        from mtcli.runtime.signals import stopped
+
         _fail(stopped(signal.SIGINT), 128 + signal.SIGINT, error)
     except OSError as error:
         code = 2 if error.errno == errno.ENAMETOOLONG else 5
