@@ -304,6 +304,17 @@ def test_a_resumed_fine_tuning_needs_neither_its_model_nor_its_shape(
         go(3, None, "model.d_ff=64")
 
 
+def test_a_resumed_fine_tuning_keeps_its_time_and_languages(toy_tsv: Path, toy_run: Path, tmp_path: Path) -> None:
+    pairs = shutil.copy(toy_tsv, tmp_path / "pairs.en-de.tsv")  # the languages of the model are en and xx
+    run = tmp_path / "run"
+    begun = resolve(
+        None, {"data.train": [str(pairs)], "train.time": 0.001}, ["train.engine=false"], out=run, init=toy_run
+    )
+    train(begun.config, run, torch.device("cpu"), init=toy_run)
+    resumed = resolve(None, {"data.train": [str(pairs)]}, ["train.engine=false"], out=run)
+    assert (resumed.config.train.time, resumed.config.data.src, resumed.config.data.tgt) == (0.001, "en", "xx")
+
+
 # ---- the plan ----
 
 

@@ -535,8 +535,8 @@ def test_a_command_without_a_budget_resumes_with_the_time_of_the_run(
     assert "finished at step 1 (budget used)" in caplog.text
     assert metrics(run) == events
     with_steps = resolve(None, options, [*TOY_SETTINGS, "train.max_steps=2"], out=run)
-    anew = resolve(None, options, TOY_SETTINGS, out=run, overwrite=True)
-    assert with_steps.config.train.time is anew.config.train.time is None
+    from_scratch = resolve(None, options, TOY_SETTINGS, out=run, overwrite=True)
+    assert with_steps.config.train.time is from_scratch.config.train.time is None
 
 
 def test_first_validation_is_due_at_half_of_the_time_at_the_latest() -> None:

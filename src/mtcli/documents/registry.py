@@ -1,15 +1,15 @@
 """Which files are documents, and which module reads them. A module is imported when a file needs it."""
 
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import cast
 
 from mtcli.config import languages
 from mtcli.documents.format import Document, Reader, ReadOptions
 from mtcli.errors import UsageError
+from mtcli.runtime.outputs import real_path
 
 MODULES = {
     ".csv": "table",
@@ -99,7 +99,7 @@ def free_name(output: PurePath, name: str) -> PurePath:
         output: The name to propose.
         name: Name of the input.
     """
-    if os.path.abspath(output) != os.path.abspath(name):  # noqa: PTH100 - pathlib keeps `..`
+    if real_path(Path(output)) != real_path(Path(name)):
         return output
     return output.with_stem(f"{output.stem}.translated")
 

@@ -80,14 +80,14 @@ def resolve(
         raise UsageError(f"--out {run}: not valid Unicode, as a run folder's name must be; choose another")
     deleted_model = init if overwrite else None
     check_folder(run, _inputs(config, deleted_model), option="--out")
-    if init is None and not overwrite:  # a fine-tuning that is resumed needs no --init
-        initial = _values_of_fine_tuning(run)
-        if initial is not None:
-            config = build(file, options, sets, initial=initial)
-    if not overwrite and MAX_STEPS in unset_settings(config):
-        time = _time_of_run(run)
-        if time is not None:
-            config = build(file, {**options, **languages, "train.time": time}, sets, initial=initial)
+    began = None if overwrite else begun_config(run)
+    if began is not None and init is None and starts_from_model(run):  # a fine-tuning that is resumed needs no --init
+        initial = _values_of_fine_tuning(began)
+        languages = {}  # those of the run
+        config = build(file, options, sets, initial=initial)
+    if began is not None and began.train.time and MAX_STEPS in unset_settings(config):
+        # A command without a budget resumes with the time of the run.
+        config = build(file, {**options, **languages, "train.time": began.train.time}, sets, initial=initial)
     return TrainingRequest(config, run, init, overwrite)
 
 
@@ -96,29 +96,14 @@ def values_of_model(info: ModelInfo, tokenizer: Tokenizer) -> dict[str, Any]:
     return _initial_values(info.src, info.tgt, info.model, info.decode if tokenizer.sentencepiece else None)
 
 
-def _values_of_fine_tuning(run: Path) -> dict[str, Any] | None:
-    """Return `values_of_model` of the model that the run in a folder started from, which need not exist any more.
+def _values_of_fine_tuning(began: Config) -> dict[str, Any]:
+    """Return `values_of_model` of the model that a run started from, which need not exist any more.
 
-    None: no such run has begun.
-
-    Raises:
-        ModelError: The configuration of the run is damaged.
+    Args:
+        began: The configuration of the run.
     """
-    began = begun_config(run)
-    if began is None or not starts_from_model(run):
-        return None
     is_imported = began.tokenizer.type == "sentencepiece"
     return _initial_values(began.data.src, began.data.tgt, began.model, began.decode if is_imported else None)
-
-
-def _time_of_run(run: Path) -> float | None:
-    """Return the time that was given to the run in a folder: a command without a budget resumes the run with it.
-
-    Raises:
-        ModelError: The configuration of the run is damaged.
-    """
-    began = begun_config(run)
-    return began.train.time if began is not None else None
 
 
 def _initial_values(src: str, tgt: str, model: ModelConfig, decode: DecodeConfig | None) -> dict[str, Any]:
