@@ -87,13 +87,13 @@ def measure(freeze: Freeze, precision: str, steps: int) -> Figures:
     from mtcli.nn.transformer import Transformer
     from mtcli.runtime.memory import keep_freed_memory
     from mtcli.training.objective import Objective
-    from mtcli.training.optimizer import build_optimizer
+    from mtcli.training.optimizer import Adam, clip_norm_
 
     keep_freed_memory()
     torch.manual_seed(1)
     model = Transformer(ModelConfig.model_validate(SHAPE), VOCAB, VOCAB, joint=True).train()
     freeze_parameters(model, freeze)
-    optimizer = build_optimizer(TrainConfig(lr=1e-5), model.parameters())
+    optimizer = Adam(TrainConfig(), model.named_parameters())
     objective = Objective(model, smoothing=0.1, bf16=precision == "bf16")
     src, tgt_in, tgt_out = torch.randint(4, VOCAB, (3, ROWS, WIDTH))
     batch = Batch(src, tgt_in, tgt_out.flatten(), torch.arange(tgt_out.numel()))
@@ -103,10 +103,9 @@ def measure(freeze: Freeze, precision: str, steps: int) -> Figures:
         began = time.perf_counter()
         cpu_began = time.process_time()
         loss, _ = objective(batch)
-        (loss / batch.tokens).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        gradients = list(torch.autograd.grad(loss / batch.tokens, optimizer.parameters))
+        clip_norm_(gradients, 1.0)
+        optimizer.step(gradients, learning_rate=1e-5)
         seconds.append(time.perf_counter() - began)
         cpu_seconds.append(time.process_time() - cpu_began)
     return {

@@ -51,6 +51,7 @@ from mtcli.storage.model_file import ModelInfo
 from mtcli.training import objective
 from mtcli.training.learner import Learner, PendingStep
 from mtcli.training.loading import load_batches
+from mtcli.training.optimizer import clip_norm_
 
 Figures = dict[str, Any]
 DEVICE = torch.device("cuda")
@@ -325,12 +326,11 @@ def time_parts(learner: Learner, rows: Ints) -> dict[str, float]:
         loss, _ = learner.objective(batch)
     seconds["forward"] -= seconds["loss"]
     with part("backward"):
-        (loss / batch.tokens).backward()
+        gradients = list(torch.autograd.grad(loss / batch.tokens, learner.optimizer.parameters))
     with part("clip"):
-        torch.nn.utils.clip_grad_norm_(learner.model.parameters(), 1.0)
+        clip_norm_(gradients, 1.0)
     with part("optimizer"):
-        learner.optimizer.step()
-        learner.optimizer.zero_grad(set_to_none=True)
+        learner.optimizer.step(gradients, learning_rate=1e-4)
     return seconds
 
 
@@ -352,9 +352,9 @@ def training_speed(size: Size, preset: str, compiled: bool) -> float:
     """Return the target tokens per second of steps that are taken as `Trainer` takes them."""
     warmup_steps = min(10, size.steps)
     with learner_of(size, preset, compiled) as (learner, plan):
-        learner.compile()
+        learner.prepare()
         planned = plan.batches_from(Position())
-        batches = load_batches(learner.pairs, planned, Group(), DEVICE)
+        batches = load_batches(learner.pairs, planned, Group(), DEVICE, num_micro_batches=1)
         pending: PendingStep | None = None
         tokens = 0
         for number in range(1, warmup_steps + size.steps + 1):

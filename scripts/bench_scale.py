@@ -268,20 +268,21 @@ def measure_corpus(cache: Path) -> dict[str, Any]:
 
 def make_step() -> Callable[[Batch], None]:
     """Return a function that takes one optimizer step of a model with the default settings on a batch."""
+    import torch
+
     from mtcli.config.schema import ModelConfig, TrainConfig
     from mtcli.nn.loss import projected_loss
     from mtcli.nn.transformer import Transformer
-    from mtcli.training.optimizer import build_optimizer
+    from mtcli.training.optimizer import Adam
 
     model = Transformer(ModelConfig(), VOCAB, VOCAB, joint=True)
-    optimizer = build_optimizer(TrainConfig(), model.parameters())
+    optimizer = Adam(TrainConfig(), model.named_parameters())
 
     def step(batch: Batch) -> None:
         hidden = batch.at_targets(model.decode(batch.tgt_in, *model.encode(batch.src)))
         loss, _ = projected_loss(hidden, model.output.weight, batch.target, 0.1)
-        (loss / batch.tokens).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        optimizer.zero_grad()
+        gradients = torch.autograd.grad(loss / batch.tokens, optimizer.parameters)
+        optimizer.step(gradients, learning_rate=3e-3)
 
     return step
 

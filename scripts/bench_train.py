@@ -150,6 +150,7 @@ def in_a_process(command: list[str]) -> Figures:
 
 def report(found: dict[Side, list[Figures]], pairs: list[tuple[Side, Side]], args: argparse.Namespace) -> None:
     """Print the medians of each side, the ratios of each pair, and both as JSON."""
+    from mtcli.runtime.cores import usable_cores
 
     def middle(side: Side, key: str) -> float:
         return median(run.get(key, math.nan) for run in found[side])
@@ -183,8 +184,8 @@ def report(found: dict[Side, list[Figures]], pairs: list[tuple[Side, Side]], arg
         shown = ", ".join(f"{ratio:.2f}" for ratio in each)
         medians = f"median {median(each):.2f}, memory {memory_ratio:.2f}"
         print(f"{name_of(a)} : {name_of(b)}: {shown}: {medians}")
-    threads = int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1))
-    result = {**compared[0], "pairs": compared, "runs": args.runs, "steps": args.steps, "threads": threads}
+    cores = usable_cores()
+    result = {**compared[0], "pairs": compared, "runs": args.runs, "steps": args.steps, "cores": cores}
     print(json.dumps(result))
 
 
@@ -242,12 +243,8 @@ def prepare_both(args: argparse.Namespace, folder: Path) -> None:
 
 
 def ours(config: Config, folder: Path, steps: int) -> Figures:
-    """Train with mtcli and return the figures from `metrics.jsonl`. OpenMP is configured as in the command."""
-    from mtcli.cli.process import limit_spinning
-
-    limit_spinning()
-    import torch
-
+    """Train with mtcli and return the figures from `metrics.jsonl`."""
+    from mtcli.runtime.device import pick_device
     from mtcli.training import trainer
     from mtcli.training.run import train
 
@@ -255,7 +252,7 @@ def ours(config: Config, folder: Path, steps: int) -> Figures:
     logging.disable()
     run = Path(tempfile.mkdtemp(dir=folder)) / "run"
     shutil.copytree(folder / "start", run)
-    train(config, run, torch.device("cpu"), init=folder / "init")
+    train(config, run, pick_device("cpu"), init=folder / "init")
     events = [json.loads(text) for text in (run / "metrics.jsonl").read_text().splitlines()]
     events = [event for event in events if event["event"] == "train"]
     seconds = events[-1]["seconds"] - events[0]["seconds"]

@@ -61,6 +61,13 @@ def toy_pairs(n: int = 300, seed: int = 0) -> list[tuple[str, str]]:
     return [(s, " ".join(w[::-1] for w in s[:-1].split()) + s[-1]) for s in sources]
 
 
+def descend(optimizer: Any, learning_rate: float) -> None:
+    """Take a step of `Adam` along the gradients of its parameters, and remove them."""
+    optimizer.step([parameter.grad for parameter in optimizer.parameters], learning_rate)
+    for parameter in optimizer.parameters:
+        parameter.grad = None
+
+
 def write_tsv(path: Path, pairs: list[tuple[str, str]]) -> Path:
     path.write_text("".join(f"{a}\t{b}\n" for a, b in pairs), encoding="utf-8")
     return path
@@ -93,10 +100,13 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
-    """Use one thread: models of this size are slower with two, and only one number of threads gives the same bits."""
+    """Use one core: models of this size are slower with two."""
     import torch
 
+    from mtcli.runtime import cores
+
     torch.set_num_threads(1)
+    cores.usable_cores = lambda: 1
 
 
 @pytest.fixture(autouse=True)

@@ -28,7 +28,7 @@ from mtcli.training.defaults.speed import cost_share
 from mtcli.training.dry_run import dry_run
 from mtcli.training.learner import Learner
 from mtcli.training.objective import Objective
-from mtcli.training.optimizer import set_state_tensors
+from mtcli.training.optimizer import clip_norm_
 from mtcli.training.trainer import Trainer
 
 Train = Callable[..., Path]
@@ -207,18 +207,17 @@ def test_the_norm_for_clipping_is_that_of_the_trainable_gradients(
     train_toy: Train, deep_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     norms = []
-    clip = torch.nn.utils.clip_grad_norm_
 
-    def checked(parameters: Any, max_norm: float) -> Tensor:
-        parameters = list(parameters)
-        trainable = [p.grad for p in parameters if p.requires_grad]
-        assert all(p.grad is None for p in parameters if not p.requires_grad)
-        expected = math.sqrt(sum(float(gradient.pow(2).sum()) for gradient in trainable))
-        norm = clip(parameters, max_norm)
+    def clipped(gradients: list[Tensor], *args: Any) -> Tensor:
+        model, _, _ = model_file.load_model(deep_run)
+        freeze_parameters(model, "all-but-top")
+        assert [g.shape for g in gradients] == [p.shape for p in model.parameters() if p.requires_grad]
+        expected = math.sqrt(sum(float(gradient.pow(2).sum()) for gradient in gradients))
+        norm = clip_norm_(gradients, *args)
         norms.append((float(norm), expected))
         return norm
 
-    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", checked)
+    monkeypatch.setattr("mtcli.training.learner.clip_norm_", clipped)
     train_toy(tmp_path / "run", *DEEP, "train.freeze=all-but-top", "train.max_steps=2", init=deep_run)
     assert len(norms) == 2
     for norm, expected in norms:
@@ -286,7 +285,7 @@ def test_moments_of_a_frozen_parameter_are_refused(toy_tsv: Path, toy_run: Path)
     _, info, _ = model_file.load_model(toy_run)
     learner = Learner(settings_of(toy_tsv, "train.freeze=embeddings"), info, None, CPU, Group())  # type: ignore[arg-type]
     with pytest.raises(ModelError, match=r"the optimizer's tgt_embedding\.pieces\.weight/exp_avg is not of this model"):
-        set_state_tensors(learner.optimizer, learner.model, complete)
+        learner.optimizer.set_state(complete)
 
 
 # ---- the plan and the reports ----

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 import simulated_cuda
 import torch
-from conftest import TOY_SETTINGS, toy_pairs, write_tsv
+from conftest import TOY_SETTINGS, descend, toy_pairs, write_tsv
 from faults.harness import outcome
 
 from mtcli.config.build import build as build_config
@@ -19,7 +19,7 @@ from mtcli.inference.search import Limits, beam_search, greedy_search
 from mtcli.nn.attention import fused_attention, reference_attention
 from mtcli.nn.loss import projected_loss, reference_loss
 from mtcli.nn.transformer import Transformer
-from mtcli.training.optimizer import build_optimizer
+from mtcli.training.optimizer import Adam
 from mtcli.training.run import train
 from mtcli.training.saving import Checkpoints
 
@@ -113,15 +113,14 @@ def check_training() -> None:
     model = build().cuda()
     src, tgt, out = (x.cuda() for x in draw())
     real = out != PAD
-    optimizer = build_optimizer(TrainConfig(lr=3e-3), model.parameters())
+    optimizer = Adam(TrainConfig(), model.named_parameters())
     losses = []
     for _ in range(25):
         with torch.autocast("cuda", dtype=torch.bfloat16):
             hidden = model.decode(tgt, *model.encode(src))
             loss, _ = projected_loss(hidden[real], model.output.weight, out[real], 0.1)
-        optimizer.zero_grad()
         (loss / real.sum()).backward()
-        optimizer.step()
+        descend(optimizer, 3e-3)
         losses.append(loss.item() / int(real.sum()))
     assert losses[-1] < losses[0] - 1, losses
     assert all(p.dtype == torch.float32 and p.isfinite().all() for p in model.parameters())

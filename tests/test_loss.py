@@ -9,6 +9,7 @@ from typing import Literal
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import descend
 from torch import Tensor
 
 from mtcli.config.schema import ModelConfig, TrainConfig
@@ -21,7 +22,7 @@ from mtcli.nn.output_projection import OneDnnProjection, OutputProjection
 from mtcli.nn.precision import uses_bf16
 from mtcli.nn.transformer import Transformer
 from mtcli.training.objective import Objective
-from mtcli.training.optimizer import build_optimizer
+from mtcli.training.optimizer import Adam
 
 N, D, V = 11, 6, 9
 SMOOTHING = [0.0, 0.1, 0.5]
@@ -231,7 +232,7 @@ def curve(dtype: torch.dtype, *, fast: bool, bf16: bool = False) -> Tensor:
         attention="fused" if fast else "reference",
     )  # fmt: skip
     model = Transformer(shape, 20, 20, joint=True).to(dtype)
-    optimizer = build_optimizer(TrainConfig(lr=5e-3), model.parameters())
+    optimizer = Adam(TrainConfig(), model.named_parameters())
     pairs = torch.Generator().manual_seed(2)
     losses = []
     for step in range(200):
@@ -244,10 +245,9 @@ def curve(dtype: torch.dtype, *, fast: bool, bf16: bool = False) -> Tensor:
                 loss, _ = projected_loss(hidden, model.output.weight, batch.target, 0.1)
             else:
                 loss, _ = reference_loss(model.output(hidden), batch.target, 0.1)
-        optimizer.zero_grad()
         (loss / batch.tokens).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        descend(optimizer, 5e-3)
         losses.append(loss.detach() / batch.tokens)
     return torch.stack(losses)
 

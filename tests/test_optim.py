@@ -1,12 +1,17 @@
 import math
+from copy import deepcopy
 from itertools import pairwise
 
 import pytest
 import torch
+from conftest import descend
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from mtcli.config.schema import TrainConfig
-from mtcli.training.optimizer import build_optimizer, learning_rate
+from mtcli.runtime.cores import Cores
+from mtcli.training.optimizer import Adam, clip_norm_, learning_rate, shares
 
 TOTAL = 400
 SCHEDULES = ["inverse_sqrt", "cosine", "linear", "paper"]
@@ -70,44 +75,78 @@ def tower(seed: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 3))
 
 
-def steps(model: nn.Module, optimizer: torch.optim.Optimizer, n: int = 20) -> list[torch.Tensor]:
-    torch.manual_seed(9)
-    for _ in range(n):
-        optimizer.zero_grad()
-        model(torch.randn(5, 6)).pow(2).sum().backward()
-        optimizer.step()
-    return [p.detach() for p in model.parameters()]
-
-
-def test_optimizer_without_decay_is_adam_with_the_paper_s_numbers() -> None:
+@pytest.mark.parametrize("weight_decay", [0.0, 0.4])
+@pytest.mark.parametrize("eps", [1e-9, 0.5])
+@pytest.mark.parametrize("num_cores", [1, 3])
+def test_adam_has_the_bits_of_pytorch_s_fused_adamw(weight_decay: float, eps: float, num_cores: int) -> None:
+    """With the paper's β. Weight decay applies to matrices only."""
     ours, theirs = tower(1), tower(1)
-    found = steps(ours, build_optimizer(TrainConfig(lr=0.02), ours.parameters()))
-    expected = steps(theirs, torch.optim.Adam(theirs.parameters(), lr=0.02, betas=(0.9, 0.98), eps=1e-9))
-    for a, b in zip(found, expected, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+    config = TrainConfig(weight_decay=weight_decay, eps=eps)
+    found = Adam(config, ours.named_parameters(), Cores(num_cores))
+    matrices = [parameter for parameter in theirs.parameters() if parameter.dim() > 1]
+    vectors = [parameter for parameter in theirs.parameters() if parameter.dim() <= 1]
+    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    expected = torch.optim.AdamW(groups, lr=0.02, betas=(0.9, 0.98), eps=eps, fused=True)
+    torch.manual_seed(9)
+    for _ in range(20):
+        x = torch.randn(5, 6)
+        for model in (ours, theirs):
+            model(x).pow(2).sum().backward()
+        descend(found, 0.02)
+        expected.step()
+        expected.zero_grad()
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert torch.equal(a, b)
 
 
-def test_optimizer_uses_the_configured_epsilon() -> None:
-    for eps in (1e-9, 0.5):
-        optimizer = build_optimizer(TrainConfig(eps=eps), tower(1).parameters())
-        assert {group["eps"] for group in optimizer.param_groups} == {eps}
+def test_a_skipped_step_changes_nothing() -> None:
+    model = tower(1)
+    optimizer = Adam(TrainConfig(), model.named_parameters())
+    gradients = [torch.ones_like(parameter) for parameter in model.parameters()]
+    optimizer.step(gradients, 0.1)
+    before = deepcopy((model.state_dict(), optimizer.state()))
+    optimizer.step(gradients, 0.1, skipped=torch.ones(()))
+    torch.testing.assert_close((model.state_dict(), optimizer.state()), before, rtol=0, atol=0)
+    optimizer.step(gradients, 0.1, skipped=torch.zeros(()))
+    assert optimizer.steps == 2
+    assert not torch.equal(model[0].weight, before[0]["0.weight"])
+
+
+@pytest.mark.parametrize("max_norm", [0.5, 100.0, math.inf])
+@pytest.mark.parametrize("num_cores", [1, 3])
+def test_clipping_is_that_of_pytorch(max_norm: float, num_cores: int) -> None:
+    model = tower(3)
+    model(torch.randn(5, 6)).pow(2).sum().backward()
+    gradients = [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+    found = clip_norm_(gradients, max_norm, Cores(num_cores))
+    assert torch.equal(found, torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm))
+    for gradient, parameter in zip(gradients, model.parameters(), strict=True):
+        torch.testing.assert_close(gradient, parameter.grad, rtol=1e-6, atol=0)
+
+
+@given(st.lists(st.integers(1, 50), max_size=20), st.integers(1, 8))
+def test_shares_divide_all_tensors(sizes: list[int], number: int) -> None:
+    tensors = [torch.empty(size) for size in sizes]
+    found = shares(tensors, number)
+    assert [size for share in found for size in sizes[share]] == sizes
+    assert len(found) <= number
+    for share in found:
+        assert sizes[share]
+        assert sum(sizes[share]) <= sum(sizes) / number + max(sizes)
 
 
 def test_frozen_parameters_are_not_in_the_optimizer() -> None:
     model = tower(1)
     model[0].requires_grad_(False)
-    optimizer = build_optimizer(TrainConfig(), model.parameters())
-    found = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    assert {id(parameter) for parameter in found} == {id(p) for p in model[1:].parameters()}
+    optimizer = Adam(TrainConfig(), model.named_parameters())
+    assert {id(parameter) for parameter in optimizer.parameters} == {id(p) for p in model[1:].parameters()}
 
 
 def test_weight_decay_is_decoupled_and_excludes_vectors() -> None:
     model = tower(2)
-    optimizer = build_optimizer(TrainConfig(lr=0.1, weight_decay=0.5), model.parameters())
+    optimizer = Adam(TrainConfig(weight_decay=0.5), model.named_parameters())
     before = [p.detach().clone() for p in model.parameters()]
-    for p in model.parameters():
-        p.grad = torch.zeros_like(p)
-    optimizer.step()
+    optimizer.step([torch.zeros_like(p) for p in model.parameters()], learning_rate=0.1)
     for old, new in zip(before, model.parameters(), strict=True):
         torch.testing.assert_close(new.detach(), old * (0.95 if old.dim() > 1 else 1.0))
-    assert sum(len(group["params"]) for group in optimizer.param_groups) == len(before) == 6
+    assert len(before) == 6

@@ -16,7 +16,7 @@ from mtcli.config.schema import Config, ModelConfig
 from mtcli.nn.attention import attention_weights, reference_attention
 from mtcli.nn.multi_head import MultiHeadAttention
 from mtcli.nn.transformer import Residual, Transformer, sinusoids
-from mtcli.training.optimizer import build_optimizer, learning_rate
+from mtcli.training.optimizer import Adam, learning_rate
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 BASE, BIG = CONFIGS / "wmt14-base.toml", CONFIGS / "wmt14-big.toml"
@@ -210,17 +210,15 @@ def test_optimizer_is_adam() -> None:
     config = build(BASE).train
     torch.manual_seed(1)
     p = nn.Parameter(torch.randn(5, 3, dtype=torch.float64))
-    optimizer = build_optimizer(config, [p])
+    optimizer = Adam(config, [("p", p)])
     ours = p.detach().clone()
     m = v = torch.zeros_like(ours)
     for t in range(1, 6):
         rate = learning_rate(config, 512, 1000 * t, 0)
-        p.grad = torch.randn_like(p)
-        m, v = 0.9 * m + 0.1 * p.grad, 0.98 * v + 0.02 * p.grad**2
+        gradient = torch.randn_like(p)
+        m, v = 0.9 * m + 0.1 * gradient, 0.98 * v + 0.02 * gradient**2
         ours -= rate * (m / (1 - 0.9**t)) / ((v / (1 - 0.98**t)).sqrt() + 1e-9)
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        optimizer.step()
+        optimizer.step([gradient], rate)
     torch.testing.assert_close(p.detach(), ours, rtol=1e-12, atol=1e-14)
 
 

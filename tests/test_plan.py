@@ -245,13 +245,13 @@ def test_a_model_that_cannot_fit_is_refused_before_it_is_built(toy_tsv: Path, tm
         train(settings_of(toy_tsv, *widest), tmp_path / "run", CPU)
 
 
-def test_one_step_and_one_thread_are_named_in_the_singular(
+def test_one_step_and_one_core_are_named_in_the_singular(
     toy_tsv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(speed_estimate, "MAX_TIMED_STEPS", 1)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    monkeypatch.setattr("mtcli.runtime.device.usable_cores", lambda: 1)
     rows = dict(dry_run(settings_of(toy_tsv), tmp_path / "run", CPU))
-    assert rows["speed"].endswith(": 1 step of a throwaway model on cpu (1 thread)")
+    assert rows["speed"].endswith(": 1 step of a throwaway model on cpu (1 core)")
 
 
 def test_a_slow_step_is_timed_on_less_data_or_estimated(

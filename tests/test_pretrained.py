@@ -125,7 +125,7 @@ def model() -> Transformer:
 @cache
 def native() -> Any:
     pytest.importorskip("ctranslate2")
-    return load_native(folder(), device="cpu", intra_threads=1)
+    return load_native(folder(), device="cpu")
 
 
 def sources() -> Tensor:

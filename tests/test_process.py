@@ -1,4 +1,4 @@
-"""Environment variables: those that mtcli sets in its own process, and those of the tests."""
+"""The process of a command: its environment variables, its folder and its standard streams."""
 
 import json
 import os
@@ -7,45 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from conftest import PLAIN
 
-from mtcli.cli import process
 from mtcli.runtime.signals import stopped
-
-COMMAND = "import sys; from mtcli.cli import main; sys.argv = ['mtcli', '--version']; main()"
-
-
-def settings(code: str) -> str:
-    """Run code that loads PyTorch, and return the settings that its OpenMP prints."""
-    environment = os.environ | {"OMP_DISPLAY_ENV": "VERBOSE"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
-    return done.stderr
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the OpenMP of PyTorch is GNU's on Linux only")
-def test_waiting_threads_sleep_soon() -> None:
-    assert f"GOMP_SPINCOUNT = '{process.SPIN_COUNT}'" in settings(COMMAND)
-
-
-@pytest.mark.parametrize(
-    ("variables", "expected"),
-    [
-        ({}, process.SPIN_COUNT),
-        ({"GOMP_SPINCOUNT": "77"}, "77"),
-        ({"OMP_WAIT_POLICY": "passive"}, None),
-        ({"KMP_BLOCKTIME": "0"}, None),
-    ],
-)
-def test_a_variable_that_says_how_threads_wait_is_kept(
-    variables: dict[str, str], expected: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in process.WAITING:
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    process.limit_spinning()
-    assert os.environ.get("GOMP_SPINCOUNT") == expected
 
 
 def test_an_import_does_not_change_the_environment() -> None:

@@ -3,9 +3,11 @@
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +22,6 @@ from mtcli.errors import DivergedError
 from mtcli.nn.loss import reference_loss
 from mtcli.runtime.distributed import Group
 from mtcli.storage.events import METRICS_FORMAT, Metrics
-from mtcli.training.optimizer import state_tensors
 from mtcli.training.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -46,15 +47,16 @@ def start(tmp_path: Path) -> Start:
 def gradients(trainer: Trainer) -> dict[str, Tensor]:
     """Take a step, and return the gradients that the optimizer gets."""
     found: dict[str, Tensor] = {}
+    optimizer = trainer.learner.optimizer
+    step = optimizer.step
 
-    def keep(*_: object) -> None:
-        found.update(
-            {name: p.grad.clone() for name, p in trainer.learner.model.named_parameters() if p.grad is not None}
-        )
+    def keep(gradients: list[Tensor], *args: Any, **options: Any) -> None:
+        found.update(zip(optimizer.names, (gradient.clone() for gradient in gradients), strict=True))
+        step(gradients, *args, **options)
 
-    hook = trainer.learner.optimizer.register_step_pre_hook(keep)
-    trainer.step(trainer.batches())
-    hook.remove()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(optimizer, "step", keep)
+        trainer.step(trainer.batches())
     return found
 
 
@@ -116,12 +118,19 @@ def test_gradients_do_not_carry_over_to_the_next_step(start: Start, monkeypatch:
         torch.testing.assert_close(second[name], gradient, rtol=1e-9, atol=1e-12)
 
 
-def test_dropout_has_another_seed_in_every_batch_of_every_step(start: Start) -> None:
-    trainer, seeds = start("train.accumulate=3"), list[int]()
-    trainer.learner.objective.register_forward_pre_hook(lambda *_: seeds.append(torch.initial_seed()))
+def test_dropout_has_another_seed_in_every_batch_of_every_step(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And in every part of a batch."""
+    trainer, seeds = start("train.accumulate=3", "train.micro_batches=2"), list[int]()
+
+    @contextmanager
+    def noted(seed: int) -> Iterator[None]:
+        seeds.append(seed)
+        yield
+
+    monkeypatch.setattr("mtcli.training.gradients.dropout_seed", noted)
     gradients(trainer)
     gradients(trainer)
-    assert len({*seeds}) == len(seeds) == 6
+    assert len({*seeds}) == len(seeds) == 12
 
 
 def test_gradient_is_clipped_to_norm_1_by_default(start: Start) -> None:
@@ -176,12 +185,12 @@ def test_no_step_changes_a_weight_after_a_gradient_that_is_not_finite(
     spoils.remove()
     learner = trainer.learner
     weights = deepcopy(learner.model.state_dict())
-    moments = deepcopy(state_tensors(learner.optimizer, learner.model))
+    moments = deepcopy(learner.optimizer.state())
     with pytest.raises(DivergedError, match=r"step 2: the loss is \d.* norm nan, on the training pairs \d"):
         gradients(trainer)
     assert trainer.session.state.step == 2
     torch.testing.assert_close(learner.model.state_dict(), weights, rtol=0, atol=0)
-    torch.testing.assert_close(state_tensors(learner.optimizer, learner.model), moments, rtol=0, atol=0)
+    torch.testing.assert_close(learner.optimizer.state(), moments, rtol=0, atol=0)
     with pytest.raises(DivergedError, match="step 2"):
         trainer.save()
 
@@ -189,8 +198,7 @@ def test_no_step_changes_a_weight_after_a_gradient_that_is_not_finite(
 def test_moments_that_are_not_finite_are_never_saved(start: Start) -> None:
     trainer = start()
     gradients(trainer)
-    moments = next(iter(trainer.learner.optimizer.state.values()))
-    moments["exp_avg_sq"].view(-1)[0] = math.inf
+    trainer.learner.optimizer.second_moments[0].view(-1)[0] = math.inf
     with pytest.raises(DivergedError, match="step 1: it left weights that are not finite"):
         trainer.save()
     assert not (trainer.session.run / "checkpoints").exists()

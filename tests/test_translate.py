@@ -32,6 +32,7 @@ from mtcli.inference.translation import Options, Translation
 from mtcli.inference.windows import Window, shortened_line
 from mtcli.nn.transformer import Transformer
 from mtcli.runtime import memory
+from mtcli.runtime.cores import Cores
 
 PAIRS = toy_pairs(60)
 LINES = [source for source, _ in PAIRS[:17]]
@@ -397,17 +398,13 @@ def test_load_the_translator_of_a_run(toy_run: Path) -> None:
 
 
 @pytest.mark.parametrize("alignments", [False, True])
-def test_threads_do_not_change_translations(alignments: bool) -> None:
+def test_cores_do_not_change_translations(alignments: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     translator, options = toy(), Options(alignments=alignments)
     attend = [layer.cross_attention.attend for layer in translator.model.decoder]
     lines = [f"one {a} {b}." for a in ("red", "dog", "cat") for b in ("sees", "big", "one")] + ["", "red dog cat."]
-    before, threads = list(translator.translate(lines, options)), torch.get_num_threads()
-    try:
-        torch.set_num_threads(3)
-        found = list(translator.translate(lines, options))
-        assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(threads)
+    before = list(translator.translate(lines, options))
+    monkeypatch.setattr("mtcli.inference.pytorch_backend.all_cores", lambda: Cores(3))
+    found = list(translator.translate(lines, options))
     assert [t.text for t in found] == [t.text for t in before]
     assert [t.source for t in found] == lines
     assert [t.candidates[0].alignment for t in found] == [t.candidates[0].alignment for t in before]

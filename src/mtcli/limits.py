@@ -41,6 +41,7 @@ WEIGHT = Range(1e-9, 10_000)
 """Sampling weight of a training corpus."""
 BATCH_TOKENS = Range(1, 1_000_000_000)
 ACCUMULATE = Range(1, 100_000)
+MICRO_BATCHES = Range(1, 1000)
 SECONDS = Range(1e-6, 10 * 365 * 24 * 3600)
 LEARNING_RATE = Range(1e-30, 1e30)
 BETA = Range(0, 0.9999999)

@@ -17,7 +17,7 @@ from mtcli.nn.transformer import Transformer
 from mtcli.runtime.device import pick_device
 from mtcli.training.defaults.speed import BANDWIDTH_SHARE, FLOPS_SHARE, LAUNCH_SECONDS
 from mtcli.training.objective import Objective
-from mtcli.training.optimizer import build_optimizer
+from mtcli.training.optimizer import Adam, clip_norm_
 
 SCALE = 8
 VOCABULARY = 37_000
@@ -80,17 +80,17 @@ def base_step(name: str = "base") -> Step:
     torch.manual_seed(1)
     device = pick_device("auto")
     objective = Objective(small_model(name), 0.1, bf16=True)
-    optimizer = build_optimizer(TrainConfig(), objective.parameters())
+    optimizer = Adam(TrainConfig(), objective.named_parameters())
     batch = small_batch()
-    create_state(optimizer, objective)
+    optimizer.step([torch.zeros_like(parameter) for parameter in optimizer.parameters], 1e-4)  # creates its state
     logit_gradient_kernel(objective.model.output.weight.device)  # compares the kernel with its reference, once
     with counting() as counts:
         with counting() as passes:
             loss, _ = objective(batch.to(device))
             (loss / batch.tokens).backward()
-        torch.nn.utils.clip_grad_norm_(objective.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
+        gradients = [parameter.grad for parameter in optimizer.parameters]
+        clip_norm_(gradients, 1.0)
+        optimizer.step(gradients, 1e-4)
     return Step(
         launches=counts.num_launches,
         syncs=counts.num_syncs,
@@ -100,14 +100,6 @@ def base_step(name: str = "base") -> Step:
         body_bytes=(other_bytes(passes) - passes.bytes["logit_gradient_"]) * SCALE**2,
         tokens=batch.tokens * SCALE,
     )
-
-
-def create_state(optimizer: torch.optim.Optimizer, objective: Objective) -> None:
-    """Let an optimizer create its state, which it does in its first step."""
-    for parameter in objective.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    optimizer.step()
-    optimizer.zero_grad()
 
 
 def other_bytes(counts: Counts) -> int:

@@ -26,7 +26,6 @@ def main() -> None:
 
     try:
         process.open_streams()
-        process.limit_spinning()
         try:
             show_log()
             process.check_current_folder()

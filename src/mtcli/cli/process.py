@@ -1,4 +1,4 @@
-"""Setup of a process before it runs a command: its standard streams, and how waiting threads of OpenMP behave."""
+"""Setup of a process before it runs a command: its folder, its standard streams, and requests for completion."""
 
 import errno
 import os
@@ -7,24 +7,6 @@ from io import BufferedWriter, FileIO, TextIOWrapper, UnsupportedOperation
 from typing import Any, TextIO
 
 from mtcli.errors import UsageError
-
-SPIN_COUNT = "1000"
-"""How often a waiting thread of GNU's OpenMP polls before it sleeps; by default 300,000 times, or milliseconds.
-
-The library itself uses 1,000 if there are more threads than cores. mtcli assumes that other processes use the cores.
-"""
-
-WAITING = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME")
-"""Environment variables by which a user says how threads wait."""
-
-
-def limit_spinning() -> None:
-    """Let waiting threads leave the cores to other processes, unless a variable in `WAITING` is set.
-
-    Call this before PyTorch is imported: its OpenMP reads the variable once. Only GNU's OpenMP knows it.
-    """
-    if not any(name in os.environ for name in WAITING):
-        os.environ["GOMP_SPINCOUNT"] = SPIN_COUNT
 
 
 def check_current_folder() -> None:

@@ -6,11 +6,12 @@ from typing import Any
 from mtcli.config.schema import CHOSEN_IF_UNSET_IN_FINE_TUNING, NAMES, Config, unset_settings, value_of
 
 MAY_DIFFER = frozenset({
-    "train.max_steps", "train.time", "train.keep", "train.tensorboard", "train.compile", "train.engine", "data.note",
+    "train.max_steps", "train.time", "train.keep", "train.tensorboard", "train.compile", "train.engine",
+    "train.micro_batches", "data.note",
 })  # fmt: skip
 """The budget, which may grow, and settings that change no result.
 
-`train.compile` changes the rounding, and the random numbers of dropout.
+`train.compile` and `train.micro_batches` change the rounding, and the random numbers of dropout.
 """
 
 

@@ -128,6 +128,9 @@ class TrainConfig(_Section):
     """Tokens in a batch of one rank: its rows × the padded length of its longer side, `</s>` included."""
     accumulate: Annotated[int, Within(limits.ACCUMULATE)] = 1
     """Number of batches whose gradients make one optimizer step."""
+    micro_batches: Annotated[int, Within(limits.MICRO_BATCHES)] = 1
+    """Parts of each batch that cores compute at the same time, on a CPU: more cores than parts are not used. Another
+    number draws other random numbers for dropout, and changes the rounding."""
     max_steps: Annotated[int, Within(limits.STEPS)] | None = None
     """Budget of optimizer steps."""
     time: Seconds | None = None
@@ -232,8 +235,8 @@ SHAPE = tuple(f"model.{key}" for key in PRESETS["tiny"]["model"])
 MAX_STEPS = "train.max_steps"
 
 CHOSEN_IF_UNSET = (
-    "preset", *SHAPE, "model.dropout", "train.batch_tokens", "train.lr", "train.warmup_steps", MAX_STEPS,
-    "train.valid_every", "train.save_every",
+    "preset", *SHAPE, "model.dropout", "train.batch_tokens", "train.micro_batches", "train.lr", "train.warmup_steps",
+    MAX_STEPS, "train.valid_every", "train.save_every",
 )  # fmt: skip
 """Settings that training chooses from the corpus, the device and the budget if they are unset."""
 

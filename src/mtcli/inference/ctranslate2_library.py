@@ -1,12 +1,11 @@
 """The library CTranslate2: import it, load a model with it, and choose a device and a number of threads."""
 
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
 from mtcli.errors import UsageError
 from mtcli.runtime import torchrun
+from mtcli.runtime.cores import usable_cores
 
 
 def import_ctranslate2() -> Any:
@@ -23,23 +22,15 @@ def import_ctranslate2() -> Any:
 
 
 def load_native(folder: Path, **options: Any) -> Any:
-    """Load a model of CTranslate2.
+    """Load a model of CTranslate2, which computes each operation with one thread, as PyTorch does here.
 
-    CTranslate2 sets the number of OpenMP threads of the calling thread, which is also PyTorch's. It is restored here,
-    because another number of threads changes PyTorch's speed and the last bits of its results.
+    Another number would also be that of PyTorch in the calling thread, because both use the same OpenMP.
 
     Args:
         folder: The converted model.
-        options: Arguments of `ctranslate2.Translator`.
+        options: Other arguments of `ctranslate2.Translator`.
     """
-    ctranslate2 = import_ctranslate2()
-    torch = sys.modules.get("torch")  # not imported here, because an exported model is used without it
-    threads_before = torch.get_num_threads() if torch is not None else None
-    try:
-        return ctranslate2.Translator(str(folder), **options)
-    finally:
-        if torch is not None:
-            torch.set_num_threads(threads_before)
+    return import_ctranslate2().Translator(str(folder), intra_threads=1, **options)
 
 
 def placement_of(device: str, compute_type: str) -> dict[str, Any]:
@@ -62,7 +53,7 @@ def placement_of(device: str, compute_type: str) -> dict[str, Any]:
     num_workers = 1
     if device == "cpu":
         # Several workers with one thread each share the weights, and do not wait for each other within a sentence.
-        num_workers = num_default_threads()
+        num_workers = usable_cores()
     elif num_gpus == 0:
         raise UsageError("--device cuda: CTranslate2 finds no such device; use --device auto")
     elif torchrun.size() > 1:
@@ -77,15 +68,4 @@ def placement_of(device: str, compute_type: str) -> dict[str, Any]:
         "device_index": index,
         "compute_type": compute_type,
         "inter_threads": num_workers,
-        "intra_threads": 1,
     }
-
-
-def num_default_threads() -> int:
-    """Return `OMP_NUM_THREADS` if it is set, otherwise the number of cores that this process may use."""
-    wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    if wanted.isdigit() and int(wanted) > 0:
-        return int(wanted)
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

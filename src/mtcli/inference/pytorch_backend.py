@@ -27,8 +27,8 @@ from mtcli.nn.ensemble import Ensemble
 from mtcli.nn.precision import decodes_in_bf16
 from mtcli.nn.prepared import PreparedTransformer, prepared
 from mtcli.nn.transformer import Transformer
+from mtcli.runtime.cores import all_cores
 from mtcli.runtime.memory import keep_freed_memory, release_freed_memory, require, share_freed_memory
-from mtcli.runtime.prefetch import prefetch_map
 from mtcli.storage.model_file import load_model
 
 BATCH_TOKENS = {"cpu": 20_000, "cuda": 200_000, "mps": 20_000}
@@ -86,31 +86,21 @@ class Translator(LineTranslator):
         return translator, Options.of(info.decode), (info.src, info.tgt)
 
     def num_threads(self, options: Options) -> int:
-        """Return the number of batches that are searched at the same time. On a CPU, each has one of PyTorch's threads.
+        """Return the number of batches that are searched at the same time. On a CPU, each core searches one.
 
         A search consists of many small operations, which gain little from a second thread. Alignments need hooks in
         the model, so with them only one batch is searched at a time.
         """
         if self.device.type != "cpu" or options.alignments:
             return 1
-        return torch.get_num_threads()
+        return all_cores().size
 
     def _map(self, search: Callable[[list[int]], R], batches: Sequence[list[int]], options: Options) -> Iterator[R]:
-        num_threads = self.num_threads(options)
-        if num_threads == 1 or len(batches) == 1:
+        if self.num_threads(options) == 1 or len(batches) == 1:
             yield from map(search, batches)
             return
         release_freed_memory()  # otherwise the gaps that each window leaves behind add up
-        threads_before = torch.get_num_threads()
-
-        def search_in_one_thread(rows: list[int]) -> R:
-            torch.set_num_threads(1)  # of the calling thread, and of those that start later
-            return search(rows)
-
-        try:
-            yield from prefetch_map(search_in_one_thread, batches, workers=num_threads)
-        finally:
-            torch.set_num_threads(threads_before)
+        yield from all_cores().map(search, batches)
 
     def _budget(self, options: Options) -> int:
         num_beams = 1 if options.sample else options.beam_size

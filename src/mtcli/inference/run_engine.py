@@ -23,7 +23,7 @@ from pydantic import BaseModel, ValidationError
 
 from mtcli.errors import ModelError, MtcliError
 from mtcli.inference.ctranslate2_backend import Engine, unsupported_options
-from mtcli.inference.ctranslate2_library import import_ctranslate2, num_default_threads
+from mtcli.inference.ctranslate2_library import import_ctranslate2
 from mtcli.inference.exported import provenance, sha256
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.translation import Candidate, Options, Translation
@@ -169,7 +169,6 @@ class RunEngine(Engine):
         """
         self.proof = check_proven(run)
         self.run = run
-        self._has_pytorch = "torch" in sys.modules
         self._fallback: LineTranslator | None = None
         super().__init__(run / ENGINE, "cpu")
         self._engine_aligns = self.aligns
@@ -200,13 +199,10 @@ class RunEngine(Engine):
             ModelError: The run has another model now, for example because training has continued.
         """
         if self._fallback is None:
-            import torch
-
             from mtcli.inference.pytorch_backend import Translator
+            from mtcli.runtime.device import pick_device
 
-            if not self._has_pytorch:
-                torch.set_num_threads(num_default_threads())  # CTranslate2 has changed it before PyTorch was loaded
-            fallback, _, _ = Translator.load(self.run, torch.device("cpu"))
+            fallback, _, _ = Translator.load(self.run, pick_device("cpu"))
             if not has_identity(self.run / "model.safetensors", self.proof.model):
                 raise ModelError(f"{self.run}: has another model than when this command started; start it again")
             self._fallback = fallback

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from mtcli.data.batching import Batch, plan_epoch
 from mtcli.data.corpus import Pair
+from mtcli.data.encoded_pairs import Ints
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError, NotFiniteError
 from mtcli.inference.line_warnings import warn_about_missing_tags
@@ -23,6 +24,7 @@ from mtcli.inference.pytorch_backend import BATCH_TOKENS, Translator
 from mtcli.inference.windows import MAX_LINE_TOKENS, WINDOW, Window, tagged
 from mtcli.nn.ensemble import log_mean
 from mtcli.nn.transformer import Transformer
+from mtcli.runtime.device import cores_for
 from mtcli.runtime.progress import Progress
 
 LOGITS_CHUNK = 512
@@ -112,8 +114,13 @@ def log_probs_of(
     src_lengths = np.array([len(ids) for ids in src], dtype=np.int32)
     tgt_lengths = np.array([len(ids) for ids in tgt], dtype=np.int32)
     batch_tokens = BATCH_TOKENS[translator.device.type]
-    for rows in plan_epoch(src_lengths, tgt_lengths, batch_tokens=batch_tokens, key=None):
-        found = _score_rows(translator, [src[row] for row in rows], [tgt[row] for row in rows])
+    batches = plan_epoch(src_lengths, tgt_lengths, batch_tokens=batch_tokens, key=None)
+
+    def score(rows: Ints) -> list[float]:
+        return _score_rows(translator, [src[row] for row in rows], [tgt[row] for row in rows])
+
+    scored = cores_for(translator.device).map(score, batches)
+    for rows, found in zip(batches, scored, strict=True):
         for row, log_prob in zip(rows, found, strict=True):
             log_probs[row] = log_prob
         on_scored(len(rows))

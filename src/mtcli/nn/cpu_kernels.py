@@ -7,6 +7,9 @@ Shapes: B sentences, W beams, N = B × W hypotheses, V vocabulary.
 """
 
 import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
@@ -51,6 +54,19 @@ def reference_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> T
 
 # Dropout: 16 random bits for each element.
 
+_thread = threading.local()
+"""`generator`: what draws in the calling thread; PyTorch's default generator if there is none."""
+
+
+@contextmanager
+def dropout_seed(seed: int) -> Iterator[None]:
+    """Let dropout in the calling thread draw from a generator with this seed, until the context ends."""
+    _thread.generator = torch.Generator().manual_seed(seed)
+    try:
+        yield
+    finally:
+        _thread.generator = None
+
 
 def dropout(x: Tensor, p: float) -> Tensor:
     """Dropout (§5.4) several times as fast as PyTorch's, with the same distribution.
@@ -72,7 +88,8 @@ def add_dropout(x: Tensor, sublayer: Tensor, p: float) -> Tensor:
 def _dropout_mask(x: Tensor, p: float) -> Tensor:
     """Return the factors of the elements of `x`, 0 or 1 / (1 − p), in float32 or float64."""
     num_draws = math.ceil(x.numel() / 4)
-    draws = torch.empty(num_draws, dtype=torch.int64).random_(-(2**63), None)
+    generator = getattr(_thread, "generator", None)
+    draws = torch.empty(num_draws, dtype=torch.int64).random_(-(2**63), None, generator=generator)
     bits = draws.view(torch.int16)[: x.numel()].view(x.shape)  # uniform over −2^15 … 2^15 − 1
     threshold = round(p * 2**16) - 2**15
     # The comparison writes 0 or 1 as floating-point numbers, which saves the conversion of a boolean mask.

@@ -3,13 +3,11 @@
 from dataclasses import dataclass
 
 import torch
-from torch import nn
 
 from mtcli.config.schema import Freeze, ModelConfig
 from mtcli.nn.attention import MAX_UNFUSED_SIZE
-from mtcli.nn.freezing import freeze_parameters, num_trainable_layers, output_is_frozen
+from mtcli.nn.freezing import num_trainable_layers, output_is_frozen
 from mtcli.nn.loss import CPU_CHUNK, GPU_CHUNK, KERNEL_LOGITS_BYTES
-from mtcli.nn.transformer import Transformer
 from mtcli.runtime.memory import require
 from mtcli.storage.model_file import ModelInfo
 
@@ -20,6 +18,7 @@ class Memory:
 
     parameters: int
     gradients: int
+    """On a CPU, those of several micro-batches; see `Plan.memory`."""
     moments: int
     """Adam's two moments, in float32."""
     activations: int
@@ -36,7 +35,8 @@ def count_parameters(
 ) -> int:
     """Return the number of parameters of a model, without frozen ones.
 
-    Only one layer of each kind is built, without memory for its weights: all layers of a kind have the same size.
+    It is computed from the shape: to build a model without memory for its weights imports PyTorch's compiler, which
+    takes more than a second.
 
     Args:
         model: The shape.
@@ -45,20 +45,33 @@ def count_parameters(
         joint: Both are one vocabulary.
         freeze: The part of the model that is frozen; `none` counts all parameters.
     """
-    shallow = model.model_copy(update={"num_encoder_layers": 1, "num_decoder_layers": 1})
-    with torch.device("meta"):
-        built = Transformer(shallow, src_vocab, tgt_vocab, joint=joint)
-    freeze_parameters(built, freeze)
+    D = model.d_model
+    Q = model.num_heads * (model.d_k or D // model.num_heads)
+    V = model.num_heads * (model.d_v or D // model.num_heads)
+    F = model.d_ff
+    attention = 2 * (D + 1) * Q + (D + 1) * V + (V + 1) * D
+    feed_forward = (D + 1) * F + (F + 1) * D
+    norm = 2 * D
+    encoder_layer = attention + feed_forward + 2 * norm
+    decoder_layer = 2 * attention + feed_forward + 3 * norm
     encoder_layers, decoder_layers = num_trainable_layers(model, freeze)
-    total = _num_trainable(built)
-    if encoder_layers:
-        total += (encoder_layers - 1) * _num_trainable(built.encoder)
-    total += (decoder_layers - 1) * _num_trainable(built.decoder)
+    total = encoder_layers * encoder_layer + decoder_layers * decoder_layer
+    if model.norm == "pre":  # each stack ends in a norm
+        total += norm
+        if encoder_layers:
+            total += norm
+    if freeze == "none":
+        total += tgt_vocab * D
+        if not (joint and model.tie_embeddings):
+            total += src_vocab * D
+        if model.positions == "learned":
+            total += 2 * model.max_positions * D
+    if not output_is_frozen(model, freeze):
+        if not model.tie_embeddings:
+            total += tgt_vocab * D
+        if model.output_bias:
+            total += tgt_vocab
     return total
-
-
-def _num_trainable(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
 
 
 def check_model_memory(info: ModelInfo, device: torch.device, freeze: Freeze) -> None:

@@ -1,5 +1,6 @@
 """The plan of a run, computed before it starts: batches, parameters, memory, disk space, and possible exports."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from mtcli.data.training_sources import TrainingSource
 from mtcli.export.targets import TARGETS, obstacles
 from mtcli.nn.precision import uses_bf16
 from mtcli.report.memory_estimate import Memory, activation_bytes, count_parameters
+from mtcli.runtime.cores import usable_cores
 from mtcli.runtime.memory import require
 from mtcli.runtime.progress import clock
 from mtcli.runtime.terminal import printable
@@ -106,16 +108,38 @@ class Plan:
         )
 
     def memory(self, config: Config) -> Memory:
-        """Return an estimate of the peak memory of one rank."""
+        """Return an estimate of the peak memory of one rank.
+
+        On a CPU, each core computes one micro-batch at a time. The gradients of those that are computed, that wait to
+        be added or that are the sum of the others take memory at the same time.
+        """
         weights = 4 * self.parameters
         trainable = 4 * self.trainable
         # Autocast keeps copies of the trainable weights during the forward and backward pass.
         bf16_weights = trainable // 2 if self.bf16 else 0
-        freeze = config.train.freeze
+        train = config.train
+        rows, num_src, num_tgt = self.largest
+        at_once = 1
+        gradients = 1
+        if self.on_cpu:
+            rows = math.ceil(rows / train.micro_batches)
+            num_micro_batches = train.micro_batches * train.accumulate
+            at_once = min(num_micro_batches, usable_cores())
+            gradients = min(num_micro_batches, at_once + 2)
         kept = activation_bytes(
-            config.model, self.largest, self.tgt_vocab, bf16=self.bf16, on_cpu=self.on_cpu, freeze=freeze
+            config.model,
+            (rows, num_src, num_tgt),
+            self.tgt_vocab,
+            bf16=self.bf16,
+            on_cpu=self.on_cpu,
+            freeze=train.freeze,
         )
-        return Memory(parameters=weights, gradients=trainable, moments=2 * trainable, activations=kept + bf16_weights)
+        return Memory(
+            parameters=weights,
+            gradients=gradients * trainable,
+            moments=2 * trainable,
+            activations=at_once * (kept + bf16_weights),
+        )
 
     def check_memory(self, config: Config) -> None:
         """Check that training on a CPU can fit into memory.
@@ -176,6 +200,8 @@ class Plan:
 
     def _describe_batches(self, train: TrainConfig) -> str:
         batch = f"{train.batch_tokens:,} tokens"
+        if train.micro_batches > 1:
+            batch += f" in {train.micro_batches} micro-batches"
         if train.accumulate > 1:
             batch += f" × {train.accumulate}"
         if self.ranks > 1:

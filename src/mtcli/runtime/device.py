@@ -4,12 +4,14 @@ import torch
 
 from mtcli.errors import UsageError
 from mtcli.runtime import torchrun
+from mtcli.runtime.cores import ONE_CORE, Cores, all_cores, usable_cores
 from mtcli.runtime.wording import counted
 
 
 def pick_device(name: str = "auto") -> torch.device:
     """Return the device of this name, and set up PyTorch for it.
 
+    On a CPU, PyTorch gets one thread for each operation, because `runtime/cores.py` divides work among the cores.
     On CUDA, cuDNN's attention is disabled. PyTorch prefers it on Hopper, where it builds a graph for each new shape,
     in up to 0.4 s, and an epoch has hundreds of shapes. The other kernels have no such cost.
 
@@ -28,6 +30,8 @@ def pick_device(name: str = "auto") -> torch.device:
     if name == "auto":
         name = next(kind for kind, is_available in available.items() if is_available)
     kind = name.partition(":")[0]
+    if kind == "cpu":
+        torch.set_num_threads(1)  # what is divided among the cores is the work: see `runtime/cores.py`
     if kind == "cuda":
         torch.backends.cuda.enable_cudnn_sdp(False)
     if kind not in available:
@@ -45,6 +49,11 @@ def pick_device(name: str = "auto") -> torch.device:
     if device.index:
         torch.cuda.set_device(device)  # so that queries and kernels without a device use this one too
     return device
+
+
+def cores_for(device: torch.device) -> Cores:
+    """Return the threads that divide the work for a device: one for each core on a CPU, otherwise the calling one."""
+    return all_cores() if device.type == "cpu" else ONE_CORE
 
 
 def runs_ahead(device: torch.device) -> bool:
@@ -73,11 +82,11 @@ def _gpu_of_this_rank(name: str) -> torch.device:
 
 
 def describe(device: torch.device) -> str:
-    """Return a description for the log, such as `cpu (2 threads)`."""
+    """Return a description for the log, such as `cpu (2 cores)`."""
     if device.type == "cuda":
         return f"{device} ({torch.cuda.get_device_name(device)})"
     if device.type == "cpu":
-        return f"{device} ({counted(torch.get_num_threads(), 'thread')})"
+        return f"{device} ({counted(usable_cores(), 'core')})"
     return str(device)
 
 

@@ -71,6 +71,9 @@ class Group:
         """
         return values
 
+    def all_reduce_gradients(self, gradients: Sequence[Tensor]) -> None:
+        """Replace gradients on the CPU, of the same shapes on all ranks, by their sums over all ranks."""
+
     def all_reduce_max(self, values: Sequence[float]) -> list[float]:
         """Return the maximum of each number over all ranks. All ranks must pass the same count of numbers."""
         return list(values)
@@ -124,6 +127,12 @@ class _DistributedGroup(Group):
 
     def all_reduce_sum(self, values: Tensor) -> Tensor:
         return self._all_reduce(values.to(torch.float64, copy=True), dist.ReduceOp.SUM)
+
+    def all_reduce_gradients(self, gradients: Sequence[Tensor]) -> None:
+        sums = self._all_reduce(torch.cat([gradient.flatten() for gradient in gradients]), dist.ReduceOp.SUM)
+        parts = torch.split(sums, [gradient.numel() for gradient in gradients])
+        for gradient, total in zip(gradients, parts, strict=True):
+            gradient.copy_(total.view_as(gradient))
 
     def all_reduce_max(self, values: Sequence[float]) -> list[float]:
         maxima = self._all_reduce(torch.tensor(values, dtype=torch.float64), dist.ReduceOp.MAX)

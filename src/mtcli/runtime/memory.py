@@ -71,13 +71,18 @@ def _control_group_memory() -> int | None:
 
     Each control group around that of the process can have a limit.
     """
+    left = [_left_of_limit(group) for group in control_groups()]
+    return min((value for value in left if value is not None), default=None)
+
+
+def control_groups() -> list[Path]:
+    """Return the folders of the control groups that this process is in, the innermost first (version 2)."""
     name = "/"
     with suppress(OSError):
         lines = OWN_CGROUP.read_text().splitlines()
         name = next((line.removeprefix("0::") for line in lines if line.startswith("0::")), "/")
     own = CGROUP / name.lstrip("/")
-    left = [_left_of_limit(group) for group in (own, *own.parents) if group.is_relative_to(CGROUP)]
-    return min((value for value in left if value is not None), default=None)
+    return [group for group in (own, *own.parents) if group.is_relative_to(CGROUP)]
 
 
 def _left_of_limit(group: Path) -> int | None:

@@ -41,6 +41,11 @@ def local_rank() -> int:
     return _number("LOCAL_RANK", 0)
 
 
+def local_size() -> int:
+    """Return the number of ranks on this machine; 1 if the launcher does not say."""
+    return max(1, _number("LOCAL_WORLD_SIZE", 1)) if size() > 1 else 1
+
+
 def restarted() -> bool:
     """Return True if the ranks were started again after one failed (`--max-restarts`)."""
     return _number("TORCHELASTIC_RESTART_COUNT", 0) > 0

@@ -1,30 +1,30 @@
 """The model that is trained, its optimizer, and one optimizer step."""
 
-import hashlib
 import math
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from mtcli.config.schema import Config
-from mtcli.data.batching import PlannedBatch, collate
+from mtcli.data.batching import PlannedBatch
 from mtcli.data.encoded_pairs import EncodedPairs
 from mtcli.errors import DivergedError
 from mtcli.nn.freezing import freeze_parameters
 from mtcli.nn.precision import uses_bf16
 from mtcli.nn.transformer import Transformer
 from mtcli.report.memory_estimate import check_model_memory
+from mtcli.runtime.cores import Cores
+from mtcli.runtime.device import cores_for
 from mtcli.runtime.distributed import Group
 from mtcli.storage import model_file
 from mtcli.storage.model_file import ModelInfo
-from mtcli.training.compiled import compile_objective
+from mtcli.training.compiled import compile_objective, should_compile
+from mtcli.training.gradients import CoreGradients, DeviceGradients, Gradients, derived_seed
 from mtcli.training.loading import LoadedBatch
 from mtcli.training.objective import Objective
-from mtcli.training.optimizer import build_optimizer
+from mtcli.training.optimizer import Adam, clip_norm_
 
 
 @dataclass(frozen=True)
@@ -89,12 +89,21 @@ class Learner:
         pairs: The training pairs.
         device: The device of this rank.
         group: The ranks that train together.
+        cores: The threads that compute on a CPU; None: one for each usable core.
 
     Raises:
         StorageError: There is too little memory for such a model.
     """
 
-    def __init__(self, config: Config, info: ModelInfo, pairs: EncodedPairs, device: torch.device, group: Group):
+    def __init__(
+        self,
+        config: Config,
+        info: ModelInfo,
+        pairs: EncodedPairs,
+        device: torch.device,
+        group: Group,
+        cores: Cores | None = None,
+    ):
         check_model_memory(info, device, config.train.freeze)
         self.settings = config.train
         self.pairs = pairs
@@ -103,14 +112,21 @@ class Learner:
         torch.manual_seed(derived_seed(config.train.seed, "weights"))
         self.model: Transformer = model_file.build_model(info).to(device)
         freeze_parameters(self.model, config.train.freeze)  # first: optimizer and DDP use what is trainable now
-        self.optimizer = build_optimizer(config.train, self.model.parameters())
+        self.cores = cores or cores_for(device)
+        self.optimizer = Adam(config.train, self.model.named_parameters(), self.cores)
         self.objective = Objective(self.model, config.train.label_smoothing, uses_bf16(config.train, device))
-        self._parallel = group.parallel(self.objective)
+        self.gradients = self._gradients()
         self._has_diverged = torch.zeros((), device=device)
         """1 after a step whose loss or gradient is not finite, otherwise 0."""
 
-    def compile(self) -> None:
-        """Compile the model if `train.compile` asks for it. All ranks must call this before the first step.
+    def _gradients(self) -> Gradients:
+        parameters = self.optimizer.parameters
+        if self.device.type != "cpu" or should_compile(self.settings, self.device):  # a graph is used by one thread
+            return DeviceGradients(self.objective, parameters, self.settings, self.group, self.device)
+        return CoreGradients(self.objective, parameters, self.settings, self.group, self.cores)
+
+    def prepare(self) -> None:
+        """Compile the model if `train.compile` asks for it, and what else precedes the first step, on all ranks.
 
         DDP wraps the objective, and the compiled function is inside of it. So the gradients of encoder and decoder are
         exchanged together, after their backward pass.
@@ -119,19 +135,7 @@ class Learner:
             UsageError: The setting is `on`, and the compiler fails.
         """
         compile_objective(self.objective, self.settings, self.device)
-
-    def settle_gradient_buckets(self) -> None:
-        """Let DDP arrange its gradient buckets, which it does after the first backward pass.
-
-        The order of a sum of more than two numbers depends on the buckets. With this pass before the first step, a
-        resumed run adds in the same order as an uninterrupted one. All ranks must call this.
-        """
-        if self.group.size == 1:
-            return
-        batch = collate(self.pairs, np.arange(1)).to(self.device)
-        loss, _ = self._parallel(batch)
-        loss.backward()
-        self.optimizer.zero_grad()
+        self.gradients.prepare(self.pairs)
 
     def step(self, batches: Sequence[LoadedBatch], number: int, learning_rate: float) -> PendingStep:
         """Take one optimizer step. The loss is divided by the number of target tokens of all batches together.
@@ -145,56 +149,19 @@ class Learner:
             number: Number of the step, from 1.
             learning_rate: Learning rate of this step.
         """
-        for param_group in self.optimizer.param_groups:
-            param_group["lr"] = learning_rate
         planned = [each.planned for each in batches]
-        sums = self._accumulate_gradient(batches, number, tokens=sum(batch.tokens for batch in planned))
-        max_norm = self.settings.clip_norm or math.inf
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), max_norm)
+        tokens = sum(batch.tokens for batch in planned)
+        self.model.train()
+        gradients, sums = self.gradients.of(batches, number, tokens)
+        norm = clip_norm_(gradients, self.settings.clip_norm or math.inf, self.cores)
         figures = torch.cat([self.group.all_reduce_sum(sums), norm[None]])
         is_finite = figures.isfinite().all()
         self._has_diverged = torch.maximum(self._has_diverged, (~is_finite).float())
-        # As `torch.amp.GradScaler` does: the fused optimizer changes nothing where this is 1.
-        self.optimizer.found_inf = self._has_diverged  # type: ignore[attr-defined]
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.step(gradients, learning_rate, skipped=self._has_diverged)
         return PendingStep(number, planned, figures)
-
-    def _accumulate_gradient(self, batches: Sequence[LoadedBatch], number: int, tokens: int) -> Tensor:
-        """Run the forward and backward passes of this rank's batches. DDP exchanges gradients in the last one.
-
-        Returns:
-            The loss and the negative log-likelihood in nats, (2,), summed over this rank's target tokens.
-        """
-        self.model.train()
-        loss_sum = torch.zeros((), device=self.device)
-        nll_sum = torch.zeros((), device=self.device)
-        own = [(index, each.batch) for index, each in enumerate(batches) if each.batch is not None]
-        for index, batch in own:
-            torch.manual_seed(derived_seed(self.settings.seed, "dropout", number - 1, index))
-            is_last = index == own[-1][0]
-            with nullcontext() if is_last else self.group.no_sync(self._parallel):
-                loss, nll = self._parallel(batch.to(self.device))
-                scaled = loss * self.group.size / tokens  # DDP averages over the ranks: this makes it a sum again
-                scaled.backward()
-            loss_sum = loss_sum + loss.detach()
-            nll_sum = nll_sum + nll
-        return torch.stack([loss_sum, nll_sum])
 
 
 def diverged(step: int, reason: str) -> DivergedError:
     """Return the error that ends a training whose numbers are no longer finite."""
     remedy = "the last checkpoint is untouched; start over with --overwrite and a lower --set train.lr"
     return DivergedError(f"step {step:,}: {reason}; {remedy}")
-
-
-def derived_seed(seed: int, purpose: str, *numbers: int) -> int:
-    """Return a seed that is a function of its arguments alone, so that no generator state has to be saved.
-
-    Args:
-        seed: `train.seed`.
-        purpose: What is drawn: `weights` or `dropout`.
-        numbers: What distinguishes this draw from others with the same purpose, such as step and batch.
-    """
-    text = ":".join(map(str, (seed, purpose, *numbers)))
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "little")

@@ -1,8 +1,9 @@
 """The batches of a training: loaded for the rank that trains on them, and on a GPU ahead of time."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from mtcli.data.batching import Batch, PlannedBatch, collate
@@ -20,12 +21,12 @@ class LoadedBatch:
     """A planned batch and its tensors."""
 
     planned: PlannedBatch
-    batch: Batch | None
-    """The tensors, in host memory; None if another rank trains on this batch."""
+    micro_batches: Sequence[Batch]
+    """The tensors of its parts, in host memory; empty if another rank trains on this batch."""
 
 
 def load_batches(
-    pairs: EncodedPairs, planned: Iterator[PlannedBatch], group: Group, device: torch.device
+    pairs: EncodedPairs, planned: Iterator[PlannedBatch], group: Group, device: torch.device, num_micro_batches: int
 ) -> Generator[LoadedBatch]:
     """Yield the planned batches. The ranks take them in turn, and each loads its own.
 
@@ -38,20 +39,24 @@ def load_batches(
         planned: The batches of all ranks, from the first one of a step on.
         group: The ranks that train together.
         device: The device of this rank.
+        num_micro_batches: The parts into which each batch is divided, on a CPU. On a GPU it has one.
     """
-    loaded = _load(pairs, planned, group, pinned=device.type == "cuda")
+    if device.type != "cpu":
+        num_micro_batches = 1
+    loaded = _load(pairs, planned, group, num_micro_batches, pinned=device.type == "cuda")
     if runs_ahead(device):
         loaded = iterate_ahead(loaded, ahead=NUM_AHEAD)
     yield from loaded
 
 
 def _load(
-    pairs: EncodedPairs, planned: Iterator[PlannedBatch], group: Group, *, pinned: bool
+    pairs: EncodedPairs, planned: Iterator[PlannedBatch], group: Group, num_micro_batches: int, *, pinned: bool
 ) -> Generator[LoadedBatch]:
     for index, each in enumerate(planned):
-        batch = None
+        micro_batches: list[Batch] = []
         if index % group.size == group.rank:
-            batch = collate(pairs, each.rows)
-            if pinned:
-                batch = batch.pin_memory()
-        yield LoadedBatch(each, batch)
+            parts = np.array_split(each.rows, min(num_micro_batches, len(each.rows)))
+            micro_batches = [collate(pairs, rows) for rows in parts]
+        if pinned:
+            micro_batches = [batch.pin_memory() for batch in micro_batches]
+        yield LoadedBatch(each, micro_batches)

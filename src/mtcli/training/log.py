@@ -1,6 +1,7 @@
 """Log messages of a training besides its progress: validations, samples, test scores and the next commands."""
 
 import logging
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -57,6 +58,19 @@ def warn_of_long_warmup(train: TrainConfig) -> None:
             "--set train.warmup_steps",
             f"{train.max_steps:,}",
             counted(train.warmup_steps, "step"),
+        )
+
+
+def log_unused_cores(train: TrainConfig, num_cores: int) -> None:
+    """Log that a step on a CPU uses fewer cores than this process may use, and the setting that uses all of them."""
+    used = train.micro_batches * train.accumulate
+    if used < num_cores:
+        wanted = math.ceil(num_cores / train.accumulate)
+        log.info(
+            "a step uses %d of %s; --set train.micro_batches=%d uses all of them (other random numbers for dropout)",
+            used,
+            counted(num_cores, "core"),
+            wanted,
         )
 
 

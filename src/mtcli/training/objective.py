@@ -30,7 +30,10 @@ class Objective(nn.Module):
 
     def autocast(self, device: torch.device) -> AbstractContextManager[object]:
         """Return the context of a forward pass, which chooses the precision of matrix products."""
-        return torch.autocast(device.type, dtype=torch.bfloat16) if self.bf16 else nullcontext()
+        if not self.bf16:
+            return nullcontext()
+        # On a CPU, threads share the parameters: each must have converted copies of its own, for its own graph.
+        return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=device.type != "cpu")
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the smoothed cross-entropy and the negative log-likelihood, in nats, summed over the target tokens.

@@ -1,13 +1,16 @@
 """The optimizer and its learning rate schedule (§5.3)."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mtcli.config.schema import TrainConfig
 from mtcli.errors import ModelError
+from mtcli.runtime.cores import ONE_CORE, Cores
 
 
 def learning_rate(
@@ -63,65 +66,133 @@ def cooldown_begins(config: TrainConfig) -> float | None:
     return 1 - config.cooldown
 
 
-def build_optimizer(config: TrainConfig, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """Return Adam with the paper's β and ε. Weight decay is decoupled (AdamW), and applies to matrices only.
+class Adam:
+    """Adam with the paper's β and ε (§5.3). Weight decay is decoupled (AdamW), and applies to matrices only.
+
+    It is `torch.optim.AdamW` without its base class, which imports the compiler of PyTorch, in more than a second. On a
+    CPU, each core updates a part of the parameters. Each number is computed alone, so the parts change no bits.
 
     Args:
-        config: Peak learning rate, β, ε and weight decay.
-        parameters: The parameters of the model. Frozen ones are skipped, so Adam keeps no moments of them.
+        config: β, ε and weight decay.
+        parameters: The parameters by name. Frozen ones are skipped, so Adam keeps no moments of them.
+        cores: The threads that compute on a CPU.
     """
-    matrices = []
-    vectors = []
-    for parameter in parameters:
-        if not parameter.requires_grad:
-            continue
-        if parameter.dim() > 1:
-            matrices.append(parameter)
-        else:
-            vectors.append(parameter)
-    groups = [
-        {"params": matrices, "weight_decay": config.weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
+
+    def __init__(self, config: TrainConfig, parameters: Iterable[tuple[str, nn.Parameter]], cores: Cores = ONE_CORE):
+        trainable = {name: parameter for name, parameter in parameters if parameter.requires_grad}
+        self.config = config
+        self.names = list(trainable)
+        self.parameters = list(trainable.values())
+        self.cores = cores
+        self.first_moments: list[Tensor] = []
+        """Of each parameter; empty before the first step."""
+        self.second_moments: list[Tensor] = []
+        self.steps = torch.zeros((), device=self.parameters[0].device if self.parameters else None)
+        """Number of steps taken, in float32 on the device of the parameters."""
+
+    def step(self, gradients: Sequence[Tensor], learning_rate: float, skipped: Tensor | None = None) -> None:
+        """Update the parameters.
+
+        Args:
+            gradients: The gradient of each parameter.
+            learning_rate: Learning rate of this step.
+            skipped: () on the device of the parameters: 1 if this step is to change nothing, otherwise 0. The host does
+                not wait for it.
+        """
+        if not self.first_moments:
+            self.first_moments = [torch.zeros_like(parameter) for parameter in self.parameters]
+            self.second_moments = [torch.zeros_like(parameter) for parameter in self.parameters]
+        self.steps += 1 if skipped is None else 1 - skipped
+
+        def update(share: slice) -> None:
+            for weight_decay, chosen in self._by_weight_decay(share):
+                torch._fused_adamw_(
+                    [self.parameters[i] for i in chosen],
+                    [gradients[i] for i in chosen],
+                    [self.first_moments[i] for i in chosen],
+                    [self.second_moments[i] for i in chosen],
+                    [],
+                    [self.steps for _ in chosen],
+                    lr=learning_rate,
+                    beta1=self.config.betas[0],
+                    beta2=self.config.betas[1],
+                    weight_decay=weight_decay,
+                    eps=self.config.eps,
+                    amsgrad=False,
+                    maximize=False,
+                    found_inf=skipped,
+                )
+
+        with torch.no_grad():
+            list(self.cores.map(update, shares(self.parameters, self.cores.size)))
+
+    def _by_weight_decay(self, share: slice) -> list[tuple[float, list[int]]]:
+        """Return each weight decay, and the indices of those parameters of a share that have it."""
+        indices = list(range(len(self.parameters))[share])
+        weight_decay = self.config.weight_decay
+        if weight_decay == 0:
+            return [(0.0, indices)]
+        matrices = [i for i in indices if self.parameters[i].dim() > 1]
+        vectors = [i for i in indices if self.parameters[i].dim() <= 1]
+        return [(decay, chosen) for decay, chosen in ((weight_decay, matrices), (0.0, vectors)) if chosen]
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the state by `parameter name/key`; nothing before the first step."""
+        found: dict[str, Tensor] = {}
+        for name, first, second in zip(self.names, self.first_moments, self.second_moments, strict=False):
+            found |= {f"{name}/step": self.steps.clone(), f"{name}/exp_avg": first, f"{name}/exp_avg_sq": second}
+        return found
+
+    def set_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restore what `state` returned.
+
+        Raises:
+            ModelError: The state does not fit the trainable parameters.
+        """
+        wanted: dict[str, Tensor] = {}
+        for name, parameter in zip(self.names, self.parameters, strict=True) if tensors else ():
+            wanted |= {f"{name}/step": self.steps, f"{name}/exp_avg": parameter, f"{name}/exp_avg_sq": parameter}
+        for name in sorted(wanted.keys() ^ tensors.keys()):
+            problem = "missing" if name in wanted else "not of this model"
+            raise ModelError(f"the optimizer's {name} is {problem}")
+        for name, like in wanted.items():
+            value = tensors[name]
+            if value.shape != like.shape or value.dtype != like.dtype:
+                raise ModelError(f"the optimizer's {name} has the shape {tuple(value.shape)} and type {value.dtype}")
+        device = self.steps.device
+        self.first_moments = [tensors[f"{name}/exp_avg"].to(device) for name in self.names if tensors]
+        self.second_moments = [tensors[f"{name}/exp_avg_sq"].to(device) for name in self.names if tensors]
+        if tensors:
+            self.steps = tensors[f"{self.names[0]}/step"].to(device, copy=True)
 
 
-_STATE_KEYS = ("step", "exp_avg", "exp_avg_sq")
-"""Adam's state of each parameter: number of steps, first and second moment."""
+def clip_norm_(gradients: list[Tensor], max_norm: float, cores: Cores = ONE_CORE) -> Tensor:
+    """Scale gradients, in place, so that their norm is at most `max_norm`. Return their norm before, ().
 
-
-def state_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the optimizer's state by `parameter name/key`."""
-    names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
-    return {
-        f"{names[parameter]}/{key}": value
-        for parameter, state in optimizer.state.items()
-        for key, value in state.items()
-        if isinstance(value, torch.Tensor)
-    }
-
-
-def set_state_tensors(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
-    """Restore the state that `state_tensors` returned.
-
-    Args:
-        optimizer: The optimizer of the model's trainable parameters.
-        model: The model.
-        tensors: The state by `parameter name/key`; empty before the first step.
-
-    Raises:
-        ModelError: The state does not fit the trainable parameters of the model.
+    Each core takes some of them. The norm is that of the norms of the tensors, so it does not depend on the shares.
     """
-    parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    wanted = {f"{name}/{key}" for name in parameters for key in _STATE_KEYS} if tensors else set()
-    for name in sorted(wanted ^ tensors.keys()):
-        problem = "missing" if name in wanted else "not of this model"
-        raise ModelError(f"the optimizer's {name} is {problem}")
-    for name, value in tensors.items():
-        parameter_name, _, key = name.rpartition("/")
-        parameter = parameters[parameter_name]
-        shape = () if key == "step" else parameter.shape
-        if value.shape != shape or value.dtype != parameter.dtype:
-            raise ModelError(f"the optimizer's {name} has the shape {tuple(value.shape)} and type {value.dtype}")
-        # The fused optimizer needs the number of steps on the parameter's device too.
-        optimizer.state[parameter][key] = value.to(parameter.device)
+    parts = shares(gradients, cores.size)
+
+    def norms_of(share: slice) -> list[Tensor]:
+        return list(torch._foreach_norm(gradients[share]))
+
+    norms = [norm for part in cores.map(norms_of, parts) for norm in part]
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+    scale: Tensor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
+
+    def multiply(share: slice) -> None:
+        torch._foreach_mul_(gradients[share], scale)
+
+    if math.isfinite(max_norm):
+        list(cores.map(multiply, parts))
+    return norm
+
+
+def shares(tensors: Sequence[Tensor], number: int) -> list[slice]:
+    """Divide tensors into at most so many slices, none of which is empty, with about equally many elements."""
+    ends = np.cumsum([tensor.numel() for tensor in tensors])
+    if not len(ends):
+        return []
+    bounds = np.searchsorted(ends - ends[0] / 2, ends[-1] * np.arange(number + 1) / number)
+    bounds[0], bounds[-1] = 0, len(ends)
+    return [slice(int(first), int(end)) for first, end in pairwise(bounds) if first < end]

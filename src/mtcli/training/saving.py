@@ -19,7 +19,6 @@ from mtcli.storage.tensors import Tensors
 from mtcli.training.background import BackgroundTask
 from mtcli.training.host_copy import HostCopy
 from mtcli.training.learner import Learner, diverged
-from mtcli.training.optimizer import set_state_tensors, state_tensors
 from mtcli.training.session import Session
 
 
@@ -66,7 +65,7 @@ class Checkpoints:
         if found is None:
             found = checkpoint.load(self.folder / name)
         model_file.set_parameters(self.learner.model, found.model, found.path)
-        set_state_tensors(self.learner.optimizer, self.learner.model, found.optimizer)
+        self.learner.optimizer.set_state(found.optimizer)
         session.state = State.of(found.path)
         self._check_ranks()
         session.cut_metrics()
@@ -102,7 +101,7 @@ class Checkpoints:
         started_at = session.state.seconds
         self.wait()
         weights = model_file.parameters(self.learner.model)
-        optimizer_state = state_tensors(self.learner.optimizer, self.learner.model)
+        optimizer_state = self.learner.optimizer.state()
         if not _all_finite([*weights.values(), *optimizer_state.values()]):
             raise diverged(session.state.step, "it left weights that are not finite")  # no loss has shown it yet
         session.count_time()

@@ -22,6 +22,7 @@ from mtcli.errors import InterruptedTrainingError, ModelError, UsageError
 from mtcli.nn.transformer import Transformer
 from mtcli.report.plan import Plan
 from mtcli.report.run_report import write_report
+from mtcli.runtime.cores import usable_cores
 from mtcli.runtime.device import describe, runs_ahead
 from mtcli.runtime.distributed import Group
 from mtcli.runtime.progress import TrainingProgress
@@ -33,7 +34,14 @@ from mtcli.training.evaluator import Evaluator
 from mtcli.training.forecast import Forecast
 from mtcli.training.learner import Learner, PendingStep
 from mtcli.training.loading import LoadedBatch, load_batches
-from mtcli.training.log import log_end, log_next, log_selection, warn_of_few_pairs, warn_of_long_warmup
+from mtcli.training.log import (
+    log_end,
+    log_next,
+    log_selection,
+    log_unused_cores,
+    warn_of_few_pairs,
+    warn_of_long_warmup,
+)
 from mtcli.training.optimizer import learning_rate
 from mtcli.training.saving import Checkpoints
 from mtcli.training.session import Session
@@ -138,8 +146,7 @@ class Trainer:
             return
         if state.step:
             log.info("resuming at step %s", f"{state.step:,}")
-        self.learner.compile()
-        self.learner.settle_gradient_buckets()
+        self.learner.prepare()
         if not state.metrics_bytes:
             session.record("data", **session.data.counts)
             if not session.data.init:
@@ -165,6 +172,8 @@ class Trainer:
         plan = Plan.of(session.config, session.data, self.batch_plan, session.device, session.group.size)
         session.record("plan", **asdict(plan))
         log.info("%s: %s, %s", session.config.preset, plan, counted(len(session.data.valid), "validation pair"))
+        if session.device.type == "cpu":
+            log_unused_cores(session.config.train, usable_cores())
         plan.check_memory(session.config)
 
     def _run_steps(self, received: list[int]) -> str:
@@ -217,7 +226,8 @@ class Trainer:
         session = self.session
         state = session.state
         planned = self.batch_plan.batches_from(Position(state.epoch, state.block, state.batch))
-        return load_batches(session.data.train, planned, session.group, session.device)
+        num_micro_batches = session.config.train.micro_batches
+        return load_batches(session.data.train, planned, session.group, session.device, num_micro_batches)
 
     def _new_progress(self) -> TrainingProgress:
         settings = self.session.config.train

@@ -12,9 +12,11 @@ from mtcli.config import writing_systems
 from mtcli.config.schema import Config
 from mtcli.data.batching import Batch, plan_epoch
 from mtcli.data.corpus import Pair
+from mtcli.data.encoded_pairs import Ints
 from mtcli.evaluation import metrics
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.translation import Options
+from mtcli.runtime.device import cores_for
 from mtcli.runtime.wording import counted
 from mtcli.training.timed_parts import FIRST_PART, Deadline, parts, spread
 
@@ -146,7 +148,6 @@ def score_test(
     return TestScores(len(rows), len(pairs), options.beam_size, scores)
 
 
-@torch.no_grad()
 def _negative_log_likelihood(
     translator: Translator, pairs: list[Pair], batch_loss: BatchLoss, batch_tokens: int
 ) -> tuple[float, int]:
@@ -155,11 +156,14 @@ def _negative_log_likelihood(
     tgt = translator.tokenizer.encode_tgt([target for _, target in pairs])
     src_lengths = np.array([len(ids) for ids in src], dtype=np.int32)
     tgt_lengths = np.array([len(ids) for ids in tgt], dtype=np.int32)
-    sums = []
-    tokens = 0
-    for rows in plan_epoch(src_lengths, tgt_lengths, batch_tokens=batch_tokens, key=None):
+
+    @torch.no_grad()
+    def sum_of(rows: Ints) -> Tensor:
         batch = Batch.of([src[row] for row in rows], [tgt[row] for row in rows])
         _, nll = batch_loss(batch.to(translator.device))
-        sums.append(nll)
-        tokens += batch.tokens
-    return sum(torch.stack(sums).tolist()), tokens  # read once: reading each sum would stop the GPU each time
+        return nll
+
+    batches = plan_epoch(src_lengths, tgt_lengths, batch_tokens=batch_tokens, key=None)
+    sums = torch.stack(list(cores_for(translator.device).map(sum_of, batches)))
+    tokens = sum(map(len, tgt)) + len(tgt)  # with `</s>`
+    return sum(sums.tolist()), tokens  # read once: reading each sum would stop the GPU each time

@@ -6,8 +6,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import torch
-
 from mtcli.config.writing_systems import bleu_tokenizer
 from mtcli.data.corpus import Pair
 from mtcli.evaluation import metrics
@@ -117,13 +115,8 @@ def compare(systems: Sequence[System], pairs: Sequence[Pair], tokenize: str | No
 
 def _timed(translator: LineTranslator, options: Options, sources: Sequence[str]) -> tuple[list[str], float]:
     """Return the translations of some sources, and the CPU seconds that they took."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        list(translator.translate(sources[:WARM_UP_LINES], options, warn=False, quiet=True))
-        started = time.process_time()
-        found = list(translator.translate(sources, options, total=len(sources), warn=False))
-        seconds = time.process_time() - started
-    finally:
-        torch.set_num_threads(threads)
+    list(translator.translate(sources[:WARM_UP_LINES], options, warn=False, quiet=True))
+    started = time.process_time()
+    found = list(translator.translate(sources, options, total=len(sources), warn=False))
+    seconds = time.process_time() - started
     return [translation.text for translation in found], seconds

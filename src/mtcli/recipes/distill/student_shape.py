@@ -177,7 +177,7 @@ def latency(shape: ModelConfig, vocabulary: Vocabulary, usage: Usage) -> float:
     }
     with tempfile.TemporaryDirectory() as folder:
         convert(model, tokenizer, Path(folder), "int8")
-        native = load_native(Path(folder), device="cpu", compute_type="int8", inter_threads=1, intra_threads=1)
+        native = load_native(Path(folder), device="cpu", compute_type="int8", inter_threads=1)
         times = []
         for _ in range(WARM_UP_SENTENCES + SENTENCES):
             started = time.process_time()

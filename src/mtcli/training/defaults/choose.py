@@ -37,7 +37,7 @@ def with_defaults(config: Config, workload: Workload, began: Config | None = Non
     chosen = set(unset)
     if began is not None:
         complete = _keep_values_of(began, complete, unset)
-        chosen = set(began.chosen) - {MAX_STEPS}
+        chosen = (set(began.chosen) | (chosen & unset_settings(began))) - {MAX_STEPS}
         if MAX_STEPS in unset:
             chosen.add(MAX_STEPS)
     return filled(complete, {"chosen": [name for name in names if name in chosen]})
@@ -51,7 +51,7 @@ def _keep_values_of(began: Config, complete: Config, unset: Collection[str]) -> 
         complete: The configuration of this command, completed.
         unset: The settings that were chosen to complete it.
     """
-    kept = set(unset)
+    kept = set(unset) - unset_settings(began)  # an earlier version did not have some settings
     if MAX_STEPS not in began.chosen:
         kept.discard(MAX_STEPS)
     if MAX_STEPS in kept:

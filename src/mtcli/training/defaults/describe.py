@@ -23,6 +23,7 @@ def describe_choice(config: Config, workload: Workload, *, resumed: bool) -> str
         "preset": _describe_preset(config, workload, resumed=resumed or workload.fine_tunes),
         "model.dropout": f"dropout {config.model.dropout:g}",
         "train.batch_tokens": f"batches of {train.batch_tokens:,} tokens",
+        "train.micro_batches": f"{counted(train.micro_batches, 'micro-batch', 'micro-batches')} per batch",
         "train.lr": f"peak learning rate {config.peak_learning_rate:.3g}",
         "train.warmup_steps": f"{_at_most(train)}{counted(train.warmup_steps, 'warm-up step')}",
         "train.patience": f"patience of {counted(train.patience, 'validation')}",

@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 from mtcli.config.presets import PRESETS
 from mtcli.config.schema import MAX_STEPS, SHAPE, Config, value_of
-from mtcli.training.defaults.from_scratch import MIN_DROPOUT, PAPER_FACTOR
+from mtcli.training.defaults.from_scratch import MIN_DROPOUT, PAPER_FACTOR, choose_micro_batches
 from mtcli.training.defaults.intervals import choose_intervals
 from mtcli.training.defaults.speed import affordable_steps, num_steps, tokens_per_step
 from mtcli.training.defaults.values import fill, round_steps
@@ -48,6 +48,7 @@ def choose_for_fine_tuning(config: Config, unset: Collection[str], workload: Wor
     if began is not None:
         config = fill(config, unset, {name: value_of(began, name) for name in ("preset", *SHAPE)})
     config = fill(config, unset, {"train.batch_tokens": _choose_batch_tokens(config, workload)})
+    config = fill(config, unset, {"train.micro_batches": choose_micro_batches(config, workload)})
     if MAX_STEPS in unset:
         config = fill(config, unset, {MAX_STEPS: _choose_max_steps(config, workload)})
     lr = PAPER_FACTOR if config.train.schedule == "paper" else PRESETS[config.preset]["train"]["lr"]

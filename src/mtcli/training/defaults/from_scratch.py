@@ -54,6 +54,15 @@ Tatoeba, 117,000 pairs in 18 minutes on one core: 46.3 BLEU after 4,203 steps wi
 with 4,096 (docs/results.md). Longer trainings have not been compared.
 """
 
+NARROW = 256
+MICRO_BATCH_TOKENS = {"narrow": 2048, "wide": 1024}
+MIN_MICRO_BATCH_TOKENS = 256
+"""Tokens of a micro-batch on a CPU, for models with d_model below `NARROW` and for others, and tokens at least.
+
+Each micro-batch has costs of its own, which weigh more in a narrow model (docs/performance.md). Two cores are always
+used, unless the micro-batches would be smaller than `MIN_MICRO_BATCH_TOKENS`.
+"""
+
 MIN_WARMUP_STEPS = 100
 MAX_WARMUP_SHARE = 1 / 3
 """A warm-up is at least `MIN_WARMUP_STEPS` long, unless that is more than this share of the steps; guesses."""
@@ -75,6 +84,7 @@ def choose_from_scratch(config: Config, unset: Collection[str], workload: Worklo
         config = fill(config, unset, {"preset": preset, **shape})
     if _needs_small_batches(config, workload):
         config = fill(config, unset, {"train.batch_tokens": SMALL_BATCH})
+    config = fill(config, unset, {"train.micro_batches": choose_micro_batches(config, workload)})
     if MAX_STEPS in unset:
         config = fill(config, unset, {MAX_STEPS: _choose_max_steps(config, workload)})
     peak = PRESETS[config.preset]["train"]
@@ -99,6 +109,19 @@ def _choose_preset(config: Config, workload: Workload) -> Preset:
         if steps * tokens_per_step(config, workload) >= worthwhile_tokens(preset):
             chosen = preset
     return chosen
+
+
+def choose_micro_batches(config: Config, workload: Workload) -> int:
+    """Return the parts of each batch, from its size and the width of the model; 1 on a GPU.
+
+    The number of cores does not matter: a run has the same bits on another machine.
+    """
+    if workload.device != "cpu":
+        return 1
+    batch_tokens = config.train.batch_tokens
+    width = "narrow" if config.model.d_model < NARROW else "wide"
+    wanted = max(2, batch_tokens // MICRO_BATCH_TOKENS[width])
+    return max(1, min(wanted, batch_tokens // MIN_MICRO_BATCH_TOKENS))
 
 
 def worthwhile_tokens(preset: Preset) -> int:

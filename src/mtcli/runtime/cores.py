@@ -1,0 +1,133 @@
+"""The cores that this process may use, and one thread for each of them.
+
+On a CPU, mtcli divides work among the cores: each thread computes its own micro-batch or search, and PyTorch uses one
+thread for each operation (`pick_device`). A small model's matrices are too small to be divided themselves, and a
+thread that waits for nothing inside of a step gets its fair share of busy cores.
+
+This module imports PyTorch only in the threads, because CTranslate2 is used without it.
+"""
+
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from mtcli.runtime import torchrun
+from mtcli.runtime.memory import CGROUP, control_groups
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def _use_one_thread() -> None:
+    """Let PyTorch compute each operation of the calling thread in this thread alone."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+class Cores:
+    """Threads that compute at the same time, each with one thread of PyTorch. They are started when they are needed.
+
+    Args:
+        size: Number of threads. With 1, the calling thread computes.
+    """
+
+    def __init__(self, size: int):
+        self.size = size
+        self._pool = ThreadPoolExecutor(size, initializer=_use_one_thread)
+
+    def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """Yield `function(item)` for each item in order, at most `size` results ahead of the consumer.
+
+        No thread still computes when the iterator ends, is closed or raises.
+
+        Args:
+            function: Its first exception is raised where its result would have been yielded. It may not call `map`.
+            items: Iterated in the caller's thread.
+        """
+        if self.size == 1:
+            yield from map(function, items)
+            return
+        pending: deque[Future[R]] = deque()
+        try:
+            for item in items:
+                pending.append(self._pool.submit(function, item))
+                if len(pending) > self.size:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for future in pending:
+                if not future.cancel():
+                    future.exception()  # waits
+
+
+ONE_CORE = Cores(1)
+"""The calling thread."""
+
+
+@cache
+def all_cores() -> Cores:
+    """Return the threads that all work of this process shares, one for each usable core."""
+    return Cores(usable_cores())
+
+
+os.register_at_fork(after_in_child=all_cores.cache_clear)  # a child has none of the threads
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this process may use, at least 1.
+
+    The smallest of these counts:
+
+    - the cores that the scheduler may give to this process (`taskset`), or those of the machine;
+    - the quota of processor time of its control groups, as a container or a job of a cluster has it, rounded up;
+    - `OMP_NUM_THREADS`, by which users limit other programs too.
+
+    The ranks that a launcher starts on one machine share its cores. torchrun sets `OMP_NUM_THREADS=1` for them unless
+    it is set, so there the value 1 does not count.
+    """
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    quota = _quota()
+    if quota is not None:
+        cores = min(cores, math.ceil(quota))
+    ranks = torchrun.local_size()
+    cores = max(1, cores // ranks)
+    wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    is_limit = wanted.isdecimal() and int(wanted) > 0 and not (wanted == "1" and ranks > 1)
+    return min(cores, int(wanted)) if is_limit else cores
+
+
+def _quota() -> float | None:
+    """Return the cores that the smallest quota around this process allows; None without a quota."""
+    quotas = [_quota_of(group) for group in control_groups()]
+    quotas.append(_old_quota())
+    return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def _quota_of(group: Path) -> float | None:
+    """Return the quota of one control group, from a file such as `150000 100000`: microseconds per period."""
+    with suppress(OSError, ValueError):
+        quota, period = (group / "cpu.max").read_text().split()
+        if quota != "max":
+            return int(quota) / int(period)
+    return None
+
+
+def _old_quota() -> float | None:
+    """Return the quota in a container with version 1 of control groups."""
+    folder = CGROUP / "cpu"
+    with suppress(OSError, ValueError):
+        quota = int((folder / "cpu.cfs_quota_us").read_text())
+        period = int((folder / "cpu.cfs_period_us").read_text())
+        if quota > 0 and period > 0:
+            return quota / period
+    return None
