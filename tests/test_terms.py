@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from test_cli import mtcli
-from test_decode import CLOSE, all_translations, build, draw_sources, limits, pad
+from test_decode import CLOSE, all_translations, build, draw_sources, ids_of, limits, pad
 from toy import PAIRS, WORDS, save_toy, toy
 
 from mtcli.config.schema import Config
@@ -20,18 +20,21 @@ from mtcli.data.encoded_pairs import EncodedPairs
 from mtcli.data.invented_terms import NUM_TOKENS, TermInventor, translations
 from mtcli.data.overlap import count_trained_on
 from mtcli.data.term_annotation import TermAnnotator
-from mtcli.data.tokenizer import MARKER_BYTES, Annotation, Tokenizer, marker_id
+from mtcli.data.tokenizer import BOS, EOS, MARKER_BYTES, Annotation, Tokenizer, marker_id
 from mtcli.data.words import continues_word
 from mtcli.errors import DataError, UsageError
 from mtcli.export.folder import export
 from mtcli.inference import term_phrases, windows
 from mtcli.inference.ctranslate2_backend import Engine
+from mtcli.inference.length import length_penalty
 from mtcli.inference.pytorch_backend import Translator
+from mtcli.inference.search import Hypothesis
 from mtcli.inference.search.phrases import RequiredPhrases, State, WordParts
 from mtcli.inference.search.required import required_search
 from mtcli.inference.term_phrases import TermPhrases
 from mtcli.inference.terms import Terms, read_terms, uses
 from mtcli.inference.translation import Options
+from mtcli.nn.transformer import Transformer
 from mtcli.report.evaluation import EvaluationRequest, evaluate
 from mtcli.storage.model_file import load_model, model_bytes, parameters
 
@@ -166,6 +169,94 @@ def test_a_wide_search_equals_enumeration(
         assert sorted(h.ids for h in hypotheses) == sorted(h.ids for h in expected)
         assert hypotheses[0].ids == expected[0].ids
         assert [h.score for h in hypotheses] == pytest.approx([h.score for h in expected], abs=CLOSE)
+
+
+def num_begun(ids: Sequence[int], phrase: Sequence[int]) -> int:
+    """Return how many tokens of a phrase a hypothesis ends with."""
+    return max(n for n in range(len(phrase)) if n <= len(ids) and tuple(ids[len(ids) - n :]) == tuple(phrase[:n]))
+
+
+def num_lacking(ids: Sequence[int], phrases: Sequence[Sequence[int]]) -> int:
+    """Return how many more tokens a hypothesis needs to contain all phrases, which have no common tokens."""
+    lacking = [phrase for phrase in phrases if not contains(ids, phrase)]
+    return sum(map(len, lacking)) - max((num_begun(ids, phrase) for phrase in lacking), default=0)
+
+
+def repeats_ngram(ids: Sequence[int], n: int) -> bool:
+    """Return True if the last n tokens occur before."""
+    ngrams = [tuple(ids[i : i + n]) for i in range(len(ids) - n + 1)]
+    return 0 < n < len(ids) and ngrams[-1] in ngrams[:-1]
+
+
+def plain_required_search(
+    model: Transformer,
+    source: Sequence[int],
+    phrases: Sequence[Sequence[int]],
+    prefix: Sequence[int],
+    *,
+    W: int,
+    most: int,
+    alpha: float,
+    ngram: int,
+) -> list[Hypothesis]:
+    """`required_search` as its docstrings describe it, for one sentence, with lists and without a cache."""
+    total = sum(map(len, phrases))
+    most = max(most, len(prefix) + total)
+    live: list[tuple[float, list[int]]] = [(0.0, [])]
+    finished: list[Hypothesis] = []
+    is_complete = False
+    while live and not is_complete:
+        banks: dict[int, list[tuple[float, list[int]]]] = {}
+        tgt = torch.tensor([[BOS, *ids] for _, ids in live])
+        log_probs = model(torch.tensor([source] * len(live)), tgt).log_softmax(-1)[:, -1].tolist()
+        for (log_prob, ids), log_p in zip(live, log_probs, strict=True):
+            if len(ids) < len(prefix):
+                allowed = [prefix[len(ids)]]
+                chosen = set(allowed)
+            else:
+                allowed = [EOS] if len(ids) == most else list(range(2, len(log_p)))
+                free = [token for token in allowed if not repeats_ngram([*ids, token], ngram)]
+                chosen = set(sorted(free, key=lambda token: -log_p[token])[: W + 1])
+            for phrase in phrases:
+                if not contains(ids, phrase):
+                    chosen |= {phrase[0], phrase[num_begun(ids, phrase)]}.intersection(allowed)
+            for token in chosen:
+                grown = [*ids, token]
+                lacking = num_lacking(grown, phrases)
+                if lacking <= (0 if token == EOS else most - len(grown)):
+                    banks.setdefault(lacking, []).append((log_prob + log_p[token], grown))
+        for bank in banks.values():
+            bank.sort(key=lambda h: -h[0])
+        for log_prob, ids in banks.get(0, [])[:W]:
+            if ids[-1] == EOS:
+                finished.append(Hypothesis(ids[:-1], log_prob, length_penalty(len(ids), alpha)))
+        unfinished = [[h for h in banks[lacking] if h[1][-1] != EOS] for lacking in sorted(banks)]
+        in_turn = [h for rank in itertools.zip_longest(*unfinished) for h in rank if h is not None]
+        live = in_turn[: 2 * (W + total)]
+        if live and len(finished) >= W:
+            best_score = max(log_prob for log_prob, _ in live) / length_penalty(len(live[0][1]), alpha)
+            is_complete = max(h.score for h in finished) >= best_score
+    return sorted(finished, key=lambda h: -h.score)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize(("W", "alpha", "ngram"), [(1, 0.6, 0), (2, 0.6, 2), (3, 3.0, 0), (2, 3.0, 1)])
+def test_a_narrow_search_equals_a_plain_implementation(W: int, alpha: float, ngram: int) -> None:
+    """In a batch of sentences with different phrases and prefixes."""
+    V = 9
+    words = WordParts(begins=np.zeros(V, dtype=bool), ends=np.zeros(V, dtype=bool))
+    wanted = ([(3, 4)], [(5,)], [(4, 4), (5,)], [(3,), (4, 5)], [(4, 3), (5, 8)])
+    prefixes = ((), (6, 6, 6, 6), (7,), (), (3, 6, 7))
+    required = [RequiredPhrases([(phrase,) for phrase in phrases], words) for phrases in wanted]
+    for seed in range(4):
+        model = build(seed, V=V)
+        sources = draw_sources(seed, V=V)
+        constraints = limits(5, 6, prefix=prefixes, no_repeat_ngram=ngram)
+        results = required_search(model, pad(sources), constraints, required, beam_size=W, alpha=alpha)
+        for source, phrases, prefix, found in zip(sources, wanted, prefixes, results, strict=True):
+            expected = plain_required_search(model, source, phrases, prefix, W=W, most=6, alpha=alpha, ngram=ngram)
+            assert ids_of(found) == ids_of(expected), (seed, phrases, prefix)
+            assert [h.score for h in found] == pytest.approx([h.score for h in expected], abs=CLOSE)
 
 
 def test_batch_mates_change_nothing_and_every_translation_contains_its_phrases() -> None:

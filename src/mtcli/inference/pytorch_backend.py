@@ -318,7 +318,7 @@ def _groups(rows: Sequence[int], phrases: Mapping[int, RequiredPhrases], options
     others = sorted((row for row in rows if row in phrases), key=lambda row: -phrases[row].total)
     first = 0
     while first < len(others):
-        width = width_for([phrases[others[first]]], options.beam_size)
+        width = width_for(phrases[others[first]], options.beam_size)
         size = max(1, len(rows) * options.beam_size // width)
         yield others[first : first + size]
         first += size

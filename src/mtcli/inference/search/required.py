@@ -38,10 +38,9 @@ MAX_WIDTH = 32
 """Hypotheses of a sentence, at most, unless the beam size is larger."""
 
 
-def width_for(required: Sequence[RequiredPhrases], beam_size: int) -> int:
-    """Return the number of hypotheses of each sentence: more than the beam size, for the banks of the phrases."""
-    tokens = max(phrases.total for phrases in required)
-    return max(beam_size, min(MAX_WIDTH, 2 * (beam_size + tokens)))
+def width_for(phrases: RequiredPhrases, beam_size: int) -> int:
+    """Return the number of hypotheses of a sentence: more than the beam size, for the banks of its phrases."""
+    return max(beam_size, min(MAX_WIDTH, 2 * (beam_size + phrases.total)))
 
 
 @torch.inference_mode()
@@ -80,10 +79,10 @@ def required_search(
     device = src.device
     limits = _with_room(limits, required)
     constraints = Constraints(replace(limits, no_repeat_ngram=0), device)
-    width = width_for(required, beam_size)
-    cache = encode(model, src, share_rows=width <= MAX_SHARED_BEAM)
+    widths = [width_for(phrases, beam_size) for phrases in required]
+    cache = encode(model, src, share_rows=max(widths) <= MAX_SHARED_BEAM)
     penalty = partial(length_penalty, alpha=alpha, normalization=normalization)
-    beams = _RequiredBeams(required, limits.max_length, beam_size, width, penalty)
+    beams = _RequiredBeams(required, limits.max_length, beam_size, widths, penalty)
     last = torch.full((len(src), 1), BOS, device=device)
     while len(beams.sentences):
         wanted = beams.next_tokens()
@@ -131,10 +130,13 @@ def _candidates(
     B, L, P = wanted.shape
     ids = copy_to(log_p.device, torch.from_numpy(wanted.reshape(B * L, P)))
     log_p_wanted = log_p.gather(1, ids)
-    in_prefix = beams.length < max(map(len, limits.prefix or [()]))
-    if 0 < limits.no_repeat_ngram <= beams.length and not in_prefix:
+    if 0 < limits.no_repeat_ngram <= beams.length:
         history = copy_to(log_p.device, torch.from_numpy(beams.history(block)))
+        by_sentence = log_p.view(B, L, -1)
+        in_prefix = copy_to(log_p.device, torch.from_numpy(_rows_in_prefix(beams, block, limits)))
+        unblocked = by_sentence[in_prefix]
         block_repeated_ngrams(log_p, history, limits.no_repeat_ngram)
+        by_sentence[in_prefix] = unblocked
     # At most W continuations of a hypothesis can stay in a bank, and one more can end.
     K = min(beams.beam_size + 1, log_p.size(1))
     log_p_best, _, best = top_continuations(log_p.new_zeros(B * L, 1), log_p, K)
@@ -146,6 +148,14 @@ def _candidates(
     return gains.reshape(B, L, K + P), tokens.reshape(B, L, K + P)
 
 
+def _rows_in_prefix(beams: "_RequiredBeams", block: slice, limits: Limits) -> Ids:
+    """Return the sentences of a block whose next token is one of their prefix, as indices into the block."""
+    if limits.prefix is None:
+        return np.empty(0, dtype=np.int64)
+    lengths = np.array([len(limits.prefix[sentence]) for sentence in beams.sentences[block]])
+    return np.flatnonzero(beams.length < lengths)
+
+
 class _RequiredBeams(Beams):
     """The hypotheses of B sentences, and the phrases in each of them."""
 
@@ -154,7 +164,7 @@ class _RequiredBeams(Beams):
         required: Sequence[RequiredPhrases],
         max_length: Sequence[int],
         beam_size: int,
-        width: int,
+        widths: Sequence[int],
         penalty: Callable[[int], float],
     ) -> None:
         """Start with one empty hypothesis of each sentence.
@@ -163,13 +173,13 @@ class _RequiredBeams(Beams):
             required: The phrases of each sentence.
             max_length: Maximum number of tokens of each translation.
             beam_size: W.
-            width: Number of hypotheses of a sentence.
+            widths: Number of hypotheses of each sentence.
             penalty: The length penalty of a number of tokens.
         """
         super().__init__(len(required), beam_size, penalty, early_stopping=False)
         self.required = required
         self.max_length = max_length
-        self.width = width
+        self.widths = widths
         self.scores = np.zeros((len(required), 1))
         """Log-probability of each unfinished hypothesis; −∞: there are fewer than L. (B, L)."""
         self.states: list[list[State]] = [[State()] for _ in required]
@@ -198,7 +208,7 @@ class _RequiredBeams(Beams):
             NotFiniteError: A log-probability is NaN.
         """
         B = len(self.sentences)
-        places = self.beam_size + self.width
+        places = self.beam_size + max(self.widths)
         log_prob = np.full((B, places), -np.inf)
         parent = np.zeros((B, places), dtype=np.int64)
         token = np.full((B, places), EOS, dtype=np.int64)
@@ -248,7 +258,7 @@ class _RequiredBeams(Beams):
         # The best of each bank, then the second of each, and so on.
         rounds = zip_longest(*(banks[remaining] for remaining in sorted(banks)))
         in_turn = [choice for choices in rounds for choice in choices if choice is not None]
-        kept = sorted(in_turn[: self.width], key=lambda choice: -choice[0][0])
+        kept = sorted(in_turn[: self.widths[sentence]], key=lambda choice: -choice[0][0])
         return ended, [candidate for candidate, _ in kept], [state for _, state in kept]
 
     def _may_stop(self, finished: Sequence[Hypothesis], best_unfinished: float) -> bool:
