@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import signal
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from mtcli.data.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
 from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import DataError, LockedError, StoppedError, StorageError, UsageError
 from mtcli.inference.scoring import likelihoods
-from mtcli.inference.translation import Options
+from mtcli.inference.translation import Options, Translation
 from mtcli.inference.windows import MAX_LINE_TOKENS
 
 SOURCES = list(dict.fromkeys(src for src, _ in PAIRS))[:40]
@@ -93,6 +94,33 @@ def test_n_best_makes_several_pairs_of_a_line(tmp_path: Path) -> None:
     report = run(text_file(tmp_path, SOURCES[:5]), tmp_path / "out.tsv", Synthesis(forward=True, n_best=2))
     assert report.written + report.dropped.total() == 10
     assert report.written > 5
+
+
+def test_each_window_and_each_pair_has_random_numbers_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds: list[int] = []
+    numbers: list[int] = []
+    translator = toy()
+    translate = translator.translate
+
+    def noted_seed(lines: Sequence[str], options: Options, **how: Any) -> Iterator[Translation]:
+        seeds.append(options.seed)
+        return translate(lines, options, **how)
+
+    def noted_number(text: str, seed: int, number: int) -> str:
+        numbers.append(number)
+        return text
+
+    monkeypatch.setattr(module, "WINDOW", 10)
+    monkeypatch.setattr(module, "with_noise", noted_number)
+    monkeypatch.setattr(translator, "translate", noted_seed)
+    path = text_file(tmp_path, SOURCES)
+    run(path, tmp_path / "sampled.tsv", Synthesis("sample"))
+    assert len(set(seeds)) == len(seeds) == len(SOURCES) / 10
+    run(path, tmp_path / "noisy.tsv", Synthesis("noise", n_best=2))
+    assert len(numbers) > len(SOURCES)
+    assert len(set(numbers)) == len(numbers)
 
 
 @pytest.mark.parametrize("wanted", [Synthesis(), Synthesis("sample", seed=3), Synthesis("noise", tag=True, keep=0.7)])

@@ -284,7 +284,7 @@ def _records(drafts: Sequence[tuple[str, Candidate]], first: int, models: Models
             scores |= {"reverse_log_prob": reverse[number], "score": dual_score(mean_log_prob, reverse[number])}
         synthetic = candidate.text
         if synthesis.method == "noise":
-            synthetic = with_noise(synthetic, synthesis.seed, first + number)
+            synthetic = with_noise(synthetic, synthesis.seed, first * synthesis.n_best + number)
         if synthesis.tag:
             synthetic = BACK_TRANSLATION_TAG + synthetic
         texts = [(language_of_line, line), (language_of_translation, synthetic)]
