@@ -87,6 +87,15 @@ def test_a_pair_with_a_long_side_is_skipped_and_counted(
     assert counts.skipped == {f"longer than {most} tokens": 100 - len(kept)}
 
 
+@pytest.mark.parametrize("long_side", [0, 1])
+def test_the_maximum_length_is_that_of_each_side(toy: Tokenizer, tmp_path: Path, long_side: int) -> None:
+    pair = ["red", "red"]
+    pair[long_side] *= 50
+    cache, counts = write(tmp_path / "c.arrow", toy, [PAIRS[0], (pair[0], pair[1])], 49)
+    assert len(cache) == 1
+    assert counts.skipped == {"longer than 49 tokens": 1}
+
+
 def test_encoding_counts_rows_by_corpus(toy: Tokenizer, tmp_path: Path) -> None:
     long = ("red " * 300, "red")
     pairs = [(0, PAIRS[0]), (2, PAIRS[1]), (0, long), (2, PAIRS[2]), (1, long)]

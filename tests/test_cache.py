@@ -7,25 +7,37 @@ from torch import Tensor
 
 from mtcli.nn.cache import ALIGNMENT, Cache
 
+LAYERS = 3
+BETWEEN_LAYERS = 10_000
+"""The numbers of a layer are larger by this than those of the layer before it."""
+
 
 def start(B: int, *, share_rows: bool) -> Cache:
-    memory = torch.arange(float(B)).view(B, 1, 1, 1)
+    first = torch.arange(float(B)).view(B, 1, 1, 1)
+    layers = [first + BETWEEN_LAYERS * layer for layer in range(LAYERS)]
     mask = torch.zeros(B, 1, 1, 1)
     mask[1:] = -1.0
-    return Cache([(memory, memory + 10)], mask, [], share_rows=share_rows)
+    return Cache([(memory, memory + 10) for memory in layers], mask, [], share_rows=share_rows)
 
 
 def step(cache: Cache, numbers: Tensor) -> None:
     """Append a number of each hypothesis, (B, L)."""
     cache.add_columns(numbers.size(1))
-    k = cache.rows(numbers.unsqueeze(2)).unsqueeze(1)
-    cache.write(0, k, k + 0.5)
+    first = cache.rows(numbers.unsqueeze(2)).unsqueeze(1)
+    for layer in range(LAYERS):
+        k = first + BETWEEN_LAYERS * layer
+        cache.write(layer, k, k + 0.5)
 
 
 def histories(cache: Cache, L: int) -> list[list[list[float]]]:
-    """Return the keys that each hypothesis attends to: for each sentence, for each hypothesis, by position."""
-    ((keys, values),) = cache.own
-    assert torch.equal(values, keys + 0.5)
+    """Return the keys that each hypothesis attends to: for each sentence, for each hypothesis, by position.
+
+    They are those of the first layer. The keys and values of all layers must belong to the same tokens.
+    """
+    keys = cache.own[0][0]
+    for layer, (keys_of_layer, values) in enumerate(cache.own):
+        assert torch.equal(keys_of_layer, keys + BETWEEN_LAYERS * layer)
+        assert torch.equal(values, keys_of_layer + 0.5)
     if cache.own_mask is None:
         return keys.view(-1, L, cache.length).tolist()
     attended = cache.own_mask[:, 0] == 0  # (B, L, columns)
@@ -46,7 +58,9 @@ def test_select_reorders_hypotheses_and_removes_sentences(share_rows: bool) -> N
     assert histories(cache, 2) == [[[1, 11, 100], [1, 11, 101]], [[2, 21, 200], [2, 20, 201]]]
     cache.select(torch.tensor([[1, 0]]), np.array([1]))
     assert histories(cache, 2) == [[[2, 20, 201], [2, 21, 200]]]
-    assert [x.flatten().tolist() for x in cache.memory[0]] == [[1], [11]]
+    for layer, (memory_keys, memory_values) in enumerate(cache.memory):
+        assert memory_keys.flatten().tolist() == [1 + BETWEEN_LAYERS * layer]
+        assert memory_values.flatten().tolist() == [11 + BETWEEN_LAYERS * layer]
     assert cache.mask.flatten().tolist() == [-1]
 
 

@@ -17,6 +17,7 @@ from mtcli.data.batching import Batch
 from mtcli.data.tokenizer import BOS, EOS, PAD
 from mtcli.nn import loss as loss_module
 from mtcli.nn.cpu_kernels import HAS_ONEDNN
+from mtcli.nn.logit_gradient import reference_logit_gradient_
 from mtcli.nn.loss import projected_loss, reference_loss
 from mtcli.nn.output_projection import OneDnnProjection, OutputProjection
 from mtcli.nn.precision import uses_bf16
@@ -168,6 +169,23 @@ def test_the_loss_of_bf16_logits_is_summed_in_float32() -> None:
     expected = reference_loss(logits.double(), target, 0.1)
     # A sum in float32 is off by about 10^-7 of its size, a product in bf16 by up to 4 · 10^-3.
     torch.testing.assert_close(torch.stack(found).double(), torch.stack(expected), rtol=2e-6, atol=0)
+
+
+@pytest.mark.parametrize("by_kernel", [False, True])
+def test_the_gradient_of_a_bf16_weight_is_summed_in_float32(monkeypatch: pytest.MonkeyPatch, by_kernel: bool) -> None:
+    """Each position adds −½ to one row and ½ to the other. A sum in bf16 ends at 128, whose next number is 129."""
+    num_positions = 300
+    monkeypatch.setattr(loss_module, "CPU_CHUNK", 1)
+    monkeypatch.setattr(loss_module, "KERNEL_LOGITS_BYTES", 1)
+    if by_kernel:
+        monkeypatch.setattr(loss_module, "logit_gradient_kernel", lambda device: reference_logit_gradient_)
+    weight = torch.zeros(2, 4, requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        target = torch.zeros(num_positions, dtype=torch.int64)
+        loss, _ = projected_loss(torch.ones(num_positions, 4), weight, target, 0.0)
+    (gradient,) = torch.autograd.grad(loss, weight)
+    expected = torch.tensor([[-0.5], [0.5]]).expand(2, 4) * num_positions
+    torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=0)
 
 
 def test_accumulated_gradients_equal_those_of_one_batch() -> None:

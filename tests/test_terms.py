@@ -19,7 +19,7 @@ from mtcli.data.build import build_data, read_training_pairs
 from mtcli.data.encoded_pairs import EncodedPairs
 from mtcli.data.invented_terms import NUM_TOKENS, TermInventor, translations
 from mtcli.data.overlap import count_trained_on
-from mtcli.data.term_annotation import TermAnnotator
+from mtcli.data.term_annotation import MIN_FREQUENT, TermAnnotator
 from mtcli.data.tokenizer import BOS, EOS, MARKER_BYTES, Annotation, Tokenizer, marker_id
 from mtcli.data.words import continues_word
 from mtcli.errors import DataError, UsageError
@@ -240,7 +240,7 @@ def plain_required_search(
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize(("W", "alpha", "ngram"), [(1, 0.6, 0), (2, 0.6, 2), (3, 3.0, 0), (2, 3.0, 1)])
+@pytest.mark.parametrize(("W", "alpha", "ngram"), [(1, 0.6, 0), (2, 0.0, 0), (2, 0.6, 2), (3, 3.0, 0), (2, 3.0, 1)])
 def test_a_narrow_search_equals_a_plain_implementation(W: int, alpha: float, ngram: int) -> None:
     """In a batch of sentences with different phrases and prefixes."""
     V = 9
@@ -445,6 +445,15 @@ def test_associations_are_learnt_from_pairs() -> None:
     assert {src: max(found, key=found.__getitem__) for src, found in partners.items()} == WORDS
     long_line = " ".join(map(str, range(300)))
     assert TermAnnotator.learn([*sample, (long_line, long_line)], seed=1).partners.keys() == partners.keys()
+
+
+def test_frequent_words_of_either_side_are_no_terms() -> None:
+    with_both = [(f"red {number}", f"rojo x{number}") for number in range(MIN_FREQUENT)]
+    assert TermAnnotator.learn(with_both, seed=1).partners["red"]["rojo"] == 1.0
+    frequent_target = [*with_both, *[(f"blue{number}", "rojo") for number in range(MIN_FREQUENT)]]
+    assert "red" not in TermAnnotator.learn(frequent_target, seed=1).partners
+    frequent_source = [*with_both, *[("red", f"azul{number}") for number in range(MIN_FREQUENT)]]
+    assert "red" not in TermAnnotator.learn(frequent_source, seed=1).partners
 
 
 def test_invented_translations_are_the_same_on_both_sides() -> None:
