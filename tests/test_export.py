@@ -2,7 +2,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from toy import PAIRS, save_toy, toy
 
 from mtcli.cli import main
 from mtcli.config.schema import Config, DecodeConfig, ModelConfig, TokenizerConfig
+from mtcli.data.tokenizer import EOS
 from mtcli.documents.inline import Tag
 from mtcli.documents.markup import translate_inline
 from mtcli.errors import ModelError, UsageError
@@ -29,7 +30,7 @@ from mtcli.inference.ctranslate2_library import placement_of
 from mtcli.inference.length import length_penalty
 from mtcli.inference.loading import load
 from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.translation import Options
+from mtcli.inference.translation import Options, Translation
 from mtcli.storage import PROVENANCE
 
 ctranslate2 = pytest.importorskip("ctranslate2")
@@ -121,6 +122,25 @@ def test_learned_positions_beyond_the_table_are_those_of_the_run(beam_size: int,
     assert a.candidates[0].score == pytest.approx(b.candidates[0].score, abs=1e-3)
 
 
+def test_the_first_hypotheses_to_end_are_kept(exported: Path) -> None:
+    """If a sentence is searched alone, CTranslate2 returns all that end, and those that reach the maximum length."""
+    engine = Engine(exported, "cpu")
+    vocabulary = engine.tokenizer.tgt_vocabulary
+
+    def hypothesis(ids: Sequence[int], log_prob: float) -> ctranslate2_backend.Hypothesis:
+        return [vocabulary[i] for i in (*ids, EOS)], log_prob
+
+    long, other_long, third_long, longer = (304, 304, 304), (304, 304, 305), (304, 304, 306), (304,) * 4
+    found = [
+        hypothesis(longer, -0.1), hypothesis(third_long, -9.0), hypothesis(long, -4.0), hypothesis((304,), -10.0),
+        hypothesis(other_long, -3.0),
+    ]  # fmt: skip
+    (kept,) = engine._ranked([found], Options(beam_size=3))
+    assert [draft.ids for draft in kept] == [other_long, long, (304,)], "by score: the unlikely one ended first"
+    (kept,) = engine._ranked([found], Options(beam_size=2))
+    assert [draft.ids for draft in kept] == [other_long, (304,)]
+
+
 def test_n_best_beyond_the_beam_is_different_texts_after_the_best(exported: Path) -> None:
     engine = Engine(exported, "cpu")
     alone = list(engine.translate(LINES[:9], Options()))
@@ -184,6 +204,21 @@ def test_compare_counts_different_translations(run: Path, tmp_path: Path, capsys
     assert (found.sentences, found.equal) == (22, 22 - len(differ))
     assert [d.source for d in found.differences] == [lines[i] for i in differ]
     assert [(d.ours, d.exported) for d in found.differences] == [(texts[0][i], texts[1][i]) for i in differ]
+
+
+@pytest.mark.parametrize("difference", [0.5, -0.5])
+def test_compare_measures_scores_above_and_below(difference: float) -> None:
+    class Other:
+        """Finds the same translations with other scores."""
+
+        def translate(self, lines: Sequence[str], options: Options, **how: Any) -> Iterator[Translation]:
+            for found in toy().translate(lines, options, **how):
+                (best,) = found.candidates
+                yield replace(found, candidates=(replace(best, score=best.score + difference),))
+
+    found = compare(toy(), Other(), LINES[:3], Options(beam_size=1))
+    assert found.equal == 3
+    assert found.max_score_difference == pytest.approx(0.5)
 
 
 def test_many_differences_cause_a_warning(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

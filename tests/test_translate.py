@@ -239,7 +239,8 @@ def test_samples_are_distinct_and_counted() -> None:
 
 
 def test_the_best_translation_does_not_depend_on_n_best(translator: Translator) -> None:
-    for options in (GREEDY, BEAM, replace(BEAM, prefix="der"), replace(SAMPLE, n_best=1)):
+    drawn_again = replace(SAMPLE, n_best=1, temperature=0.3, max_length=2)
+    for options in (GREEDY, BEAM, replace(BEAM, prefix="der"), replace(SAMPLE, n_best=1), drawn_again):
         alone = run(translator, LINES, options)
         for n_best in (2, 7):
             several = run(translator, LINES, replace(options, n_best=n_best))
@@ -247,6 +248,8 @@ def test_the_best_translation_does_not_depend_on_n_best(translator: Translator) 
             assert [len(set(found)) for found in texts(several)] == [len(found) for found in texts(several)]
             if not options.sample:
                 assert {len(found) for found in texts(several)} == {n_best}
+            num_draws = [sum(candidate.draws for candidate in one.candidates) for one in several]
+            assert options != drawn_again or max(num_draws) > n_best  # a wider search followed
 
 
 @pytest.mark.parametrize("prefix", ["der", "eulb der no", "24 mo", "n"])
