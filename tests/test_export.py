@@ -194,16 +194,33 @@ def test_a_checkpoint_is_exported_beside_its_run(model: str, tmp_path: Path, mon
     assert default_folder(Path(model), "argos").resolve() == expected.resolve()
 
 
-def test_compare_counts_different_translations(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    other = Translator(toy("pre").model, toy().tokenizer, 64)  # another model with the same tokenizer
+class Changed:
+    """A translator whose translations are those of the toy model, but some have one more word."""
+
+    def __init__(self, every: int) -> None:
+        """Change the translation of each line whose number is a multiple of `every`."""
+        self.every = every
+
+    def translate(self, lines: Sequence[str], options: Options, **more: Any) -> Iterator[Translation]:
+        for number, translation in enumerate(toy().translate(lines, options, **more)):
+            if number % self.every:
+                yield translation
+                continue
+            best, *others = translation.candidates
+            yield replace(translation, candidates=(replace(best, text=f"{best.text} x", score=-9.0), *others))
+
+
+def test_compare_counts_different_translations() -> None:
     lines = ["one", "one red", *LINES[:20]]
-    found = compare(toy(), other, lines, Options(max_length=6))
-    texts = [[t.text for t in x.translate(lines, Options(max_length=6))] for x in (toy(), other)]
-    differ = [i for i, (a, b) in enumerate(zip(*texts, strict=True)) if a != b]
-    assert differ
-    assert (found.sentences, found.equal) == (22, 22 - len(differ))
-    assert [d.source for d in found.differences] == [lines[i] for i in differ]
-    assert [(d.ours, d.exported) for d in found.differences] == [(texts[0][i], texts[1][i]) for i in differ]
+    options = Options(max_length=6)
+    found = compare(toy(), Changed(every=4), lines, options)
+    assert (found.sentences, found.equal) == (22, 16)
+    expected = list(toy().translate(lines[::4], options))
+    assert [d.source for d in found.differences] == lines[::4]
+    assert [(d.ours, d.exported) for d in found.differences] == [(t.text, f"{t.text} x") for t in expected]
+    assert [d.our_score for d in found.differences] == pytest.approx([t.candidates[0].score for t in expected])
+    assert {d.exported_score for d in found.differences} == {-9.0}
+    assert found.max_score_difference < 1e-4  # that of the equal translations only
 
 
 @pytest.mark.parametrize("difference", [0.5, -0.5])
@@ -224,16 +241,16 @@ def test_compare_measures_scores_above_and_below(difference: float) -> None:
 def test_many_differences_cause_a_warning(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr("mtcli.export.folder.log.warning", lambda text, *values: said.append(text % values))
-    monkeypatch.setattr("mtcli.export.folder.MAX_SENTENCES", 10)
-    export(run, "ctranslate2", tmp_path / "same")
-    assert not said
-    other = Translator(toy("pre").model, toy().tokenizer, 64)  # another model with the same tokenizer
-    monkeypatch.setattr("mtcli.export.folder.Engine", lambda *_: other)
-    found = export(run, "ctranslate2", tmp_path / "other")
-    assert found is not None
+    monkeypatch.setattr("mtcli.export.folder.MAX_SENTENCES", 40)
+    for every in (40, 20):  # 39 of 40 and 38 of 40 are equal: 95% are enough
+        monkeypatch.setattr("mtcli.export.folder.Engine", lambda *_, every=every: Changed(every))
+        export(run, "ctranslate2", tmp_path / "few")
+        assert not said
+    monkeypatch.setattr("mtcli.export.folder.Engine", lambda *_: Changed(every=15))
+    export(run, "ctranslate2", tmp_path / "many")
     (warning,) = said
-    assert warning.startswith(f"only {found.equal} of 10 translations equal those of the run: ")
-    assert str(tmp_path / "other" / "parity.json") in warning
+    assert warning.startswith("only 37 of 40 translations equal those of the run: ")
+    assert str(tmp_path / "many" / "parity.json") in warning
 
 
 def test_translating_with_an_export_does_not_import_torch(run: Path, exported: Path, tmp_path: Path) -> None:
@@ -260,7 +277,9 @@ assert not heavy, heavy
 def test_int8_is_smaller_and_translates(run: Path, exported: Path, tmp_path: Path) -> None:
     found = export(run, "ctranslate2", tmp_path / "int8", "int8")
     assert found is not None
-    assert found.equal >= 0.9 * found.sentences
+    # How many translations the rounding changes depends on the processor, whose int8 products may saturate: up to a
+    # sixth was seen. A model with a faulty weight or scale translates next to nothing like the run.
+    assert found.equal > 0.5 * found.sentences
     assert found.max_score_difference > 1e-4  # it is another model
     assert (tmp_path / "int8" / "model.bin").stat().st_size < 0.75 * (exported / "model.bin").stat().st_size
     assert json.loads((tmp_path / "int8" / "mtcli.json").read_text())["quantization"] == "int8"
