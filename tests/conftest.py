@@ -3,9 +3,11 @@ import logging
 import multiprocessing
 import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -30,6 +32,19 @@ def drop_developer_variables() -> None:
 
 drop_developer_variables()
 
+# The variants of `scripts/test --processors`. PyTorch, MKL, oneDNN and CTranslate2 read these variables at their start.
+INSTRUCTION_SETS = {
+    "default": ("default", "SSE4_2", "SSE41", "GENERIC"),
+    "avx2": ("avx2", "AVX2", "AVX2", "AVX2"),
+}
+LIBRARIES = ("ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "CT2_FORCE_CPU_ISA")
+if os.environ.get("MTCLI_TEST_CPU"):
+    os.environ.update(zip(LIBRARIES, INSTRUCTION_SETS[os.environ["MTCLI_TEST_CPU"]], strict=True))
+if os.environ.get("MTCLI_TEST_CBWR"):
+    os.environ["MKL_CBWR"] = os.environ["MTCLI_TEST_CBWR"]
+NUM_CORES = int(os.environ.get("MTCLI_TEST_CORES", 1))
+SEED = int(os.environ.get("MTCLI_TEST_SEED", 0))
+
 # An example may take long where other work has all the cores.
 settings.register_profile("mtcli", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("mtcli")
@@ -49,6 +64,8 @@ TOY_SETTINGS = [
     "tokenizer.vocab_size=320",
     "decode.max_extra=5",  # a model that has learned nothing writes as many tokens as it may
 ]
+if SEED:
+    TOY_SETTINGS.append(f"train.seed={SEED + 1}")
 
 
 def toy_pairs(n: int = 300, seed: int = 0) -> list[tuple[str, str]]:
@@ -98,15 +115,31 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+NUMERIC = re.compile(r"^ *(?:import torch|from (?:torch|mtcli\.nn|mtcli\.inference|marian|toy))\b", re.MULTILINE)
+"""An import that makes the tests of a file numeric: they compute with PyTorch or CTranslate2."""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the tests of each file that computes. So a new file takes part in `scripts/test --processors`."""
+    if is_numeric(item.path):
+        item.add_marker("numeric")
+
+
+@cache
+def is_numeric(path: Path) -> bool:
+    source = path.read_text(encoding="utf-8")
+    return bool(NUMERIC.search(source)) or "toy_run" in source or "train_toy" in source
+
+
 @pytest.fixture(scope="session", autouse=True)
-def _one_thread() -> None:
-    """Use one core: models of this size are slower with two."""
+def _cores() -> None:
+    """Use one core, unless the environment says otherwise: models of this size are slower with two."""
     import torch
 
     from mtcli.runtime import cores
 
     torch.set_num_threads(1)
-    cores.usable_cores = lambda: 1
+    cores.usable_cores = lambda: NUM_CORES
 
 
 @pytest.fixture(autouse=True)
