@@ -41,8 +41,9 @@ def test_all_variants_run_although_one_fails(tmp_path: Path) -> None:
     done, calls = run_script(tmp_path, "--processors", "-k", "beam or greedy")
     assert done.returncode == 1
     assert calls[::2] == [f"MTCLI_TEST_{variant}" for variant in VARIANTS]
-    command = ".venv/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m numeric and not slow and not gpu and not network -k beam or greedy"
-    assert set(calls[1::2]) == {command}
+    (command,) = set(calls[1::2])
+    assert " -m numeric and not slow and not gpu and not network " in command
+    assert command.endswith(" -k beam or greedy")
     results = [f"{variant} {'FAILED' if variant == 'CPU=default' else 'passed'}" for variant in VARIANTS]
     assert done.stdout.splitlines()[-len(VARIANTS) :] == results
 
