@@ -145,7 +145,6 @@ class DeviceGradients(Gradients):
 
     def of(self, batches: Sequence[LoadedBatch], step: int, tokens: int) -> tuple[list[Tensor], Tensor]:
         """Compute the gradient; see the base class. DDP exchanges gradients in the backward pass of the last batch."""
-        self._remove_gradients()
         sums = torch.zeros(2, device=self.device)
         seeded = self._seeded(batches, step)
         for number, (seed, batch) in enumerate(seeded, 1):
@@ -156,7 +155,9 @@ class DeviceGradients(Gradients):
                 scaled = loss * self.group.size / tokens  # DDP averages over the ranks: this makes it a sum again
                 scaled.backward()
             sums = sums + torch.stack([loss.detach(), nll])
-        return [parameter.grad for parameter in self.parameters if parameter.grad is not None], sums
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        self._remove_gradients()  # before the model is used for anything else, which may copy it
+        return gradients, sums
 
     def _remove_gradients(self) -> None:
         for parameter in self.parameters:
