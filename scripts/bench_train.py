@@ -2,7 +2,7 @@
 """Training speed of our trainer and of a plain PyTorch loop, run alternately.
 
     python scripts/bench_train.py --train PREFIX --src en --tgt de [--baseline SCRIPT] [--runs 5] [--steps 30]
-        [--precision fp32|bf16]
+        [--precision fp32|bf16] [--compare plain|one-core|busy]
 
 Both train the preset `tiny` with a joint vocabulary of 10,000 tokens, with the same initial weights and batches, each
 in a process of its own. Ours is `mtcli.training.run.train`; a step includes loading the batch and the optimizer step.
@@ -12,6 +12,9 @@ Three pairs are compared: both in float32; ours in bf16 and the loop in float32;
 pairs with ours in that precision. On a CPU without bf16 instructions only the first pair runs. `--baseline "SCRIPT
 [OPTIONS]"` replaces the float32 loop by another script, which is run with `--json --steps N` and prints
 `{"target_tokens_per_s": …}` as its last line.
+
+`--compare one-core` compares our trainer on all cores with the same on one core. `--compare busy` compares it while two
+other processes compute with the same on idle cores.
 
 The script prints two tables and, as the last line, JSON: `pairs`, and the figures of the first pair. `ratio` is the
 median of the ratios of neighbouring runs, ours to the baseline's, in target tokens per second (with `</s>`, without
@@ -32,7 +35,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -49,13 +53,18 @@ Figures = dict[str, float]
 
 
 Side = tuple[str, str]
-"""`ours` or `plain`, and the precision of its matrix products."""
+"""`ours`, `plain`, `one-core` or `busy` (ours on one core, or beside busy processes), and the precision of products."""
 
-PAIRS: list[tuple[Side, Side]] = [
-    (("ours", "fp32"), ("plain", "fp32")),
-    (("ours", "bf16"), ("plain", "fp32")),
-    (("ours", "bf16"), ("plain", "bf16")),
-]
+PAIRS: dict[str, list[tuple[Side, Side]]] = {
+    "plain": [
+        (("ours", "fp32"), ("plain", "fp32")),
+        (("ours", "bf16"), ("plain", "fp32")),
+        (("ours", "bf16"), ("plain", "bf16")),
+    ],
+    "one-core": [(("ours", precision), ("one-core", precision)) for precision in ("fp32", "bf16")],
+    "busy": [(("busy", precision), ("ours", precision)) for precision in ("fp32", "bf16")],
+}
+BUSY_PROCESSES = 2
 SPEED = "target_tokens_per_s"
 MEMORY = "peak_memory_mb"
 LOSS = "loss_nats_per_token"
@@ -75,7 +84,9 @@ def main() -> None:
         found: dict[Side, list[Figures]] = {side: [] for side in sides}
         for run in range(args.runs):
             for side in sides if run % 2 == 0 else reversed(sides):
-                found[side].append(in_a_process([*commands[side], "--steps", str(args.steps)]))
+                with load(BUSY_PROCESSES if side[0] == "busy" else 0):
+                    one_core = {"OMP_NUM_THREADS": "1"} if side[0] == "one-core" else {}
+                    found[side].append(in_a_process([*commands[side], "--steps", str(args.steps)], one_core))
             last = ", ".join(f"{ratios(found, pair)[-1]:.2f}" for pair in pairs)
             print(f"run {run + 1} of {args.runs}: {last}", file=sys.stderr)
     report(found, pairs, args)
@@ -94,6 +105,7 @@ def arguments() -> argparse.Namespace:
         default=30,
         help=f"measured steps, a multiple of {WARMUP_STEPS}; {WARMUP_STEPS} more precede them",
     )
+    parser.add_argument("--compare", choices=list(PAIRS), default="plain", help="what ours is compared with")
     parser.add_argument("--precision", choices=["fp32", "bf16"], help="precision of our matrix products; default: both")
     parser.add_argument("--side", choices=["ours", "plain"], help=argparse.SUPPRESS)  # one run, in a process of its own
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
@@ -110,10 +122,10 @@ def pairs_of(args: argparse.Namespace) -> list[tuple[Side, Side]]:
     from mtcli.config.schema import TrainConfig
     from mtcli.nn.precision import uses_bf16
 
-    pairs = PAIRS
+    pairs = PAIRS[args.compare]
     if not uses_bf16(TrainConfig(precision="auto"), torch.device("cpu")):
         print("this CPU has no instructions for bf16: float32 only", file=sys.stderr)
-        pairs = PAIRS[:1]
+        pairs = pairs[:1]
     chosen = [pair for pair in pairs if args.precision in (None, pair[0][1])]
     if not chosen:
         raise SystemExit(f"--precision {args.precision}: not on this CPU")
@@ -126,7 +138,19 @@ def command_of(side: Side, args: argparse.Namespace, folder: str) -> list[str]:
     if side == ("plain", "fp32") and args.baseline:
         return [*shlex.split(args.baseline), "--json"]
     given = ["--train", args.train, "--src", args.src, "--tgt", args.tgt, "--folder", folder]
-    return [__file__, *given, "--side", name, "--precision", precision]
+    return [__file__, *given, "--side", "plain" if name == "plain" else "ours", "--precision", precision]
+
+
+@contextmanager
+def load(processes: int) -> Iterator[None]:
+    """Run processes that compute until the block ends."""
+    running = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
 
 
 def ratios(found: dict[Side, list[Figures]], pair: tuple[Side, Side]) -> list[float]:
@@ -135,9 +159,10 @@ def ratios(found: dict[Side, list[Figures]], pair: tuple[Side, Side]) -> list[fl
     return [ours[SPEED] / theirs[SPEED] for ours, theirs in zip(found[first], found[second], strict=True)]
 
 
-def in_a_process(command: list[str]) -> Figures:
+def in_a_process(command: list[str], variables: dict[str, str]) -> Figures:
     """Run a script and return the JSON in its last line, with the peak memory of the process."""
-    with subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True) as process:
+    environment = os.environ | variables
+    with subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout
         output = process.stdout.read()
         _, status, usage = os.wait4(process.pid, 0)
@@ -157,8 +182,8 @@ def report(found: dict[Side, list[Figures]], pairs: list[tuple[Side, Side]], arg
 
     def name_of(side: Side) -> str:
         who, precision = side
-        if who == "ours":
-            return f"mtcli, {precision}"
+        if who != "plain":
+            return f"mtcli{'' if who == 'ours' else f' ({who})'}, {precision}"
         if precision == "fp32" and args.baseline:
             return Path(shlex.split(args.baseline)[0]).name
         return f"plain loop, {precision}"
