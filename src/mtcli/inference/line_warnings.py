@@ -37,6 +37,8 @@ def warn_about_lines(window: Window, tokenizer: Tokenizer, longest_src: int) -> 
             shortened.append(number)
         elif len(ids) > longest_src:
             long.append(number)
+        if unseen_tokens.isdisjoint(ids):  # as most lines are
+            continue
         num_unseen = sum(token in unseen_tokens for token in ids)
         if line.strip() and 2 * num_unseen > len(ids):
             unknown.append(number)
