@@ -436,6 +436,13 @@ def test_prefetching_takes_few_items_in_advance_and_raises_in_order() -> None:
         next(results)
 
 
+def test_prefetching_yields_the_results_before_a_failed_item() -> None:
+    results = prefetch_map(lambda i: 10 // i, (60 // i for i in (3, 2, 1, 0)), workers=2)
+    assert [next(results) for _ in range(3)] == [0, 0, 0]
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+
+
 def test_iterating_ahead_takes_few_items_in_advance_and_raises_in_order() -> None:
     drawn = []
 

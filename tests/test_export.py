@@ -20,11 +20,11 @@ from mtcli.config.schema import Config, DecodeConfig, ModelConfig, TokenizerConf
 from mtcli.data.tokenizer import EOS
 from mtcli.documents.inline import Tag
 from mtcli.documents.markup import translate_inline
-from mtcli.errors import ModelError, UsageError
+from mtcli.errors import DataError, ModelError, UsageError
 from mtcli.export.comparison import compare
 from mtcli.export.folder import default_folder, export
 from mtcli.export.targets import TARGETS, obstacles
-from mtcli.inference import ctranslate2_backend
+from mtcli.inference import ctranslate2_backend, windows
 from mtcli.inference.ctranslate2_backend import GIVE_THE_RUN, Engine
 from mtcli.inference.ctranslate2_library import placement_of
 from mtcli.inference.length import length_penalty
@@ -167,6 +167,56 @@ def test_calls_are_short_so_that_they_can_be_interrupted(exported: Path, monkeyp
     assert [found.text for found in engine.translate(LINES, Options())] == together
     assert len(calls) > 1
     assert max(calls) <= 2 * 10 * engine.native.num_translators
+
+
+def test_the_next_window_is_searched_before_the_last_one_ends(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(exported, "cpu")
+    lines = [*LINES[:7], *4 * [""], *LINES[7:]]
+    whole = list(engine.translate(lines, Options()))
+    drawn: list[str] = []
+
+    def drawn_lines(n: int) -> Iterator[str]:
+        for line in lines[:n]:
+            drawn.append(line)
+            yield line
+
+    monkeypatch.setattr(windows, "WINDOW", 2)
+    stream = engine.translate(drawn_lines(len(lines)), Options())
+    first = next(stream)
+    assert 4 <= len(drawn) <= 8
+    again = [first, *stream]
+    assert [found.source for found in again] == lines
+    assert [found.text for found in again] == [found.text for found in whole]
+    scores, expected = ([found.candidates[0].score for found in result] for result in (again, whole))
+    assert scores == pytest.approx(expected, abs=1e-5)
+
+
+def test_windows_before_a_pause_are_translated_at_once(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two windows may follow each other without a pause, and a pause may come at the end of a window."""
+    monkeypatch.setattr(windows, "WINDOW", 2)
+    drawn: list[str] = []
+
+    def drawn_lines() -> Iterator[str]:
+        for line in LINES[:8]:
+            drawn.append(line)
+            yield line
+
+    stream = Engine(exported, "cpu").translate(drawn_lines(), Options(), ready=lambda: len(drawn) not in (1, 5, 7))
+    seen = [(next(stream).source, len(drawn)) for _ in range(8)]
+    assert seen == list(zip(LINES[:8], [1, 5, 5, 5, 5, 7, 7, 8], strict=True))
+
+
+def test_lines_before_an_error_of_the_input_are_translated(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows, "WINDOW", 2)
+
+    def damaged() -> Iterator[str]:
+        yield from LINES[:5]
+        raise DataError("damaged")
+
+    stream = Engine(exported, "cpu").translate(damaged(), Options())
+    assert [next(stream).source for _ in range(4)] == LINES[:4]
+    with pytest.raises(DataError, match="damaged"):
+        next(stream)
 
 
 def test_scores_use_the_length_penalty_of_the_paper(exported: Path) -> None:

@@ -30,7 +30,7 @@ from mtcli.inference.ctranslate2_library import load_native, placement_of
 from mtcli.inference.drafts import Draft
 from mtcli.inference.exported import provenance, read_export
 from mtcli.inference.length import length_penalty
-from mtcli.inference.line_translator import LineTranslator, R
+from mtcli.inference.line_translator import LineTranslator, R, T
 from mtcli.inference.terms import Terms
 from mtcli.inference.translation import Options, Translation
 from mtcli.inference.windows import Window
@@ -64,6 +64,7 @@ SUPPORTED = {
 class Engine(LineTranslator):
     """A folder written by `mtcli export --to ctranslate2`."""
 
+    reads_ahead = True
     requires_terms = False
 
     def __init__(self, folder: Path, device: str = "auto"):
@@ -131,8 +132,8 @@ class Engine(LineTranslator):
     def _budget(self, options: Options) -> int:
         return CALL_BATCHES * BATCH_TOKENS * int(self.native.num_translators)
 
-    def _map(self, search: Callable[[list[int]], R], batches: Sequence[list[int]], options: Options) -> Iterator[R]:
-        if len(batches) == 1 or self.rerank is not None:  # a reranker may not search twice at the same time
+    def _map(self, search: Callable[[T], R], batches: Iterable[T], options: Options) -> Iterator[R]:
+        if self.rerank is not None:  # it may not search twice at the same time
             return map(search, batches)
         # The next call begins before the last one ends, so that no thread of CTranslate2 waits for another.
         return prefetch_map(search, batches, workers=2)

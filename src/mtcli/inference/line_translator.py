@@ -8,7 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TypeVar
 
@@ -29,10 +29,12 @@ from mtcli.inference.windows import (
     rows_with_tokens,
     shortened,
     tagged,
+    until_pause,
 )
 from mtcli.limits import BEAM_SIZE
 from mtcli.runtime.progress import Progress
 
+T = TypeVar("T")
 R = TypeVar("R")
 
 ROW_OVERHEAD = 24
@@ -44,6 +46,20 @@ WIDER_FACTORS = (2, 4)
 _BLANK: tuple[Candidate, ...] = (Candidate("", 0.0, 0.0),)
 
 
+@dataclass(frozen=True)
+class _Work:
+    """A window that is being translated."""
+
+    lines: Sequence[str]
+    window: Window
+    rows: Sequence[int]
+    """The rows that have anything to translate."""
+    batches: Sequence[list[int]]
+    """These rows, divided; one empty batch if there are none."""
+    found: dict[int, tuple[Candidate, ...]] = field(default_factory=dict)
+    """The translations so far, by row."""
+
+
 class LineTranslator(ABC):
     """A tokenizer, and the search that a subclass implements."""
 
@@ -51,6 +67,8 @@ class LineTranslator(ABC):
     """It supports the option `alignments`."""
     requires_terms = True
     """It supports hard terms."""
+    reads_ahead = False
+    """`_map` takes batches in advance, so the next window is read before the last one is translated."""
     trained_with_terms = False
     """The model was trained with terms in its sources, so it can use them in soft mode."""
     bleu_tokenizer: str | None = None
@@ -123,41 +141,68 @@ class LineTranslator(ABC):
             self.tokenizer.tag_of(options.to)
         windows = read_windows(lines, ready=ready, rank=rank, num_ranks=num_ranks)
         with Progress("translating", total=total, unit="lines", quiet=quiet) as bar:
-            for first, lines_of_window in windows:
-                yield from self._translate_window(lines_of_window, first, options, warn=warn, bar=bar)
+            for window in windows:
+                together = until_pause(window, windows, ready) if self.reads_ahead else [window]
+                yield from self._translate_windows(together, options, warn=warn, bar=bar)
 
-    def _translate_window(
-        self, lines: Sequence[str], first: int, options: Options, *, warn: bool, bar: Progress
-    ) -> list[Translation]:
-        """Translate the lines of one window; `first` is the number of the first, from 0."""
+    def _translate_windows(
+        self, windows: Iterable[tuple[int, list[str]]], options: Options, *, warn: bool, bar: Progress
+    ) -> Iterator[Translation]:
+        """Translate the lines of windows, see `read_windows`.
+
+        The batches of all windows are mapped together. If `_map` takes batches in advance, a window is encoded while
+        the last batches of the window before are searched.
+        """
+
+        def batches() -> Iterator[tuple[_Work, list[int]]]:
+            for first, lines in windows:
+                work = self._begin_window(first, lines, options, warn=warn)
+                for rows in work.batches:
+                    yield work, rows
+
+        def search(batch: tuple[_Work, list[int]]) -> tuple[_Work, list[int], list[tuple[Candidate, ...]]]:
+            work, rows = batch
+            return work, rows, self._candidates(work.window, rows, options) if rows else []
+
+        for work, rows, candidates in self._map(search, batches(), options):
+            work.found.update(zip(rows, candidates, strict=True))
+            bar.update(len(rows))
+            if rows is work.batches[-1]:
+                yield from self._end_window(work, options, warn=warn)
+
+    def _begin_window(self, first: int, lines: Sequence[str], options: Options, *, warn: bool) -> "_Work":
+        """Encode the lines of one window, and divide those with tokens into batches."""
         window = self._encode_window(lines, first, options, warn=warn)
         rows = rows_with_tokens(window, self.tokenizer)
-        found = self._search_window(window, rows, options, bar)
+        batches = list(self._batches(window, rows, options))
+        return _Work(lines, window, rows, batches or [[]])
+
+    def _end_window(self, work: "_Work", options: Options, *, warn: bool) -> list[Translation]:
+        """Return the translations of a window whose batches are all searched."""
+        window = work.window
         if options.retry_terms and self.requires_terms:
-            lacking = [row for row in rows if _lacks_term(window.terms[row], found[row])]
+            lacking = [row for row in work.rows if _lacks_term(window.terms[row], work.found[row])]
             if lacking:
-                found |= self._search_window(window, lacking, replace(options, terms_mode="hard"), None)
-        translations = [Translation(line, found.get(row, _BLANK)) for row, line in enumerate(lines)]
+                work.found.update(self._search_again_with_terms(window, lacking, replace(options, terms_mode="hard")))
+        translations = [Translation(line, work.found.get(row, _BLANK)) for row, line in enumerate(work.lines)]
         if window.terms:
             translations = [_with_terms(*pair) for pair in zip(translations, window.terms, strict=True)]
         if warn:
-            warn_about_repetitions(translations, first, options)
+            warn_about_repetitions(translations, window.first, options)
         return translations
 
-    def _search_window(
-        self, window: Window, rows: Sequence[int], options: Options, bar: Progress | None
+    def _search_again_with_terms(
+        self, window: Window, rows: Sequence[int], options: Options
     ) -> dict[int, tuple[Candidate, ...]]:
-        """Search the translations of some rows of a window, all of them with tokens. Return them by row."""
+        """Search the translations of some rows of a window with hard terms. Return them by row."""
 
         def search(batch: list[int]) -> list[tuple[Candidate, ...]]:
             return self._candidates(window, batch, options)
 
-        found: dict[int, tuple[Candidate, ...]] = {}
         batches = list(self._batches(window, rows, options))
+        found: dict[int, tuple[Candidate, ...]] = {}
         for batch, candidates in zip(batches, self._map(search, batches, options), strict=True):
             found.update(zip(batch, candidates, strict=True))
-            if bar is not None:
-                bar.update(len(batch))
         return found
 
     def _encode_window(self, lines: Sequence[str], first: int, options: Options, *, warn: bool) -> Window:
@@ -208,7 +253,7 @@ class LineTranslator(ABC):
         """Return the number of batches that `_map` searches at the same time."""
         return 1
 
-    def _map(self, search: Callable[[list[int]], R], batches: Sequence[list[int]], options: Options) -> Iterator[R]:
+    def _map(self, search: Callable[[T], R], batches: Iterable[T], options: Options) -> Iterator[R]:
         """Yield the result of `search` for each batch, in order."""
         return map(search, batches)
 

@@ -2,7 +2,7 @@
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from mtcli.inference.alignment import Weights
 from mtcli.inference.batch_memory import SearchMemory, free_cuda_memory
 from mtcli.inference.cross_attention import cross_attention
 from mtcli.inference.drafts import Draft
-from mtcli.inference.line_translator import LineTranslator, R
+from mtcli.inference.line_translator import LineTranslator, R, T
 from mtcli.inference.search import Expansion, Hypothesis, Limits, beam_search, greedy_search, sampler
 from mtcli.inference.search.encoding import Searched
 from mtcli.inference.search.phrases import RequiredPhrases
@@ -95,8 +95,8 @@ class Translator(LineTranslator):
             return 1
         return all_cores().size
 
-    def _map(self, search: Callable[[list[int]], R], batches: Sequence[list[int]], options: Options) -> Iterator[R]:
-        if self.num_threads(options) == 1 or len(batches) == 1:
+    def _map(self, search: Callable[[T], R], batches: Iterable[T], options: Options) -> Iterator[R]:
+        if self.num_threads(options) == 1:
             yield from map(search, batches)
             return
         release_freed_memory()  # otherwise the gaps that each window leaves behind add up

@@ -29,7 +29,6 @@ from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.translation import Candidate, Options, Translation
 from mtcli.inference.windows import Window
 from mtcli.runtime.gpu_files import may_have_gpu
-from mtcli.runtime.progress import Progress
 from mtcli.storage import ENGINE
 from mtcli.storage.model_identity import ModelIdentity, has_identity
 
@@ -180,13 +179,11 @@ class RunEngine(Engine):
             return super().translate(lines, options, **how)
         return self._pytorch().translate(lines, options, **how)
 
-    def _search_window(
-        self, window: Window, rows: Sequence[int], options: Options, bar: Progress | None
+    def _search_again_with_terms(
+        self, window: Window, rows: Sequence[int], options: Options
     ) -> dict[int, tuple[Candidate, ...]]:
-        """See `LineTranslator._search_window`."""
-        if self._searches_with(options):
-            return super()._search_window(window, rows, options, bar)
-        return self._pytorch()._search_window(window, rows, options, bar)
+        """See `LineTranslator._search_again_with_terms`. CTranslate2 has no hard terms."""
+        return self._pytorch()._search_again_with_terms(window, rows, options)
 
     def _searches_with(self, options: Options) -> bool:
         """Return True if the engine searches with these options, False if PyTorch does."""

@@ -47,6 +47,24 @@ def read_windows(
         first += len(window) if num_ranks == 1 else num_ranks * WINDOW
 
 
+def until_pause(
+    window: tuple[int, list[str]], windows: Iterator[tuple[int, list[str]]], ready: Callable[[], bool]
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield a window and those after it, until the next line is not available yet.
+
+    Args:
+        window: The first window.
+        windows: Those after it, see `read_windows`.
+        ready: Returns True if the next line is available.
+    """
+    following: tuple[int, list[str]] | None = window
+    while following is not None:
+        yield following
+        _, lines = following
+        may_follow = len(lines) == WINDOW and ready()
+        following = next(windows, None) if may_follow else None
+
+
 def _next_lines(lines: Iterator[str], ready: Callable[[], bool]) -> list[str]:
     window: list[str] = []
     for line in lines:

@@ -14,20 +14,31 @@ def prefetch_map(function: Callable[[T], R], items: Iterable[T], *, workers: int
 
     Args:
         function: Called in a thread. Its exception is raised where its result would have been yielded.
-        items: Iterated in the caller's thread.
+        items: Iterated in the caller's thread. Their exception is raised after the results of the items before it.
         workers: Number of threads.
     """
     pending: deque[Future[R]] = deque()
+    failures: list[Exception] = []
     pool = ThreadPoolExecutor(workers)
     try:
-        for item in items:
+        for item in _until_failure(items, failures):
             pending.append(pool.submit(function, item))
             if len(pending) > workers:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
+        if failures:
+            raise failures[0]
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _until_failure(items: Iterable[T], failures: list[Exception]) -> Iterator[T]:
+    """Yield the items. An exception ends them, and is put into `failures`."""
+    try:
+        yield from items
+    except Exception as error:
+        failures.append(error)
 
 
 def iterate_ahead(items: Iterable[T], *, ahead: int) -> Generator[T]:
