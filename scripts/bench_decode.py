@@ -2,6 +2,7 @@
 """Decoding speed of three decoders with the same weights, run alternately.
 
     python scripts/bench_decode.py --model DIR --input FILE --reference FILE [--beam 5] [--runs 5] [--threads N]
+    python scripts/bench_decode.py --model DIR --input FILE --lines 20000 [--beam 5] [--runs 5] [--threads N]
 
 The sides:
 
@@ -22,6 +23,17 @@ The measurements, each repeated `--runs` times:
 The script prints a table and, as the last line, JSON. `ratio` is the median of the ratios of neighbouring runs, `ours`
 to `ctranslate2`, in sentences per second. `equal_share` is the share of lines with the same translation in `ours` and
 `engine`.
+
+With `--lines N`, the script measures something else: whole processes, start and end included, that translate a file of
+N lines, in which the input is repeated. They run alternately:
+
+- `mtcli`: `mtcli translate --model DIR`, with the engine of the run.
+- `documented`: a Python script with the same weights, as CTranslate2's documentation describes it for throughput: the
+  library `tokenizers`, all lines in one call, batches by tokens, and one worker per core with one thread each.
+
+It prints the wall-clock time and the CPU seconds (user + system) of each process, the medians of their ratios
+`documented` to `mtcli` (above 1: mtcli is faster), and the share of lines with the same translation. CPU seconds do not
+contain the time in which cores wait.
 """
 
 import argparse
@@ -41,6 +53,10 @@ SIDES = ("ours", "ctranslate2", "engine")
 WARM_LINES = 50
 """Lines of the first batch, and of the warm latency."""
 MEMORY_LINES = (1000, 20_000)
+LENGTH_PENALTY = 0.6
+"""Of the documented script, as in mtcli's defaults."""
+MAX_EXTRA = 50
+"""Tokens of a translation beyond those of the longest source, as in mtcli's defaults."""
 Figures = dict[str, Any]
 
 
@@ -48,14 +64,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", type=Path, required=True, help="a run folder")
     parser.add_argument("--input", type=Path, required=True, help="source lines")
-    parser.add_argument("--reference", type=Path, required=True, help="their translations")
+    parser.add_argument("--reference", type=Path, help="their translations; not with --lines")
+    parser.add_argument("--lines", type=int, help="time whole processes that translate this number of lines")
+    parser.add_argument("--batch-tokens", type=int, default=2048, help="of a batch of the documented script")
     parser.add_argument("--beam", type=int, default=5)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--tokenize", help="sacrebleu's tokenizer for BLEU; `none` for tokenized text")
-    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)  # one run, in a process of its own
+    parser.add_argument("--side", choices=[*SIDES, "documented"], help=argparse.SUPPRESS)  # a process of its own
+    parser.add_argument("--output", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(args.threads)
+    if args.side == "documented":
+        documented(args)
+        return
+    if args.lines:
+        with tempfile.TemporaryDirectory() as folder:
+            compare_processes(args, Path(folder))
+        return
+    if args.reference is None:
+        parser.error("--reference is required without --lines")
     if args.side:
         print(json.dumps(one_run(args)))
         return
@@ -142,6 +170,84 @@ def library(args: argparse.Namespace) -> Callable[[Sequence[str]], list[str]]:
     return translate
 
 
+def documented(args: argparse.Namespace) -> None:
+    """Translate a file as CTranslate2's documentation describes it, without mtcli."""
+    import ctranslate2
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(args.model / "tokenizer.json"))
+    translator = ctranslate2.Translator(str(args.model), device="cpu", inter_threads=args.threads, intra_threads=1)
+    with args.input.open(encoding="utf-8") as file:
+        lines = [line.rstrip("\n") for line in file]
+    sources = [encoding.tokens for encoding in tokenizer.encode_batch(lines, add_special_tokens=False)]
+    results = translator.translate_batch(
+        sources,
+        beam_size=args.beam,
+        length_penalty=LENGTH_PENALTY,
+        max_decoding_length=max(map(len, sources)) + MAX_EXTRA,
+        max_batch_size=args.batch_tokens,
+        batch_type="tokens",
+    )
+    vocabulary = tokenizer.get_vocab()
+    ids = [[vocabulary[token] for token in result.hypotheses[0]] for result in results]
+    with args.output.open("w", encoding="utf-8") as file:
+        file.writelines(f"{text}\n" for text in tokenizer.decode_batch(ids))
+
+
+def compare_processes(args: argparse.Namespace, folder: Path) -> None:
+    """Time whole processes of both sides alternately, and print a table and a line of JSON."""
+    source = folder / "lines.txt"
+    source.write_text(repeated(args.input, args.lines), encoding="utf-8")
+    outputs = {side: folder / f"{side}.txt" for side in ("mtcli", "documented")}
+    common: list[str | Path] = ["--input", source, "--beam", str(args.beam)]
+    documented_options = ["--threads", str(args.threads), "--batch-tokens", str(args.batch_tokens)]
+    mtcli: list[str | Path] = ["-m", "mtcli", "translate", "--device", "cpu", "--model", args.model]
+    script: list[str | Path] = [__file__, "--side", "documented", "--model", args.model / "engine"]
+    commands = {
+        "mtcli": [*mtcli, "-i", source, "-b", str(args.beam), "-o", outputs["mtcli"]],
+        "documented": [*script, *common, *documented_options, "--output", outputs["documented"]],
+    }
+    wall: dict[str, list[float]] = {side: [] for side in commands}
+    cpu: dict[str, list[float]] = {side: [] for side in commands}
+    print(f"{args.lines:,} lines, beam {args.beam}, {args.threads} threads; seconds of whole processes")
+    for run in range(args.runs):
+        for side in commands if run % 2 == 0 else reversed(commands):
+            started = time.perf_counter()
+            usage = timed_process(commands[side])
+            wall[side].append(time.perf_counter() - started)
+            cpu[side].append(usage.ru_utime + usage.ru_stime)
+        shown = "; ".join(f"{side} wall {wall[side][-1]:.1f}, CPU {cpu[side][-1]:.1f}" for side in commands)
+        print(f"run {run + 1} of {args.runs}: {shown}", flush=True)
+    texts = [output.read_text(encoding="utf-8").split("\n") for output in outputs.values()]
+    equal = sum(ours == theirs for ours, theirs in zip(*texts, strict=True)) / len(texts[0])
+    summary: Figures = {"equal_share": round(equal, 4)}
+    for name, seconds in (("wall", wall), ("cpu", cpu)):
+        found = [theirs / ours for ours, theirs in zip(seconds["mtcli"], seconds["documented"], strict=True)]
+        print(f"{name}: mtcli {median(seconds['mtcli']):.1f}, documented {median(seconds['documented']):.1f}, ", end="")
+        print(f"ratio {median(found):.2f} (runs {min(found):.2f} to {max(found):.2f})")
+        summary[f"{name}_ratio"] = round(median(found), 3)
+        summary |= {f"{side}_{name}_s": round(median(values), 2) for side, values in seconds.items()}
+    settings = {"lines": args.lines, "beam_size": args.beam, "threads": args.threads, "runs": args.runs}
+    print(json.dumps({**summary, **settings}))
+
+
+def repeated(path: Path, lines: int) -> str:
+    """Return the text of a file that repeats the lines of another."""
+    from mtcli.data.lines import read_lines
+
+    return "".join(f"{line}\n" for line in islice(cycle(read_lines(path)), lines))
+
+
+def timed_process(command: Sequence[str | Path]) -> Any:
+    """Run `python …`, and return its resource usage."""
+    with subprocess.Popen([sys.executable, *map(str, command)], stderr=subprocess.DEVNULL) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{command} ended with {process.returncode}")
+    return usage
+
+
 def cold_starts(model: Path, exported: Path, runs: int) -> dict[str, float]:
     """Return the median duration of whole processes in seconds, run alternately.
 
@@ -165,10 +271,8 @@ def cold_starts(model: Path, exported: Path, runs: int) -> dict[str, float]:
 
 def peak_memory(args: argparse.Namespace, folder: Path, lines: int) -> float:
     """Return the largest resident size, in MB, of a process that translates this number of lines."""
-    from mtcli.data.lines import read_lines
-
     source = folder / "lines.txt"
-    source.write_text("".join(f"{line}\n" for line in islice(cycle(read_lines(args.input)), lines)), encoding="utf-8")
+    source.write_text(repeated(args.input, lines), encoding="utf-8")
     command = [
         "-m",
         "mtcli",
@@ -184,12 +288,8 @@ def peak_memory(args: argparse.Namespace, folder: Path, lines: int) -> float:
         "-o",
         folder / "out.txt",
     ]
-    with subprocess.Popen([sys.executable, *map(str, command)], stderr=subprocess.DEVNULL) as process:
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"translating {lines} lines ended with {process.returncode}")
-    return usage.ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    usage = timed_process(command)
+    return float(usage.ru_maxrss) / (2**20 if sys.platform == "darwin" else 2**10)
 
 
 def report(
