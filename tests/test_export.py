@@ -1,4 +1,5 @@
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -6,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from mtcli.config.schema import Config, DecodeConfig, ModelConfig, TokenizerConf
 from mtcli.data.tokenizer import EOS
 from mtcli.documents.inline import Tag
 from mtcli.documents.markup import translate_inline
-from mtcli.errors import DataError, ModelError, UsageError
+from mtcli.errors import DataError, ModelError, NotFiniteError, UsageError
 from mtcli.export.comparison import compare
 from mtcli.export.folder import default_folder, export
 from mtcli.export.targets import TARGETS, obstacles
@@ -189,6 +191,38 @@ def test_the_next_window_is_searched_before_the_last_one_ends(exported: Path, mo
     assert [found.text for found in again] == [found.text for found in whole]
     scores, expected = ([found.candidates[0].score for found in result] for result in (again, whole))
     assert scores == pytest.approx(expected, abs=1e-5)
+
+
+def test_greedy_search_without_scores_finds_the_same(exported: Path) -> None:
+    engine = Engine(exported, "cpu")
+    for max_length in (None, 2):  # 2 cuts hypotheses
+        greedy = Options(beam_size=1, max_length=max_length)
+        expected = list(engine.translate(LINES, greedy))
+        found = list(engine.translate(LINES, replace(greedy, scores=False)))
+        assert [one.text for one in found] == [one.text for one in expected]
+        assert all(math.isnan(one.candidates[0].score) for one in found)
+        assert all(math.isfinite(one.candidates[0].score) for one in expected)
+    beam = list(engine.translate(LINES, Options(scores=False)))
+    assert [one.candidates for one in beam] == [one.candidates for one in engine.translate(LINES, Options())]
+
+
+def test_the_first_search_has_scores_so_that_weights_that_are_too_large_are_found(
+    exported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(exported, "cpu")
+    greedy = Options(beam_size=1, scores=False)
+    returned_scores: list[bool] = []
+
+    def not_finite(sources: Sequence[Sequence[str]], max_steps: int, options: Options) -> list[Any]:
+        returned_scores.append(options.scores)
+        result = SimpleNamespace(hypotheses=[["one", engine._end]], scores=[math.nan])
+        return [SimpleNamespace(result=lambda: result) for _ in sources]
+
+    monkeypatch.setattr(engine, "_submit", not_finite)
+    for _ in range(2):
+        with pytest.raises(NotFiniteError):
+            list(engine.translate(["one"], greedy))
+    assert returned_scores == [True, True]
 
 
 def test_windows_before_a_pause_are_translated_at_once(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -251,6 +251,8 @@ def translate(
 
     translator, options, (src, tgt) = _load(models, device, engine, given, rerank, rerank_weight)
     warn_of_files(text or ())
+    shows_scores = scores or format_ != "text"
+    options = with_changes(options, scores=shows_scores or n_best > 1)
     if known_terms is not None:
         options = translator.with_terms(options, known_terms, terms_mode or "auto")
     with open_report(terms_report) as report:

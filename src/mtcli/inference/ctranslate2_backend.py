@@ -56,7 +56,7 @@ GROUP = 64
 
 SUPPORTED = {
     "beam_size", "length_penalty", "length_normalization", "n_best", "max_length", "max_extra", "to", "precision",
-    "alignments", "align_characters", "terms", "retry_terms",
+    "alignments", "align_characters", "terms", "retry_terms", "scores",
 }  # fmt: skip
 """The options of a search that this engine supports. The precision is that of the exported weights in any case."""
 
@@ -99,6 +99,8 @@ class Engine(LineTranslator):
         vocabulary = self.tokenizer.tgt_vocabulary
         self._end = vocabulary[EOS]
         self._forbidden = {vocabulary[i] for i in self.tokenizer.forbidden}
+        self._has_finite_scores = False
+        """A search has had finite scores. Weights that are too large give NaN for every sentence."""
         self._tgt_ids = {token: i for i, token in enumerate(vocabulary)}
         try:
             self.native = load_native(folder, **placement)
@@ -139,6 +141,8 @@ class Engine(LineTranslator):
         return prefetch_map(search, batches, workers=2)
 
     def _drafts(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Draft]]:
+        if options.beam_size > 1 or not self._has_finite_scores:
+            options = replace(options, scores=True)
         vocabulary = self.tokenizer.src_vocabulary
         sources = [[vocabulary[i] for i in window.ids[row]] for row in rows]
         max_lengths = [self._max_length(source, options) for source in sources]
@@ -154,6 +158,7 @@ class Engine(LineTranslator):
                 (finished if is_finished else unfinished)[index] = hypotheses
             self._rank(drafts, finished, sources, options)
         self._rank(drafts, self._completed(unfinished, sources, max_lengths, options), sources, options)
+        self._has_finite_scores = True
         return drafts
 
     def _completed(
@@ -236,7 +241,7 @@ class Engine(LineTranslator):
             "max_decoding_length": max_steps,
             "min_decoding_length": options.min_length,
             "max_input_length": 0,
-            "return_scores": True,
+            "return_scores": options.scores,
             "return_end_token": True,
             "max_batch_size": BATCH_TOKENS,
             "batch_type": "tokens",
@@ -257,9 +262,13 @@ class Engine(LineTranslator):
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses with `</s>` and their log P. Those that were cut at the maximum length end there.
 
+        Log P is NaN if the options need no scores.
+
         Raises:
-            NotFiniteError: The log-probability of one is NaN or infinite.
+            NotFiniteError: The log-probability of one is NaN or infinite, and the options need scores.
         """
+        if not options.scores:
+            return [[(self._ended(tokens), math.nan) for tokens, _ in hypotheses] for hypotheses in found]
         exponent = _exponent(options)
         scored = [[(tokens, score * len(tokens) ** exponent) for tokens, score in hypotheses] for hypotheses in found]
         cut = [
@@ -271,10 +280,14 @@ class Engine(LineTranslator):
         log_probs = self._log_probs([sources[row] for row, _ in cut], [scored[row][number][0] for row, number in cut])
         for (row, number), log_p in zip(cut, log_probs, strict=True):
             tokens, _ = scored[row][number]
-            scored[row][number] = ([*tokens, self._end], log_p)
+            scored[row][number] = (self._ended(tokens), log_p)
         if not all(math.isfinite(log_p) for hypotheses in scored for _, log_p in hypotheses):
             raise NotFiniteError
         return scored
+
+    def _ended(self, tokens: list[str]) -> list[str]:
+        """Return the tokens of a hypothesis with `</s>`, which one that was cut does not have."""
+        return tokens if tokens[-1:] == [self._end] else [*tokens, self._end]
 
     def _log_probs(self, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]]) -> list[float]:
         """Return log P of each target with `</s>`, given its source; both are tokens without `</s>`."""
@@ -313,9 +326,10 @@ class Engine(LineTranslator):
 
 
 def _hypotheses(search: Any) -> list[Hypothesis]:
-    """Wait for a search, and return its hypotheses with CTranslate2's scores."""
+    """Wait for a search, and return its hypotheses with CTranslate2's scores, or NaN if it returns none."""
     result = search.result()
-    return list(zip(result.hypotheses, result.scores, strict=True))
+    scores = result.scores or len(result.hypotheses) * [math.nan]
+    return list(zip(result.hypotheses, scores, strict=True))
 
 
 def _exponent(options: Options) -> float:
