@@ -141,9 +141,9 @@ def test_batches_have_similar_lengths_within_the_budget(
     assert len(batches) < 17
 
 
-def test_threads_have_equal_batches(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the budget allows, each thread has one batch. They have equally many tokens, give or take two rows."""
-    monkeypatch.setattr(translator, "num_threads", lambda options: 3)
+def test_shares_of_a_window_have_equal_batches(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the budget allows, there is one batch for each share, with equally many tokens, give or take two rows."""
+    monkeypatch.setattr(translator, "num_shares", lambda options: 3)
     ids = translator.tokenizer.encode_src(LINES)
     batches = translator._batches(Window(0, LINES, ids), range(17), BEAM)
     tokens = [sum(len(ids[row]) + 1 for row in rows) for rows in batches]
@@ -408,6 +408,7 @@ def test_cores_do_not_change_translations(alignments: bool, monkeypatch: pytest.
     before = list(translator.translate(lines, options))
     monkeypatch.setattr("mtcli.inference.pytorch_backend.all_cores", lambda: Cores(3))
     found = list(translator.translate(lines, options))
+    assert [t.candidates for t in found] == [t.candidates for t in before]  # the same bits of scores
     assert [t.text for t in found] == [t.text for t in before]
     assert [t.source for t in found] == lines
     assert [t.candidates[0].alignment for t in found] == [t.candidates[0].alignment for t in before]

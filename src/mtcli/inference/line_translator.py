@@ -232,15 +232,16 @@ class LineTranslator(ABC):
 
         The longest lines come first, so that a batch that is too large fails at once. There are as few batches as the
         budget allows, because the last steps of a batch, with few rows left, cost nearly as much as its first steps.
-        The batches have equally many tokens, so that no thread waits long for another.
+        The batches have equally many tokens, so that no core waits long for another. They do not depend on the number
+        of cores, so neither do the last bits of scores, nor the choice of a checkpoint by its translations.
         """
         lengths = [len(ids) + 1 for ids in window.ids]  # with </s>
         rows = sorted(rows, key=lambda row: -lengths[row])
         budget = max(1, self._budget(options))
         tokens_before = list(accumulate((lengths[row] for row in rows), initial=0))
         total = tokens_before[-1]
-        num_threads = self.num_threads(options)
-        num_batches = num_threads * max(1, math.ceil(total / (num_threads * budget)))
+        num_shares = self.num_shares(options)
+        num_batches = num_shares * max(1, math.ceil(total / (num_shares * budget)))
         first = 0
         while first < len(rows):
             most_rows = max(1, budget // (lengths[rows[first]] + ROW_OVERHEAD))
@@ -249,8 +250,8 @@ class LineTranslator(ABC):
             yield rows[first:end]
             first = end
 
-    def num_threads(self, options: Options) -> int:
-        """Return the number of batches that `_map` searches at the same time."""
+    def num_shares(self, options: Options) -> int:
+        """Return the number of batches, or a part of it, into which a window is divided; 1 if cores share no work."""
         return 1
 
     def _map(self, search: Callable[[T], R], batches: Iterable[T], options: Options) -> Iterator[R]:
