@@ -53,7 +53,6 @@ SETTINGS = {
 _PRELOADED = [
     "pytest",
     "torch",
-    "torch._dynamo",
     "sacrebleu",
     "pyarrow",
     "tokenizers",
