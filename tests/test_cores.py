@@ -31,6 +31,16 @@ def test_as_many_threads_as_cores_compute_at_the_same_time(size: int) -> None:
     assert list(Cores(size).map(meet, range(3 * size))) == [1] * 3 * size
 
 
+def test_a_thread_that_divides_its_own_work_computes_it_itself() -> None:
+    cores = Cores(2)
+
+    def row(number: int) -> list[tuple[int, bool]]:
+        own = threading.current_thread()
+        return list(cores.map(lambda item: (number * item, threading.current_thread() is own), range(3)))
+
+    assert list(cores.map(row, range(5))) == [[(number * item, True) for item in range(3)] for number in range(5)]
+
+
 def test_one_core_is_the_calling_thread() -> None:
     (found,) = Cores(1).map(lambda _: threading.current_thread(), [0])
     assert found is threading.current_thread()

@@ -9,6 +9,7 @@ This module imports PyTorch only in the threads, because CTranslate2 is used wit
 
 import math
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,11 +25,16 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def _use_one_thread() -> None:
+_thread = threading.local()
+"""`is_core`: True in the threads of `Cores`."""
+
+
+def _begin_thread() -> None:
     """Let PyTorch compute each operation of the calling thread in this thread alone."""
     import torch
 
     torch.set_num_threads(1)
+    _thread.is_core = True
 
 
 class Cores:
@@ -40,18 +46,19 @@ class Cores:
 
     def __init__(self, size: int):
         self.size = size
-        self._pool = ThreadPoolExecutor(size, initializer=_use_one_thread)
+        self._pool = ThreadPoolExecutor(size, initializer=_begin_thread)
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """Yield `function(item)` for each item in order, at most `size` results ahead of the consumer.
 
-        No thread still computes when the iterator ends, is closed or raises.
+        No thread still computes when the iterator ends, is closed or raises. Called in one of the threads, such as to
+        score what was searched there, it computes in this thread: the other ones have work already.
 
         Args:
-            function: Its first exception is raised where its result would have been yielded. It may not call `map`.
+            function: Its first exception is raised where its result would have been yielded.
             items: Iterated in the caller's thread.
         """
-        if self.size == 1:
+        if self.size == 1 or getattr(_thread, "is_core", False):
             yield from map(function, items)
             return
         pending: deque[Future[R]] = deque()
