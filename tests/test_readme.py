@@ -25,6 +25,8 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}
 DOCUMENTATION = "\n".join([README, *PAGES.values()])
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+VERSIONS = re.findall(r"Programming Language :: Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
 
 
 def commands(text: str) -> list[str]:
@@ -122,9 +124,26 @@ def test_setup_refuses_what_is_no_extra(extra: str) -> None:
 
 def test_setup_knows_the_extras_of_the_documentation() -> None:
     shown = set(re.findall(r"scripts/setup ([a-z,]+)", DOCUMENTATION))
-    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert {"export,serve", "dev"} <= shown
-    assert {name for extras in shown for name in extras.split(",")} <= set(known)
+    assert {name for extras in shown for name in extras.split(",")} <= set(PROJECT["optional-dependencies"])
+
+
+@pytest.mark.parametrize("version", [*VERSIONS, "3.14"])
+def test_setup_finds_each_python(version: str, tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("sh", "dirname", "sed", "tr", "cat", "find", "grep"):
+        found = shutil.which(name)
+        assert found
+        (programs / name).symlink_to(found)
+    python = programs / f"python{version}"
+    python.write_text('#!/bin/sh\n[ "$1" != -m ] || { echo "$@"; exit 3; }\n')  # its only failure: to make .venv
+    python.chmod(0o755)
+    (tmp_path / "scripts").mkdir()
+    for file in ("scripts/setup", "pyproject.toml"):
+        shutil.copy(ROOT / file, tmp_path / file)
+    done = subprocess.run([tmp_path / "scripts" / "setup"], capture_output=True, text=True, env={"PATH": str(programs)})
+    assert (done.returncode, done.stdout) == (3, "-m venv .venv\n"), done.stderr
 
 
 def test_files_named_in_the_documentation_exist() -> None:
