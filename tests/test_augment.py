@@ -25,6 +25,7 @@ from mtcli.data.sources import parse_source
 from mtcli.data.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
 from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import DataError, LockedError, StoppedError, StorageError, UsageError
+from mtcli.export.folder import export
 from mtcli.inference.scoring import likelihoods
 from mtcli.inference.translation import Options, Translation
 from mtcli.inference.windows import MAX_LINE_TOKENS
@@ -385,6 +386,37 @@ def test_wrong_options_are_refused(tmp_path: Path, model: Path, given: list[str]
     done = mtcli("augment", "--model", model, "-i", path, *arguments, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert message in done.stderr.decode()
+    assert [found.name for found in tmp_path.iterdir()] == ["mono.txt"]
+
+
+@pytest.fixture(scope="module")
+def exported(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("exported") / "model"
+    export(model, "ctranslate2", folder)
+    return folder
+
+
+@pytest.mark.parametrize("options", [["--forward"], ["--tag"], ["--method", "noise", "--seed", "3"]])
+def test_an_exported_model_makes_the_pairs_of_the_run(
+    tmp_path: Path, model: Path, exported: Path, options: list[str]
+) -> None:
+    path = text_file(tmp_path, SOURCES)
+    texts = []
+    for folder in (model, exported):
+        output = tmp_path / f"{len(texts)}.tsv"
+        done = mtcli("augment", "--model", folder, "-i", path, "-o", output, *options, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        texts.append(pairs_of(output))
+    assert texts[0] == texts[1]
+
+
+def test_sampling_with_an_exported_model_is_refused_before_the_work(
+    tmp_path: Path, model: Path, exported: Path
+) -> None:
+    path = text_file(tmp_path, SOURCES)
+    done = mtcli("augment", "--model", exported, "-i", path, "-o", "o.tsv", "--method", "sample", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--method sample: not with an exported model" in done.stderr.decode()
     assert [found.name for found in tmp_path.iterdir()] == ["mono.txt"]
 
 

@@ -276,6 +276,23 @@ def test_an_exported_teacher_is_measured_as_it_is(
     assert [system.models for system in distillation.systems()] == [(exported,), (Path("out/student-int8"),)]
 
 
+def test_an_exported_teacher_translates_the_pairs(
+    teacher: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exported = tmp_path / "exported"
+    export(teacher, "ctranslate2", exported)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "run_command", run_and_fail_at("student"))
+    held_out = str(teacher / "data" / "valid.jsonl")
+    for number, model in enumerate((teacher, exported)):
+        with pytest.raises(KeyboardInterrupt):
+            distill(Request((model,), (str(pairs),), held_out, held_out, out=Path(f"out-{number}")))
+    texts = [Path(f"out-{number}/translated-1.tsv").read_text(encoding="utf-8") for number in range(2)]
+    rows = [[line.split("\t")[:2] for line in text.splitlines()] for text in texts]
+    assert len(rows[0]) > 20
+    assert rows[0] == rows[1]
+
+
 def test_wrong_requests_are_refused_before_any_work(teacher: Path, pairs: Path, tmp_path: Path) -> None:
     train = (str(pairs),)
     out = tmp_path / "out"

@@ -129,6 +129,7 @@ def augment(
 
     from mtcli.augment.output import PairOutput
     from mtcli.augment.synthesis import Synthesis, augment
+    from mtcli.inference.exported import provenance
     from mtcli.runtime.output_checks import check_outputs
 
     check_monolingual({"--input": input_})
@@ -138,6 +139,8 @@ def augment(
     given = {name: value for name, value in search.items() if value is not None}
     PairOutput(output, "", "").check()
     check_outputs([output], [input_], models=[*folders, reverse], force=force)
+    if method == "sample" and any(provenance(folder) is not None for folder in folders):
+        raise UsageError("--method sample: not with an exported model; give the run itself with --model")
     models = _load(folders, reverse, given, device)
     src, tgt = models.languages if forward else reversed(models.languages)
     identity = _identity(input_, folders, reverse, synthesis, {**given, "replace": replace})

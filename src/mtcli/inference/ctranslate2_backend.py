@@ -60,6 +60,9 @@ SUPPORTED = {
 }  # fmt: skip
 """The options of a search that this engine supports. The precision is that of the exported weights in any case."""
 
+SAMPLING = ("temperature", "top_k", "seed")
+"""Options that have an effect only with `Options.sample`."""
+
 
 class Engine(LineTranslator):
     """A folder written by `mtcli export --to ctranslate2`."""
@@ -338,11 +341,12 @@ def _exponent(options: Options) -> float:
 
 
 def unsupported_options(options: Options) -> list[str]:
-    """Return the names of the options that this engine does not support and that are set."""
+    """Return the names of the options that this engine does not support, that are set and that have an effect."""
+    without_effect = () if options.sample else SAMPLING
     return [
         field.name
         for field in fields(options)
-        if field.name not in SUPPORTED and getattr(options, field.name) != field.default
+        if field.name not in (*SUPPORTED, *without_effect) and getattr(options, field.name) != field.default
     ]
 
 
