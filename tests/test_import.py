@@ -1,12 +1,16 @@
+import codecs
 import json
 import math
+import resource
 import shutil
 import sys
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 import torch
@@ -23,6 +27,7 @@ from mtcli.data.prepare import prepare
 from mtcli.data.tokenizer import BOS, PAD
 from mtcli.errors import ModelError, StorageError, UsageError
 from mtcli.export.folder import export
+from mtcli.importing import marian_weights
 from mtcli.importing.marian import default_folder, import_model
 from mtcli.inference.ctranslate2_library import load_native
 from mtcli.inference.loading import load
@@ -902,3 +907,89 @@ def test_a_tensor_without_its_values_is_refused(
     torch.save({"model.shared.weight": tensor}, folder / "pytorch_model.bin")
     assert command("import", folder, "-o", tmp_path / "out") == 4
     assert "model.shared.weight" in capsys.readouterr().err
+
+
+class Calls:
+    """Pickled as calls of a function that PyTorch's restricted reader allows, each with the same argument."""
+
+    def __init__(self, function: Any, argument: Any, number: int):
+        self.function = function
+        self.argument = argument
+        self.number = number
+
+    def __reduce__(self) -> Any:
+        calls = [Call(self.function, self.argument) for _ in range(self.number)]
+        return OrderedDict, ([(str(number), call) for number, call in enumerate(calls)],)
+
+
+class Call:
+    def __init__(self, function: Any, argument: Any):
+        self.function = function
+        self.argument = argument
+
+    def __reduce__(self) -> Any:
+        return self.function, self.argument
+
+
+def shared_storage(folder: Path) -> dict[str, torch.Tensor]:
+    """Return the tensors of a model whose layers have their values in one storage."""
+    config = json.loads((folder / "config.json").read_text())
+    config["encoder_layers"] = 500
+    (folder / "config.json").write_text(json.dumps(config))
+    tensors = load_file(folder / "model.safetensors")
+    first = "model.encoder.layers.0."
+    layer = {name.removeprefix(first): tensor for name, tensor in tensors.items() if name.startswith(first)}
+    return tensors | {
+        f"model.encoder.layers.{number}.{name}": tensor for number in range(500) for name, tensor in layer.items()
+    }
+
+
+def repacked(path: Path, compression: int) -> None:
+    """Write an archive again with compressed records."""
+    with ZipFile(path) as archive:
+        records = {name: archive.read(name) for name in archive.namelist()}
+    with ZipFile(path, "w", compression) as archive:
+        for name, content in records.items():
+            archive.writestr(name, content)
+
+
+@pytest.mark.parametrize("attack", ["shared", "compressed", "bytes", "copies", "dictionaries", "legacy"])
+def test_pickled_tensors_take_no_more_memory_than_their_file(
+    attack: str, origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(marian_weights, "READER_BYTES", 2**26)
+    folder = tmp_path / "odd"
+    shutil.copytree(origin, folder)
+    weights = folder / "pytorch_model.bin"
+    half = torch.ones(2**20, dtype=torch.float16)
+    to_double = (half, torch.float64, "cpu", False)
+    saved: dict[str, Any] = {
+        "shared": shared_storage(folder),
+        "legacy": shared_storage(folder),
+        "compressed": {"model.shared.weight": torch.zeros(400, 32)},
+        "bytes": {"a": Calls(codecs.encode, ("a" * 2**20, "latin1"), 1000)},
+        "copies": {"a": Calls(torch._utils._rebuild_device_tensor_from_cpu_tensor, to_double, 100)},
+        "dictionaries": {"a": Calls(OrderedDict, (dict.fromkeys(range(10_000)),), 1000)},
+    }
+    torch.save(saved[attack], weights, _use_new_zipfile_serialization=attack != "legacy")
+    if attack == "compressed":
+        repacked(weights, ZIP_DEFLATED)
+    (folder / "model.safetensors").unlink()
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    assert command("import", folder, "-o", tmp_path / "out") == 4
+    messages = {"compressed": "compressed records", "shared": "tensors share", "legacy": "tensors share"}
+    assert messages.get(attack, "unpacks to far more") in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+
+
+def test_two_tensors_with_the_same_values_are_imported(origin: Path, imported: Path, tmp_path: Path) -> None:
+    tensors = load_file(origin / "model.safetensors")
+    first, second = (f"model.encoder.layers.{number}.fc1.bias" for number in range(2))
+    folder = with_weights(origin, tmp_path / "equal", {second: tensors[first]}, pickled=True)
+    shared = torch.load(folder / "pytorch_model.bin")
+    shared[second] = shared[first]
+    torch.save(shared, folder / "pytorch_model.bin")
+    import_model(str(folder), tmp_path / "out")
+    found, _, _ = load_model(tmp_path / "out")
+    assert torch.equal(found.encoder[0].feed_forward.w_1.bias, found.encoder[1].feed_forward.w_1.bias)

@@ -1,9 +1,9 @@
 """Convert the weights of a Marian model to the parameters of our Transformer."""
 
-import os
 import pickle
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import torch
 from torch import Tensor
@@ -22,7 +22,8 @@ from mtcli.export.marian import (
     order_of_export,
 )
 from mtcli.nn.transformer import sinusoids
-from mtcli.runtime.regular_file import check_regular
+from mtcli.runtime import memory
+from mtcli.runtime.regular_file import check_regular, open_regular
 from mtcli.storage.tensors import Tensors, read_tensors
 
 COPIES = ("lm_head.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
@@ -35,45 +36,91 @@ START_BIAS = -100.0
 """Bias of the start token. It makes the probability of the token 0 in float32, so that the other tokens have the
 probabilities of the origin, which has no start token."""
 
+CONVERTED = 3
+"""Copies of the weights in float32 at a time: those that were read, those in our order, and the file."""
+
+READER_BYTES = 2**29
+"""Memory for PyTorch's reader itself."""
+
+REMEDY = "end other programs, or use a machine with more memory"
+
+ZIP_START = b"PK\x03\x04"
+
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
 def read_weights(path: Path) -> Tensors:
-    """Read the tensors of `model.safetensors` or `pytorch_model.bin`, in float32.
+    """Read the tensors of `model.safetensors` or `pytorch_model.bin`, in float32, without copies of the embedding.
 
     Raises:
         ModelError: The file is missing or damaged, holds anything but tensors, or a number that is not finite in
-            float32.
+            float32. A copy differs from the embedding, or a table of positions has no sinusoids. The tensors are larger
+            than the file.
+        StorageError: There is too little memory.
     """
+    try:
+        num_bytes = path.stat().st_size
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read ({error.strerror})") from None
+    memory.require(num_bytes, f"{path}: reading it", REMEDY)
     if path.suffix == ".safetensors":
         tensors, _ = read_tensors(path)
     else:
-        tensors = _read_pickled(path)
+        tensors = _read_pickled(path, num_bytes)
     for name, tensor in tensors.items():
         if tensor.dtype not in FLOATS:
             raise ModelError(f"{path}: {name} is of type {tensor.dtype}, and weights are floating-point numbers")
-    weights = {name: tensor.float() for name, tensor in tensors.items()}
-    for name, tensor in weights.items():
-        if not bool(torch.isfinite(tensor).all()):  # a finite float64 number may be infinite in float32
+        if not bool(torch.isfinite(tensor.float()).all()):  # a finite float64 number may be infinite in float32
             raise ModelError(f"{path}: {name} holds NaN, infinity or a number beyond the range of float32")
-    return weights
+    tensors = _without_copies(tensors)
+    _check_sum(path, tensors, num_bytes)
+    num_values = sum(tensor.numel() for tensor in tensors.values())
+    memory.require(CONVERTED * 4 * num_values, f"{path}: importing it", REMEDY)
+    # Copied, because safetensors refuses to write tensors that share values.
+    return {name: tensor.to(torch.float32, copy=True) for name, tensor in tensors.items()}
 
 
-def _read_pickled(path: Path) -> Tensors:
-    """Read the tensors of a file that `torch.save` wrote, with PyTorch's restricted reader, which runs no code."""
+def _check_sum(path: Path, tensors: Tensors, num_bytes: int) -> None:
+    """Check that many tensors do not share few values, because each becomes a tensor of its own.
+
+    Raises:
+        ModelError: Together, they are larger than the file.
+    """
+    total = sum(tensor.nbytes for tensor in tensors.values())
+    if total > num_bytes:
+        raise ModelError(
+            f"{path}: its tensors have {total:,} bytes, and the file {num_bytes:,}: tensors share their values, which "
+            "those of a Marian model do not"
+        )
+
+
+def _read_pickled(path: Path, num_bytes: int) -> Tensors:
+    """Read the tensors of a file that `torch.save` wrote, with PyTorch's restricted reader, which runs no code.
+
+    A pickle of a few kilobytes can still ask for any number of bytes, so the memory of the reader is limited.
+
+    Args:
+        path: The file.
+        num_bytes: Its size.
+
+    Raises:
+        ModelError: See `read_weights`.
+    """
     try:
         check_regular(path)
-        if path.stat().st_size > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
-            raise ModelError(f"{path}: larger than this machine's memory")
-        content: Any = torch.load(path, map_location="cpu", weights_only=True)
+        _check_records(path, num_bytes)
+        with memory.limited(2 * num_bytes + READER_BYTES):
+            content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except MemoryError:
+        raise ModelError(f"{path}: unpacks to far more than its {num_bytes:,} bytes") from None
     except pickle.UnpicklingError:
         raise ModelError(
             f"{path}: damaged, or holds code or objects besides tensors, which mtcli never loads; "
             "if you trust it, convert it to model.safetensors"
         ) from None
-    except (RuntimeError, ValueError, KeyError, EOFError, TypeError, AttributeError, IndexError) as error:
+    except (RuntimeError, ValueError, KeyError, EOFError, TypeError, AttributeError, IndexError, BadZipFile) as error:
         reason = str(error).partition("\n")[0][:200]
         raise ModelError(f"{path}: not a readable file of PyTorch tensors: {reason}") from None
     if not isinstance(content, dict):
@@ -85,6 +132,26 @@ def _read_pickled(path: Path) -> Tensors:
             # An expanded tensor of a few bytes would take all memory once it is read.
             raise ModelError(f"{path}: {name} does not hold the values of its shape")
     return content
+
+
+def _check_records(path: Path, num_bytes: int) -> None:
+    """Check that the records of a ZIP archive are as large as in the file. Versions before 1.6 wrote no archives.
+
+    Raises:
+        ModelError: A record is compressed, or records overlap. `torch.save` writes neither.
+        OSError, BadZipFile: The file cannot be read.
+    """
+    with open_regular(path) as file:
+        if file.read(len(ZIP_START)) != ZIP_START:  # PyTorch recognises an archive by the same bytes
+            return
+        with ZipFile(file) as archive:
+            records = archive.infolist()
+    total = sum(record.file_size for record in records)
+    if total > num_bytes or any(record.compress_type != ZIP_STORED for record in records):
+        raise ModelError(
+            f"{path}: has compressed records, which unpack to {total:,} bytes; torch.save writes none; "
+            "if you trust it, convert it to model.safetensors"
+        )
 
 
 def parameters_of(tensors: Tensors, shape: ModelConfig, vocabulary: MarianVocabulary, start: int) -> Tensors:
@@ -101,7 +168,6 @@ def parameters_of(tensors: Tensors, shape: ModelConfig, vocabulary: MarianVocabu
     """
     tensors = dict(tensors)
     size = len(vocabulary.tokens) - 1
-    _drop_copies(tensors)
     tensors.setdefault(OUTPUT_BIAS, torch.zeros(1, size))
     _check_shapes(tensors, shape, size)
     parameters = from_marian(tensors, shape)
@@ -113,26 +179,24 @@ def parameters_of(tensors: Tensors, shape: ModelConfig, vocabulary: MarianVocabu
     return parameters
 
 
-def _drop_copies(tensors: Tensors) -> None:
-    """Remove the copies of the embedding, and the sinusoids, which our Transformer computes.
+def _without_copies(tensors: Tensors) -> Tensors:
+    """Return the tensors without the copies of the embedding and the sinusoids, which our Transformer computes.
 
     Raises:
         ModelError: A copy differs from the embedding, or a table of positions has no sinusoids.
     """
-    embedding = tensors.get(EMBEDDING)
+    kept = {name: tensor for name, tensor in tensors.items() if name not in (*COPIES, *POSITIONS)}
     for name in COPIES:
-        copy = tensors.pop(name, None)
+        copy = tensors.get(name)
         if copy is None:
             continue
-        if embedding is None:
-            embedding = copy
-            tensors[EMBEDDING] = embedding
-        elif not torch.equal(copy, embedding):
+        embedding = kept.setdefault(EMBEDDING, copy)
+        if not torch.equal(copy.float(), embedding.float()):
             raise ModelError(f"a model that mtcli cannot express: {name} differs from {EMBEDDING}")
     for name in POSITIONS:
-        table = tensors.pop(name, None)
-        if table is not None and not _is_sinusoidal(table):
+        if name in tensors and not _is_sinusoidal(tensors[name].float()):
             raise ModelError(f"a model that mtcli cannot express: {name} is not a table of sinusoids")
+    return kept
 
 
 def _is_sinusoidal(table: Tensor) -> bool:

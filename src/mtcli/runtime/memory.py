@@ -8,12 +8,16 @@ import ctypes
 import os
 import resource
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mtcli.errors import StorageError
 
 CGROUP = Path("/sys/fs/cgroup")
+
+OUT_OF_MEMORY = "can't allocate memory"
+"""Part of the message of PyTorch."""
 
 OWN_CGROUP = Path("/proc/self/cgroup")
 """Names the control group of this process, below `CGROUP`. In a container, it is usually `/`."""
@@ -40,6 +44,43 @@ def available() -> int | None:
     bounds = (_system_memory(), _control_group_memory(), _address_space())
     known = [value for value in bounds if value is not None]
     return max(0, min(known)) if known else None
+
+
+@contextmanager
+def limited(num_bytes: int) -> Iterator[None]:
+    """Limit what the process can allocate in the block, besides what it has already. Without `/proc`, do nothing.
+
+    Args:
+        num_bytes: The limit. Beyond it, Python raises a `MemoryError`, and PyTorch a `RuntimeError`.
+
+    Raises:
+        MemoryError: The block needs more. The `RuntimeError` becomes one too.
+    """
+    found = _data_memory()
+    if found is None:
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limits = [limit for limit in (soft, hard, found + num_bytes) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(limits), hard))
+    try:
+        yield
+    except RuntimeError as error:
+        if OUT_OF_MEMORY in str(error):
+            raise MemoryError from error
+        raise
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _data_memory() -> int | None:
+    """Return the bytes that count for the limit `RLIMIT_DATA` of this process; None without `/proc`."""
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            name, _, rest = line.partition(":")
+            if name == "VmData":
+                return 1024 * int(rest.split()[0])
+    return None
 
 
 def used() -> int:
