@@ -375,7 +375,7 @@ def test_lines_that_arrive_while_the_model_works_are_batched() -> None:
     for _ in range(3):
         gated.gate.release()
     assert [one.result(HANGS).text for one in waiting] == list("ABCDE")
-    assert gated.calls == [["a"], ["b", "c", "e"], ["d"]]
+    assert gated.calls == [["a"], ["b", "e", "c"], ["d"]]  # of each request one line in turn
     batcher.close()
     assert not batcher.alive
 
@@ -392,6 +392,23 @@ def test_a_long_request_does_not_block_others() -> None:
     batcher.close()
 
 
+def test_each_request_has_lines_in_the_next_batch() -> None:
+    gated = Gated()
+    batcher = Batcher(gated, max_waiting=3 * MAX_BATCH_LINES)
+    batcher.submit(["running"], OPTIONS)
+    gated.begun.acquire()
+    long = batcher.submit(["x"] * 3 * MAX_BATCH_LINES, OPTIONS)
+    with pytest.raises(FullError):
+        batcher.submit(["z"] * 3 * MAX_BATCH_LINES, OPTIONS)
+    short = batcher.submit(["y"] * 9, OPTIONS)  # the long request does not keep it out
+    gated.gate.release(2)
+    assert [one.result(HANGS).text for one in short] == ["Y"] * 9
+    assert gated.calls[1] == ["x", "y"] * 9 + ["x"] * (MAX_BATCH_LINES - 18)
+    assert not long[-1].done()
+    gated.gate.release(9)
+    batcher.close()
+
+
 def test_lines_beyond_the_limit_of_the_queue_are_refused() -> None:
     gated = Gated()
     batcher = Batcher(gated, max_waiting=2)
@@ -399,7 +416,7 @@ def test_lines_beyond_the_limit_of_the_queue_are_refused() -> None:
     gated.begun.acquire()
     done += batcher.submit(["b", "c", "d"], OPTIONS)
     with pytest.raises(FullError):
-        batcher.submit(["e"], OPTIONS)
+        batcher.submit(["e", "f"], OPTIONS)
     gated.gate.release(2)
     assert [one.result(HANGS).text for one in done] == list("ABCD")
     gated.gate.release()
@@ -500,6 +517,58 @@ def test_a_request_that_takes_too_long_is_cancelled() -> None:
             assert "not translated within 2 seconds" in late.result()[1]["error"]
         gated.gate.release(2)
     assert gated.calls == [["a"]]  # none waited for "b" any more
+
+
+def test_a_request_is_answered_in_time_and_counts_until_its_work_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+    ended = threading.Event()
+
+    def translate_slowly(*_: Any, **__: Any) -> None:
+        released.wait(HANGS)
+        ended.set()
+        raise DataError("late")
+
+    monkeypatch.setattr("mtcli.serve.texts.translate_segments", translate_slowly)
+    with running(toy(), RequestLimits(body=200, seconds=0.5)) as site:
+        long = "x" * 150
+        for _ in range(5):
+            assert "not translated within" in site.json("/translate", q=long, source="en")[1]["error"]
+        assert "too many texts are in progress" in site.json("/translate", q=long, source="en")[1]["error"]
+        released.set()
+        until(lambda: site.json("/translate", q=long, source="en")[0] == 400)
+
+
+@pytest.mark.parametrize("text", ["Hi! " * 5000, "a b " * 40_000], ids=["sentences", "words"])
+@pytest.mark.parametrize("path", ["/translate", "/api/translate"])
+def test_a_text_of_too_many_sentences_is_refused_before_it_is_split(
+    text: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtcli.serve.texts.translate_segments", lambda *_, **__: pytest.fail("split"))
+    monkeypatch.setattr("mtcli.serve.sentences._sentences", lambda *_: pytest.fail("split"))
+    with running(toy(), RequestLimits(waiting=1000, lines=9)) as site:
+        status, answer, _ = site.json(path, q=text, source="en")
+        assert status == 413
+        assert "more than 1,000 sentences" in answer["error"]
+
+
+def test_long_texts_are_split_one_at_a_time_and_short_ones_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    split = []
+    gate = threading.Semaphore(0)
+
+    def translate(segments: Any, *_: Any, **__: Any) -> Any:
+        if len(str(segments)) > 10_000:
+            split.append(1)
+            assert gate.acquire(timeout=HANGS)
+        return segments
+
+    monkeypatch.setattr("mtcli.serve.texts.translate_segments", translate)
+    with running(toy()) as site, ThreadPoolExecutor(3) as pool:
+        long = [pool.submit(site.json, "/translate", q="cat " * 3000, source="en") for _ in range(3)]
+        until(lambda: len(split) > 0)
+        assert site.json("/translate", q="a cat", source="en")[0] == 200
+        assert len(split) == 1
+        gate.release(3)
+        assert [one.result()[0] for one in long] == [200, 200, 200]
 
 
 def test_a_text_of_too_many_lines_is_refused_before_it_is_split(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

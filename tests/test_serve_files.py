@@ -308,7 +308,10 @@ def test_a_text_with_more_sentences_than_may_wait_is_refused() -> None:
         assert site.json("/translate", q=text)[1]["translatedText"] == text.upper()
         text += " Four cats."
         for path in ("/translate", "/api/translate"):
-            assert site.json(path, q=text)[:2] == (413, {"error": "4 sentences; this server takes 3 in a request"})
+            assert site.json(path, q=text)[:2] == (
+                413,
+                {"error": "more than 3 sentences; this server takes 3 in a request"},
+            )
         assert translated(site, "n.txt", text.encode())[1] == text.upper()
 
 

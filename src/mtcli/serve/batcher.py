@@ -1,6 +1,7 @@
 """Translate lines from many requests in common batches.
 
-One thread runs the model. Lines that arrive while it works wait in a queue, and the next batch takes them together.
+One thread runs the model. Lines that arrive while it works wait, and the next batch takes them together: from each
+request in turn one line, so that a short request does not wait for the end of a long one.
 """
 
 import logging
@@ -41,13 +42,14 @@ class Batcher:
 
     Args:
         translator: Used by this thread only.
-        max_waiting: While so many lines wait, `submit` refuses more.
+        max_waiting: `submit` refuses lines if so many would be translated before their end.
     """
 
     def __init__(self, translator: LineTranslator, max_waiting: int):
         self._translator = translator
         self._max_waiting = max_waiting
-        self._waiting: deque[_Job] = deque()
+        self._waiting: deque[deque[_Job]] = deque()
+        """The lines of each request. The one whose turn it is comes first."""
         self._changed = threading.Condition()
         self._num_running = 0
         self._closed = False
@@ -62,9 +64,11 @@ class Batcher:
         """
         jobs = [_Job(line, options) for line in lines]
         with self._changed:
-            if len(self._waiting) >= self._max_waiting:
+            num_before = sum(min(len(request), len(jobs)) for request in self._waiting)
+            if num_before >= self._max_waiting:
                 raise FullError
-            self._waiting.extend(jobs)
+            if jobs:
+                self._waiting.append(deque(jobs))
             self._changed.notify()
         return [job.result for job in jobs]
 
@@ -76,8 +80,9 @@ class Batcher:
         """
         with self._changed:
             self._closed = True
-            for job in self._waiting:
-                job.result.cancel()
+            for request in self._waiting:
+                for job in request:
+                    job.result.cancel()
             self._waiting.clear()
             self._changed.notify()
         self._thread.join(CLOSE_SECONDS)
@@ -92,7 +97,8 @@ class Batcher:
     @property
     def waiting(self) -> int:
         """The number of waiting lines."""
-        return len(self._waiting)
+        with self._changed:
+            return sum(map(len, self._waiting))
 
     def _work(self) -> None:
         while jobs := self._next():
@@ -103,10 +109,15 @@ class Batcher:
 
     def _next(self) -> list[_Job]:
         """Wait for lines and return those of the next batch; an empty list means that the batcher is closed."""
+        jobs: list[_Job] = []
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed)
-            num_lines = min(MAX_BATCH_LINES, len(self._waiting))
-            return [self._waiting.popleft() for _ in range(num_lines)]
+            while self._waiting and len(jobs) < MAX_BATCH_LINES:
+                request = self._waiting.popleft()
+                jobs.append(request.popleft())
+                if request:
+                    self._waiting.append(request)
+        return jobs
 
     def _translate(self, jobs: Sequence[_Job], options: Options) -> None:
         """Translate lines with the same options.

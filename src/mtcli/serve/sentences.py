@@ -25,7 +25,9 @@ def translate_lines(
     Raises:
         AbandonedError, TooLongError, FullError: See `WaitingTranslator.translate`.
     """
-    sentences_of = [_sentences(line, src) for line in lines]
+    with translator.preparation():
+        translator.check(lines, src)
+        sentences_of = [_sentences(line, src) for line in lines]
     found = iter(translator.all_candidates([one for sentences in sentences_of for one in sentences], options))
     return [
         _line(line, list(islice(found, len(sentences)))) for line, sentences in zip(lines, sentences_of, strict=True)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from mtcli.documents.encoding import EncodedText
 from mtcli.documents.format import Document
 from mtcli.documents.html import html_spans
-from mtcli.documents.inline import Inline
+from mtcli.documents.inline import Inline, text_of
 from mtcli.documents.items import MarkedDocument
 from mtcli.documents.pipeline import translate_segments
 from mtcli.documents.plain_text import read_text
@@ -34,7 +34,7 @@ def translate_texts(
         max_segments: Limit of the paragraphs of all texts.
 
     Raises:
-        TooLongError: There are more paragraphs.
+        TooLongError: There are more paragraphs, or too many sentences.
         DataError: The terms are malformed, or too many.
         AbandonedError, FullError: See `WaitingTranslator.translate`.
     """
@@ -46,7 +46,10 @@ def translate_texts(
     found: list[dict[str, None]] = [{} for _ in documents]
     for number in range(fields.alternatives + 1):
         translator.choice = number
-        translations = translate_segments(segments, translator, options, src=model.src, quiet=True, warn=False)
+        with translator.preparation():
+            if number == 0:
+                translator.check(map(text_of, segments), model.src)
+            translations = translate_segments(segments, translator, options, src=model.src, quiet=True, warn=False)
         for texts, text in zip(found, _written(documents, translations), strict=True):
             texts[text] = None
     return [list(texts) for texts in found]

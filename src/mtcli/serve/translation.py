@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import PurePath
+from threading import Lock
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -28,7 +29,12 @@ from mtcli.serve.requests import RequestLimits, TranslationRequest
 from mtcli.serve.sentences import translate_lines
 from mtcli.serve.texts import parse_request_terms, split_lines, translate_texts
 from mtcli.serve.uploads import Upload
-from mtcli.serve.waiting_translator import AbandonedError, TooLongError, WaitingTranslator
+from mtcli.serve.waiting_translator import (
+    CHECKED_CHARACTERS,
+    AbandonedError,
+    TooLongError,
+    WaitingTranslator,
+)
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +83,10 @@ class TranslationService:
         self._api_key = api_key
         self._num_characters = 0
         """Of the texts that are being translated."""
+        self._counting = Lock()
+        self._turn = Lock()
+        """Held by the long text that is being split into sentences."""
+        self._turn_of_files = Lock()
         self._threads = ThreadPoolExecutor(MAX_THREADS, "request")
         for model in models.models:
             model.start(limits.waiting)
@@ -130,14 +140,14 @@ class TranslationService:
         Raises:
             HTTPException: 413 for too long a sentence, 503 if the server is busy, 400 or 500 if the translation fails.
         """
-        with self._counted(fields.texts):
+        with self._counted(fields.texts) as counted:
             choice = await self._choose(fields)
 
             def work(translator: WaitingTranslator) -> list[list[str]]:
                 return translate_texts(translator, choice.model, fields, self.limits.sentences)
 
             n_best = fields.alternatives + 1
-            texts = await self._run(request, choice.model, work, self.limits.seconds, n_best=n_best)
+            texts = await self._run(request, choice.model, work, self.limits.seconds, counted, n_best=n_best)
             return TranslatedTexts(choice, texts)
 
     async def translate_lines(self, request: Request, fields: TranslationRequest) -> list[Translation]:
@@ -146,7 +156,7 @@ class TranslationService:
         Raises:
             HTTPException: See `translate_texts`.
         """
-        with self._counted(fields.texts):
+        with self._counted(fields.texts) as counted:
             model = (await self._choose(fields)).model
             lines = [line for text in fields.texts for line in split_lines(text)]
 
@@ -155,7 +165,8 @@ class TranslationService:
                 options = model.options_to(fields.target, alignments=model.translator.aligns, terms=terms)
                 return translate_lines(lines, translator, options, model.src)
 
-            return await self._run(request, model, work, self.limits.seconds, n_best=fields.alternatives + 1)
+            n_best = fields.alternatives + 1
+            return await self._run(request, model, work, self.limits.seconds, counted, n_best=n_best)
 
     async def translate_file(self, request: Request, upload: Upload) -> TranslatedFile:
         """Translate a file.
@@ -180,27 +191,39 @@ class TranslationService:
 
         def work(translator: WaitingTranslator) -> bytes:
             options = model.options_to(upload.target, terms=parse_request_terms(upload.terms))
-            segments = translate_segments(document.segments, translator, options, src=model.src, quiet=True, warn=False)
+            with translator.preparation():
+                segments = translate_segments(
+                    document.segments, translator, options, src=model.src, quiet=True, warn=False
+                )
             return document.write(segments)
 
-        content = await self._run(request, model, work, self.limits.file_seconds, is_file=True)
+        content = await self._run(request, model, work, self.limits.file_seconds)
         return TranslatedFile(content, model.target_of(upload.target))
 
     @contextmanager
-    def _counted(self, texts: Sequence[str]) -> Iterator[None]:
-        """Count the characters of texts while they are in progress.
+    def _counted(self, texts: Sequence[str]) -> Iterator["_Counted"]:
+        """Count the characters of texts while they are in progress, also after the request was answered.
 
         Raises:
             HTTPException: 503: With the texts of other requests, they are too many.
         """
-        num_characters = sum(map(len, texts))
-        if self._num_characters + num_characters > self.limits.all_characters:
-            raise HTTPException(503, "too many texts are in progress; try again soon", {"Retry-After": "1"})
-        self._num_characters += num_characters
+        counted = _Counted(sum(map(len, texts)))
+        with self._counting:
+            if self._num_characters + counted.num_characters > self.limits.all_characters:
+                raise HTTPException(503, "too many texts are in progress; try again soon", {"Retry-After": "1"})
+            self._num_characters += counted.num_characters
+
+        def uncount(_: object = None) -> None:
+            with self._counting:
+                self._num_characters -= counted.num_characters
+
         try:
-            yield
+            yield counted
         finally:
-            self._num_characters -= num_characters
+            if counted.work is None:
+                uncount()
+            else:
+                counted.work.add_done_callback(uncount)
 
     async def _choose(self, fields: TranslationRequest) -> Choice:
         if fields.source != "auto":
@@ -218,9 +241,9 @@ class TranslationService:
         model: ServedModel,
         work: Callable[[WaitingTranslator], R],
         seconds: float,
+        counted: "_Counted | None" = None,
         *,
         n_best: int = 1,
-        is_file: bool = False,
     ) -> R:
         """Run work that translates with a model in a thread, and wait until it ends.
 
@@ -229,8 +252,8 @@ class TranslationService:
             model: The model.
             work: Called with the translator of this request.
             seconds: Time limit.
+            counted: The characters of its texts; None: it is a file.
             n_best: Number of different translations of each line.
-            is_file: See `WaitingTranslator`.
 
         Raises:
             HTTPException: 413 for too long a sentence or too many sentences, 503 if the server is busy or the time is
@@ -242,10 +265,29 @@ class TranslationService:
             n_best=n_best,
             max_tokens=self.limits.tokens,
             max_lines=self.limits.sentences,
-            is_file=is_file,
+            is_file=counted is None,
+            turn=self._turn_of(counted),
         )
+        future = self._threads.submit(work, translator)
+        if counted is not None:
+            counted.work = future
         with _errors_as_answers():
-            return await _wait(request, self._threads.submit(work, translator), translator, seconds)
+            return await _wait(request, future, translator, seconds, is_file=counted is None)
+
+    def _turn_of(self, counted: "_Counted | None") -> "Lock | None":
+        """Return the lock of the requests like this one, of which one prepares its text at a time."""
+        if counted is None:
+            return self._turn_of_files
+        return self._turn if counted.num_characters > CHECKED_CHARACTERS else None
+
+
+@dataclass
+class _Counted:
+    """The characters of a request that are counted."""
+
+    num_characters: int
+    work: "Future[Any] | None" = None
+    """They count until it ends; None: until the request is answered."""
 
 
 @contextmanager
@@ -308,10 +350,12 @@ def _read_with_first(upload: Upload, models: Sequence[ServedModel]) -> tuple[Ser
         raise error
 
 
-async def _wait(request: Request, work: "Future[R]", translator: WaitingTranslator, seconds: float) -> R:
-    """Wait for work. If it takes too long or the client disconnects, cancel it and wait until its thread is free.
+async def _wait(
+    request: Request, work: "Future[R]", translator: WaitingTranslator, seconds: float, *, is_file: bool
+) -> R:
+    """Wait for work. If it takes too long or the client disconnects, cancel it.
 
-    Until then, the request counts for the limits of what the server does at a time.
+    A file then waits until its thread is free, because it counts for the files that are translated at a time.
 
     Raises:
         HTTPException: 503: It was not ready in time.
@@ -327,7 +371,7 @@ async def _wait(request: Request, work: "Future[R]", translator: WaitingTranslat
     finally:
         disconnected.cancel()
         translator.cancel()
-    if not work.cancel():
+    if not work.cancel() and is_file:
         await asyncio.wait([result])
     raise HTTPException(503, f"not translated within {seconds:g} seconds; try again later", {"Retry-After": "10"})
 

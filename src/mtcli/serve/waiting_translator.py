@@ -1,11 +1,15 @@
 """A translator for code that runs in a thread of its own and gives its lines to the common batches."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
+from threading import Lock
 from typing import Any
 
+from mtcli.documents.segmentation import split_sentences
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.translation import Options, Translation
 from mtcli.inference.windows import MAX_LINE_TOKENS
@@ -15,7 +19,12 @@ FILE_LINES = 64
 """Lines of a file that are in the queue at a time, so that the texts of other requests need not wait for all of it."""
 
 RETRY_SECONDS = 0.5
-"""Time after which a file tries again to add lines to a full queue."""
+"""Time after which a file tries again to add lines to a full queue, and a request asks if it was cancelled."""
+
+CHECKED_CHARACTERS = 10_000
+"""Characters that are split at a time to count sentences."""
+
+_WORD = re.compile(r"\S+")
 
 
 class AbandonedError(Exception):
@@ -36,6 +45,7 @@ class WaitingTranslator(LineTranslator):
         max_tokens: Limit of the tokens of a line. A translator would cut lines of more than `MAX_LINE_TOKENS`.
         max_lines: Limit of the different lines, unless it is a file.
         is_file: Add few lines at a time, and wait while the queue is full.
+        turn: See `preparation`; None: this request need not wait for its turn.
     """
 
     def __init__(
@@ -47,6 +57,7 @@ class WaitingTranslator(LineTranslator):
         max_tokens: int,
         max_lines: int,
         is_file: bool = False,
+        turn: "Lock | None" = None,
     ):
         super().__init__(translator.tokenizer, min(translator.longest_src, max_tokens))
         self.aligns = translator.aligns
@@ -58,6 +69,8 @@ class WaitingTranslator(LineTranslator):
         self._max_tokens = min(max_tokens, MAX_LINE_TOKENS)
         self._max_lines = max_lines
         self._is_file = is_file
+        self._turn = turn
+        self._has_turn = False
         self._known: dict[tuple[str, Options], Translation] = {}
         self._submitted: list[Future[Translation]] = []
         self._cancelled: Future[Any] = Future()
@@ -82,6 +95,57 @@ class WaitingTranslator(LineTranslator):
         """Translate lines as `translate` does, and return all their candidates."""
         return self._translations(lines, replace(options, n_best=self._n_best))
 
+    @contextmanager
+    def preparation(self) -> Iterator[None]:
+        """Wait for the turn of this request to split its text. The turn ends when its lines wait for the model.
+
+        Splitting holds Python's lock. Several long texts at a time would stop the answers to all other requests.
+
+        Raises:
+            AbandonedError: `cancel` was called.
+        """
+        while self._turn is not None and not self._has_turn:
+            self._has_turn = self._turn.acquire(timeout=RETRY_SECONDS)
+            if self._cancelled.done():
+                self._end_turn()
+                raise AbandonedError
+        try:
+            yield
+        finally:
+            self._end_turn()
+
+    def _end_turn(self) -> None:
+        if self._turn is not None and self._has_turn:
+            self._has_turn = False
+            self._turn.release()
+
+    def check(self, texts: Iterable[str], src: str) -> None:
+        """Check the number of sentences before the work begins.
+
+        It is at least the number of words divided by the tokens of the longest sentence. Each text is split only until
+        there are too many.
+
+        Args:
+            texts: The texts of the request.
+            src: Source language.
+
+        Raises:
+            AbandonedError: `cancel` was called.
+            TooLongError: There are too many sentences.
+        """
+        limit = self._max_lines
+        longest = min(self.longest_src, self._max_tokens)
+        number = 0
+        for text in texts:
+            if sum(1 for _ in _WORD.finditer(text)) > limit * longest:
+                raise TooLongError(f"more than {limit:,} sentences; this server takes {limit:,} in a request")
+            for start in range(0, len(text), CHECKED_CHARACTERS):
+                if self._cancelled.done():
+                    raise AbandonedError
+                number += len(split_sentences(text[start : start + CHECKED_CHARACTERS], src)) - (start > 0)
+                if number > limit:
+                    raise TooLongError(f"more than {limit:,} sentences; this server takes {limit:,} in a request")
+
     def cancel(self) -> None:
         """End the waiting. Lines that are still in the queue are not translated."""
         if not self._cancelled.done():
@@ -95,6 +159,7 @@ class WaitingTranslator(LineTranslator):
         if len(unknown) > self._max_lines and not self._is_file:
             raise TooLongError(f"{len(unknown):,} sentences; this server takes {self._max_lines:,} in a request")
         self._check_tokens(unknown)
+        self._end_turn()
         self._submitted = self._submit(unknown, options)
         if self._cancelled.done():  # while they were submitted
             self.cancel()
