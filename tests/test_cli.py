@@ -23,6 +23,7 @@ from typer.main import get_command
 
 from mtcli.cli import app
 from mtcli.data.tokenizer_spec import RESERVED
+from mtcli.storage.latest import point_to
 
 LONG = " ".join(["stone", "bird"] * 500)
 
@@ -395,9 +396,30 @@ def test_train_names_the_run_and_links_it_as_latest(tmp_path: Path) -> None:
     for refused, code in ((["--set", "model.dropout=0.3"], 2), (["--out", "my data"], 2), (["--init", "runs"], 4)):
         assert mtcli(*line, *refused, cwd=tmp_path).returncode == code
         assert (tmp_path / "runs" / "latest").readlink() == Path("other")
+    assert mtcli(*line, cwd=tmp_path).returncode == 0  # finished: nothing is trained
+    assert (tmp_path / "runs" / "latest").readlink() == Path("other")
     where = {"MTCLI_MODEL": str(tmp_path / "runs" / "pairs é-en-xx")}
     done = mtcli("average", "-n", "1", cwd=tmp_path, **where)
     assert f"averaged 1 checkpoint (step 2) into {where['MTCLI_MODEL']}-average\n" in done.stderr.decode()
+
+
+def test_latest_does_not_leave_a_better_model_for_one_without_a_right_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, bleu, chrf in (("good", 30.0, 50.0), ("useless", 0.04, 3.0), ("worse", 20.0, 40.0)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "model.safetensors").touch()
+        (folder / "metrics.jsonl").write_text(
+            json.dumps({"event": "valid", "step": 1, "loss": 1.0, "bleu": bleu, "chrf": chrf}) + "\n"
+        )
+    link = tmp_path / "latest"
+    found = []
+    for name in ("useless", "good", "useless", "worse"):
+        point_to(link, tmp_path / name)
+        found.append(str(link.readlink()))
+    assert found == ["useless", "good", "good", "worse"]
+    assert "its BLEU is 0.0" in caplog.text
 
 
 def test_train_takes_a_csv_as_its_only_argument(tmp_path: Path) -> None:

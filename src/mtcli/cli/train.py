@@ -154,15 +154,17 @@ def _print_plan(request: "TrainingRequest", device: "torch.device") -> None:
 
 
 def _train(request: "TrainingRequest", device: "torch.device", started: float) -> None:
-    """Train. Unless the request is refused, make runs/latest lead to the run, even if training fails later.
+    """Train. If this changes the model, make runs/latest lead to the run, even if training fails later.
 
     The stages of a recipe are no results, so they leave the link as it is.
     """
     from mtcli.recipes.recipe import is_stage
     from mtcli.runtime import torchrun
-    from mtcli.storage.latest import point_to
+    from mtcli.storage.latest import modified, point_to
     from mtcli.training.run import train
 
+    model = request.run / "model.safetensors"
+    before = modified(model)
     is_refused = False
     try:
         train(request.config, request.run, device, init=request.init, overwrite=request.overwrite, started=started)
@@ -170,6 +172,6 @@ def _train(request: "TrainingRequest", device: "torch.device", started: float) -
         is_refused = True
         raise
     finally:
-        has_model = (request.run / "model.safetensors").exists()
-        if has_model and not is_refused and torchrun.rank() == 0 and not is_stage(request.run):
+        is_new = model.exists() and (modified(model) != before or not LATEST.exists())
+        if is_new and not is_refused and torchrun.rank() == 0 and not is_stage(request.run):
             point_to(LATEST, request.run)
