@@ -37,6 +37,18 @@ def test_entities_are_refused_where_they_are_declared(content: bytes) -> None:
         read_xml(content.decode(), "file.xml")
 
 
+@pytest.mark.parametrize("default", ['"AAA"', '#FIXED "AAA"', '""'])
+def test_an_attribute_with_a_default_is_refused_where_it_is_declared(default: str) -> None:
+    both_readers(f"<!DOCTYPE a [<!ATTLIST a x CDATA {default}>]><a/>".encode())
+    with pytest.raises(DataError, match="line 2: the XML declares a default of the attribute 'x'"):
+        read_xml(f"<!DOCTYPE a [\n<!ATTLIST a x CDATA {default}>]><a/>", "file.xml")
+
+
+def test_an_attribute_without_a_default_may_be_declared() -> None:
+    content = "<!DOCTYPE a [<!ELEMENT a ANY><!ATTLIST a x CDATA #IMPLIED y (b|c) #REQUIRED>]><a y='b'/>"
+    assert read_xml(content, "file.xml").attributes == {"y": "b"}
+
+
 @pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN.keys())
 def test_broken_xml_is_an_error_with_a_place(content: bytes) -> None:
     both_readers(content)

@@ -1,8 +1,9 @@
 """XML from untrusted files: the elements and their places, without external files and without entity expansion.
 
 The parser is expat, which is part of Python. It never opens another file here, and a file that declares entities is
-refused before any of them is used: "billion laughs" and external entities both need a declaration. A document type
-without entities, as TMX files have it, is ignored.
+refused before any of them is used: "billion laughs" and external entities both need a declaration. So is one that
+declares defaults of attributes, because each element would have a copy of them. A document type without both, as TMX
+files have it, is ignored.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ def read_xml(text: str, name: str) -> Element:
         name: Name of the file, for messages.
 
     Raises:
-        DataError: The file is not well-formed, declares entities, nests too deeply, or has too many elements.
+        DataError: The file is not well-formed, declares entities or defaults of attributes, nests too deeply, or has
+            too many elements.
     """
     content = text.encode("utf-8", "replace")
     builder = _Builder(name, None, "utf-8", _Offsets(content))
@@ -202,6 +204,7 @@ class _Builder:
         self._parser.EndElementHandler = self._end
         self._parser.CharacterDataHandler = self._characters
         self._parser.EntityDeclHandler = self._entity
+        self._parser.AttlistDeclHandler = self._attribute
         self._parser.SkippedEntityHandler = self._undeclared_entity
 
     @property
@@ -275,3 +278,10 @@ class _Builder:
             f"{self.name}, line {self._parser.CurrentLineNumber}: the XML declares the entity {entity!r}, which can "
             "read other files or fill the memory; remove the declaration"
         )
+
+    def _attribute(self, element: str, attribute: str, kind: str, default: str | None, required: object) -> None:
+        if default is not None:
+            raise DataError(
+                f"{self.name}, line {self._parser.CurrentLineNumber}: the XML declares a default of the attribute "
+                f"{attribute!r}, which can fill the memory; remove the declaration"
+            )
