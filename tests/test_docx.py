@@ -199,6 +199,17 @@ def test_other_parts_stay_and_notes_are_translated() -> None:
         assert file.read("word/media/a.png") == b"\x89PNG"
 
 
+def test_the_comment_of_the_archive_stays() -> None:
+    buffer = io.BytesIO(packed(f"<w:p>{run('one')}</w:p>"))
+    with zipfile.ZipFile(buffer, "a") as file:
+        file.comment = b"written by a program"
+    found = read(buffer.getvalue(), OPTIONS)
+    written = found.write([shout(segment) for segment in found.segments])
+    assert "ONE" in document(written)
+    with zipfile.ZipFile(io.BytesIO(written)) as file:
+        assert file.comment == b"written by a program"
+
+
 def test_unsafe_archives_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     bombs = {
         "bomb": packed("", {"word/a.xml": b"\0" * 20_000_000}),

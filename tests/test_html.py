@@ -168,6 +168,22 @@ def test_invalid_bytes_are_an_error_with_their_place() -> None:
         read_html(b"<p>ab\xe9", OPTIONS)
 
 
+@pytest.mark.parametrize("page", ["<p>five <% x</p><p>two</p>", "<p>one<%= x %></p><p>five <% x</p><p>two"])
+def test_a_template_tag_without_an_end_is_text(page: str) -> None:
+    assert shown(read_html, page)[-2:] == ["five <% x", "two"]
+    document = read_html(page.encode(), OPTIONS)
+    assert b"five &lt;% x X" in document.write([(*segment, " X") for segment in document.segments])
+
+
+@pytest.mark.parametrize("number", ["#" + "1" * 5000, "#x" + "1" * 5000, "#" + "0" * 5000, "#0" + "1" * 5000])
+def test_a_reference_of_any_length_is_read(number: str) -> None:
+    assert shown(read_html, f'<p title="a &{number}; b">a&{number}z</p>') == ["a \ufffd b", "a\ufffdz"]
+
+
+def test_a_long_reference_may_stand_for_a_letter() -> None:
+    assert shown(read_html, f"<p>a&#{'0' * 5000}66;c</p>") == ["aBc"]
+
+
 def test_tokens_cover_any_file() -> None:
     choose = random.Random(1)
     parts = [
@@ -204,7 +220,7 @@ def cpu_seconds_of_identity(page: bytes) -> float:
 
 
 def test_long_unfinished_pages_are_read_in_linear_time() -> None:
-    for part in (b"<a ", b"<", b"<!--", b"<code>", b"<b></i>", b"<a b='", b"&", b"<br>", b"{{", b"<a></a> "):
+    for part in (b"<a ", b"<", b"<!--", b"<code>", b"<b></i>", b"<a b='", b"&", b"<br>", b"{{", b"<a></a> ", b"<%"):
         few = max(cpu_seconds_of_identity(part * 3_000), 0.005)
         many = cpu_seconds_of_identity(part * 30_000)
         assert many < 40 * few  # 10 times as much in linear time, 100 times in quadratic time

@@ -65,6 +65,16 @@ def test_targets_are_added_to_xliff_1_where_they_are_missing() -> None:
     assert len(xliff.read(found.encode(), OPTIONS).segments) == 0
 
 
+def test_an_attribute_in_the_value_of_another_stays() -> None:
+    """Only the attribute `state` itself changes, not text that looks like it."""
+    start_tag = """<target\n note=' state="new"' x-state='a' xml:lang="de"  state = 'new'"""
+    content = f"""<xliff version="1.2"><file source-language="en"><body><trans-unit id="1"><source>x</source>
+{start_tag}/></trans-unit></body></file></xliff>"""
+    written = shouted(xliff.read, content)
+    new = start_tag.replace("= 'new'", '= "needs-review-translation"') + ' state-qualifier="mt-suggestion"'
+    assert f"{new}>X</target>" in written
+
+
 def test_targets_are_added_to_xliff_2() -> None:
     found = shouted(xliff.read, XLIFF2)
     assert '<segment state="translated"><source>' in found

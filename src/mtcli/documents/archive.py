@@ -54,10 +54,17 @@ def read_archive(content: bytes, name: str) -> list[Entry]:
         raise DataError(f"{name}: a damaged archive ({error}); save the document again") from None
 
 
-def write_archive(entries: Sequence[Entry]) -> bytes:
+def read_comment(content: bytes) -> bytes:
+    """Return the comment of an archive that `read_archive` has read."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        return archive.comment
+
+
+def write_archive(entries: Sequence[Entry], comment: bytes = b"") -> bytes:
     """Return an archive of these files, in their order, with their dates and attributes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
+        archive.comment = comment
         for entry in entries:
             info = zipfile.ZipInfo(entry.name, entry.info.date_time)
             info.compress_type = entry.info.compress_type

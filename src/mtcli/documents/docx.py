@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from mtcli.data.safe_xml import Element, decode_xml, read_xml
-from mtcli.documents.archive import Entry, read_archive, write_archive
+from mtcli.documents.archive import Entry, read_archive, read_comment, write_archive
 from mtcli.documents.encoding import EncodedText
 from mtcli.documents.format import Document, ReadOptions
 from mtcli.documents.inline import Inline
@@ -69,7 +69,7 @@ class _WordDocument:
                 entry = Entry(entry.info, part.write(list(islice(remaining, len(part.segments)))))
             entries.append(entry)
         changed = any(new.content != old.content for new, old in zip(entries, self._entries, strict=True))
-        return write_archive(entries) if changed else self._content
+        return write_archive(entries, read_comment(self._content)) if changed else self._content
 
 
 def _part_names(entries: Sequence[Entry], name: str) -> Iterator[str]:

@@ -2,9 +2,22 @@
 
 import html
 import re
+import sys
 
 _REFERENCE = re.compile(r"&(?:#[0-9]+|#[xX][0-9A-Fa-f]+|[A-Za-z][A-Za-z0-9]*);?")
+_LONG_NUMBER = re.compile(r"&#([0-9]{8,})")
 _NOT_IN_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
+def unescape(text: str) -> str:
+    """Decode the references of HTML in a text. Those with a number of any length are valid, as in a browser."""
+    return html.unescape(_LONG_NUMBER.sub(_shortened, text))  # which raises ValueError for thousands of digits
+
+
+def _shortened(number: re.Match[str]) -> str:
+    """Return a decimal reference with few digits that stands for the same character."""
+    digits = number[1].lstrip("0")
+    return f"&#{digits or 0}" if len(digits) <= len(str(sys.maxunicode)) else f"&#{sys.maxunicode + 1}"
 
 
 def references_of(source: str) -> dict[str, str]:
@@ -12,7 +25,7 @@ def references_of(source: str) -> dict[str, str]:
     without = _REFERENCE.sub("", source)
     found = {}
     for reference in _REFERENCE.findall(source):
-        character = html.unescape(reference)
+        character = unescape(reference)
         if len(character) == 1 and character not in without:
             found[character] = reference.removesuffix(";") + ";"
     return found

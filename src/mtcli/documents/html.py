@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import html
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -11,7 +10,7 @@ from typing import Literal
 
 from mtcli.data.safe_xml import declared_encoding, decode_exactly
 from mtcli.documents.encoding import EncodedText
-from mtcli.documents.escapes import escape, references_of
+from mtcli.documents.escapes import escape, references_of, unescape
 from mtcli.documents.format import Document, ReadOptions
 from mtcli.documents.html_tokens import EMPTY, INLINE, NOT_TRANSLATED, RAW_CONTENT, Attribute, Token, tokenize
 from mtcli.documents.items import Item, MarkedDocument, MarkedSpan, encode_texts, make_span
@@ -206,7 +205,7 @@ class _Reader:
         yield self._text_item(place, end)
 
     def _text_item(self, start: int, end: int) -> Item:
-        return Item(start, end, "text", _SPACES.sub(" ", html.unescape(self.text[start:end])))
+        return Item(start, end, "text", _SPACES.sub(" ", unescape(self.text[start:end])))
 
     def _is_skipped(self, token: Token) -> bool:
         return token.name in NOT_TRANSLATED or self._is_protected(token)
@@ -318,7 +317,7 @@ class _Reader:
 
     def _value(self, token: Token, name: str) -> str:
         attribute = (token.attributes or {}).get(name)
-        return html.unescape(self.text[attribute.start : attribute.end]) if attribute else ""
+        return unescape(self.text[attribute.start : attribute.end]) if attribute else ""
 
 
 def _is_inline(name: str) -> bool:

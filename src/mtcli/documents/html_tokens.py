@@ -67,7 +67,11 @@ _SPECIAL = (
     ("<!", ">"),
     ("<?", ">"),
 )
-"""What is neither text nor a tag, by its start and its end; PHP and the like are added to the standard's."""
+"""What is neither text nor a tag, by its start and its end; PHP and the like are added to the standard's.
+
+Without its end, it is the rest of the page, as the standard has it for comments and PHP for its code. Only `<%` without
+an end is text, which it is in browsers.
+"""
 _QUOTES = {"double": '"', "single": "'", "bare": ""}
 
 
@@ -81,11 +85,13 @@ def tokenize(text: str, *, is_xhtml: bool = False) -> Iterator[Token]:
     """
     place = 0
     begin = 0
+    last_end_of_template = text.rfind("%>")
     while True:
         place = text.find("<", place)
         if place < 0:
             break
-        token = _markup(text, place)
+        is_unclosed = last_end_of_template < place and text.startswith("<%", place)
+        token = None if is_unclosed else _markup(text, place)
         if token is None:
             place += 1
             continue

@@ -7,7 +7,6 @@ with a dash, stay lines of their own. A sentence over several cues is one text, 
 The libraries `srt` and `webvtt-py` write a file in their own layout, so the cues are found here.
 """
 
-import html
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from pathlib import PurePath
 
 from mtcli.documents.cue_sentences import Cue, SubtitleDocument
 from mtcli.documents.encoding import decode
-from mtcli.documents.escapes import escape, references_of
+from mtcli.documents.escapes import escape, references_of, unescape
 from mtcli.documents.format import ReadOptions
 from mtcli.documents.inline import Inline, Tag
 from mtcli.documents.items import Item, make_span
@@ -167,7 +166,7 @@ def _items(text: str, start: int, end: int, *, has_references: bool) -> Iterator
 def _text_items(text: str, start: int, end: int, *, has_references: bool) -> Iterator[Item]:
     if start < end:
         raw = text[start:end]
-        yield Item(start, end, "text", html.unescape(raw) if has_references else raw)
+        yield Item(start, end, "text", unescape(raw) if has_references else raw)
 
 
 def _rendered(translation: Inline, encode: Callable[[str], str], num_lines: int, newline: str) -> str:

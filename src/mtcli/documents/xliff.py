@@ -30,6 +30,8 @@ NEW_TARGET = {"state": "needs-review-translation", "state-qualifier": "mt-sugges
 _PAIRS = frozenset({"g", "mrk", "pc"})
 _OPENING = frozenset({"bx", "bpt", "sc", "sm"})
 _CLOSING = frozenset({"ex", "ept", "ec", "em"})
+_ATTRIBUTE = re.compile(r"""\s(?P<name>[^\s=/>]+)\s*=\s*(?P<value>"[^"]*"|'[^']*')""")
+"""An attribute of a start tag; found from left to right, none is in the value of another."""
 
 
 def read(content: bytes, options: ReadOptions) -> Document:
@@ -164,9 +166,9 @@ class _Reader2(_Reader1):
 
 def _with_attribute(start_tag: str, name: str, value: str) -> str:
     """Return a start tag in which an attribute has this value."""
-    attribute = re.compile(rf"""(\s{name}\s*=\s*)(?:"[^"]*"|'[^']*')""")
-    if attribute.search(start_tag):
-        return attribute.sub(rf'\1"{value}"', start_tag, count=1)
+    for attribute in _ATTRIBUTE.finditer(start_tag):
+        if attribute["name"] == name:
+            return f'{start_tag[: attribute.start("value")]}"{value}"{start_tag[attribute.end("value") :]}'
     opening = start_tag.removesuffix(">").removesuffix("/").rstrip()
     return f'{opening} {name}="{value}"{start_tag[len(opening) :]}'
 

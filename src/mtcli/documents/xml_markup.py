@@ -1,12 +1,12 @@
 """Text with inline elements in XML: places of elements, and their content as the items of a segment."""
 
-import html
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from mtcli.data.safe_xml import Element
+from mtcli.documents.escapes import unescape
 from mtcli.documents.items import Item
 
 _START_TAG = re.compile(r"""<(?P<name>[^\s/>]+)(?:[^>"']|"[^"]*"|'[^']*')*+>""")
@@ -138,5 +138,5 @@ def _lines(text: str, start: int, end: int, keep: bool) -> Iterator[Item]:
 
 
 def _text_item(text: str, start: int, end: int, keep: bool) -> Item:
-    decoded = html.unescape(text[start:end])
+    decoded = unescape(text[start:end])
     return Item(start, end, "text", decoded if keep else _LINE_BREAK.sub(" ", decoded))
