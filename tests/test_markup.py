@@ -426,3 +426,18 @@ def test_a_span_begins_with_no_word_of_the_text_before_it(
 ) -> None:
     (found,) = translate_inline([source], Stub(lambda _: (text, links)), Options())
     assert written(found) == expected
+
+
+@given(text=st.text(alphabet="ab \0\t\n\r\v\x1b\x85\u2028\ufffe\udc80\U0010ffff", max_size=12))
+@settings(max_examples=60, deadline=None)
+def test_control_characters_that_the_model_writes_become_spaces(text: str) -> None:
+    for source in [("one two.",), ("one ", B, "two", END_B, ".")]:
+        (found,) = translate_inline([source], Stub(lambda _: (text, ())), Options(), warn=False)
+        written = "".join(part for part in found if isinstance(part, str))
+        assert not set(written) & set("\0\t\n\r\v\x1b\x85\u2028\ufffe\udc80")
+        assert is_faithful(source, found)
+
+
+def test_a_control_character_of_the_source_stays() -> None:
+    (found,) = translate_inline([("a \x1b[1m b",)], Stub(lambda _: ("c \x1b[1m\0 d", ())), Options())
+    assert found == ("c \x1b[1m  d",)

@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 CHUNK = 4096
 """Sentences in memory at a time."""
 
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]+")
+"""What no line of text has: control characters, line ends, halves of surrogate pairs and what Unicode reserves."""
+
 UNUSUAL_SIGNS = re.compile(r"[^\w\s.,;:!?]")
 """What placeholders consist of besides letters, digits and spaces."""
 
@@ -216,8 +219,15 @@ def _translated(
     lines = [sentence.marked.text for sentence in sentences]
     translations = translator.translate(lines, options, warn=False, quiet=True)
     for sentence, line, translation in zip(sentences, lines, translations, strict=True):
-        text = " ".join(translation.text.split("\n"))
-        links = translation.candidates[0].alignment
+        text = _without_controls(translation.text, line)
+        links = translation.candidates[0].alignment if text == translation.text else ()
         if need_links and not links:
             links = diagonal_links(line, text)
         yield sentence, text, links
+
+
+def _without_controls(text: str, source: str) -> str:
+    """Return what the model wrote as one line, with spaces for the control characters that its source does not have."""
+    if not _CONTROLS.search(text):
+        return text
+    return _CONTROLS.sub(lambda found: found[0] if found[0] in source else " ", text).strip()

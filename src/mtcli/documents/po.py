@@ -4,23 +4,31 @@ Messages without a translation get one. Messages that have one, even if it is fu
 flags and the header stay as they are. To translate all messages again, empty them first (`msgattrib --empty`).
 
 A message that the model does not change stays without a translation: gettext then shows the message itself. Written
-with the messages as translations, a catalogue is therefore the same file.
+with the messages as translations, a catalogue is therefore the same file. A translation that `msgfmt --check` would
+refuse is not written either, see `po_rules`.
 
 polib writes a catalogue in its own layout, so the entries are found here.
 """
 
+import logging
 import re
 from codecs import lookup
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
+from mtcli.config import languages
 from mtcli.data.safe_xml import decode_exactly
 from mtcli.documents.encoding import EncodedText, check_lines, decode
 from mtcli.documents.format import ReadOptions
 from mtcli.documents.inline import Inline
 from mtcli.documents.plain_text import text_spans
+from mtcli.documents.po_rules import Format, access_key, checked, format_of, is_rare, with_access_key, with_directives
 from mtcli.documents.spans import SpanDocument
 from mtcli.errors import DataError
+from mtcli.runtime.wording import counted
+
+log = logging.getLogger(__name__)
 
 LINE_WIDTH = 76
 """Characters of a message on one line, with its quotation marks; gettext wraps at 79 with the keyword."""
@@ -37,6 +45,8 @@ _WRITTEN = {"\\": "\\\\", '"': '\\"'} | {value: f"\\{key}" for key, value in _ES
 _ESCAPED_BYTES = re.compile("[\udc80-\udcff]+")
 """Bytes that are not ASCII, as `surrogateescape` decodes them."""
 _CHARSET = re.compile(rb"charset=([\w.:-]+)")
+_FLAGS = re.compile(r"^#,(.*)$", re.MULTILINE)
+_PLURAL = re.compile(r"plural\s*=([^;]*)")
 _KEYWORD_LINE = re.compile(r'(?:^|\r)[ \t]*(?:msg\w*|")', re.MULTILINE)
 """Also after a lone carriage return, which ends no line of a catalogue."""
 
@@ -61,24 +71,44 @@ class _Blank:
     start: int
     end: int
     message: SpanDocument
-    """The message that it translates."""
+    """The message that it translates, without the mark of its access key."""
+    key: tuple[str, str] | None
+    """The mark of the access key and its letter, such as `_` and `S`."""
+    compared: str
+    """The message with which gettext compares the translation: of a plural form, always the plural."""
+    is_exact: bool
+    """All directives are needed, see `po_rules.checked`."""
+    form: Format | None
+    """The format that the flags of the message name."""
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """The forms of a message without a translation. All are translated, or none is."""
+
+    place: int
+    """Offset of the first of them."""
+    blanks: Sequence[_Blank]
 
 
 class PoDocument:
     """A catalogue; see `format.Document`."""
 
-    def __init__(self, source: EncodedText, blanks: Sequence[_Blank], name: str):
+    def __init__(self, source: EncodedText, entries: Sequence[_Entry], name: str):
         self._source = source
-        self._blanks = blanks
+        self._entries = entries
         self._name = name
 
     @property
     def segments(self) -> Sequence[Inline]:
         """The lines and paragraphs of the messages without a translation."""
-        return [segment for blank in self._blanks for segment in blank.message.segments]
+        blanks = (blank for entry in self._entries for blank in entry.blanks)
+        return [segment for blank in blanks for segment in blank.message.segments]
 
     def write(self, translations: Sequence[Inline]) -> bytes:
         """Return the catalogue with the translations. A message that is the same in both languages is omitted.
+
+        A translation that gettext would refuse is omitted with a warning.
 
         Raises:
             DataError: The encoding of the catalogue lacks a character of a translation.
@@ -87,16 +117,24 @@ class PoDocument:
         newline = "\r\n" if "\r\n" in text else "\n"
         remaining = iter(translations)
         parts: list[str] = []
+        refused: list[int] = []
         end = 0
-        for blank in self._blanks:
-            own = [next(remaining) for _ in blank.message.segments]
-            message = blank.message.source.text
-            translation = blank.message.write(own).decode()
-            if translation == message:
+        for entry in self._entries:
+            translated = []
+            for blank in entry.blanks:
+                own = [next(remaining) for _ in blank.message.segments]
+                translated.append(blank.message.write(own).decode())
+            if translated == [blank.message.source.text for blank in entry.blanks]:
                 continue
-            parts += [text[end : blank.start], _quoted(translation, newline)]
-            end = blank.end
+            checked = list(map(_checked, entry.blanks, translated))
+            if None in checked:
+                refused.append(entry.place)
+                continue
+            for blank, translation in zip(entry.blanks, checked, strict=True):
+                parts += [text[end : blank.start], _quoted(translation or "", newline)]
+                end = blank.end
         parts.append(text[end:])
+        self._warn(refused)
         try:
             return self._source.encode("".join(parts))
         except UnicodeEncodeError as error:
@@ -105,16 +143,60 @@ class PoDocument:
             remedy = f"convert the catalogue first: msgconv -t UTF-8 {self._name}"
             raise DataError(f"{self._name}: its charset {encoding} lacks {lacking!r}; {remedy}") from None
 
+    def _warn(self, places: Sequence[int]) -> None:
+        """Warn about messages that are not translated, given their places."""
+        if places:
+            lines = [str(self._source.text.count("\n", 0, place) + 1) for place in places[:10]]
+            listed = ", ".join(lines) + (", …" if len(places) > 10 else "")
+            message = "%s: %s not translated, because msgfmt would refuse the translation (line %s)"
+            log.warning(message, self._name, counted(len(places), "message"), listed)
+
+
+def _checked(blank: _Blank, translation: str) -> str | None:
+    """Return the text of a `msgstr`, or None if gettext would refuse it."""
+    if blank.key:
+        translation = with_access_key(translation, *blank.key)
+    if not translation.strip():
+        return None
+    return checked(blank.compared, translation, blank.form, exact=blank.is_exact)
+
 
 def read(content: bytes, options: ReadOptions) -> PoDocument:
     """Read a catalogue.
 
     Raises:
-        DataError: It is not text, or not a catalogue.
+        DataError: It is not text, not a catalogue, or for another language.
     """
     source = _decoded(content, options.name)
     fields = list(_fields(source.text, source.encoding, options.name))
-    return PoDocument(source, list(_blanks(fields)), options.name)
+    header = _header(fields)
+    _check_language(header.get("language", ""), options)
+    found = _PLURAL.search(header.get("plural-forms", ""))
+    return PoDocument(source, list(_entries(source.text, fields, found[1] if found else "")), options.name)
+
+
+def _header(fields: Sequence[_Field]) -> dict[str, str]:
+    """Return the lines of the header by their names in lower case. The header is the translation of an empty message."""
+    for field, following in pairwise(fields):
+        if field.keyword == "msgid" and not field.value and following.keyword == "msgstr":
+            lines = (line.partition(":") for line in following.value.split("\n"))
+            return {name.strip().lower(): value.strip() for name, _, value in lines}
+    return {}
+
+
+def _check_language(declared: str, options: ReadOptions) -> None:
+    """Check the language of the header, if it is known.
+
+    Raises:
+        DataError: It is not the target language.
+    """
+    found = languages.base(declared)
+    wanted = languages.base(options.tgt)
+    if found and wanted and found != wanted:
+        raise DataError(
+            f"{options.name}: Language is {declared!r}, but the target language of the model is {options.tgt!r}; "
+            "use a model for this language, or change the header"
+        )
 
 
 def _decoded(content: bytes, name: str) -> EncodedText:
@@ -161,26 +243,56 @@ def _check_between(text: str, start: int, end: int, name: str) -> None:
         raise DataError(f'{name}:{line}: not an entry of a catalogue: a keyword such as msgid and a text in "…"')
 
 
-def _blanks(fields: Sequence[_Field]) -> Iterator[_Blank]:
-    """Yield the fields without a translation, with their messages."""
-    singular = ""
-    plural = ""
+def _entries(text: str, fields: Sequence[_Field], plural: str) -> Iterator[_Entry]:
+    """Yield the messages that have a field without a translation.
+
+    Args:
+        text: The catalogue.
+        fields: Its fields.
+        plural: The expression for the plural form of a number.
+    """
+    end = 0
+    flags = ""
+    messages: dict[str, str] = {}
+    forms: list[_Field] = []
     for number, field in enumerate(fields):
-        if field.keyword == "msgid":
-            singular = plural = field.value
-        elif field.keyword == "msgid_plural":
-            plural = field.value
-        elif field.keyword == "msgstr" and not field.value and singular.strip():
-            followed_by_form = any(following.index for following in fields[number + 1 : number + 2])
-            is_only_form = field.index == "0" and not followed_by_form  # of a language without plural
-            is_singular = field.index in (None, "0") and not is_only_form
-            message = singular if is_singular else plural
-            yield _Blank(field.start, field.end, _message(message))
+        if field.keyword != "msgstr":
+            if forms or not messages:
+                messages = {}
+                forms = []
+                begin = max(end, text.rfind("\n#~", end, field.start))  # flags of obsolete messages do not count
+                flags = " ".join(_FLAGS.findall(text, begin, field.start))
+            messages[field.keyword] = field.value
+            end = field.end
+            continue
+        forms.append(field)
+        end = field.end
+        is_last = number + 1 == len(fields) or fields[number + 1].keyword != "msgstr"
+        empty = [form for form in forms if not form.value]
+        if is_last and empty and messages.get("msgid", "").strip():
+            blanks = [_blank(form, messages, len(forms), format_of(flags), plural) for form in empty]
+            yield _Entry(empty[0].start, blanks)
 
 
-def _message(value: str) -> SpanDocument:
-    """Return a message as a text of its own: its lines are segments."""
-    return SpanDocument(EncodedText(value), list(text_spans(value)))
+def _blank(field: _Field, messages: Mapping[str, str], num_forms: int, form: Format | None, plural: str) -> _Blank:
+    """Return a form of a message without a translation.
+
+    The first of several plural forms translates the singular, unless gettext would refuse its directives there.
+    """
+    singular = messages["msgid"]
+    compared = messages.get("msgid_plural", singular)
+    is_rare_form = is_rare(plural, int(field.index or 0))
+    message = compared
+    if field.index == "0" and num_forms != 1:
+        message = singular if checked(compared, singular, form, exact=not is_rare_form) == singular else compared
+    place = access_key(message)
+    key = None if place is None else (message[place], message[place + 1])
+    shown = message if place is None else message[:place] + message[place + 1 :]
+    spans = list(text_spans(shown))
+    if form:
+        spans = [replace(span, segment=with_directives(span.segment, form)) for span in spans]
+    document = SpanDocument(EncodedText(shown), spans)
+    return _Blank(field.start, field.end, document, key, compared, not is_rare_form, form)
 
 
 def _unescaped(text: str) -> str:
