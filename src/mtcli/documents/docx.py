@@ -12,7 +12,8 @@ from mtcli.documents.encoding import EncodedText
 from mtcli.documents.format import Document, ReadOptions
 from mtcli.documents.inline import Inline
 from mtcli.documents.items import MarkedDocument, MarkedSpan
-from mtcli.documents.word_runs import NAMESPACES, paragraph_span
+from mtcli.documents.structure import Digest
+from mtcli.documents.word_runs import CONTAINERS, DROPPED, NAMESPACES, paragraph_span
 from mtcli.errors import DataError
 
 CONTENT_TYPES = "[Content_Types].xml"
@@ -20,6 +21,8 @@ PARTS = ("main", "header", "footer", "footnotes", "endnotes", "comments")
 """Parts with text, as the ends of their content types name them."""
 PART_BYTES = 64 * 2**20
 """Size limit of a part with text in bytes. A document of 1,000 pages has about 20 MB of XML."""
+_TEXT = DROPPED | {"rPr", "t", "noBreakHyphen", "ruby"}
+"""Elements of a run that are written again with a translation."""
 _OLD_FORMAT = b"\xd0\xcf\x11\xe0"
 """First bytes of .doc files, and of .docx files with a password."""
 
@@ -38,6 +41,37 @@ def read(content: bytes, options: ReadOptions) -> Document:
     if not parts:
         raise DataError(f"{options.name}: not a Word document: its archive has no part with text")
     return _WordDocument(content, entries, parts)
+
+
+def structure(content: bytes, options: ReadOptions) -> int:
+    """Return a hash of the elements of the parts with text, without their runs; see `format.Structure`."""
+    digest = Digest()
+    entries = read_archive(content, options.name)
+    names = set(_part_names(entries, options.name))
+    for entry in entries:
+        digest.add(entry.name)
+        if entry.name in names:
+            text, _ = decode_xml(entry.content, f"{options.name}: {entry.name}")
+            digest.add(_structure(read_xml(text, f"{options.name}: {entry.name}")))
+        else:
+            digest.add(entry.content)
+    return digest.value
+
+
+def _structure(element: Element) -> int:
+    """Return a hash of an element. The parts of a paragraph may change places, as words do."""
+    inner = list(map(_structure, _without_runs(element)))
+    is_paragraph = element.name in ("p", *CONTAINERS)
+    return hash((element.name, *sorted(element.attributes.items()), *(sorted(inner) if is_paragraph else inner)))
+
+
+def _without_runs(element: Element) -> Iterator[Element]:
+    """Yield the elements in an element that a translation keeps. Those of runs count as those of the paragraph."""
+    for child in element.elements():
+        if child.name == "r" and child.namespace in NAMESPACES:
+            yield from (part for part in child.elements() if part.name not in _TEXT)
+        elif child.name not in DROPPED:
+            yield child
 
 
 class _WordDocument:

@@ -39,3 +39,6 @@ class Document(Protocol):
 
 Reader = Callable[[bytes, ReadOptions], Document]
 """Reads a file. Raises DataError, with the name of the file and the place, if its format is broken or unsafe."""
+
+Structure = Callable[[bytes, ReadOptions], int]
+"""Returns a hash of what a translation must not change in a file. Raises DataError like a `Reader`."""

@@ -14,6 +14,7 @@ from mtcli.documents.escapes import escape, references_of, unescape
 from mtcli.documents.format import Document, ReadOptions
 from mtcli.documents.html_tokens import EMPTY, INLINE, NOT_TRANSLATED, RAW_CONTENT, Attribute, Token, tokenize
 from mtcli.documents.items import Item, MarkedDocument, MarkedSpan, encode_texts, make_span
+from mtcli.documents.structure import Digest, Shape
 from mtcli.errors import DataError
 
 SHOWN_ATTRIBUTES = ("alt", "title", "placeholder", "aria-label", "aria-description", "aria-placeholder")
@@ -73,13 +74,69 @@ def read(content: bytes, options: ReadOptions) -> Document:
         DataError: The bytes are not in the encoding that the page declares (UTF-8 unless it declares one); or it has
             too many tags, see `html_spans`.
     """
+    source, is_xhtml = _decoded(content, options)
+    return MarkedDocument(source, html_spans(source.text, options.name, is_xhtml=is_xhtml))
+
+
+def structure(content: bytes, options: ReadOptions) -> int:
+    """Return a hash of the tags and of what is not translated, see `format.Structure`."""
+    source, is_xhtml = _decoded(content, options)
+    return html_structure(source.text, is_xhtml=is_xhtml)
+
+
+def _decoded(content: bytes, options: ReadOptions) -> tuple[EncodedText, bool]:
+    """Return a page, and True if it is XHTML."""
     encoding = _encoding(content)
     decoded = decode_exactly(content, encoding, options.name)
     text = decoded.removeprefix("\ufeff")
     mark = b"" if text == decoded else "\ufeff".encode(encoding)
     is_xhtml = options.name.lower().endswith(".xhtml") or text.startswith("<?xml")
-    spans = html_spans(text, options.name, is_xhtml=is_xhtml)
-    return MarkedDocument(EncodedText(text, encoding, mark), spans)
+    return EncodedText(text, encoding, mark), is_xhtml
+
+
+def html_structure(text: str, *, is_xhtml: bool = False) -> int:
+    """Return a hash of the blocks of a page, of the tree of inline tags in each, and of code.
+
+    Args:
+        text: A page or a part of one.
+        is_xhtml: See `tokenize`.
+    """
+    digest = Digest()
+    shape = Shape()
+    num_code = 0
+    for token in tokenize(text, is_xhtml=is_xhtml):
+        if token.kind == "text":
+            if num_code:
+                shape.point(text[token.start : token.end])
+            continue
+        if token.kind in ("raw", "other"):
+            shape.point("title" if token.name == "title" else text[token.start : token.end])
+            continue
+        if token.name in NOT_TRANSLATED and token.name not in RAW_CONTENT:
+            num_code = max(0, num_code + {"start": 1, "end": -1}.get(token.kind, 0))
+        tag = tag_structure(text, token)
+        if not _is_inline(token.name):
+            digest.add(shape.finish())
+            digest.add((token.kind, tag))
+            shape = Shape()
+        elif token.kind == "end":
+            shape.close(token.name)
+        elif token.kind == "empty" or token.name in EMPTY:
+            shape.point(tag)
+        else:
+            shape.open(token.name, tag)
+    digest.add(shape.finish())
+    return digest.value
+
+
+def tag_structure(text: str, token: Token) -> tuple[str, ...]:
+    """Return the name of a tag and its attributes, without the values that are translated."""
+    shown = _shown_attributes(text, token)
+    values = [
+        f"{name}={'' if name in shown else text[value.start : value.end]}"
+        for name, value in (token.attributes or {}).items()
+    ]
+    return (token.name, *values)
 
 
 def html_spans(text: str, name: str, *, is_xhtml: bool = False) -> list[MarkedSpan]:
@@ -269,7 +326,7 @@ class _Reader:
         """Yield the attributes of a tag that are text for readers."""
         if not token.attributes:
             return
-        for name in self._shown_attributes(token):
+        for name in _shown_attributes(self.text, token):
             attribute = token.attributes.get(name)
             if attribute is None:
                 continue
@@ -303,21 +360,27 @@ class _Reader:
                 start = line_break.end()
         yield start, attribute.end
 
-    def _shown_attributes(self, token: Token) -> Sequence[str]:
-        if token.name == "meta":
-            described = self._value(token, "name") or self._value(token, "property")
-            return ("content",) if described.lower() in SHOWN_META else ()
-        if token.name in ("link", "style"):
-            return ()
-        if token.name == "input" and self._value(token, "type").lower() in BUTTONS:
-            return (*SHOWN_ATTRIBUTES, "value")
-        if token.name in ("option", "optgroup", "track"):
-            return (*SHOWN_ATTRIBUTES, "label")
-        return SHOWN_ATTRIBUTES
-
     def _value(self, token: Token, name: str) -> str:
-        attribute = (token.attributes or {}).get(name)
-        return unescape(self.text[attribute.start : attribute.end]) if attribute else ""
+        return _value(self.text, token, name)
+
+
+def _shown_attributes(text: str, token: Token) -> Sequence[str]:
+    """Return the names of the attributes of a tag that are text for readers."""
+    if token.name == "meta":
+        described = _value(text, token, "name") or _value(text, token, "property")
+        return ("content",) if described.lower() in SHOWN_META else ()
+    if token.name in ("link", "style"):
+        return ()
+    if token.name == "input" and _value(text, token, "type").lower() in BUTTONS:
+        return (*SHOWN_ATTRIBUTES, "value")
+    if token.name in ("option", "optgroup", "track"):
+        return (*SHOWN_ATTRIBUTES, "label")
+    return SHOWN_ATTRIBUTES
+
+
+def _value(text: str, token: Token, name: str) -> str:
+    attribute = (token.attributes or {}).get(name)
+    return unescape(text[attribute.start : attribute.end]) if attribute else ""
 
 
 def _is_inline(name: str) -> bool:

@@ -12,15 +12,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeGuard
 
+from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from mtcli.documents.encoding import decode
 from mtcli.documents.escapes import references_of
 from mtcli.documents.format import Document, ReadOptions
-from mtcli.documents.html import html_spans
+from mtcli.documents.html import html_spans, html_structure, tag_structure
+from mtcli.documents.html_tokens import EMPTY, tokenize
 from mtcli.documents.inline import Inline, Tag
 from mtcli.documents.items import Item, MarkedDocument, MarkedSpan, encode_texts, make_span
-from mtcli.documents.markdown_inline import EMPHASIS_NAMES, image_alt, inline_items, make_parser
+from mtcli.documents.markdown_inline import image_alt, inline_items, make_parser
+from mtcli.documents.structure import Digest, Shape
 from mtcli.errors import DataError
 
 MAX_BLOCKS = 500_000
@@ -45,6 +48,8 @@ _BLOCK_START = re.compile(r"#{1,6}(?=\s|$)|[-+](?=\s|$)|>|-{2,}\s*$|=+\s*$|~~~|:
 """What begins or underlines a heading, or begins a list, a quote or code at the start of a line."""
 _EMPHASIS = {"*": "em", "_": "em", "**": "strong", "__": "strong", "~~": "del"}
 """The marks of emphasis, and the tags of HTML with the same meaning."""
+_TAGS = {"s": "del"}
+"""The tags of markdown-it that differ from those of `_EMPHASIS`."""
 _OUTER_PIPE = re.compile(r"^\||\|$")
 """What makes a table of one column of a text and the line below it, even as `\\|`."""
 _TEXT_BEGINS = re.compile(r"\[\^[^\]\s]+\]:|(?:!!!|\?\?\?\+?)\s+[\w-]|:\s")
@@ -71,6 +76,77 @@ def read(content: bytes, options: ReadOptions) -> Document:
     return MarkedDocument(source, _Reader(source.text, options.name).spans())
 
 
+def structure(content: bytes, options: ReadOptions) -> int:
+    """Return a hash of the blocks, of the tree of inline markup in each, and of code, see `format.Structure`."""
+    text = decode(content, options.name).text
+    digest = Digest()
+    parser = _standard_parser()
+    env: dict[str, Any] = {}
+    blocks = parser.parse(_without_front_matter(text), env)
+    _pop_footnotes(env)
+    for token in blocks:
+        digest.add((token.type, token.tag, token.nesting, token.info, token.hidden, *map(str, token.attrs.items())))
+        if token.type == "inline":
+            children: list[Token] = []  # of one block at a time, because they take much memory
+            parser.inline.parse(token.content, parser, env, children)
+            digest.add(_shape(children))
+        elif token.type == "html_block":
+            digest.add(html_structure(token.content))
+        else:
+            digest.add(token.content)
+    return digest.value
+
+
+def _shape(tokens: Sequence[Token]) -> int:
+    """Return a hash of inline markup. Emphasis and hard line breaks are the same as their tags of HTML."""
+    shape = Shape()
+    for token in tokens:
+        name = _TAGS.get(token.tag, token.tag)
+        if token.type == "html_inline":
+            for part in tokenize(token.content):
+                if part.kind == "end":
+                    shape.close(part.name)
+                elif part.kind != "start" or part.name in EMPTY:
+                    shape.point(tag_structure(token.content, part) if part.name else token.content)
+                else:
+                    shape.open(part.name, tag_structure(token.content, part))
+        elif token.nesting > 0:
+            shape.open(name, (name, *(f"{key}={value}" for key, value in token.attrs.items() if key != "alt")))
+        elif token.nesting < 0:
+            shape.close(name)
+        elif token.type == "hardbreak":
+            shape.point(("br",))
+        elif token.type == "image":
+            shape.point(("img", *(f"{key}={value}" for key, value in token.attrs.items() if key != "alt")))
+        elif token.type not in ("text", "softbreak"):
+            shape.point((token.type, token.content))
+    return shape.finish()
+
+
+def _without_front_matter(text: str) -> str:
+    """Return a file with empty lines instead of its front matter."""
+    front_matter = _FRONT_MATTER.match(text)
+    end = front_matter.end() if front_matter else 0
+    return _NOT_LINE_END.sub("", text[:end]) + text[end:]
+
+
+def _standard_parser() -> MarkdownIt:
+    """Return a parser of blocks and inline markup, without places."""
+    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    parser.core.ruler.enableOnly(["normalize", "block"])
+    return parser
+
+
+def _pop_footnotes(env: dict[str, Any]) -> list[list[int]]:
+    """Remove the footnotes of one word, which the parser takes for definitions of links.
+
+    Returns:
+        The first line of each, and the line after it.
+    """
+    definitions = env.get("references", {})
+    return [definitions.pop(name)["map"] for name in list(definitions) if name.startswith("^")]
+
+
 @dataclass(frozen=True)
 class _Style:
     """What the text of a span depends on."""
@@ -91,16 +167,11 @@ class _Reader:
         self.name = name
         self._line_starts = [0, *(end.end() for end in _LINE_END.finditer(text))]
         self._parser = make_parser()
+        self._standard_parser = _standard_parser()
         self._env: dict[str, Any] = {}
         self._num_marks = 0
-        front_matter = _FRONT_MATTER.match(text)
-        end = front_matter.end() if front_matter else 0
-        without = _NOT_LINE_END.sub("", text[:end]) + text[end:]
-        self._tokens = self._parser.parse(without, self._env)
-        definitions = self._env.get("references", {})
-        footnotes = [name for name in definitions if name.startswith("^")]
-        self._one_word_footnotes = [definitions.pop(name)["map"] for name in footnotes]
-        """The first line of each, and the line after it. The parser takes them for definitions of links."""
+        self._tokens = self._parser.parse(_without_front_matter(text), self._env)
+        self._one_word_footnotes = _pop_footnotes(self._env)
 
     def spans(self) -> Iterator[MarkedSpan]:
         """Yield what is translated."""
@@ -225,20 +296,25 @@ class _Reader:
         if span:
             at_line_start = block in ("paragraph", "underlined") and span.start == start
             style = _Style(_kept_references(source), block, at_line_start)
-            yield replace(span, encode=partial(self._encode, style))
+            yield replace(span, encode=partial(self._encode, style, span.segment))
 
-    def _encode(self, style: _Style, translation: Inline, markup: Mapping[str, str]) -> str:
+    def _encode(self, style: _Style, segment: Inline, translation: Inline, markup: Mapping[str, str]) -> str:
         """Return a translation as Markdown.
 
-        Emphasis is written as HTML if its marks would be text at their new places, such as `_` within a word.
+        Where its marks would be text or other marks, emphasis is HTML, and a space is between two marks.
         """
-        written = _encode(style, translation, markup)
-        wanted = [part.raw for part in translation if _is_emphasis(part)]
-        if not wanted:
-            return written
-        items = inline_items(self._parser, written, self._env)
-        found = [written[item.start : item.end] for item in items if item.name in EMPHASIS_NAMES]
-        return written if found == wanted else _encode(style, _with_html(translation), markup)
+        wanted = self._shape_of(_encode(style, segment, markup))
+        forms = [translation, _with_html(translation), _spaced(translation), _spaced(_with_html(translation))]
+        for form in forms:
+            written = _encode(style, form, markup)
+            if self._shape_of(written) == wanted:
+                return written
+        return _encode(style, translation, markup)  # which `VerifiedDocument` does not use
+
+    def _shape_of(self, content: str) -> int:
+        children: list[Token] = []
+        self._standard_parser.inline.parse(content, self._standard_parser, self._env, children)
+        return _shape(children)
 
     def _html(self, content: str, first: int, last: int) -> Iterator[MarkedSpan]:
         """Yield the spans of an HTML block, unless its lines have quote marks."""
@@ -306,6 +382,22 @@ def _with_html(translation: Inline) -> Inline:
         if _is_emphasis(part):
             slash = "/" if part.kind == "close" else ""
             part = Tag(f"<{slash}{_EMPHASIS[part.raw]}>", part.kind)
+        parts.append(part)
+    return tuple(parts)
+
+
+def _spaced(translation: Inline) -> Inline:
+    """Return a translation with a space between two marks of the same kind, such as two code spans."""
+    parts: list[str | Tag] = []
+    for part in translation:
+        last = parts[-1] if parts else ""
+        if (
+            isinstance(part, Tag)
+            and isinstance(last, Tag)
+            and part.raw[:1] == last.raw[-1:]
+            and part.raw[:1] in "`*_~$"
+        ):
+            parts.append(" ")
         parts.append(part)
     return tuple(parts)
 

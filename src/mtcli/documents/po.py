@@ -176,7 +176,7 @@ def read(content: bytes, options: ReadOptions) -> PoDocument:
 
 
 def _header(fields: Sequence[_Field]) -> dict[str, str]:
-    """Return the lines of the header by their names in lower case. The header is the translation of an empty message."""
+    """Return the lines of the header, the translation of an empty message, by their names in lower case."""
     for field, following in pairwise(fields):
         if field.keyword == "msgid" and not field.value and following.keyword == "msgstr":
             lines = (line.partition(":") for line in following.value.split("\n"))

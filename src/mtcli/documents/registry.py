@@ -7,7 +7,8 @@ from pathlib import Path, PurePath
 from typing import cast
 
 from mtcli.config import languages
-from mtcli.documents.format import Document, Reader, ReadOptions
+from mtcli.documents.format import Document, Reader, ReadOptions, Structure
+from mtcli.documents.structure import VerifiedDocument
 from mtcli.errors import UsageError
 from mtcli.runtime.outputs import real_path
 
@@ -29,7 +30,9 @@ MODULES = {
     ".md": "markdown",
     ".markdown": "markdown",
 }
-"""The module of `mtcli.documents` for each suffix. Its function `read` is the `Reader`."""
+"""The module of `mtcli.documents` for each suffix. Its function `read` is the `Reader`. Its function `structure`, which
+some have, is the `Structure`.
+"""
 
 TABLES = frozenset({".csv", ".tsv"})
 """Formats with columns. They are documents if the columns to translate are named."""
@@ -129,8 +132,12 @@ def read_document(content: bytes, options: ReadOptions) -> Document:
         columns = () if options.columns else TABLES
         raise UsageError(f"{options.name}: a file of unknown type; {_choices(MODULES.keys() - columns)}")
     with needs_packages():
-        reader = cast(Reader, import_module(f"mtcli.documents.{module}").read)
-        return reader(content, options)
+        imported = import_module(f"mtcli.documents.{module}")
+        document = cast(Reader, imported.read)(content, options)
+        structure = cast(Structure | None, getattr(imported, "structure", None))
+    if structure is None:
+        return document
+    return VerifiedDocument(document, content, lambda written: structure(written, options), options.name)
 
 
 def _is_text(suffix: str) -> bool:

@@ -20,6 +20,7 @@ from mtcli.documents.format import ReadOptions
 from mtcli.documents.inline import Inline, Tag
 from mtcli.documents.items import Item, make_span
 from mtcli.documents.spans import Span
+from mtcli.documents.structure import Digest, Shape
 from mtcli.documents.wrapping import balanced
 from mtcli.errors import DataError
 
@@ -54,21 +55,50 @@ def read(content: bytes, options: ReadOptions) -> SubtitleDocument:
         DataError: See `encoding.decode`; or the file has text, but no times of a cue.
     """
     source = decode(content, options.name)
-    is_vtt = PurePath(options.name).suffix.lower() == ".vtt"
-    timing = _VTT_TIMING if is_vtt else _SRT_TIMING
-    lines = [_Line(match.start(), match["text"]) for match in _LINE.finditer(source.text)]
-    matches = ((number, timing.match(line.text)) for number, line in enumerate(lines))
-    timings = [(number, match) for number, match in matches if match is not None]
+    is_vtt = _is_vtt(options)
+    timings = list(_timings(source.text, is_vtt=is_vtt))
     has_no_cues = is_vtt and source.text.startswith("WEBVTT") and "-->" not in source.text
     if not timings and source.text.strip() and not has_no_cues:
         example = "00:01.000 --> 00:02.000" if is_vtt else "00:00:01,000 --> 00:00:02,000"
         raise DataError(f"{options.name}: no subtitles: no line gives the times of a cue, such as {example}")
-    ends = [*(number for number, _ in timings), len(lines)][1:]
-    cues = []
-    for (number, match), end in zip(timings, ends, strict=True):
-        blocks = list(_blocks(lines[number + 1 : end], ends_at_blank=is_vtt, before_cue=end < len(lines)))
-        cues.append(_cue(source.text, match, blocks, has_references=is_vtt))
+    cues = [_cue(source.text, timing, blocks, has_references=is_vtt) for timing, blocks in timings]
     return SubtitleDocument(source, cues)
+
+
+def structure(content: bytes, options: ReadOptions) -> int:
+    """Return a hash of the times of the cues and the tree of tags in each, see `format.Structure`."""
+    text = decode(content, options.name).text
+    digest = Digest()
+    for timing, blocks in _timings(text, is_vtt=_is_vtt(options)):
+        digest.add(timing.string)
+        for block in blocks:
+            digest.add(len(block))
+            shape = Shape()
+            for tag in _TAG.finditer(text, block[0].start, block[-1].end):
+                name = (tag["name"] or "").lower()
+                if not name:
+                    shape.point(tag[0])
+                elif tag["close"]:
+                    shape.close(name)
+                else:
+                    shape.open(name, tag[0])
+            digest.add(shape.finish())
+    return digest.value
+
+
+def _is_vtt(options: ReadOptions) -> bool:
+    return PurePath(options.name).suffix.lower() == ".vtt"
+
+
+def _timings(text: str, *, is_vtt: bool) -> Iterator[tuple[re.Match[str], list[list[_Line]]]]:
+    """Yield the match of the times of each cue, and the blocks of its text."""
+    timing = _VTT_TIMING if is_vtt else _SRT_TIMING
+    lines = [_Line(match.start(), match["text"]) for match in _LINE.finditer(text)]
+    matches = ((number, timing.match(line.text)) for number, line in enumerate(lines))
+    timings = [(number, match) for number, match in matches if match is not None]
+    ends = [*(number for number, _ in timings), len(lines)][1:]
+    for (number, match), end in zip(timings, ends, strict=True):
+        yield match, list(_blocks(lines[number + 1 : end], ends_at_blank=is_vtt, before_cue=end < len(lines)))
 
 
 def _cue(text: str, timing: re.Match[str], blocks: Sequence[Sequence[_Line]], *, has_references: bool) -> Cue:

@@ -8,6 +8,7 @@ from mtcli.data.safe_xml import Element, decode_xml, read_xml
 from mtcli.documents.bilingual import BilingualDocument, Edit, Unit, fill, is_filled, language_tag, make_unit
 from mtcli.documents.encoding import EncodedText
 from mtcli.documents.format import Document, ReadOptions
+from mtcli.documents.structure import tree_structure
 from mtcli.documents.xml_markup import Inner, indentation, inside, outside, tag_name
 from mtcli.errors import DataError
 
@@ -29,6 +30,16 @@ def read(content: bytes, options: ReadOptions) -> Document:
         raise DataError(f"{options.name}: no text in {options.src!r}; its languages are {listed}")
     units = (_unit(text, entry, options) for entry in entries)
     return BilingualDocument(EncodedText(text, encoding), [unit for unit in units if unit])
+
+
+def structure(content: bytes, options: ReadOptions) -> int:
+    """Return a hash of all elements but the target variants, see `format.Structure`."""
+    text, _ = decode_xml(content, options.name)
+
+    def is_target(element: Element) -> bool:
+        return element.name == "tuv" and _is_language(element.attributes.get("lang", ""), options.tgt)
+
+    return tree_structure(read_xml(text, options.name), without=is_target)
 
 
 def _variants(entry: Element) -> Iterator[tuple[str, Element]]:

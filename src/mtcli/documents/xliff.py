@@ -22,11 +22,13 @@ from mtcli.documents.bilingual import (
 )
 from mtcli.documents.encoding import EncodedText
 from mtcli.documents.format import Document, ReadOptions
+from mtcli.documents.structure import tree_structure
 from mtcli.documents.xml_markup import Inner, indentation, inside, is_empty_tag, outside, tag_name
 from mtcli.errors import DataError
 
 NEW_TARGET = {"state": "needs-review-translation", "state-qualifier": "mt-suggestion"}
 """Attributes of a target of XLIFF 1.2 that a model has written."""
+_CHANGING = frozenset({"state", "target-language", "trgLang"})
 _PAIRS = frozenset({"g", "mrk", "pc"})
 _OPENING = frozenset({"bx", "bpt", "sc", "sm"})
 _CLOSING = frozenset({"ex", "ept", "ec", "em"})
@@ -46,6 +48,13 @@ def read(content: bytes, options: ReadOptions) -> Document:
         raise DataError(f"{options.name}: not XLIFF: its outermost element is <{root.name}>")
     reader = _Reader2 if root.attributes.get("version", "").startswith("2") else _Reader1
     return reader(text, root, options).document(encoding)
+
+
+def structure(content: bytes, options: ReadOptions) -> int:
+    """Return a hash of all elements but targets, see `format.Structure`."""
+    text, _ = decode_xml(content, options.name)
+    root = read_xml(text, options.name)
+    return tree_structure(root, without=lambda element: element.name == "target", changing=_CHANGING)
 
 
 class _Reader1:

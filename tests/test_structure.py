@@ -1,0 +1,150 @@
+"""The structure of a file stays, whatever the model writes and wherever tags go."""
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+
+import pytest
+import test_docx
+import test_html
+import test_markdown
+import test_xliff
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_text_documents import CAPTIONS, CUES
+
+from mtcli.documents import structure
+from mtcli.documents.format import Document, ReadOptions
+from mtcli.documents.html import html_structure
+from mtcli.documents.inline import Inline, Tag
+from mtcli.documents.registry import read_document
+from mtcli.documents.structure import Shape, VerifiedDocument
+
+FILES = {
+    "a.html": test_html.PAGE.encode() + b"<p>one <i>two <b>three</i> four <br> five &nbsp; six",
+    "a.md": test_markdown.PAGE.encode() + b"\n\nuse `a` and `b` or *c* [d](e) <kbd>x</kbd> y\n",
+    "a.vtt": CAPTIONS.encode() + b"\n\n00:11.000 --> 00:12.000\n<v Bob>one <i>two</i> <v Ann>three <b>four</b>\n",
+    "a.srt": CUES.encode(),
+    "a.xliff": test_xliff.XLIFF1.encode(),
+    "b.xliff": test_xliff.XLIFF2.encode(),
+    "a.tmx": test_xliff.TMX.encode(),
+    "a.docx": test_docx.packed(f"<w:p>{''.join(test_docx.CASES[case][0] for case in ('hyperlink', 'field'))}</w:p>"),
+}
+
+
+def read(name: str, content: bytes) -> Document:
+    return read_document(content, ReadOptions(name, "en", "de"))
+
+
+def structure_of(document: Document, content: bytes) -> int:
+    assert isinstance(document, VerifiedDocument)
+    return document._structure(content)
+
+
+@pytest.mark.parametrize("name", FILES)
+@given(data=st.data())
+@settings(max_examples=30, deadline=None)
+def test_tags_at_any_place_and_any_text_keep_the_structure(name: str, data: st.DataObject) -> None:
+    """The translations have all tags in any order, and text that looks like markup."""
+    document = read(name, FILES[name])
+    words = st.text(alphabet="ab `*_<>&[]()!#|\\:;-{}\"'/1.\t", max_size=8)
+    translations = []
+    for segment in document.segments:
+        tags = data.draw(st.permutations([part for part in segment if isinstance(part, Tag)]))
+        translation: list[str | Tag] = [data.draw(words)]
+        for tag in tags:
+            translation += [tag, data.draw(words)]
+        translations.append(tuple(translation))
+    written = document.write(translations)
+    assert structure_of(document, written) == structure_of(document, FILES[name])
+    assert len(read(name, written).segments) <= len(document.segments)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "translate"),
+    [
+        ("a.md", b"one `a` two `b`", lambda s: (s[0], s[1], s[3], " zwei")),
+        ("a.md", b"one *a* two `b` x", lambda s: (s[0], *s[4:6], "drei", *s[1:4], " x")),
+    ],
+)
+def test_marks_that_meet_get_a_space(name: str, content: bytes, translate: Callable[[Inline], Inline]) -> None:
+    document = read(name, content)
+    written = document.write([translate(segment) for segment in document.segments])
+    assert b"zwei" in written or b"drei" in written
+    assert structure_of(document, written) == structure_of(document, content)
+
+
+def test_only_the_segments_that_change_the_structure_stay(caplog: pytest.LogCaptureFixture) -> None:
+    content = b"WEBVTT\n\n" + b"".join(
+        b"00:%02d.000 --> 00:%02d.000\nOne <v Bob>two <i>three</i> %d.\n\n" % (n, n + 1, n) for n in range(10, 40)
+    )
+    document = read("a.vtt", content)
+    translations = [tuple("x" if isinstance(part, str) else part for part in segment) for segment in document.segments]
+    for number in (3, 17):
+        segment = document.segments[number]
+        tags = [part for part in segment if isinstance(part, Tag)]
+        translations[number] = ("x", tags[1], tags[0], "y", tags[2])  # the voice in the italics
+    with caplog.at_level(logging.WARNING):
+        written = document.write(translations).decode()
+    assert "a.vtt: 2 paragraphs keep their text, because the translation would change the structure" in caplog.text
+    assert written.count("One <v Bob>two <i>three</i>") == 2
+    assert written.count("x<v Bob>x<i>x</i>x") == 28
+
+
+def test_the_search_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With too many of such segments, those that are not yet known to be right stay."""
+    monkeypatch.setattr(structure, "MAX_TRIES", 9)
+    found = VerifiedDocument(_Lines([("a",)] * 64), b"a" * 64, lambda content: content.count(b"b") > 0, "a.txt")
+    assert found.write([("c",)] * 40 + [("b",)] * 24).count(b"c") >= 32
+
+
+class _Lines:
+    def __init__(self, segments: Sequence[Inline]) -> None:
+        self.segments = segments
+
+    def write(self, translations: Sequence[Inline]) -> bytes:
+        return "".join(str(part) for segment in translations for part in segment).encode()
+
+
+@pytest.mark.parametrize(
+    ("page", "other"),
+    [
+        ("<p>a <b>b</b> <i>c</i>", "<p>x <i>y</i> z <b></b>"),
+        ("<p title='a'>b<br>", "<p title='c d'><br>e"),
+        ("<title>a</title><meta name=description content='b'>", "<title>b</title><meta name=description content='c'>"),
+    ],
+)
+def test_words_and_the_order_of_neighbors_are_no_structure(page: str, other: str) -> None:
+    assert html_structure(page) == html_structure(other)
+
+
+@pytest.mark.parametrize(
+    ("page", "other"),
+    [
+        ("<p>a <b>b</b> <i>c</i>", "<p>a <b>b <i>c</i></b>"),
+        ("<p>a <b>b</b>", "<p>a <b>b"),
+        ("<p>a<p>b", "<p>a"),
+        ("<a href=x>a</a>", "<a href=y>a</a>"),
+        ("<code>a</code> b", "<code>c</code> b"),
+        ("<script>a</script>", "<script>b</script>"),
+    ],
+)
+def test_nesting_code_and_attributes_are_structure(page: str, other: str) -> None:
+    assert html_structure(page) != html_structure(other)
+
+
+def test_a_deep_tree_needs_no_recursion() -> None:
+    shape = Shape()
+    for _ in range(100_000):
+        shape.open("b", "b")
+    shape.finish()
+
+
+def test_any_tags_give_a_shape() -> None:
+    rng = random.Random(1)
+    for _ in range(200):
+        shape = Shape()
+        for _ in range(rng.randrange(20)):
+            name = rng.choice("ab")
+            rng.choice([lambda: shape.open(name, name), lambda: shape.close(name), lambda: shape.point(name)])()
+        shape.finish()
