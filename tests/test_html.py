@@ -1,16 +1,23 @@
 import random
+import re
 import time
 import tracemalloc
 from dataclasses import replace
 
 import pytest
+from documents import ByRule
 from formats import OPTIONS, shouted, shown
 
 from mtcli.documents import html
 from mtcli.documents.html import read as read_html
 from mtcli.documents.html_tokens import tokenize
+from mtcli.documents.escapes import unescape
 from mtcli.documents.inline import Tag
+from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import DataError
+from mtcli.inference.translation import Options
+
+OPTIONS_HTML = replace(OPTIONS, name="a.html")
 
 PAGE = """<!DOCTYPE html>
 <html lang="en"><head><title>Tom &amp; co</title><meta name="description" content='A "page"'>
@@ -124,7 +131,7 @@ def test_the_page_keeps_its_encoding(encoding: str) -> None:
     document = read_html((head + text).encode(encoding), OPTIONS)
     assert document.write([("größe 語 ®",)]).decode(encoding).startswith(head)
     assert document.write(document.segments) == (head + text).encode(encoding)
-    assert read_html(document.write([("größe 語 ®",)]), OPTIONS).segments == [("größe 語 ®",)]
+    assert unescape(document.write([("größe 語 ®",)]).decode(encoding)) == f"{head}größe 語 ®"
 
 
 @pytest.mark.parametrize(
@@ -182,6 +189,28 @@ def test_a_reference_of_any_length_is_read(number: str) -> None:
 
 def test_a_long_reference_may_stand_for_a_letter() -> None:
     assert shown(read_html, f"<p>a&#{'0' * 5000}66;c</p>") == ["aBc"]
+
+
+@pytest.mark.parametrize("answer", ["x", "© – x", "x – © – y", "", "one price – quality", "&copy; &ndash;"])
+@pytest.mark.parametrize("reference", ["&copy;", "&ndash;", "&nbsp;", "&#8211;", "&copy", "&hellip;", "&euro;"])
+def test_references_stay_whatever_the_model_writes(reference: str, answer: str) -> None:
+    """Those of spaces, dashes and signs stay as often as the source has them, in texts and attributes."""
+    page = f'<p title="One {reference} two">A price {reference} quality. End.{reference} Next {reference}</p>'
+    translator = ByRule(lambda line: answer)
+    translator.aligns = False
+    written = translate_bytes(page.encode(), OPTIONS_HTML, translator, Options(), quiet=True).decode()
+    assert unescape(written).count(unescape(reference)) >= 4
+    assert written.count(reference.removesuffix(";")) >= 4
+
+
+def test_the_model_is_given_the_characters_of_references_and_not_spaces() -> None:
+    translator = ByRule(str.upper)
+    translator.aligns = False
+    page = b"<p>caf&eacute; &ndash; don&rsquo;t&nbsp;go &ldquo;now&rdquo;.&nbsp;Then &copy; stays"
+    written = translate_bytes(page, OPTIONS_HTML, translator, Options(), quiet=True)
+    assert set(translator.lines) == {"café – don’t go “now”.", "Then © stays"}
+    expected = "<p>CAFÉ &ndash; DON&rsquo;T&nbsp;GO &ldquo;NOW&rdquo;.&nbsp;THEN &copy; STAYS"
+    assert written.decode() == expected
 
 
 def test_tokens_cover_any_file() -> None:

@@ -51,7 +51,7 @@ SEGMENTS = [
     'Para one with [`code`] and [**]bold text[**] [[]link here[](http://x "no")] end[  \n]hard[\\\n]break',
     "an image",
     "quote one quote [**]two three[**]",
-    "item [[]Ref[][Ref]] \xa0 a",
+    "item [[]Ref[][Ref]] [&nbsp;] a",
     "task",
     "A | b",
     'cell [<b title="Hi">]one[</b>]',

@@ -175,7 +175,7 @@ NOTE the end
 
 def test_vtt() -> None:
     assert shown(subtitles.read, CAPTIONS, VTT) == [
-        "Tom & Jerry\u00a0go [<c.red>]to the[</c>]\nmarket [<00:01.500>]today",
+        "Tom & Jerry[&nbsp;]go [<c.red>]to the[</c>]\nmarket [<00:01.500>]today",
         "a < b --x",
     ]
     found = shouted(subtitles.read, CAPTIONS, VTT)

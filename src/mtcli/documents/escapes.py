@@ -3,9 +3,13 @@
 import html
 import re
 import sys
+import unicodedata
+from collections.abc import Iterator
 
 _REFERENCE = re.compile(r"&(?:#[0-9]+|#[xX][0-9A-Fa-f]+|[A-Za-z][A-Za-z0-9]*);?")
 _LONG_NUMBER = re.compile(r"&#([0-9]{8,})")
+_KEPT = frozenset({"Zs", "Pd", "Po", "Sc", "Sk", "Sm", "So"})
+"""Categories of Unicode: spaces, dashes, other punctuation and symbols."""
 _NOT_IN_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -18,6 +22,19 @@ def _shortened(number: re.Match[str]) -> str:
     """Return a decimal reference with few digits that stands for the same character."""
     digits = number[1].lstrip("0")
     return f"&#{digits or 0}" if len(digits) <= len(str(sys.maxunicode)) else f"&#{sys.maxunicode + 1}"
+
+
+def kept_references(text: str, start: int, end: int) -> Iterator[re.Match[str]]:
+    """Yield the references in a part of a text that a translation keeps, such as `&nbsp;` and `&copy;`.
+
+    Those that stand for letters, digits and quotation marks are text: another language has others of them. So are those
+    that stand for characters of ASCII, line breaks among them, and soft hyphens.
+    """
+    for found in _REFERENCE.finditer(text, start, end):
+        character = unescape(found[0])
+        is_kept = len(character) == 1 and unicodedata.category(character) in _KEPT
+        if is_kept and not character.isascii() and character != "\ufffd":
+            yield found
 
 
 def references_of(source: str) -> dict[str, str]:

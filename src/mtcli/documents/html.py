@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -13,7 +14,7 @@ from mtcli.documents.encoding import EncodedText
 from mtcli.documents.escapes import escape, references_of, unescape
 from mtcli.documents.format import Document, ReadOptions
 from mtcli.documents.html_tokens import EMPTY, INLINE, NOT_TRANSLATED, RAW_CONTENT, Attribute, Token, tokenize
-from mtcli.documents.items import Item, MarkedDocument, MarkedSpan, encode_texts, make_span
+from mtcli.documents.items import Item, MarkedDocument, MarkedSpan, encode_texts, make_span, text_items
 from mtcli.documents.structure import Digest, Shape
 from mtcli.errors import DataError
 
@@ -233,7 +234,7 @@ class _Reader:
         if item.name == "br" and self._follows("br", ""):
             self._end_block()
         elif item.name == "a" and item.kind == "open" and self._follows("a", "|·•"):
-            while self._items[-1].kind == "text":
+            while self._items[-1].kind == "text" or self._items[-1].name == "reference":
                 self._items.pop()
             self._end_block()
 
@@ -246,7 +247,7 @@ class _Reader:
     def _follows(self, name: str, separators: str) -> bool:
         """Return True if this tag is the last one, and only white space or separators follow it."""
         for item in reversed(self._items):
-            if item.kind != "text":
+            if item.kind != "text" and item.name != "reference":
                 return item.name == name and item.kind != "open"
             if item.text.strip(separators + " \xa0"):
                 return False
@@ -256,13 +257,15 @@ class _Reader:
         """Yield the text, and the tags of template languages in it."""
         place = start
         for tag in _TEMPLATE.finditer(self.text, start, end):
-            yield self._text_item(place, tag.start())
+            yield from self._texts(place, tag.start())
             yield Item(tag.start(), tag.end(), "point", word=tag[0].startswith("{{"))
             place = tag.end()
-        yield self._text_item(place, end)
+        yield from self._texts(place, end)
 
-    def _text_item(self, start: int, end: int) -> Item:
-        return Item(start, end, "text", _SPACES.sub(" ", unescape(self.text[start:end])))
+    def _texts(self, start: int, end: int) -> Iterator[Item]:
+        """Yield text without tags, and the references in it that stay."""
+        for item in text_items(self.text, start, end):
+            yield replace(item, text=_SPACES.sub(" ", item.text)) if item.kind == "text" else item
 
     def _is_skipped(self, token: Token) -> bool:
         return token.name in NOT_TRANSLATED or self._is_protected(token)
@@ -336,7 +339,7 @@ class _Reader:
             if _TEMPLATE.search(self._value(token, name)):
                 continue
             for start, end in self._lines_of(attribute):
-                span = make_span(self.text, [self._text_item(start, end)], encode)
+                span = make_span(self.text, list(self._texts(start, end)), encode)
                 if span:
                     yield span
 

@@ -14,6 +14,8 @@ class Tag:
     """The markup as in the file. A writer writes it back unchanged."""
     kind: Literal["open", "close", "point"] = "point"
     """An opening tag, a closing tag, or markup without a partner."""
+    text: str = ""
+    """The character that a reference such as `&ndash;` stands for."""
 
 
 Inline = tuple[str | Tag, ...]

@@ -7,11 +7,12 @@ file. From the items of a paragraph this module makes a segment, and from the tr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from mtcli.documents.encoding import EncodedText
+from mtcli.documents.escapes import kept_references, unescape
 from mtcli.documents.inline import Inline, Tag, merged
 
 Encoder = Callable[[Inline, Mapping[str, str]], str]
@@ -31,7 +32,10 @@ class Item:
     end: int
     kind: Literal["text", "open", "close", "point"]
     text: str = ""
-    """Of text: the characters that it stands for, with escapes and character references decoded."""
+    """Of text: the characters that it stands for, with escapes and character references decoded.
+
+    Of a reference that stays: the character that it stands for.
+    """
     name: str = ""
     """An opening and a closing tag of the same name are partners."""
     word: bool = False
@@ -110,6 +114,19 @@ class _Filler:
         return span.encode(translation, markup)
 
 
+def text_items(text: str, start: int, end: int) -> Iterator[Item]:
+    """Yield the text in a part of a file with references decoded, and as points those that stay."""
+    place = start
+    for reference in kept_references(text, start, end):
+        if place < reference.start():
+            yield Item(place, reference.start(), "text", unescape(text[place : reference.start()]))
+        place = reference.end()
+        raw = reference[0].removesuffix(";") + ";"  # without it, the next letter might belong to it
+        yield Item(reference.start(), place, "point", unescape(raw), "reference", raw=raw)
+    if place < end or place == start:
+        yield Item(place, end, "text", unescape(text[place:end]))
+
+
 def has_letters(text: str) -> bool:
     """Return True if a text has a letter of any script, so that there is something to translate."""
     return any(character.isalpha() for character in text)
@@ -186,7 +203,8 @@ def make_span(text: str, items: Sequence[Item], encode: Encoder) -> MarkedSpan |
         if item.kind == "text":
             parts.append(item.text)
             continue
-        tag = Tag(item.raw or text[item.start : item.end], item.kind)
+        character = item.text if item.name == "reference" else ""
+        tag = Tag(item.raw or text[item.start : item.end], item.kind, character)
         parts.append(equal_tags.setdefault(tag, tag))  # saves memory in a segment with many of them
         if item.has_spans:
             places.append((tag.raw, item.start, item.end))

@@ -16,7 +16,7 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 from mtcli.documents.html_tokens import EMPTY, NOT_TRANSLATED
-from mtcli.documents.items import Item
+from mtcli.documents.items import Item, text_items
 
 Rule = Callable[[StateInline, bool], bool]
 _PLACE = "place"
@@ -137,7 +137,9 @@ def _text_items(content: str, start: int, end: int) -> Iterator[Item]:
 def _token_items(content: str, token: Token, start: int, end: int) -> Iterator[Item]:
     """Yield the item of a token."""
     stem, _, role = token.type.rpartition("_")
-    if token.type in ("text", "text_special"):
+    if token.type == "text_special" and token.info == "entity":
+        yield from text_items(content, start, end)
+    elif token.type in ("text", "text_special"):
         if start < end:
             yield Item(start, end, "text", token.content)
     elif token.type == "softbreak":

@@ -41,6 +41,11 @@ class Mark:
         return self.part.raw if isinstance(self.part, Tag) else self.part
 
     @property
+    def shown(self) -> str:
+        """The character of a reference: as text for the model, and for finding sentences."""
+        return self.part.text if isinstance(self.part, Tag) else ""
+
+    @property
     def is_tag(self) -> bool:
         """It is a tag, also one that is written as text."""
         return isinstance(self.part, Tag) or bool(self.name)
@@ -48,7 +53,7 @@ class Mark:
     @property
     def is_content(self) -> bool:
         """It stands for words: a placeholder, or a point such as `<code>x</code>`."""
-        if self.kind != "point":
+        if self.kind != "point" or self.shown:
             return False
         return not self.is_tag or any(map(str.isalnum, re.sub(r"<[^<>]*>|&#\w+;", "", self.raw)))
 

@@ -58,6 +58,10 @@ class _Sentence:
                 self.mark_of_token[token] = mark
             elif not mark.is_tag:
                 written[index] = mark.raw
+        for index, mark in enumerate(self.pieces):
+            if isinstance(mark, Mark) and mark.shown and not mark.shown.isspace():
+                written[index] = mark.shown
+                self.mark_of_token[mark.shown] = mark
         self.has_placeholders = bool(written)
         self.is_plain = not any(isinstance(piece, Mark) for piece in self.pieces)
         self.marked = mark_up(self.pieces, written)
@@ -90,7 +94,7 @@ class _Sentence:
             if isinstance(part, Tag) or not self.mark_of_token:
                 yield part
                 continue
-            for text in re.split(f"([{''.join(self.mark_of_token)}])", part):
+            for text in re.split(f"([{re.escape(''.join(self.mark_of_token))}])", part):
                 mark = self.mark_of_token.get(text)
                 yield text if mark is None else mark.part
 
@@ -193,6 +197,8 @@ def _repair(sentence: _Sentence, text: str, links: Links) -> None:
     """
     marked = sentence.marked
     source_texts = [part for part in sentence.source if isinstance(part, str)]
+    shown = {piece.shown for piece in sentence.pieces if isinstance(piece, Mark)}
+    text = "".join(character for character in text if character not in shown)
     protected = without_added(text, Counter(), measures=bool(count_measures(source_texts))).strip()
     if not protected:
         sentence.keep_unanswered()

@@ -1,6 +1,7 @@
 """Split text into sentences, and long sentences into clauses. The parts always concatenate to the text."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
@@ -71,9 +72,32 @@ def split_segment(segment: Inline, language: str) -> list[Inline]:
     Raises:
         ModuleNotFoundError: sentencex is not installed.
     """
-    sentences = split_sentences(text_of(segment), language)
+    sentences = split_sentences(_with_references(segment), language)
     parts = [part for sentence in sentences for part in _split_after_tabs(sentence)]
-    return _split_at(segment, [len(part) for part in parts])
+    return _split_at(segment, _lengths_of_text(segment, [len(part) for part in parts]))
+
+
+def _with_references(segment: Inline) -> str:
+    """Return the text of a segment with the characters of references that are tags, such as `&nbsp;`."""
+    return "".join(part.text if isinstance(part, Tag) else part for part in segment)
+
+
+def _lengths_of_text(segment: Inline, lengths: Sequence[int]) -> list[int]:
+    """Return the lengths of the parts of a text without the characters of references, which are in `lengths`."""
+    places = []
+    place = 0
+    for part in segment:
+        text = part.text if isinstance(part, Tag) else part
+        if isinstance(part, Tag) and text:
+            places.append(place)
+        place += len(text)
+    found = []
+    end = 0
+    for length in lengths:
+        start = end
+        end += length
+        found.append(length - bisect_left(places, end) + bisect_left(places, start))
+    return [length for length in found if length]
 
 
 def _split_after_tabs(text: str) -> list[str]:

@@ -15,10 +15,10 @@ from pathlib import PurePath
 
 from mtcli.documents.cue_sentences import Cue, SubtitleDocument
 from mtcli.documents.encoding import decode
-from mtcli.documents.escapes import escape, references_of, unescape
+from mtcli.documents.escapes import escape, references_of
 from mtcli.documents.format import ReadOptions
 from mtcli.documents.inline import Inline, Tag
-from mtcli.documents.items import Item, make_span
+from mtcli.documents.items import Item, make_span, text_items
 from mtcli.documents.spans import Span
 from mtcli.documents.structure import Digest, Shape
 from mtcli.documents.wrapping import balanced
@@ -194,9 +194,10 @@ def _items(text: str, start: int, end: int, *, has_references: bool) -> Iterator
 
 
 def _text_items(text: str, start: int, end: int, *, has_references: bool) -> Iterator[Item]:
-    if start < end:
-        raw = text[start:end]
-        yield Item(start, end, "text", unescape(raw) if has_references else raw)
+    if start < end and has_references:
+        yield from text_items(text, start, end)
+    elif start < end:
+        yield Item(start, end, "text", text[start:end])
 
 
 def _rendered(translation: Inline, encode: Callable[[str], str], num_lines: int, newline: str) -> str:

@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from mtcli.data.safe_xml import Element
-from mtcli.documents.escapes import unescape
-from mtcli.documents.items import Item
+from mtcli.documents.items import Item, text_items
 
 _START_TAG = re.compile(r"""<(?P<name>[^\s/>]+)(?:[^>"']|"[^"]*"|'[^']*')*+>""")
 _SPECIAL = re.compile(r"<!\[CDATA\[(?P<cdata>.*?)\]\]>|<!--.*?-->|<\?.*?\?>", re.DOTALL)
@@ -131,12 +130,13 @@ def _lines(text: str, start: int, end: int, keep: bool) -> Iterator[Item]:
     """Yield text, and as markup the line breaks that belong to it."""
     place = start
     for line_break in (_KEPT_BREAKS if keep else _BREAK_REFERENCES).finditer(text, start, end):
-        yield _text_item(text, place, line_break.start(), keep)
+        yield from _texts(text, place, line_break.start(), keep)
         yield Item(line_break.start(), line_break.end(), "point")
         place = line_break.end()
-    yield _text_item(text, place, end, keep)
+    yield from _texts(text, place, end, keep)
 
 
-def _text_item(text: str, start: int, end: int, keep: bool) -> Item:
-    decoded = unescape(text[start:end])
-    return Item(start, end, "text", decoded if keep else _LINE_BREAK.sub(" ", decoded))
+def _texts(text: str, start: int, end: int, keep: bool) -> Iterator[Item]:
+    for item in text_items(text, start, end):
+        is_flat = item.kind == "text" and not keep
+        yield replace(item, text=_LINE_BREAK.sub(" ", item.text)) if is_flat else item
