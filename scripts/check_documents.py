@@ -71,13 +71,15 @@ def main() -> int:
     return int(failed)
 
 
-def files_by_type(paths: Iterable[Path], suffixes: Sequence[str], most: int) -> dict[str, list[Path]]:
+def files_by_type(
+    paths: Iterable[Path], suffixes: Sequence[str], most: int, most_bytes: int = MAX_BYTES
+) -> dict[str, list[Path]]:
     """Return up to `most` files of each type, chosen at random but always the same."""
     found = defaultdict(list)
     for path in paths:
         for file in sorted(walk(path)):
             suffix = file.suffix.lower()
-            if suffix in suffixes and 0 < file.stat().st_size <= MAX_BYTES:
+            if suffix in suffixes and 0 < file.stat().st_size <= most_bytes:
                 found[suffix].append(file)
     return {suffix: random.Random(1).sample(files, min(most, len(files))) for suffix, files in found.items()}
 

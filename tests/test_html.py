@@ -1,5 +1,4 @@
 import random
-import re
 import time
 import tracemalloc
 from dataclasses import replace
@@ -9,9 +8,9 @@ from documents import ByRule
 from formats import OPTIONS, shouted, shown
 
 from mtcli.documents import html
+from mtcli.documents.escapes import unescape
 from mtcli.documents.html import read as read_html
 from mtcli.documents.html_tokens import tokenize
-from mtcli.documents.escapes import unescape
 from mtcli.documents.inline import Tag
 from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import DataError

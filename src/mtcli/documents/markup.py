@@ -198,8 +198,8 @@ def _repair(sentence: _Sentence, text: str, links: Links) -> None:
     marked = sentence.marked
     source_texts = [part for part in sentence.source if isinstance(part, str)]
     shown = {piece.shown for piece in sentence.pieces if isinstance(piece, Mark)}
-    text = "".join(character for character in text if character not in shown)
-    protected = without_added(text, Counter(), measures=bool(count_measures(source_texts))).strip()
+    without_shown = "".join(character for character in text if character not in shown)
+    protected = without_added(without_shown, Counter(), measures=bool(count_measures(source_texts))).strip()
     if not protected:
         sentence.keep_unanswered()
         return
