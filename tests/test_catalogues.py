@@ -116,6 +116,15 @@ def test_all_forms_of_a_message_are_translated_or_none() -> None:
     assert 'msgstr[0] "one file"\nmsgstr[1] "%d dateien"' in written
 
 
+@pytest.mark.parametrize("rule", ["", "nplurals=3; plural=0;", "nplurals=INTEGER; plural=EXPRESSION;", "nplurals=2;"])
+def test_plural_forms_need_a_rule_in_the_header(rule: str) -> None:
+    """Without it, msgfmt refuses a catalogue in which they are translated."""
+    content = PLURAL.replace("nplurals=2; plural=(n != 1);", rule)
+    singular = catalogue("one file").replace(b"nplurals=2; plural=(n != 1);", rule.encode())
+    assert translated(content.encode(), "datei") == ["", ""]
+    assert translated(singular, "datei") == ["datei"]
+
+
 @pytest.mark.parametrize("language", ["fr", "pt_BR", "French"])
 def test_a_catalogue_for_another_language_is_refused(language: str) -> None:
     with pytest.raises(DataError, match=f"Language is '{language}', but the target language"):

@@ -23,7 +23,16 @@ from mtcli.documents.encoding import EncodedText, check_lines, decode
 from mtcli.documents.format import ReadOptions
 from mtcli.documents.inline import Inline
 from mtcli.documents.plain_text import text_spans
-from mtcli.documents.po_rules import Format, access_key, checked, format_of, is_rare, with_access_key, with_directives
+from mtcli.documents.po_rules import (
+    Format,
+    access_key,
+    checked,
+    format_of,
+    is_plural,
+    is_rare,
+    with_access_key,
+    with_directives,
+)
 from mtcli.documents.spans import SpanDocument
 from mtcli.errors import DataError
 from mtcli.runtime.wording import counted
@@ -46,7 +55,7 @@ _ESCAPED_BYTES = re.compile("[\udc80-\udcff]+")
 """Bytes that are not ASCII, as `surrogateescape` decodes them."""
 _CHARSET = re.compile(rb"charset=([\w.:-]+)")
 _FLAGS = re.compile(r"^#,(.*)$", re.MULTILINE)
-_PLURAL = re.compile(r"plural\s*=([^;]*)")
+_PLURAL = re.compile(r"nplurals\s*=\s*(\d{1,3})\s*;\s*plural\s*=([^;]*)")
 _KEYWORD_LINE = re.compile(r'(?:^|\r)[ \t]*(?:msg\w*|")', re.MULTILINE)
 """Also after a lone carriage return, which ends no line of a catalogue."""
 
@@ -89,6 +98,8 @@ class _Entry:
     place: int
     """Offset of the first of them."""
     blanks: Sequence[_Blank]
+    has_plural_rule: bool
+    """The header has the rule for plural forms without which gettext refuses translations of some."""
 
 
 class PoDocument:
@@ -127,7 +138,7 @@ class PoDocument:
             if translated == [blank.message.source.text for blank in entry.blanks]:
                 continue
             checked = list(map(_checked, entry.blanks, translated))
-            if None in checked:
+            if None in checked or not entry.has_plural_rule:
                 refused.append(entry.place)
                 continue
             for blank, translation in zip(entry.blanks, checked, strict=True):
@@ -172,7 +183,8 @@ def read(content: bytes, options: ReadOptions) -> PoDocument:
     header = _header(fields)
     _check_language(header.get("language", ""), options)
     found = _PLURAL.search(header.get("plural-forms", ""))
-    return PoDocument(source, list(_entries(source.text, fields, found[1] if found else "")), options.name)
+    plural = (int(found[1]), found[2]) if found and is_plural(found[2]) else (0, "")
+    return PoDocument(source, list(_entries(source.text, fields, *plural)), options.name)
 
 
 def _header(fields: Sequence[_Field]) -> dict[str, str]:
@@ -243,12 +255,13 @@ def _check_between(text: str, start: int, end: int, name: str) -> None:
         raise DataError(f'{name}:{line}: not an entry of a catalogue: a keyword such as msgid and a text in "…"')
 
 
-def _entries(text: str, fields: Sequence[_Field], plural: str) -> Iterator[_Entry]:
+def _entries(text: str, fields: Sequence[_Field], num_plurals: int, plural: str) -> Iterator[_Entry]:
     """Yield the messages that have a field without a translation.
 
     Args:
         text: The catalogue.
         fields: Its fields.
+        num_plurals: The number of plural forms in the header; 0: it has none.
         plural: The expression for the plural form of a number.
     """
     end = 0
@@ -271,7 +284,8 @@ def _entries(text: str, fields: Sequence[_Field], plural: str) -> Iterator[_Entr
         empty = [form for form in forms if not form.value]
         if is_last and empty and messages.get("msgid", "").strip():
             blanks = [_blank(form, messages, len(forms), format_of(flags), plural) for form in empty]
-            yield _Entry(empty[0].start, blanks)
+            has_plural_rule = "msgid_plural" not in messages or num_plurals == len(forms)
+            yield _Entry(empty[0].start, blanks, has_plural_rule)
 
 
 def _blank(field: _Field, messages: Mapping[str, str], num_forms: int, form: Format | None, plural: str) -> _Blank:

@@ -149,6 +149,15 @@ def _numbered(wanted: Sequence[str], translation: str, form: Format) -> str:
     return form.directives.sub(number, translation)
 
 
+def is_plural(expression: str) -> bool:
+    """Return True if this is an expression for plural forms, such as `n != 1`."""
+    try:
+        gettext.c2py(expression)
+        return True
+    except (ValueError, RecursionError):
+        return False
+
+
 @cache
 def is_rare(plural: str, index: int) -> bool:
     """Return True if a plural form is for few numbers only.
