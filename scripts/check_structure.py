@@ -116,7 +116,7 @@ def main() -> int:
     parser.add_argument("--types", nargs="*", default=sorted(OUTLINES), help="suffixes; default: all")
     parser.add_argument("--most", type=int, default=50, help="files of each type")
     parser.add_argument("--most-bytes", type=int, default=200_000, help="larger files are skipped")
-    parser.add_argument("--model", help="a run; only it is used")
+    parser.add_argument("--model", type=Path, help="a run; only it is used")
     given = parser.parse_args()
     translators = {name: (cast(LineTranslator, Stub(rule)), Options()) for name, rule in STUBS.items()}
     if given.model:
