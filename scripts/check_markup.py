@@ -46,7 +46,7 @@ from demo.lexicon import ADJECTIVES, NOUNS, Adjective
 from ibm_model1 import sure_translations
 
 from mtcli.data import demo
-from mtcli.data.placeholders import count_protected
+from mtcli.data.placeholders import protected_of
 from mtcli.documents.inline import Inline, Tag, merged, text_of
 from mtcli.documents.marks import shape_of
 from mtcli.documents.markup import translate_inline
@@ -123,7 +123,7 @@ def faults_of(source: Inline, translation: Inline) -> list[str]:
     elif shape_of(source) != shape_of(translation):
         faults.append("nested in another way")
     texts = [[part for part in each if isinstance(part, str)] for each in (source, translation)]
-    if count_protected(texts[0]) != count_protected(texts[1]):
+    if protected_of(texts[0]).counts != protected_of(texts[1]).counts:
         faults.append("placeholders lost, added or changed")
     return faults
 

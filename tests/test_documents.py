@@ -276,13 +276,14 @@ def test_the_extra_has_the_packages_that_the_message_names() -> None:
 
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
     names = [spec.partition(">")[0] for spec in project["optional-dependencies"]["documents"]]
+    names += [spec.partition(">")[0] for spec in project["dependencies"] if spec.startswith("sentencex")]
     assert sorted(names) == sorted(PACKAGES)
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentencex", None)
     with pytest.raises(UsageError, match=r"sentencex is not installed; .*`pip install .*sentencex"):
-        translate_text("a b", identity(), OPTIONS, src="en")
+        translate_text("A b. C d.", identity(), OPTIONS, src="en")
 
 
 # ---- the command ----

@@ -1,6 +1,7 @@
 """Inline markup and placeholders: what is protected, where it goes, and that nothing is ever lost."""
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import toy
 
-from mtcli.data.placeholders import TOKENS, Span, count_protected, find_protected, without_added
+from mtcli.data.placeholders import TOKENS, Span, find_protected, protected_of, without_added
 from mtcli.data.words import character_spans
 from mtcli.documents.inline import Inline, Tag
 from mtcli.documents.marks import Mark, is_faithful, mark_up, pieces_of, shape_of
@@ -308,7 +309,7 @@ def test_a_model_may_write_a_measure_in_figures() -> None:
     (result,) = translate_inline([("three kilometres",)], Stub(lambda line: ("3 km", ())), Options())
     assert result == ("3 km",)
     (result,) = translate_inline([("after 3.5 km",)], Stub(lambda line: ("nach 3,5 km", ())), Options())
-    assert count_protected([written(result)]) == {"3.5 km": 1}
+    assert protected_of([written(result)]).counts == {"3.5 km": 1}
 
 
 @pytest.mark.parametrize(
@@ -334,7 +335,7 @@ def test_what_is_not_protected(text: str) -> None:
 
 
 def test_deleting_may_not_create_another_placeholder() -> None:
-    assert find_protected(without_added("%%ss %{x}s <a<b>>", count_protected([]), measures=True)) == []
+    assert find_protected(without_added("%%ss %{x}s <a<b>>", Counter(), numbers=True)) == []
 
 
 def test_a_model_and_its_alignment() -> None:

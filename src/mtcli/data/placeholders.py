@@ -6,25 +6,65 @@ ten private characters of Unicode, so that vocabularies, exports and alignments 
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
+from mtcli.data.numbers import FIGURE, MEASURE, is_alike
+
 _CONVERSION = r"(?:hh?|ll?|[Lqjzt])?[diouxXeEfFgGaAcspn@]"
-_PRINTF = rf"%(?:\d+\$)?[-+#0']*(?:\d+|\*)?(?:\.(?:\d+|\*))?{_CONVERSION}"
+_PRINTF = (
+    rf"%(?:\d+\$)?[-+#0']*(?:\d+|\*(?:\d+\$)?)?(?:\.(?:\d+|\*(?:\d+\$)?)?)?{_CONVERSION}|"
+    r"%[-+#0']*\d*<PRI\w+>"
+)
 _PYTHON = r"%\([^()\s]+\)[-+#0]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]"
 _QT = r"%L?(?:\d{1,2}|n)\b"
-# Braces may contain braces, two levels deep: `{n, plural, one {# file} other {# files}}`.
-_INNER_BRACES = r"\{(?:[^{}]|\{[^{}]*\})*\}"
-_ICU = rf"\{{\s*\w+\s*,\s*\w+\s*(?:,(?:[^{{}}]|{_INNER_BRACES})*)?\}}"
-_FIELD = r"[$#%]?\{\s?[$@#/^&>!.-]{0,2}[\w.\[\]'-]*(?:\([^(){}]*\))?(?:![rsa])?(?:\s?[:|][^{}\n]{0,40})?\s?\}"
-_TEMPLATE = r"\{\{\{[^{}\n]*\}\}\}|[$#]?\{\{[^{}\n]*\}\}|\{%[^{}\n]*%\}|<%[^<>\n]*%>"
+# Braces may contain braces: `{n, plural, one {# file} other {# files}}`.
+_INNER_BRACES = r"\{[^{}]*+\}"
+for _ in range(4):
+    _INNER_BRACES = rf"\{{(?:[^{{}}]|{_INNER_BRACES})*+\}}"
+_ICU = rf"\{{\s*[\w.]+\s*,\s*[A-Za-z]\w*\s*(?:,(?:[^{{}}]|{_INNER_BRACES})*+)?\}}"
+_FIELD = (
+    r"[$#%@]?!?\{\s?[$@#/^&>!.*-]{0,2}[\w.\[\]'-]*(?:\([^(){}]*\))?(?:,\s?-?\d+)?(?:![rsa])?"
+    r"(?:\s?[:|?][^{}\n]{0,40})?\s?\}"
+)
+_TEMPLATE = (
+    r"\{\{\{[^{}\n]*\}\}\}|[$#]?\{\{[^{}\n]*\}\}|\{\{[^\n]{0,300}?\}\}|\{%[^\n]{0,300}?%\}|\{#[^\n]{0,300}?#\}|"
+    r"<%[^\n]{0,300}?%>|<\?[^\n]{0,300}?\?>"
+)
+_OTHER_NAMES = (
+    r"\[X\d+X\]|%\d{1,2}![^!\s]{1,20}!|\$\([A-Za-z_][\w.]*\)|\\\([\w.]{1,60}\)|"
+    r"(?<!\w)__[A-Za-z]\w{0,60}?__(?!\w)|(?<!\w)@[A-Z_]{2,60}@(?!\w)"
+)
+_CJK = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef"
+_URL_UNIT = rf"\([^\s()<>]{{0,60}}\)|\{{[\w.]{{0,40}}\}}|(?<=[/=_])[{_CJK}]+"
+_URL_PART = rf"(?:[^\s<>\"'{{}}()“”„«»{_CJK}]|{_URL_UNIT}|(?<=\w)'(?=\w))*"
+_URL_END = rf"(?:[^\s<>\"'{{}}()“”„«».,;:!?\[\]…{_CJK}]|{_URL_UNIT})/?"
 _URL = (
-    r"(?:https?|ftps?|file)://[^\s<>\"'{}]*[^\s<>\"'{}.,;:!?()\[\]…]/?|"
-    r"\bwww\.[\w-]+(?:\.[\w-]+)+(?:/[^\s<>\"'{}.,;:!?()]*)*"
+    rf"\b(?:https?|ftps?|sftp|file|ssh|git|wss?|s3|tel|urn|data|magnet|doi):(?://)?(?=[\w/?+%\[]){_URL_PART}{_URL_END}|"
+    rf"\b[a-z][a-z0-9+.-]{{1,20}}://{_URL_PART}{_URL_END}|"
+    rf"\bwww\.[\w-]+(?:\.[\w-]+)+(?:[/?#:]{_URL_PART}{_URL_END})?/?"
 )
 # At most 64 characters, as in RFC 5321: without a limit, the search takes quadratic time in `a.a.a.a`.
-_EMAIL = r"(?:mailto:)?\b[\w.+-]{1,64}@[\w-]++(?:\.[\w-]+)+"
+_EMAIL = r"(?:mailto:)?\b[\w.+-]{1,64}@[\w-]++(?:\.[\w-]+)+(?:\?\w+=[\w%&=+.-]*\w)?"
+_SUFFIXES = (
+    "html?|xhtml|php|aspx?|jsp|js|mjs|tsx?|jsx|py|txt|pdf|docx?|xlsx?|pptx?|odt|csv|tsv|json|xml|ya?ml|toml|zip|gz|tgz|"
+    "tar|xz|exe|dll|msi|dmg|deb|rpm|apk|jar|png|jpe?g|gif|svg|webp|mp[34]|wav|cfg|conf|ini|log|sh|bat|css|cpp|hpp|java|"
+    "sql|iso|srt|vtt|xliff|tmx"
+)
+_HOST_ENDS = "com|org|net|io|gov|edu|info|dev|app"
+_NAME = r"(?<![\w.@/\\-])[\w-]{1,64}(?:\.[\w-]{1,64}){0,8}"
+_FILE = (
+    rf"{_NAME}\.(?:(?:{_SUFFIXES})(?![\w-])(?:[?#]{_URL_PART}{_URL_END})?|"
+    rf"(?i:{_HOST_ENDS})(?![\w.-])(?:/{_URL_PART}{_URL_END})?/?)"
+)
+_PATH = (
+    r"(?<!\w)[A-Za-z]:\\(?:[\w.()$~-]+(?: [\w.()$~-]+){0,4}\\){0,40}(?:[\w.()$~*-]*[\w*])?|"
+    r"(?<![\w\\])\\\\[\w.-]+(?:\\[\w.$-]*[\w$])+|%[A-Z_]{2,40}%(?:\\[\w.$-]*[\w$])+|"
+    r"(?<![\w/<.~])(?:~|\.{1,2})?(?:/[\w.+@*-]*[\w*]){2,}/?|(?<![\w/<.~])(?:~|\.{1,2})(?:/[\w.+@*-]*[\w*])+/?|"
+    r"(?<![\w/<])/[\w/-]{0,80}[#?][\w!#/?=&%.-]*\w"
+)
 _ENTITY = r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});"
 _TAG = r"</?[A-Za-z][^<>]*>|<!--[^<>]*-->"
 _PICTURE = (
@@ -34,35 +74,30 @@ _PICTURE = (
 _EMOJI = (
     "[\U0001f1e6-\U0001f1ff]{2}|[0-9#*]\ufe0f?\u20e3|"
     rf"{_PICTURE}[\ufe0e\ufe0f\U0001f3fb-\U0001f3ff]*(?:\u200d{_PICTURE}[\ufe0e\ufe0f\U0001f3fb-\U0001f3ff]*)*|"
-    "[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2194-\u21aa\u231a\u231b\u23e9-\u23fa]\ufe0f"
+    "[\u203c\u2049\u2139\u2194-\u21aa\u231a\u231b\u23e9-\u23fa]\ufe0f|[\u00a9\u00ae\u2117\u2120\u2122]\ufe0f?"
 )
-_UNITS = (
-    "km/h|m/s|[kcmd]?m[²³]|[kcdmµμn]?m|[kmµμ]?g|t|[mcdh]?l|L|[mnµμ]?s|min|h|[kMGT]?Hz|[kMG]Wh|[kMGm]?W|[km]?V|mAh|mA|"
-    "[kM]J|kcal|cal|[hkM]?Pa|m?bar|°[CF]?|px|pt|em|rem|dpi|ppi|[kKMGTkmgt]i?[Bb]|[kMG]bit|[kMG]?bps|fps|rpm|dB|mph|"
-    "ft|lbs?|oz|yd|mi|ha|[%‰€$£¥₹]|USD|EUR|GBP|CHF|JPY|CAD|AUD"
-)
-# At most 20 groups of digits: without a limit, the search takes quadratic time in `1'1'1'1`.
-_NUMBER = r"(?<![\w.,])\d++(?:[.,'’\u00a0\u202f]\d++){0,20}+"
-_MEASURE = (
-    rf"{_NUMBER}[ \u00a0\u202f]?(?:{_UNITS})(?![\w(])|"
-    r"[$€£¥₹][ \u00a0\u202f]?\d+(?:[.,'’\u00a0\u202f]\d+)*"
-)
-
 TOKENS: Final = tuple(chr(0x10FF00 + number) for number in range(10))
 """The characters of the placeholder tokens."""
 _TOKEN = f"[{TOKENS[0]}-{TOKENS[-1]}]"
 
+_ORDERED = (
+    # A sign of percent after a number, as in the German word `30%ige`, begins no placeholder.
+    rf"(?<!\d)(?:{_PRINTF})|(?:{_PRINTF})(?!\w)"
+)
 _PLACEHOLDER: Final = "|".join(
     (
-        _URL, _EMAIL, _TAG, _TEMPLATE, _ICU, _FIELD, _PYTHON,
-        # A sign of percent after a number, as in the German word `30%ige`, begins no placeholder.
-        rf"(?<!\d){_PRINTF}", rf"{_PRINTF}(?!\w)", _QT, r"%%", r"%[A-Z_]{2,}%",
-        r"\$[A-Za-z_]\w*", _ENTITY, _EMOJI, _TOKEN,
+        _URL, _EMAIL, _TAG, _TEMPLATE, _ICU, _FIELD, _PYTHON, _PATH, _ORDERED, _OTHER_NAMES, _QT, r"%%",
+        r"%[A-Z_]{2,}%", r"\$[A-Za-z_]\w*", _ENTITY, _EMOJI, _TOKEN, _FILE,
     )
 )  # fmt: skip
-_PROTECTED = re.compile(rf"(?P<placeholder>{_PLACEHOLDER})|(?P<measure>{_MEASURE})")
+_PROTECTED = re.compile(rf"(?P<placeholder>{_PLACEHOLDER})|(?P<measure>{MEASURE})|(?P<figure>{FIGURE})")
+_IN_ORDER = re.compile(rf"(?:{_PRINTF})|\{{(?:![rsa])?(?::[^{{}}]*)?\}}")
+_DIGIT = re.compile(r"\d")
+_NUMBERED = re.compile(r"%\d+\$")
 
-_HINT = re.compile(r"[%$&{<@\d\u00a3\u00a5\u203c-\u2bff\ufe0f\U0001f000-\U0010ffff]|://|www\.")
+_HINT = re.compile(
+    r"[%$&{<@\d\\/_\u00a3\u00a5\u00a9\u00ae\u00bc-\u00be\u2117-\u2bff\u203c-\u2049\ufe0f\U0001f000-\U0010ffff]|\w[.:]\w"
+)
 """A text without any of these has nothing protected. This test takes a fraction of the time of the search."""
 
 _COPIED_WORD = re.compile(r"(?<!\S)[\w-]*\w(?=[.,;:!?]?(?!\S))")
@@ -79,15 +114,28 @@ Span = tuple[int, int]
 """The start and the end of a part of a text."""
 
 
-def find_protected(text: str) -> list[Span]:
+def find_protected(text: str, *, decimals: bool = False) -> list[Span]:
     """Return the spans of a text that must not be translated, in order. They do not overlap.
 
-    They are URLs, e-mail addresses, tags written as text, placeholders of common formats (`%s`, `%1$s`, `%(name)s`,
-    `%1`, `{name}`, `{0:.2f}`, `{{x}}`, `${x}`, `$VAR`, ICU messages), `&entities;`, emoji, and numbers with units.
+    They are URLs, e-mail addresses, paths and names of files, tags written as text, placeholders of common formats
+    (`%s`, `%1$s`, `%(name)s`, `%1`, `{name}`, `{0:.2f}`, `{{x}}`, `${x}`, `$VAR`, ICU messages), `&entities;`, emoji,
+    numbers with units, and numbers that languages write alike (see `numbers.is_alike`).
+
+    Args:
+        text: The text.
+        decimals: Source and target write decimals alike, see `numbers.same_signs`.
     """
+    return [match.span() for match in _matches(text, decimals=decimals)]
+
+
+def _matches(text: str, *, decimals: bool) -> Iterator[re.Match[str]]:
+    """Yield the matches of protected text."""
     if not _HINT.search(text):
-        return []
-    return [match.span() for match in _PROTECTED.finditer(text)]
+        return
+    for match in _PROTECTED.finditer(text):
+        figure = match["figure"]
+        if figure is None or is_alike(figure, decimals=decimals):
+            yield match
 
 
 def with_tokens(src: str, tgt: str) -> tuple[str, str]:
@@ -130,42 +178,71 @@ def _shared(src: Sequence[str], tgt: Sequence[str]) -> list[str]:
     return [text for text in src if src.count(text) == 1 and tgt.count(text) == 1]
 
 
-def count_protected(texts: Sequence[str]) -> Counter[str]:
-    """Count the protected spans of some texts."""
-    return Counter(match[0] for text in texts for match in _PROTECTED.finditer(text))
+@dataclass(frozen=True)
+class Protected:
+    """The protected spans of a text."""
+
+    counts: Counter[str]
+    """How often each span occurs."""
+    numbers: frozenset[str]
+    """Those that are numbers."""
+    in_order: tuple[str, ...]
+    """Placeholders that a program fills in the order in which they are written, such as `%s` and `{}`."""
+    has_free_numbers: bool
+    """There are digits outside of the spans, or no number at all, so a translation may have other numbers."""
 
 
-def count_measures(texts: Sequence[str]) -> Counter[str]:
-    """Count those protected spans that are numbers with units."""
-    return Counter(match[0] for text in texts for match in _PROTECTED.finditer(text) if match["measure"])
+def protected_of(texts: Iterable[str], *, decimals: bool = False) -> Protected:
+    """Return the protected spans of the texts of one sentence; see `find_protected`."""
+    counts: Counter[str] = Counter()
+    numbers = set()
+    in_order = []
+    has_free_digits = False
+    for text in texts:
+        end = 0
+        for match in _matches(text, decimals=decimals):
+            has_free_digits = has_free_digits or _DIGIT.search(text, end, match.start()) is not None
+            end = match.end()
+            counts[match[0]] += 1
+            if match["placeholder"] is None:
+                numbers.add(match[0])
+            elif _IN_ORDER.fullmatch(match[0]) and not _NUMBERED.match(match[0]):
+                in_order.append(match[0])
+        has_free_digits = has_free_digits or _DIGIT.search(text, end) is not None
+    return Protected(counts, frozenset(numbers), tuple(in_order), has_free_digits or not numbers)
 
 
-def has_lost_or_added(source: Sequence[str], translation: Sequence[str]) -> bool:
-    """Return True if a translation does not have exactly the protected spans of its source.
+def is_kept(source: Protected, translation: Protected) -> bool:
+    """Return True if a translation has exactly the protected spans of its source, and no wrong order.
 
-    A source without numbers with units may have a translation with some: "three kilometres" is "3 km" elsewhere.
+    A source with numbers that are not protected, or without any, may have a translation with new numbers: "three
+    kilometres" is "3 km" elsewhere.
     """
-    wanted = count_protected(source)
-    found = count_protected(translation)
-    if not count_measures(source):
-        found -= count_measures(translation)
-    return wanted != found
+    found = translation.counts
+    if source.has_free_numbers:
+        new = translation.numbers - source.counts.keys()
+        found = Counter({text: number for text, number in found.items() if text not in new})
+    return found == source.counts and translation.in_order == source.in_order
 
 
-def without_added(text: str, allowed: Counter[str], *, measures: bool) -> str:
+def without_added(
+    text: str, allowed: Counter[str], *, numbers: bool, source: Collection[str] = (), decimals: bool = False
+) -> str:
     """Delete the protected spans of a text that are not allowed, or that occur more often than allowed.
 
     Args:
         text: A translation.
         allowed: How often each span may occur.
-        measures: Delete numbers with units too.
+        numbers: Delete all such numbers. Otherwise, only those that the source has.
+        source: Spans of the source.
+        decimals: See `find_protected`.
     """
-    while _HINT.search(text):
+    while True:
         remaining = allowed.copy()
         kept = []
         end = 0
-        for match in _PROTECTED.finditer(text):
-            if match["measure"] and not measures:
+        for match in _matches(text, decimals=decimals):
+            if match["placeholder"] is None and not numbers and match[0] not in source:
                 continue
             if remaining[match[0]] > 0:
                 remaining[match[0]] -= 1
@@ -176,4 +253,3 @@ def without_added(text: str, allowed: Counter[str], *, measures: bool) -> str:
             return text
         # The parts that remain may form another span together, so they are searched again.
         text = "".join([*kept, text[end:]])
-    return text

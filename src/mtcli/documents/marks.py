@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from mtcli.data.placeholders import find_protected, has_lost_or_added
+from mtcli.data.placeholders import find_protected, is_kept, protected_of
 from mtcli.documents.inline import Inline, Tag, merged
 from mtcli.documents.wrapping import unspaced_at_end, unspaced_at_start
 
@@ -61,15 +61,15 @@ class Mark:
 Piece = str | Mark
 
 
-def pieces_of(sentence: Inline) -> list[Piece]:
-    """Split a sentence into text and marks."""
+def pieces_of(sentence: Inline, *, decimals: bool = False) -> list[Piece]:
+    """Split a sentence into text and marks. For `decimals`, see `placeholders.find_protected`."""
     pieces: list[Piece] = []
     for part in merged(sentence):
         if isinstance(part, Tag):
             pieces.append(Mark(part, part.kind))
             continue
         end = 0
-        for start, next_end in find_protected(part):
+        for start, next_end in find_protected(part, decimals=decimals):
             if start > end:
                 pieces.append(part[end:start])
             pieces.append(_mark_of_text(part[start:next_end]))
@@ -371,11 +371,17 @@ Shape = tuple[str, str, tuple["Shape", ...]]
 """The tags of a span or point, and the shapes inside, sorted."""
 
 
-def is_faithful(source: Inline, translation: Inline) -> bool:
-    """Return True if a translation has the marks of its source, each unchanged, and tags nested in the same way."""
+def is_faithful(source: Inline, translation: Inline, *, decimals: bool = False) -> bool:
+    """Return True if a translation has the marks of its source, each unchanged, and tags nested in the same way.
+
+    Placeholders such as `%s`, which a program fills in the order in which they are written, are also in their order.
+    For `decimals`, see `placeholders.find_protected`.
+    """
     if shape_of(source) != shape_of(translation):
         return False
-    return not has_lost_or_added(_texts(source), _texts(translation))
+    return is_kept(
+        protected_of(_texts(source), decimals=decimals), protected_of(_texts(translation), decimals=decimals)
+    )
 
 
 def shape_of(sentence: Inline) -> Shape:

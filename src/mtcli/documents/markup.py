@@ -10,16 +10,17 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from itertools import islice
 
-from mtcli.data.placeholders import TOKENS, count_measures, find_protected, without_added
+from mtcli.data.placeholders import TOKENS, find_protected, protected_of, without_added
 from mtcli.documents.inline import Inline, Tag, merged, text_of
 from mtcli.documents.marks import Mark, is_faithful, mark_up, pieces_of
 from mtcli.documents.reinsertion import reinsert
 from mtcli.documents.word_map import diagonal_links
 from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.translation import Links, Options
+from mtcli.inference.translation import Candidate, Options
 from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
 
@@ -35,13 +36,32 @@ UNUSUAL_SIGNS = re.compile(r"[^\w\s.,;:!?]")
 """What placeholders consist of besides letters, digits and spaces."""
 
 
+_NOT_GIVEN = Candidate("", 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class InlineTranslation:
+    """A translation of a sentence with markup."""
+
+    content: Inline
+    line: str = ""
+    """The text that the model was given; empty if it was given none."""
+    candidate: Candidate = _NOT_GIVEN
+    """What the model wrote for it. The alignment is that of this text."""
+
+
 class _Sentence:
     """A sentence on its way to its translation."""
 
-    def __init__(self, source: Inline, *, use_tokens: bool) -> None:
+    def __init__(self, source: Inline, *, use_tokens: bool, decimals: bool) -> None:
         self.source = source
-        self.pieces = pieces_of(source)
-        self.result: Inline | None = None
+        self.decimals = decimals
+        self.pieces = pieces_of(source, decimals=decimals)
+        self.protected = protected_of((part for part in merged(source) if isinstance(part, str)), decimals=decimals)
+        self.results: list[InlineTranslation] = []
+        """The different translations so far, best first."""
+        self.is_repaired = False
+        """The model lost, changed or added protected text."""
         self.is_given_up = False
         """No translation of it is faithful, so it stays as it is."""
         self.is_unanswered = False
@@ -69,13 +89,26 @@ class _Sentence:
     @property
     def has_words(self) -> bool:
         """There is something to translate."""
-        text = without_added(self.marked.text, Counter(), measures=True)
+        text = without_added(self.marked.text, Counter(), numbers=True, decimals=self.decimals)
         return any(character.isalpha() for character in text)
 
     def keep_unanswered(self) -> None:
         """Keep the source, because the model wrote nothing."""
         self.is_unanswered = True
-        self.result = self.source
+        self.keep_source()
+
+    def keep_source(self) -> None:
+        """Make the source the only translation."""
+        self.results = [InlineTranslation(self.source)]
+
+    def add(self, content: Inline, candidate: Candidate) -> None:
+        """Add a translation, unless it is known already."""
+        if all(content != result.content for result in self.results):
+            self.results.append(InlineTranslation(content, self.marked.text, candidate))
+
+    def is_faithful(self, content: Inline) -> bool:
+        """Return True if a translation has all marks and protected text of this sentence."""
+        return is_faithful(self.source, content, decimals=self.decimals)
 
     def take_out_placeholders(self) -> None:
         """Leave the placeholders out of the text. They become points."""
@@ -104,11 +137,28 @@ def translate_inline(
     translator: LineTranslator,
     options: Options,
     *,
+    decimals: bool = False,
     total: int | None = None,
     quiet: bool = False,
     warn: bool = True,
 ) -> Iterator[Inline]:
-    """Translate sentences with markup, in their order.
+    """Translate sentences with markup, in their order. See `translate_candidates`."""
+    found = translate_candidates(sentences, translator, options, decimals=decimals, total=total, quiet=quiet, warn=warn)
+    return (candidates[0].content for candidates in found)
+
+
+def translate_candidates(
+    sentences: Iterable[Inline],
+    translator: LineTranslator,
+    options: Options,
+    *,
+    decimals: bool = False,
+    total: int | None = None,
+    bar: Progress | None = None,
+    quiet: bool = False,
+    warn: bool = True,
+) -> Iterator[list[InlineTranslation]]:
+    """Yield the different translations of sentences with markup, best first, in the order of the sentences.
 
     A translation has every tag, placeholder and other protected text of its sentence exactly once for each time that
     the sentence has it (see `placeholders.find_protected`), and its tags are nested in the same way. White space, tags
@@ -118,65 +168,91 @@ def translate_inline(
     Args:
         sentences: Each is a sentence; a tag in it may have its partner in another sentence.
         translator: The model. Without support for alignments, places are estimated from positions.
-        options: Options of the search. Sentences with tags also get `alignments`.
+        options: Options of the search. Sentences with tags also get `alignments`. There are at most `n_best`
+            translations. The first one does not depend on `n_best`.
+        decimals: The two languages write decimals alike, see `numbers.same_signs`.
         total: Number of sentences, for the progress bar.
+        bar: Counts the sentences; None: a new one.
         quiet: Show no progress bar.
         warn: Warn about sentences that cannot be translated. The warnings quote them.
     """
     remaining = iter(sentences)
-    with Progress("translating", total=total, unit="sentences", quiet=quiet) as bar:
+    own_bar = Progress("translating", total=total, unit="sentences", quiet=quiet) if bar is None else nullcontext(bar)
+    with own_bar as shown:
         while chunk := list(islice(remaining, CHUNK)):
-            yield from _translate_chunk(chunk, translator, options, bar, warn=warn)
+            yield from _translate_chunk(chunk, translator, options, shown, decimals=decimals, warn=warn)
 
 
 def _translate_chunk(
-    chunk: Sequence[Inline], translator: LineTranslator, options: Options, bar: Progress, *, warn: bool
-) -> list[Inline]:
+    chunk: Sequence[Inline], translator: LineTranslator, options: Options, bar: Progress, *, decimals: bool, warn: bool
+) -> list[list[InlineTranslation]]:
     """Translate the sentences of a chunk: those without tags, those with tags, then those that lost a placeholder."""
     use_tokens = translator.tokenizer.has_placeholders
-    sentences = [_Sentence(source, use_tokens=use_tokens) for source in chunk]
+    sentences = [_Sentence(source, use_tokens=use_tokens, decimals=decimals) for source in chunk]
     without_tags = []
     with_tags = []
     for sentence in sentences:
         if not sentence.has_words:
-            sentence.result = sentence.source
+            sentence.keep_source()
         elif sentence.marked.root.children:
             with_tags.append(sentence)
         else:
             without_tags.append(sentence)
-    _translate_with_placeholders(without_tags, translator, options)
-    bar.update(len(without_tags))
-    _translate_with_placeholders(with_tags, translator, options)
-    _translate_without_placeholders([each for each in sentences if each.result is None], translator, options)
-    bar.update(len(chunk) - len(without_tags))
+    bar.update(len(chunk) - len(without_tags) - len(with_tags))
+    _translate_with_placeholders(without_tags, translator, options, bar)
+    _translate_with_placeholders(with_tags, translator, options, bar)
+    _translate_without_placeholders([each for each in sentences if not each.results], translator, options)
+    if warn:
+        _warn_about_sentences(sentences)
+    return [sentence.results for sentence in sentences]
+
+
+def _warn_about_sentences(sentences: Sequence[_Sentence]) -> None:
+    """Warn about sentences that are not translated, and about those whose protected text the model did not keep."""
     for sentence in sentences:
-        if warn and sentence.is_given_up:
-            message = "not translated, because its placeholders cannot be told apart: %s"
+        if sentence.is_given_up:
+            message = "not translated, because its placeholders cannot be told apart or would change their order: %s"
             log.warning(message, text_of(sentence.source))
     unanswered = [text_of(sentence.source) for sentence in sentences if sentence.is_unanswered]
-    if warn and unanswered:
+    if unanswered:
         message = "%s not translated, because the model writes nothing there (%.40s)"
         log.warning(message, counted(len(unanswered), "sentence"), unanswered[0])
-    return [each.source if each.result is None else each.result for each in sentences]
+    repaired = [text_of(each.source) for each in sentences if each.is_repaired and not each.is_given_up]
+    if repaired:
+        message = "%s: the model did not keep protected text, such as numbers and placeholders; it was put back (%.60s)"
+        log.warning(message, counted(len(repaired), "sentence"), repaired[0].strip())
 
 
-def _translate_with_placeholders(sentences: Sequence[_Sentence], translator: LineTranslator, options: Options) -> None:
-    """Translate sentences with their placeholders in the text. The result is None where one is lost or changed."""
-    for sentence, text, links in _translated(sentences, translator, options):
-        if text == sentence.marked.text:
-            sentence.result = sentence.source
-            continue
-        if not text.strip():
+def _translate_with_placeholders(
+    sentences: Sequence[_Sentence], translator: LineTranslator, options: Options, bar: Progress
+) -> None:
+    """Translate sentences with their placeholders in the text. There is no result where one is lost or changed."""
+    for sentence, answers in _translated(sentences, translator, options, bar):
+        best = answers[0]
+        if not best.text.strip():
             sentence.keep_unanswered()
             continue
-        if sentence.is_plain and not find_protected(text):
-            sentence.result = sentence.whole([text])
-            continue
-        result = sentence.whole(reinsert(sentence.marked, text, links))
-        if is_faithful(sentence.source, result):
-            sentence.result = result
+        content = _kept(sentence, best)
+        if content is not None:
+            sentence.add(content, best)
         elif not sentence.has_placeholders:
-            _repair(sentence, text, links)
+            _repair(sentence, best)
+        if not sentence.results or sentence.is_unanswered or sentence.is_given_up:
+            continue
+        for answer in answers[1:]:
+            content = _kept(sentence, answer)
+            if content is not None and answer.text.strip():
+                sentence.add(content, answer)
+
+
+def _kept(sentence: _Sentence, answer: Candidate) -> Inline | None:
+    """Return what the model wrote with the marks of the sentence; None: something protected is lost or changed."""
+    if answer.text == sentence.marked.text:
+        return sentence.source
+    if sentence.is_plain and not find_protected(answer.text, decimals=sentence.decimals):
+        return sentence.whole([answer.text])
+    content = sentence.whole(reinsert(sentence.marked, answer.text, answer.alignment))
+    return content if sentence.is_faithful(content) else None
 
 
 def _translate_without_placeholders(
@@ -185,51 +261,64 @@ def _translate_without_placeholders(
     """Translate sentences without their placeholders, and insert these."""
     for sentence in sentences:
         sentence.take_out_placeholders()
-    for sentence, text, links in _translated(sentences, translator, options):
-        _repair(sentence, text, links)
+    for sentence, answers in _translated(sentences, translator, options):
+        for answer in answers:
+            if not sentence.results or not (sentence.is_unanswered or sentence.is_given_up):
+                _repair(sentence, answer)
 
 
-def _repair(sentence: _Sentence, text: str, links: Links) -> None:
-    """Make a faithful translation the result of a sentence, whatever the model wrote.
+def _repair(sentence: _Sentence, answer: Candidate) -> None:
+    """Add a faithful translation to the results of a sentence, whatever the model wrote.
 
     First, what the model added is deleted. If marks and text together still look like another placeholder, all signs
     but the most common ones are deleted. The last resort is the source.
     """
     marked = sentence.marked
-    source_texts = [part for part in sentence.source if isinstance(part, str)]
     shown = {piece.shown for piece in sentence.pieces if isinstance(piece, Mark)}
-    without_shown = "".join(character for character in text if character not in shown)
-    protected = without_added(without_shown, Counter(), measures=bool(count_measures(source_texts))).strip()
+    is_first = not sentence.results
+    sentence.is_repaired = True
+    protected = without_added(
+        "".join(character for character in answer.text if character not in shown),
+        Counter(),
+        numbers=not sentence.protected.has_free_numbers,
+        source=sentence.protected.counts,
+        decimals=sentence.decimals,
+    ).strip()
     if not protected:
-        sentence.keep_unanswered()
+        if is_first:
+            sentence.keep_unanswered()
         return
     for attempt in (protected, UNUSUAL_SIGNS.sub(" ", protected).strip()):
-        attempt_links = links if attempt == text else diagonal_links(marked.text, attempt)
-        result = sentence.whole(reinsert(marked, attempt, attempt_links))
-        if is_faithful(sentence.source, result):
-            sentence.result = result
+        links = answer.alignment if attempt == answer.text else diagonal_links(marked.text, attempt)
+        content = sentence.whole(reinsert(marked, attempt, links))
+        if sentence.is_faithful(content):
+            sentence.add(content, replace(answer, text=attempt, alignment=links))
             return
-    sentence.is_given_up = True
-    sentence.result = sentence.source
+    if is_first:
+        sentence.is_given_up = True
+        sentence.keep_source()
 
 
 def _translated(
-    sentences: Sequence[_Sentence], translator: LineTranslator, options: Options
-) -> Iterator[tuple[_Sentence, str, Links]]:
-    """Yield each sentence with the translation of its text, and their word alignment if the sentence has marks."""
+    sentences: Sequence[_Sentence], translator: LineTranslator, options: Options, bar: Progress | None = None
+) -> Iterator[tuple[_Sentence, list[Candidate]]]:
+    """Yield each sentence with the translations of its text, each with a word alignment if the sentence has marks."""
     if not sentences:
         return
     need_links = any(sentence.marked.root.children for sentence in sentences)
     if need_links and translator.aligns:
         options = replace(options, alignments=True, align_characters=True)
     lines = [sentence.marked.text for sentence in sentences]
-    translations = translator.translate(lines, options, warn=False, quiet=True)
+    translations = translator.translate(lines, options, warn=False, quiet=True, bar=bar)
     for sentence, line, translation in zip(sentences, lines, translations, strict=True):
-        text = _without_controls(translation.text, line)
-        links = translation.candidates[0].alignment if text == translation.text else ()
-        if need_links and not links:
-            links = diagonal_links(line, text)
-        yield sentence, text, links
+        answers = []
+        for candidate in translation.candidates:
+            text = _without_controls(candidate.text, line)
+            links = candidate.alignment if text == candidate.text else ()
+            if need_links and not links:
+                links = diagonal_links(line, text)
+            answers.append(replace(candidate, text=text, alignment=links))
+        yield sentence, answers
 
 
 def _without_controls(text: str, source: str) -> str:

@@ -3,15 +3,16 @@
 import logging
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
+from mtcli.data.numbers import NumberCheck, check_numbers, same_signs
+from mtcli.data.placeholders import protected_of
 from mtcli.documents.encoding import EncodedText
 from mtcli.documents.format import ReadOptions
 from mtcli.documents.inline import Inline, Tag, merged, text_of
-from mtcli.documents.markup import translate_inline
+from mtcli.documents.markup import InlineTranslation, translate_candidates
 from mtcli.documents.plain_text import read_text
 from mtcli.documents.registry import needs_packages, read_document
 from mtcli.documents.segmentation import split_long, split_marks, split_segment
@@ -22,7 +23,7 @@ from mtcli.inference.repetitions import repetition_in
 from mtcli.inference.streams import arguments, name_of
 from mtcli.inference.translation import Options
 from mtcli.runtime.outputs import write_whole
-from mtcli.runtime.progress import on_terminal
+from mtcli.runtime.progress import Progress, on_terminal
 from mtcli.runtime.regular_file import read_regular
 from mtcli.runtime.wording import counted
 
@@ -46,56 +47,153 @@ class _SpacedSentence:
     after: str
 
 
-def translate_segments(
+@dataclass(frozen=True, slots=True)
+class TranslatedSegment:
+    """A paragraph with markup, its sentences and their translations."""
+
+    source: Inline
+    sentences: list[_SpacedSentence]
+    asked: list[Inline]
+    """Each sentence on one line, as it is translated."""
+    answers: list[list[InlineTranslation]]
+    """The different translations of each sentence, best first."""
+    is_divided: bool
+    """It has a sentence that is longer than any in training, which was translated in parts."""
+
+    @property
+    def num_candidates(self) -> int:
+        """The number of its different translations."""
+        return max(map(len, self.answers), default=1)
+
+    def chosen(self, number: int) -> list[InlineTranslation]:
+        """Return one translation of each sentence, or its last one if it has fewer."""
+        return [candidates[min(number, len(candidates) - 1)] for candidates in self.answers]
+
+    def content(self, number: int = 0) -> Inline:
+        """Return one of its translations, from 0."""
+        contents = [answer.content for answer in self.chosen(number)]
+        if contents == self.asked:
+            return self.source
+        joined = _joined(self.sentences, list(zip(self.asked, contents, strict=True)))
+        return joined if len(contents) == 1 or _keeps_spans(joined, contents) else self.source
+
+    def pairs(self) -> Iterator[tuple[Inline, list[InlineTranslation]]]:
+        """Yield each sentence, as it is translated, with its translations."""
+        yield from zip(self.asked, self.answers, strict=True)
+
+    def number_checks(self) -> Iterator[NumberCheck]:
+        """Yield the differences of the numbers of each sentence from those of its best translation."""
+        for asked, candidates in self.pairs():
+            yield check_numbers(text_of(asked), text_of(candidates[0].content))
+
+
+def _keeps_spans(joined: Inline, contents: Iterable[Inline]) -> bool:
+    """Return True if sentences that are joined do not form protected text where they meet, such as `5` and `km`."""
+    apart = protected_of(part for content in contents for part in content if isinstance(part, str))
+    together = protected_of(part for part in joined if isinstance(part, str))
+    return apart.counts == together.counts
+
+
+def translate_whole(
     segments: Iterable[Inline],
     translator: LineTranslator,
     options: Options,
     *,
     src: str,
+    tgt: str = "",
+    bar: Progress | None = None,
     quiet: bool = False,
     warn: bool = True,
-) -> list[Inline]:
+) -> list[TranslatedSegment]:
     """Translate paragraphs with markup, sentence by sentence. White space between the sentences stays as it is.
 
-    Line breaks within a sentence become spaces for the model. A sentence that the model does not change keeps them.
-    A sentence without a letter, such as a number, stays as it is.
+    This is the one path of the documents, of lines of text (`lines`) and of the server: it decides where sentences end
+    and which text is protected. Line breaks within a sentence become spaces for the model. A sentence that the model
+    does not change keeps them. A sentence without a letter, such as a number, stays as it is.
 
     Args:
         segments: The paragraphs of one document, or of several.
         translator: The model. All sentences are translated in one stream, so that batches are full.
         options: Options of the search.
         src: Source language.
+        tgt: Target language, unless the options name it; empty if it is not known. See `numbers.same_signs`.
+        bar: Counts the sentences; None: a new one.
         quiet: Show no progress bar.
-        warn: Warn about sentences that are divided, not translated or repeat themselves. The warnings quote them.
-
-    Returns:
-        The translation of each segment.
+        warn: Warn about sentences that are not translated, or whose protected text was put back.
 
     Raises:
-        UsageError: sentencex is not installed, or `options.to` is missing; see also `LineTranslator.translate`.
+        UsageError: sentencex is not installed; see also `LineTranslator.translate`.
+        NotFiniteError: See `LineTranslator.translate`.
+    """
+    decimals = same_signs(src, options.to or tgt)
+    with needs_packages():
+        divided = [(segment, *_sentences(segment, translator, src)) for segment in segments]
+    asked_of = [[_on_one_line(sentence.content) for sentence in sentences] for _, sentences, _ in divided]
+    lines = [content for asked in asked_of for content in asked if _has_letters(content)]
+    found = translate_candidates(
+        lines, translator, options, decimals=decimals, total=len(lines), bar=bar, quiet=quiet, warn=warn
+    )
+    results = []
+    for (segment, sentences, is_divided), asked in zip(divided, asked_of, strict=True):
+        answers = [next(found) if _has_letters(content) else [InlineTranslation(content)] for content in asked]
+        results.append(TranslatedSegment(segment, sentences, asked, answers, is_divided))
+    return results
+
+
+def _has_letters(content: Inline) -> bool:
+    return any(map(str.isalpha, text_of(content)))
+
+
+def translate_segments(
+    segments: Iterable[Inline],
+    translator: LineTranslator,
+    options: Options,
+    *,
+    src: str,
+    tgt: str = "",
+    quiet: bool = False,
+    warn: bool = True,
+) -> list[Inline]:
+    """Return the translation of each paragraph of a document, see `translate_whole`.
+
+    Args:
+        segments: The paragraphs.
+        translator: The model.
+        options: Options of the search.
+        src: Source language.
+        tgt: Target language.
+        quiet: Show no progress bar.
+        warn: Warn about sentences that are divided, not translated, repeat themselves, or have other numbers. The
+            warnings quote them.
+
+    Raises:
+        UsageError: `options.to` is missing; see also `translate_whole`.
         NotFiniteError: See `LineTranslator.translate`.
     """
     if translator.tokenizer.tags and not options.to:
         targets = ", ".join(sorted(translator.tokenizer.tags)[:10])
         raise UsageError(f"this model has several target languages ({targets}): give one with --to")
-    whole = list(segments)
-    with needs_packages():
-        sentences_of = [_sentences(segment, translator, src, warn=warn) for segment in whole]
-    asked = [_on_one_line(sentence.content) for sentences in sentences_of for sentence in sentences]
-    has_letters = [any(map(str.isalpha, text_of(content))) for content in asked]
-    lines = [content for content, is_text in zip(asked, has_letters, strict=True) if is_text]
-    found = translate_inline(lines, translator, options, total=len(lines), quiet=quiet, warn=warn)
-    answers = (next(found) if is_text else content for content, is_text in zip(asked, has_letters, strict=True))
-    answered = list(zip(asked, answers, strict=True))
+    found = translate_whole(segments, translator, options, src=src, tgt=tgt, quiet=quiet, warn=warn)
     if warn:
-        _warn_about_repetitions(answered)
-    pairs = iter(answered)
-    results = []
-    for segment, sentences in zip(whole, sentences_of, strict=True):
-        own_pairs = list(islice(pairs, len(sentences)))
-        is_changed = any(answer != content for content, answer in own_pairs)
-        results.append(_joined(sentences, own_pairs) if is_changed else segment)
-    return results
+        _warn_about_divided(found, translator.longest_src)
+        _warn_about_repetitions((asked, best[0].content) for each in found for asked, best in each.pairs())
+        _warn_about_numbers(found)
+    return [segment.content() for segment in found]
+
+
+def _warn_about_divided(found: Iterable[TranslatedSegment], longest_src: int) -> None:
+    divided = [text_of(segment.source).strip() for segment in found if segment.is_divided]
+    if divided:
+        message = "%s with a sentence of more tokens than any in training (%d), translated in parts (%.40s …)"
+        log.warning(message, counted(len(divided), "paragraph"), longest_src, divided[0])
+
+
+def _warn_about_numbers(found: Iterable[TranslatedSegment]) -> None:
+    """Warn about sentences whose translation lacks numbers of the source or has others."""
+    checks = [check for segment in found for check in segment.number_checks() if check.differs]
+    if checks:
+        verb = "has" if len(checks) == 1 else "have"
+        log.warning("%s %s other numbers than the source (%s)", counted(len(checks), "translation"), verb, checks[0])
 
 
 def _warn_about_repetitions(pairs: Iterable[tuple[Inline, Inline]]) -> None:
@@ -111,10 +209,12 @@ def _warn_about_repetitions(pairs: Iterable[tuple[Inline, Inline]]) -> None:
         log.warning(message, counted(len(examples), "translation"), verb, examples[0])
 
 
-def translate_text(text: str, translator: LineTranslator, options: Options, *, src: str, quiet: bool = False) -> str:
+def translate_text(
+    text: str, translator: LineTranslator, options: Options, *, src: str, tgt: str = "", quiet: bool = False
+) -> str:
     """Translate plain text of any number of paragraphs, see `plain_text` and `translate_segments`."""
     document = read_text(EncodedText(text))
-    translations = translate_segments(document.segments, translator, options, src=src, quiet=quiet)
+    translations = translate_segments(document.segments, translator, options, src=src, tgt=tgt, quiet=quiet)
     return document.write(translations).decode()
 
 
@@ -142,7 +242,8 @@ def translate_bytes(
     """
     _check_size(len(content), read_options.name)
     document = read_document(content, read_options)
-    translations = translate_segments(document.segments, translator, options, src=read_options.src, quiet=quiet)
+    src, tgt = read_options.src, read_options.tgt
+    translations = translate_segments(document.segments, translator, options, src=src, tgt=tgt, quiet=quiet)
     return document.write(translations)
 
 
@@ -205,20 +306,23 @@ def _check_size(size: int, name: str) -> None:
         raise DataError(f"{name}: larger than {MAX_BYTES >> 20} MiB, the limit for a document; split it")
 
 
-def _sentences(segment: Inline, translator: LineTranslator, src: str, *, warn: bool) -> list[_SpacedSentence]:
-    """Split a segment into sentences, and those that are longer than any in training into clauses."""
+def _sentences(segment: Inline, translator: LineTranslator, src: str) -> tuple[list[_SpacedSentence], bool]:
+    """Split a segment into sentences, and those that are longer than any in training into clauses.
+
+    Returns:
+        The parts, and True if a sentence was too long.
+    """
 
     def num_tokens(text: str) -> int:
         return len(translator.tokenizer.encode_src([text])[0])
 
     sentences = []
+    is_divided = False
     for sentence in split_segment(segment, src):
         parts = split_long(sentence, num_tokens, translator.longest_src)
-        if warn and len(parts) > 1:
-            message = "a sentence has more tokens than any in training (%d): translated in %d parts (%.40s …)"
-            log.warning(message, translator.longest_src, len(parts), text_of(sentence).strip())
+        is_divided = is_divided or len(parts) > 1
         sentences += [_trimmed(few_marks) for part in parts for few_marks in split_marks(part)]
-    return sentences
+    return sentences, is_divided
 
 
 def _trimmed(sentence: Inline) -> _SpacedSentence:

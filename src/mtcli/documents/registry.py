@@ -38,7 +38,7 @@ TABLES = frozenset({".csv", ".tsv"})
 """Formats with columns. They are documents if the columns to translate are named."""
 
 PACKAGES = ("markdown-it-py", "sentencex")
-"""The packages of the extra `documents`."""
+"""The package of the extra `documents`, and the one that finds sentences."""
 
 LINE_SUFFIXES = frozenset({
     "", ".bpe", ".csv", ".gz", ".hyp", ".in", ".lc", ".lines", ".norm", ".out", ".raw", ".ref", ".sent", ".snt", ".src",

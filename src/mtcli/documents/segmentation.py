@@ -2,8 +2,8 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise
 
 from mtcli.config import languages
 from mtcli.config.writing_systems import UNSPACED
@@ -24,6 +24,17 @@ _TABS = re.compile(r"(?<!\s) *+\t[ \t]*+(?=\S)")
 
 _SPACE = re.compile(r"\s+")
 
+_CLOSING = "\"'”’»)）」』】》］]"
+"""Signs that may follow the mark at the end of a sentence."""
+
+_MOST_CLOSING = 20
+
+_MARKS_WITHOUT_SPACE = "。！？｡．।॥။།՞։؟۔።"
+"""Marks at the end of a sentence after which not all texts have a space."""
+
+_MAY_END_INSIDE = re.compile(r"[^\w\s,;\-/(\[{<][\"'”’»)\]]*\s+\S|[^\x00-\x7f]|\n")
+"""A text without a match has one sentence. This test takes a fraction of the time of sentencex."""
+
 MAX_MARKS = 200
 """Tags and protected texts of a sentence. The time to place them grows with the square of their number, and each
 level of nested tags takes one level of recursion.
@@ -33,6 +44,9 @@ level of nested tags takes one level of recursion.
 def split_sentences(text: str, language: str) -> list[str]:
     """Split text into sentences. The spaces between two sentences belong to the first one.
 
+    A sentence ends only before a space, or after a mark of a script without spaces, and never inside protected text
+    (see `placeholders.find_protected`). So `ASP.NET` and `page.aspx?ID=5` stay whole.
+
     Args:
         text: Any text.
         language: Its language, as a code or a name. Languages without rules of their own have those of English.
@@ -40,22 +54,64 @@ def split_sentences(text: str, language: str) -> list[str]:
     Raises:
         ModuleNotFoundError: sentencex is not installed.
     """
+    if not _MAY_END_INSIDE.search(text) and len(text) <= WINDOW:
+        return [text] if text else []
+    blocked = _Blocked(text)
+    ends = [end for end, is_forced in _proposed_ends(text, language) if is_forced or _may_end(text, end)]
+    return _cut(text, [end for end in ends if end not in blocked])
+
+
+def _proposed_ends(text: str, language: str) -> Iterator[tuple[int, bool]]:
+    """Yield the offsets after the sentences that sentencex finds, and True where a very long one must be divided."""
     from sentencex import segment
 
     code = languages.base(language) or language
     plain = _OTHER_SPACE.sub(" ", text)  # has the same length
-    sentences = []
     start = 0
     while start < len(text):
         found = segment(code, plain[start : start + WINDOW])
+        is_forced = False
         if start + WINDOW < len(text):
             last = found.pop()  # the window ends inside of it
             if not found:
                 found = [_whole_words(last)]
+                is_forced = True
         for sentence in found:
-            sentences.append(text[start : start + len(sentence)])
             start += len(sentence)
-    return sentences
+            yield start, is_forced
+
+
+def _may_end(text: str, end: int) -> bool:
+    """Return True if a sentence may end before this offset."""
+    if text[end - 1].isspace() or end == len(text):
+        return True
+    before = text[max(0, end - _MOST_CLOSING - 1) : end].rstrip(_CLOSING)[-1:]
+    return UNSPACED.match(text, end) is not None or (before in _MARKS_WITHOUT_SPACE and before != "")
+
+
+class _Blocked:
+    """The offsets inside protected text, where a text is never divided."""
+
+    def __init__(self, text: str) -> None:
+        spans = find_protected(text, decimals=True)
+        self._starts = [start for start, _ in spans]
+        self._ends = [end for _, end in spans]
+
+    def around(self, offset: int) -> tuple[int, int] | None:
+        """Return the protected span that an offset is inside of; None: in none."""
+        number = bisect_left(self._starts, offset) - 1
+        if number < 0 or offset >= self._ends[number]:
+            return None
+        return self._starts[number], self._ends[number]
+
+    def __contains__(self, offset: int) -> bool:
+        return self.around(offset) is not None
+
+
+def _cut(text: str, ends: Iterable[int]) -> list[str]:
+    """Cut a text at offsets. No part is empty."""
+    places = sorted({0, *ends, len(text)})
+    return [text[start:end] for start, end in pairwise(places)]
 
 
 def _whole_words(part: str) -> str:
@@ -72,9 +128,13 @@ def split_segment(segment: Inline, language: str) -> list[Inline]:
     Raises:
         ModuleNotFoundError: sentencex is not installed.
     """
-    sentences = split_sentences(_with_references(segment), language)
-    parts = [part for sentence in sentences for part in _split_after_tabs(sentence)]
-    return _split_at(segment, _lengths_of_text(segment, [len(part) for part in parts]))
+    text = _with_references(segment)
+    ends = [*accumulate(map(len, split_sentences(text, language)))]
+    tabs = [match.end() for match in _TABS.finditer(text)]
+    if tabs:
+        blocked = _Blocked(text)
+        ends += [tab for tab in tabs if tab not in blocked]
+    return _split_at(segment, _lengths_of_text(segment, [len(part) for part in _cut(text, ends)]))
 
 
 def _with_references(segment: Inline) -> str:
@@ -100,16 +160,11 @@ def _lengths_of_text(segment: Inline, lengths: Sequence[int]) -> list[int]:
     return [length for length in found if length]
 
 
-def _split_after_tabs(text: str) -> list[str]:
-    """Split a text after the tabs between its words. Tabs that indent a line do not count."""
-    ends = [match.end() for match in _TABS.finditer(text)]
-    return [text[start:end] for start, end in pairwise([0, *ends, len(text)])]
-
-
 def split_long(sentence: Inline, num_tokens: Callable[[str], int], longest: int) -> list[Inline]:
     """Split a sentence into parts of at most `longest` tokens: at clause marks, otherwise at spaces.
 
-    A part with neither stays longer, but never has more than `MAX_LINE_TOKENS` tokens, which a translator would cut.
+    A part with neither stays longer, but has at most `MAX_LINE_TOKENS` tokens, beyond which a translator would cut it.
+    Protected text (see `placeholders.find_protected`) is never split, so a part may be longer because of it.
 
     Args:
         sentence: The sentence.
@@ -119,8 +174,8 @@ def split_long(sentence: Inline, num_tokens: Callable[[str], int], longest: int)
     text = text_of(sentence)
     if len(text.encode(errors="replace")) < longest:  # a token has at least one byte
         return [sentence]
-    parts = list(_short_parts(text, num_tokens, min(longest, MAX_LINE_TOKENS)))
-    return _split_at(sentence, [len(part) for part in parts])
+    ends = _part_ends(text, (0, len(text)), _Blocked(text), num_tokens, min(longest, MAX_LINE_TOKENS))
+    return _split_at(sentence, [len(part) for part in _cut(text, ends)])
 
 
 def split_marks(sentence: Inline) -> list[Inline]:
@@ -154,38 +209,48 @@ def _texts_and_marks(sentence: Inline) -> Iterator[tuple[str | Tag, bool]]:
         yield part[end:], False
 
 
-def _short_parts(text: str, num_tokens: Callable[[str], int], longest: int) -> Iterator[str]:
-    """Yield the parts of a text, see `split_long`."""
-    number = num_tokens(text)
-    if number <= longest:
-        yield text
-        return
-    middle = _middle(text)
-    if middle is None and number > MAX_LINE_TOKENS and len(text) > 1:
-        middle = len(text) // 2
+def _part_ends(
+    text: str, span: tuple[int, int], blocked: _Blocked, num_tokens: Callable[[str], int], longest: int
+) -> Iterator[int]:
+    """Yield the ends of the parts of a span of a text, see `split_long`."""
+    start, end = span
+    number = num_tokens(text[start:end])
+    middle = None if number <= longest else _middle(text, span, blocked)
+    if middle is None and number > MAX_LINE_TOKENS:
+        middle = _any_middle(span, blocked)
     if middle is None:
-        yield text
+        yield end
         return
-    yield from _short_parts(text[:middle], num_tokens, longest)
-    yield from _short_parts(text[middle:], num_tokens, longest)
+    yield from _part_ends(text, (start, middle), blocked, num_tokens, longest)
+    yield from _part_ends(text, (middle, end), blocked, num_tokens, longest)
 
 
-def _middle(text: str) -> int | None:
-    """Return the offset after the clause mark, or otherwise the space, that divides a text most evenly.
+def _middle(text: str, span: tuple[int, int], blocked: _Blocked) -> int | None:
+    """Return the offset after the clause mark, or otherwise the space, that divides a span of a text most evenly.
 
     Without spaces, a text may be divided after any character of a script that has none between words.
 
     Returns:
         None if there is no place where both parts have text.
     """
-    first = len(text) - len(text.lstrip())
-    last = len(text.rstrip())
+    content = text[slice(*span)]
+    first = span[0] + len(content) - len(content.lstrip())
+    last = span[0] + len(content.rstrip())
     for pattern in (_CLAUSE_END, _SPACE, UNSPACED):
         places = [match.end() for match in pattern.finditer(text, first, last)]
-        inside = [place for place in places if first < place < last]
+        inside = [place for place in places if first < place < last and place not in blocked]
         if inside:
             return min(inside, key=lambda place: abs(2 * place - first - last))
     return None
+
+
+def _any_middle(span: tuple[int, int], blocked: _Blocked) -> int | None:
+    """Return the offset nearest to the middle of a span that is not inside protected text; None: there is none."""
+    start, end = span
+    middle = (start + end) // 2
+    places = blocked.around(middle) or (middle,)
+    inside = [place for place in places if start < place < end]
+    return min(inside, key=lambda place: abs(place - middle), default=None)
 
 
 def _split_at(segment: Inline, lengths: Sequence[int]) -> list[Inline]:

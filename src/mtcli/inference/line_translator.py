@@ -8,6 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TypeVar
@@ -113,6 +114,7 @@ class LineTranslator(ABC):
         options: Options,
         *,
         total: int | None = None,
+        bar: Progress | None = None,
         warn: bool = True,
         quiet: bool = False,
         ready: Callable[[], bool] = lambda: True,
@@ -125,6 +127,7 @@ class LineTranslator(ABC):
             lines: Source text. They are read in windows, so there may be any number of them.
             options: Options of the search.
             total: Number of lines, for the progress bar.
+            bar: A progress bar to use; None: a new one.
             warn: Warn about lines unlike those of training, and about translations that repeat themselves.
             quiet: Show no progress bar.
             ready: Returns True if the next line is available. If not, the lines so far are translated without it.
@@ -140,10 +143,11 @@ class LineTranslator(ABC):
         if options.to:
             self.tokenizer.tag_of(options.to)
         windows = read_windows(lines, ready=ready, rank=rank, num_ranks=num_ranks)
-        with Progress("translating", total=total, unit="lines", quiet=quiet) as bar:
+        own_bar = Progress("translating", total=total, unit="lines", quiet=quiet) if bar is None else nullcontext(bar)
+        with own_bar as shown:
             for window in windows:
                 together = until_pause(window, windows, ready) if self.reads_ahead else [window]
-                yield from self._translate_windows(together, options, warn=warn, bar=bar)
+                yield from self._translate_windows(together, options, warn=warn, bar=shown)
 
     def _translate_windows(
         self, windows: Iterable[tuple[int, list[str]]], options: Options, *, warn: bool, bar: Progress

@@ -1,0 +1,198 @@
+"""Numbers in text: which of them two languages write alike, and which a translation lacks or adds.
+
+Languages differ in the signs of decimals and groups: `1,234.5` is `1.234,5` in German. Most other numbers, such as
+times, dates, years, versions and telephone numbers, stay as they are.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+from unicodedata import digit
+
+from mtcli.config import languages
+
+_CURRENCY = "$€£¥₹₽₩₫₴₺₪฿₦₱₲₡¢₿₸"
+_CURRENCY_CODE = "USD|EUR|GBP|CHF|JPY|CAD|AUD|CNY|INR|BRL|MXN|SEK|NOK|DKK|PLN|CZK|RUB|KRW|TRY|ZAR"
+_UNITS = (
+    r"km/h|m/s|[kcmd]?m[²³]|[kcdmµμn]?m|[kmµμ]?g|t|[mcdh]?l|L|[mnµμ]s|(?<!\d\d0)s|min|h|[kMGT]?Hz|[kMG]Wh|[kMGm]?W|"
+    "[km]?V|mAh|mA|"
+    "[kM]J|kcal|cal|[hkM]?Pa|m?bar|°[CF]?|px|pt|em|rem|dpi|ppi|[kKMGTkmgt]i?[Bb]|[kMG]bit|[kMG]?bps|fps|rpm|dB|mph|"
+    rf"ft|lbs?|oz|yd|mi|ha|kr|zł|Kč|[%‰{_CURRENCY}]|{_CURRENCY_CODE}"
+)
+_SPACED = r"[1-9]\d{0,2}(?: \d{3}(?!\d)){1,6}+(?:[.,]\d++)?"
+# At most 20 groups of digits: without a limit, the search takes quadratic time in `1'1'1'1`.
+_GROUPS = rf"(?:{_SPACED}|\d++(?:[.,'’\u00a0\u202f]\d++){{0,20}}+)"
+_SIGN = r"(?:(?<![^\s(\[\"'“„‘«])[+−-])?"
+_NUMBER = rf"{_SIGN}(?<![\w.,]){_GROUPS}(?:[–−-]{_GROUPS})?"
+MEASURE: Final = (
+    rf"{_NUMBER}[ \u00a0\u202f]?(?:{_UNITS})(?![\w(])|"
+    rf"(?:(?<!\w)[A-Z]{{1,3}})?{_SIGN}[{_CURRENCY}][ \u00a0\u202f]?[−-]?{_GROUPS}|"
+    rf"(?<!\w)(?:{_CURRENCY_CODE})[ \u00a0\u202f]{_GROUPS}"
+)
+"""Pattern of a number with a unit or a currency."""
+_CLOCK = r"\d{1,2}:[0-5]\d(?::[0-5]\d(?:[.,]\d{1,9})?)?"
+_ZONE = r"(?:Z|[ \u00a0\u202f]?(?:(?:UTC|GMT|[CEMPW]ES?T|[ECMP][SD]T|BST|IST|JST|MSK)\b)?(?:[+−-]\d{1,2}(?::?\d{2})?)?)"
+_HALF_OF_DAY = r"[ \u00a0\u202f]?(?:[aApP]\.[mM]\.|[aApP][mM]\b)"
+_HEX = "[0-9a-fA-F]"
+FIGURE: Final = (
+    # Dates and times: `2024-12-25T10:00:00+01:00`, `10:30 pm`, `10:00–22:00`.
+    rf"(?<![\w.,:])\d{{4}}-\d{{2}}-\d{{2}}[T ]{_CLOCK}{_ZONE}(?!\w)|"
+    rf"(?<![\w.,:]){_CLOCK}(?:{_HALF_OF_DAY})?(?:[–−-]{_CLOCK})?(?:{_HALF_OF_DAY})?{_ZONE}(?![\w:])|"
+    # Addresses of networks and hardware, hashes, identifiers, numbers in other bases.
+    rf"(?<![\w:])(?:{_HEX}{{1,4}}:){{2,7}}{_HEX}{{1,4}}(?![\w:])|(?<![\w:])(?:{_HEX}{{0,4}}:){{2,7}}{_HEX}{{1,4}}(?:/\d+)?(?![\w:])|"
+    rf"(?<![\w-]){_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}(?![\w-])|"
+    r"(?<!\w)(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,128}(?!\w)|(?<!\w)(?=[A-F]*\d)(?=\d*[A-F])[0-9A-F]{7,128}(?!\w)|"
+    rf"(?<!\w)0[xX]{_HEX}{{1,64}}(?!\w)|(?<![\w&])#(?:{_HEX}{{6}}|\d{{1,10}})(?!\w)|"
+    r"(?<![\w-])(?=[A-Z_-]{1,30}\d[A-Z_-]{0,9}\d[A-Z_-]{0,9}\d)[A-Z][A-Z0-9]{0,19}(?:[_-][A-Z0-9]{1,20}){0,5}(?![\w-])|"
+    # Versions: `v2.1`, `1.0.0-rc.1`.
+    r"(?<![\w.])v\d++(?:\.\d++)*+(?:[-+.]?(?:alpha|beta|rc|dev|post|pre)[.\d-]*(?<=\w))?(?!\w)|"
+    r"(?<![\w.,])\d++(?:\.\d++)++[-+.]?(?:alpha|beta|rc|dev|post|pre|a|b)(?:[.-]?\d++)*+(?!\w)|"
+    # Telephone numbers, also with parentheses.
+    r"(?<!\w)\+\d++(?:[ \u00a0./-]?\(\d{1,5}\) ?\d*+|[ \u00a0./-]\d++){1,8}+(?!\w)|"
+    r"(?<!\w)\(\d{2,5}\)[ \u00a0]?\d{3,}+(?:[ \u00a0-]\d++){0,4}+(?!\w)|"
+    r"(?<![\w.,])0\d{1,4}[ \u00a0]\d++(?:[ \u00a0-]\d++){0,4}+(?!\w)|"
+    # Powers of ten, fractions, and all other numbers.
+    rf"{_SIGN}(?<![\w.,])\d++(?:\.\d++)?[eE][+−-]?\d++(?!\w)|(?<![\w.,])\d{{0,9}}[¼½¾⅐-⅞](?!\w)|"
+    rf"{_SIGN}(?<![\w.,]){_SPACED}(?!\w)|"
+    rf"{_SIGN}(?<![\w.,])\d++(?:[.,'’\u00a0\u202f/:–−-]\d++){{0,40}}+(?!\w)"
+)
+"""Pattern of a number that languages may write alike; `is_alike` decides."""
+
+
+MIN_DIGITS = 3
+"""Digits of a number without separators from which it is protected. Smaller ones are often written as words."""
+SMALL = 12
+"""The largest number that is not missed if a translation may write it as a word."""
+
+_SAME_SIGNS = (
+    # 1,234.5
+    "am bn cy en fa fil ga gd gu ha he hi ig ja kn ko ml mr ms mt my ne pa si sw ta te th tl ug ur yo yue zh",
+    # 1.234,5
+    "ca da de el es eu gl hr id is it mk nl pt ro sl sq sr tr vi",
+    # 1 234,5
+    "be bg cs et fi fr hu hy ka kk lt lv nb nn no pl ru sk sv uk uz",
+)
+"""Languages that write decimals and groups of digits alike."""
+
+_LOCALIZED = re.compile(r"[1-9]\d{0,2}(?:[.,'’\u00a0\u202f ]\d{3})+(?:[.,]\d+)?|\d+[.,]\d+")
+_ADDRESS = re.compile(r"(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)(?:\.(?!$)|$)){4}")
+_BETWEEN = re.compile("[/–−-]")
+_DIGITS = re.compile(r"\d+(?:[.,'’\u00a0\u202f]\d+)*")
+_ROMAN = re.compile(r"\b[IVXLCDM]+\b")
+_ROMAN_DIGITS = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
+_MAX_JOINED = 5
+"""Numbers of one text that may be one number in another, such as `10 000 000`."""
+
+
+def same_signs(src: str, tgt: str) -> bool:
+    """Return True if two languages write decimals and groups of digits with the same signs, as far as is known."""
+    codes = {languages.base(src) or src, languages.base(tgt) or tgt}
+    return any(codes <= set(group.split()) for group in _SAME_SIGNS)
+
+
+def is_alike(figure: str, *, decimals: bool) -> bool:
+    """Return True if languages write a number alike.
+
+    Args:
+        figure: A match of `FIGURE`.
+        decimals: They use the same signs for decimals and groups, see `same_signs`.
+    """
+    unsigned = figure.lstrip("+-−")
+    if unsigned.isdigit():
+        return len(unsigned) >= MIN_DIGITS or unsigned != figure
+    if decimals or ":" in figure:
+        return True
+    parts = _BETWEEN.split(unsigned)
+    return _ADDRESS.fullmatch(unsigned) is not None or not any(map(_LOCALIZED.fullmatch, parts))
+
+
+@dataclass(frozen=True)
+class NumberCheck:
+    """The numbers of a source that its translation lacks, and those that only the translation has, as written."""
+
+    missing: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+
+    @property
+    def differs(self) -> bool:
+        """There is such a number."""
+        return bool(self.missing or self.added)
+
+    def __str__(self) -> str:
+        """Return both lists for a message: `2024 missing, 1999 added`."""
+        lists = ((self.missing, "missing"), (self.added, "added"))
+        return ", ".join(f"{' '.join(numbers[:3])} {name}" for numbers, name in lists if numbers)
+
+
+def check_numbers(source: str, translation: str) -> NumberCheck:
+    """Compare the numbers of a translation with those of its source, by their digits.
+
+    Separators do not count, nor does the order. `19` may become `XIX`. Numbers up to `SMALL` may become words and
+    words may become such numbers: they are reported only if there are numbers on both sides that do not correspond.
+    """
+    wanted = _DIGITS.findall(source)
+    found = _DIGITS.findall(translation)
+    if not wanted and not found:
+        return NumberCheck()
+    _remove_equal(wanted, found)
+    _remove_joined(wanted, found)
+    _remove_joined(found, wanted)
+    wanted = _without_roman(wanted, translation)
+    found = _without_roman(found, source)
+    is_exchanged = bool(wanted and found)
+    return NumberCheck(
+        tuple(number for number in wanted if is_exchanged or not _is_small(number)),
+        tuple(number for number in found if is_exchanged or not _is_small(number)),
+    )
+
+
+def _key(number: str) -> str:
+    """Return the digits of a number in ASCII."""
+    return "".join(str(digit(character)) for character in number if character.isdecimal())
+
+
+def _remove_equal(wanted: list[str], found: list[str]) -> None:
+    """Remove from both lists what they have in common."""
+    for number in list(wanted):
+        same = next((other for other in found if _key(other) == _key(number)), None)
+        if same is not None:
+            wanted.remove(number)
+            found.remove(same)
+
+
+def _remove_joined(whole: list[str], parts: list[str]) -> None:
+    """Remove numbers that the other list has in parts: `10,000` as `10 000`, `10.30` as `10:30`."""
+    for number in list(whole):
+        for start in range(len(parts)):
+            end = next(
+                (
+                    end
+                    for end in range(start + 1, min(start + _MAX_JOINED, len(parts)) + 1)
+                    if _key("".join(parts[start:end])) == _key(number)
+                ),
+                None,
+            )
+            if end is not None:
+                whole.remove(number)
+                del parts[start:end]
+                break
+
+
+def _without_roman(numbers: Sequence[str], text: str) -> list[str]:
+    """Return numbers without those that a text has in Roman numerals."""
+    if not numbers:
+        return []
+    romans = [str(_value(roman)) for roman in _ROMAN.findall(text)]
+    return [number for number in numbers if _key(number) not in romans]
+
+
+def _value(roman: str) -> int:
+    """Return the value of a Roman numeral."""
+    values = [_ROMAN_DIGITS[character] for character in roman]
+    pairs = zip(values, [*values[1:], 0], strict=True)
+    return sum(-value if value < following else value for value, following in pairs)
+
+
+def _is_small(number: str) -> bool:
+    return number.isdecimal() and len(number) <= 2 and int(number) <= SMALL
