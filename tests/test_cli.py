@@ -46,7 +46,7 @@ def test_each_input_line_gives_one_output_line(toy_run: Path, tmp_path: Path) ->
     assert len(lines) == 7
     assert lines[-1] == ""
     assert [bool(line) for line in lines[:6]] == [True, False, False, True, True, True]
-    assert b"line 4: more tokens" in done.stderr
+    assert b"line 4: a sentence has more tokens" in done.stderr
     (tmp_path / "in.txt").write_bytes(text)
     again = mtcli("translate", "--model", toy_run, "--max-length", "60", "-i", "in.txt", "-o", "out.txt", cwd=tmp_path)
     assert again.stdout == b""

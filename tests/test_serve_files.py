@@ -21,7 +21,6 @@ from mtcli.documents.inline import Inline
 from mtcli.errors import UsageError
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.translation import Candidate, Options, Translation
-from mtcli.inference.windows import MAX_LINE_TOKENS
 from mtcli.serve import files
 from mtcli.serve.app import create_app
 from mtcli.serve.file_names import attachment, safe_name, translated_name
@@ -315,13 +314,19 @@ def test_a_text_with_more_sentences_than_may_wait_is_refused() -> None:
         assert translated(site, "n.txt", text.encode())[1] == text.upper()
 
 
-def test_a_sentence_that_a_translator_would_cut_is_refused() -> None:
+def test_a_word_that_a_translator_would_cut_is_divided() -> None:
     with serving((Loud(), "en", "de"), limits=RequestLimits(tokens=10_000)) as site:
         text = "x" * 5_000
-        status, answer, _ = site.json("/api/translate", q=text)
-        assert status == 413
-        assert answer["error"].endswith(f"this server takes {MAX_LINE_TOKENS} in a sentence")
         assert site.json("/translate", q=text)[1]["translatedText"] == text.upper()
+        assert site.json("/api/translate", q=text)[1]["lines"][0]["candidates"][0]["text"] == text.upper()
+
+
+def test_a_word_with_more_tokens_than_the_server_takes_is_refused() -> None:
+    with serving((Loud(), "en", "de"), limits=RequestLimits(tokens=60)) as site:
+        for path in ("/translate", "/api/translate"):
+            status, answer, _ = site.json(path, q="x" * 500)
+            assert status == 413
+            assert answer["error"].endswith("this server takes 60 in a sentence")
 
 
 def test_a_text_or_a_file_of_too_many_paragraphs_is_refused() -> None:

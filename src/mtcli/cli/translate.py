@@ -82,6 +82,14 @@ def translate(
             help="Plain text has paragraphs: split them into sentences, translate these, and join them again.",
         ),
     ] = False,
+    as_is: Annotated[
+        bool,
+        flag(
+            "--as-is",
+            panel=panels.DATA,
+            help="Give each line to the model as it is: do not split it into sentences or protect text in it.",
+        ),
+    ] = False,
     column: Annotated[
         list[str] | None,
         option(
@@ -236,7 +244,7 @@ def translate(
     if as_document:
         only_text = format_ == "text"
         unsuitable = {"scores": scores, "alignments": alignments, "format": not only_text, "n_best": n_best > 1}
-        _refuse_for_documents({**unsuitable, "prefix": prefix, "replace": replace})
+        _refuse_for_documents({**unsuitable, "prefix": prefix, "replace": replace, "as_is": as_is})
     elif input_:
         warn_of_table(input_)
     if terms is None:
@@ -255,6 +263,10 @@ def translate(
     options = with_changes(options, scores=shows_scores or n_best > 1)
     if known_terms is not None:
         options = translator.with_terms(options, known_terms, terms_mode or "auto")
+    if not (as_document or as_is):
+        from mtcli.documents.lines import by_sentence
+
+        translator = by_sentence(translator, src, tgt)
     with open_report(terms_report) as report:
         if options.terms:
             translator = report.watching(translator)

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 
+from mtcli.data.numbers import check_numbers
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.inference.repetitions import repetition_in
 from mtcli.inference.translation import Options, Translation
@@ -30,24 +31,30 @@ def warn_about_lines(window: Window, tokenizer: Tokenizer, longest_src: int) -> 
     """
     shortened = []
     long = []
-    unknown = []
-    unseen_tokens = {*tokenizer.src_byte_of, tokenizer.unknown}
-    for number, (line, ids) in enumerate(zip(window.lines, window.ids, strict=True), window.first + 1):
+    for number, ids in enumerate(window.ids, window.first + 1):
         if len(ids) > MAX_LINE_TOKENS:
             shortened.append(number)
         elif len(ids) > longest_src:
             long.append(number)
-        if unseen_tokens.isdisjoint(ids):  # as most lines are
-            continue
-        num_unseen = sum(token in unseen_tokens for token in ids)
-        if line.strip() and 2 * num_unseen > len(ids):
-            unknown.append(number)
     if shortened:
         numbers = _line_numbers(shortened, max_named=len(shortened))
         log.warning("%s: too long; only the first %d tokens are translated", numbers, MAX_LINE_TOKENS)
     if long:
         message = "%s: more tokens than any source in training (%d): the translation may be poor"
         log.warning(message, _line_numbers(long), longest_src)
+    warn_about_characters(window, tokenizer)
+
+
+def warn_about_characters(window: Window, tokenizer: Tokenizer) -> None:
+    """Warn about lines that are mostly bytes or unknown text."""
+    unseen_tokens = {*tokenizer.src_byte_of, tokenizer.unknown}
+    unknown = []
+    for number, (line, ids) in enumerate(zip(window.lines, window.ids, strict=True), window.first + 1):
+        if unseen_tokens.isdisjoint(ids):  # as most lines are
+            continue
+        num_unseen = sum(token in unseen_tokens for token in ids)
+        if line.strip() and 2 * num_unseen > len(ids):
+            unknown.append(number)
     if unknown:
         message = "%s: most characters did not occur in training: the translation will be poor"
         log.warning(message, _line_numbers(unknown))
@@ -90,6 +97,27 @@ def warn_about_repetitions(translations: Sequence[Translation], first: int, opti
     if smaller:
         message += f"; --no-repeat-ngram {smaller} may prevent that"
     log.warning("%s", message)
+
+
+def warn_about_divided_lines(numbers: Sequence[int], longest_src: int) -> None:
+    """Warn about lines with a sentence that is translated in parts. Lines are numbered from 1."""
+    if numbers:
+        message = "%s: a sentence has more tokens than any in training (%d): translated in parts"
+        log.warning(message, _line_numbers(numbers), longest_src)
+
+
+def warn_about_numbers(translations: Sequence[Translation], first: int) -> None:
+    """Warn about translations that lack numbers of their line or have others, see `check_numbers`.
+
+    Args:
+        translations: Translations of consecutive lines.
+        first: The number of the first of these lines, from 0.
+    """
+    checks = [check_numbers(translation.source, translation.text) for translation in translations]
+    numbers = [number for number, check in enumerate(checks, first + 1) if check.differs]
+    if numbers:
+        message = "%s: the translation has other numbers than the line (%s)"
+        log.warning(message, _line_numbers(numbers), checks[numbers[0] - first - 1])
 
 
 def _line_numbers(numbers: Sequence[int], max_named: int | None = None) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from mtcli.data.lines import LINE_BYTES, Counts, read_lines
+from mtcli.data.numbers import check_numbers
 from mtcli.errors import DataError, UsageError
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.terms_report import record_of
@@ -225,6 +226,9 @@ def _record(found: Translation, number: int, *, alignments: bool, draws: bool) -
         record["reverse_log_prob"] = best.reverse_log_prob
     if draws:
         record["draws"] = [candidate.draws for candidate in found.candidates]
+    check = check_numbers(found.source, best.text)
+    if check.differs:
+        record["numbers"] = {"missing": list(check.missing), "added": list(check.added)}
     if found.terms:
         record["terms"] = [record_of(use) for use in found.terms]
     if alignments:

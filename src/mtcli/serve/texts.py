@@ -7,10 +7,12 @@ from mtcli.documents.format import Document
 from mtcli.documents.html import html_spans
 from mtcli.documents.inline import Inline, text_of
 from mtcli.documents.items import MarkedDocument
+from mtcli.documents.lines import by_sentence
 from mtcli.documents.pipeline import translate_segments
 from mtcli.documents.plain_text import read_text
 from mtcli.errors import DataError
 from mtcli.inference.terms import Terms, parse_terms
+from mtcli.inference.translation import Translation
 from mtcli.serve.models import ServedModel
 from mtcli.serve.requests import TranslationRequest
 from mtcli.serve.waiting_translator import TooLongError, WaitingTranslator
@@ -43,16 +45,41 @@ def translate_texts(
     if len(segments) > max_segments:
         raise TooLongError(f"{len(segments):,} paragraphs; this server takes {max_segments:,} in a request")
     options = model.options_to(fields.target, terms=parse_request_terms(fields.terms))
+    src, tgt = model.src, model.target_of(fields.target)
     found: list[dict[str, None]] = [{} for _ in documents]
     for number in range(fields.alternatives + 1):
         translator.choice = number
         with translator.preparation():
             if number == 0:
                 translator.check(map(text_of, segments), model.src)
-            translations = translate_segments(segments, translator, options, src=model.src, quiet=True, warn=False)
+            translations = translate_segments(segments, translator, options, src=src, tgt=tgt, quiet=True, warn=False)
         for texts, text in zip(found, _written(documents, translations), strict=True):
             texts[text] = None
     return [list(texts) for texts in found]
+
+
+def translate_lines(translator: WaitingTranslator, model: ServedModel, fields: TranslationRequest) -> list[Translation]:
+    """Translate the lines of all texts, with all candidates, and word alignments if the model has them.
+
+    The nth candidate of a line has the nth candidate of every sentence.
+
+    Args:
+        translator: The translator of the request.
+        model: Its model.
+        fields: The request.
+
+    Raises:
+        DataError: The terms are malformed, or too many.
+        AbandonedError, TooLongError, FullError: See `WaitingTranslator.translate`.
+    """
+    lines = [line for text in fields.texts for line in split_lines(text)]
+    terms = parse_request_terms(fields.terms)
+    options = model.options_to(fields.target, alignments=model.translator.aligns, terms=terms)
+    translator.choice = None
+    by_line = by_sentence(translator, model.src, model.target_of(fields.target))
+    with translator.preparation():
+        translator.check(lines, model.src)
+        return list(by_line.translate(lines, options, warn=False, quiet=True))
 
 
 def parse_request_terms(field: str | list[str]) -> Terms | None:

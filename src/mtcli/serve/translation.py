@@ -26,8 +26,7 @@ from mtcli.inference.translation import Translation
 from mtcli.serve.batcher import FullError
 from mtcli.serve.models import Choice, Models, ServedModel
 from mtcli.serve.requests import RequestLimits, TranslationRequest
-from mtcli.serve.sentences import translate_lines
-from mtcli.serve.texts import parse_request_terms, split_lines, translate_texts
+from mtcli.serve.texts import parse_request_terms, translate_lines, translate_texts
 from mtcli.serve.uploads import Upload
 from mtcli.serve.waiting_translator import (
     CHECKED_CHARACTERS,
@@ -158,12 +157,9 @@ class TranslationService:
         """
         with self._counted(fields.texts) as counted:
             model = (await self._choose(fields)).model
-            lines = [line for text in fields.texts for line in split_lines(text)]
 
             def work(translator: WaitingTranslator) -> list[Translation]:
-                terms = parse_request_terms(fields.terms)
-                options = model.options_to(fields.target, alignments=model.translator.aligns, terms=terms)
-                return translate_lines(lines, translator, options, model.src)
+                return translate_lines(translator, model, fields)
 
             n_best = fields.alternatives + 1
             return await self._run(request, model, work, self.limits.seconds, counted, n_best=n_best)
@@ -191,9 +187,10 @@ class TranslationService:
 
         def work(translator: WaitingTranslator) -> bytes:
             options = model.options_to(upload.target, terms=parse_request_terms(upload.terms))
+            src, tgt = model.src, model.target_of(upload.target)
             with translator.preparation():
                 segments = translate_segments(
-                    document.segments, translator, options, src=model.src, quiet=True, warn=False
+                    document.segments, translator, options, src=src, tgt=tgt, quiet=True, warn=False
                 )
             return document.write(segments)
 

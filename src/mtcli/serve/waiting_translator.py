@@ -61,9 +61,9 @@ class WaitingTranslator(LineTranslator):
     ):
         super().__init__(translator.tokenizer, min(translator.longest_src, max_tokens))
         self.aligns = translator.aligns
-        self.choice = 0
-        """Which of the translations of a line `translate` gives, from 0; the last one if there are fewer. After it
-        changes, lines that were translated before are not translated again."""
+        self.choice: int | None = 0
+        """Which of the translations of a line `translate` gives, from 0; the last one if there are fewer; None: all.
+        After it changes, lines that were translated before are not translated again."""
         self._batcher = batcher
         self._n_best = n_best
         self._max_tokens = min(max_tokens, MAX_LINE_TOKENS)
@@ -88,12 +88,11 @@ class WaitingTranslator(LineTranslator):
         while window := list(islice(remaining, FILE_LINES if self._is_file else None)):
             for translation in self._translations(window, options):
                 candidates = translation.candidates
+                if self.choice is None:
+                    yield translation
+                    continue
                 number = min(self.choice, len(candidates) - 1)
                 yield Translation(translation.source, (candidates[number],))
-
-    def all_candidates(self, lines: Sequence[str], options: Options) -> list[Translation]:
-        """Translate lines as `translate` does, and return all their candidates."""
-        return self._translations(lines, replace(options, n_best=self._n_best))
 
     @contextmanager
     def preparation(self) -> Iterator[None]:

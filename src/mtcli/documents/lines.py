@@ -1,0 +1,193 @@
+"""Translate lines of text by the path of documents: sentence by sentence, with protected text kept.
+
+A line stays one line. Its translations have scores and word alignments, as those of `LineTranslator` have.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any, cast
+
+from mtcli.data.placeholders import find_protected
+from mtcli.data.words import character_spans, word_spans
+from mtcli.documents.inline import text_of
+from mtcli.documents.markup import InlineTranslation
+from mtcli.documents.pipeline import TranslatedSegment, translate_whole
+from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.line_warnings import (
+    warn_about_characters,
+    warn_about_divided_lines,
+    warn_about_missing_tags,
+    warn_about_numbers,
+    warn_about_repetitions,
+)
+from mtcli.inference.terms import uses
+from mtcli.inference.translation import Candidate, Links, Options, Translation
+from mtcli.inference.windows import Window, read_windows
+from mtcli.runtime.progress import Progress
+
+
+def by_sentence(translator: LineTranslator, src: str, tgt: str) -> LineTranslator:
+    """Return a translator of lines that splits them into sentences and keeps protected text.
+
+    With `prefix` or `sample`, lines are translated as they are.
+
+    Args:
+        translator: The model.
+        src: Source language.
+        tgt: Target language, unless the options of a search name it.
+    """
+    return cast(LineTranslator, _BySentence(translator, src, tgt))
+
+
+class _BySentence:
+    """See `by_sentence`."""
+
+    def __init__(self, translator: LineTranslator, src: str, tgt: str) -> None:
+        self._translator = translator
+        self._src = src
+        self._tgt = tgt
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._translator, name)
+
+    def translate(
+        self,
+        lines: Iterable[str],
+        options: Options,
+        *,
+        total: int | None = None,
+        warn: bool = True,
+        quiet: bool = False,
+        ready: Callable[[], bool] = lambda: True,
+        rank: int = 0,
+        num_ranks: int = 1,
+    ) -> Iterator[Translation]:
+        """See `LineTranslator.translate`."""
+        if options.prefix or options.sample:
+            yield from self._translator.translate(
+                lines, options, total=total, warn=warn, quiet=quiet, ready=ready, rank=rank, num_ranks=num_ranks
+            )
+            return
+        if options.to:
+            self._translator.tokenizer.tag_of(options.to)
+        with Progress("translating", total=None, unit="sentences", quiet=quiet) as bar:
+            for first, window in read_windows(lines, ready=ready, rank=rank, num_ranks=num_ranks):
+                yield from self._translate_window(window, first, options, bar, warn=warn)
+
+    def _translate_window(
+        self, lines: Sequence[str], first: int, options: Options, bar: Progress, *, warn: bool
+    ) -> list[Translation]:
+        found = translate_whole(
+            [(line,) for line in lines],
+            self._translator,
+            replace(options, align_characters=True),
+            src=self._src,
+            tgt=self._tgt,
+            bar=bar,
+            warn=warn,
+        )
+        translations = [_translation(line, segment, options) for line, segment in zip(lines, found, strict=True)]
+        if warn:
+            self._warn(lines, first, options, found)
+            warn_about_repetitions(translations, first, options)
+            warn_about_numbers(translations, first)
+        return translations
+
+    def _warn(self, lines: Sequence[str], first: int, options: Options, found: Sequence[TranslatedSegment]) -> None:
+        """Warn about lines unlike those of training."""
+        tokenizer = self._translator.tokenizer
+        window = Window(first, lines, tokenizer.encode_src(lines))
+        divided = [number for number, segment in enumerate(found, first + 1) if segment.is_divided]
+        warn_about_divided_lines(divided, self._translator.longest_src)
+        warn_about_characters(window, tokenizer)
+        if not options.to:
+            warn_about_missing_tags(window, tokenizer)
+
+
+def _translation(line: str, segment: TranslatedSegment, options: Options) -> Translation:
+    """Return the translations of a line, without duplicates."""
+    if not line.strip():
+        return Translation(line, (Candidate("", 0.0, 0.0),))
+    candidates: dict[str, Candidate] = {}
+    for number in range(segment.num_candidates):
+        candidate = _candidate(line, segment, number, options)
+        candidates.setdefault(candidate.text, candidate)
+    translation = Translation(line, tuple(candidates.values()))
+    if options.terms is None:
+        return translation
+    return replace(translation, terms=tuple(uses(options.terms.matches(line), translation.text)))
+
+
+def _candidate(line: str, segment: TranslatedSegment, number: int, options: Options) -> Candidate:
+    """Join one translation of each sentence: the text, the sums of the scores, and the word alignment."""
+    text = text_of(segment.content(number))
+    chosen = segment.chosen(number)
+    written = [answer.candidate for answer in chosen]
+    reverse = [each.reverse_log_prob for each in written if each.reverse_log_prob is not None]
+    return Candidate(
+        text=text,
+        log_prob=sum(each.log_prob for each in written),
+        score=sum(each.score for each in written),
+        alignment=_alignment(line, text, segment, chosen) if options.alignments else (),
+        reverse_log_prob=sum(reverse) if reverse else None,
+    )
+
+
+def _alignment(line: str, text: str, segment: TranslatedSegment, chosen: Sequence[InlineTranslation]) -> Links:
+    """Return the word alignment of a line, given those of its sentences, which may lack protected text."""
+    lengths = [len(each.before) + len(text_of(each.content)) + len(each.after) for each in segment.sentences]
+    starts = accumulate(lengths, initial=0)
+    links: set[tuple[int, int]] = set()
+    tgt_start = 0
+    for start, length, answer in zip(starts, lengths, chosen, strict=False):
+        content = text_of(answer.content)
+        tgt_start = max(tgt_start, text.find(content, tgt_start))
+        tgt_end = tgt_start + len(content)
+        src_places = _places(answer.line, line, (start, start + length))
+        tgt_places = _places(answer.candidate.text, text, (tgt_start, tgt_end))
+        links.update((src_places[src], tgt_places[tgt]) for src, tgt in answer.candidate.alignment)
+        links.update(_links_of_protected(line, (start, start + length), text, (tgt_start, tgt_end)))
+        tgt_start = tgt_end
+    src_words = _Words(line)
+    tgt_words = _Words(text)
+    found = {(src_words.at(src), tgt_words.at(tgt)) for src, tgt in links if src >= 0 and tgt >= 0}
+    return tuple(sorted(found))
+
+
+def _places(part: str, whole: str, span: tuple[int, int]) -> list[int]:
+    """Return where each word of a part is in a span of the whole text, which may have more words; -1: nowhere."""
+    places = []
+    start, end = span
+    for word_start, word_end in character_spans(part):
+        word = part[word_start:word_end]
+        place = whole.find(word, start, end)
+        places.append(place)
+        if place >= 0:
+            start = place + len(word)
+    return places
+
+
+def _links_of_protected(
+    line: str, src_span: tuple[int, int], text: str, tgt_span: tuple[int, int]
+) -> Iterator[tuple[int, int]]:
+    """Yield the offsets of protected text in a sentence and in its translation, where it is once in both."""
+    sentence = line[slice(*src_span)]
+    content = text[slice(*tgt_span)]
+    for start, end in find_protected(sentence, decimals=True):
+        protected = sentence[start:end]
+        if sentence.count(protected) == content.count(protected) == 1:
+            yield src_span[0] + start, tgt_span[0] + content.index(protected)
+
+
+class _Words:
+    """The words of a text, by offset."""
+
+    def __init__(self, text: str) -> None:
+        self._number = [0] * len(text)
+        for number, (start, end) in enumerate(word_spans(text)):
+            self._number[start:end] = [number] * (end - start)
+
+    def at(self, offset: int) -> int:
+        """Return the number of the word at an offset."""
+        return self._number[offset]

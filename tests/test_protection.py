@@ -1,0 +1,330 @@
+"""Protected text, sentences and numbers: one path for all entrances, and nothing is lost whatever the model writes."""
+
+import json
+import logging
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from documents import ByRule, capitals
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_serve_files import serving, translated
+from toy import toy
+from typer.testing import CliRunner
+
+from mtcli.cli import app
+from mtcli.data.numbers import check_numbers, same_signs
+from mtcli.data.placeholders import find_protected, protected_of
+from mtcli.documents.format import ReadOptions
+from mtcli.documents.inline import text_of
+from mtcli.documents.lines import by_sentence
+from mtcli.documents.pipeline import translate_bytes, translate_text
+from mtcli.documents.segmentation import split_long, split_segment, split_sentences
+from mtcli.inference import loading, streams
+from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.translation import Options
+
+OPTIONS = Options(beam_size=1)
+
+PLACEHOLDERS = [
+    "%s", "%1$s", "%.*s", "%*d", "%<PRIu64>", "%-20s", "%(name)s", "%1!s!", "%{name}", "{}", "{0}", "{0,10:N2}", "{:?}",
+    "{Name?Default}", "{count, plural, =0 {none} one {{count} file} other {# files}}", "{0, number, integer}",
+    "{g, select, male {{n, plural, one {# file} other {# files}}} other {x}}", "{{ a, b }}", "{% trans 'x, y' %}",
+    '{{ a | default("{}") }}', "{# note, x #}", "<%= a < b %>", "<?php echo 1 ?>", "\\(name)", "$(VAR)", "$x",
+    "${x:-y}", "@{x}", "[X11X]", "__init__", "@VERSION@", "&nbsp;",
+    '<a title="Hi. You, there">', "©", "™", "🇩🇪", "👨‍👩‍👧",
+]  # fmt: skip
+ADDRESSES = [
+    "https://en.wikipedia.org/wiki/Foo_(bar)", "https://x.y/{id}/z", "http://[::1]:80/a", "https://a.b/c?d=e&f[]=1#g",
+    "tel:+49301234", "urn:isbn:0451450523", "mailto:a@b.co?subject=x", "www.Example.Org/A.B", "page.aspx?ID=5",
+    "Foo.Bar.html", "example.com/a/b", "github.com", "report.pdf", "/usr/local/bin", "~/x/y.txt", "./a/b", "/#!Home",
+    "C:\\Users\\Me\\x.txt", "C:\\Program Files\\App\\a.exe", "\\\\server\\share\\x", "%APPDATA%\\foo", "me@example.org",
+]  # fmt: skip
+NUMBERS = [
+    "12/25/2024", "25.12.2024", "2024-12-25", "2024-12-25T10:00:00+01:00", "10:00–22:00", "10:00", "3:30 pm",
+    "18:00 GMT+2", "10:00 CET", "2024", "2019–2021", "1/2", "24/7", "+49 (0)30 1234-5678", "(555) 123-4567",
+    "030 123 456", "192.168.100.200", "10.0.0.0/8", "2001:db8::1", "00:1A:2B:3C:4D:5E", "3f2a9c1", "0x7fff", "#123",
+    "550e8400-e29b-41d4-a716-446655440000", "SKU-12345", "CVE-2024-12345", "v2.1", "1.0.0-rc.1", "1.2.3", "6.02e23",
+    "½", "-5", "12,345.6 km", "-5 °C", "20-30%", "US$5", "EUR 20", "£1,000.50", "10 000 €", "16:9", "007",
+]  # fmt: skip
+PROTECTED = [*PLACEHOLDERS, *ADDRESSES, *NUMBERS]
+
+FREE = [
+    "3.14159", "1,234", "1.234.567", "12", "1980s", "21st", "and/or", "he/she", "input/output", "World War II", "Ph.D.",
+    "U.S.A.", "wait...what", "data: one", "yes/no/maybe", "the end.Next one", "20th-century", "5-year-old", "MP3",
+    "C++", "10 000 people",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", PROTECTED)
+def test_protected_text_is_found_as_a_whole(text: str) -> None:
+    for line in (f"See {text} now.", f"{text}, he said", f"({text})", f"Look: “{text}”."):
+        assert [line[start:end] for start, end in find_protected(line)] == [text]
+
+
+@pytest.mark.parametrize("text", FREE)
+def test_other_text_is_translated(text: str) -> None:
+    assert find_protected(f"See {text} now.") == []
+
+
+@pytest.mark.parametrize(
+    ("languages", "is_same"),
+    [(("en", "zh"), True), (("de", "es"), True), (("eng", "ja"), True), (("en", "de"), False), (("src", "tgt"), False)],
+)
+def test_decimals_are_protected_where_both_languages_write_them_alike(
+    languages: tuple[str, str], is_same: bool
+) -> None:
+    assert same_signs(*languages) is is_same
+    line = "It is 3.14159 or 1,234.5 now."
+    found = [line[start:end] for start, end in find_protected(line, decimals=is_same)]
+    assert found == (["3.14159", "1,234.5"] if is_same else [])
+
+
+# ---- where sentences and their parts end ----
+
+ADDRESS_WORDS = [
+    "page.aspx?ID=5", "https://a.b/#!Home", "/#!Home", "Foo.Bar.html", "{Name?Default}", "ASP.NET", "System.Out",
+    "www.Example.Org/A.B", "Hi.You", "Wow!Great", "v1.2.B",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("word", ADDRESS_WORDS)
+def test_no_sentence_ends_inside_a_word(word: str) -> None:
+    assert split_sentences(f"Open {word} now. Then go.", "en") == [f"Open {word} now. ", "Then go."]
+
+
+def test_sentences_end_without_a_space_in_scripts_that_have_none() -> None:
+    assert split_sentences("你好！我是。他是!真的？", "zh") == ["你好！", "我是。", "他是!", "真的？"]
+    assert split_sentences("वह है। मैं हूँ।", "hi") == ["वह है। ", "मैं हूँ।"]
+
+
+def contains(parts: list[str], protected: str) -> bool:
+    return any(protected in part for part in parts)
+
+
+@pytest.mark.parametrize("text", PROTECTED)
+@pytest.mark.parametrize("longest", [1, 5, 20])
+def test_protected_text_is_never_split(text: str, longest: int) -> None:
+    line = f"Please, open this now: {text}, and then, when you are done; close {text} again. Good."
+    parts = [part for sentence in split_segment((line,), "en") for part in split_long(sentence, len, longest)]
+    assert "".join(map(text_of, parts)) == line
+    assert sum(text_of(part).count(text) for part in parts) == 2
+
+
+def test_a_long_address_stays_whole_where_a_translator_would_cut_it() -> None:
+    address = f"https://example.com/{'a' * 5000}"
+    translator = capitals(longest_src=10)
+    assert translate_text(f"See {address}, please.", translator, OPTIONS, src="en") == f"SEE {address}, PLEASE."
+
+
+# ---- whatever the model writes ----
+
+
+def bad(seed: int) -> ByRule:
+    """Return a translator that drops, repeats, reorders and invents, always the same for the same line."""
+
+    def rule(line: str) -> str:
+        rng = random.Random(f"{seed} {line}")
+        words = []
+        for word in line.split():
+            words += [word] * rng.choice([0, 1, 1, 1, 2])
+            if rng.random() < 0.3:
+                words.append(
+                    rng.choice(["1999999", "2024", "7", "3 km", "%s", "{x}", "10:00", "www.a.b", "<b>", "%", "5"])
+                )
+        if rng.random() < 0.4:
+            rng.shuffle(words)
+        joint = rng.choice([" ", " ", " ", ""])
+        return joint.join(words)
+
+    translator = ByRule(rule)
+    translator.aligns = False
+    return translator
+
+
+WORDS = st.sampled_from(
+    ["hello", "world", "the", "House,", "and", "Yes.", "No!", "(see", "it)", "5", "Dr.", "e.g.", "中文。"]
+)
+SPANS = st.sampled_from(PROTECTED)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.lists(st.one_of(WORDS, WORDS, SPANS), max_size=9).map(" ".join), min_size=1, max_size=4),
+    st.integers(0, 9),
+    st.sampled_from([8, 10_000]),
+)
+def test_protected_text_is_that_of_the_source_whatever_the_model_writes(
+    lines: list[str], seed: int, longest: int
+) -> None:
+    translator = bad(seed)
+    translator.longest_src = longest
+    found = list(by_sentence(translator, "en", "de").translate(lines, OPTIONS, warn=False, quiet=True))
+    assert [each.source for each in found] == lines
+    for line, translation in zip(lines, found, strict=True):
+        source = protected_of([line])
+        output = protected_of([translation.text])
+        new = output.numbers - source.counts.keys()
+        kept = Counter({text: number for text, number in output.counts.items() if text not in new})
+        assert kept == source.counts
+        assert output.in_order == source.in_order
+        assert "\n" not in translation.text
+        if source.counts and not any(character.isdigit() for character in line):
+            assert all(text in translation.text for text in source.counts)
+
+
+@pytest.mark.parametrize("text", NUMBERS)
+def test_a_model_that_writes_other_digits_changes_no_number(text: str) -> None:
+    def other_digits(line: str) -> str:
+        return "".join("9" if character.isdigit() else character for character in line) + " 19999 33333."
+
+    translator = ByRule(other_digits)
+    translator.aligns = False
+    translated_text = translate_text(f"Open {text} today", translator, OPTIONS, src="en")
+    assert protected_of([translated_text]).counts == {text: 1}
+
+
+def test_placeholders_of_a_format_keep_their_order() -> None:
+    translator = ByRule(lambda line: " ".join(reversed(line.split())))
+    translator.aligns = False
+    assert translate_text("copy %s to %d", translator, OPTIONS, src="en") in ("copy %s to %d", "to %s copy %d")
+    assert translate_text("copy %1$s to %2$d", translator, OPTIONS, src="en") == "%2$d to %1$s copy"
+
+
+def test_put_back_text_and_changed_numbers_cause_warnings(caplog: pytest.LogCaptureFixture) -> None:
+    translator = ByRule(lambda line: line.replace("2024", "").replace("3.14", "2.7").upper())
+    translator.aligns = False
+    translate_text("in 2024 we came\n\nit is 3.14 long", translator, OPTIONS, src="en", tgt="de")
+    assert "1 sentence: the model did not keep protected text" in caplog.text
+    assert "1 translation has other numbers than the source (3.14 missing, 2.7 added)" in caplog.text
+    caplog.clear()
+    lines = by_sentence(translator, "en", "de").translate(["all is well", "it is 3.14 long"], OPTIONS, quiet=True)
+    assert [found.text for found in lines] == ["ALL IS WELL", "IT IS 2.7 LONG"]
+    assert "line 2: the translation has other numbers than the line (3.14 missing, 2.7 added)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "missing", "added"),
+    [
+        ("1,234.5 km in 10:30", "1.234,5 km en 10 h 30", (), ()),
+        ("10,000 cats", "10 000 gatos", (), ()),
+        ("at 10.30", "a las 10:30", (), ()),
+        ("3 cats", "tres gatos", (), ()),
+        ("three cats", "3 gatos", (), ()),
+        ("5 cats", "6 gatos", ("5",), ("6",)),
+        ("the 19th century", "el siglo XIX", (), ()),
+        ("in 2024", "en 19999", ("2024",), ("19999",)),
+        ("20 and 20", "20", ("20",), ()),
+        ("٢٠٢٤", "2024", (), ()),
+        ("none", "ninguno 300", (), ("300",)),
+    ],
+)
+def test_numbers_are_compared_by_their_digits(
+    source: str, translation: str, missing: tuple[str, ...], added: tuple[str, ...]
+) -> None:
+    check = check_numbers(source, translation)
+    assert (check.missing, check.added) == (missing, added)
+
+
+# ---- all entrances ----
+
+TEXTS = [
+    "12/25/2024", "3.14159", "Hello world. How are you?", "Open 10:00–22:00 daily. Closed on 12/25/2024.",
+    "© 2024 Example", "Use ASP.NET or page.aspx?ID=5 now. Then go.", "  Two  spaces. Here ", "%s: (%d) files",
+    "Delete {n, plural, one {# file} other {# files}}, please. Now!", "a, b, c; d: e, f, g, h, i, j, k, l, m, n.", "🎉",
+    "A\tb c. D", "Call +49 (0)30 1234-5678, or write to me@example.org. Bye.", "1,234.5 and 20 cats", "你好。再见。",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("model", [capitals, lambda longest: bad(3)], ids=["capitals", "bad"])
+def test_all_entrances_give_the_same_translations(
+    model: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def make() -> LineTranslator:
+        translator = model(20)  # type: ignore[operator]
+        assert isinstance(translator, ByRule)
+        translator.longest_src = 20
+        translator.aligns = False
+        return translator
+
+    monkeypatch.setattr(loading, "load_ensemble", lambda *_: (make(), OPTIONS, ("en", "de")))
+    (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+
+    def command(*arguments: str) -> list[str]:
+        done = CliRunner().invoke(app, ["translate", "--model", str(tmp_path), *arguments])
+        assert done.exit_code == 0, done.exception
+        return done.stdout.split("\n")[:-1]
+
+    expected = command("-i", str(tmp_path / "in.txt"))
+    assert len(expected) == len(TEXTS)
+    assert command("--", *TEXTS) == expected
+    monkeypatch.setattr(streams, "_typed", lambda: iter(TEXTS))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    typed = streams.translations(by_sentence(make(), "en", "de"), None, None, OPTIONS, replace=False)
+    monkeypatch.setattr("sys.stdin", type("Terminal", (), {"isatty": lambda self: True})())
+    assert [found.text for found in typed] == expected
+    as_document = translate_bytes(
+        "\n\n".join(TEXTS).encode(), ReadOptions("a.txt", "en", "de"), make(), OPTIONS, quiet=True
+    )
+    assert as_document.decode().split("\n\n") == expected
+    with serving((make(), "en", "de")) as site:
+        lines = site.json("/api/translate", q="\n".join(TEXTS))[1]["lines"]
+        assert [line["candidates"][0]["text"] for line in lines] == expected
+        assert site.json("/translate", q=TEXTS)[1]["translatedText"] == expected
+        assert translated(site, "a.txt", "\n\n".join(TEXTS).encode())[1].split("\n\n") == expected
+
+
+def test_lines_as_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    translator = capitals()
+    monkeypatch.setattr(loading, "load_ensemble", lambda *_: (translator, OPTIONS, ("en", "de")))
+    line = "see %s. go in 2024"
+    done = CliRunner().invoke(app, ["translate", "--model", str(tmp_path), "--as-is", line])
+    assert done.stdout == f"{line.upper()}\n"
+    assert translator.lines == [line]
+
+
+def test_json_names_missing_and_added_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    translator = ByRule(lambda line: line.replace("3.14", "99"))
+    translator.aligns = False
+    monkeypatch.setattr(loading, "load_ensemble", lambda *_: (translator, OPTIONS, ("en", "de")))
+    arguments = ["translate", "--model", str(tmp_path), "--format", "json", "it is 3.14 long", "it is 5 long"]
+    records = list(map(json.loads, CliRunner().invoke(app, arguments).stdout.splitlines()))
+    assert records[0]["numbers"] == {"missing": ["3.14"], "added": ["99"]}
+    assert "numbers" not in records[1]
+
+
+def test_candidates_scores_and_alignments_of_a_line_are_those_of_its_sentences() -> None:
+    translator = toy()
+    options = Options(n_best=2, alignments=True)
+    first, second = translator.translate(["one red dog.", "big cat sees."], options, warn=False, quiet=True)
+    (line,) = by_sentence(translator, "en", "es").translate(["one red dog. big cat sees."], options, quiet=True)
+    assert line.text == f"{first.text} {second.text}" or line.text == first.text
+    (alone,) = by_sentence(translator, "en", "es").translate(["one red dog."], options, quiet=True)
+    assert [each.text for each in alone.candidates] == [each.text for each in first.candidates]
+    assert [each.alignment for each in alone.candidates] == [each.alignment for each in first.candidates]
+    assert [each.score for each in alone.candidates] == pytest.approx(
+        [each.score for each in first.candidates], abs=1e-5
+    )
+
+
+def test_the_alignment_of_a_line_includes_its_protected_text() -> None:
+    (found,) = by_sentence(toy(), "en", "es").translate(["one {x} dog."], Options(alignments=True), quiet=True)
+    src, tgt = ["one", "{x}", "dog."].index("{x}"), found.text.split().index("{x}")
+    assert (src, tgt) in found.candidates[0].alignment
+
+
+# ---- Markdown ----
+
+
+def test_a_message_in_markdown_is_protected_before_its_marks(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    message = "{n, plural, one {# file} other {# files}}"
+    translator = capitals()
+    translator.aligns = False
+    read = ReadOptions("a.md", "en", "de")
+    content = f"Delete {message}, **please** {{.note}} now.".encode()
+    assert translate_bytes(content, read, translator, OPTIONS, quiet=True).decode() == (
+        f"DELETE {message}, **PLEASE** {{.note}} NOW."
+    )
