@@ -15,6 +15,7 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
+from mtcli.data.placeholders import Span, find_protected
 from mtcli.documents.html_tokens import EMPTY, NOT_TRANSLATED
 from mtcli.documents.items import Item, text_items
 
@@ -57,6 +58,7 @@ def inline_items(parser: MarkdownIt, content: str, env: Any) -> list[Item]:
     tokens: list[Token] = []
     parser.inline.parse(content, parser, env, tokens)
     placed = sorted((token for token in tokens if _PLACE in token.meta), key=lambda token: token.meta[_PLACE])
+    protected = find_protected(content)
     items: list[Item] = []
     place = 0
     for token in placed:
@@ -69,10 +71,10 @@ def inline_items(parser: MarkdownIt, content: str, env: Any) -> list[Item]:
             end += 1
         elif token.type == "text" and not token.content:
             continue
-        items.extend(_text_items(content, place, start))
+        items.extend(_text_items(content, place, start, protected))
         items.extend(_token_items(content, token, start, end))
         place = max(place, end)
-    items.extend(_text_items(content, place, len(content)))
+    items.extend(_text_items(content, place, len(content), protected))
     return _join_points(_join_code(items))
 
 
@@ -123,9 +125,11 @@ def _place(name: str, state: StateInline, tokens: Sequence[Token], start: int) -
             tokens[0].type = "autolink"
 
 
-def _text_items(content: str, start: int, end: int) -> Iterator[Item]:
-    """Yield plain text, and the markup of extensions in it."""
+def _text_items(content: str, start: int, end: int, protected: Sequence[Span]) -> Iterator[Item]:
+    """Yield plain text, and the markup of extensions in it that is no part of other protected text."""
     for special in _SPECIAL.finditer(content, start, end):
+        if any(first <= special.start() and special.end() < last for first, last in protected):
+            continue
         if start < special.start():
             yield Item(start, special.start(), "text", content[start : special.start()])
         yield Item(special.start(), special.end(), "point", word=special[0].startswith("{{"))
