@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
-from mtcli.data.numbers import FIGURE, MEASURE, is_alike
+from mtcli.data.numbers import FIGURE, LETTERED_FIGURE, LETTERED_MEASURE, MEASURE, is_alike
 
 _CONVERSION = r"(?:hh?|ll?|[Lqjzt])?[diouxXeEfFgGaAcspn@]"
 _PRINTF = (
@@ -34,33 +34,38 @@ _TEMPLATE = (
     r"<%[^\n]{0,300}?%>|<\?[^\n]{0,300}?\?>"
 )
 _OTHER_NAMES = (
-    r"\[X\d+X\]|%\d{1,2}![^!\s]{1,20}!|\$\([A-Za-z_][\w.]*\)|\\\([\w.]{1,60}\)|"
-    r"(?<!\w)__[A-Za-z]\w{0,60}?__(?!\w)|(?<!\w)@[A-Z_]{2,60}@(?!\w)"
+    r"\[X\d+X\]|%\d{1,2}![^!\s]{1,20}!|\$\([A-Za-z_][\w.]*\)|\\\([\w.]{1,60}\)|(?<!\w)__[A-Za-z]\w{0,60}?__(?!\w)|"
+    r"(?<![\w@/])@[A-Za-z_]\w{1,60}(?![\w@])|(?<!\S)--[a-z][\w-]{0,60}\b|(?<!\w)@[A-Z_]{2,60}@(?!\w)"
 )
+_IDENTIFIER = r"(?<![\w$%])[A-Za-z]\w{0,60}\(\)|(?<!\w)[A-Za-z][A-Za-z0-9]{0,60}(?:_[A-Za-z0-9]{1,60}){1,10}(?!\w)"
 _CJK = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef"
 _URL_UNIT = rf"\([^\s()<>]{{0,60}}\)|\{{[\w.]{{0,40}}\}}|(?<=[/=_])[{_CJK}]+"
 _URL_PART = rf"(?:[^\s<>\"'{{}}()“”„«»{_CJK}]|{_URL_UNIT}|(?<=\w)'(?=\w))*"
 _URL_END = rf"(?:[^\s<>\"'{{}}()“”„«».,;:!?\[\]…{_CJK}]|{_URL_UNIT})/?"
 _URL = (
-    rf"\b(?:https?|ftps?|sftp|file|ssh|git|wss?|s3|tel|urn|data|magnet|doi):(?://)?(?=[\w/?+%\[]){_URL_PART}{_URL_END}|"
-    rf"\b[a-z][a-z0-9+.-]{{1,20}}://{_URL_PART}{_URL_END}|"
-    rf"\bwww\.[\w-]+(?:\.[\w-]+)+(?:[/?#:]{_URL_PART}{_URL_END})?/?"
+    rf"(?:https?|ftps?|sftp|file|ssh|git|wss?|s3|tel|urn|data|magnet|doi):(?://)?(?=[\w/?+%\[]){_URL_PART}{_URL_END}|"
+    rf"[a-z][a-z0-9+.-]{{1,20}}://{_URL_PART}{_URL_END}|"
+    rf"www\.[\w-]+(?:\.[\w-]+)+(?:[/?#:]{_URL_PART}{_URL_END})?/?"
 )
 # At most 64 characters, as in RFC 5321: without a limit, the search takes quadratic time in `a.a.a.a`.
-_EMAIL = r"(?:mailto:)?\b[\w.+-]{1,64}@[\w-]++(?:\.[\w-]+)+(?:\?\w+=[\w%&=+.-]*\w)?"
+_EMAIL = r"(?:mailto:)?[\w.+-]{1,64}@[\w-]++(?:\.[\w-]+)+(?:\?\w+=[\w%&=+.-]*\w|:[\w.-]{0,64}/[\w./-]*\w)?"
 _SUFFIXES = (
     "html?|xhtml|php|aspx?|jsp|js|mjs|tsx?|jsx|py|txt|pdf|docx?|xlsx?|pptx?|odt|csv|tsv|json|xml|ya?ml|toml|zip|gz|tgz|"
     "tar|xz|exe|dll|msi|dmg|deb|rpm|apk|jar|png|jpe?g|gif|svg|webp|mp[34]|wav|cfg|conf|ini|log|sh|bat|css|cpp|hpp|java|"
-    "sql|iso|srt|vtt|xliff|tmx"
+    "md|sql|iso|srt|vtt|xliff|tmx"
 )
 _HOST_ENDS = "com|org|net|io|gov|edu|info|dev|app"
-_NAME = r"(?<![\w.@/\\-])[\w-]{1,64}(?:\.[\w-]{1,64}){0,8}"
+_NAME = r"(?<![\w.@/\\-])(?:[\w.+-]{1,64}/){0,20}[\w-]{1,64}(?:\.[\w-]{1,64}){0,8}"
 _FILE = (
     rf"{_NAME}\.(?:(?:{_SUFFIXES})(?![\w-])(?:[?#]{_URL_PART}{_URL_END})?|"
     rf"(?i:{_HOST_ENDS})(?![\w.-])(?:/{_URL_PART}{_URL_END})?/?)"
 )
+_DRIVE = (
+    r"(?<!\w)[A-Za-z]:(?:/[\w.+@*-]*[\w*])+|"
+    r"(?<!\w)[A-Za-z]:\\(?:[\w.()$~-]+(?: [\w.()$~-]+){0,4}\\){0,40}(?:[\w.()$~*-]*[\w*])?"
+)
 _PATH = (
-    r"(?<!\w)[A-Za-z]:\\(?:[\w.()$~-]+(?: [\w.()$~-]+){0,4}\\){0,40}(?:[\w.()$~*-]*[\w*])?|"
+    r"\$[A-Z_]{2,40}(?:/[\w.+@*-]*[\w*])+|"
     r"(?<![\w\\])\\\\[\w.-]+(?:\\[\w.$-]*[\w$])+|%[A-Z_]{2,40}%(?:\\[\w.$-]*[\w$])+|"
     r"(?<![\w/<.~])(?:~|\.{1,2})?(?:/[\w.+@*-]*[\w*]){2,}/?|(?<![\w/<.~])(?:~|\.{1,2})(?:/[\w.+@*-]*[\w*])+/?|"
     r"(?<![\w/<])/[\w/-]{0,80}[#?][\w!#/?=&%.-]*\w"
@@ -84,19 +89,24 @@ _ORDERED = (
     # A sign of percent after a number, as in the German word `30%ige`, begins no placeholder.
     rf"(?<!\d)(?:{_PRINTF})|(?:{_PRINTF})(?!\w)"
 )
-_PLACEHOLDER: Final = "|".join(
-    (
-        _URL, _EMAIL, _TAG, _TEMPLATE, _ICU, _FIELD, _PYTHON, _PATH, _ORDERED, _OTHER_NAMES, _QT, r"%%",
-        r"%[A-Z_]{2,}%", r"\$[A-Za-z_]\w*", _ENTITY, _EMOJI, _TOKEN, _FILE,
-    )
-)  # fmt: skip
-_PROTECTED = re.compile(rf"(?P<placeholder>{_PLACEHOLDER})|(?P<measure>{MEASURE})|(?P<figure>{FIGURE})")
+# The first character decides which patterns are tried. Most places of a text are inside words, where none begins.
+_NOT_IN_WORD = "(?<![A-Za-z0-9_])"
+_PROTECTED = re.compile(
+    rf"{_NOT_IN_WORD}(?=[^\W\d_])(?:{_URL}|{_EMAIL}|{_DRIVE}|{_IDENTIFIER}|{_FILE}|"
+    rf"(?P<number_of_letters>{LETTERED_MEASURE}|(?P<figure_of_letters>{LETTERED_FIGURE})))|"
+    rf"{_NOT_IN_WORD}(?=\d)(?:{_EMAIL}|{_EMOJI}|{_FILE}|(?P<number>{MEASURE}|(?P<figure>{FIGURE})))|"
+    rf"(?=[^\w\s]|_)(?:{_TAG}|{_TEMPLATE}|{_ICU}|{_FIELD}|{_PYTHON}|{_PATH}|{_ORDERED}|{_OTHER_NAMES}|{_QT}|%%|"
+    rf"%[A-Z_]{{2,}}%|\$[A-Za-z_]\w*|{_ENTITY}|{_EMOJI}|{_TOKEN}|{_FILE}|"
+    rf"(?P<signed_number>{MEASURE}|(?P<signed_figure>{FIGURE})))"
+)
+_NUMBER_GROUPS = ("number", "number_of_letters", "signed_number")
+_FIGURE_GROUPS = ("figure", "figure_of_letters", "signed_figure")
 _IN_ORDER = re.compile(rf"(?:{_PRINTF})|\{{(?:![rsa])?(?::[^{{}}]*)?\}}")
 _DIGIT = re.compile(r"\d")
 _NUMBERED = re.compile(r"%\d+\$")
 
 _HINT = re.compile(
-    r"[%$&{<@\d\\/_\u00a3\u00a5\u00a9\u00ae\u00bc-\u00be\u2117-\u2bff\u203c-\u2049\ufe0f\U0001f000-\U0010ffff]|\w[.:]\w"
+    r"[%$&{<@\d\\/_\u00a3\u00a5\u00a9\u00ae\u00bc-\u00be\u2117-\u2bff\u203c-\u2049\ufe0f\U0001f000-\U0010ffff]|\w[.:]\w|--\w|\w\(\)"
 )
 """A text without any of these has nothing protected. This test takes a fraction of the time of the search."""
 
@@ -133,9 +143,13 @@ def _matches(text: str, *, decimals: bool) -> Iterator[re.Match[str]]:
     if not _HINT.search(text):
         return
     for match in _PROTECTED.finditer(text):
-        figure = match["figure"]
-        if figure is None or is_alike(figure, decimals=decimals):
+        figure = any(match[name] is not None for name in _FIGURE_GROUPS)
+        if not figure or is_alike(match[0], decimals=decimals):
             yield match
+
+
+def _is_number(match: re.Match[str]) -> bool:
+    return any(match[name] is not None for name in _NUMBER_GROUPS)
 
 
 def with_tokens(src: str, tgt: str) -> tuple[str, str]:
@@ -204,7 +218,7 @@ def protected_of(texts: Iterable[str], *, decimals: bool = False) -> Protected:
             has_free_digits = has_free_digits or _DIGIT.search(text, end, match.start()) is not None
             end = match.end()
             counts[match[0]] += 1
-            if match["placeholder"] is None:
+            if _is_number(match):
                 numbers.add(match[0])
             elif _IN_ORDER.fullmatch(match[0]) and not _NUMBERED.match(match[0]):
                 in_order.append(match[0])
@@ -242,7 +256,7 @@ def without_added(
         kept = []
         end = 0
         for match in _matches(text, decimals=decimals):
-            if match["placeholder"] is None and not numbers and match[0] not in source:
+            if _is_number(match) and not numbers and match[0] not in source:
                 continue
             if remaining[match[0]] > 0:
                 remaining[match[0]] -= 1
