@@ -95,6 +95,11 @@ def test_no_sentence_ends_inside_a_word(word: str) -> None:
     assert split_sentences(f"Open {word} now. Then go.", "en") == [f"Open {word} now. ", "Then go."]
 
 
+def test_no_sentence_ends_inside_protected_text() -> None:
+    message = "{n, plural, one {One file. Delete it.} other {All files! Really? Yes.}}"
+    assert split_sentences(f"Look: {message} now. Then go.", "en") == [f"Look: {message} now. ", "Then go."]
+
+
 def test_sentences_end_without_a_space_in_scripts_that_have_none() -> None:
     assert split_sentences("你好！我是。他是!真的？", "zh") == ["你好！", "我是。", "他是!", "真的？"]
     assert split_sentences("वह है। मैं हूँ।", "hi") == ["वह है। ", "मैं हूँ।"]
@@ -178,12 +183,13 @@ def test_protected_text_is_that_of_the_source_whatever_the_model_writes(
 @pytest.mark.parametrize("text", NUMBERS)
 def test_a_model_that_writes_other_digits_changes_no_number(text: str) -> None:
     def other_digits(line: str) -> str:
-        return "".join("9" if character.isdigit() else character for character in line) + " 19999 33333."
+        return "".join("9" if character.isdigit() else character for character in line).upper() + " 19999 33333."
 
     translator = ByRule(other_digits)
     translator.aligns = False
     translated_text = translate_text(f"Open {text} today", translator, OPTIONS, src="en")
     assert protected_of([translated_text]).counts == {text: 1}
+    assert "OPEN" in translated_text
 
 
 def test_placeholders_of_a_format_keep_their_order() -> None:
@@ -211,6 +217,7 @@ def test_put_back_text_and_changed_numbers_cause_warnings(caplog: pytest.LogCapt
         ("1,234.5 km in 10:30", "1.234,5 km en 10 h 30", (), ()),
         ("10,000 cats", "10 000 gatos", (), ()),
         ("at 10.30", "a las 10:30", (), ()),
+        ("at 10:30", "a las 10.30", (), ()),
         ("3 cats", "tres gatos", (), ()),
         ("three cats", "3 gatos", (), ()),
         ("5 cats", "6 gatos", ("5",), ("6",)),
