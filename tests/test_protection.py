@@ -97,7 +97,8 @@ def test_no_sentence_ends_inside_a_word(word: str) -> None:
 
 def test_no_sentence_ends_inside_protected_text() -> None:
     message = "{n, plural, one {One file. Delete it.} other {All files! Really? Yes.}}"
-    assert split_sentences(f"Look: {message} now. Then go.", "en") == [f"Look: {message} now. ", "Then go."]
+    for text in (message, "C:\\Program Files\\Dr. House\\a.exe", "<a title=One. Two. Three>"):
+        assert split_sentences(f"Look: {text} now. Then go.", "en") == [f"Look: {text} now. ", "Then go."]
 
 
 def test_sentences_end_without_a_space_in_scripts_that_have_none() -> None:

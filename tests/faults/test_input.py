@@ -354,7 +354,7 @@ def test_48_line_of_1_mb(case: Case, job: Job, tmp_path: Path) -> None:
     with case.fault():
         plain = peak("translate", "--model", job.clean, "--max-length", "4", "red tree.")
         (tmp_path / "long").write_bytes(b"sun.\n" + words + b"\nred tree.\n")
-        line = ("translate", "--model", job.clean, "--max-length", "4", "--alignments")
+        line = ("translate", "--model", job.clean, "--max-length", "4", "--alignments", "--as-is")
         done, memory = peak(*line, stdin=tmp_path / "long")
         assert (done.code, done.out.count("\n")) == (0, 3), done.err
         assert done.out.splitlines()[2].split("\t")[0] == plain[0].out.splitlines()[0]
