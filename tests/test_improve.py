@@ -15,6 +15,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from conftest import toy_pairs, write_tsv
@@ -31,9 +32,10 @@ from mtcli.data.training_sources import is_synthetic
 from mtcli.errors import DataError, StorageError, UsageError
 from mtcli.recipes import recipe as module
 from mtcli.recipes.improve.budget import Budget, number_of_teachers, planned_rounds, useful_lines, weight_of_pairs
-from mtcli.recipes.improve.candidates import Result
-from mtcli.recipes.improve.commands import Stages
+from mtcli.recipes.improve.candidates import PLAIN, Candidate, Result
+from mtcli.recipes.improve.commands import Scores, Stages, Training
 from mtcli.recipes.improve.language_check import warning_about
+from mtcli.recipes.improve.method import Method
 from mtcli.recipes.improve.pairs import is_chosen, merge, write_pairs
 from mtcli.recipes.improve.plan import plan
 from mtcli.recipes.improve.request import ImproveRequest, resolve_request
@@ -683,6 +685,18 @@ def test_items_are_chosen_at_even_distances() -> None:
     chosen = [index for index in range(100) if is_chosen(index, 7, 100)]
     assert len(chosen) == 7
     assert {b - a for a, b in pairwise(chosen)} == {14, 15}
+
+
+@pytest.mark.parametrize(("others", "best", "reserved"), [(0, PLAIN, 1), (1, PLAIN, 3), (1, "improved-1", 5)])
+def test_only_the_scoring_that_follows_is_reserved_for_a_longer_training(others: int, best: str, reserved: int) -> None:
+    method = Method.__new__(Method)
+    method.budget = Budget(480.0, "seconds")
+    method.stages = Mock(remaining=lambda: 300.0)
+    training = Training("plain", 9, 120.0, 9.0, "budget used", 120.0)
+    method.result = Result({PLAIN: Candidate(training, 9, Scores(0.0, 1.0, 59.0))}, best)
+    for _ in range(others):
+        method.result.candidates["improved-1"] = Candidate(training, 9, Scores(1.0, 1.0, 20.0))
+    assert method._spendable(extending=True) == 300.0 - reserved * (20.0 if others else 59.0)
 
 
 def test_shares_of_the_budget() -> None:

@@ -256,9 +256,14 @@ class Method:
         improved continues only with a larger limit than the one that it did not use.
         """
         training = self.stages.trainings[self.result.best]
-        rest = self._spendable()
+        rest = self._spendable(extending=True)
         minimum = shares.MIN_SHARE * self.budget.total if self.result.part == 1 else 1.0
         if rest < minimum:
+            if self.result.part == 1:
+                log.warning(
+                    "%s is left after the time for scoring models: too little to train the best one further",
+                    self.budget.in_words(rest),
+                )
             return None
         limit = training.used(self.budget) + rest
         if int(limit) > training.limit:
@@ -302,13 +307,24 @@ class Method:
 
     # ---- budget ----
 
-    def _spendable(self) -> float:
-        """Return the rest of the budget, without the time for scoring the next model, comparing it and the ensemble."""
+    def _spendable(self, *, extending: bool = False) -> float:
+        """Return the rest of the budget, without the time for scoring, comparing and combining models.
+
+        Args:
+            extending: The best model is trained further; otherwise there is a new one.
+        """
         if not self.budget.is_time:
             return max(self.stages.remaining(), 0.0)
-        models = len(self.result.candidates) + 1 if self.stages.request.has_one_tokenizer else 0
-        scoring = (3 + models) * self.result.candidates[PLAIN].scores.seconds
-        return max(self.stages.remaining() - scoring, 0.0)
+        candidates = self.result.candidates
+        number = 1
+        if not extending or self.result.best != PLAIN:
+            number += 2  # the best model and the plain one, on the test pairs
+        num_models = len(candidates) if extending else len(candidates) + 1
+        if num_models > 1 and self.stages.request.has_one_tokenizer:
+            number += num_models
+        # A model that has learned little writes longer translations than the next one, so it takes longer.
+        seconds = min(candidate.scores.seconds for candidate in candidates.values())
+        return max(self.stages.remaining() - number * seconds, 0.0)
 
     def _pairs_in(self, amount: float) -> float:
         """Return how many pairs training can use in an amount of the budget, at the speed of the plain model."""
