@@ -233,7 +233,7 @@ def test_durations_are_read(text: str, seconds: float) -> None:
     assert build(None, {"train.time": text}).train.time == seconds
 
 
-@pytest.mark.parametrize("text", ["", "m", "h30", "5d", "1:30", "-5m", "30m1h", "1h30", "1e3", "ten minutes"])
+@pytest.mark.parametrize("text", ["", "m", "h30", "5d", "1:30", "-5m", "30m1h", "1h30", "1e3", "ten minutes", "٣m"])
 def test_other_texts_are_not_durations(text: str) -> None:
     with pytest.raises(ValueError, match="a duration is written"):
         parse_duration(text)

@@ -7,9 +7,43 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from conftest import PLAIN
+from faults.harness import run
 
+from mtcli.cli import process
+from mtcli.runtime.cores import usable_cores
 from mtcli.runtime.signals import stopped
+
+
+@pytest.mark.parametrize("name", ["COLUMNS", "TERMINAL_WIDTH"])
+@pytest.mark.parametrize("value", ["0", "1", "-5", "x", "²", "9" * 20, "9" * 5000])
+def test_a_width_that_no_terminal_has_hides_no_error(name: str, value: str, tmp_path: Path) -> None:
+    done = run("translate", "--bogus", cwd=tmp_path, env={name: value})
+    assert done.code == 2
+    assert "No such option: --bogus" in done.err
+
+
+def test_a_width_that_a_terminal_has_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    process.ignore_unusable_widths()
+    assert os.environ["COLUMNS"] == "40"
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "٣", "²", "-1", ""])
+def test_completion_of_a_word_with_no_number_is_refused(number: str, tmp_path: Path) -> None:
+    env = {"_MTCLI_COMPLETE": "complete_bash", "COMP_WORDS": "mtcli tr", "COMP_CWORD": number}
+    done = run(cwd=tmp_path, env=env)
+    assert done.code == 2
+    assert "COMP_CWORD" in done.last
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "²", "0", "x"])
+def test_threads_are_counted_where_the_variable_does_not_say(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    expected = usable_cores()
+    monkeypatch.setenv("OMP_NUM_THREADS", value)
+    assert usable_cores() == expected
 
 
 def test_an_import_does_not_change_the_environment() -> None:

@@ -329,6 +329,9 @@ def test_named_columns_are_translated_and_the_other_cells_stay() -> None:
     assert shown(table.read, "a,b\nc,d\n", columns("2")) == ["b", "d"]
     with pytest.raises(UsageError, match=r"--column body: a\.csv has no such column; line 1 has 'id', 'text', 'note'"):
         table.read(content.encode(), columns("body"))
+    for number in ("0", "4", "9" * 5000, "٣", "²"):
+        with pytest.raises(UsageError, match="has no such column"):
+            table.read(content.encode(), columns(number))
 
 
 def test_a_translation_with_a_delimiter_is_put_in_quotation_marks() -> None:

@@ -26,6 +26,7 @@ def main() -> None:
 
     try:
         process.open_streams()
+        process.ignore_unusable_widths()
         try:
             show_log()
             process.check_current_folder()

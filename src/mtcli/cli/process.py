@@ -8,6 +8,31 @@ from typing import Any, TextIO
 
 from mtcli.errors import UsageError
 
+WIDTHS = ("COLUMNS", "LINES", "TERMINAL_WIDTH")
+"""Environment variables from which rich and typer take the size of the terminal."""
+
+MIN_WIDTH = 10
+"""Columns below which no message can be read."""
+
+MAX_DIGITS = 4
+"""Digits of a number in the environment that counts columns or words."""
+
+
+def ignore_unusable_widths() -> None:
+    """Drop variables that claim a terminal of no real width, so that libraries measure the terminal instead.
+
+    With a width of 0, rich prints no message at all. A huge one, or a text, ends typer with an error of Python.
+    """
+    for name in WIDTHS:
+        value = os.environ.get(name)
+        if value is not None and not _is_width(value):
+            del os.environ[name]
+
+
+def _is_width(text: str) -> bool:
+    is_number = text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS
+    return is_number and int(text) >= MIN_WIDTH
+
 
 def check_current_folder() -> None:
     """Refuse to work in a folder that was deleted, where PyTorch's libraries abort with a message of their own.
@@ -29,7 +54,9 @@ def check_completion() -> None:
     """
     if os.environ.get("_MTCLI_COMPLETE") != "complete_bash":
         return
-    if "COMP_WORDS" not in os.environ or not os.environ.get("COMP_CWORD", "").isdecimal():
+    number = os.environ.get("COMP_CWORD", "")
+    is_number = number.isascii() and number.isdecimal() and len(number) <= MAX_DIGITS
+    if "COMP_WORDS" not in os.environ or not is_number:
         raise UsageError("COMP_WORDS and COMP_CWORD: bash sets them when it completes a command; do not set them")
 
 

@@ -14,8 +14,8 @@ from mtcli import limits
 LONGEST = 100
 """Maximum number of characters of a wrong value or name in a message."""
 
-DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
-PLAIN_NUMBER = re.compile(r"[^hms]*\d")
+DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
+PLAIN_NUMBER = re.compile(r"[^hms]*\d", re.ASCII)
 
 
 def shown(value: object) -> str:

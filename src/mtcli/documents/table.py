@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 MAX_COLUMNS = 10_000
 """Cells of a row, which are in memory together."""
 
+COLUMN_NUMBER = re.compile("[0-9]{1,9}")
+"""A column given by its number."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
@@ -77,7 +80,7 @@ def read(content: bytes, options: ReadOptions) -> SpanDocument:
 def _delimiter(text: str, options: ReadOptions) -> str:
     """Return what separates the cells of a .csv file: the first delimiter with which line 1 has the named columns."""
     lines = text[:SAMPLE_CHARACTERS].splitlines()[:SAMPLE_LINES]
-    wanted = {column for column in options.columns if not column.isdecimal()}
+    wanted = {column for column in options.columns if not COLUMN_NUMBER.fullmatch(column)}
     for delimiter in DELIMITERS if wanted else ():
         if wanted <= {cell.value.strip() for cell in next(_rows(text, delimiter, options.name, strict=False))}:
             return delimiter
@@ -88,7 +91,7 @@ def _index(column: str, names: Sequence[str], file: str) -> int:
     """Return the index of a column, given by its name or its number from 1."""
     if column in names:
         return names.index(column)
-    if column.isdecimal() and 0 < int(column) <= len(names):
+    if COLUMN_NUMBER.fullmatch(column) and 0 < int(column) <= len(names):
         return int(column) - 1
     shown = ", ".join(repr(name) for name in names[:10])
     raise UsageError(f"--column {column}: {file} has no such column; line 1 has {shown}")

@@ -9,6 +9,7 @@ This module imports PyTorch only in the threads, because CTranslate2 is used wit
 
 import math
 import os
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -109,8 +110,9 @@ def usable_cores() -> int:
     ranks = torchrun.local_size()
     cores = max(1, cores // ranks)
     wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    is_limit = wanted.isdecimal() and int(wanted) > 0 and not (wanted == "1" and ranks > 1)
-    return min(cores, int(wanted)) if is_limit else cores
+    is_number = re.fullmatch("[0-9]{1,9}", wanted) is not None and int(wanted) > 0
+    is_torchruns = wanted == "1" and ranks > 1
+    return min(cores, int(wanted)) if is_number and not is_torchruns else cores
 
 
 def _quota() -> float | None:
