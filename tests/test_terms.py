@@ -356,6 +356,11 @@ def test_terms_without_training_need_a_search(tmp_path: Path) -> None:
         toy().with_terms(Options(), terms, "soft")
     with pytest.raises(UsageError, match="omit --sample"):
         toy().with_terms(Options(sample=True), terms, "auto")
+    trained = toy()
+    trained.trained_with_terms = True
+    for translator in (toy(), trained):
+        with pytest.raises(UsageError, match=r"^--terms-mode hard: hard terms need a search; omit --sample$"):
+            translator.with_terms(Options(sample=True), terms, "hard")
 
 
 def test_an_exported_model_refuses_to_require_terms(tmp_path: Path) -> None:
@@ -392,6 +397,25 @@ def test_the_command_reports_the_terms(tmp_path: Path) -> None:
         record = records[int(line) - 1]
         assert record["source"][int(source_start) :].startswith(source)
         assert record["translation"][int(target_start) :].startswith(target)
+
+
+def test_the_report_of_a_document_has_each_sentence_once(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    run = save_toy(tmp_path / "run")
+    (tmp_path / "terms.tsv").write_text("dog\tcan\nred\tverde\n")
+    sentences = ["**red** dog.", "big dog.", "one %s %d red dog.", "http://red.dog/dog big red."]
+    (tmp_path / "in.md").write_text("\n\n".join(sentences))
+    args = ["-i", "in.md", "--model", run, "--terms", "terms.tsv", "--terms-report", "report.tsv"]
+    result = mtcli("translate", *args, "-o", "out.md", cwd=tmp_path)
+    rows = [line.split("\t") for line in (tmp_path / "report.tsv").read_text().splitlines()[1:]]
+    expected = [("1", "red"), ("1", "dog"), ("2", "dog"), ("3", "red"), ("3", "dog"), ("4", "red")]
+    assert [(line, source) for line, source, *_ in rows] == expected
+    assert b" of 6 matches used" in result.stderr
+    translations = (tmp_path / "out.md").read_text().replace("**", "").split("\n\n")
+    for line, source, target, used, source_start, target_start in rows:
+        sentence = sentences[int(line) - 1].replace("**", "")
+        assert sentence[int(source_start) :].startswith(source)
+        assert used == "no" or translations[int(line) - 1][int(target_start) :].startswith(target)
 
 
 def test_white_space_in_a_copied_term_is_a_space(tmp_path: Path) -> None:

@@ -268,15 +268,15 @@ def translate(
 
         translator = by_sentence(translator, src, tgt)
     with open_report(terms_report) as report:
-        if options.terms:
-            translator = report.watching(translator)
         if as_document:
             from mtcli.documents.format import ReadOptions
             from mtcli.documents.pipeline import translate_document
 
             read_options = ReadOptions(input_ or "", src, to or tgt, columns)
-            translate_document(text, input_, output, translator, options, read_options)
+            translate_document(text, input_, output, translator, options, read_options, report=report)
         else:
+            if options.terms:
+                translator = report.watching(translator)
             render = partial(formatted, format_=format_, scores=scores, alignments=alignments, draws=sample)
             _translate(translator, options, render, text, input_, output, replace)
     if options.terms and torchrun.size() == 1:

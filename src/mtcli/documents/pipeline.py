@@ -21,6 +21,7 @@ from mtcli.errors import DataError, UsageError
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.repetitions import repetition_in
 from mtcli.inference.streams import arguments, name_of
+from mtcli.inference.terms_report import TermsReport
 from mtcli.inference.translation import Options
 from mtcli.runtime.outputs import write_whole
 from mtcli.runtime.progress import Progress, on_terminal
@@ -153,6 +154,7 @@ def translate_segments(
     tgt: str = "",
     quiet: bool = False,
     warn: bool = True,
+    report: TermsReport | None = None,
 ) -> list[Inline]:
     """Return the translation of each paragraph of a document, see `translate_whole`.
 
@@ -165,6 +167,7 @@ def translate_segments(
         quiet: Show no progress bar.
         warn: Warn about sentences that are divided, not translated, repeat themselves, or have other numbers. The
             warnings quote them.
+        report: Receives each sentence with its final translation, if the options have terms.
 
     Raises:
         UsageError: `options.to` is missing; see also `translate_whole`.
@@ -178,6 +181,9 @@ def translate_segments(
         _warn_about_divided(found, translator.longest_src)
         _warn_about_repetitions((asked, best[0].content) for each in found for asked, best in each.pairs())
         _warn_about_numbers(found)
+    if report is not None and options.terms:
+        for asked, best in (pair for segment in found for pair in segment.pairs()):
+            report.add_sentence(text_of(asked), text_of(best[0].content), options.terms)
     return [segment.content() for segment in found]
 
 
@@ -225,6 +231,7 @@ def translate_bytes(
     options: Options,
     *,
     quiet: bool = False,
+    report: TermsReport | None = None,
 ) -> bytes:
     """Translate the content of a file.
 
@@ -234,6 +241,7 @@ def translate_bytes(
         translator: The model.
         options: Options of the search.
         quiet: Show no progress bar.
+        report: See `translate_segments`.
 
     Raises:
         UsageError: The type is unknown, or a package is missing.
@@ -243,7 +251,9 @@ def translate_bytes(
     _check_size(len(content), read_options.name)
     document = read_document(content, read_options)
     src, tgt = read_options.src, read_options.tgt
-    translations = translate_segments(document.segments, translator, options, src=src, tgt=tgt, quiet=quiet)
+    translations = translate_segments(
+        document.segments, translator, options, src=src, tgt=tgt, quiet=quiet, report=report
+    )
     return document.write(translations)
 
 
@@ -254,6 +264,8 @@ def translate_document(
     translator: LineTranslator,
     options: Options,
     read_options: ReadOptions,
+    *,
+    report: TermsReport | None = None,
 ) -> None:
     """Translate a document, or paragraphs of plain text. The output appears when it is complete.
 
@@ -264,6 +276,7 @@ def translate_document(
         translator: The model.
         options: Options of the search.
         read_options: Options of the reader.
+        report: See `translate_segments`.
 
     Raises:
         UsageError, DataError, NotFiniteError: See `translate_bytes`.
@@ -271,7 +284,7 @@ def translate_document(
     """
     content = "".join(f"{line}\n" for line in arguments(texts)).encode() if texts else _read(path or "-")
     quiet = output == "-" and on_terminal(sys.stdout)  # a progress bar would mix with the translation
-    result = translate_bytes(content, read_options, translator, options, quiet=quiet)
+    result = translate_bytes(content, read_options, translator, options, quiet=quiet, report=report)
     if output == "-":
         sys.stdout.flush()
         sys.stdout.buffer.write(result)

@@ -104,6 +104,8 @@ class LineTranslator(ABC):
         if mode == "soft" or (mode == "auto" and self.trained_with_terms):
             retry = mode == "auto" and not options.sample
             return replace(options, terms=terms, terms_mode="soft", retry_terms=retry)
+        if options.sample and mode == "hard":
+            raise UsageError("--terms-mode hard: hard terms need a search; omit --sample")
         if options.sample:
             raise UsageError("--terms: the model was not trained with terms, so they need a search; omit --sample")
         return replace(options, terms=terms, terms_mode="hard")

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO, cast
 
+from mtcli.data.placeholders import find_protected
 from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.terms import TermUse
+from mtcli.inference.terms import Match, Terms, TermUse, uses
 from mtcli.inference.translation import Options, Translation
 from mtcli.runtime.outputs import open_output
 from mtcli.runtime.wording import counted
@@ -54,6 +55,20 @@ class TermsReport:
         for use in translation.terms:
             self._add(use)
 
+    def add_sentence(self, source: str, target: str, terms: Terms) -> None:
+        """Report the terms of the next sentence of a document. Protected text, such as an address, has no terms.
+
+        Args:
+            source: The sentence without its tags.
+            target: Its final translation, however often the sentence was translated until then.
+            terms: The terms.
+        """
+        self.lines += 1
+        spans = find_protected(source)
+        matches = [one for one in terms.matches(source) if not any(_overlap(one, span) for span in spans)]
+        for use in uses(matches, target):
+            self._add(use)
+
     def _add(self, use: TermUse) -> None:
         self.matched += 1
         if use.form is None:
@@ -74,6 +89,11 @@ class TermsReport:
         others = len(self._not_used) - len(named)
         more = f" and {counted(others, 'other term')}" if others else ""
         return f"{text}; not used: {', '.join(named)}{more}"
+
+
+def _overlap(match: Match, span: tuple[int, int]) -> bool:
+    start, end = span
+    return match.start < end and start < match.end
 
 
 class _Watched:
