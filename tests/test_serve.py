@@ -34,6 +34,7 @@ from mtcli.cli import app
 from mtcli.cli.serve import serve
 from mtcli.errors import DataError, NotFiniteError, UsageError
 from mtcli.inference.line_translator import LineTranslator
+from mtcli.inference.line_warnings import UNSEEN
 from mtcli.inference.translation import Candidate, Options, Translation
 from mtcli.serve.app import create_app, load_app
 from mtcli.serve.batcher import MAX_BATCH_LINES, Batcher, FullError
@@ -261,6 +262,13 @@ def test_scores_and_alignments(site: Site) -> None:
             assert shown["score"] == pytest.approx(candidate.score, abs=1e-5)
             assert shown["log_prob"] == pytest.approx(candidate.log_prob, abs=1e-5)
     assert [len(record["candidates"]) for record in answer["lines"]] == [3, 1, 3]
+
+
+def test_lines_come_with_their_warnings(site: Site) -> None:
+    status, answer, _ = site.json("/api/translate", q=[LINES[3], "日本語の猫", "😀"])
+    assert status == 200
+    unseen = [UNSEEN in line["warnings"] for line in answer["lines"]]
+    assert unseen == [False, True, False]
 
 
 # ---- refusals ----

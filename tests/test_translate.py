@@ -28,7 +28,7 @@ from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.repetitions import repetition_in
 from mtcli.inference.streams import arguments, report_counts
 from mtcli.inference.terms import parse_terms
-from mtcli.inference.translation import Options, Translation
+from mtcli.inference.translation import Candidate, Options, Translation
 from mtcli.inference.windows import Window, shortened_line
 from mtcli.nn.transformer import Transformer
 from mtcli.runtime import memory
@@ -424,6 +424,9 @@ def test_cores_do_not_change_translations(alignments: bool, monkeypatch: pytest.
         ("nein, nein, nein!", ""),
         ("1.000.000.000 + 100000000", ""),
         ("...................", ""),
+        ("so: " + "«" * 50, "«" * 50),
+        ("- " * 15 + "x", ("- " * 15).strip()),
+        (" " * 50 + "x", ""),
         ("haha, hmmmm, www.schifffahrt.de", ""),
     ],
 )
@@ -434,9 +437,33 @@ def test_repetition_in(text: str, repetition: str) -> None:
 def repetition_by_definition(text: str, max_unit: int | str = "") -> str:
     """`repetition_in` with the regular expression only; units have `max_unit` characters at most."""
     for found in re.finditer(rf"(.{{1,{max_unit}}}?)\1{{2,}}", f" {text}"):
+        whole = found[0].strip()
         if len(found[0]) >= repetitions.MIN_LENGTH and any(map(str.isalpha, found[1])):
-            return found[0].strip()
+            return whole
+        if len(whole) >= repetitions.MIN_SIGNS:
+            return whole
     return ""
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("dog 😀", False),
+        ("😀", False),
+        ("ok 😀😀😀", False),
+        ("«»—…", False),
+        ("", False),
+        ("日本語の猫 dog", True),
+        ("猫 big dog", False),
+        ("Ωψφ", True),
+    ],
+)
+def test_lines_of_unseen_letters(line: str, expected: bool) -> None:
+    tokenizer = toy().tokenizer
+    (ids,) = tokenizer.encode_src([line])
+    assert line_warnings.is_unseen(line, ids, tokenizer) == expected
+    found = line_warnings.warnings_of(Translation(line, (Candidate("«" * 50, 0, 0),)), tokenizer)
+    assert found == [line_warnings.UNSEEN] * expected + [f"the translation repeats itself ({'«' * 40})"]
 
 
 SYLLABLES = st.sampled_from(["a", "b", "ab", "1", ".", " ", "der mann, ", "ein "])

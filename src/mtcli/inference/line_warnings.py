@@ -11,6 +11,8 @@ from mtcli.inference.windows import MAX_LINE_TOKENS, Window
 
 log = logging.getLogger(__name__)
 
+UNSEEN = "most characters did not occur in training: the translation will be poor"
+
 USEFUL_NGRAM = 3
 """The n-gram size that the warning about repetitions suggests first."""
 
@@ -22,7 +24,7 @@ MAX_TAGS_NAMED = 10
 
 
 def warn_about_lines(window: Window, tokenizer: Tokenizer, longest_src: int) -> None:
-    """Warn about lines that are shortened, longer than any in training, or mostly bytes or unknown text.
+    """Warn about lines that are shortened, longer than any in training, or mostly of unseen letters.
 
     Args:
         window: The lines, before they are shortened.
@@ -46,18 +48,46 @@ def warn_about_lines(window: Window, tokenizer: Tokenizer, longest_src: int) -> 
 
 
 def warn_about_characters(window: Window, tokenizer: Tokenizer) -> None:
-    """Warn about lines that are mostly bytes or unknown text."""
-    unseen_tokens = {*tokenizer.src_byte_of, tokenizer.unknown}
-    unknown = []
-    for number, (line, ids) in enumerate(zip(window.lines, window.ids, strict=True), window.first + 1):
-        if unseen_tokens.isdisjoint(ids):  # as most lines are
-            continue
-        num_unseen = sum(token in unseen_tokens for token in ids)
-        if line.strip() and 2 * num_unseen > len(ids):
-            unknown.append(number)
+    """Warn about lines whose letters did not occur in training, see `is_unseen`."""
+    unknown = [
+        number
+        for number, (line, ids) in enumerate(zip(window.lines, window.ids, strict=True), window.first + 1)
+        if is_unseen(line, ids, tokenizer)
+    ]
     if unknown:
-        message = "%s: most characters did not occur in training: the translation will be poor"
-        log.warning(message, _line_numbers(unknown))
+        log.warning("%s: %s", _line_numbers(unknown), UNSEEN)
+
+
+def warnings_of(translation: Translation, tokenizer: Tokenizer) -> list[str]:
+    """Return what to say about one line and its translation; see `is_unseen` and `repetition_in`."""
+    found = []
+    (ids,) = tokenizer.encode_src([translation.source])
+    if is_unseen(translation.source, ids, tokenizer):
+        found.append(UNSEEN)
+    repetition = repetition_in(translation.text)
+    if repetition and not repetition_in(translation.source):
+        found.append(f"the translation repeats itself ({repetition:.40s})")
+    return found
+
+
+def is_unseen(line: str, ids: Sequence[int], tokenizer: Tokenizer) -> bool:
+    """Return True if most letters of a line did not occur in training. Emoji and other signs do not count.
+
+    Args:
+        line: The line.
+        ids: Its ids.
+        tokenizer: The model's.
+    """
+    if tokenizer.unknown not in ids and tokenizer.src_byte_of.keys().isdisjoint(ids):  # as in most lines
+        return False
+    num_letters = sum(map(str.isalpha, line))
+    if not num_letters:
+        return False
+    if 2 * sum(token == tokenizer.unknown for token in ids) > len(ids):
+        return True
+    spelled = bytes(tokenizer.src_byte_of[token] for token in ids if token in tokenizer.src_byte_of)
+    num_unseen = sum(map(str.isalpha, spelled.decode(errors="ignore")))
+    return 2 * num_unseen > num_letters
 
 
 def warn_about_missing_tags(window: Window, tokenizer: Tokenizer) -> None:

@@ -9,10 +9,13 @@ MAX_SEARCHED = 10_000
 """Characters of a text that are searched."""
 
 MIN_LENGTH = 8
-"""Characters of the shortest repetition that is reported; some of them must be letters.
+"""Characters of the shortest repetition that is reported if some of them are letters.
 
 None of 229,000 human translations (Multi30K, Tatoeba) has such a repetition, but 20 in a thousand of a weak model's.
 """
+
+MIN_SIGNS = 20
+"""Characters of the shortest repetition without letters that is reported. People write `......` and `!!!!!!`."""
 
 SHORT_UNIT = 5
 """Units of up to this many characters are always looked for, longer ones only if an n-gram occurs twice."""
@@ -43,8 +46,9 @@ def repetition_in(text: str) -> str:
         return ""
     for match in REPETITION.finditer(text):
         has_letters = any(character.isalpha() for character in match[1])
-        if len(match[0]) >= MIN_LENGTH and has_letters:
-            return match[0].strip()
+        repetition = match[0].strip()
+        if (len(match[0]) >= MIN_LENGTH and has_letters) or len(repetition) >= MIN_SIGNS:
+            return repetition
     return ""
 
 

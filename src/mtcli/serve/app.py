@@ -122,7 +122,7 @@ def _translation_routes(service: TranslationService, bodies: Bodies) -> APIRoute
     @router.post("/api/translate")
     async def translate_in_full(request: Request, fields: Checked) -> dict[str, Any]:
         translations = await service.translate_lines(request, fields)
-        return {"lines": [_line_answer(line) for line in translations]}
+        return {"lines": [_line_answer(line, warnings) for line, warnings in translations]}
 
     return router
 
@@ -187,7 +187,7 @@ def _libretranslate_answer(fields: TranslationRequest, found: TranslatedTexts) -
     return {name: values[0] for name, values in answer.items()}
 
 
-def _line_answer(line: Translation) -> dict[str, Any]:
+def _line_answer(line: Translation, warnings: Sequence[str]) -> dict[str, Any]:
     candidates = [
         {
             "text": candidate.text,
@@ -197,4 +197,4 @@ def _line_answer(line: Translation) -> dict[str, Any]:
         }
         for candidate in line.candidates
     ]
-    return {"source": line.source, "candidates": candidates}
+    return {"source": line.source, "candidates": candidates, "warnings": warnings}

@@ -22,6 +22,7 @@ from mtcli.documents.inline import text_of
 from mtcli.documents.pipeline import translate_segments
 from mtcli.documents.registry import read_document
 from mtcli.errors import DataError, ModelError, MtcliError
+from mtcli.inference.line_warnings import warnings_of
 from mtcli.inference.translation import Translation
 from mtcli.serve.batcher import FullError
 from mtcli.serve.models import Choice, Models, ServedModel
@@ -149,8 +150,13 @@ class TranslationService:
             texts = await self._run(request, choice.model, work, self.limits.seconds, counted, n_best=n_best)
             return TranslatedTexts(choice, texts)
 
-    async def translate_lines(self, request: Request, fields: TranslationRequest) -> list[Translation]:
+    async def translate_lines(
+        self, request: Request, fields: TranslationRequest
+    ) -> list[tuple[Translation, list[str]]]:
         """Translate all lines of the texts of a request, in order, with all candidates and word alignments.
+
+        Returns:
+            Each line with its candidates, and the warnings about it.
 
         Raises:
             HTTPException: See `translate_texts`.
@@ -158,8 +164,9 @@ class TranslationService:
         with self._counted(fields.texts) as counted:
             model = (await self._choose(fields)).model
 
-            def work(translator: WaitingTranslator) -> list[Translation]:
-                return translate_lines(translator, model, fields)
+            def work(translator: WaitingTranslator) -> list[tuple[Translation, list[str]]]:
+                found = translate_lines(translator, model, fields)
+                return [(line, warnings_of(line, model.translator.tokenizer)) for line in found]
 
             n_best = fields.alternatives + 1
             return await self._run(request, model, work, self.limits.seconds, counted, n_best=n_best)
