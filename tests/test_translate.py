@@ -128,6 +128,16 @@ def test_lines_are_read_window_by_window(translator: Translator, monkeypatch: py
     assert len(drawn) == 4
 
 
+def test_windows_grow_where_the_first_lines_are_wanted_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows, "FIRST_WINDOW", 2)
+    monkeypatch.setattr(windows, "WINDOW", 8)
+    lines = [str(number) for number in range(25)]
+    found = list(windows.read_windows(lines, growing=True))
+    assert [(first, len(window)) for first, window in found] == [(0, 2), (2, 4), (6, 8), (14, 8), (22, 3)]
+    assert [line for _, window in found for line in window] == lines
+    assert [len(window) for _, window in windows.read_windows(lines)] == [8, 8, 8, 1]
+
+
 def test_batches_have_similar_lengths_within_the_budget(
     translator: Translator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

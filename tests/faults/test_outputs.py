@@ -250,6 +250,12 @@ def small_windows() -> None:
     patch.object(windows, "WINDOW", 16).start()
 
 
+def small_first_window() -> None:
+    from mtcli.inference import windows
+
+    patch.object(windows, "FIRST_WINDOW", 16).start()
+
+
 def test_83_interrupted_translation(case: Case, job: Job, tmp_path: Path) -> None:
     out = tmp_path / "out"
     part = tmp_path / "out.partial"
@@ -267,6 +273,20 @@ def test_83_interrupted_translation(case: Case, job: Job, tmp_path: Path) -> Non
             assert done.last == f"mtcli: {signals.stopped(number)}; the first 32 lines of the output are in {part}"
             assert part.read_bytes().count(b"\n") == 32
         part.unlink()
+
+
+def test_83_a_translation_of_less_than_a_whole_window_is_kept(case: Case, job: Job, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    part = tmp_path / "out.partial"
+    command = ("translate", "--model", job.clean, "-b", "1", "--max-length", "2", "-o", out, "-i")
+    os.mkfifo(tmp_path / "pipe")
+    child = start(*command, tmp_path / "pipe", within=[small_first_window])
+    with case.fault(), (tmp_path / "pipe").open("wb", buffering=0) as source:
+        source.write(b"red tree.\n" * 100)
+        until(lambda: part.exists() and part.read_bytes().count(b"\n") == 48, child)
+        child.send(signal.SIGINT)
+        done = child.wait()
+        assert done.last == f"mtcli: stopped by Ctrl-C; the first 48 lines of the output are in {part}"
 
 
 def test_83_translation_that_fails_keeps_its_lines(case: Case, job: Job, tmp_path: Path) -> None:

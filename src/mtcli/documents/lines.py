@@ -62,17 +62,26 @@ class _BySentence:
         ready: Callable[[], bool] = lambda: True,
         rank: int = 0,
         num_ranks: int = 1,
+        growing: bool = False,
     ) -> Iterator[Translation]:
         """See `LineTranslator.translate`."""
         if options.prefix or options.sample:
             yield from self._translator.translate(
-                lines, options, total=total, warn=warn, quiet=quiet, ready=ready, rank=rank, num_ranks=num_ranks
+                lines,
+                options,
+                total=total,
+                warn=warn,
+                quiet=quiet,
+                ready=ready,
+                rank=rank,
+                num_ranks=num_ranks,
+                growing=growing,
             )
             return
         if options.to:
             self._translator.tokenizer.tag_of(options.to)
         with Progress("translating", total=None, unit="sentences", quiet=quiet) as bar:
-            for first, window in read_windows(lines, ready=ready, rank=rank, num_ranks=num_ranks):
+            for first, window in read_windows(lines, ready=ready, rank=rank, num_ranks=num_ranks, growing=growing):
                 yield from self._translate_window(window, first, options, bar, warn=warn)
 
     def _translate_window(

@@ -122,6 +122,7 @@ class LineTranslator(ABC):
         ready: Callable[[], bool] = lambda: True,
         rank: int = 0,
         num_ranks: int = 1,
+        growing: bool = False,
     ) -> Iterator[Translation]:
         """Translate lines, in their order. A line that is blank or has no token has an empty translation.
 
@@ -136,6 +137,7 @@ class LineTranslator(ABC):
             rank: `lines` are the windows `rank`, `rank + num_ranks`, `rank + 2 · num_ranks`, … of a file. Warnings and
                 sampling use the number of each line in this file.
             num_ranks: See `rank`.
+            growing: Translate the first lines in small windows, so that an interrupted command keeps them.
 
         Raises:
             UsageError: The prefix has more than `MAX_LINE_TOKENS` tokens, or the model has no such target language.
@@ -144,7 +146,7 @@ class LineTranslator(ABC):
         self._check_prefix(options.prefix)
         if options.to:
             self.tokenizer.tag_of(options.to)
-        windows = read_windows(lines, ready=ready, rank=rank, num_ranks=num_ranks)
+        windows = read_windows(lines, ready=ready, rank=rank, num_ranks=num_ranks, growing=growing)
         own_bar = Progress("translating", total=total, unit="lines", quiet=quiet) if bar is None else nullcontext(bar)
         with own_bar as shown:
             for window in windows:

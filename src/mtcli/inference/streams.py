@@ -132,7 +132,7 @@ def translations(
     """
     if texts:
         lines = arguments(texts)
-        yield from translator.translate(lines, options, total=len(lines), quiet=quiet)
+        yield from translator.translate(lines, options, total=len(lines), quiet=quiet, growing=True)
     elif path is None and sys.stdin is not None and sys.stdin.isatty():
         for line in _typed():
             yield from translator.translate([line], options, quiet=True)
@@ -140,11 +140,12 @@ def translations(
         counts = Counts()
         arriving = _ArrivingLines(_stdin().fileno())
         stdin = read_lines(arriving, replace=replace, name="standard input", counts=counts)
-        yield from translator.translate(stdin, options, ready=arriving.ready, quiet=quiet)
+        yield from translator.translate(stdin, options, ready=arriving.ready, quiet=quiet, growing=True)
         report_counts(counts)
     else:
         counts = Counts()
-        yield from translator.translate(lines_of(path, replace=replace, counts=counts), options, quiet=quiet)
+        read = lines_of(path, replace=replace, counts=counts)
+        yield from translator.translate(read, options, quiet=quiet, growing=True)
         report_counts(counts)
 
 

@@ -9,6 +9,13 @@ from mtcli.inference.terms import Match
 WINDOW = 4096
 """Lines of a window. A file of any size fits in memory, because only one window is in memory at a time."""
 
+FIRST_WINDOW = 256
+"""Lines of the first window of a text whose translations are written at once; each further one has twice as many.
+
+A command that is interrupted keeps the windows that it has finished. With growing windows, these are at least a third
+of what it has translated, even if it had no time for `WINDOW` lines.
+"""
+
 MAX_LINE_TOKENS = 2000
 """Tokens of a line that are translated, several times those of any sentence. Time and memory grow with their square."""
 
@@ -27,7 +34,12 @@ class Window:
 
 
 def read_windows(
-    lines: Iterable[str], *, ready: Callable[[], bool] = lambda: True, rank: int = 0, num_ranks: int = 1
+    lines: Iterable[str],
+    *,
+    ready: Callable[[], bool] = lambda: True,
+    rank: int = 0,
+    num_ranks: int = 1,
+    growing: bool = False,
 ) -> Iterator[tuple[int, list[str]]]:
     """Divide a text into windows of `WINDOW` lines. A window is shorter if the next line is not available yet.
 
@@ -36,14 +48,17 @@ def read_windows(
         ready: Returns True if the next line is available.
         rank: `lines` are the windows `rank`, `rank + num_ranks`, `rank + 2 · num_ranks`, … of the text.
         num_ranks: See `rank`.
+        growing: Begin with `FIRST_WINDOW` lines; not with several ranks.
 
     Yields:
         The number of the window's first line in the text, from 0, and the lines.
     """
     remaining = iter(lines)
     first = rank * WINDOW
-    while window := _next_lines(remaining, ready):
+    size = min(FIRST_WINDOW, WINDOW) if growing else WINDOW
+    while window := _next_lines(remaining, ready, size):
         yield first, window
+        size = min(2 * size, WINDOW)
         first += len(window) if num_ranks == 1 else num_ranks * WINDOW
 
 
@@ -65,11 +80,11 @@ def until_pause(
         following = next(windows, None) if may_follow else None
 
 
-def _next_lines(lines: Iterator[str], ready: Callable[[], bool]) -> list[str]:
+def _next_lines(lines: Iterator[str], ready: Callable[[], bool], size: int) -> list[str]:
     window: list[str] = []
     for line in lines:
         window.append(line)
-        if len(window) == WINDOW or not ready():
+        if len(window) == size or not ready():
             break
     return window
 
