@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from mtcli.config.build import build
 from mtcli.config.differences import differences
 from mtcli.config.fields import parse_duration
+from mtcli.config.languages import code_of_name, is_plausible
 from mtcli.config.schema import NAMES, DataConfig
 from mtcli.config.toml_file import load, to_toml
 from mtcli.errors import ModelError, UsageError
@@ -318,6 +319,20 @@ def test_a_language_code_that_is_unsafe_in_a_path_is_refused(code: str) -> None:
     for side in ("src", "tgt"):
         with pytest.raises(UsageError, match=f"data.{side} = .*a language is named by letters and digits"):
             build(None, {f"data.{side}": code})
+
+
+def test_the_name_of_a_language_stands_for_its_code() -> None:
+    names = ("english", "English", "deutsch", "Español", "English (United States)", "chinese_tw")
+    assert [code_of_name(name) for name in names] == ["en", "en", "de", "es", "en", "zh_tw"]
+    for code in ("en", "EN", "eng", "eng_Latn", "zh_CN", "src", "xx", "klingon", "lang1"):
+        assert code_of_name(code) == code
+
+
+def test_codes_of_no_language_are_found() -> None:
+    for code in ("en", "gn", "nah", "zh_CN", "src", "target", "English", "qqq"):
+        assert is_plausible(code)
+    for code in ("xx", "zz", "xx_CN", "klingon", "e"):
+        assert not is_plausible(code)
 
 
 def test_another_preset_is_a_difference() -> None:

@@ -1,10 +1,13 @@
 """Readers: the same pairs in any form, the same lines as written, and every pair accounted for."""
 
+import bz2
 import csv
 import gzip
 import io
 import json
+import lzma
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -18,8 +21,9 @@ from hypothesis import strategies as st
 from mtcli.data import csv_rows, held_out, rows
 from mtcli.data.corpus import read_pairs
 from mtcli.data.held_out import choose_held_out, held_out_size, source_key
+from mtcli.data.language_guess import guess_languages
 from mtcli.data.lines import Counts, read_lines
-from mtcli.data.sources import Source, parse_source, source_files
+from mtcli.data.sources import Source, parse_source, resolve, source_files
 from mtcli.errors import DataError, UsageError
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -240,6 +244,31 @@ def test_a_folder_without_pairs(tmp_path, cache):
     fails(folder, "JSON parse error", "; give a folder of .parquet")
 
 
+def test_files_named_by_the_language_are_found_by_its_code(tmp_path):
+    (tmp_path / "p.English").write_text("a\n")
+    (tmp_path / "p.de").write_text("b\n")
+    form, files = resolve(str(tmp_path / "p"), "en", "de")
+    assert (form, [file.name for file in files]) == ("prefix", ["p.English", "p.de"])
+    (tmp_path / "p.en").write_text("c\n")
+    assert resolve(str(tmp_path / "p"), "en", "de")[1][0].name == "p.en"
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_a_folder_of_one_file_per_language_names_the_prefix(tmp_path, ending):
+    for name in ("Books.en-es.en", "Books.en-es.es"):
+        (tmp_path / f"{name}{ending}").write_bytes(b"")
+    (tmp_path / "README").write_text("")
+    prefix = tmp_path / "Books.en-es"
+    message = rf"one file per language \(Books.en-es.en and Books.en-es.es\); give {re.escape(str(prefix))}$"
+    for languages in (("en", "es"), ("es", "en"), ("xx", "yy")):
+        with pytest.raises(DataError, match=message):
+            resolve(str(tmp_path), *languages)
+    with pytest.raises(DataError, match=message):
+        guess_languages([str(tmp_path)], None, None)
+    (tmp_path / "pairs.jsonl").write_text("{}")
+    assert resolve(str(tmp_path), "en", "es") == ("dataset", [tmp_path])
+
+
 def test_an_unreachable_hub_is_reported_in_one_line(cache, monkeypatch):
     fails("nobody-here/nothing:de-en", "no nobody-here/nothing.en here, and from the Hub: Couldn't reach", "connection")
     import datasets
@@ -325,11 +354,18 @@ def test_byte_order_mark_is_dropped_once_with_a_notice(tmp_path, pack):
         (b"a\tb\nc\td\0\n", [":2: byte 4 is NUL"]),
         ("a\tb\n".encode("utf-16"), ["UTF-16", "iconv"]),
         ("a\tb\n".encode("utf-16-le"), ["UTF-16", "iconv"]),
+        ("a\tb\n".encode("utf-32"), ["is UTF-32", "iconv -f UTF-32"]),
+        (b"\0\0\xfe\xff" + "a\tb\n".encode("utf-32-be"), ["is UTF-32", "iconv -f UTF-32"]),
+        ("a\tb\n".encode("utf-32-le"), ["UTF-32"]),
+        (bz2.compress(b"a\tb\n"), ["decompress it (bunzip2)"]),
+        (lzma.compress(b"a\tb\n"), ["decompress it (unxz)"]),
+        (b"\x28\xb5\x2f\xfd\x04\x00", ["decompress it (unzstd)"]),
+        (b"PK\x03\x04\x14\x00", ["decompress it (unzip)"]),
         ("a\tb\n".encode("utf-16-be"), ["UTF-16", "iconv"]),
         (gzip.compress(b"a\tb\n"), ["gzip", "p.tsv.gz"]),
         (b"a\tb\nno tab\n", [":2: one column", "tab"]),
     ],
-    ids=["invalid", "nul", "utf-16", "utf-16-le", "utf-16-be", "gzip", "one-column"],
+    ids=lambda value: "" if isinstance(value, bytes) else value[0],
 )
 def test_errors_about_invalid_text_give_the_place(tmp_path, raw, words):
     (tmp_path / "p.tsv").write_bytes(raw)
@@ -689,6 +725,8 @@ def test_errors_about_missing_files_list_what_was_searched(tmp_path, monkeypatch
     fails("pairs.xlsx", "a spreadsheet; save it there as CSV")
     Path("c.toml").touch()
     fails("c.toml", "a configuration; give it as the argument, without --train")
+    Path("data/train.en.bz2").touch()
+    fails("data/train.en.bz2", "decompress it (bunzip2)")
     fails("data/train.en", "one side only", "both sides as data/train,")
 
 

@@ -68,6 +68,9 @@ def names(path: Path, **options: object) -> dict[str, int]:
         ("URL", "See www.example.com.", "Siehe www.example.com."),
         ("white space", "two  spaces", "zwei Leerzeichen"),
         ("white space", "soft\u00adhyphen", "Trennstrich"),
+        ("subword marks", "a wind@@ mill", "Windmühle"),
+        ("subword marks", "windmill", "Wind@@"),
+        ("subword marks", "▁a ▁wind mill", "Windmühle"),
         ("several translations", GOOD[3][0].upper(), "Der dritte Satz."),
     ],
 )

@@ -1,6 +1,7 @@
 """Documents: sentences, the pipeline, and the choice of the reader."""
 
 import logging
+import re
 import sys
 from pathlib import Path
 
@@ -240,7 +241,7 @@ def test_bytes_that_are_not_text_are_named(content: bytes, message: str) -> None
         translate_bytes(content, READ, identity(), OPTIONS)
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
 def test_a_file_keeps_its_encoding_and_line_ends(encoding: str) -> None:
     content = "Größe.\r\n\r\nx y".encode(encoding)
     assert translate_bytes(content, READ, identity(), OPTIONS) == content
@@ -251,7 +252,7 @@ def test_a_file_keeps_its_encoding_and_line_ends(encoding: str) -> None:
 
 
 def test_lines_documents_and_unknown_types_are_told_apart_by_the_suffix() -> None:
-    for name in ("-", "in", "in.txt", "test.en", "x.pt_BR", "part.007", "a.tok", "a.txt.gz", "/dev/fd/63", "t.csv"):
+    for name in ("-", "in", "in.txt", "test.en", "x.pt_BR", "part.007", "a.tok", "a.txt.gz", "/dev/fd/63"):
         assert not is_document(name)
     assert is_document("in.txt", paragraphs=True)
     assert is_document("T.TSV", columns=True)
@@ -261,6 +262,42 @@ def test_lines_documents_and_unknown_types_are_told_apart_by_the_suffix() -> Non
         is_document("in.txt", columns=True)
     with pytest.raises(UsageError, match=r"--paragraphs: x\.csv is a table"):
         is_document("x.csv", paragraphs=True)
+
+
+@pytest.mark.parametrize("name", ["p.csv", "P.TSV"])
+def test_a_table_is_not_translated_with_its_separators(name: str) -> None:
+    with pytest.raises(UsageError, match=r"a table; .*--column\. .*mtcli translate < "):
+        is_document(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message", "has_hint"),
+    [
+        ("a.txt.bz2", b"", "decompress it (bunzip2)", False),
+        ("a.en.xz", b"", "decompress it (unxz)", False),
+        ("a.zst", b"", "decompress it (unzstd)", False),
+        ("a.zip", b"", "decompress it (unzip)", False),
+        ("a.txt", b"PK\x03\x04\0", "decompress it (unzip)", False),
+        ("app_en.arb", b'\xef\xbb\xbf\n{"@@locale": "en"}', "Flutter", False),
+        ("a.odt", b"ab\0", "unknown type", False),
+        ("a.jpg", b"\xff\xd8", "unknown type", False),
+        ("a.tex", b"x" * 4095 + "é".encode(), "unknown type", True),
+    ],
+)
+def test_files_that_are_not_text_are_refused(
+    tmp_path: Path, name: str, content: bytes, message: str, has_hint: bool
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=re.escape(message)) as error:
+        is_document(str(path))
+    assert ("mtcli translate < " in str(error.value)) == has_hint
+
+
+def test_arabic_lines_are_no_flutter_resources(tmp_path: Path) -> None:
+    path = tmp_path / "test.arb"
+    path.write_text("مرحبا\n")
+    assert not is_document(str(path))
 
 
 def test_a_reader_without_columns_does_not_offer_tables() -> None:

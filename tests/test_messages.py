@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from mtcli.report.messages import command, remarks, too_few_pairs, what_it_means
+from mtcli.report.messages import command, in_words, remarks, too_few_pairs, what_it_means
 from mtcli.runtime.terminal import one_line
 
 
@@ -30,6 +30,14 @@ def test_remarks_on_unusual_scores(metric: str, score: float, remark: str | None
         assert found is not None
         assert remark in found
         assert "mtcli data check" in found
+
+
+@pytest.mark.parametrize("bleu", [0.0, 4.9, 5.0, 14.9, 15.0, 29.9, 30.0, 49.9, 50.0, 89.9, 90.0, 90.1, 100.0])
+def test_each_bleu_is_put_into_words_once(bleu: float) -> None:
+    remark = what_it_means("BLEU", bleu)
+    words = in_words(bleu)
+    assert (remark is None) != (words is None)
+    assert words is None or words.startswith(f"BLEU {bleu:.1f}: ")
 
 
 def test_few_test_pairs_are_reported_instead_of_a_high_score() -> None:

@@ -96,8 +96,14 @@ def pairs_option(*names: str, help: str, show_default: str) -> Any:
 
 
 def language_option(*names: str, help: str, show_default: str) -> Any:
-    """Return an option that names a language."""
-    return option(*names, panel=panels.DATA, metavar="CODE", help=help, show_default=show_default)
+    """Return an option that names a language by its code, or by a name such as `english`, of which it makes the code."""
+
+    def code(value: str | None) -> str | None:
+        from mtcli.config.languages import code_of_name
+
+        return None if value is None else code_of_name(value)
+
+    return option(*names, panel=panels.DATA, metavar="CODE", help=help, show_default=show_default, callback=code)
 
 
 def text_file_option(*names: str, help: str, **how: Any) -> Any:

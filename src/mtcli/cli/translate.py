@@ -34,7 +34,6 @@ from mtcli.cli.translate_input import (
     is_document_input,
     read_checked_terms,
     warn_of_files,
-    warn_of_table,
 )
 from mtcli.errors import UsageError
 
@@ -245,8 +244,6 @@ def translate(
         only_text = format_ == "text"
         unsuitable = {"scores": scores, "alignments": alignments, "format": not only_text, "n_best": n_best > 1}
         _refuse_for_documents({**unsuitable, "prefix": prefix, "replace": replace, "as_is": as_is})
-    elif input_:
-        warn_of_table(input_)
     if terms is None:
         _refuse({"terms_mode": terms_mode, "terms_report": terms_report}, "only with --terms")
     else:

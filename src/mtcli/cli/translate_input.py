@@ -63,14 +63,6 @@ def is_document_input(
     return found
 
 
-def warn_of_table(input_: str) -> None:
-    """Warn if lines of a table are translated as they are."""
-    from mtcli.data.sources import is_table
-
-    if is_table(Path(input_)):
-        log.warning("--input %s: its lines are translated as text; --column NAME translates a column of it", input_)
-
-
 def read_checked_terms(
     terms: Path, report: Path | None, input_: str | None, output: str, models: Sequence[Path]
 ) -> "Terms":

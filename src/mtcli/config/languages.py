@@ -133,6 +133,88 @@ zh zho chi cmn Chinese Mandarin 中文
 zu zul Zulu
 """
 
+_OTHER_CODES = frozenset(
+    [
+        "aa",
+        "ab",
+        "ae",
+        "ak",
+        "an",
+        "av",
+        "ay",
+        "ba",
+        "bh",
+        "bi",
+        "bm",
+        "ce",
+        "ch",
+        "co",
+        "cr",
+        "cu",
+        "cv",
+        "dv",
+        "dz",
+        "ee",
+        "ff",
+        "fj",
+        "fo",
+        "fy",
+        "gd",
+        "gn",
+        "gv",
+        "ho",
+        "ht",
+        "hz",
+        "ia",
+        "ie",
+        "ii",
+        "ik",
+        "io",
+        "iu",
+        "kg",
+        "ki",
+        "kj",
+        "kl",
+        "kr",
+        "ks",
+        "kv",
+        "kw",
+        "lg",
+        "li",
+        "ln",
+        "lu",
+        "mh",
+        "na",
+        "nd",
+        "ng",
+        "nr",
+        "nv",
+        "ny",
+        "oj",
+        "om",
+        "os",
+        "pi",
+        "rm",
+        "rn",
+        "sc",
+        "se",
+        "sg",
+        "sh",
+        "sm",
+        "ss",
+        "tn",
+        "to",
+        "ts",
+        "tw",
+        "ty",
+        "ve",
+        "vo",
+        "wa",
+        "za",
+    ]
+)
+"""The two-letter codes (ISO 639-1) of the languages that are not in the table."""
+
 _CODE_OF = {name.casefold(): row.split()[0] for row in _TABLE.split("\n") for name in row.split()}
 """The two-letter code by any name in the table."""
 
@@ -172,6 +254,27 @@ def known(name: str) -> str | None:
     if code is None or len(subtags) > 2 or not all(_SUBTAG.fullmatch(subtag) for subtag in subtags):
         return None
     return "_".join([code, *subtags])
+
+
+def code_of_name(text: str) -> str:
+    """Return the code of a language that is given by its name, such as `English` or `deutsch`.
+
+    Any other text is returned as it is: a code, also one of three letters such as `eng`, or an unknown name.
+    """
+    code = known(text)
+    is_code = re.fullmatch(r"[A-Za-z]{2,3}([-_].*)?", text.strip()) is not None
+    return text if code is None or is_code else code
+
+
+def is_plausible(code: str) -> bool:
+    """Return False if a code or name is probably an error: two letters that are no code, or an unknown name.
+
+    There are thousands of codes of three letters, and any may be right. Names of sides, such as `src`, are right too.
+    """
+    language = re.split("[-_]", code, maxsplit=1)[0].casefold()
+    if known(code) or code.casefold() in SOURCE_NAMES | TARGET_NAMES:
+        return True
+    return language in _OTHER_CODES if len(language) == 2 else len(language) == 3
 
 
 def same(name: str, code: str) -> bool:

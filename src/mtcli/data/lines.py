@@ -31,6 +31,16 @@ GZIP_MAGIC = b"\x1f\x8b"
 """The first bytes of gzip data."""
 
 
+_COMPRESSED = (
+    (b"BZh", ".bz2", "bunzip2"),
+    (b"\xfd7zXZ\0", ".xz", "unxz"),
+    (b"\x28\xb5\x2f\xfd", ".zst", "unzstd"),
+    (b"PK\x03\x04", ".zip", "unzip"),
+    (b"7z\xbc\xaf\x27\x1c", ".7z", "7z x"),
+)
+"""First bytes of other compressed files, their suffixes, and the commands that decompress them."""
+
+
 @dataclass
 class Counts:
     """Statistics of a reader. At all times `read == used + sum(skipped.values())`."""
@@ -122,6 +132,20 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
         raise DataError(f"{path}: cannot read it ({error.strerror or error})") from None
 
 
+def decompression(start: bytes, name: str = "") -> str | None:
+    """Return the command that decompresses a file of a kind that is not read; None: it is not of such a kind.
+
+    Args:
+        start: The first bytes of the file, if they are known.
+        name: Its name, if that should count.
+    """
+    for magic, suffix, command in _COMPRESSED:
+        is_magic = start.startswith(magic) and not (magic == b"BZh" and start[4:10] != b"1AY&SY")
+        if is_magic or name.lower().endswith(suffix):
+            return command
+    return None
+
+
 def _open_stream(path: str | Path | Iterable[bytes]) -> AbstractContextManager[Iterable[bytes]]:
     return _open(Path(path)) if isinstance(path, str | Path) else nullcontext(path)
 
@@ -149,9 +173,14 @@ def _check_start(raw: bytes, name: str, counts: Counts) -> int:
     """
     if raw.startswith(GZIP_MAGIC):
         raise DataError(_gzip_message(name))
+    command = decompression(raw)
+    if command:
+        raise DataError(f"{name}: compressed; decompress it ({command}) and give the decompressed file")
+    if raw.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
+        raise DataError(f"{name}: is UTF-32, not UTF-8; convert it (iconv -f UTF-32 -t UTF-8)")
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         remedy = "convert it (iconv -f UTF-16 -t UTF-8; in Excel, save as CSV UTF-8)"
-        raise DataError(f"{name}: is UTF-16 or UTF-32, not UTF-8; {remedy}")
+        raise DataError(f"{name}: is UTF-16, not UTF-8; {remedy}")
     if raw.startswith(b"\xef\xbb\xbf"):
         counts.notices.append(f"{name}: dropped the byte-order mark at its start")
         return 3
@@ -163,6 +192,8 @@ def _gzip_message(name: str) -> str:
 
 
 def _nul_message(raw: bytes, place: str) -> str:
+    if raw.count(0) * 5 >= 3 * len(raw):  # Latin text in UTF-32 has three NULs for each letter
+        return f"{place}: looks like UTF-32, not UTF-8; convert it (iconv -f UTF-32LE or UTF-32BE, -t UTF-8)"
     if raw.count(0) * 3 >= len(raw):  # Latin text in UTF-16 has a NUL in every other byte
         return f"{place}: looks like UTF-16, not UTF-8 (every other byte is NUL); convert it (iconv -t UTF-8)"
     return f"{place}: byte {raw.index(0) + 1} is NUL, which is not text; remove it (tr -d '\\000')"

@@ -14,7 +14,7 @@ from typing import Literal
 from mtcli import limits
 from mtcli.config.languages import known
 from mtcli.data.csv_rows import SAMPLE_LINES
-from mtcli.data.lines import read_lines
+from mtcli.data.lines import decompression, read_lines
 from mtcli.data.rows import dataset_name
 from mtcli.errors import DataError, UsageError
 
@@ -127,6 +127,7 @@ def _resolve(spec: str, src: str, tgt: str) -> tuple[Form, list[Path]]:
     if sides:
         return "prefix", sides
     if path.is_dir():
+        _check_folder(path, (src, tgt))
         return "dataset", [path]
     if path.exists():
         raise DataError(f"{spec}: {_remedy(path)}")
@@ -139,6 +140,27 @@ def _resolve(spec: str, src: str, tgt: str) -> tuple[Form, list[Path]]:
     if _is_hub_name(name, config):
         return "dataset", []
     raise DataError(_not_found(spec, src, tgt))
+
+
+def _check_folder(folder: Path, languages: tuple[str, str]) -> None:
+    """Check that a folder is not one of files that hold one side each, such as Books.en-es.en and Books.en-es.es.
+
+    Raises:
+        DataError: It is; the message names their prefix.
+    """
+    sides: dict[str, set[str]] = {}
+    for file in sorted(folder.iterdir()):
+        if not file.is_file() or file.name.startswith("."):
+            continue
+        if form_suffix(file) in _FORM_OF:
+            return
+        stem, _, suffix = re.sub(r"(?i)\.gz$", "", file.name).rpartition(".")
+        if stem and (suffix in languages or known(suffix)):
+            sides.setdefault(stem, set()).add(suffix)
+    for stem, suffixes in sides.items():
+        if len(suffixes) > 1:
+            names = " and ".join(f"{stem}.{suffix}" for suffix in sorted(suffixes)[:2])
+            raise DataError(f"{folder}: a folder with one file per language ({names}); give {folder / stem}")
 
 
 def file_form(path: Path) -> Form | None:
@@ -185,6 +207,7 @@ def _prefix_files(spec: str, src: str, tgt: str) -> list[Path] | None:
     for language in (src, tgt):
         candidates = [Path(f"{spec}.{language}"), Path(f"{spec}.{language}.gz")]
         file = next((candidate for candidate in candidates if candidate.is_file()), None)
+        file = file or _file_with_name(Path(spec), language)
         if file:
             found.append(file)
         else:
@@ -193,6 +216,16 @@ def _prefix_files(spec: str, src: str, tgt: str) -> list[Path] | None:
         names = " or ".join(map(str, missing))
         raise DataError(f"{spec}: found {found[0]} but no {names}; add it, or set --src and --tgt")
     return found or None
+
+
+def _file_with_name(prefix: Path, language: str) -> Path | None:
+    """Return the only file PREFIX.NAME with another name of the language, such as `English` for `en`; None: none."""
+    code = known(language)
+    if code is None or not prefix.name:
+        return None
+    files = sorted(prefix.parent.glob(f"{escape(prefix.name)}.*"))
+    found = [file for file in files if known(re.sub(r"\.gz$", "", file.name[len(prefix.name) + 1 :])) == code]
+    return found[0] if len(found) == 1 and found[0].is_file() else None
 
 
 def _halves(spec: str) -> list[list[Path]]:
@@ -222,6 +255,9 @@ def _remedy(path: Path) -> str:
     """Return what to do about an existing file that has none of the forms."""
     if not path.is_file():
         return "a pipe or device; copy its content to a file and give that"
+    command = decompression(b"", path.name)
+    if command:
+        return f"compressed; decompress it ({command}) and give the decompressed file, or compress it with gzip"
     if form_suffix(path) in _SPREADSHEETS:
         return "a spreadsheet; save it there as CSV (in Excel: CSV UTF-8) and give that file"
     if path.suffix.lower() == ".toml":

@@ -9,6 +9,7 @@ from mtcli.errors import DataError
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),  # begins with the mark of UTF-16
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
@@ -32,7 +33,7 @@ class EncodedText:
 
 
 def decode(content: bytes, name: str) -> EncodedText:
-    """Decode UTF-8, or UTF-16 with a byte-order mark.
+    """Decode UTF-8, or UTF-16 or UTF-32 with a byte-order mark.
 
     Args:
         content: The file.

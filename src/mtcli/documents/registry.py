@@ -1,5 +1,6 @@
 """Which files are documents, and which module reads them. A module is imported when a file needs it."""
 
+import codecs
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -7,6 +8,7 @@ from pathlib import Path, PurePath
 from typing import cast
 
 from mtcli.config import languages
+from mtcli.data.lines import decompression
 from mtcli.documents.format import Document, Reader, ReadOptions, Structure
 from mtcli.documents.structure import VerifiedDocument
 from mtcli.errors import UsageError
@@ -37,6 +39,9 @@ some have, is the `Structure`.
 TABLES = frozenset({".csv", ".tsv"})
 """Formats with columns. They are documents if the columns to translate are named."""
 
+START_BYTES = 4096
+"""Bytes of a file of unknown type that tell text from binary data."""
+
 PACKAGES = ("markdown-it-py", "sentencex")
 """The package of the extra `documents`, and the one that finds sentences."""
 
@@ -64,18 +69,49 @@ def is_document(name: str, *, paragraphs: bool = False, columns: bool = False) -
         raise UsageError(f"--column: only for {' and '.join(sorted(TABLES))} files; {problem}")
     if paragraphs and suffix in TABLES and not columns:
         raise UsageError(f"--paragraphs: {name} is a table; name the columns to translate with --column")
+    if suffix in TABLES and not columns:
+        raise UsageError(
+            f"{name}: a table; name the columns to translate with --column. "
+            f"To translate its lines as they are: mtcli translate < {name}"
+        )
     if suffix in TABLES:
-        return columns
+        return True
     if suffix in MODULES and suffix != ".txt":
         return True
     unpacked = PurePath(name).with_suffix("").suffix.lower() if suffix == ".gz" else ""
     if unpacked in MODULES and unpacked != ".txt":
         raise UsageError(f"{name}: compressed; unpack it (gunzip) and translate the {unpacked} file")
+    start = _start_of(name)
+    command = decompression(start, name)
+    if command:
+        raise UsageError(f"{name}: compressed; decompress it ({command}) and translate the decompressed file")
+    if suffix == ".arb" and start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        raise UsageError(f"{name}: the resources of a Flutter app, a type that is not supported; {_choices(MODULES)}")
     if _is_text(suffix):
         return paragraphs
-    raise UsageError(
-        f"{name}: a file of unknown type; {_choices(MODULES)}. To translate its lines: mtcli translate < {name}"
-    )
+    hint = f". To translate its lines: mtcli translate < {name}" if _may_be_text(start) else ""
+    raise UsageError(f"{name}: a file of unknown type; {_choices(MODULES)}{hint}")
+
+
+def _start_of(name: str) -> bytes:
+    """Return the first bytes of a file; none if it is missing, or if reading a pipe would take them away."""
+    path = Path(name)
+    try:
+        if not path.is_file():
+            return b""
+        with path.open("rb") as file:
+            return file.read(START_BYTES)
+    except (OSError, ValueError):
+        return b""
+
+
+def _may_be_text(start: bytes) -> bool:
+    """Return False if a file that begins with these bytes is binary. The last character may be cut."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        return "\0" not in decoder.decode(start)
+    except UnicodeDecodeError:
+        return False
 
 
 def check_output_name(name: str, output: str) -> None:

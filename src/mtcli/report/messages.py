@@ -13,6 +13,18 @@ LOW = {"BLEU": 5.0, "chrF2": 20.0}
 HIGH = {"BLEU": 90.0, "chrF2": 95.0}
 """Scores above which the test set is suspiciously easy: no two human translators agree so closely."""
 
+IN_WORDS = (
+    (15.0, "some words are right, the meaning often is not; train longer (a larger --time continues) or on more pairs"),
+    (30.0, "the meaning usually comes through, with errors; correct what you publish; more pairs and time still help"),
+    (50.0, "most translations of such sentences can be used; check other kinds of text: mtcli eval --pairs FILE"),
+    (90.0, "close to the references, as on short or similar sentences; check other text: mtcli eval --pairs FILE"),
+)
+"""What a BLEU below each of these means for sentences like those of the test, and what to do next."""
+
+DEMO_IN_WORDS = (
+    "the demo has few words, so this says nothing about other text; next: mtcli train PAIRS --src en --tgt es"
+)
+
 FEW_TEST_PAIRS = 30
 """Fewer test pairs than this are reported as too few.
 
@@ -44,6 +56,13 @@ def what_it_means(metric: str, score: float) -> str | None:
             "training sentence; `mtcli data check TRAIN --test TEST` counts them"
         )
     return None
+
+
+def in_words(bleu: float) -> str | None:
+    """Return what a BLEU score means, and what to do next; None if it has a remark of `what_it_means`."""
+    if what_it_means("BLEU", bleu):
+        return None
+    return next((f"BLEU {bleu:.1f}: {words}" for limit, words in IN_WORDS if bleu <= limit), None)
 
 
 def too_few_pairs(pairs: int) -> str | None:

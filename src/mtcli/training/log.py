@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mtcli.config.schema import Config, TrainConfig
 from mtcli.config.writing_systems import FEW_VALIDATION_PAIRS, METRIC_NAMES
-from mtcli.report.messages import command, remarks, too_few_pairs
+from mtcli.report.messages import DEMO_IN_WORDS, command, in_words, remarks, too_few_pairs
 from mtcli.runtime.progress import clock
 from mtcli.runtime.terminal import log_columns, one_line
 from mtcli.runtime.wording import counted
@@ -104,7 +104,7 @@ def log_samples(samples: Sequence[dict[str, str]]) -> None:
 
 
 def log_scores(found: TestScores, *, demo: bool) -> None:
-    """Log the test scores, and warn about too few pairs, and about scores that are unusually low or high.
+    """Log the test scores and what they mean, and warn about too few pairs, and about scores that are unusually low or high.
 
     Args:
         found: The scores.
@@ -116,6 +116,11 @@ def log_scores(found: TestScores, *, demo: bool) -> None:
         warnings = [few] if few else []
     else:
         warnings = remarks(((score["name"], score["score"]) for score in found.scores), found.pairs)
+    bleu = next((score["score"] for score in found.scores if score["name"] == "BLEU"), None)
+    if not warnings and bleu is not None:
+        words = f"BLEU {bleu:.1f}: {DEMO_IN_WORDS}" if demo else in_words(bleu)
+        if words:
+            log.info("%s", words)
     for warning in warnings:
         log.warning("%s", warning)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mtcli.config.build import build
-from mtcli.config.languages import base
+from mtcli.config.languages import base, is_plausible
 from mtcli.config.schema import MAX_STEPS, Config, DataConfig, DecodeConfig, ModelConfig, unset_settings
 from mtcli.data.fingerprints import input_files
 from mtcli.data.language_guess import guess_languages
@@ -75,6 +75,7 @@ def resolve(
         if config.tokenizer.file:
             raise UsageError("--init brings the tokenizer of its model, so omit tokenizer.file")
         _check_languages(init, initial, config.data)
+    _warn_of_codes(config.data)
     run = out or _default_run(config.data, file)
     if run != Path(os.fsencode(run).decode(errors="replace")):
         raise UsageError(f"--out {run}: not valid Unicode, as a run folder's name must be; choose another")
@@ -150,6 +151,15 @@ def _guessed_languages(data: DataConfig) -> dict[str, str]:
     if torchrun.rank() == 0:
         log.info("languages: %s → %s, %s; --src and --tgt choose others", guess.src, guess.tgt, guess.where)
     return {"data.src": guess.src, "data.tgt": guess.tgt}
+
+
+def _warn_of_codes(data: DataConfig) -> None:
+    """Warn about languages that do not exist: they choose how text is split into sentences and how it is scored."""
+    if torchrun.rank() != 0:
+        return
+    for side, code in (("src", data.src), ("tgt", data.tgt)):
+        if not is_plausible(code):
+            log.warning("--%s %s: no language has this code; if it is a mistake, stop and correct it", side, code)
 
 
 def _default_run(data: DataConfig, file: Path | None) -> Path:

@@ -26,6 +26,11 @@ RATIO_SLACK = 25
 MIN_WORDS = 4
 """A shorter side may be a name, which is the same in both languages, or in Latin script in any."""
 
+SUBWORD_ADVICE = (
+    "@@ (subword-nmt) or ▁ (SentencePiece): the text is divided into subwords already, which mtcli does itself; "
+    "join them: sed -E 's/@@( |$)//g', or sed 's/ //g; s/▁/ /g; s/^ //'"
+)
+
 _INVISIBLE = re.compile("[\ufeff\u00ad\u2060]")  # byte-order mark, soft hyphen, word joiner
 _ODD_SPACE = re.compile(r"\s{2,}|[^\S \u00a0\u202f\u3000]")  # a single no-break or ideographic space is correct
 _WIDE = re.compile(
@@ -35,6 +40,7 @@ INVALID = re.compile("[\ud800-\udfff]")
 _CONTROL = re.compile("[\x01-\x08\x0e-\x1b\x7f-\x9f]")
 _MARKUP = re.compile(r"</?[A-Za-z][^<>]{0,300}>|&(?:[A-Za-z]{2,8}|#\d{1,7}|#[xX][0-9A-Fa-f]{1,6});")
 _URL = re.compile(r"\b(?:https?://|www\.)\w")
+_SUBWORD_MARK = re.compile(r"\w@@(?=\s|$)|(?:^|\s)▁\w")
 _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 ODD = re.compile(
     "|".join(p.pattern for p in (INVALID, _CONTROL, _MARKUP, _URL, _INVISIBLE, _ODD_SPACE)) + "|[\0\ufffd]"
@@ -181,6 +187,7 @@ def rules(max_length: int = MAX_LENGTH, max_ratio: float = MAX_RATIO) -> list[Ru
         Rule("note", "too many tokens", "over data.max_length of the model's configuration; training skips these"),
         Rule("note", "markup", "HTML tags or entities, which the model learns to write", either(_MARKUP.search)),
         Rule("note", "URL", "web addresses, which the model learns to write", either(_URL.search)),
+        Rule("note", "subword marks", SUBWORD_ADVICE, either(_SUBWORD_MARK.search)),
         Rule("note", "white space", "tabs, double spaces or invisible characters; clean writes one space"),
         Rule("note", "several translations", "of one source; training holds out by source, so none is in two splits"),
         Rule("note", "byte fallback", "holds characters that are not in the vocabulary of the model"),
