@@ -1,5 +1,6 @@
 import json
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -433,6 +434,21 @@ def test_a_warning_says_that_nothing_was_compared(tmp_path: Path, caplog: pytest
     assert export(save_toy(tmp_path / "run"), "ctranslate2", tmp_path / "out") is None
     assert "not compared with the run" in caplog.text
     assert not (tmp_path / "out" / "parity.json").exists()
+
+
+def test_the_program_of_the_documentation_translates_without_mtcli(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "serving.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    assert "mtcli" not in re.sub("#.*", "", program)
+    (tmp_path / "run").mkdir()
+    export(save_toy(tmp_path / "run"), "ctranslate2", tmp_path / "exported")
+    engine = Engine(tmp_path / "exported", "cpu")
+    lines = [src for src, _ in PAIRS[::31]]
+    lines.insert(2, "")
+    expected = [found.text for found in engine.translate(lines, replace(engine.defaults, beam_size=1))]
+    command = [sys.executable, "-c", program.replace("beam_size=4", "beam_size=1"), str(tmp_path / "exported")]
+    done = subprocess.run(command, input="".join(f"{line}\n" for line in lines), capture_output=True, text=True)
+    assert done.stdout.splitlines() == expected, done.stderr
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

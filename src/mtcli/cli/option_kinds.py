@@ -96,7 +96,7 @@ def pairs_option(*names: str, help: str, show_default: str) -> Any:
 
 
 def language_option(*names: str, help: str, show_default: str) -> Any:
-    """Return an option that names a language by its code, or by a name such as `english`, of which it makes the code."""
+    """Return an option that names a language by its code or its name; the name `english` becomes `en`."""
 
     def code(value: str | None) -> str | None:
         from mtcli.config.languages import code_of_name

@@ -104,7 +104,7 @@ def log_samples(samples: Sequence[dict[str, str]]) -> None:
 
 
 def log_scores(found: TestScores, *, demo: bool) -> None:
-    """Log the test scores and what they mean, and warn about too few pairs, and about scores that are unusually low or high.
+    """Log the test scores and what they mean. Warn about too few pairs, and about unusual scores.
 
     Args:
         found: The scores.
