@@ -244,6 +244,12 @@ def test_a_folder_without_pairs(tmp_path, cache):
     fails(folder, "JSON parse error", "; give a folder of .parquet")
 
 
+def test_one_file_is_not_both_sides(tmp_path):
+    (tmp_path / "a.en").write_text("a\n")
+    (tmp_path / "a.de").symlink_to("a.en")
+    fails(f"{tmp_path}/a.en,{tmp_path}/a.de", "the same file twice")
+
+
 def test_files_named_by_the_language_are_found_by_its_code(tmp_path):
     (tmp_path / "p.English").write_text("a\n")
     (tmp_path / "p.de").write_text("b\n")

@@ -8,7 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
+from mtcli.cli import app
 from mtcli.config.build import build
 from mtcli.config.languages import english_name, known
 from mtcli.config.schema import DataConfig
@@ -17,6 +19,7 @@ from mtcli.data import language_guess
 from mtcli.data.language_guess import guess_languages
 from mtcli.errors import DataError, UsageError
 from mtcli.storage.run_name import default_run, run_name
+from mtcli.training.request import resolve
 
 
 @pytest.fixture(autouse=True)
@@ -148,6 +151,21 @@ def test_names_of_languages() -> None:
         "en", "en", "en", "zh_cn", "en_latn", "es_419",
     ]  # fmt: skip
     assert [known(name) for name in ("", "xx", "txt", "json", "text", "en_x", "train")] == [None] * 7
+
+
+def test_a_name_and_a_code_of_no_language_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("p.tsv").write_text("a\tb\n")
+    command = CliRunner().invoke(app, ["data", "check", "p.tsv", "--src", "english", "--tgt", "Deutsch", "--json"])
+    report = json.loads(command.stdout)
+    assert (report["src"]["language"], report["tgt"]["language"]) == ("en", "de")
+    given = {"data.train": ["p.tsv"], "data.src": "en", "data.tgt": "xx"}
+    resolve(None, given, (), out=tmp_path / "run")
+    assert [record.getMessage()[:31] for record in caplog.records if record.levelname == "WARNING"] == [
+        "--tgt xx: no language has this "
+    ]
 
 
 def test_english_names_of_language_codes() -> None:

@@ -133,6 +133,8 @@ def _resolve(spec: str, src: str, tgt: str) -> tuple[Form, list[Path]]:
         raise DataError(f"{spec}: {_remedy(path)}")
     halves = two_names(spec)
     if halves:
+        if halves[0].samefile(halves[1]):
+            raise DataError(f"{spec}: the same file twice; give the files of the two sides")
         return "two", halves
     name, config, _ = dataset_name(spec)
     if Path(name).is_dir():
