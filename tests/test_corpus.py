@@ -540,6 +540,17 @@ def test_common_forms_of_csv(tmp_path, content, gzipped):
     assert found == [("a b", "c d"), ("e", "f")]
 
 
+@pytest.mark.parametrize("line", ["sep=;", "SEP=;"])
+def test_the_line_with_which_a_spreadsheet_names_the_separator_is_no_pair(tmp_path, line):
+    path = tmp_path / "p.csv"
+    path.write_bytes(f"{line}\r\nen;de\r\na;b\r\n".encode())
+    assert read(path) == [("a", "b")]
+    guess = guess_languages([str(path)], None, None)
+    assert (guess.src, guess.tgt) == ("en", "de")
+    path.write_bytes(f"{line}\r\na;b\r\n".encode())
+    assert read(path) == [("a", "b")]
+
+
 def test_csv_quotes_line_breaks_and_separators(tmp_path):
     content = '"He said ""hi"", twice","Dijo «hola»; dos veces"\n"two\nlines","dos\r\nlíneas"\nsay "x" now,di x\n,\n\n'
     found, notices = table(tmp_path, content)

@@ -6,6 +6,7 @@ reports all of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -14,6 +15,9 @@ from mtcli.data.columns import Columns, read_header
 from mtcli.data.csv_rows import DELIMITERS, SAMPLE_LINES, Feed, best_delimiter, csv_rows, first_csv_row
 from mtcli.errors import DataError
 from mtcli.runtime.wording import counted
+
+SEPARATOR_LINE = re.compile("sep=[,;\t]?", re.IGNORECASE)
+"""A first line with which spreadsheets name the separator of the lines that follow."""
 
 Pair = tuple[str, str]
 
@@ -40,7 +44,11 @@ def first_row(form: str, lines: Iterable[str]) -> list[str]:
     """Return the cells of the first line of a `tsv` or `csv`, which may be a header; empty for an empty file."""
     if form == "tsv":
         return next(iter(lines), "").split("\t")
-    return first_csv_row(lines)
+    remaining = iter(lines)
+    beginning = list(islice(remaining, 1))
+    if beginning and SEPARATOR_LINE.fullmatch(beginning[0]):
+        beginning = []
+    return first_csv_row(chain(beginning, remaining))
 
 
 def tsv_records(
@@ -119,6 +127,8 @@ def csv_records(
     delimiter = best_delimiter(feed.peek(), src, tgt)
     rows = csv_rows(feed, name, delimiter)
     for first_number, first_cells in rows:
+        if _names_separator(first_cells):
+            continue
         if first_cells:
             break
         yield first_number, ("", "")  # a blank line is a pair of two empty sides
@@ -135,6 +145,11 @@ def csv_records(
     body = rows if header else chain([(first_number, first_cells)], rows)
     records = _csv_pairs(body, columns, first_number, width, delimiter, name, notices)
     yield from records if header else _note_title(records, name, notices)
+
+
+def _names_separator(cells: Sequence[str]) -> bool:
+    """Return True for the cells of a `SEPARATOR_LINE`."""
+    return bool(cells) and not any(cells[1:]) and SEPARATOR_LINE.fullmatch(cells[0]) is not None
 
 
 def _csv_pairs(
