@@ -283,7 +283,7 @@ def test_an_error_is_one_line_with_its_exit_code(
 @pytest.mark.parametrize(
     ("function", "arguments"),
     [
-        ("mtcli.training.run:train", ("train", "pairs.tsv", *EN_XX)),
+        ("mtcli.training.run:train", ("train", "pairs.tsv", "--src", "en", "--tgt", "es")),
         ("mtcli.report.info:summary", ("info", "run")),
         ("mtcli.data.tokenizer:Tokenizer.load", ("tokenizer", "encode", "--model", "tokenizer.json")),
         ("mtcli.cli.process:check_current_folder", ("--version",)),
