@@ -90,6 +90,7 @@ def limit_rows(translator: Translator, monkeypatch: pytest.MonkeyPatch, most: in
 def test_a_batch_too_large_for_the_memory_is_halved(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
     translator = Translator(toy().model, toy().tokenizer, 64)
     expected = list(translator.translate(LINES, options, warn=False, quiet=True))
+    monkeypatch.setattr(pytorch_backend, "CPU_SHARES", 1)
     seen = limit_rows(translator, monkeypatch, 2)
     found = list(translator.translate(LINES, options, warn=False, quiet=True))
     assert [[c.text for c in one.candidates] for one in found] == [[c.text for c in one.candidates] for one in expected]

@@ -80,11 +80,37 @@ def test_measured_corpora_get_the_measured_defaults() -> None:
     multi30k = build(CONFIGS / "multi30k.toml", {"train.time": "20m"})
     ours = with_defaults(asked(**{"train.time": "20m"}), workload(29_000))
     other = [name for name in CHOSEN_IF_UNSET if value_of(ours, name) != value_of(multi30k, name)]
-    assert other == ["train.valid_every", "train.save_every"]
+    assert other == ["train.micro_batches", "train.valid_every", "train.save_every"]
     assert with_defaults(asked(**{"train.time": "30m"}), workload(29_000)).model.dropout == 0.3
     tatoeba = with_defaults(asked(**{"train.time": "30m"}), workload(117_000, 8.5))
     assert (tatoeba.preset, tatoeba.train.batch_tokens, tatoeba.model.dropout) == ("tiny", 4096, 0.1)
     assert (tatoeba.train.lr, tatoeba.train.warmup_steps) == (3e-3, 500)
+
+
+@pytest.mark.parametrize(
+    ("preset", "batch_tokens", "expected"),
+    [
+        ("tiny", 100, 1), ("tiny", 511, 1), ("tiny", 512, 2), ("tiny", 4096, 2), ("tiny", 8192, 4), ("small", 2048, 2),
+        ("small", 4096, 4), ("base", 25_000, 24),
+    ],
+)  # fmt: skip
+def test_micro_batches_follow_from_the_batch_and_the_width(preset: str, batch_tokens: int, expected: int) -> None:
+    """And not from the machine, so that a run has the same bits on any number of cores."""
+    config = asked(preset=preset, **{"train.batch_tokens": batch_tokens})
+    assert with_defaults(config, workload(29_000)).train.micro_batches == expected
+    assert with_defaults(config, workload(29_000, device="cuda")).train.micro_batches == 1
+
+
+def test_a_run_of_an_earlier_version_gets_the_micro_batches_of_a_new_one() -> None:
+    given = asked(preset="tiny", **{"train.max_steps": 10})
+    began = with_defaults(given, workload(29_000))
+    values = began.model_dump()
+    del values["train"]["micro_batches"]
+    values["chosen"] = [name for name in began.chosen if name != "train.micro_batches"]
+    earlier = type(began).model_validate(values)
+    resumed = with_defaults(given, workload(29_000), earlier)
+    assert resumed == began
+    assert not differences(earlier, resumed)
 
 
 def test_a_short_time_on_a_cpu_is_used_for_more_and_smaller_batches() -> None:
@@ -255,7 +281,7 @@ def test_five_steps_are_validated_once() -> None:
 def test_preset_follows_from_the_width_of_the_model() -> None:
     wide = asked("model.d_model=512", "model.num_heads=4")
     assert (wide.preset, wide.model.d_ff, wide.model.num_heads, wide.train.lr) == ("base", 2048, 4, 7e-4)
-    assert unset_settings(wide) == {"model.dropout", "train.batch_tokens", MAX_STEPS, *LOOKS}
+    assert unset_settings(wide) == {"model.dropout", "train.batch_tokens", "train.micro_batches", MAX_STEPS, *LOOKS}
     initial = build(None, {"data.train": ["x"]}, initial={"model.d_model": 512, "model.num_heads": 4})
     assert initial.model == wide.model
     # Fine-tuning has a learning rate and a warm-up of its own.

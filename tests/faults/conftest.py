@@ -109,7 +109,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
 def begun(job: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was killed in its 25th step. Tests copy it."""
     out = tmp_path_factory.mktemp("begun") / "run"
-    assert run(*job.command(out), within=[partial(points.strike_in, "torch:Tensor.backward", 50)]).code == -9
+    assert run(*job.command(out), within=[partial(points.strike_in, points.BACKWARD, 50)]).code == -9
     assert whole(out)[-1] == 24
     return out
 

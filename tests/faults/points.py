@@ -42,6 +42,10 @@ def strike(folder: Path, point: str | None, nth: int, *signals: int) -> None:
     watch(folder, note)
 
 
+BACKWARD = "torch.autograd:grad"
+"""The function that computes the gradients of a micro-batch on a CPU, for `strike_in`."""
+
+
 def strike_in(function: str, nth: int, *signals: int) -> None:
     """Make this process send itself signals at the nth call of a function, `module:name` or `module:Class.name`."""
     module, _, name = function.partition(":")

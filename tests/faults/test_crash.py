@@ -157,7 +157,7 @@ def test_03_kill9_before_first_checkpoint(
     for _ in range(count(10, 1)):
         batch = rng.randint(1, 8)  # the first checkpoint is written after eight
         out = tmp_path / "run"
-        assert survive(case, job, out, [kill_when(job, out, points.strike_in, "torch:Tensor.backward", batch)])
+        assert survive(case, job, out, [kill_when(job, out, points.strike_in, points.BACKWARD, batch)])
 
 
 @pytest.mark.slow
@@ -217,7 +217,7 @@ def test_06_kill9_in_tokenizer_or_cache(
 
 @pytest.mark.slow
 def test_07_kill9_ten_times(case: Case, job: Job, tmp_path: Path) -> None:
-    kills = [kill_when(job, tmp_path / "run", points.strike_in, "torch:Tensor.backward", 10)] * 10
+    kills = [kill_when(job, tmp_path / "run", points.strike_in, points.BACKWARD, 10)] * 10
     assert survive(case, job, tmp_path / "run", kills) == 10
 
 

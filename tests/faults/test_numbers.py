@@ -18,23 +18,25 @@ Count = Callable[[int, int], int]
 
 def spoil(nth: int, what: str) -> None:
     """Set one number in the nth step of this process: a weight to NaN before it, or a gradient to infinity in it."""
-    import torch
+    from mtcli.training import learner
 
-    real = torch.nn.utils.clip_grad_norm_
-    seen = 0
+    clip = learner.clip_norm_
+    update = learner.Adam.step
+    steps = []
 
-    def clip(parameters: Any, *rest: Any, **options: Any) -> Any:
-        nonlocal seen
-        seen += 1
-        parameters = list(parameters)
-        if seen == nth and what == "gradient":
-            parameters[0].grad.view(-1)[7] = math.inf
-        norm = real(parameters, *rest, **options)
-        if seen == nth - 1 and what == "weight":
-            parameters[-1].data.view(-1)[7] = math.nan
-        return norm
+    def spoilt_clip(gradients: Any, *rest: Any) -> Any:
+        steps.append(nth)
+        if len(steps) == nth and what == "gradient":
+            gradients[0].view(-1)[7] = math.inf
+        return clip(gradients, *rest)
 
-    torch.nn.utils.clip_grad_norm_ = clip
+    def spoilt_update(self: Any, *arguments: Any, **options: Any) -> None:
+        if len(steps) == nth - 1 and what == "weight":
+            self.parameters[-1].data.view(-1)[7] = math.nan
+        update(self, *arguments, **options)
+
+    learner.clip_norm_ = spoilt_clip
+    learner.Adam.step = spoilt_update  # type: ignore[method-assign]
 
 
 def diverge(case: Case, job: Job, begun: Path, out: Path, nth: int, what: str, *words: str) -> None:
@@ -108,7 +110,7 @@ def scarce(nth: int) -> None:
     """Allow this process no more memory from the nth batch on."""
     import torch
 
-    real = torch.Tensor.backward
+    real = torch.autograd.grad
     seen = 0
 
     def backward(*args: Any, **options: Any) -> Any:
@@ -118,4 +120,4 @@ def scarce(nth: int) -> None:
             address_space(0)
         return real(*args, **options)
 
-    torch.Tensor.backward = backward  # type: ignore[method-assign]
+    torch.autograd.grad = backward  # type: ignore[assignment]

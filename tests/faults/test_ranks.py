@@ -68,7 +68,7 @@ def moments(out: Path, rng: random.Random, number: int) -> dict[str, tuple[int, 
     """Return, for each part of the work, a rank that does it or waits for it, and a function that strikes it there."""
     inside = partial(points.strike_in)
     return {
-        "training": (rng.randint(0, 1), partial(inside, "torch:Tensor.backward", rng.randint(3, 100), number)),
+        "training": (rng.randint(0, 1), partial(inside, points.BACKWARD, rng.randint(3, 100), number)),
         "validating": (
             0,
             partial(inside, "mtcli.inference.pytorch_backend:Translator.translate", rng.randint(1, 3), number),
@@ -183,7 +183,7 @@ def test_60_rank0_disk_full(case: Case, pair: Job, tmp_path: Path, rng: random.R
     for i in range(count(4, 1)):
         out = tmp_path / str(i)
         if i % 2:  # a run that is resumed
-            assert kill_one(pair, out, 0, partial(points.strike_in, "torch:Tensor.backward", 60, signal.SIGKILL))
+            assert kill_one(pair, out, 0, partial(points.strike_in, points.BACKWARD, 60, signal.SIGKILL))
         before = earlier(out)
         with case.fault():
             most = rng.randint(2000, 40000)

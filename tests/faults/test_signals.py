@@ -35,7 +35,7 @@ def stopped(result: Result, out: Path, number: int) -> int:
 def stop_in_a_step(case: Case, job: Job, out: Path, batch: int, number: int) -> None:
     """Send a signal at a batch of a run: it must be saved at the end of the same step, and resume correctly."""
     with case.fault():
-        result = run(*job.command(out), within=[partial(points.strike_in, "torch:Tensor.backward", batch, number)])
+        result = run(*job.command(out), within=[partial(points.strike_in, points.BACKWARD, batch, number)])
         step = stopped(result, out, number)
         assert step == -(-batch // 2)  # two batches per step: none is lost
         job.is_done(out, step)
@@ -87,7 +87,7 @@ def test_11_sigint_twice(
     for i in range(count(6, 1)):
         out = tmp_path / str(i)
         with case.fault():
-            assert run(*job.command(out), within=[partial(points.strike_in, "torch:Tensor.backward", 50)]).code == -9
+            assert run(*job.command(out), within=[partial(points.strike_in, points.BACKWARD, 50)]).code == -9
             before = earlier(out)
             twice = partial(points.strike, out, rng.choice(writes), 1, signal.SIGINT, signal.SIGINT)
             result = run(*job.command(out), within=[twice])
@@ -161,7 +161,7 @@ def test_78_terminal_closed(case: Case, job: Job, tmp_path: Path) -> None:
     """Close the terminal: the kernel sends SIGHUP, and messages can no longer be written."""
     out = tmp_path / "run"
     ours, theirs = os.openpty()
-    stop = partial(points.strike_in, "torch:Tensor.backward", 51, signal.SIGSTOP)
+    stop = partial(points.strike_in, points.BACKWARD, 51, signal.SIGSTOP)
     with case.fault():
         child = start(*job.command(out), within=[partial(on_terminal, os.ttyname(theirs)), stop])
         until(lambda: drained(ours) and has_stopped(child.pid), child)
@@ -184,7 +184,7 @@ def test_79_nohup(case: Case, job: Job, tmp_path: Path, count: Count) -> None:
     out = tmp_path / "run"
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)[: count(3, 1)]:
         ignored = partial(signal.signal, number, signal.SIG_IGN)
-        strike = partial(points.strike_in, "torch:Tensor.backward", 50, number)
+        strike = partial(points.strike_in, points.BACKWARD, 50, number)
         with case.fault():
             done = run(*job.command(out, "--overwrite"), within=[ignored, strike])
             assert done.code == 0, done.err
@@ -202,9 +202,7 @@ def test_14_memory_limit(case: Case, job: Job, tmp_path: Path, rng: random.Rando
         before = dict[str, bytes]()
         with case.fault():
             if i % 2:  # with checkpoints that could be lost
-                assert (
-                    run(*job.command(out), within=[partial(points.strike_in, "torch:Tensor.backward", 50)]).code == -9
-                )
+                assert run(*job.command(out), within=[partial(points.strike_in, points.BACKWARD, 50)]).code == -9
                 before = earlier(out)
             result = run(*job.command(out), within=[partial(address_space, rng.randint(0, 8 << 20))])
             killed = (-signal.SIGKILL, -signal.SIGABRT, GLIBC_ABORT)

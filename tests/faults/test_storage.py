@@ -371,7 +371,7 @@ def own(job: Job, begun: Path, tmp_path: Path) -> Job:
         shutil.copy(job.folder / f"{name}.tsv", folder)
     own = Job(folder, job.clean)
     out = folder / "run"
-    assert run(*own.command(out), within=[partial(points.strike_in, "torch:Tensor.backward", 50)]).code == -9
+    assert run(*own.command(out), within=[partial(points.strike_in, points.BACKWARD, 50)]).code == -9
     return own
 
 

@@ -58,6 +58,7 @@ DEMO: Values = {
     "model": {"dropout": 0.05},
     "train": {
         "batch_tokens": 1024,
+        "micro_batches": 2,
         "max_steps": 1000,
         "warmup_steps": 200,
         "valid_every": 500,

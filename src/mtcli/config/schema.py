@@ -129,8 +129,7 @@ class TrainConfig(_Section):
     accumulate: Annotated[int, Within(limits.ACCUMULATE)] = 1
     """Number of batches whose gradients make one optimizer step."""
     micro_batches: Annotated[int, Within(limits.MICRO_BATCHES)] = 1
-    """Parts of each batch that cores compute at the same time, on a CPU: more cores than parts are not used. Another
-    number draws other random numbers for dropout, and changes the rounding."""
+    """Parts of each batch that the cores of a CPU compute at the same time. Another number changes dropout's draws."""
     max_steps: Annotated[int, Within(limits.STEPS)] | None = None
     """Budget of optimizer steps."""
     time: Seconds | None = None

@@ -34,6 +34,8 @@ def describe_choice(config: Config, workload: Workload, *, resumed: bool) -> str
     if train.time:
         texts["train.valid_every"] = "validated and saved as the time allows"
         chosen.discard("train.save_every")
+    if train.micro_batches == 1:
+        chosen.discard("train.micro_batches")
     if not chosen:
         return f"{basis}: all settings as given"
     kept = "as chosen when the run began, " if resumed else ""
