@@ -140,6 +140,7 @@ def _cores() -> None:
 
     torch.set_num_threads(1)
     cores.usable_cores = lambda: NUM_CORES
+    cores.all_cores.cache_clear()
 
 
 @pytest.fixture(autouse=True)

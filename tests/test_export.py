@@ -501,7 +501,6 @@ def test_unsupported_options_are_refused_by_name(run: Path, exported: Path) -> N
         (Options(sample=True), "--sample"),
         (Options(prefix="uno"), "--prefix"),
         (Options(no_repeat_ngram=3), "--no-repeat-ngram"),
-        (Options(top_k=3), "--top-k"),
     ):
         for line in ("one", ""):
             with pytest.raises(UsageError, match=f"{name}: .*; {GIVE_THE_RUN}"):

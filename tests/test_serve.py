@@ -552,7 +552,7 @@ def test_a_text_of_too_many_sentences_is_refused_before_it_is_split(
     text: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mtcli.serve.texts.translate_segments", lambda *_, **__: pytest.fail("split"))
-    monkeypatch.setattr("mtcli.serve.sentences._sentences", lambda *_: pytest.fail("split"))
+    monkeypatch.setattr("mtcli.documents.lines.translate_whole", lambda *_: pytest.fail("split"))
     with running(toy(), RequestLimits(waiting=1000, lines=9)) as site:
         status, answer, _ = site.json(path, q=text, source="en")
         assert status == 413

@@ -180,13 +180,14 @@ def access_key(message: str) -> int | None:
     """
     if len(message) > _MAX_LABEL or "\n" in message.strip():
         return None
-    protected = find_protected(message)
     for mark in "_&":
         if message.count(mark) != 1:
             continue
         place = message.index(mark)
         before = message[:place][-1:]
         letter = message[place + 1 : place + 2]
+        without_mark = message[:place] + message[place + 1 :]
+        protected = find_protected(without_mark if mark == "_" else message)  # `E_xit` itself looks like an identifier
         if not _NAMES_OF_KEYS.match(message, place) or any(start <= place < end for start, end in protected):
             continue
         word = re.split(r"[\W_]+", message[:place])[-1]
