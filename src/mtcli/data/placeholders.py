@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 from zlib import crc32
 
@@ -91,7 +92,7 @@ _ORDERED = (
 )
 # The first character decides which patterns are tried. Most places of a text are inside words, where none begins.
 _NOT_IN_WORD = "(?<![A-Za-z0-9_])"
-_PROTECTED = re.compile(
+_PROTECTED = (
     rf"{_NOT_IN_WORD}(?=[^\W\d_])(?:{_URL}|{_EMAIL}|{_DRIVE}|{_IDENTIFIER}|{_FILE}|"
     rf"(?P<number_of_letters>{LETTERED_MEASURE}|(?P<figure_of_letters>{LETTERED_FIGURE})))|"
     rf"{_NOT_IN_WORD}(?=\d)(?:{_EMAIL}|{_EMOJI}|{_FILE}|(?P<number>{MEASURE}|(?P<figure>{FIGURE})))|"
@@ -124,6 +125,12 @@ Span = tuple[int, int]
 """The start and the end of a part of a text."""
 
 
+@cache
+def _pattern() -> re.Pattern[str]:
+    """Return the compiled pattern of protected text. Compiling takes a quarter of a second, which few texts need."""
+    return re.compile(_PROTECTED)
+
+
 def find_protected(text: str, *, decimals: bool = False) -> list[Span]:
     """Return the spans of a text that must not be translated, in order. They do not overlap.
 
@@ -142,7 +149,7 @@ def _matches(text: str, *, decimals: bool) -> Iterator[re.Match[str]]:
     """Yield the matches of protected text."""
     if not _HINT.search(text):
         return
-    for match in _PROTECTED.finditer(text):
+    for match in _pattern().finditer(text):
         figure = any(match[name] is not None for name in _FIGURE_GROUPS)
         if not figure or is_alike(match[0], decimals=decimals):
             yield match
