@@ -2,7 +2,7 @@
 """Training speed of our trainer and of a plain PyTorch loop, run alternately.
 
     python scripts/bench_train.py --train PREFIX --src en --tgt de [--baseline SCRIPT] [--runs 5] [--steps 30]
-        [--precision fp32|bf16] [--compare plain|one-core|busy]
+        [--precision fp32|bf16] [--compare plain|one-core|busy] [--micro-batches 2]
 
 Both train the preset `tiny` with a joint vocabulary of 10,000 tokens, with the same initial weights and batches, each
 in a process of its own. Ours is `mtcli.training.run.train`; a step includes loading the batch and the optimizer step.
@@ -106,6 +106,7 @@ def arguments() -> argparse.Namespace:
         help=f"measured steps, a multiple of {WARMUP_STEPS}; {WARMUP_STEPS} more precede them",
     )
     parser.add_argument("--compare", choices=list(PAIRS), default="plain", help="what ours is compared with")
+    parser.add_argument("--micro-batches", type=int, default=2, metavar="N", help="parts of each of our batches")
     parser.add_argument("--precision", choices=["fp32", "bf16"], help="precision of our matrix products; default: both")
     parser.add_argument("--side", choices=["ours", "plain"], help=argparse.SUPPRESS)  # one run, in a process of its own
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
@@ -138,6 +139,7 @@ def command_of(side: Side, args: argparse.Namespace, folder: str) -> list[str]:
     if side == ("plain", "fp32") and args.baseline:
         return [*shlex.split(args.baseline), "--json"]
     given = ["--train", args.train, "--src", args.src, "--tgt", args.tgt, "--folder", folder]
+    given += ["--micro-batches", str(args.micro_batches)]
     return [__file__, *given, "--side", "plain" if name == "plain" else "ours", "--precision", precision]
 
 
@@ -228,6 +230,7 @@ def config_of(args: argparse.Namespace) -> Config:
         "tokenizer.vocab_size": 10_000,
         "model.dropout": 0.3,
         "train.batch_tokens": 4096,
+        "train.micro_batches": args.micro_batches,
         "train.lr": 1e-3,
         "train.warmup_steps": 400,  # set, so that our trainer does not shorten it to the few steps
         "train.precision": args.precision or "fp32",
