@@ -30,9 +30,10 @@ def run_script(folder: Path, *arguments: str, **variables: str) -> tuple["subpro
     shutil.copy(SCRIPT, folder / "scripts")
     (folder / "scripts" / "plain").write_text(STUB)
     (folder / "scripts" / "plain").chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MTCLI_TEST_")}
     done = subprocess.run(
         [folder / "scripts" / "test", *arguments],
-        env=os.environ | {"TMPDIR": str(folder)} | variables, capture_output=True, text=True,
+        env=environment | {"TMPDIR": str(folder)} | variables, capture_output=True, text=True,
     )  # fmt: skip
     return done, (folder / "calls").read_text().splitlines()
 

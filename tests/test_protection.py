@@ -174,7 +174,10 @@ def test_protected_text_is_that_of_the_source_whatever_the_model_writes(
         output = protected_of([translation.text])
         new = output.numbers - source.counts.keys()
         kept = Counter({text: number for text, number in output.counts.items() if text not in new})
-        assert kept == source.counts
+        assert kept.keys() == source.counts.keys()
+        for text, number in source.counts.items():
+            # A sentence without the number may get it from the model, as any other number: a warning names it.
+            assert kept[text] >= number if text in output.numbers else kept[text] == number
         assert output.in_order == source.in_order
         assert "\n" not in translation.text
         if source.counts and not any(character.isdigit() for character in line):
