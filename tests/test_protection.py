@@ -3,6 +3,7 @@
 import json
 import logging
 import random
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -15,11 +16,14 @@ from toy import toy
 from typer.testing import CliRunner
 
 from mtcli.cli import app
+from mtcli.data import placeholders
 from mtcli.data.numbers import check_numbers, same_signs
 from mtcli.data.placeholders import find_protected, protected_of
+from mtcli.documents import segmentation
 from mtcli.documents.format import ReadOptions
 from mtcli.documents.inline import text_of
 from mtcli.documents.lines import by_sentence
+from mtcli.documents.marks import mark_up
 from mtcli.documents.pipeline import translate_bytes, translate_text
 from mtcli.documents.segmentation import split_long, split_segment, split_sentences
 from mtcli.inference import loading, streams
@@ -104,6 +108,35 @@ def test_no_sentence_ends_inside_protected_text() -> None:
 def test_sentences_end_without_a_space_in_scripts_that_have_none() -> None:
     assert split_sentences("你好！我是。他是!真的？", "zh") == ["你好！", "我是。", "他是!", "真的？"]
     assert split_sentences("वह है। मैं हूँ।", "hi") == ["वह है। ", "मैं हूँ।"]
+
+
+FRAGMENTS = [
+    *" .:;-()%_!?1é—’\"«…·²×ßЯω\u037e\u00a0\u0483\t\n。漢😀[{&/", "a", "B", " --all", "f()", "github.com", "$x",
+]  # fmt: skip
+
+
+@settings(max_examples=1000, deadline=None)
+@given(st.lists(st.sampled_from(FRAGMENTS), max_size=8).map("".join))
+def test_quick_checks_of_a_text_miss_nothing(text: str) -> None:
+    anything = re.compile("")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(placeholders, "_HINT", anything)
+        patch.setattr(segmentation, "_MAY_END_INSIDE", anything)
+        protected = find_protected(text)
+        sentences = split_sentences(text, "en")
+    assert find_protected(text) == protected
+    assert split_sentences(text, "en") == sentences
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.text("ab \t\n\r\u00a0\u2028\u3000\xad.,", max_size=12))
+def test_a_text_without_marks_is_marked_up_as_among_others(text: str) -> None:
+    alone = mark_up([text] if text else [], {})
+    beside_nothing = mark_up(["", text], {})  # which takes the general path
+    assert (alone.text, alone.root.end) == (beside_nothing.text, beside_nothing.root.end)
+    assert ["".join(map(str, part)) for part in (alone.before, alone.after)] == [
+        "".join(map(str, part)) for part in (beside_nothing.before, beside_nothing.after)
+    ]
 
 
 def contains(parts: list[str], protected: str) -> bool:

@@ -29,11 +29,13 @@ def text_of(segment: Inline) -> str:
 
 def merged(parts: Iterable[str | Tag]) -> Inline:
     """Return a segment of these parts in which no two strings are adjacent and none is empty."""
+    filled = [part for part in parts if part != ""]
+    if len(filled) < 2:  # as in most sentences
+        return tuple(filled)
     result: list[str | Tag] = []
-    for is_text, group in groupby(parts, key=lambda part: isinstance(part, str)):
+    for is_text, group in groupby(filled, key=lambda part: isinstance(part, str)):
         if is_text:
-            text = "".join(part for part in group if isinstance(part, str))
-            result += [text] if text else []
+            result.append("".join(part for part in group if isinstance(part, str)))
         else:
             result += group
     return tuple(result)

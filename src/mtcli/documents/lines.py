@@ -106,7 +106,7 @@ class _BySentence:
     def _warn(self, lines: Sequence[str], first: int, options: Options, found: Sequence[TranslatedSegment]) -> None:
         """Warn about lines unlike those of training."""
         tokenizer = self._translator.tokenizer
-        window = Window(first, lines, tokenizer.encode_src(lines))
+        window = Window(first, lines, [segment.ids for segment in found])
         divided = [number for number, segment in enumerate(found, first + 1) if segment.is_divided]
         warn_about_divided_lines(divided, self._translator.longest_src)
         warn_about_characters(window, tokenizer)

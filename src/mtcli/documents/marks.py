@@ -11,6 +11,7 @@ from mtcli.documents.wrapping import unspaced_at_end, unspaced_at_start
 
 Kind = Literal["open", "close", "point"]
 
+_SPACES = re.compile(r"[ \t\r\n\f\v\u2028\u2029\x1c-\x1e\x85]+")
 _TAG_NAME = re.compile(r"<(?P<slash>/?)(?P<name>[A-Za-z][^\s<>/]*)[^<>]*?(?P<empty>/?)>")
 _WORD_BREAK = re.compile(r"<wbr\b", re.IGNORECASE)
 """The tag of HTML for a place within a word where a line may end."""
@@ -179,6 +180,8 @@ def mark_up(pieces: Sequence[Piece], written: Mapping[int, str]) -> Marked:
         pieces: The sentence.
         written: What the model is given for some of the marks, by index. The other marks are not in the text.
     """
+    if len(pieces) == 1 and isinstance(pieces[0], str):
+        return _mark_up_text(pieces[0])
     first, last = _core(pieces)
     core = list(pieces[first:last])
     signs = _signs_after_content(pieces[first - 1], core[0]) if first and core else ""
@@ -199,6 +202,16 @@ def mark_up(pieces: Sequence[Piece], written: Mapping[int, str]) -> Marked:
     space_before = head[: len(head) - len(head.lstrip())]
     space_after = tail[len(tail.rstrip()) :]
     return Marked([*pieces[:first], signs, space_before], builder.text, root, [space_after, *pieces[last:]])
+
+
+def _mark_up_text(text: str) -> Marked:
+    """Return what `mark_up` returns for a text without marks, as most sentences are."""
+    core = text.strip()
+    if not core:
+        return Marked([text, "", ""], "", Node(None, 0), [""])
+    before, _, after = text.partition(core)
+    line = _SPACES.sub(" ", text).strip(" ")
+    return Marked(["", before], line, Node(None, 0, end=len(line)), [after])
 
 
 def _signs_after_content(before: Piece, piece: Piece) -> str:
@@ -294,7 +307,7 @@ class _Builder:
     def add_text(self, text: str, *, exact: bool = False) -> None:
         """Add text. Runs of spaces become one space, except in a protected span."""
         if not exact:
-            text = re.sub(r"[ \t\r\n\f\v\u2028\u2029\x1c-\x1e\x85]+", " ", text)
+            text = _SPACES.sub(" ", text)
         if not self.text or self.text[-1] == " ":
             text = text.lstrip(" ")
         if text:

@@ -57,7 +57,6 @@ class _Sentence:
         self.source = source
         self.decimals = decimals
         self.pieces = pieces_of(source, decimals=decimals)
-        self.protected = protected_of((part for part in merged(source) if isinstance(part, str)), decimals=decimals)
         self.results: list[InlineTranslation] = []
         """The different translations so far, best first."""
         self.is_repaired = False
@@ -83,7 +82,7 @@ class _Sentence:
                 written[index] = mark.shown
                 self.mark_of_token[mark.shown] = mark
         self.has_placeholders = bool(written)
-        self.is_plain = not any(isinstance(piece, Mark) for piece in self.pieces)
+        self.has_marks = any(isinstance(piece, Mark) for piece in self.pieces)
         self.marked = mark_up(self.pieces, written)
 
     @property
@@ -249,7 +248,7 @@ def _kept(sentence: _Sentence, answer: Candidate) -> Inline | None:
     """Return what the model wrote with the marks of the sentence; None: something protected is lost or changed."""
     if answer.text == sentence.marked.text:
         return sentence.source
-    if sentence.is_plain and not find_protected(answer.text, decimals=sentence.decimals):
+    if not sentence.has_marks and not find_protected(answer.text, decimals=sentence.decimals):
         return sentence.whole([answer.text])
     content = sentence.whole(reinsert(sentence.marked, answer.text, answer.alignment))
     return content if sentence.is_faithful(content) else None
@@ -277,11 +276,14 @@ def _repair(sentence: _Sentence, answer: Candidate) -> None:
     shown = {piece.shown for piece in sentence.pieces if isinstance(piece, Mark)}
     is_first = not sentence.results
     sentence.is_repaired = True
+    wanted = protected_of(
+        (part for part in merged(sentence.source) if isinstance(part, str)), decimals=sentence.decimals
+    )
     protected = without_added(
         "".join(character for character in answer.text if character not in shown),
         Counter(),
-        numbers=not sentence.protected.has_free_numbers,
-        source=sentence.protected.counts,
+        numbers=not wanted.has_free_numbers,
+        source=wanted.counts,
         decimals=sentence.decimals,
     ).strip()
     if not protected:
@@ -317,7 +319,8 @@ def _translated(
             links = candidate.alignment if text == candidate.text else ()
             if need_links and not links:
                 links = diagonal_links(line, text)
-            answers.append(replace(candidate, text=text, alignment=links))
+            is_same = text == candidate.text and links == candidate.alignment
+            answers.append(candidate if is_same else replace(candidate, text=text, alignment=links))
         yield sentence, answers
 
 

@@ -3,12 +3,13 @@
 import logging
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mtcli.data.numbers import NumberCheck, check_numbers, same_signs
 from mtcli.data.placeholders import protected_of
+from mtcli.data.tokenizer import Tokenizer
 from mtcli.documents.encoding import EncodedText
 from mtcli.documents.format import ReadOptions
 from mtcli.documents.inline import Inline, Tag, merged, text_of
@@ -47,6 +48,11 @@ class _SpacedSentence:
     content: Inline
     after: str
 
+    @property
+    def has_space(self) -> bool:
+        """There is white space around it."""
+        return self.before != "" or self.after != ""
+
 
 @dataclass(frozen=True, slots=True)
 class TranslatedSegment:
@@ -60,6 +66,8 @@ class TranslatedSegment:
     """The different translations of each sentence, best first."""
     is_divided: bool
     """It has a sentence that is longer than any in training, which was translated in parts."""
+    ids: Sequence[int]
+    """The source ids of its text."""
 
     @property
     def num_candidates(self) -> int:
@@ -75,6 +83,8 @@ class TranslatedSegment:
         contents = [answer.content for answer in self.chosen(number)]
         if contents == self.asked:
             return self.source
+        if len(contents) == 1 and not self.sentences[0].has_space:
+            return contents[0]
         joined = _joined(self.sentences, list(zip(self.asked, contents, strict=True)))
         return joined if len(contents) == 1 or _keeps_spans(joined, contents) else self.source
 
@@ -127,18 +137,33 @@ def translate_whole(
         NotFiniteError: See `LineTranslator.translate`.
     """
     decimals = same_signs(src, options.to or tgt)
+    whole = list(segments)
+    texts = [text_of(segment) for segment in whole]
+    ids = translator.tokenizer.encode_src(texts)
+    num_tokens = _token_counter(texts, ids, translator.tokenizer)
     with needs_packages():
-        divided = [(segment, *_sentences(segment, translator, src)) for segment in segments]
+        divided = [(segment, *_sentences(segment, num_tokens, translator.longest_src, src)) for segment in whole]
     asked_of = [[_on_one_line(sentence.content) for sentence in sentences] for _, sentences, _ in divided]
     lines = [content for asked in asked_of for content in asked if _has_letters(content)]
     found = translate_candidates(
         lines, translator, options, decimals=decimals, total=len(lines), bar=bar, quiet=quiet, warn=warn
     )
     results = []
-    for (segment, sentences, is_divided), asked in zip(divided, asked_of, strict=True):
+    for (segment, sentences, is_divided), asked, row in zip(divided, asked_of, ids, strict=True):
         answers = [next(found) if _has_letters(content) else [InlineTranslation(content)] for content in asked]
-        results.append(TranslatedSegment(segment, sentences, asked, answers, is_divided))
+        results.append(TranslatedSegment(segment, sentences, asked, answers, is_divided, row))
     return results
+
+
+def _token_counter(texts: Sequence[str], ids: Sequence[Sequence[int]], tokenizer: Tokenizer) -> Callable[[str], int]:
+    """Return a function that counts the tokens of a text, given the ids of some texts that were encoded together."""
+    known = {text: len(row) for text, row in zip(texts, ids, strict=True)}
+
+    def num_tokens(text: str) -> int:
+        number = known.get(text)
+        return len(tokenizer.encode_src([text])[0]) if number is None else number
+
+    return num_tokens
 
 
 def _has_letters(content: Inline) -> bool:
@@ -319,20 +344,18 @@ def _check_size(size: int, name: str) -> None:
         raise DataError(f"{name}: larger than {MAX_BYTES >> 20} MiB, the limit for a document; split it")
 
 
-def _sentences(segment: Inline, translator: LineTranslator, src: str) -> tuple[list[_SpacedSentence], bool]:
-    """Split a segment into sentences, and those that are longer than any in training into clauses.
+def _sentences(
+    segment: Inline, num_tokens: Callable[[str], int], longest: int, src: str
+) -> tuple[list[_SpacedSentence], bool]:
+    """Split a segment into sentences, and those of more than `longest` tokens into clauses.
 
     Returns:
         The parts, and True if a sentence was too long.
     """
-
-    def num_tokens(text: str) -> int:
-        return len(translator.tokenizer.encode_src([text])[0])
-
     sentences = []
     is_divided = False
     for sentence in split_segment(segment, src):
-        parts = split_long(sentence, num_tokens, translator.longest_src)
+        parts = split_long(sentence, num_tokens, longest)
         is_divided = is_divided or len(parts) > 1
         sentences += [_trimmed(few_marks) for part in parts for few_marks in split_marks(part)]
     return sentences, is_divided
@@ -358,8 +381,13 @@ def _on_one_line(content: Inline) -> Inline:
 
     It has no soft hyphens either, which divide words for the model.
     """
-    parts = (_SPACES.sub(_without_break, part) if isinstance(part, str) else part for part in content)
-    return tuple(part.replace("\xad", "") if isinstance(part, str) else part for part in parts)
+    return tuple(_text_on_one_line(part) if isinstance(part, str) else part for part in content)
+
+
+def _text_on_one_line(text: str) -> str:
+    if _LINE_BREAK.search(text):
+        text = _SPACES.sub(_without_break, text)
+    return text.replace("\xad", "")
 
 
 def _without_break(space: re.Match[str]) -> str:

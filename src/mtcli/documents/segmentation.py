@@ -32,7 +32,10 @@ _MOST_CLOSING = 20
 _MARKS_WITHOUT_SPACE = "。！？｡．।॥။།՞։؟۔።"
 """Marks at the end of a sentence after which not all texts have a space."""
 
-_MAY_END_INSIDE = re.compile(r"[^\w\s,;\-/(\[{<][\"'”’»)\]]*\s+\S|[^\x00-\x7f]|\n")
+_LETTERS = "À-ÖØ-öø-ʯΆΈ-ΡΣ-ϿЀ-ҁҊ-ԯ"
+"""Letters of scripts with spaces between words: Latin, Greek and Cyrillic."""
+
+_MAY_END_INSIDE = re.compile(rf"[^\w\s,;\-/(\[{{<][\"'”’»)\]]*\s+\S|[^\x00-\x7f{_LETTERS}]|\n")
 """A text without a match has one sentence. This test takes a fraction of the time of sentencex."""
 
 MAX_MARKS = 200
