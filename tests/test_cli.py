@@ -20,9 +20,11 @@ from processes import HANGS
 from test_readme import parse
 from toy import save_toy
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from mtcli.cli import app
 from mtcli.data.tokenizer_spec import RESERVED
+from mtcli.errors import ModelError
 from mtcli.storage.latest import point_to
 
 LONG = " ".join(["stone", "bird"] * 500)
@@ -400,6 +402,28 @@ def test_train_names_the_run_and_links_it_as_latest(tmp_path: Path) -> None:
     where = {"MTCLI_MODEL": str(tmp_path / "runs" / "pairs é-en-xx")}
     done = mtcli("average", "-n", "1", cwd=tmp_path, **where)
     assert f"averaged 1 checkpoint (step 2) into {where['MTCLI_MODEL']}-average\n" in done.stderr.decode()
+
+
+@pytest.mark.parametrize("command", [("translate", "x"), ("serve", "--port", "0")])
+@pytest.mark.parametrize(
+    ("terminal", "model", "named"),
+    [(True, (), True), (False, (), False), (True, ("--model", "runs/other"), False)],
+)
+def test_the_run_trained_last_is_named_on_a_terminal(
+    command: tuple[str, ...],
+    terminal: bool,
+    model: tuple[str, ...],
+    named: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("mtcli.runtime.progress.on_terminal", lambda stream: terminal and stream is sys.stderr)
+    Path("runs").mkdir()
+    Path("runs/latest").symlink_to("deleted")
+    result = CliRunner().invoke(app, [*command, *model])
+    assert isinstance(result.exception, ModelError)
+    assert result.stderr == ("using runs/latest → runs/deleted\n" if named else "")
 
 
 def test_latest_does_not_leave_a_better_model_for_one_without_a_right_word(

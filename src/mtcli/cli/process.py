@@ -3,9 +3,12 @@
 import errno
 import os
 import sys
+from collections.abc import Sequence
 from io import BufferedWriter, FileIO, TextIOWrapper, UnsupportedOperation
+from pathlib import Path
 from typing import Any, TextIO
 
+from mtcli.cli.options import LATEST
 from mtcli.errors import UsageError
 
 WIDTHS = ("COLUMNS", "LINES", "TERMINAL_WIDTH")
@@ -78,6 +81,16 @@ def note(text: str) -> None:
     from mtcli.runtime.terminal import printable
 
     print(printable(text), file=sys.stderr)
+
+
+def note_latest(models: Sequence[Path]) -> None:
+    """On a terminal, name the run that `runs/latest` points to, if it is the model in use."""
+    from mtcli.runtime import torchrun
+    from mtcli.runtime.progress import on_terminal
+
+    is_latest = list(models) == [LATEST] and LATEST.is_symlink()
+    if is_latest and torchrun.rank() == 0 and on_terminal(sys.stderr):
+        note(f"using {LATEST} → {LATEST.parent / LATEST.readlink()}")
 
 
 def _occupy_closed_descriptors() -> None:

@@ -9,6 +9,7 @@ from mtcli import limits
 from mtcli.cli import panels
 from mtcli.cli.option_kinds import decimal, number, option
 from mtcli.cli.options import LATEST, AutoEngineOption, DeviceOption, models_option
+from mtcli.cli.process import note_latest
 from mtcli.errors import UsageError
 
 EXAMPLES = (
@@ -141,7 +142,9 @@ def serve(
     listening = listen(host, port)
     address, port = listening.getsockname()[:2]
     own_host = host if is_loopback(address) else None
-    app, pairs = load_app(model or [LATEST], device, request_limits, api_key, own_host, engine)
+    models = model or [LATEST]
+    note_latest(models)
+    app, pairs = load_app(models, device, request_limits, api_key, own_host, engine)
     url_host = f"[{host}]" if ":" in host else host
     languages = printable(", ".join(f"{src} → {tgt}" for src, tgt in pairs))
     if len(pairs) > 1:

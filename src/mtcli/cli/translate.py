@@ -28,7 +28,7 @@ from mtcli.cli.options import (
     ToOption,
     TopKOption,
 )
-from mtcli.cli.process import note
+from mtcli.cli.process import note, note_latest
 from mtcli.cli.translate_input import (
     check_files,
     is_document_input,
@@ -254,6 +254,7 @@ def translate(
     from mtcli.inference.terms_report import open_report
     from mtcli.runtime import torchrun
 
+    note_latest(models)
     translator, options, (src, tgt) = _load(models, device, engine, given, rerank, rerank_weight)
     warn_of_files(text or ())
     shows_scores = scores or format_ != "text"
