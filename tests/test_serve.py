@@ -222,6 +222,30 @@ def test_the_source_is_identified_among_the_languages_of_the_server(site: Site) 
     assert site.json("/detect", q="12")[1] == [{"language": "en", "confidence": 0.0}]
 
 
+@pytest.mark.parametrize(("source", "target"), [("en", "en"), ("es", "es"), ("EN", "en-US"), ("en", "EN")])
+def test_texts_stay_as_they_are_if_source_and_target_are_one_language(site: Site, source: str, target: str) -> None:
+    texts = [LINES[0], "<p>a < b &amp; <i>c</i>\r\n\nd", ""]
+    asked = {"source": source, "target": target}
+    for form in ("text", "html"):
+        for text in texts:
+            assert site.json("/translate", q=text, format=form, **asked)[:2] == (200, {"translatedText": text})
+        assert site.json("/translate", q=texts, format=form, **asked)[:2] == (200, {"translatedText": texts})
+    several = site.json("/translate", q=texts, alternatives=2, **asked)[1]
+    assert several == {"translatedText": texts, "alternatives": [[], [], []]}
+    assert site.form(q=texts[1], **asked)[:2] == (200, {"translatedText": texts[1]})
+    lines = site.json("/api/translate", q=f"{LINES[0]}\r\n\nnew", **asked)[1]["lines"]
+    assert [(line["source"], [each["text"] for each in line["candidates"]]) for line in lines] == [
+        (line, [line]) for line in (LINES[0], "", "new")
+    ]
+    assert site.json("/translate", q="x", source="de", target="de")[0] == 400  # not a language of this server
+
+
+def test_a_model_that_translates_into_the_same_language_is_used() -> None:
+    with started(create_app([served(toy(), "en", "en")])) as site:
+        answer = site.json("/translate", q=LINES[0], source="en", target="en")[1]
+    assert answer == {"translatedText": best(LINES[:1])[0].text}
+
+
 @pytest.mark.parametrize("alternatives", [1, 5])
 def test_alternatives_come_from_the_beam(site: Site, alternatives: int) -> None:
     n = alternatives + 1

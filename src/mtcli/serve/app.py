@@ -180,7 +180,7 @@ def _libretranslate_answer(fields: TranslationRequest, found: TranslatedTexts) -
     if fields.alternatives:
         answer["alternatives"] = [texts[1:] for texts in found.texts]
     if fields.source == "auto":
-        detected = {"language": found.choice.model.src, "confidence": found.choice.confidence}
+        detected = {"language": found.src, "confidence": found.confidence}
         answer["detectedLanguage"] = [detected for _ in found.texts]
     if fields.is_list:
         return answer

@@ -132,6 +132,13 @@ class Models:
         """
         return _matching(source, [src for src, _ in self.pairs]), _matching(target, [tgt for _, tgt in self.pairs])
 
+    def is_same_language(self, source: str, target: str) -> bool:
+        """Return True if source and target of a request are one language of this server, into which no model translates
+        it.
+        """
+        src, tgt = (_matching(code, self.codes) for code in (source, target))
+        return src == tgt and src in self.codes and (src, tgt) not in self.pairs
+
     def candidates(self, source: str, target: str) -> list[ServedModel]:
         """Return the models that a request may use, for one or several source languages.
 

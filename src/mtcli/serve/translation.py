@@ -23,11 +23,11 @@ from mtcli.documents.pipeline import translate_segments
 from mtcli.documents.registry import read_document
 from mtcli.errors import DataError, ModelError, MtcliError
 from mtcli.inference.line_warnings import warnings_of
-from mtcli.inference.translation import Translation
+from mtcli.inference.translation import Candidate, Translation
 from mtcli.serve.batcher import FullError
 from mtcli.serve.models import Choice, Models, ServedModel
 from mtcli.serve.requests import RequestLimits, TranslationRequest
-from mtcli.serve.texts import parse_request_terms, translate_lines, translate_texts
+from mtcli.serve.texts import parse_request_terms, split_lines, translate_lines, translate_texts
 from mtcli.serve.uploads import Upload
 from mtcli.serve.waiting_translator import (
     CHECKED_CHARACTERS,
@@ -55,7 +55,10 @@ R = TypeVar("R")
 class TranslatedTexts:
     """The answer to a request for texts."""
 
-    choice: Choice
+    src: str
+    """Source language."""
+    confidence: float
+    """See `Choice.confidence`."""
     texts: list[list[str]]
     """The different translations of each text, best first."""
 
@@ -115,7 +118,8 @@ class TranslationService:
         """
         self.check_key(fields.api_key)
         source, target = self.models.resolve(fields.source, fields.target)
-        self.models.candidates(source, target)
+        if not self.models.is_same_language(source, target):
+            self.models.candidates(source, target)
         if fields.format not in FORMATS:
             raise HTTPException(400, f"format {fields.format}: choose from {', '.join(FORMATS)}")
         if any("\0" in text for text in fields.texts):
@@ -135,11 +139,13 @@ class TranslationService:
             return await self._in_thread(self.models.identify, text)
 
     async def translate_texts(self, request: Request, fields: TranslationRequest) -> TranslatedTexts:
-        """Translate all texts of a request sentence by sentence.
+        """Translate all texts of a request sentence by sentence. Into the same language, they stay as they are.
 
         Raises:
             HTTPException: 413 for too long a sentence, 503 if the server is busy, 400 or 500 if the translation fails.
         """
+        if self.models.is_same_language(fields.source, fields.target):
+            return TranslatedTexts(fields.source, 0.0, [[text] for text in fields.texts])
         with self._counted(fields.texts) as counted:
             choice = await self._choose(fields)
 
@@ -148,12 +154,14 @@ class TranslationService:
 
             n_best = fields.alternatives + 1
             texts = await self._run(request, choice.model, work, self.limits.seconds, counted, n_best=n_best)
-            return TranslatedTexts(choice, texts)
+            return TranslatedTexts(choice.model.src, choice.confidence, texts)
 
     async def translate_lines(
         self, request: Request, fields: TranslationRequest
     ) -> list[tuple[Translation, list[str]]]:
         """Translate all lines of the texts of a request, in order, with all candidates and word alignments.
+
+        Into the same language, they stay as they are.
 
         Returns:
             Each line with its candidates, and the warnings about it.
@@ -161,6 +169,9 @@ class TranslationService:
         Raises:
             HTTPException: See `translate_texts`.
         """
+        if self.models.is_same_language(fields.source, fields.target):
+            lines = [line for text in fields.texts for line in split_lines(text)]
+            return [(Translation(line, (Candidate(line, 0.0, 0.0),)), []) for line in lines]
         with self._counted(fields.texts) as counted:
             model = (await self._choose(fields)).model
 
