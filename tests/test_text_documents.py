@@ -334,6 +334,23 @@ def test_named_columns_are_translated_and_the_other_cells_stay() -> None:
             table.read(content.encode(), columns(number))
 
 
+@pytest.mark.parametrize(("line", "delimiter"), [("sep=;\r\n", ";"), ("SEP=,\n", ","), ("sep=\t\r", "\t")])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_a_line_that_names_the_separator_stays_and_is_no_header(line: str, delimiter: str, mark: str) -> None:
+    content = f'{mark}{line}id{delimiter}text\r\n1{delimiter}"a, b; c d"\r\n'
+    assert shown(table.read, content, columns("text")) == ["a, b; c d"]
+    assert shown(table.read, content, columns("2")) == ["text", "a, b; c d"]
+    assert shouted(table.read, content, columns("text")) == content.replace("a, b; c d", "A, B; C D")
+    with pytest.raises(UsageError, match=r"line 2 has 'id', 'text'"):
+        table.read(content.encode(), columns("body"))
+
+
+def test_only_its_line_names_the_separator() -> None:
+    assert shown(table.read, "sep=;\n", columns("1")) == []
+    assert shown(table.read, "sep=;x\na;b\n", columns("1")) == ["sep=", "a"]
+    assert shown(table.read, "sep=;\ta\nb\tc\n", columns("1", file="a.tsv")) == ["sep=;", "b"]
+
+
 def test_a_translation_with_a_delimiter_is_put_in_quotation_marks() -> None:
     document = table.read(b"a,b\nc,d\n", columns("b"))
     assert document.write([('e, "f"',)]) == b'a,b\nc,"e, ""f"""\n'

@@ -28,6 +28,9 @@ MAX_COLUMNS = 10_000
 COLUMN_NUMBER = re.compile("[0-9]{1,9}")
 """A column given by its number."""
 
+SEPARATOR_LINE = re.compile("sep=([,;\t])(?:\r\n|\n|\r|\\Z)", re.IGNORECASE)
+"""A first line with which Excel names the delimiter of the lines that follow."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
@@ -46,8 +49,9 @@ class _Cell:
 def read(content: bytes, options: ReadOptions) -> SpanDocument:
     """Read the columns of `options.columns`.
 
-    A column is named by the first line, which is then not translated, or by its number from 1. A line break in a cell
-    of a .csv file is kept, see `plain_text`. In a .tsv file a cell ends with its line.
+    A column is named by the first line, which is then not translated, or by its number from 1. A `SEPARATOR_LINE` stays
+    as it is and does not count. A line break in a cell of a .csv file is kept, see `plain_text`. In a .tsv file a cell
+    ends with its line.
 
     Raises:
         UsageError: There is no such column, or none is named.
@@ -57,11 +61,19 @@ def read(content: bytes, options: ReadOptions) -> SpanDocument:
         raise UsageError(f"{options.name}: a table; translate it with `mtcli translate --column NAME`")
     source = decode(content, options.name)
     is_tsv = PurePath(options.name).suffix.lower() == ".tsv"
-    delimiter = "\t" if is_tsv else _delimiter(source.text, options)
-    rows = _rows(source.text, delimiter, options.name, strict=not is_tsv)
+    separator_line = None if is_tsv else SEPARATOR_LINE.match(source.text)
+    if is_tsv:
+        delimiter = "\t"
+    elif separator_line:
+        delimiter = separator_line[1]
+    else:
+        delimiter = _delimiter(source.text, options)
+    start = separator_line.end() if separator_line else 0
+    rows = _rows(source.text, delimiter, options.name, strict=not is_tsv, start=start)
     header = next(rows, [])
     names = [cell.value.strip() for cell in header]
-    indices = sorted({_index(column, names, options.name) for column in options.columns})
+    header_line = 2 if separator_line else 1
+    indices = sorted({_index(column, names, options.name, header_line) for column in options.columns})
     has_header = any(column in names for column in options.columns)
     body = rows if has_header else chain([header], rows)
     spans: list[Span] = []
@@ -87,17 +99,17 @@ def _delimiter(text: str, options: ReadOptions) -> str:
     return best_delimiter(lines, options.src, options.tgt)
 
 
-def _index(column: str, names: Sequence[str], file: str) -> int:
-    """Return the index of a column, given by its name or its number from 1."""
+def _index(column: str, names: Sequence[str], file: str, line: int) -> int:
+    """Return the index of a column, given by its name or its number from 1. The names are in this line of the file."""
     if column in names:
         return names.index(column)
     if COLUMN_NUMBER.fullmatch(column) and 0 < int(column) <= len(names):
         return int(column) - 1
     shown = ", ".join(repr(name) for name in names[:10])
-    raise UsageError(f"--column {column}: {file} has no such column; line 1 has {shown}")
+    raise UsageError(f"--column {column}: {file} has no such column; line {line} has {shown}")
 
 
-def _rows(text: str, delimiter: str, name: str, *, strict: bool) -> Iterator[list[_Cell]]:
+def _rows(text: str, delimiter: str, name: str, *, strict: bool, start: int = 0) -> Iterator[list[_Cell]]:
     """Yield the cells of each row.
 
     Args:
@@ -106,13 +118,14 @@ def _rows(text: str, delimiter: str, name: str, *, strict: bool) -> Iterator[lis
         name: Name of the file, for messages.
         strict: A cell that begins with a quotation mark must end with one, and may have line breaks. Otherwise
             quotation marks are text, unless they enclose a cell.
+        start: Offset of the first row.
     """
     inner = r'[^"]' if strict else rf'[^"\r\n{delimiter}]'
     pattern = re.compile(
         rf'(?P<quoted>"{inner}*(?:""{inner}*)*"(?=[{delimiter}\r\n]|\Z))|(?P<plain>[^{delimiter}\r\n]*)'
     )
     end_of_cell = re.compile(rf"{delimiter}|\r\n|\n|\r|\Z")
-    place = 0
+    place = start
     row: list[_Cell] = []
     while True:
         cell = pattern.match(text, place)
