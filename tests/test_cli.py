@@ -23,8 +23,9 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from mtcli.cli import app
+from mtcli.cli.commands import NAMES_A_FILE
 from mtcli.data.tokenizer_spec import RESERVED
-from mtcli.errors import ModelError
+from mtcli.errors import ModelError, UsageError
 from mtcli.storage.latest import point_to
 
 LONG = " ".join(["stone", "bird"] * 500)
@@ -154,7 +155,8 @@ def test_eval_of_a_model_of_files_and_of_finished_translations_agree(toy_run: Pa
         (("info", "--model", "x"), 2, "--model: not an option here; give the folder as the argument: mtcli info DIR"),
         (("translate", "--model", "{run}/model.safetensors", "x"), 4, "is a file; give the folder of a run or model"),
         (("translate", "--model", "{run}", "--prefix", "é" * 4001, "x"), 2, "a prefix may have 2000 tokens at most"),
-        (("translate", "--model", "{run}", "-i", ""), 3, "the name of a file to read is empty"),
+        (("translate", "--model", "{run}", "-i", ""), 2, "--input: the name is empty"),
+        (("translate", "--model", "", "x"), 2, "--model: the name is empty"),
         (("translate", "--model", "{run}", "-o", "four/", "x"), 2, "four/: names a folder; name a file"),
         (("export", "{run}", "-o", "."), 2, "is or contains the current folder"),
         (("export", "{run}", "-o", ""), 2, "--output: the name is empty"),
@@ -172,14 +174,14 @@ def test_eval_of_a_model_of_files_and_of_finished_translations_agree(toy_run: Pa
         (("average", "{run}", "-o", "-"), 2, "--output -: is a folder, not standard output"),
         (("train", "pairs.tsv", *EN_XX, "--out", ""), 2, "--out: the name is empty"),
         (("data", "clean", "pairs.tsv", "-o", "."), 2, ".: is a folder; name the output x.tsv, x.csv or x.jsonl"),
-        (("data", "clean", "pairs.tsv", "-o", ""), 2, "--output: the name is empty; name a file"),
+        (("data", "clean", "pairs.tsv", "-o", ""), 2, "--output: the name is empty; give a name"),
         (("data", "clean", "pairs.tsv", "-o", "-"), 2, "--output -: is written to a file, not to standard output"),
         (("data", "clean", "pairs.tsv", "-o", "out/"), 2, "--output out/: names a folder; name a file"),
         (("data", "clean", "pairs.tsv", "-o", "x.tsv", "--rejected", "-"), 2, "--rejected -: is written to a file"),
         (("tokenizer", "train", "two", "-o", "-"), 2, "--output -: is written to a file"),
-        (("train", "", *EN_XX), 3, "the name of the pairs is empty"),
-        (("train", ""), 3, "the name of the pairs is empty"),
-        (("train", "pairs.tsv", *EN_XX, "--valid", ""), 3, "the name of the pairs is empty"),
+        (("train", "", *EN_XX), 2, "CONFIG.toml|PAIRS: the name is empty"),
+        (("train", ""), 2, "CONFIG.toml|PAIRS: the name is empty"),
+        (("train", "pairs.tsv", *EN_XX, "--valid", ""), 2, "--valid: the name is empty"),
         (("train", "pairs.tsv@1_0", *EN_XX), 3, "pairs.tsv@1_0: no such file"),
         (("translate", "--model", "{run}", "-b", "1_0", "x"), 2, "'1_0' is not a whole number"),
         (("translate", "--model", "{run}", "--length-penalty", "1_0", "x"), 2, "'1_0' is not a number"),
@@ -520,6 +522,23 @@ def options_of(command: Any, name: str) -> Iterator[tuple[str, Any]]:
     for inner in getattr(command, "commands", {}).items():
         yield from options_of(inner[1], f"{name} {inner[0]}")
     yield from ((name, parameter) for parameter in command.params if parameter.name != "help")
+
+
+def test_every_empty_name_of_a_file_or_folder_is_refused() -> None:
+    named = set()
+    for command, parameter in options_of(get_command(app), "mtcli"):
+        if not NAMES_A_FILE.search(parameter.metavar or ""):
+            continue
+        is_option = parameter.param_type_name == "option"
+        name = max(parameter.opts, key=len) if is_option else parameter.metavar
+        empty = [(name, ""), (f"{name}=",)] if is_option else [("",)]
+        for arguments in empty:
+            result = CliRunner().invoke(app, [*command.split()[1:], *arguments])
+            assert isinstance(result.exception, UsageError), (command, arguments)
+            assert str(result.exception).startswith(f"{name}: the name is empty")
+        named.add(name)
+    assert {"--out", "--output", "--input", "--model", "--train", "--ref-file", "--terms", "--compare"} <= named
+    assert {"MODEL", "RUN", "DIR", "SOURCE", "PATH", "FILE", "CONFIG.toml|PAIRS"} <= named
 
 
 def test_every_option_has_help_and_flags_show_no_type() -> None:

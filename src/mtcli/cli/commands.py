@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import signal
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -30,6 +31,9 @@ from mtcli.cli.option_kinds import flag
 from mtcli.cli.options import MODEL_VARIABLE
 from mtcli.errors import StoppedError, UsageError
 
+NAMES_A_FILE = re.compile(r"\b(?:FILE|DIR|PATH|MODEL|RUN|SOURCE|PAIRS)\b")
+"""Found in the metavar of an option or argument that names a file or a folder."""
+
 SEVERAL_RANKS = ("train", "translate")
 """Commands that torchrun may start on several ranks."""
 
@@ -41,9 +45,12 @@ class _Command(typer.core.TyperCommand):
         """Parse the command line.
 
         Raises:
-            UsageError: `--model` is given to a command that takes the model as its argument.
+            UsageError: `--model` is given to a command that takes the model as its argument, or the name of a file or
+                folder is empty.
         """
         try:
+            if not ctx.resilient_parsing:
+                self._refuse_empty_names(ctx, args)
             return super().parse_args(ctx, args)
         except Exception as error:
             # The class of the error, NoSuchOption, is not public in typer.
@@ -52,6 +59,18 @@ class _Command(typer.core.TyperCommand):
                 raise
         command = f"{ctx.command_path} {metavar}"
         raise UsageError(f"--model: not an option here; give the folder as the argument: {command}")
+
+    def _refuse_empty_names(self, ctx: Any, args: list[str]) -> None:
+        """Raise a UsageError for an empty name of a file or folder, which `Path` reads as the current folder."""
+        given, _, _ = self.make_parser(ctx).parse_args(list(args))
+        for parameter in self.params:
+            values = given.get(parameter.name)
+            if values != "" and not (isinstance(values, list | tuple) and "" in values):
+                continue
+            if NAMES_A_FILE.search(parameter.metavar or ""):
+                is_option = parameter.param_type_name == "option"
+                name = max(parameter.opts, key=len) if is_option else parameter.metavar
+                raise UsageError(f"{name}: the name is empty; give a name")
 
     def _metavar_of_model(self) -> str | None:
         """Return the name, as in the help, of the argument that names a model; None if there is none."""

@@ -11,7 +11,6 @@ from mtcli.cli.input_files import check_monolingual
 from mtcli.cli.option_kinds import flag, option, output_folder, pairs_option
 from mtcli.cli.options import LATEST, DeviceOption, ReplaceOption, SwapOption, check_models
 from mtcli.cli.training_options import max_steps_option, preset_option, set_option, time_option, train_option
-from mtcli.errors import UsageError
 
 EXAMPLES = (
     "mtcli distill --teacher runs/ende --train pairs.tsv",
@@ -135,8 +134,6 @@ def distill(
     """
     if mono_src is not None:
         check_monolingual({"--mono-src": str(mono_src)})
-    if not all(train):
-        raise UsageError("--train: the name of the pairs is empty; give a file, a folder or a Hub name")
 
     from mtcli.recipes.distill.request import Request
     from mtcli.recipes.distill.run import commands, distill

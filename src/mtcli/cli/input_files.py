@@ -20,8 +20,6 @@ def must_exist(*names: str | None) -> None:
     for name in names:
         if name is None or name == STANDARD_INPUT:
             continue
-        if not name:
-            raise DataError("the name of a file to read is empty; give one")
         reason = _reason_not_to_read(name)
         if reason:
             raise DataError(f"{name}: cannot read it ({os.strerror(reason)})")

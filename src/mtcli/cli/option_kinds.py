@@ -125,8 +125,6 @@ def output_file(*names: str, panel: str, **how: Any) -> Any:
         name = _shown_name(parameter)
         if value == STANDARD_OUTPUT:
             raise UsageError(f"{name} -: is written to a file, not to standard output; name a file")
-        if not value:
-            raise UsageError(f"{name}: the name is empty; name a file")
         if value.endswith(os.sep):  # `Path` drops it
             raise UsageError(f"{name} {value}: names a folder; name a file")
         return Path(value)
@@ -143,8 +141,6 @@ def output_folder(*names: str, **how: Any) -> Any:
         name = _shown_name(parameter)
         if value == STANDARD_OUTPUT:
             raise UsageError(f"{name} -: is a folder, not standard output; name a folder")
-        if not value:
-            raise UsageError(f"{name}: the name is empty; name a folder")
         return Path(value)
 
     return option(*names, panel=panels.OUTPUT, metavar="DIR", callback=check, parser=str, **how)
