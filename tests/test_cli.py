@@ -56,6 +56,14 @@ def test_each_input_line_gives_one_output_line(toy_run: Path, tmp_path: Path) ->
     assert (tmp_path / "out.txt").read_bytes() == done.stdout
 
 
+def test_a_file_that_is_only_a_byte_order_mark_has_no_lines(toy_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_bytes(b"\xef\xbb\xbf")
+    for given in ({"stdin": b"\xef\xbb\xbf"}, {}):
+        source = () if given else ("-i", "in.txt")
+        done = mtcli("translate", "--model", toy_run, *source, cwd=tmp_path, **given)
+        assert (done.returncode, done.stdout) == (0, b""), done.stderr
+
+
 def test_output_formats_of_translate(toy_run: Path, tmp_path: Path) -> None:
     line = ("translate", "--model", toy_run, "--n-best", "3", "--max-length", "9", "red tree.", "")
     (tmp_path / "red tree.").write_text("blue tree.\n")

@@ -404,11 +404,16 @@ def test_skipping_empty_sides_keeps_the_other_pairs_aligned(tmp_path):
     assert counts == Counts(read=6, used=2, skipped={"one side empty": 2, "both sides empty": 2})
 
 
-def test_empty_files_give_no_pairs(tmp_path):
-    for name in ("t.en", "t.de", "t.tsv", "t.jsonl"):
-        (tmp_path / name).touch()
-    for name in ("t", "t.tsv", "t.jsonl"):
-        assert read(tmp_path / name) == []
+@pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf"], ids=["nothing", "a byte order mark"])
+def test_empty_files_give_no_pairs(tmp_path, content):
+    for name in ("t.en", "t.de", "t.tsv", "t.csv", "t.jsonl"):
+        (tmp_path / name).write_bytes(content)
+        assert list(read_lines(tmp_path / name)) == []
+    for name in ("t", "t.tsv", "t.csv", "t.jsonl"):
+        counts = Counts()
+        assert read(tmp_path / name, counts=counts) == []
+        assert counts.read == 0
+    assert list(read_lines(io.BytesIO(content + b"\n"))) == [""]
 
 
 def test_further_columns_and_blank_lines_of_a_tsv(tmp_path):

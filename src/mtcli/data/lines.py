@@ -72,7 +72,7 @@ def read_lines(
     """Read the lines of UTF-8 text, without their ends.
 
     Only `\\n` ends a line, together with one `\\r` before it. The last line may lack it. A byte-order mark at the start
-    is dropped with a notice.
+    is dropped with a notice. A file with nothing else has no lines, like an empty one.
 
     Args:
         path: A file, compressed if its name ends in `.gz`; an open binary stream; or any iterable of lines as bytes.
@@ -95,6 +95,8 @@ def read_lines(
                 if len(raw) > LINE_BYTES and len(raw.removesuffix(b"\n")) > LINE_BYTES:
                     raise DataError(f"{name}:{number}: {LINE_LIMIT}; split it, or check that lines end at \\n")
                 mark = _check_start(raw, name, counts) if number == 1 else 0
+                if mark and len(raw) == mark:
+                    return
                 if b"\0" in raw and not lenient:
                     raise DataError(_nul_message(raw, f"{name}:{number}"))
                 try:
