@@ -18,6 +18,7 @@ from mtcli.documents.html import html_structure
 from mtcli.documents.inline import Inline, Tag
 from mtcli.documents.registry import read_document
 from mtcli.documents.structure import Shape, VerifiedDocument
+from mtcli.serve.texts import document_of
 
 FILES = {
     "a.html": test_html.PAGE.encode() + b"<p>one <i>two <b>three</i> four <br> five &nbsp; six",
@@ -40,12 +41,8 @@ def structure_of(document: Document, content: bytes) -> int:
     return document._structure(content)
 
 
-@pytest.mark.parametrize("name", FILES)
-@given(data=st.data())
-@settings(max_examples=30, deadline=None)
-def test_tags_at_any_place_and_any_text_keep_the_structure(name: str, data: st.DataObject) -> None:
-    """The translations have all tags in any order, and text that looks like markup."""
-    document = read(name, FILES[name])
+def any_translations(document: Document, data: st.DataObject) -> list[Inline]:
+    """Return translations that have all tags in any order, and text that looks like markup."""
     words = st.text(alphabet="ab `*_<>&[]()!#|\\:;-{}\"'/1.\t", max_size=8)
     translations = []
     for segment in document.segments:
@@ -54,9 +51,27 @@ def test_tags_at_any_place_and_any_text_keep_the_structure(name: str, data: st.D
         for tag in tags:
             translation += [tag, data.draw(words)]
         translations.append(tuple(translation))
-    written = document.write(translations)
+    return translations
+
+
+@pytest.mark.parametrize("name", FILES)
+@given(data=st.data())
+@settings(max_examples=30, deadline=None)
+def test_tags_at_any_place_and_any_text_keep_the_structure(name: str, data: st.DataObject) -> None:
+    document = read(name, FILES[name])
+    written = document.write(any_translations(document, data))
     assert structure_of(document, written) == structure_of(document, FILES[name])
     assert len(read(name, written).segments) <= len(document.segments)
+
+
+@pytest.mark.parametrize("text", [FILES["a.html"].decode(), "<meta charset=utf-16>ä <i>one <b>two</i> three <br> four"])
+@given(data=st.data())
+@settings(max_examples=30, deadline=None)
+def test_html_of_a_request_keeps_its_structure(text: str, data: st.DataObject) -> None:
+    document = document_of(text, "html")
+    assert document.write(document.segments).decode() == text
+    written = document.write(any_translations(document, data)).decode()
+    assert html_structure(written) == html_structure(text)
 
 
 @pytest.mark.parametrize(

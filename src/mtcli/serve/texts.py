@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 from mtcli.documents.encoding import EncodedText
 from mtcli.documents.format import Document
-from mtcli.documents.html import html_spans
+from mtcli.documents.html import html_spans, html_structure
 from mtcli.documents.inline import Inline, text_of
 from mtcli.documents.items import MarkedDocument
 from mtcli.documents.lines import by_sentence
 from mtcli.documents.pipeline import translate_segments
 from mtcli.documents.plain_text import read_text
+from mtcli.documents.structure import VerifiedDocument
 from mtcli.errors import DataError
 from mtcli.inference.terms import Terms, parse_terms
 from mtcli.inference.translation import Translation
@@ -40,7 +41,7 @@ def translate_texts(
         DataError: The terms are malformed, or too many.
         AbandonedError, FullError: See `WaitingTranslator.translate`.
     """
-    documents = [_document(text, fields.format) for text in fields.texts]
+    documents = [document_of(text, fields.format) for text in fields.texts]
     segments = [segment for document in documents for segment in document.segments]
     if len(segments) > max_segments:
         raise TooLongError(f"{len(segments):,} paragraphs; this server takes {max_segments:,} in a request")
@@ -97,9 +98,13 @@ def parse_request_terms(field: str | list[str]) -> Terms | None:
     return parse_terms(lines, "terms")
 
 
-def _document(text: str, form: str) -> Document:
+def document_of(text: str, form: str) -> Document:
+    """Divide a text of a request into segments. HTML is written with the structure of its source, as a page is."""
     source = EncodedText(text)
-    return MarkedDocument(source, html_spans(text, "q")) if form == "html" else read_text(source)
+    if form != "html":
+        return read_text(source)
+    marked = MarkedDocument(source, html_spans(text, "q"))
+    return VerifiedDocument(marked, text.encode(), lambda written: html_structure(written.decode()), "q")
 
 
 def _written(documents: Sequence[Document], translations: Sequence[Inline]) -> list[str]:
