@@ -1,6 +1,8 @@
 """Catalogues of gettext whose translations gettext must accept, whatever the model writes."""
 
 import logging
+import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -18,6 +20,7 @@ from mtcli.documents.po_rules import access_key, checked, format_of, with_access
 from mtcli.errors import DataError
 from mtcli.inference.translation import Options
 
+ROOT = Path(__file__).parents[1]
 PO = ReadOptions("a.po", "en", "de")
 HEADER = r"""msgid ""
 msgstr ""
@@ -163,6 +166,19 @@ def test_an_access_key_stays_and_the_model_does_not_see_it() -> None:
     translator = model(lambda line: {"Save now": "Jetzt sichern"}.get(line, "?"))
     written = translate_bytes(catalogue("_Save now"), PO, translator, Options(), quiet=True).decode()
     assert 'msgstr "Jetzt _sichern"' in written
+
+
+@pytest.mark.skipif(not shutil.which("msgfilter"), reason="needs gettext")
+def test_the_documented_command_removes_the_translations(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "documents.md").read_text()
+    command = re.findall(r"`(msgfilter [^`]*)`", " ".join(text.split()))[0]
+    message = '\nmsgid "red"\nmsgstr "rot"\n'
+    plural = '\n#, fuzzy\nmsgid "%d cat"\nmsgid_plural "%d cats"\nmsgstr[0] "a"\nmsgstr[1] "b"\n'
+    (tmp_path / "de.po").write_text(HEADER % "de" + message + plural)
+    subprocess.run(shlex.split(command), cwd=tmp_path, check=True, timeout=60)
+    empty = (tmp_path / "empty.po").read_bytes()
+    assert empty.startswith((HEADER % "de").encode())
+    assert po.read(empty, PO).segments == [("red",), ("%d cat",), ("%d cats",)]
 
 
 @pytest.mark.skipif(not shutil.which("msgfmt"), reason="needs gettext")
