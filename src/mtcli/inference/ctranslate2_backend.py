@@ -10,9 +10,12 @@ CTranslate2's beam search finds the same hypotheses as `search.beam_search`, and
   which changes log P; our search removes them after it. So the search of a batch uses neither. A sentence with a
   hypothesis beyond its maximum length, or with a forbidden token, is searched again alone.
 - It always stops early, also for a model with `decode.early_stopping = false`.
+- In the step that reaches the maximum length, it keeps the W best continuations, those with `</s>` among them. Our search
+  keeps W unfinished ones besides. So for each of the W that has `</s>`, CTranslate2 loses an unfinished hypothesis: the
+  W-th first, then the one before it. A lost one may be among the best when `</s>` has been added to all of them.
 
-The best translation is then the same. Of several hypotheses that end in the last step, the two searches may keep
-different ones behind the best.
+If no hypothesis reaches the maximum length, the best translation is the same. Of several hypotheses that end in the last
+step, the two searches may keep different ones behind the best.
 """
 
 import math
@@ -216,7 +219,7 @@ class Engine(LineTranslator):
         """Search one sentence with its own maximum length and without forbidden tokens.
 
         With beam search, the result holds all hypotheses that end before the maximum length, not only the first W, and
-        those that reach it.
+        those of the W best continuations that reach it. The W-th unfinished one may lack, see above.
         """
         more: dict[str, Any] = {"suppress_sequences": [[token] for token in self._forbidden]}
         if options.beam_size > 1:
