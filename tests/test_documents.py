@@ -9,6 +9,7 @@ import pytest
 from documents import READ, ByRule, capitals, identity, tokenizer
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from sentencex import segment
 from typer.testing import CliRunner, Result
 
 from mtcli.cli import app
@@ -113,6 +114,36 @@ def test_a_long_paragraph_is_read_in_windows(monkeypatch: pytest.MonkeyPatch) ->
     assert split_sentences(text, "en") == expected
     assert split_sentences("x" * 120, "en") == ["x" * 50, "x" * 50, "x" * 20]
     assert split_sentences("many words " * 9, "en") == ["many words " * 4 + "many ", "words many " * 4 + "words "]
+
+
+def test_a_text_of_quotation_marks_is_read_in_small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of sentencex grows with the square of the number of quotation marks."""
+    windows = []
+
+    def recorded(language: str, window: str) -> list[str]:
+        windows.append(window)
+        found: list[str] = segment(language, window)
+        return found
+
+    monkeypatch.setattr("sentencex.segment", recorded)
+    text = "‚「‚)…» " * 20_000
+    assert "".join(split_sentences(text, "hi")) == text
+    assert max(sum(character in "‚「»" for character in window) for window in windows) == segmentation.MAX_QUOTES
+    assert sum(map(len, windows)) <= 2 * len(text)
+
+
+def test_prose_with_much_speech_is_read_in_large_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "“I can't,” she said to him. “You won't come?” he asked again. " * 1_000
+    expected = split_sentences(text, "en")
+    monkeypatch.setattr(segmentation, "MAX_QUOTES", len(text))
+    assert split_sentences(text, "en") == expected
+    assert len(expected) >= 2_000
+
+
+def test_a_million_quotation_marks_end() -> None:
+    """Each of several searches once took quadratic time, which is hours."""
+    text = '"' * 1_000_000
+    assert "".join(split_sentences(text, "en")) == text
 
 
 TEXT_OR_TAG = st.one_of(st.text(max_size=8), st.sampled_from(["A b. ", "C!\n", BOLD, END, BREAK]))

@@ -3,7 +3,7 @@
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 
 from mtcli.config import languages
 from mtcli.config.writing_systems import UNSPACED
@@ -15,7 +15,16 @@ _OTHER_SPACE = re.compile(r"[^\S\n\r\t ]")
 """White space that sentencex 1.0 does not expect: an initial after a no-break space stops it with an error."""
 
 WINDOW = 10_000
-"""Characters that sentencex reads at a time. Its time grows with the square of the number of quotation marks."""
+"""Characters that sentencex reads at a time."""
+
+MAX_QUOTES = 1_000
+"""Quotation marks that sentencex reads at a time. Its time grows with the square of their number.
+
+Prose has fewer in `WINDOW` characters, also where most of it is speech.
+"""
+
+_QUOTE = re.compile("[`'\"«»‘’‚“”‛„‟‹›《》「」]")
+"""What sentencex takes for a quotation mark."""
 
 _CLAUSE_END = re.compile(r"[,;:](?=\s)|\s[–—]+(?=\s)|—|[،؛]|[、，；：]")
 """Punctuation after which a long sentence is split. `1,000`, `10:30` and hyphens do not count."""
@@ -35,7 +44,7 @@ _MARKS_WITHOUT_SPACE = "。！？｡．।॥။།՞։؟۔።"
 _LETTERS = "À-ÖØ-öø-ʯΆΈ-ΡΣ-ϿЀ-ҁҊ-ԯ"
 """Letters of scripts with spaces between words: Latin, Greek and Cyrillic."""
 
-_MAY_END_INSIDE = re.compile(rf"[^\w\s,;\-/(\[{{<][\"'”’»)\]]*\s+\S|[^\x00-\x7f{_LETTERS}]|\n")
+_MAY_END_INSIDE = re.compile(rf"[^\w\s,;\-/(\[{{<]\s+\S|[^\x00-\x7f{_LETTERS}]|\n")
 """A text without a match has one sentence. This test takes a fraction of the time of sentencex."""
 
 MAX_MARKS = 200
@@ -57,7 +66,7 @@ def split_sentences(text: str, language: str) -> list[str]:
     Raises:
         ModuleNotFoundError: sentencex is not installed.
     """
-    if not _MAY_END_INSIDE.search(text) and len(text) <= WINDOW:
+    if len(text) <= WINDOW and not _MAY_END_INSIDE.search(text):
         return [text] if text else []
     blocked = _Blocked(text)
     ends = [end for end, is_forced in _proposed_ends(text, language) if is_forced or _may_end(text, end)]
@@ -72,9 +81,10 @@ def _proposed_ends(text: str, language: str) -> Iterator[tuple[int, bool]]:
     plain = _OTHER_SPACE.sub(" ", text)  # has the same length
     start = 0
     while start < len(text):
-        found = segment(code, plain[start : start + WINDOW])
+        end = _end_of_window(plain, start)
+        found = segment(code, plain[start:end])
         is_forced = False
-        if start + WINDOW < len(text):
+        if end < len(text):
             last = found.pop()  # the window ends inside of it
             if not found:
                 found = [_whole_words(last)]
@@ -82,6 +92,14 @@ def _proposed_ends(text: str, language: str) -> Iterator[tuple[int, bool]]:
         for sentence in found:
             start += len(sentence)
             yield start, is_forced
+
+
+def _end_of_window(text: str, start: int) -> int:
+    """Return the end of what sentencex reads at a time, see `WINDOW` and `MAX_QUOTES`."""
+    end = start + WINDOW
+    quotes = _QUOTE.finditer(text, start, end)
+    first_beyond = next(islice(quotes, MAX_QUOTES, None), None)
+    return first_beyond.start() if first_beyond else end
 
 
 def _may_end(text: str, end: int) -> bool:
