@@ -55,11 +55,36 @@ NUMBERS = [
 ]  # fmt: skip
 PROTECTED = [*PLACEHOLDERS, *ADDRESSES, *NUMBERS]
 
+SIGNS = [*"\"'%$&{}<>@/\\_-.,:;#()[]~*+|=^!?`", " ", "\n", "a", "A", "1", "é", "²", "年", "👍", "\u200d", "\ufe0f"]
+
 FREE = [
     "3.14159", "1,234", "1.234.567", "12", "1980s", "21st", "and/or", "he/she", "input/output", "World War II", "Ph.D.",
     "U.S.A.", "wait...what", "data: one", "yes/no/maybe", "the end.Next one", "20th-century", "5-year-old", "MP3",
     "C++", "10 000 people",
 ]  # fmt: skip
+
+
+@settings(max_examples=300)
+@given(st.lists(st.sampled_from([*PROTECTED, *FREE, *SIGNS]), max_size=30).map("".join))
+def test_a_long_text_has_the_same_protected_text(text: str) -> None:
+    expected = find_protected(text)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(placeholders, "LONG", 0)
+        assert find_protected(text) == expected
+
+
+def test_the_search_in_a_long_text_lets_other_threads_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call of the library holds the lock of the interpreter until it returns."""
+    places = []
+
+    class Pattern:
+        def match(self, text: str, place: int) -> None:
+            places.append(place)
+
+    monkeypatch.setattr(placeholders, "_pattern", Pattern)
+    text = "{," * placeholders.LONG
+    assert find_protected(text) == []
+    assert places == list(range(len(text)))
 
 
 @pytest.mark.parametrize("text", PROTECTED)

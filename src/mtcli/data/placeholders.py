@@ -100,6 +100,8 @@ _PROTECTED = (
     rf"%[A-Z_]{{2,}}%|\$[A-Za-z_]\w*|{_ENTITY}|{_EMOJI}|{_TOKEN}|{_FILE}|"
     rf"(?P<signed_number>{MEASURE}|(?P<signed_figure>{FIGURE})))"
 )
+_START = re.compile(rf"{_NOT_IN_WORD}[^\W_]|[^\w\s]|_")
+"""Where protected text may begin, as in `_PROTECTED`."""
 _NUMBER_GROUPS = ("number", "number_of_letters", "signed_number")
 _FIGURE_GROUPS = ("figure", "figure_of_letters", "signed_figure")
 _IN_ORDER = re.compile(rf"(?:{_PRINTF})|\{{(?:![rsa])?(?::[^{{}}]*)?\}}")
@@ -120,6 +122,9 @@ COPIES = 3
 """Of the other pairs, copied words of one out of this many are replaced."""
 ADDED = 16
 """One pair out of this many without any copied word gets a token at the beginning or the end of both sides."""
+
+LONG = 2_000
+"""Characters of a text from which the search lets other threads run, see `_found`."""
 
 Span = tuple[int, int]
 """The start and the end of a part of a text."""
@@ -149,9 +154,29 @@ def _matches(text: str, *, decimals: bool) -> Iterator[re.Match[str]]:
     """Yield the matches of protected text."""
     if not _HINT.search(text):
         return
-    for match in _pattern().finditer(text):
+    for match in _found(text):
         figure = any(match[name] is not None for name in _FIGURE_GROUPS)
         if not figure or is_alike(match[0], decimals=decimals):
+            yield match
+
+
+def _found(text: str) -> Iterator[re.Match[str]]:
+    """Yield the matches of the pattern of protected text.
+
+    A search that finds nothing in megabytes of punctuation takes minutes, in which no other thread of the process runs.
+    So a long text is searched place by place, with the same matches.
+    """
+    pattern = _pattern()
+    if len(text) < LONG:
+        yield from pattern.finditer(text)
+        return
+    end = 0
+    for start in _START.finditer(text):
+        if start.start() < end:
+            continue
+        match = pattern.match(text, start.start())
+        if match:
+            end = match.end()
             yield match
 
 
