@@ -111,6 +111,45 @@ def test_a_slash_in_a_tag_of_html_has_no_meaning() -> None:
     assert shown(read_html, "<script/><p>no</p></script><p>yes") == ["yes"]
 
 
+@pytest.mark.parametrize(
+    ("page", "segments"),
+    [
+        ("<script>no</script/><p>yes", ["yes"]),
+        ("<script>no</SCRIPT\n><p>yes", ["yes"]),
+        ("<script>no</script a='>'><p>yes", ["yes"]),
+        ("<script>no</scriptx><p>no</script><p>yes", ["yes"]),
+        ("<script>no</ script><p>no</script><p>yes", ["yes"]),
+        ("<script>no</\u017fcript><p>no</script><p>yes", ["yes"]),  # the capital of ſ is S
+        ("<script>no</script\xa0><p>no</script><p>yes", ["yes"]),
+        ("<script>no</script\x0b><p>no</script><p>yes", ["yes"]),
+        ("<script><!-- <script> no </script> <p>no --></script><p>yes", ["yes"]),
+        ("<script><!-- <script> no </script> <p>no </script><p>yes", ["yes"]),
+        ("<script><!-- <SCRIPT/ no </script/ no </script><p>yes", ["yes"]),
+        ("<script><!-- <script> no", []),
+        ("<script><!-- no </script><p>yes", ["yes"]),
+        ("<script><!-- <scripts> no </script><p>yes", ["yes"]),
+        ("<script><!--><script> no </script><p>yes", ["yes"]),
+        ("<script><!-- --><script> no </script><p>yes", ["yes"]),
+        ("<script><script> no </script><p>yes", ["yes"]),
+        ("<style><!-- <style> no </style><p>yes", ["yes"]),
+        ("<textarea><!-- <textarea> no </textarea/><p>yes", ["yes"]),
+        ("<title>one</title\t><p>yes", ["one", "yes"]),
+        ("<!-- no --!><p>yes", ["yes"]),
+        ("<!--><p>yes", ["yes"]),
+        ("<!---><p>yes<!-- no -->", ["yes"]),
+        ("<!--!><p>no --><p>yes", ["yes"]),
+        ("<svg><script href='a.js'/><title/><style/></svg><p>yes", ["yes"]),
+        ("<svg/><script/><p>no</script><p>yes", ["yes"]),
+        ("<svg></svg><script/><p>no</script><p>yes", ["yes"]),
+        ("<svg><p>a</p><script/><p>no</script><p>yes", ["yes"]),
+    ],
+)
+def test_scripts_and_comments_end_as_in_browsers(page: str, segments: list[str]) -> None:
+    """As the standard says in "Tokenization"."""
+    found = [text for text in shown(read_html, page) if text != "a"]
+    assert found == segments
+
+
 def test_tags_nest_and_the_others_are_points() -> None:
     (segment,) = read_html(b"x <b>1<i>2</b>3</i> <em>a</em> y", OPTIONS).segments
     kinds = [part.kind for part in segment if isinstance(part, Tag)]

@@ -52,14 +52,63 @@ INLINE = frozenset(
     | {"br", "wbr", "img", "input", "map", "meter", "output", "picture", "progress", "source"}
 )
 """Elements inside a sentence. Names with a hyphen are those of custom elements, which are inline too."""
-_TAG_NAME = re.compile(r"<(/?)([A-Za-z][^\s/>]*+)")
+FOREIGN = frozenset({"svg", "math"})
+"""Elements of other languages, inside of which a tag that ends with `/>` has no content."""
+_SPACE = r" \t\n\f\r"
+"""White space between the parts of a tag. The `\\s` of Python has more characters, which are part of a name here."""
+_TAG_NAME = re.compile(rf"<(/?)([A-Za-z][^{_SPACE}/>]*+)")
 _ATTRIBUTE = re.compile(
-    r"""[\s/]*+([^\s/>][^\s/>=]*+)(?:\s*+=\s*+(?:"(?P<double>[^"]*+)"|'(?P<single>[^']*+)'|(?P<bare>[^\s>"'][^\s>]*+)))?+"""
+    rf"""[{_SPACE}/]*+([^{_SPACE}/>][^{_SPACE}/>=]*+)"""
+    rf"""(?:[{_SPACE}]*+=[{_SPACE}]*+"""
+    rf"""(?:"(?P<double>[^"]*+)"|'(?P<single>[^']*+)'|(?P<bare>[^{_SPACE}>"'][^{_SPACE}>]*+)))?+"""
 )
-_TAG_END = re.compile(r"[\s/]*+>")
-_UNFINISHED_VALUE = re.compile(r"""\s*+=\s*+["']""")
+_TAG_END = re.compile(rf"[{_SPACE}/]*+>")
+_UNFINISHED_VALUE = re.compile(rf"""[{_SPACE}]*+=[{_SPACE}]*+["']""")
+_IN_SCRIPT = re.compile(rf"<!--|-->|<(/?)script(?=[{_SPACE}/>])", re.IGNORECASE | re.ASCII)
+_EMPTY_COMMENT = re.compile("<!---?>")
+_END_OF_COMMENT = re.compile("--!?>")
+_ENDS_FOREIGN = frozenset(
+    {
+        "b",
+        "big",
+        "blockquote",
+        "body",
+        "br",
+        "center",
+        "code",
+        "dd",
+        "div",
+        "dl",
+        "dt",
+        "em",
+        "embed",
+        "head",
+        "hr",
+        "i",
+    }
+    | {
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "img",
+        "li",
+        "listing",
+        "menu",
+        "meta",
+        "nobr",
+        "ol",
+        "p",
+        "pre",
+        "ruby",
+        "s",
+    }
+    | {"small", "span", "strong", "strike", "sub", "sup", "table", "tt", "u", "ul", "var"}
+)
+"""Tags that end an unclosed element of `FOREIGN`, as the standard has it."""
 _SPECIAL = (
-    ("<!--", "-->"),
     ("<![CDATA[", "]]>"),
     ("<?php", "?>"),
     ("<?=", "?>"),
@@ -81,11 +130,12 @@ def tokenize(text: str, *, is_xhtml: bool = False) -> Iterator[Token]:
     Args:
         text: The page.
         is_xhtml: A tag that ends with `/>` has no content. In HTML, `<script/>` and `<title/>` begin an element whose
-            content is everything up to its end tag.
+            content is everything up to its end tag, except inside of `FOREIGN`.
     """
     place = 0
     begin = 0
     last_end_of_template = text.rfind("%>")
+    is_foreign = False
     while True:
         place = text.find("<", place)
         if place < 0:
@@ -97,8 +147,12 @@ def tokenize(text: str, *, is_xhtml: bool = False) -> Iterator[Token]:
             continue
         if begin < place:
             yield Token("text", begin, place)
-        if is_xhtml and token.kind == "start" and text.endswith("/>", token.start, token.end):
+        if (is_xhtml or is_foreign) and token.kind == "start" and text.endswith("/>", token.start, token.end):
             token = replace(token, kind="empty")
+        if token.name in FOREIGN:
+            is_foreign = token.kind == "start" and not text.endswith("/>", token.start, token.end)
+        elif token.name in _ENDS_FOREIGN:
+            is_foreign = False
         yield token
         place = token.end
         if token.kind == "start" and token.name in RAW_CONTENT:
@@ -115,14 +169,23 @@ def _markup(text: str, place: int) -> Token | None:
     tag = _TAG_NAME.match(text, place)
     if tag:
         return _tag(text, tag)
+    if text.startswith("<!--", place):
+        return Token("other", place, _end_of_comment(text, place))
     for opening, closing in _SPECIAL:
         if text.startswith(opening, place):
-            found = text.find(closing, place + (2 if opening == "<!--" else len(opening)))
+            found = text.find(closing, place + len(opening))
             return Token("other", place, len(text) if found < 0 else found + len(closing))
     if text.startswith("</", place) and place + 2 < len(text):
         found = text.find(">", place)
         return Token("other", place, len(text) if found < 0 else found + 1)
     return None
+
+
+def _end_of_comment(text: str, place: int) -> int:
+    """Return the end of the comment that begins at a place. `<!-->` and `<!--->` are whole comments."""
+    whole = _EMPTY_COMMENT.match(text, place)
+    found = whole or _END_OF_COMMENT.search(text, place + 4)
+    return found.end() if found else len(text)
 
 
 def _tag(text: str, tag: re.Match[str]) -> Token:
@@ -155,5 +218,33 @@ def _tag(text: str, tag: re.Match[str]) -> Token:
 
 def _end_of_content(text: str, place: int, name: str) -> int:
     """Return the place of the end tag of an element without tags in its content."""
-    found = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(text, place)
+    if name == "script":
+        return _end_of_script(text, place)
+    found = re.compile(rf"</{name}(?=[{_SPACE}/>])", re.IGNORECASE | re.ASCII).search(text, place)
     return found.start() if found else len(text)
+
+
+def _end_of_script(text: str, place: int) -> int:
+    """Return the place of the end tag of a script.
+
+    In `<!-- <script> </script> -->`, as in pages that hide scripts from very old browsers, it is none.
+    """
+    is_comment = False
+    is_nested = False
+    while True:
+        found = _IN_SCRIPT.search(text, place)
+        if found is None:
+            return len(text)
+        place = found.end()
+        if found[0] == "<!--":
+            is_comment = True
+            place -= 2  # `<!-->` is a whole comment
+        elif found[0] == "-->":
+            is_comment = False
+            is_nested = False
+        elif not found[1]:
+            is_nested = is_comment
+        elif is_nested:
+            is_nested = False
+        else:
+            return found.start()
