@@ -56,7 +56,7 @@ def serve_endlessly() -> None:
 
 
 class EndlessTranslator:
-    tokenizer = MagicMock(tags={})
+    tokenizer = MagicMock(tags={}, encode_src=lambda texts: [[1] for _ in texts])
     longest_src = 99
     aligns = False
 

@@ -3,6 +3,7 @@
 A line stays one line. Its translations have scores and word alignments, as those of `LineTranslator` have.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -10,7 +11,7 @@ from typing import Any, cast
 
 from mtcli.data.placeholders import find_protected
 from mtcli.data.words import character_spans, word_spans
-from mtcli.documents.inline import text_of
+from mtcli.documents.inline import Inline, text_of
 from mtcli.documents.markup import InlineTranslation
 from mtcli.documents.pipeline import TranslatedSegment, translate_whole
 from mtcli.inference.line_translator import LineTranslator
@@ -23,7 +24,7 @@ from mtcli.inference.line_warnings import (
 )
 from mtcli.inference.terms import uses
 from mtcli.inference.translation import Candidate, Links, Options, Translation
-from mtcli.inference.windows import Window, read_windows
+from mtcli.inference.windows import Window, read_windows, until_pause
 from mtcli.runtime.progress import Progress
 
 
@@ -80,28 +81,40 @@ class _BySentence:
             return
         if options.to:
             self._translator.tokenizer.tag_of(options.to)
+        windows = read_windows(lines, ready=ready, rank=rank, num_ranks=num_ranks, growing=growing)
         with Progress("translating", total=None, unit="sentences", quiet=quiet) as bar:
-            for first, window in read_windows(lines, ready=ready, rank=rank, num_ranks=num_ranks, growing=growing):
-                yield from self._translate_window(window, first, options, bar, warn=warn)
+            for window in windows:
+                together = until_pause(window, windows, ready) if self._translator.reads_ahead else [window]
+                yield from self._translate_windows(together, options, bar, warn=warn, growing=growing)
 
-    def _translate_window(
-        self, lines: Sequence[str], first: int, options: Options, bar: Progress, *, warn: bool
-    ) -> list[Translation]:
-        found = translate_whole(
-            [(line,) for line in lines],
+    def _translate_windows(
+        self, windows: Iterable[tuple[int, list[str]]], options: Options, bar: Progress, *, warn: bool, growing: bool
+    ) -> Iterator[Translation]:
+        """Translate the lines of windows, see `read_windows`."""
+        begun: deque[tuple[int, list[str]]] = deque()
+
+        def chunks() -> Iterator[list[Inline]]:
+            for first, lines in windows:
+                begun.append((first, lines))
+                yield [(line,) for line in lines]
+
+        for found in translate_whole(
+            chunks(),
             self._translator,
             replace(options, align_characters=True),
+            bar,
             src=self._src,
             tgt=self._tgt,
-            bar=bar,
             warn=warn,
-        )
-        translations = [_translation(line, segment, options) for line, segment in zip(lines, found, strict=True)]
-        if warn:
-            self._warn(lines, first, options, found)
-            warn_about_repetitions(translations, first, options)
-            warn_about_numbers(translations, first)
-        return translations
+            growing=growing,
+        ):
+            first, lines = begun.popleft()
+            translations = [_translation(line, segment, options) for line, segment in zip(lines, found, strict=True)]
+            if warn:
+                self._warn(lines, first, options, found)
+                warn_about_repetitions(translations, first, options)
+                warn_about_numbers(translations, first)
+            yield from translations
 
     def _warn(self, lines: Sequence[str], first: int, options: Options, found: Sequence[TranslatedSegment]) -> None:
         """Warn about lines unlike those of training."""

@@ -8,11 +8,10 @@ in like tags. Every result is checked.
 
 import logging
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 
 from mtcli.data.placeholders import TOKENS, find_protected, protected_of, without_added
 from mtcli.documents.inline import Inline, Tag, merged, text_of
@@ -141,53 +140,97 @@ def translate_inline(
     quiet: bool = False,
     warn: bool = True,
 ) -> Iterator[Inline]:
-    """Translate sentences with markup, in their order. See `translate_candidates`."""
-    found = translate_candidates(sentences, translator, options, decimals=decimals, total=total, quiet=quiet, warn=warn)
-    return (candidates[0].content for candidates in found)
+    """Translate sentences with markup, in their order. See `translate_candidates`.
+
+    Args:
+        sentences: Each is a sentence; a tag in it may have its partner in another sentence.
+        translator: The model.
+        options: Options of the search.
+        decimals: The two languages write decimals alike, see `numbers.same_signs`.
+        total: Number of sentences, for the progress bar.
+        quiet: Show no progress bar.
+        warn: Warn about sentences that cannot be translated. The warnings quote them.
+    """
+    remaining = iter(sentences)
+    chunks = iter(lambda: list(islice(remaining, CHUNK)), [])
+    with Progress("translating", total=total, unit="sentences", quiet=quiet) as bar:
+        for found in translate_candidates(chunks, translator, options, bar, decimals=decimals, warn=warn):
+            yield from (candidates[0].content for candidates in found)
+
+
+@dataclass
+class _Chunk:
+    """Sentences on their way to their translations."""
+
+    sentences: list[_Sentence]
+    with_tags: list[_Sentence]
+    num_awaited: int
+    """Sentences without tags whose translations are still to come."""
 
 
 def translate_candidates(
-    sentences: Iterable[Inline],
+    chunks: Iterable[Iterable[Inline]],
     translator: LineTranslator,
     options: Options,
+    bar: Progress,
     *,
     decimals: bool = False,
-    total: int | None = None,
-    bar: Progress | None = None,
-    quiet: bool = False,
     warn: bool = True,
-) -> Iterator[list[InlineTranslation]]:
-    """Yield the different translations of sentences with markup, best first, in the order of the sentences.
+    growing: bool = False,
+) -> Iterator[list[list[InlineTranslation]]]:
+    """Yield the different translations of the sentences of each chunk, best first.
 
     A translation has every tag, placeholder and other protected text of its sentence exactly once for each time that
     the sentence has it (see `placeholders.find_protected`), and its tags are nested in the same way. White space, tags
     and emoji at the ends of a sentence stay there. A sentence without words is returned as it is, and so is one for
     which the model writes nothing.
 
+    The sentences without tags of all chunks are one stream. A translator that reads ahead is given those of the next
+    chunk while it translates, so its batches stay full and no core waits.
+
     Args:
-        sentences: Each is a sentence; a tag in it may have its partner in another sentence.
+        chunks: Sentences; a tag may have its partner in another sentence. A few chunks are in memory at a time.
         translator: The model. Without support for alignments, places are estimated from positions.
         options: Options of the search. Sentences with tags also get `alignments`. There are at most `n_best`
             translations. The first one does not depend on `n_best`.
+        bar: Counts the sentences.
         decimals: The two languages write decimals alike, see `numbers.same_signs`.
-        total: Number of sentences, for the progress bar.
-        bar: Counts the sentences; None: a new one.
-        quiet: Show no progress bar.
         warn: Warn about sentences that cannot be translated. The warnings quote them.
+        growing: See `LineTranslator.translate`.
     """
-    remaining = iter(sentences)
-    own_bar = Progress("translating", total=total, unit="sentences", quiet=quiet) if bar is None else nullcontext(bar)
-    with own_bar as shown:
-        while chunk := list(islice(remaining, CHUNK)):
-            yield from _translate_chunk(chunk, translator, options, shown, decimals=decimals, warn=warn)
+    begun: deque[_Chunk] = deque()
+
+    def without_tags() -> Iterator[_Sentence]:
+        for sources in chunks:
+            chunk, plain = _begin_chunk(sources, translator, decimals=decimals)
+            begun.append(chunk)
+            bar.update(len(chunk.sentences) - len(chunk.with_tags) - len(plain))
+            yield from plain
+
+    def end_chunk() -> list[list[InlineTranslation]]:
+        chunk = begun.popleft()
+        _translate_with_placeholders(chunk.with_tags, translator, options, bar)
+        unanswered = [each for each in chunk.sentences if not each.results]
+        _translate_without_placeholders(unanswered, translator, options)
+        if warn:
+            _warn_about_sentences(chunk.sentences)
+        return [sentence.results for sentence in chunk.sentences]
+
+    for sentence, answers in _translated(without_tags(), translator, options, bar, growing=growing):
+        _use_answers(sentence, answers)
+        begun[0].num_awaited -= 1
+        while begun and not begun[0].num_awaited:
+            yield end_chunk()
+    while begun:
+        yield end_chunk()
 
 
-def _translate_chunk(
-    chunk: Sequence[Inline], translator: LineTranslator, options: Options, bar: Progress, *, decimals: bool, warn: bool
-) -> list[list[InlineTranslation]]:
-    """Translate the sentences of a chunk: those without tags, those with tags, then those that lost a placeholder."""
+def _begin_chunk(
+    sources: Iterable[Inline], translator: LineTranslator, *, decimals: bool
+) -> tuple[_Chunk, list[_Sentence]]:
+    """Prepare the sentences of a chunk. Return them, and those that have words and no tags."""
     use_tokens = translator.tokenizer.has_placeholders
-    sentences = [_Sentence(source, use_tokens=use_tokens, decimals=decimals) for source in chunk]
+    sentences = [_Sentence(source, use_tokens=use_tokens, decimals=decimals) for source in sources]
     without_tags = []
     with_tags = []
     for sentence in sentences:
@@ -197,13 +240,7 @@ def _translate_chunk(
             with_tags.append(sentence)
         else:
             without_tags.append(sentence)
-    bar.update(len(chunk) - len(without_tags) - len(with_tags))
-    _translate_with_placeholders(without_tags, translator, options, bar)
-    _translate_with_placeholders(with_tags, translator, options, bar)
-    _translate_without_placeholders([each for each in sentences if not each.results], translator, options)
-    if warn:
-        _warn_about_sentences(sentences)
-    return [sentence.results for sentence in sentences]
+    return _Chunk(sentences, with_tags, len(without_tags)), without_tags
 
 
 def _warn_about_sentences(sentences: Sequence[_Sentence]) -> None:
@@ -226,22 +263,28 @@ def _translate_with_placeholders(
     sentences: Sequence[_Sentence], translator: LineTranslator, options: Options, bar: Progress
 ) -> None:
     """Translate sentences with their placeholders in the text. There is no result where one is lost or changed."""
+    options = _with_alignments(sentences, translator, options)
     for sentence, answers in _translated(sentences, translator, options, bar):
-        best = answers[0]
-        if not best.text.strip():
-            sentence.keep_unanswered()
-            continue
-        content = _kept(sentence, best)
-        if content is not None:
-            sentence.add(content, best)
-        elif not sentence.has_placeholders:
-            _repair(sentence, best)
-        if not sentence.results or sentence.is_unanswered or sentence.is_given_up:
-            continue
-        for answer in answers[1:]:
-            content = _kept(sentence, answer)
-            if content is not None and answer.text.strip():
-                sentence.add(content, answer)
+        _use_answers(sentence, answers)
+
+
+def _use_answers(sentence: _Sentence, answers: Sequence[Candidate]) -> None:
+    """Add the translations that the model wrote to the results of a sentence if nothing protected is lost in them."""
+    best = answers[0]
+    if not best.text.strip():
+        sentence.keep_unanswered()
+        return
+    content = _kept(sentence, best)
+    if content is not None:
+        sentence.add(content, best)
+    elif not sentence.has_placeholders:
+        _repair(sentence, best)
+    if not sentence.results or sentence.is_unanswered or sentence.is_given_up:
+        return
+    for answer in answers[1:]:
+        content = _kept(sentence, answer)
+        if content is not None and answer.text.strip():
+            sentence.add(content, answer)
 
 
 def _kept(sentence: _Sentence, answer: Candidate) -> Inline | None:
@@ -260,6 +303,7 @@ def _translate_without_placeholders(
     """Translate sentences without their placeholders, and insert these."""
     for sentence in sentences:
         sentence.take_out_placeholders()
+    options = _with_alignments(sentences, translator, options)
     for sentence, answers in _translated(sentences, translator, options):
         for answer in answers:
             if not sentence.results or not (sentence.is_unanswered or sentence.is_given_up):
@@ -301,23 +345,41 @@ def _repair(sentence: _Sentence, answer: Candidate) -> None:
         sentence.keep_source()
 
 
+def _with_alignments(sentences: Iterable[_Sentence], translator: LineTranslator, options: Options) -> Options:
+    """Ask for word alignments if a sentence has marks, unless the translator has none."""
+    if not translator.aligns or not any(sentence.marked.root.children for sentence in sentences):
+        return options
+    return replace(options, alignments=True, align_characters=True)
+
+
 def _translated(
-    sentences: Sequence[_Sentence], translator: LineTranslator, options: Options, bar: Progress | None = None
+    sentences: Iterable[_Sentence],
+    translator: LineTranslator,
+    options: Options,
+    bar: Progress | None = None,
+    *,
+    growing: bool = False,
 ) -> Iterator[tuple[_Sentence, list[Candidate]]]:
     """Yield each sentence with the translations of its text, each with a word alignment if the sentence has marks."""
-    if not sentences:
+    remaining = iter(sentences)
+    first = next(remaining, None)
+    if first is None:  # a translator may have to load a model, even for no line
         return
-    need_links = any(sentence.marked.root.children for sentence in sentences)
-    if need_links and translator.aligns:
-        options = replace(options, alignments=True, align_characters=True)
-    lines = [sentence.marked.text for sentence in sentences]
-    translations = translator.translate(lines, options, warn=False, quiet=True, bar=bar)
-    for sentence, line, translation in zip(sentences, lines, translations, strict=True):
+    asked: deque[_Sentence] = deque()
+
+    def lines() -> Iterator[str]:
+        for sentence in chain([first], remaining):
+            asked.append(sentence)
+            yield sentence.marked.text
+
+    for translation in translator.translate(lines(), options, warn=False, quiet=True, bar=bar, growing=growing):
+        sentence = asked.popleft()
+        line = sentence.marked.text
         answers = []
         for candidate in translation.candidates:
             text = _without_controls(candidate.text, line)
             links = candidate.alignment if text == candidate.text else ()
-            if need_links and not links:
+            if sentence.marked.root.children and not links:
                 links = diagonal_links(line, text)
             is_same = text == candidate.text and links == candidate.alignment
             answers.append(candidate if is_same else replace(candidate, text=text, alignment=links))

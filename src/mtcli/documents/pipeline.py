@@ -3,6 +3,7 @@
 import logging
 import re
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,17 +106,55 @@ def _keeps_spans(joined: Inline, contents: Iterable[Inline]) -> bool:
     return apart.counts == together.counts
 
 
+@dataclass(frozen=True)
+class _Divided:
+    """Segments that are divided into sentences."""
+
+    segments: list[Inline]
+    sentences: list[tuple[list[_SpacedSentence], bool]]
+    """The sentences of each segment, and True if one of them was too long."""
+    asked: list[list[Inline]]
+    """Each sentence of each segment on one line, as it is translated."""
+    ids: Sequence[Sequence[int]]
+    """The source ids of the text of each segment."""
+
+    @property
+    def contents(self) -> list[Inline]:
+        """What the model is given."""
+        return [content for asked in self.asked for content in asked if _has_letters(content)]
+
+    def results(self, found: Iterable[list[InlineTranslation]]) -> Iterator[TranslatedSegment]:
+        """Yield each segment with the translations of its sentences, given those of `contents`."""
+        remaining = iter(found)
+        rows = zip(self.segments, self.sentences, self.asked, self.ids, strict=True)
+        for segment, (sentences, is_divided), asked, ids in rows:
+            answers = [next(remaining) if _has_letters(content) else [InlineTranslation(content)] for content in asked]
+            yield TranslatedSegment(segment, sentences, asked, answers, is_divided, ids)
+
+
+def _divide(segments: Iterable[Inline], translator: LineTranslator, src: str) -> _Divided:
+    """Divide segments into sentences."""
+    whole = list(segments)
+    texts = [text_of(segment) for segment in whole]
+    ids = translator.tokenizer.encode_src(texts)
+    num_tokens = _token_counter(texts, ids, translator.tokenizer)
+    with needs_packages():
+        sentences = [_sentences(segment, num_tokens, translator.longest_src, src) for segment in whole]
+    asked = [[_on_one_line(sentence.content) for sentence in parts] for parts, _ in sentences]
+    return _Divided(whole, sentences, asked, ids)
+
+
 def translate_whole(
-    segments: Iterable[Inline],
+    chunks: Iterable[Iterable[Inline]],
     translator: LineTranslator,
     options: Options,
+    bar: Progress,
     *,
     src: str,
     tgt: str = "",
-    bar: Progress | None = None,
-    quiet: bool = False,
     warn: bool = True,
-) -> list[TranslatedSegment]:
+    growing: bool = False,
+) -> Iterator[list[TranslatedSegment]]:
     """Translate paragraphs with markup, sentence by sentence. White space between the sentences stays as it is.
 
     This is the one path of the documents, of lines of text (`lines`) and of the server: it decides where sentences end
@@ -123,36 +162,50 @@ def translate_whole(
     does not change keeps them. A sentence without a letter, such as a number, stays as it is.
 
     Args:
-        segments: The paragraphs of one document, or of several.
+        chunks: Paragraphs. Those of the next chunk may be read before this one is translated, see
+            `markup.translate_candidates`.
         translator: The model. All sentences are translated in one stream, so that batches are full.
         options: Options of the search.
+        bar: Counts the sentences.
         src: Source language.
         tgt: Target language, unless the options name it; empty if it is not known. See `numbers.same_signs`.
-        bar: Counts the sentences; None: a new one.
-        quiet: Show no progress bar.
         warn: Warn about sentences that are not translated, or whose protected text was put back.
+        growing: See `LineTranslator.translate`.
+
+    Yields:
+        The paragraphs of each chunk, translated.
 
     Raises:
         UsageError: sentencex is not installed; see also `LineTranslator.translate`.
         NotFiniteError: See `LineTranslator.translate`.
     """
+    divided = (_divide(chunk, translator, src) for chunk in chunks)
     decimals = same_signs(src, options.to or tgt)
-    whole = list(segments)
-    texts = [text_of(segment) for segment in whole]
-    ids = translator.tokenizer.encode_src(texts)
-    num_tokens = _token_counter(texts, ids, translator.tokenizer)
-    with needs_packages():
-        divided = [(segment, *_sentences(segment, num_tokens, translator.longest_src, src)) for segment in whole]
-    asked_of = [[_on_one_line(sentence.content) for sentence in sentences] for _, sentences, _ in divided]
-    lines = [content for asked in asked_of for content in asked if _has_letters(content)]
-    found = translate_candidates(
-        lines, translator, options, decimals=decimals, total=len(lines), bar=bar, quiet=quiet, warn=warn
-    )
-    results = []
-    for (segment, sentences, is_divided), asked, row in zip(divided, asked_of, ids, strict=True):
-        answers = [next(found) if _has_letters(content) else [InlineTranslation(content)] for content in asked]
-        results.append(TranslatedSegment(segment, sentences, asked, answers, is_divided, row))
-    return results
+    yield from _translate_divided(divided, translator, options, bar, decimals=decimals, warn=warn, growing=growing)
+
+
+def _translate_divided(
+    chunks: Iterable[_Divided],
+    translator: LineTranslator,
+    options: Options,
+    bar: Progress,
+    *,
+    decimals: bool,
+    warn: bool,
+    growing: bool = False,
+) -> Iterator[list[TranslatedSegment]]:
+    """Translate segments that are divided, see `translate_whole`."""
+    begun: deque[_Divided] = deque()
+
+    def contents() -> Iterator[list[Inline]]:
+        for chunk in chunks:
+            begun.append(chunk)
+            yield chunk.contents
+
+    for found in translate_candidates(
+        contents(), translator, options, bar, decimals=decimals, warn=warn, growing=growing
+    ):
+        yield list(begun.popleft().results(found))
 
 
 def _token_counter(texts: Sequence[str], ids: Sequence[Sequence[int]], tokenizer: Tokenizer) -> Callable[[str], int]:
@@ -201,7 +254,10 @@ def translate_segments(
     if translator.tokenizer.tags and not options.to:
         targets = ", ".join(sorted(translator.tokenizer.tags)[:10])
         raise UsageError(f"this model has several target languages ({targets}): give one with --to")
-    found = translate_whole(segments, translator, options, src=src, tgt=tgt, quiet=quiet, warn=warn)
+    divided = _divide(segments, translator, src)
+    decimals = same_signs(src, options.to or tgt)
+    with Progress("translating", total=len(divided.contents), unit="sentences", quiet=quiet) as bar:
+        (found,) = _translate_divided([divided], translator, options, bar, decimals=decimals, warn=warn)
     if warn:
         _warn_about_divided(found, translator.longest_src)
         _warn_about_repetitions((asked, best[0].content) for each in found for asked, best in each.pairs())

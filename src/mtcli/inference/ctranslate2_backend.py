@@ -10,12 +10,13 @@ CTranslate2's beam search finds the same hypotheses as `search.beam_search`, and
   which changes log P; our search removes them after it. So the search of a batch uses neither. A sentence with a
   hypothesis beyond its maximum length, or with a forbidden token, is searched again alone.
 - It always stops early, also for a model with `decode.early_stopping = false`.
-- In the step that reaches the maximum length, it keeps the W best continuations, those with `</s>` among them. Our search
-  keeps W unfinished ones besides. So for each of the W that has `</s>`, CTranslate2 loses an unfinished hypothesis: the
-  W-th first, then the one before it. A lost one may be among the best when `</s>` has been added to all of them.
+- In the step that reaches the maximum length, it keeps the W best continuations, those with `</s>` among them. Our
+  search keeps W unfinished ones besides. So for each of the W that has `</s>`, CTranslate2 loses an unfinished
+  hypothesis: the W-th first, then the one before it. A lost one may be among the best when `</s>` has been added to all
+  of them.
 
-If no hypothesis reaches the maximum length, the best translation is the same. Of several hypotheses that end in the last
-step, the two searches may keep different ones behind the best.
+If no hypothesis reaches the maximum length, the best translation is the same. Of several hypotheses that end in the
+last step, the two searches may keep different ones behind the best.
 """
 
 import math

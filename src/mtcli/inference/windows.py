@@ -12,8 +12,8 @@ WINDOW = 4096
 FIRST_WINDOW = 256
 """Lines of the first window of a text whose translations are written at once; each further one has twice as many.
 
-A command that is interrupted keeps the windows that it has finished. With growing windows, these are at least a third
-of what it has translated, even if it had no time for `WINDOW` lines.
+A command that is interrupted keeps the windows that it has finished. With growing windows, these are a good part of
+what it has translated, even if it had no time for `WINDOW` lines.
 """
 
 MAX_LINE_TOKENS = 2000
@@ -76,7 +76,8 @@ def until_pause(
     while following is not None:
         yield following
         _, lines = following
-        may_follow = len(lines) == WINDOW and ready()
+        # A smaller window ends at a pause, or at the end of the text.
+        may_follow = len(lines) >= min(FIRST_WINDOW, WINDOW) and ready()
         following = next(windows, None) if may_follow else None
 
 
