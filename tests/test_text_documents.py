@@ -354,6 +354,8 @@ def test_only_its_line_names_the_separator() -> None:
 def test_a_translation_with_a_delimiter_is_put_in_quotation_marks() -> None:
     document = table.read(b"a,b\nc,d\n", columns("b"))
     assert document.write([('e, "f"',)]) == b'a,b\nc,"e, ""f"""\n'
+    document = table.read(b"a\tb\nc\td\n", columns("b"))  # tabs in a .csv file
+    assert document.write([('"e"\tf',)]) == b'a\tb\nc\t"""e""\tf"\n'
     document = table.read(b'a\tb\nc\t"d "" e"\n', columns("a", "b", file="a.tsv"))
     assert document.segments == [("c",), ('d " e',)]
     assert document.write([("x\ty",), ('"z',)]) == b'a\tb\nx y\t"""z"\n'

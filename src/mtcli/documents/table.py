@@ -83,7 +83,7 @@ def read(content: bytes, options: ReadOptions) -> SpanDocument:
             num_short += 1
         for index in indices:
             if index < len(row):
-                spans += _spans(row[index], delimiter)
+                spans += _spans(row[index], delimiter, is_tsv=is_tsv)
     if num_short:
         log.warning("%s: %s without one of the columns", options.name, counted(num_short, "row"))
     return SpanDocument(source, spans)
@@ -151,23 +151,24 @@ def _quotation_message(text: str, place: int, name: str) -> str:
     return f"{name}:{line}: a cell begins with a quotation mark and does not end with one; double it where it is text"
 
 
-def _spans(cell: _Cell, delimiter: str) -> Iterator[Span]:
-    """Yield the spans of a cell."""
+def _spans(cell: _Cell, delimiter: str, *, is_tsv: bool) -> Iterator[Span]:
+    """Yield the spans of a cell of a .tsv or .csv file."""
     if not cell.quoted:
         if cell.raw.strip():
             end = cell.start + len(cell.raw)
-            yield Span(cell.start, end, (cell.raw,), partial(_quoted_if_needed, delimiter))
+            render = _as_cell_of_tsv if is_tsv else partial(_quoted_if_needed, delimiter)
+            yield Span(cell.start, end, (cell.raw,), render)
         return
     for span in text_spans(cell.raw[1:-1], first=cell.start + 1):
-        yield _escaped(span, delimiter)
+        yield _escaped(span, is_tsv=is_tsv)
 
 
-def _escaped(span: Span, delimiter: str) -> Span:
+def _escaped(span: Span, *, is_tsv: bool) -> Span:
     """Return a span in a quoted cell, whose quotation marks are doubled in the file."""
 
     def render(translation: Inline) -> str:
         text = span.render(translation)
-        return (_in_one_cell(text) if delimiter == "\t" else text).replace('"', '""')
+        return (_in_one_cell(text) if is_tsv else text).replace('"', '""')
 
     return replace(span, segment=(raw(span.segment).replace('""', '"'),), render=render)
 
@@ -177,11 +178,14 @@ def _in_one_cell(text: str) -> str:
     return re.sub(r"[\t\r\n]+", " ", text)
 
 
+def _as_cell_of_tsv(translation: Inline) -> str:
+    """Return the text of a cell without quotation marks of a .tsv file."""
+    return _in_one_cell(raw(translation))
+
+
 def _quoted_if_needed(delimiter: str, translation: Inline) -> str:
-    """Return the text of a cell, in quotation marks if it could not be read without them."""
+    """Return the text of a cell of a .csv file, in quotation marks if it could not be read without them."""
     text = raw(translation)
-    if delimiter == "\t":
-        return _in_one_cell(text)
     if text.startswith('"') or any(character in text for character in (delimiter, "\r", "\n")):
         return '"' + text.replace('"', '""') + '"'
     return text
