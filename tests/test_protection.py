@@ -288,6 +288,9 @@ def test_put_back_text_and_changed_numbers_cause_warnings(caplog: pytest.LogCapt
         ("20 and 20", "20", ("20",), ()),
         ("٢٠٢٤", "2024", (), ()),
         ("none", "ninguno 300", (), ("300",)),
+        ("from 20 to 50 cats", "50 gatos, antes 20", (), ()),
+        ("10,000 cats and 30 dogs", "30 perros y 10 000 gatos", (), ()),
+        ("20 cats and 50 dogs", "50 perros y 21 gatos", ("20",), ("21",)),
     ],
 )
 def test_numbers_are_compared_by_their_digits(
@@ -295,6 +298,25 @@ def test_numbers_are_compared_by_their_digits(
 ) -> None:
     check = check_numbers(source, translation)
     assert (check.missing, check.added) == (missing, added)
+
+
+@given(st.lists(st.sampled_from(["2", "20", "1,234.5", "10:30", "2024", "10", "1.5", "19th"]), max_size=5), st.data())
+def test_numbers_may_change_places(numbers: list[str], data: st.DataObject) -> None:
+    moved = data.draw(st.permutations(numbers))
+    assert not check_numbers(" and ".join(numbers), " y ".join(moved)).differs
+
+
+def test_a_number_that_the_model_moves_stays_where_it_puts_it(caplog: pytest.LogCaptureFixture) -> None:
+    answers = {
+        "In 2024 we had 20 cats.": "20 CATS IN 2024.",
+        "In 2019 or 2024 we came.": "WE CAME IN 2024 OR 2019.",
+        "From 1.5 to 12.5 litres.": "12.5 LITRES, NOT 1.5.",
+    }
+    translator = ByRule(answers.__getitem__)
+    translator.aligns = False
+    found = by_sentence(translator, "en", "de").translate(answers, OPTIONS, quiet=True)
+    assert [translation.text for translation in found] == list(answers.values())
+    assert not caplog.records
 
 
 # ---- all entrances ----

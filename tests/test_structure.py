@@ -1,14 +1,19 @@
 """The structure of a file stays, whatever the model writes and wherever tags go."""
 
+import csv
+import io
 import logging
+import re
 from collections.abc import Callable, Sequence
+from itertools import cycle
 
 import pytest
 import test_docx
 import test_html
 import test_markdown
 import test_xliff
-from hypothesis import given, settings
+from documents import ByRule
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_text_documents import CAPTIONS, CUES
 
@@ -16,8 +21,10 @@ from mtcli.documents import structure
 from mtcli.documents.format import Document, ReadOptions
 from mtcli.documents.html import html_structure
 from mtcli.documents.inline import Inline, Tag
+from mtcli.documents.pipeline import translate_bytes
 from mtcli.documents.registry import read_document
 from mtcli.documents.structure import Shape, VerifiedDocument
+from mtcli.inference.translation import Options
 from mtcli.serve.texts import document_of
 
 FILES = {
@@ -62,6 +69,63 @@ def test_tags_at_any_place_and_any_text_keep_the_structure(name: str, data: st.D
     written = document.write(any_translations(document, data))
     assert structure_of(document, written) == structure_of(document, FILES[name])
     assert len(read(name, written).segments) <= len(document.segments)
+
+
+def answered(name: str, content: str, answers: Sequence[str], *columns: str) -> str:
+    """Return the translation of a file by a model that gives these answers in turn, whatever it is asked."""
+    remaining = cycle(answers)
+    translator = ByRule(lambda line: next(remaining))
+    translator.aligns = False
+    options = ReadOptions(name, "en", "de", columns)
+    return translate_bytes(content.encode(), options, translator, Options(), quiet=True).decode()
+
+
+SEPARATORS = st.lists(st.text(",;\t\"'\n\r\x0b\x85\u2028 ab", max_size=9), min_size=1, max_size=5)
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@given(SEPARATORS)
+@example(['","', '"', "a\nb", "\n", '"\n"', ",", ";", "\t"])
+def test_no_answer_changes_the_number_of_cells_in_a_csv(delimiter: str, answers: list[str]) -> None:
+    content = 'id|text\r\n1|one two\r\n2|""\r\n3|"a ""b"" c"\r\n4|"one\r\ntwo"\r\n5|three'.replace("|", delimiter)
+    written = answered("a.csv", content, answers, "text")
+    found = list(csv.reader(io.StringIO(written, newline=""), delimiter=delimiter, strict=True))
+    assert [len(row) for row in found] == [2] * 6
+    assert [row[0] for row in found] == ["id", "1", "2", "3", "4", "5"]
+
+
+@given(SEPARATORS)
+@example([" ", ",", '"', "\n"])
+def test_no_answer_changes_the_number_of_rows_of_a_single_column(answers: list[str]) -> None:
+    found = list(csv.reader(io.StringIO(answered("a.csv", "text\none\ntwo\nthree\n", answers, "text"), newline="")))
+    assert [len(row) for row in found] == [1] * 4
+
+
+@given(SEPARATORS)
+@example(['"', "a\tb", "\t", "\n", '"a'])
+def test_no_answer_changes_the_number_of_cells_in_a_tsv(answers: list[str]) -> None:
+    content = 'id\ttext\tnote\n1\tone two\t\n\n2\t"three ""four"""\tx\r\n3\t\ty\n4\tfive\n'
+    written = answered("a.tsv", content, answers, "text")
+    before, after = ([line.split("\t") for line in re.split("\r\n|\n|\r", text)] for text in (content, written))
+    assert list(map(len, after)) == list(map(len, before))
+    assert [row[:1] + row[2:] for row in after] == [row[:1] + row[2:] for row in before]
+
+
+@given(SEPARATORS)
+@example(["a\nb", "\n\n", "\r", "x\x85y"])
+def test_no_answer_changes_the_number_of_lines_of_a_text(answers: list[str]) -> None:
+    content = "A title\n\n  one two.\r\n* three\n* four\n\n\n12\rFive six"
+    written = answered("a.txt", content, answers)
+    before, after = (re.split("(\r\n|\n|\r)", text) for text in (content, written))
+    assert after[1::2] == before[1::2]
+    assert [not line.strip() for line in after[::2]] == [not line.strip() for line in before[::2]]
+
+
+@given(SEPARATORS)
+def test_no_answer_adds_a_paragraph_to_wrapped_text(answers: list[str]) -> None:
+    paragraph = "this is a paragraph of text that was\nwrapped at a width of forty columns, as\nmail is\n"
+    written = answered("a.txt", f"{paragraph}\n{paragraph}", answers)
+    assert len(re.split("\n[ \t]*\n", written.strip())) == 2
 
 
 @pytest.mark.parametrize("text", [FILES["a.html"].decode(), "<meta charset=utf-16>ä <i>one <b>two</i> three <br> four"])
