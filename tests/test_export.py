@@ -138,10 +138,22 @@ def test_the_first_hypotheses_to_end_are_kept(exported: Path) -> None:
         hypothesis(longer, -0.1), hypothesis(third_long, -9.0), hypothesis(long, -4.0), hypothesis((304,), -10.0),
         hypothesis(other_long, -3.0),
     ]  # fmt: skip
-    (kept,) = engine._ranked([found], Options(beam_size=3))
+    (kept,) = engine._ranked([found], Options(beam_size=3), best_only=False)
     assert [draft.ids for draft in kept] == [other_long, long, (304,)], "by score: the unlikely one ended first"
-    (kept,) = engine._ranked([found], Options(beam_size=2))
+    (kept,) = engine._ranked([found], Options(beam_size=2), best_only=False)
     assert [draft.ids for draft in kept] == [other_long, (304,)]
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_the_best_translation_is_the_same_without_scores_and_with_batches_of_any_size(
+    exported: Path, monkeypatch: pytest.MonkeyPatch, beam_size: int
+) -> None:
+    engine = Engine(exported, "cpu")
+    texts = [found.text for found in engine.translate(LINES, Options(beam_size=beam_size))]
+    for tokens in (1, 100, 100_000):
+        monkeypatch.setattr(ctranslate2_backend, "BATCH_TOKENS", tokens)
+        found = engine.translate(LINES, Options(beam_size=beam_size, scores=False))
+        assert [translation.text for translation in found] == texts
 
 
 def test_n_best_beyond_the_beam_is_different_texts_after_the_best(exported: Path) -> None:
@@ -166,10 +178,10 @@ def test_calls_are_short_so_that_they_can_be_interrupted(exported: Path, monkeyp
 
     monkeypatch.setattr(engine, "_submit", counted)
     monkeypatch.setattr(ctranslate2_backend, "BATCH_TOKENS", 10)
-    monkeypatch.setattr(ctranslate2_backend, "CALL_BATCHES", 2)
+    monkeypatch.setattr(ctranslate2_backend, "CALL_TOKENS", 20)
     assert [found.text for found in engine.translate(LINES, Options())] == together
     assert len(calls) > 1
-    assert max(calls) <= 2 * 10 * engine.native.num_translators
+    assert max(calls) <= 20 * engine.native.num_translators
 
 
 def test_the_next_window_is_searched_before_the_last_one_ends(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:

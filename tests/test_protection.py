@@ -25,7 +25,7 @@ from mtcli.documents.inline import text_of
 from mtcli.documents.lines import by_sentence
 from mtcli.documents.marks import mark_up
 from mtcli.documents.pipeline import translate_bytes, translate_text
-from mtcli.documents.segmentation import split_long, split_segment, split_sentences
+from mtcli.documents.segmentation import is_plain, split_long, split_segment, split_sentences
 from mtcli.inference import loading, streams
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.translation import Options
@@ -162,6 +162,42 @@ def test_a_text_without_marks_is_marked_up_as_among_others(text: str) -> None:
     assert ["".join(map(str, part)) for part in (alone.before, alone.after)] == [
         "".join(map(str, part)) for part in (beside_nothing.before, beside_nothing.after)
     ]
+
+
+WORDS = [
+    "a",
+    "I",
+    "the",
+    "été",
+    "Ωmega",
+    "мир",
+    "l'eau",
+    "rock’n’roll",
+    "e-mail",
+    "Ph.D.",
+    "etc.",
+    "U.S.",
+    "2",
+    "漢字",
+    "_",
+]
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    st.lists(st.sampled_from(WORDS), max_size=6),
+    st.sampled_from([" ", ", ", ". ", "  ", "--"]),
+    st.sampled_from(".!?,:"),
+)
+def test_a_plain_text_is_one_sentence_with_nothing_protected(words: list[str], between: str, end: str) -> None:
+    text = between.join(words) + end
+    if is_plain((text,)):
+        assert split_segment((text,), "en") == [(text,)]
+        assert find_protected(text, decimals=True) == []
+        assert text == " ".join(text.split())
+    is_simple = all(map(str.isalpha, "".join(words))) and "漢字" not in words
+    if words and is_simple and between in (" ", ", ") and end in ".!?":
+        assert is_plain((text,))
 
 
 def contains(parts: list[str], protected: str) -> bool:

@@ -171,6 +171,8 @@ class Tokenizer:
 
     def encode_src(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of source lines, without `<s>` and `</s>`."""
+        if self.back_translation_tag is None:
+            return self._src.encode(texts)
         tagged = [self._split_tag(text) for text in texts]
         rows = self._src.encode([text for _, text in tagged])
         return [tag + row for (tag, _), row in zip(tagged, rows, strict=True)]

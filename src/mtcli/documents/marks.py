@@ -12,6 +12,7 @@ from mtcli.documents.wrapping import unspaced_at_end, unspaced_at_start
 Kind = Literal["open", "close", "point"]
 
 _SPACES = re.compile(r"[ \t\r\n\f\v\u2028\u2029\x1c-\x1e\x85]+")
+_UNUSUAL_SPACE = re.compile(r"[ \t\r\n\f\v\u2028\u2029\x1c-\x1e\x85](?<! )|  ")
 _TAG_NAME = re.compile(r"<(?P<slash>/?)(?P<name>[A-Za-z][^\s<>/]*)[^<>]*?(?P<empty>/?)>")
 _WORD_BREAK = re.compile(r"<wbr\b", re.IGNORECASE)
 """The tag of HTML for a place within a word where a line may end."""
@@ -64,6 +65,8 @@ Piece = str | Mark
 
 def pieces_of(sentence: Inline, *, decimals: bool = False) -> list[Piece]:
     """Split a sentence into text and marks. For `decimals`, see `placeholders.find_protected`."""
+    if len(sentence) == 1 and isinstance(sentence[0], str) and not find_protected(sentence[0], decimals=decimals):
+        return [sentence[0]] if sentence[0] else []
     pieces: list[Piece] = []
     for part in merged(sentence):
         if isinstance(part, Tag):
@@ -210,7 +213,9 @@ def _mark_up_text(text: str) -> Marked:
     if not core:
         return Marked([text, "", ""], "", Node(None, 0), [""])
     before, _, after = text.partition(core)
-    line = _SPACES.sub(" ", text).strip(" ")
+    line = text.strip(" ")
+    if _UNUSUAL_SPACE.search(line):
+        line = _SPACES.sub(" ", text).strip(" ")
     return Marked(["", before], line, Node(None, 0, end=len(line)), [after])
 
 

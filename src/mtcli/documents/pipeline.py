@@ -17,7 +17,7 @@ from mtcli.documents.inline import Inline, Tag, merged, text_of
 from mtcli.documents.markup import InlineTranslation, translate_candidates
 from mtcli.documents.plain_text import read_text
 from mtcli.documents.registry import needs_packages, read_document
-from mtcli.documents.segmentation import split_long, split_marks, split_segment
+from mtcli.documents.segmentation import is_plain, split_long, split_marks, split_segment
 from mtcli.documents.wrapping import unspaced_at_end, unspaced_at_start
 from mtcli.errors import DataError, UsageError
 from mtcli.inference.line_translator import LineTranslator
@@ -25,6 +25,7 @@ from mtcli.inference.repetitions import repetition_in
 from mtcli.inference.streams import arguments, name_of
 from mtcli.inference.terms_report import TermsReport
 from mtcli.inference.translation import Options
+from mtcli.inference.windows import MAX_LINE_TOKENS
 from mtcli.runtime.outputs import write_whole
 from mtcli.runtime.progress import Progress, on_terminal
 from mtcli.runtime.regular_file import read_regular
@@ -408,6 +409,8 @@ def _sentences(
     Returns:
         The parts, and True if a sentence was too long.
     """
+    if is_plain(segment) and num_tokens(text_of(segment)) <= min(longest, MAX_LINE_TOKENS):
+        return [_SpacedSentence("", segment, "")], False
     sentences = []
     is_divided = False
     for sentence in split_segment(segment, src):

@@ -47,10 +47,21 @@ _LETTERS = "À-ÖØ-öø-ʯΆΈ-ΡΣ-ϿЀ-ҁҊ-ԯ"
 _MAY_END_INSIDE = re.compile(rf"[^\w\s,;\-/(\[{{<]\s+\S|[^\x00-\x7f{_LETTERS}]|\n")
 """A text without a match has one sentence. This test takes a fraction of the time of sentencex."""
 
+_WORD = rf"[A-Za-z{_LETTERS}]++(?:['’-][A-Za-z{_LETTERS}]++)*+"
+_PLAIN = re.compile(rf"{_WORD}(?:,? {_WORD})*+[.!?]?")
+
 MAX_MARKS = 200
 """Tags and protected texts of a sentence. The time to place them grows with the square of their number, and each
 level of nested tags takes one level of recursion.
 """
+
+
+def is_plain(segment: Inline) -> bool:
+    """Return True for one sentence of words, commas and single spaces, without tags and protected text.
+
+    Most lines of most texts are such. They need none of the work of this module.
+    """
+    return len(segment) == 1 and isinstance(segment[0], str) and _PLAIN.fullmatch(segment[0]) is not None
 
 
 def split_sentences(text: str, language: str) -> list[str]:
@@ -194,6 +205,8 @@ def split_long(sentence: Inline, num_tokens: Callable[[str], int], longest: int)
     """
     text = text_of(sentence)
     if len(text.encode(errors="replace")) < longest:  # a token has at least one byte
+        return [sentence]
+    if num_tokens(text) <= min(longest, MAX_LINE_TOKENS):
         return [sentence]
     ends = _part_ends(text, (0, len(text)), _Blocked(text), num_tokens, min(longest, MAX_LINE_TOKENS))
     return _split_at(sentence, [len(part) for part in _cut(text, ends)])

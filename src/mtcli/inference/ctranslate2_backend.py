@@ -43,12 +43,16 @@ from mtcli.runtime.prefetch import prefetch_map
 GIVE_THE_RUN = "give the run itself with --model, without --engine"
 """The remedy in messages: the run can do all that an exported model cannot."""
 
-BATCH_TOKENS = 2048
-"""Source tokens that one thread translates at a time."""
+BATCH_TOKENS = 2560
+"""Source tokens × beams that one thread translates at a time. With two times as many, a beam search takes 1.1 to 1.2 of
+the time, because its memory does not fit in the caches of the processor; greedy search takes half as many tokens."""
 
-CALL_BATCHES = 8
-"""Batches of each thread in one call of CTranslate2, or fewer of short lines. A call cannot be cancelled and shows no
-progress."""
+SCORED_TOKENS = 2048
+"""Source tokens of a batch of given translations."""
+
+CALL_TOKENS = 16_384
+"""Source tokens of each thread in one call of CTranslate2, or fewer of short lines. A call cannot be cancelled and
+shows no progress."""
 
 NEARLY_ZERO = 1e-6
 
@@ -139,7 +143,7 @@ class Engine(LineTranslator):
         return super().translate(lines, options, **how)
 
     def _budget(self, options: Options) -> int:
-        return CALL_BATCHES * BATCH_TOKENS * int(self.native.num_translators)
+        return CALL_TOKENS * int(self.native.num_translators)
 
     def _map(self, search: Callable[[T], R], batches: Iterable[T], options: Options) -> Iterator[R]:
         if self.rerank is not None:  # it may not search twice at the same time
@@ -148,6 +152,7 @@ class Engine(LineTranslator):
         return prefetch_map(search, batches, workers=2)
 
     def _drafts(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Draft]]:
+        best_only = options.n_best == 1 and not options.scores and self.rerank is None
         if options.beam_size > 1 or not self._has_finite_scores:
             options = replace(options, scores=True)
         vocabulary = self.tokenizer.src_vocabulary
@@ -163,8 +168,9 @@ class Engine(LineTranslator):
                 hypotheses = _hypotheses(searches[index])
                 is_finished = all(self._is_finished(tokens, max_lengths[index]) for tokens, _ in hypotheses)
                 (finished if is_finished else unfinished)[index] = hypotheses
-            self._rank(drafts, finished, sources, options)
-        self._rank(drafts, self._completed(unfinished, sources, max_lengths, options), sources, options)
+            self._rank(drafts, finished, sources, options, best_only=best_only)
+        completed = self._completed(unfinished, sources, max_lengths, options)
+        self._rank(drafts, completed, sources, options, best_only=best_only)
         self._has_finite_scores = True
         return drafts
 
@@ -194,10 +200,12 @@ class Engine(LineTranslator):
         found: Mapping[int, list[Hypothesis]],
         sources: Sequence[Sequence[str]],
         options: Options,
+        *,
+        best_only: bool,
     ) -> None:
         """Score and rank the hypotheses of some sentences, and put them into `drafts`, by index."""
         scored = self._scored([sources[index] for index in found], list(found.values()), options)
-        for index, ranked in zip(found, self._ranked(scored, options), strict=True):
+        for index, ranked in zip(found, self._ranked(scored, options, best_only=best_only), strict=True):
             drafts[index] = ranked
 
     def _max_length(self, source: Sequence[str], options: Options) -> int:
@@ -250,7 +258,7 @@ class Engine(LineTranslator):
             "max_input_length": 0,
             "return_scores": options.scores,
             "return_end_token": True,
-            "max_batch_size": BATCH_TOKENS,
+            "max_batch_size": max(1, BATCH_TOKENS // max(options.beam_size, 2)),
             "batch_type": "tokens",
             "asynchronous": True,
         }
@@ -301,35 +309,44 @@ class Engine(LineTranslator):
         if not sources:
             return []
         found = self.native.score_batch(
-            sources, targets, max_input_length=0, max_batch_size=BATCH_TOKENS, batch_type="tokens"
+            sources, targets, max_input_length=0, max_batch_size=SCORED_TOKENS, batch_type="tokens"
         )
         return [sum(scored.log_probs) for scored in found]
 
-    def _ranked(self, found: Sequence[list[Hypothesis]], options: Options) -> list[list[Draft]]:
+    def _ranked(self, found: Sequence[list[Hypothesis]], options: Options, *, best_only: bool) -> list[list[Draft]]:
         """Return the W hypotheses of each sentence that our search would find, ranked by our score.
 
         Args:
             found: Hypotheses of each sentence, with `</s>` and log P.
             options: Options of the search.
+            best_only: Return only the best one, without adding the probability of others with the same text.
         """
-        # Our search stops with the first W. Of equal length are those that end in the same step, the most likely first.
-        kept = [
-            sorted(hypotheses, key=lambda hypothesis: (len(hypothesis[0]), -hypothesis[1]))[: options.beam_size]
-            for hypotheses in found
-        ]
-        all_ids = [[self._tgt_ids[token] for token in tokens[:-1]] for hypotheses in kept for tokens, _ in hypotheses]
+        kept: list[list[tuple[Hypothesis, float]]] = []
+        for hypotheses in found:
+            # Our search stops with the first W. Of equal length are those that end in the same step, the most likely
+            # first.
+            first = sorted(hypotheses, key=lambda hypothesis: (len(hypothesis[0]), -hypothesis[1]))
+            penalized = [(each, _penalty(each, options)) for each in first[: options.beam_size]]
+            penalized.sort(key=lambda each: -each[0][1] / each[1])
+            kept.append(penalized[:1] if best_only else penalized)
+        all_ids = [[self._tgt_ids[token] for token in tokens[:-1]] for drafts in kept for (tokens, _), _ in drafts]
         texts = iter(zip(self.tokenizer.decode(all_ids), all_ids, strict=True))
         ranked = []
-        for hypotheses in kept:
+        for penalized in kept:
             drafts = []
-            for tokens, log_p in hypotheses:
+            for (_, log_p), penalty in penalized:
                 text, ids = next(texts)
-                penalty = 1.0
-                if options.beam_size > 1:
-                    penalty = length_penalty(len(tokens), options.length_penalty, options.length_normalization)
                 drafts.append(Draft(text, tuple(ids), log_p, penalty))
-            ranked.append(sorted(drafts, key=lambda draft: -draft.score))
+            ranked.append(drafts)
         return ranked
+
+
+def _penalty(hypothesis: Hypothesis, options: Options) -> float:
+    """Return our length penalty of a hypothesis, which greedy search does not have."""
+    if options.beam_size == 1:
+        return 1.0
+    tokens, _ = hypothesis
+    return length_penalty(len(tokens), options.length_penalty, options.length_normalization)
 
 
 def _hypotheses(search: Any) -> list[Hypothesis]:
