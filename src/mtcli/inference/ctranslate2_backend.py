@@ -43,9 +43,9 @@ from mtcli.runtime.prefetch import prefetch_map
 GIVE_THE_RUN = "give the run itself with --model, without --engine"
 """The remedy in messages: the run can do all that an exported model cannot."""
 
-BATCH_TOKENS = 2560
-"""Source tokens × beams that one thread translates at a time. With two times as many, a beam search takes 1.1 to 1.2 of
-the time, because its memory does not fit in the caches of the processor; greedy search takes half as many tokens."""
+BATCH_TOKENS = 2048
+"""Source tokens × beams that one thread translates at a time. With many more, the memory of a step does not fit in the
+caches of some processors; with many fewer, the last steps of a batch cost too much. See docs/performance.md."""
 
 SCORED_TOKENS = 2048
 """Source tokens of a batch of given translations."""
@@ -258,7 +258,7 @@ class Engine(LineTranslator):
             "max_input_length": 0,
             "return_scores": options.scores,
             "return_end_token": True,
-            "max_batch_size": max(1, BATCH_TOKENS // max(options.beam_size, 2)),
+            "max_batch_size": max(1, BATCH_TOKENS // options.beam_size),
             "batch_type": "tokens",
             "asynchronous": True,
         }
