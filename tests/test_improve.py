@@ -516,6 +516,37 @@ def outcome(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != STATE}
 
 
+def test_the_link_moves_once_per_new_model(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = files / "runs/latest"
+    simulation = Simulation()
+    run(request_for(mono_tgt="mono.xx"), monkeypatch, simulation)
+    assert link.resolve() == files / "out"
+    (files / "other").mkdir()
+    link.unlink()
+    link.symlink_to(files / "other")
+    run(request_for(mono_tgt="mono.xx"), monkeypatch, simulation)
+    assert link.resolve() == files / "other"
+    worse = Simulation({**BLEU, "improved-1, part 2": 1.0, "improved-1, extended": 1.0})
+    run(request_for(mono_tgt="mono.xx", **{"train.max_steps": 410}), monkeypatch, worse)
+    assert link.resolve() == files / "other"
+    better = Simulation({**BLEU, "improved-2": 30.0})
+    run(request_for(mono_tgt="mono.xx", **{"train.max_steps": 1600}), monkeypatch, better)
+    assert link.resolve() == files / "out"
+
+
+def test_a_result_that_was_trained_further_is_not_replaced(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(request_for(mono_tgt="mono.xx"), monkeypatch)
+    model = files / "out/model.safetensors"
+    model.write_text("trained further")
+    for steps in (800, 800):
+        with pytest.raises(UsageError, match=r"model\.safetensors: was changed after this command wrote it"):
+            run(request_for(mono_tgt="mono.xx", **{"train.max_steps": steps}), monkeypatch)
+    assert model.read_text() == "trained further"
+    model.unlink()
+    run(request_for(mono_tgt="mono.xx", **{"train.max_steps": 800}), monkeypatch)
+    assert model.exists()
+
+
 def test_an_interrupted_command_gives_the_same_bytes(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = {"mono_tgt": "mono.xx", "mono_src": "mono.en"}
     requests = [request_for(**texts, **{"train.max_steps": steps}) for steps in (400, 700, 720)]

@@ -9,7 +9,7 @@ import typer
 from mtcli.cli import completion, panels
 from mtcli.cli.input_files import check_monolingual
 from mtcli.cli.option_kinds import flag, option, output_folder, pairs_option
-from mtcli.cli.options import LATEST, DeviceOption, ReplaceOption, SwapOption, check_models
+from mtcli.cli.options import DeviceOption, ReplaceOption, SwapOption, check_models
 from mtcli.cli.training_options import max_steps_option, preset_option, set_option, time_option, train_option
 
 EXAMPLES = (
@@ -137,7 +137,6 @@ def distill(
 
     from mtcli.recipes.distill.request import Request
     from mtcli.recipes.distill.run import commands, distill
-    from mtcli.storage.latest import point_to
 
     request = Request(
         teachers=tuple(teacher),
@@ -161,6 +160,5 @@ def distill(
         for stage in commands(request):
             print(stage)
     else:
-        comparison, student = distill(request)
+        comparison, _ = distill(request)
         print(comparison)
-        point_to(LATEST, student)

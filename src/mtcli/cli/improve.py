@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from mtcli.cli import completion, panels
 from mtcli.cli.input_files import check_monolingual
 from mtcli.cli.option_kinds import flag, option, output_folder, pairs_option
-from mtcli.cli.options import LATEST, DeviceOption, ReplaceOption, SrcOption, SwapOption, TgtOption
+from mtcli.cli.options import DeviceOption, ReplaceOption, SrcOption, SwapOption, TgtOption
 from mtcli.cli.training_options import HELD_OUT, max_steps_option, preset_option, set_option, time_option, train_option
 from mtcli.errors import UsageError
 
@@ -122,11 +122,9 @@ def improve(
 
 
 def _improve(request: "ImproveRequest", overwrite: bool) -> None:
-    """Run the recipe, print the summary, and make runs/latest lead to the folder."""
+    """Run the recipe, and print the summary."""
     from mtcli.recipes.improve.run import improve
     from mtcli.recipes.improve.summary import summary
-    from mtcli.storage.latest import point_to
 
     result, stages = improve(request, overwrite=overwrite)
     print(summary(result, stages))
-    point_to(LATEST, request.out)

@@ -16,15 +16,21 @@ from typing import Any, Literal
 from pydantic import BaseModel, ValidationError
 
 from mtcli.errors import DataError, StorageError, UsageError
+from mtcli.inference.exported import sha256
 from mtcli.recipes.stages import Stage, run_command
 from mtcli.runtime.files import replace_file, storage_errors
 from mtcli.runtime.regular_file import read_regular
+from mtcli.storage.latest import point_to
 from mtcli.storage.run_lock import lock
+from mtcli.storage.run_name import RUNS
 
 log = logging.getLogger(__name__)
 
 STATE = "recipe.json"
 """The file in the folder of a recipe that records its progress."""
+
+RESULT = "result "
+"""The start of the name of a value that is stored for each model that a recipe made, followed by its SHA-256."""
 
 SAVE_SECONDS = 20.0
 """Seconds between two saves of the used time while a command runs."""
@@ -235,6 +241,30 @@ class Recipe:
             values[name] = compute()
             self._save()
         return values[name]
+
+    def note_result(self, model: Path) -> None:
+        """Store that a model file is a result of this recipe. Call it before the file is copied to its last place."""
+        self.value(_result(model), lambda: True)
+
+    def is_result(self, model: Path) -> bool:
+        """Return True if a model file is a result of this recipe, or if no result was ever stored."""
+        known = [name for name in self._state.values if name.startswith(RESULT)]
+        return not known or _result(model) in known
+
+    def link_result(self, run: Path) -> None:
+        """Make `runs/latest` lead to the run of a result, once per model: not again when the same command is run."""
+
+        def link() -> bool:
+            point_to(RUNS / "latest", run)
+            return True
+
+        self.value(f"link to {_result(run / 'model.safetensors')}", link)
+
+
+def _result(model: Path) -> str:
+    """Return the name of the value that a recipe stores for a model file."""
+    with storage_errors(model):
+        return RESULT + sha256(model)[:16]
 
 
 def _shown(value: Any) -> str:

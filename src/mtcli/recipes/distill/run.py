@@ -85,6 +85,7 @@ def distill(request: Request) -> tuple[Comparison, Path]:
         found = recipe.value(COMPARISON, lambda: compare(distillation.systems(), pairs, tokenize).to_dict())
         comparison = Comparison.of(found)
         recipe.value(CARD, partial(_write_card, distillation, comparison))
+        recipe.link_result(distillation.student)
     return comparison, distillation.student
 
 

@@ -60,6 +60,7 @@ def improve(request: ImproveRequest, *, overwrite: bool = False) -> tuple[Result
 
 def _improve(request: ImproveRequest, recipe: Recipe) -> tuple[Result, Stages]:
     """Run the recipe in its folder. The folder of a new recipe is left empty if its pairs or texts cannot be used."""
+    _refuse_changed_result(recipe)
     stages = StagesOfRecipe(request, recipe)
     try:
         material = Material(stages)
@@ -70,12 +71,29 @@ def _improve(request: ImproveRequest, recipe: Recipe) -> tuple[Result, Stages]:
         raise
     result = Method(stages, material).run()
     recipe.value(result.in_part("model"), partial(_write_result, result, stages, recipe))
+    if (recipe.folder / "model.safetensors").exists():
+        recipe.link_result(recipe.folder)
     return result, stages
+
+
+def _refuse_changed_result(recipe: Recipe) -> None:
+    """Check that the model that the command may replace is one of its own.
+
+    Raises:
+        UsageError: The model in the folder was trained further, or comes from elsewhere.
+    """
+    model = recipe.folder / "model.safetensors"
+    if model.exists() and not recipe.is_result(model):
+        raise UsageError(
+            f"{model}: was changed after this command wrote it, such as by further training, and would be replaced; "
+            f"copy {recipe.folder} to another folder to keep it, and delete this file"
+        )
 
 
 def _write_result(result: Result, stages: Stages, recipe: Recipe) -> str:
     """Copy the best run into the folder of the recipe, describe it there, and return the folder of that run."""
     best = Path(result.candidates[result.best].training.folder)
+    recipe.note_result(best / "model.safetensors")
     copy_run(best, recipe.folder)
     device = describe(pick_device(stages.request.device))
     write_report(recipe.folder, device, recipe_record(result, stages, recipe.commands))
