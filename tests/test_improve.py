@@ -516,6 +516,15 @@ def outcome(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != STATE}
 
 
+def test_a_budget_that_the_stages_use_causes_no_warning(
+    files: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for out, options in (("steps", {}), ("time", {"train.max_steps": None, "train.time": 1000.0})):
+        caplog.clear()
+        run(request_for(out, mono_tgt="mono.xx", **options), monkeypatch)
+        assert " left" not in caplog.text
+
+
 def test_the_link_moves_once_per_new_model(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     link = files / "runs/latest"
     simulation = Simulation()

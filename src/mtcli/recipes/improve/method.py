@@ -259,9 +259,9 @@ class Method:
         rest = self._spendable(extending=True)
         minimum = shares.MIN_SHARE * self.budget.total if self.result.part == 1 else 1.0
         if rest < minimum:
-            if self.result.part == 1:
+            if self.result.part == 1 and not self.rounds:  # the last round uses the rest
                 log.warning(
-                    "%s is left after the time for scoring models: too little to train the best one further",
+                    "only %s left after the time for scoring models: too little to train the best one further",
                     self.budget.in_words(rest),
                 )
             return None
