@@ -291,6 +291,11 @@ def test_an_exported_teacher_translates_the_pairs(
     rows = [[line.split("\t")[:2] for line in text.splitlines()] for text in texts]
     assert len(rows[0]) > 20
     assert rows[0] == rows[1]
+    about = json.loads((exported / "mtcli.json").read_text())
+    about["model"]["decode"]["beam_size"] = 2
+    (exported / "mtcli.json").write_text(json.dumps(about))
+    with pytest.raises(UsageError, match="differs in --teacher"):
+        distill(Request((exported,), (str(pairs),), held_out, held_out, out=Path("out-1")))
 
 
 def test_wrong_requests_are_refused_before_any_work(teacher: Path, pairs: Path, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from mtcli.data.sources import parse_source
 from mtcli.data.tokenizer import BACK_TRANSLATION_TAG
 from mtcli.data.tokenizer_training import train_tokenizer_on_lines
 from mtcli.data.training_sources import is_synthetic
-from mtcli.errors import DataError, StorageError, UsageError
+from mtcli.errors import DataError, LockedError, StorageError, UsageError
 from mtcli.recipes import recipe as module
 from mtcli.recipes.improve.budget import Budget, number_of_teachers, planned_rounds, useful_lines, weight_of_pairs
 from mtcli.recipes.improve.candidates import PLAIN, Candidate, Result
@@ -514,6 +514,46 @@ def test_the_folder_of_another_recipe_is_refused(files: Path, monkeypatch: pytes
 
 def outcome(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != STATE}
+
+
+def test_a_second_command_in_the_same_folder_is_refused(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = Simulation()
+    refused = []
+
+    def with_another(stage: Stage, while_waiting: Callable[[], None]) -> str:
+        before = {**outcome(files / "out"), STATE: (files / "out" / STATE).read_bytes()}
+        for overwrite in (False, True):
+            with pytest.raises(LockedError, match=r"out: process \d+ works in this folder; wait for it, or") as error:
+                improve(request_for(mono_tgt="mono.xx"), overwrite=overwrite)
+            refused.append(error.value.exit_code)
+        assert {**outcome(files / "out"), STATE: (files / "out" / STATE).read_bytes()} == before
+        return simulation(stage, while_waiting)
+
+    monkeypatch.setattr(module, "run_command", with_another)
+    improve(request_for(mono_tgt="mono.xx"))
+    assert set(refused) == {7}
+
+
+def test_a_text_that_changes_while_the_command_runs_is_reported(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = Simulation()
+    run(request_for("expected", mono_tgt="mono.xx"), monkeypatch, expected)
+    text = (files / "mono.xx").read_text()
+    simulation = Simulation()
+
+    def changed(stage: Stage, while_waiting: Callable[[], None]) -> str:
+        (files / "mono.xx").write_text(text.upper())
+        return simulation(stage, while_waiting)
+
+    monkeypatch.setattr(module, "run_command", changed)
+    with pytest.raises(DataError, match=r"mono\.xx: was changed while this command runs"):
+        improve(request_for(mono_tgt="mono.xx"))
+    (files / "mono.xx").write_text(text)
+    run(request_for(mono_tgt="mono.xx"), monkeypatch, simulation)
+    assert set(simulation.commands) == set(expected.commands)
+    for pairs in ("synthetic-1/back-1.txt", "synthetic-1/pairs.jsonl", "pairs/text.xx.txt"):
+        assert (files / "out" / pairs).read_bytes().count(b"\n") == (files / "expected" / pairs).read_bytes().count(
+            b"\n"
+        )
 
 
 def test_a_budget_that_the_stages_use_causes_no_warning(

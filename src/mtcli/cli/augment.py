@@ -181,11 +181,11 @@ def _identity(
 ) -> dict[str, Any]:
     """Return everything that decides the pairs, by the name that a message can use."""
     from mtcli import __version__
-    from mtcli.inference.exported import model_weights, sha256
+    from mtcli.inference.exported import model_digest, sha256
 
     digests = {
-        "--model": [sha256(model_weights(folder)) for folder in folders],
-        "--reverse": sha256(model_weights(reverse)) if reverse else None,
+        "--model": [model_digest(folder) for folder in folders],
+        "--reverse": model_digest(reverse) if reverse else None,
     }
     options = {f"--{name.replace('_', '-')}": value for name, value in {**asdict(synthesis), **given}.items()}
     return {"--input": sha256(Path(input_)), **digests, **options, "the version of mtcli": __version__}

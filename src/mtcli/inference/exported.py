@@ -69,6 +69,19 @@ def model_weights(folder: Path) -> Path:
     return file if file.is_file() else folder / "model.bin"
 
 
+def model_digest(folder: Path) -> str:
+    """Return a SHA-256 of everything in a model folder that decides its translations, in hexadecimal digits.
+
+    The weights of a run name its settings. Those of an exported model are in its `mtcli.json`, with the checksums of
+    its other files.
+    """
+    digest = sha256(model_weights(folder))
+    about = folder / PROVENANCE
+    if not about.is_file():
+        return digest
+    return hashlib.sha256(f"{digest} {sha256(about)}".encode()).hexdigest()
+
+
 def read_export(folder: Path, about: dict[str, Any]) -> Export:
     """Check an exported folder for CTranslate2.
 

@@ -10,7 +10,7 @@ from mtcli.config.schema import Config, DataConfig, ModelConfig
 from mtcli.data.fingerprints import fingerprint_inputs
 from mtcli.data.lines import read_lines
 from mtcli.errors import DataError, StageError, UsageError
-from mtcli.inference.exported import model_weights, sha256
+from mtcli.inference.exported import model_digest, sha256
 from mtcli.recipes.distill.commands import EXPORT, GREEDY, STUDENT, Distillation, vocabulary
 from mtcli.recipes.distill.comparison import Comparison, compare
 from mtcli.recipes.distill.request import Request, Teachers, check, held_out_pairs, student_config, text_of
@@ -235,7 +235,7 @@ def _identity(request: Request, teachers: Teachers) -> dict[str, Any]:
     files = fingerprint_inputs(Config(data=data))
     training = student_config(request).train
     return {
-        "--teacher": [sha256(model_weights(teacher))[:12] for teacher in request.teachers],
+        "--teacher": [model_digest(teacher)[:12] for teacher in request.teachers],
         "--train": request.train,
         "--valid": teachers.valid,
         "--test": teachers.test,

@@ -12,6 +12,7 @@ from mtcli.data.corpus import read_pairs
 from mtcli.data.lines import Counts
 from mtcli.data.sources import parse_source
 from mtcli.errors import DataError
+from mtcli.inference.exported import sha256
 from mtcli.inference.streams import report_counts
 from mtcli.recipes.improve.budget import SAMPLE_LINES, SYNTHETIC_PER_PAIR, weight_of_pairs
 from mtcli.recipes.improve.commands import Stages
@@ -41,6 +42,8 @@ class Lines:
     text: Text
     number: int
     """Number of usable lines."""
+    digest: str | None = None
+    """SHA-256 of the file of the user; None: the text is a file of the recipe."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +194,7 @@ class Material:
         option = "--mono-src" if source else "--mono-tgt"
         text = Text(path, self._held_out(), self.data.replace)
         number = self.stages.decide(option, lambda: self._check_text(text, option, source))
-        return Lines(text, number)
+        return Lines(text, number, self.request.digests[str(path)])
 
     def _check_text(self, text: Text, option: str, source: bool) -> int:
         """Count the usable lines of a text, report the others, and warn if its language seems to be wrong.
@@ -238,7 +241,7 @@ class Material:
         wanted = min(lines.number, int(SYNTHETIC_PER_PAIR * self.num_pairs))
 
         def write() -> int:
-            return write_lines(lines.text.usable(), path, lambda index: is_chosen(index, wanted, lines.number))
+            return _write_chosen(lines, path, lambda index: is_chosen(index, wanted, lines.number))
 
         self.stages.decide(f"text for the tokenizer: {path.name}", write)
         return path
@@ -294,7 +297,7 @@ class Material:
     def _write_part(self, name: str, lines: Lines, chosen: Callable[[int], bool]) -> int:
         """Write the chosen lines to a file, and return their number."""
         path = self.request.out / f"{name}.txt"
-        return int(self.stages.decide(f"{name}: text", lambda: write_lines(lines.text.usable(), path, chosen)))
+        return int(self.stages.decide(f"{name}: text", lambda: _write_chosen(lines, path, chosen)))
 
     def _augment(self, name: str, model: str, how: Sequence[str]) -> Path:
         output = self.request.out / f"{name}.jsonl"
@@ -318,6 +321,21 @@ class Material:
             return written
 
         return Synthetic(path, int(self.stages.decide(name, work)))
+
+
+def _write_chosen(lines: Lines, path: Path, chosen: Callable[[int], bool]) -> int:
+    """Write the chosen lines of a text, and return their number.
+
+    Raises:
+        DataError: The text was changed while the recipe runs.
+    """
+    number = write_lines(lines.text.usable(), path, chosen)
+    if lines.digest is not None and sha256(lines.text.path) != lines.digest:
+        raise DataError(
+            f"{lines.text.path}: was changed while this command runs; restore it and run the same command again, or "
+            "start over with --overwrite"
+        )
+    return number
 
 
 def _is_chosen_of_rest(index: int, wanted: int, sample: int, of: int) -> bool:

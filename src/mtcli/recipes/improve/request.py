@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,11 @@ class ImproveRequest:
         places = [*input_files(self.config), self.mono_tgt, self.mono_src, tokenizer_path(self.config)]
         return [path for path in places if path is not None]
 
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of each of the `inputs`, as they were when the command began."""
+        return {str(path): sha256(path) for path in self.inputs()}
+
     def identity(self) -> dict[str, Any]:
         """Return everything that decides the result, by the names of the options.
 
@@ -66,7 +72,6 @@ class ImproveRequest:
             DataError: The pairs cannot be read.
         """
         data = self.config.data
-        files = {str(path): sha256(path) for path in self.inputs()}
         return {
             "--train": list(data.train),
             "--valid": data.valid,
@@ -83,7 +88,7 @@ class ImproveRequest:
             "--device": self.device,
             "tokenizer": "one for all models" if self.trains_tokenizer else None,
             self.budget.option: self.budget.total,
-            **{f"SHA-256 of {name}": digest[:16] for name, digest in files.items()},
+            **{f"SHA-256 of {name}": digest[:16] for name, digest in self.digests.items()},
         }
 
 
