@@ -1,6 +1,7 @@
 """Synthetic pairs: filters, noise, the tag, and commands that are interrupted and continued."""
 
 import gzip
+import io
 import json
 import os
 import signal
@@ -20,7 +21,7 @@ from mtcli.augment.filters import has_wrong_script, is_in_other_language, main_s
 from mtcli.augment.noise import MAX_MOVE, with_noise
 from mtcli.augment.output import PairOutput, write_pairs
 from mtcli.augment.synthesis import Models, Report, Synthesis, augment, dual_score
-from mtcli.augment.unfinished import RECORDS, STATE, Unfinished, unfinished_output
+from mtcli.augment.unfinished import RECORDS, STATE, State, Unfinished, unfinished_output
 from mtcli.data.sources import parse_source
 from mtcli.data.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
 from mtcli.data.tokenizer_training import train_tokenizer
@@ -435,3 +436,22 @@ def test_invalid_bytes_are_refused_or_counted(tmp_path: Path, model: Path) -> No
     assert done.returncode == 0, done.stderr
     assert "read 1 invalid byte as U+FFFD" in done.stderr.decode()
     assert "2 lines read" in done.stderr.decode()
+
+
+def test_a_full_disk_is_reported_and_the_records_before_it_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "pairs.tsv"
+
+    def write_to_a_full_disk() -> None:
+        with unfinished_output(output, {}) as unfinished:
+            unfinished.append([{"score": 1.0}], State(lines=1))
+            unfinished.close()
+            monkeypatch.setattr(unfinished, "_file", io.BufferedWriter(io.FileIO("/dev/full", "w")))
+            unfinished.append([{"score": 2.0}], State(lines=2))
+
+    with pytest.raises(StorageError, match=r"No space left on device; free some space and run the same command again"):
+        write_to_a_full_disk()
+    with unfinished_output(output, {}) as unfinished:
+        assert unfinished.state.lines == 1
+        assert list(unfinished.records()) == [{"score": 1.0}]

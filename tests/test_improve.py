@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import logging
+import os
 import random
 import re
 import shutil
@@ -650,6 +651,39 @@ def test_a_folder_that_cannot_be_created_is_reported(files: Path, monkeypatch: p
     monkeypatch.setattr(Path, "mkdir", full_disk)
     with pytest.raises(StorageError, match="out: No space left"):
         improve(request)
+
+
+def test_a_disk_that_is_full_again_and_again_changes_no_result(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = request_for("whole", mono_tgt="mono.xx", mono_src="mono.en")
+    run(request, monkeypatch)
+    expected = outcome(files / "whole")
+    shutil.rmtree(files / "whole")
+    num_calls = 0
+    sync = os.fsync
+
+    def full_at_times(file: int) -> None:
+        nonlocal num_calls
+        num_calls += 1
+        if num_calls % 23 == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(file)
+
+    errors = []
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full_at_times)
+        while True:
+            try:
+                improve(request)
+                break
+            except StorageError as error:
+                errors.append(str(error))
+    assert len(errors) > 3
+    assert all("No space left on device; free some space" in error for error in errors)
+    found = outcome(files / "whole")
+    for name in ("README.md", "report.html"):  # if they cannot be written, this is a warning
+        expected.pop(name)
+        found.pop(name, None)
+    assert found == expected
 
 
 @pytest.mark.parametrize("other", ["notes.txt", "student"])

@@ -131,8 +131,9 @@ class Unfinished:
                 yield json.loads(line)
 
     def close(self) -> None:
-        """Close the file of the records."""
-        self._file.close()
+        """Close the file of the records. What counts of it is on the disk already."""
+        with suppress(OSError):  # a full disk refuses what is still in the buffer, as `append` has reported
+            self._file.close()
 
 
 @contextmanager
