@@ -116,6 +116,14 @@ def test_a_long_paragraph_is_read_in_windows(monkeypatch: pytest.MonkeyPatch) ->
     assert split_sentences("many words " * 9, "en") == ["many words " * 4 + "many ", "words many " * 4 + "words "]
 
 
+def test_no_part_is_longer_than_what_a_translator_reads() -> None:
+    """A model that was trained on longer lines once lost the end of a sentence."""
+    text = "many words " * MAX_LINE_TOKENS
+    parts = split_long((text,), len, len(text) + 2)
+    assert "".join(map(text_of, parts)) == text
+    assert max(len(text_of(part)) for part in parts) <= MAX_LINE_TOKENS
+
+
 def test_a_text_of_quotation_marks_is_read_in_small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time of sentencex grows with the square of the number of quotation marks."""
     windows = []
@@ -227,8 +235,8 @@ def test_few_marks_are_placed_together(mark: str) -> None:
 def test_a_sentence_with_many_tags_that_are_text_is_translated_in_parts() -> None:
     translator = capitals()
     translator.aligns = False
-    text = "<b>x" * 500
-    assert translate_text(text, translator, OPTIONS, src="en") == "<b>X" * 500
+    text = "<b>x" * 450
+    assert translate_text(text, translator, OPTIONS, src="en") == "<b>X" * 450
     assert len(translator.lines) == 3
 
 

@@ -203,12 +203,13 @@ def split_long(sentence: Inline, num_tokens: Callable[[str], int], longest: int)
         num_tokens: Returns the number of tokens of a text.
         longest: The most tokens of a part.
     """
+    longest = min(longest, MAX_LINE_TOKENS)
     text = text_of(sentence)
     if len(text.encode(errors="replace")) < longest:  # a token has at least one byte
         return [sentence]
-    if num_tokens(text) <= min(longest, MAX_LINE_TOKENS):
+    if num_tokens(text) <= longest:
         return [sentence]
-    ends = _part_ends(text, (0, len(text)), _Blocked(text), num_tokens, min(longest, MAX_LINE_TOKENS))
+    ends = _part_ends(text, (0, len(text)), _Blocked(text), num_tokens, longest)
     return _split_at(sentence, [len(part) for part in _cut(text, ends)])
 
 
