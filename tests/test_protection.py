@@ -326,6 +326,8 @@ def test_put_back_text_and_changed_numbers_cause_warnings(caplog: pytest.LogCapt
         ("none", "ninguno 300", (), ("300",)),
         ("from 20 to 50 cats", "50 gatos, antes 20", (), ()),
         ("10,000 cats and 30 dogs", "30 perros y 10 000 gatos", (), ()),
+        ("10,000 cats and 10 dogs", "10 000 gatos y 10 perros", (), ()),
+        ("10 dogs and 10 000 cats", "10.000 gatos y 10 perros", (), ()),
         ("20 cats and 50 dogs", "50 perros y 21 gatos", ("20",), ("21",)),
     ],
 )

@@ -5,7 +5,7 @@ times, dates, years, versions and telephone numbers, stay as they are.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 from unicodedata import digit
@@ -165,9 +165,11 @@ def check_numbers(source: str, translation: str) -> NumberCheck:
     found = _DIGITS.findall(translation)
     if not wanted and not found:
         return NumberCheck()
-    _remove_equal(wanted, found)
-    _remove_joined(wanted, found)
-    _remove_joined(found, wanted)
+    # Numbers with separators come first, so that `10 000` is `10,000` and not a `10` that the text has too.
+    for is_first in (_has_separators, _is_any):
+        _remove_equal(wanted, found, is_first)
+        _remove_joined(wanted, found, is_first)
+        _remove_joined(found, wanted, is_first)
     wanted = _without_roman(wanted, translation)
     found = _without_roman(found, source)
     is_exchanged = bool(wanted and found)
@@ -182,18 +184,26 @@ def _key(number: str) -> str:
     return "".join(str(digit(character)) for character in number if character.isdecimal())
 
 
-def _remove_equal(wanted: list[str], found: list[str]) -> None:
-    """Remove from both lists what they have in common."""
-    for number in list(wanted):
+def _has_separators(number: str) -> bool:
+    return not number.isdecimal()
+
+
+def _is_any(_: str) -> bool:
+    return True
+
+
+def _remove_equal(wanted: list[str], found: list[str], applies: Callable[[str], bool]) -> None:
+    """Remove from both lists what they have in common, where `applies` is true of the number that is wanted."""
+    for number in filter(applies, list(wanted)):
         same = next((other for other in found if _key(other) == _key(number)), None)
         if same is not None:
             wanted.remove(number)
             found.remove(same)
 
 
-def _remove_joined(whole: list[str], parts: list[str]) -> None:
+def _remove_joined(whole: list[str], parts: list[str], applies: Callable[[str], bool]) -> None:
     """Remove numbers that the other list has in parts: `10,000` as `10 000`, `10.30` as `10:30`."""
-    for number in list(whole):
+    for number in filter(applies, list(whole)):
         for start in range(len(parts)):
             end = next(
                 (
