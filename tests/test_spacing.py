@@ -5,7 +5,7 @@ from types import ModuleType
 
 import pytest
 
-from mtcli.config import writing_systems
+from mtcli.config import scores
 from mtcli.config.build import build
 from mtcli.evaluation import metrics
 from mtcli.evaluation.metrics import by_source_length, lengths_to_text, looks_tokenised, score
@@ -28,33 +28,31 @@ CHINESE = ["zh", "zh-CN", "zh_Hans", "zh-Hant-TW", "ZH", "zho", "zho_Hant", "chi
     ],
 )
 def test_the_language_decides(codes: list[str], tokenizer: str, metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing_systems, "find_spec", lambda name: None)  # as without sacrebleu's extras
+    monkeypatch.setattr(scores, "find_spec", lambda name: None)  # as without sacrebleu's extras
     for code in codes:
-        assert (writing_systems.bleu_tokenizer(code), writing_systems.selection_metric(code)) == (tokenizer, metric), (
-            code
-        )
+        assert (scores.bleu_tokenizer(code), scores.selection_metric(code)) == (tokenizer, metric), code
 
 
 @pytest.mark.parametrize("language", ["ja", "ko"])
 def test_installed_extras_are_used_and_do_not_change_what_selects(
     language: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing_systems, "find_spec", lambda name: ModuleType(name))
-    assert writing_systems.bleu_tokenizer(language) == f"{language}-mecab"
-    assert writing_systems.selection_metric(language) == "chrf"
+    monkeypatch.setattr(scores, "find_spec", lambda name: ModuleType(name))
+    assert scores.bleu_tokenizer(language) == f"{language}-mecab"
+    assert scores.selection_metric(language) == "chrf"
 
 
 def test_a_given_tokenizer_goes_before_the_language() -> None:
     options = {"data.train": ["x.tsv"], "data.tgt": "zh"}
-    assert writing_systems.tokenizer_of(build(None, options)) == "zh"
-    assert writing_systems.tokenizer_of(build(None, options, ['train.bleu_tokenizer="intl"'])) == "intl"
+    assert scores.tokenizer_of(build(None, options)) == "zh"
+    assert scores.tokenizer_of(build(None, options, ['train.bleu_tokenizer="intl"'])) == "intl"
 
 
 def test_every_tokenizer_that_a_language_has_is_one_of_sacrebleu() -> None:
     from sacrebleu.metrics import BLEU
 
-    assert set(BLEU.TOKENIZERS) >= {*writing_systems._TOKENIZERS.values(), writing_systems.DEFAULT}
-    assert BLEU._TOKENIZER_MAP.items() <= writing_systems._TOKENIZERS.items()
+    assert set(BLEU.TOKENIZERS) >= {*scores._TOKENIZERS.values(), scores.DEFAULT}
+    assert BLEU._TOKENIZER_MAP.items() <= scores._TOKENIZERS.items()
 
 
 @pytest.mark.parametrize(
@@ -67,22 +65,22 @@ def test_every_tokenizer_that_a_language_has_is_one_of_sacrebleu() -> None:
     ],
 )
 def test_a_tokenizer_that_needs_spaces_is_advised_against(text: str, better: str) -> None:
-    assert (writing_systems.advice([text], "13a") or "").endswith(f"use {better}")
-    assert writing_systems.advice([text], better) is None
+    assert (scores.advice([text], "13a") or "").endswith(f"use {better}")
+    assert scores.advice([text], better) is None
 
 
 @pytest.mark.parametrize(
     "text", ["The cat sleeps.", "القطة تنام.", "बिल्ली सोती है।", "고양이가 의자에서 잔다.", "I live in 東京.", "", "…"]
 )
 def test_a_text_with_spaces_is_not_advised_on(text: str) -> None:
-    assert writing_systems.advice([text], "13a") is None
+    assert scores.advice([text], "13a") is None
 
 
 def test_near_perfect_and_bad_chinese_score_apart() -> None:
     references = ["猫在椅子上睡觉。", "我每天早上喝茶。", "今天的天气非常好。"]
     good = ["猫在椅子上睡觉。", "我每天早上喝茶。", "今天的天气真的好。"]
     bad = ["狗狗狗狗", "的的的", "门门门门门门"]
-    tokenizer = writing_systems.bleu_tokenizer("zh")
+    tokenizer = scores.bleu_tokenizer("zh")
     (high,), (low,) = (score(found, [references], tokenize=tokenizer) for found in (good, bad))
     assert high.value > 60
     assert low.value < 5

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mtcli.config.build import build
-from mtcli.config.writing_systems import selection_metric_of_run
+from mtcli.config.scores import selection_metric_of_run
 from mtcli.storage.events import best_of
 from mtcli.storage.state import State
 from mtcli.training import validation

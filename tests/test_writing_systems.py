@@ -8,7 +8,7 @@ import torch
 from conftest import write_tsv
 
 from mtcli.config.build import build
-from mtcli.config.writing_systems import SELECTION_NAMES
+from mtcli.config.scores import SELECTION_NAMES
 from mtcli.data.prepare import prepare
 from mtcli.data.splits import read_split
 from mtcli.inference.pytorch_backend import Translator
@@ -119,7 +119,7 @@ def test_from_training_to_the_report(
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("mtcli.config.writing_systems.find_spec", lambda name: None)  # as without sacrebleu's extras
+    monkeypatch.setattr("mtcli.config.scores.find_spec", lambda name: None)  # as without sacrebleu's extras
     metric, tokenizer = SELECTED_BY[language]
     pairs = list(zip(ENGLISH, TARGETS[language], strict=True))
     spec = write_tsv(tmp_path / "pairs.tsv", pairs)

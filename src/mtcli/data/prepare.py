@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from mtcli.config import writing_systems
+from mtcli.config import scores
 from mtcli.config.schema import Config
 from mtcli.data.build import FILES, build_data
 from mtcli.data.corpus import Pair
@@ -75,7 +75,7 @@ def check_inputs(config: Config, *, open_data_sets: bool = False) -> None:
     if config.train.tensorboard and find_spec("tensorboard") is None:
         raise UsageError("train.tensorboard: tensorboard is not installed; `pip install tensorboard` installs it")
     try:
-        metrics.check_tokenizer(writing_systems.tokenizer_of(config))
+        metrics.check_tokenizer(scores.tokenizer_of(config))
     except UsageError as error:
         raise UsageError(f"train.bleu_tokenizer: {error}") from None
     with _note(config):
@@ -293,7 +293,7 @@ def _warn_of_useless_scores(config: Config, ready: Prepared) -> None:
             share = share_of(seen, len(pairs), f"{name} source")
             log.warning("%s: %s also in the training data: its scores will be too high", spec, share)
     targets = [tgt for _, tgt in (*ready.valid, *ready.test)]
-    advice = writing_systems.advice(targets, writing_systems.tokenizer_of(config))
+    advice = scores.advice(targets, scores.tokenizer_of(config))
     if advice:
         log.warning("the targets are %s; give the language by --tgt, or --tokenize", advice)
 

@@ -106,7 +106,7 @@ def compare(
         metrics: The metrics of the bootstrap.
         lowercase: Ignore case in BLEU and chrF.
         tokenize: sacrebleu's tokenizer for BLEU; None: 13a. Callers choose it by language, see
-            `config.writing_systems`.
+            `config.scores`.
         top: Maximum number of changes to return.
 
     Raises:

@@ -75,7 +75,7 @@ def score(
         metrics: The metrics.
         lowercase: Ignore case in BLEU and chrF. TER ignores it by definition.
         tokenize: sacrebleu's tokenizer for BLEU; None: 13a. Callers choose it by language, see
-            `config.writing_systems`.
+            `config.scores`.
         confidence: Also compute confidence intervals.
 
     Returns:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mtcli.config.scores import DEFAULT, advice, bleu_tokenizer, tokenizer_of
 from mtcli.config.toml_file import load as load_config
-from mtcli.config.writing_systems import DEFAULT, advice, bleu_tokenizer, tokenizer_of, unspaced
+from mtcli.config.writing_systems import unspaced
 from mtcli.data import demo
 from mtcli.data.corpus import read_pairs
 from mtcli.data.lines import Counts

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from mtcli.config.schema import TrainConfig
+from mtcli.config.scores import SELECTION_NAMES
 from mtcli.config.toml_file import load as load_config
-from mtcli.config.writing_systems import SELECTION_NAMES
 from mtcli.data.info import read_data_info
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.data.training_sources import training_sources

@@ -6,8 +6,9 @@ from difflib import SequenceMatcher
 from html import escape
 from string import Template
 
+from mtcli.config.scores import DEFAULT, METRIC_NAMES
 from mtcli.config.toml_file import to_toml
-from mtcli.config.writing_systems import DEFAULT, METRIC_NAMES, unspaced
+from mtcli.config.writing_systems import unspaced
 from mtcli.data.training_sources import DEMO
 from mtcli.report.chart import Series, chart
 from mtcli.report.messages import command, remarks

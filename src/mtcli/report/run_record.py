@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from mtcli.config.schema import Config
+from mtcli.config.scores import DEFAULT, METRIC_NAMES, SELECTION_NAMES
 from mtcli.config.toml_file import load
-from mtcli.config.writing_systems import DEFAULT, METRIC_NAMES, SELECTION_NAMES
 from mtcli.data.info import read_data_info
 from mtcli.data.training_sources import TrainingSource, training_sources
 from mtcli.report.messages import FEW_TEST_PAIRS

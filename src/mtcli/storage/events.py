@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mtcli import limits
 from mtcli.config.fields import Within
-from mtcli.config.writing_systems import SelectionMetric
+from mtcli.config.scores import SelectionMetric
 from mtcli.errors import ModelError
 from mtcli.runtime.files import storage_errors, sync_folder
 from mtcli.runtime.regular_file import check_regular, read_regular

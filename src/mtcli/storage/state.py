@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from mtcli import limits
 from mtcli.config.fields import Within
-from mtcli.config.writing_systems import SELECTION_NAMES, SelectionMetric
+from mtcli.config.scores import SELECTION_NAMES, SelectionMetric
 from mtcli.errors import ModelError
 from mtcli.runtime.regular_file import read_regular
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mtcli.config.schema import Config, TrainConfig
-from mtcli.config.writing_systems import FEW_VALIDATION_PAIRS, METRIC_NAMES
+from mtcli.config.scores import FEW_VALIDATION_PAIRS, METRIC_NAMES
 from mtcli.report.messages import DEMO_IN_WORDS, command, in_words, remarks, too_few_pairs
 from mtcli.runtime.progress import clock
 from mtcli.runtime.terminal import log_columns, one_line

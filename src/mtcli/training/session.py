@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from mtcli.config.schema import Config
-from mtcli.config.writing_systems import selection_metric_of_run
+from mtcli.config.scores import selection_metric_of_run
 from mtcli.data.prepare import Prepared
 from mtcli.runtime.device import runs_ahead
 from mtcli.runtime.distributed import Group

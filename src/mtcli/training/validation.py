@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtcli.config import writing_systems
 from mtcli.config.schema import Config
+from mtcli.config.scores import DEFAULT, tokenizer_of
 from mtcli.data.batching import Batch, plan_epoch
 from mtcli.data.corpus import Pair
 from mtcli.data.encoded_pairs import Ints
@@ -36,7 +36,7 @@ class Validation:
     """chrF of greedy translations, 0 to 100."""
     samples: list[dict[str, str]]
     """Source, reference and translation (`src`, `ref`, `hyp`) of three pairs, the same in all validations of a run."""
-    tokenize: str = writing_systems.DEFAULT
+    tokenize: str = DEFAULT
     """sacrebleu's tokenizer for BLEU."""
     pairs: int = 0
     """Pairs that were translated."""
@@ -44,7 +44,7 @@ class Validation:
     """Validation pairs of the run."""
 
     def __str__(self) -> str:
-        tokenizer = "" if self.tokenize == writing_systems.DEFAULT else f" ({self.tokenize})"
+        tokenizer = "" if self.tokenize == DEFAULT else f" ({self.tokenize})"
         sample = f", {self.pairs:,} of {self.of:,} pairs" if self.pairs < self.of else ""
         return f"valid loss {self.loss:.3f}, BLEU {self.bleu:.1f}{tokenizer}, chrF {self.chrf:.1f} (greedy{sample})"
 
@@ -68,7 +68,7 @@ def validate(
         deadline: Stop with fewer pairs at this time; None: take all.
     """
     greedy = replace(Options.of(config.decode), beam_size=1)
-    tokenize = writing_systems.tokenizer_of(config)
+    tokenize = tokenizer_of(config)
     hypotheses: list[str] = []
     nll = 0.0
     tokens = 0
@@ -139,7 +139,7 @@ def score_test(
     rows = sorted(translated)
     hypotheses = [translated[row] for row in rows]
     references = [[pairs[row][1] for row in rows]]
-    tokenize = writing_systems.tokenizer_of(config)
+    tokenize = tokenizer_of(config)
     found = metrics.score(hypotheses, references, metrics=("bleu", "chrf"), confidence=True, tokenize=tokenize)
     scores = [
         {"name": score.name, "score": score.value, "confidence": score.confidence, "signature": score.signature}

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from mtcli.config.writing_systems import bleu_tokenizer
+from mtcli.config.scores import bleu_tokenizer
 from mtcli.data.corpus import Pair
 from mtcli.evaluation import metrics
 from mtcli.inference.exported import model_weights

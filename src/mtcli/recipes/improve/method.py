@@ -8,7 +8,7 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from mtcli.config.writing_systems import FEW_VALIDATION_PAIRS, METRIC_NAMES, selection_metric
+from mtcli.config.scores import FEW_VALIDATION_PAIRS, METRIC_NAMES, selection_metric
 from mtcli.recipes.improve import budget as shares
 from mtcli.recipes.improve.budget import number_of_teachers, planned_rounds, useful_lines
 from mtcli.recipes.improve.candidates import PLAIN, Candidate, Ensemble, Result
