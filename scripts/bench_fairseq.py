@@ -30,7 +30,8 @@ import numpy as np
 import torch
 
 from mtcli.data.lines import read_lines
-from mtcli.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from mtcli.data.special_tokens import BOS, EOS, PAD
+from mtcli.data.tokenizer import Tokenizer
 from mtcli.inference.loading import load
 from mtcli.nn.transformer import Transformer, sinusoids
 from mtcli.storage.model_file import load_model

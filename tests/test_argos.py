@@ -14,7 +14,8 @@ from marian import lines, marian_folder
 from test_export import save_run
 from toy import PAIRS, toy
 
-from mtcli.data.tokenizer import EOS, Tokenizer
+from mtcli.data.special_tokens import EOS
+from mtcli.data.tokenizer import Tokenizer
 from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import UsageError
 from mtcli.export import argos, sentencepiece_export

@@ -20,7 +20,8 @@ from mtcli.data import batching, encoded_pairs
 from mtcli.data.batching import Batch, BatchPlan, Position, collate, plan_epoch
 from mtcli.data.encoded_pairs import EncodedPairs, encode_pairs
 from mtcli.data.lines import Counts
-from mtcli.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from mtcli.data.special_tokens import BOS, EOS, PAD
+from mtcli.data.tokenizer import Tokenizer
 from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import DataError
 from mtcli.runtime.prefetch import iterate_ahead, prefetch_map

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from mtcli.config.schema import ModelConfig
-from mtcli.data.tokenizer import BOS, EOS, PAD
+from mtcli.data.special_tokens import BOS, EOS, PAD
 from mtcli.errors import NotFiniteError
 from mtcli.inference.length import length_penalty
 from mtcli.inference.search import (

@@ -10,7 +10,7 @@ from test_cli import mtcli
 from toy import PAIRS, save_toy, toy
 
 from mtcli.data.batching import pad
-from mtcli.data.tokenizer import BOS, EOS
+from mtcli.data.special_tokens import BOS, EOS
 from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.explain.as_json import to_dict
 from mtcli.explain.explanation import explain

@@ -13,7 +13,7 @@ from toy import save_toy, toy
 from typer.testing import CliRunner
 
 from mtcli import cli
-from mtcli.data.tokenizer import EOS
+from mtcli.data.special_tokens import EOS
 from mtcli.errors import UsageError
 from mtcli.explain.as_json import to_dict
 from mtcli.explain.explanation import Explanation, alignment_sharpness, explain

@@ -20,7 +20,7 @@ from toy import PAIRS, save_toy, toy
 
 from mtcli.cli import main
 from mtcli.config.schema import Config, DecodeConfig, ModelConfig, TokenizerConfig
-from mtcli.data.tokenizer import EOS
+from mtcli.data.special_tokens import EOS
 from mtcli.documents.inline import Tag
 from mtcli.documents.markup import translate_inline
 from mtcli.errors import DataError, ModelError, NotFiniteError, UsageError

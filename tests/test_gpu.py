@@ -13,7 +13,7 @@ from faults.harness import outcome
 
 from mtcli.config.build import build as build_config
 from mtcli.config.schema import ModelConfig, TrainConfig
-from mtcli.data.tokenizer import BOS, EOS, PAD
+from mtcli.data.special_tokens import BOS, EOS, PAD
 from mtcli.errors import StoppedError
 from mtcli.inference.search import Limits, beam_search, greedy_search
 from mtcli.nn.attention import fused_attention, reference_attention

@@ -24,7 +24,7 @@ from mtcli.cli import main
 from mtcli.config.build import build
 from mtcli.config.toml_file import load as load_config
 from mtcli.data.prepare import prepare
-from mtcli.data.tokenizer import BOS, PAD
+from mtcli.data.special_tokens import BOS, PAD
 from mtcli.errors import ModelError, StorageError, UsageError
 from mtcli.export.folder import export
 from mtcli.importing import marian_weights

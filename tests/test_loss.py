@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mtcli.config.schema import ModelConfig, TrainConfig
 from mtcli.data.batching import Batch
-from mtcli.data.tokenizer import BOS, EOS, PAD
+from mtcli.data.special_tokens import BOS, EOS, PAD
 from mtcli.nn import loss as loss_module
 from mtcli.nn.cpu_kernels import HAS_ONEDNN
 from mtcli.nn.logit_gradient import reference_logit_gradient_

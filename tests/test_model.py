@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtcli.config.schema import ModelConfig
-from mtcli.data.tokenizer import BOS, EOS, PAD
+from mtcli.data.special_tokens import BOS, EOS, PAD
 from mtcli.nn.loss import projected_loss
 from mtcli.nn.multi_head import MultiHeadAttention
 from mtcli.nn.transformer import Dropout, FeedForward, Residual, Transformer, sinusoids

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mtcli.config.schema import ModelConfig
 from mtcli.data.batching import pad
-from mtcli.data.tokenizer import BOS, EOS
+from mtcli.data.special_tokens import BOS, EOS
 from mtcli.data.tokenizer_spec import SPECIALS
 from mtcli.inference.ctranslate2_library import load_native
 from mtcli.inference.search import Hypothesis, Limits, beam_search, greedy_search

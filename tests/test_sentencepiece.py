@@ -10,7 +10,8 @@ from spm import ODD, OPUS, demo_lines, handmade, marian_tokenizer, real_lines, s
 
 from mtcli.data.sentencepiece import MarianVocabulary, SentencePieceSide
 from mtcli.data.sentencepiece_file import NORMAL, Piece, fields, from_bytes
-from mtcli.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from mtcli.data.special_tokens import BOS, EOS, PAD
+from mtcli.data.tokenizer import Tokenizer
 from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import ModelError, UsageError
 

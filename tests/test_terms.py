@@ -19,8 +19,9 @@ from mtcli.data.build import build_data, read_training_pairs
 from mtcli.data.encoded_pairs import EncodedPairs
 from mtcli.data.invented_terms import NUM_TOKENS, TermInventor, translations
 from mtcli.data.overlap import count_trained_on
+from mtcli.data.special_tokens import BOS, EOS
 from mtcli.data.term_annotation import MIN_FREQUENT, TermAnnotator
-from mtcli.data.tokenizer import BOS, EOS, MARKER_BYTES, Annotation, Tokenizer, marker_id
+from mtcli.data.tokenizer import MARKER_BYTES, Annotation, Tokenizer, marker_id
 from mtcli.data.words import continues_word
 from mtcli.errors import DataError, UsageError
 from mtcli.export.folder import export

@@ -18,7 +18,8 @@ from tokenizers import Tokenizer as HFTokenizer
 from mtcli.data import tokenizer as module
 from mtcli.data import tokenizer_training as training
 from mtcli.data.native import call_native
-from mtcli.data.tokenizer import BOS, EOS, KINDS, PAD, Tokenizer
+from mtcli.data.special_tokens import BOS, EOS, PAD
+from mtcli.data.tokenizer import KINDS, Tokenizer
 from mtcli.data.tokenizer_spec import RESERVED
 from mtcli.data.tokenizer_training import default_vocab_size, train_tokenizer, train_tokenizer_on_lines
 from mtcli.errors import DataError, ModelError, StorageError, UsageError

@@ -16,7 +16,7 @@ from toy import toy
 
 from mtcli.config.schema import ModelConfig
 from mtcli.data.lines import Counts, read_lines
-from mtcli.data.tokenizer import BOS, PAD
+from mtcli.data.special_tokens import BOS, PAD
 from mtcli.data.tokenizer_spec import RESERVED
 from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import StorageError

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mtcli.config.schema import ModelConfig
-from mtcli.data.tokenizer import BOS, EOS
+from mtcli.data.special_tokens import BOS, EOS
 from mtcli.nn.attention import attention_weights
 from mtcli.nn.loss import reference_loss
 from mtcli.nn.transformer import DecoderLayer, EncoderLayer, Transformer

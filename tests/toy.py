@@ -8,7 +8,7 @@ import torch
 
 from mtcli.config.schema import DecodeConfig, ModelConfig
 from mtcli.data.batching import pad
-from mtcli.data.tokenizer import BOS, EOS
+from mtcli.data.special_tokens import BOS, EOS
 from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.translation import Options

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mtcli.data.encoded_pairs import EncodedPairs, Ints, Lengths
-from mtcli.data.tokenizer import BOS, EOS, PAD
+from mtcli.data.special_tokens import BOS, EOS, PAD
 from mtcli.runtime.device import copy_to
 
 BLOCK_ROWS = 10_000_000

@@ -29,7 +29,6 @@ from mtcli.data.tokenizer import Tokenizer
 from mtcli.data.tokenizer_file import check_given_tokenizer, given_tokenizer
 from mtcli.data.training_sources import TrainingSource, training_sources
 from mtcli.errors import DataError, ModelError, StorageError, UsageError
-from mtcli.evaluation import metrics
 from mtcli.runtime.files import storage_errors
 from mtcli.runtime.regular_file import check_regular
 
@@ -60,7 +59,7 @@ class Prepared:
 
 
 def check_inputs(config: Config, *, open_data_sets: bool = False) -> None:
-    """Check that everything which the configuration names exists: corpora, extras, the tokenizer of BLEU.
+    """Check that everything which the configuration names exists: corpora and extras.
 
     Args:
         config: The configuration.
@@ -70,14 +69,10 @@ def check_inputs(config: Config, *, open_data_sets: bool = False) -> None:
     Raises:
         DataError: A corpus is missing.
         ModelError: The tokenizer of `tokenizer.file` is missing or damaged.
-        UsageError: An extra or the tokenizer of BLEU is missing, or that of `tokenizer.file` does not fit.
+        UsageError: An extra is missing, or the tokenizer of `tokenizer.file` does not fit.
     """
     if config.train.tensorboard and find_spec("tensorboard") is None:
         raise UsageError("train.tensorboard: tensorboard is not installed; `pip install tensorboard` installs it")
-    try:
-        metrics.check_tokenizer(scores.tokenizer_of(config))
-    except UsageError as error:
-        raise UsageError(f"train.bleu_tokenizer: {error}") from None
     with _note(config):
         input_files(config)
         if open_data_sets:

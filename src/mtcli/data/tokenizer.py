@@ -37,12 +37,12 @@ from mtcli.config import languages
 from mtcli.data.native import call_native
 from mtcli.data.placeholders import TOKENS
 from mtcli.data.sentencepiece import SentencePieceSide, sides_from_json, sides_to_json
+from mtcli.data.special_tokens import BOS, EOS, PAD
 from mtcli.data.tokenizer_spec import BYTES, RESERVED, SPECIALS, build_spec, check_spec
 from mtcli.errors import ModelError, UsageError
 from mtcli.runtime.outputs import write_whole
 from mtcli.runtime.regular_file import read_regular
 
-PAD, BOS, EOS = 0, 1, 2
 KINDS = ("bpe", "word", "char")
 NEWLINE = 0x0A
 

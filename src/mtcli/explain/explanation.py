@@ -17,7 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtcli.data.batching import pad
-from mtcli.data.tokenizer import BOS, EOS, Tokenizer
+from mtcli.data.special_tokens import BOS, EOS
+from mtcli.data.tokenizer import Tokenizer
 from mtcli.data.tokenizer_spec import SPECIALS
 from mtcli.errors import UsageError
 from mtcli.explain.votes import Vote, votes

@@ -8,7 +8,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from mtcli.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from mtcli.data.special_tokens import BOS, EOS, PAD
+from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import UsageError
 from mtcli.inference.alignment import alignment_layer
 from mtcli.nn.multi_head import MultiHeadAttention

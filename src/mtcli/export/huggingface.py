@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from mtcli.data.sentencepiece import SentencePieceSide
-from mtcli.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from mtcli.data.special_tokens import BOS, EOS, PAD
+from mtcli.data.tokenizer import Tokenizer
 from mtcli.data.tokenizer_spec import SPECIALS
 from mtcli.export.marian import EMBEDDING, OUTPUT_BIAS, to_marian
 from mtcli.inference.drafts import Draft

@@ -21,7 +21,8 @@ from mtcli.data.sentencepiece_file import (
     bytes_field,
     number_field,
 )
-from mtcli.data.tokenizer import PAD, Tokenizer
+from mtcli.data.special_tokens import PAD
+from mtcli.data.tokenizer import Tokenizer
 from mtcli.data.tokenizer_spec import RESERVED, SPECIALS
 from mtcli.errors import UsageError
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mtcli.config.schema import ModelConfig
 from mtcli.data.sentencepiece import MarianVocabulary
-from mtcli.data.tokenizer import BOS
+from mtcli.data.special_tokens import BOS
 from mtcli.errors import ModelError
 from mtcli.export.marian import (
     EMBEDDING,

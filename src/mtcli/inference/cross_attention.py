@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mtcli.data.batching import pad
-from mtcli.data.tokenizer import BOS, EOS
+from mtcli.data.special_tokens import BOS, EOS
 from mtcli.inference.alignment import alignment_layer
 from mtcli.nn.hooks import record_attention
 from mtcli.nn.transformer import DecoderLayer, Transformer

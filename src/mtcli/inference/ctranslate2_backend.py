@@ -26,7 +26,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from mtcli.data.tokenizer import EOS, Tokenizer
+from mtcli.data.special_tokens import EOS
+from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import ModelError, NotFiniteError, UsageError
 from mtcli.inference.alignment import Weights
 from mtcli.inference.ctranslate2_attention import forced_attention

@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 
 from mtcli.data.batching import pad
-from mtcli.data.tokenizer import EOS, Tokenizer
+from mtcli.data.special_tokens import EOS
+from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import StorageError, UsageError
 from mtcli.inference.alignment import Weights
 from mtcli.inference.batch_memory import SearchMemory, free_cuda_memory

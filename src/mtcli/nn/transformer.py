@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtcli.config.schema import ModelConfig
-from mtcli.data.tokenizer import PAD
+from mtcli.data.special_tokens import PAD
 from mtcli.nn import cpu_kernels
 from mtcli.nn.attention import KeysValues, additive_mask
 from mtcli.nn.cache import Cache, Projection

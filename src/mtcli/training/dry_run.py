@@ -34,6 +34,7 @@ from mtcli.training.defaults.describe import describe_choice
 from mtcli.training.defaults.workload import Workload
 from mtcli.training.log import warn_of_few_pairs
 from mtcli.training.speed_estimate import estimate_speed
+from mtcli.training.validation import check_bleu_tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +71,7 @@ def dry_run(
     if torchrun.size() > 1:
         raise UsageError("--dry-run: for one process; start it without torchrun, and divide the steps by the ranks")
     check_freezing(config, run, fine_tunes=init is not None, overwrite=overwrite)
+    check_bleu_tokenizer(config)
     check_inputs(config)
     if run.exists():
         refuse_other_files(run, overwrite)

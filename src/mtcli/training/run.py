@@ -40,6 +40,7 @@ from mtcli.training.defaults.workload import Workload
 from mtcli.training.given_settings import describe_given
 from mtcli.training.request import values_of_model
 from mtcli.training.trainer import Trainer
+from mtcli.training.validation import check_bleu_tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -146,6 +147,7 @@ def _claimed(config: Config, run: Path, overwrite: bool) -> Iterator[Config | No
     if run.exists() and not run.is_dir():
         raise UsageError(f"{run}: is a file; choose another --out")
     # Before anything is created or deleted. A resumed run does not need its data sets, nor the network.
+    check_bleu_tokenizer(config)
     check_inputs(config, open_data_sets=overwrite or not has_info(run))
     if run.exists():
         refuse_other_files(run, overwrite)

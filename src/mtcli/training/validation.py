@@ -13,6 +13,7 @@ from mtcli.config.scores import DEFAULT, tokenizer_of
 from mtcli.data.batching import Batch, plan_epoch
 from mtcli.data.corpus import Pair
 from mtcli.data.encoded_pairs import Ints
+from mtcli.errors import UsageError
 from mtcli.evaluation import metrics
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.translation import Options
@@ -47,6 +48,18 @@ class Validation:
         tokenizer = "" if self.tokenize == DEFAULT else f" ({self.tokenize})"
         sample = f", {self.pairs:,} of {self.of:,} pairs" if self.pairs < self.of else ""
         return f"valid loss {self.loss:.3f}, BLEU {self.bleu:.1f}{tokenizer}, chrF {self.chrf:.1f} (greedy{sample})"
+
+
+def check_bleu_tokenizer(config: Config) -> None:
+    """Check that BLEU of a run can be computed here.
+
+    Raises:
+        UsageError: The tokenizer of BLEU is unknown, or needs a package that is not installed.
+    """
+    try:
+        metrics.check_tokenizer(tokenizer_of(config))
+    except UsageError as error:
+        raise UsageError(f"train.bleu_tokenizer: {error}") from None
 
 
 def validate(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mtcli.config.schema import LengthNormalization
-from mtcli.data.tokenizer import BOS, EOS
+from mtcli.data.special_tokens import BOS, EOS
 from mtcli.errors import NotFiniteError
 from mtcli.inference.length import length_penalty
 from mtcli.inference.search.compaction import rows_to_keep

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from mtcli.data.tokenizer import EOS
+from mtcli.data.special_tokens import EOS
 from mtcli.runtime.device import copy_to
 
 Ids = npt.NDArray[np.int64]

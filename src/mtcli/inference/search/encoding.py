@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcli.data.tokenizer import PAD
+from mtcli.data.special_tokens import PAD
 from mtcli.nn.attention import MASK_ALIGNMENT
 from mtcli.nn.cache import Cache
 from mtcli.nn.ensemble import Ensemble, EnsembleCache

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from mtcli.data.tokenizer import EOS
+from mtcli.data.special_tokens import EOS
 from mtcli.inference.search.constraints import Ids
 from mtcli.nn.cpu_kernels import top_continuations
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from mtcli.data.tokenizer import BOS, EOS
+from mtcli.data.special_tokens import BOS, EOS
 from mtcli.errors import NotFiniteError
 from mtcli.inference.search.compaction import rows_to_keep
 from mtcli.inference.search.constraints import Constraints, Ids, Limits

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from mtcli.config.schema import LengthNormalization
-from mtcli.data.tokenizer import BOS, EOS, PAD
+from mtcli.data.special_tokens import BOS, EOS, PAD
 from mtcli.errors import NotFiniteError
 from mtcli.inference.length import length_penalty
 from mtcli.inference.search.beam import MAX_SHARED_BEAM, Beams
