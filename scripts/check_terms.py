@@ -38,8 +38,8 @@ import torch
 from mtcli.config.toml_file import load as load_config
 from mtcli.data.batching import Batch
 from mtcli.data.build import read_training_pairs
-from mtcli.data.corpus import Pair
 from mtcli.data.invented_terms import TermInventor, places_of, translations
+from mtcli.data.lines import Pair
 from mtcli.data.splits import read_split
 from mtcli.data.term_annotation import TermAnnotator
 from mtcli.data.tokenizer import Annotation

@@ -10,8 +10,8 @@ import pytest
 from conftest import toy_pairs
 
 from faults.harness import SETTINGS, Job, Result, run
-from mtcli.data.corpus import Pair, read_pairs
-from mtcli.data.lines import Counts
+from mtcli.data.corpus import read_pairs
+from mtcli.data.lines import Counts, Pair
 from mtcli.errors import DataError
 
 Count = Callable[[int, int], int]

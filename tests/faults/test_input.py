@@ -40,9 +40,8 @@ from faults.inputs import (
     with_at,
     write,
 )
-from mtcli.data.corpus import Pair
 from mtcli.data.encoded_pairs import EncodedPairs
-from mtcli.data.lines import Counts, read_lines
+from mtcli.data.lines import Counts, Pair, read_lines
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.streams import translations

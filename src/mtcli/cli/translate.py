@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from mtcli.inference.line_translator import LineTranslator
+    from mtcli.inference.terms_report import TermsReport
     from mtcli.inference.translation import Options, Translation
 
 log = logging.getLogger(__name__)
@@ -273,10 +274,8 @@ def translate(
             read_options = ReadOptions(input_ or "", src, to or tgt, columns)
             translate_document(text, input_, output, translator, options, read_options, report=report)
         else:
-            if options.terms:
-                translator = report.watching(translator)
             render = partial(formatted, format_=format_, scores=scores, alignments=alignments, draws=sample)
-            _translate(translator, options, render, text, input_, output, replace)
+            _translate(translator, options, render, text, input_, output, replace, report)
     if options.terms and torchrun.size() == 1:
         note(report.summary())
 
@@ -340,6 +339,7 @@ def _translate(
     input_: str | None,
     output: str,
     replace: bool,
+    report: "TermsReport",
 ) -> None:
     """Translate, and write each translation as soon as it is known."""
     from mtcli.inference.streams import translations
@@ -356,6 +356,7 @@ def _translate(
     with open_output(output) as stream:
         found = translations(translator, text, input_, options, replace=replace, quiet=quiet)
         for number_of_line, translation in enumerate(found):
+            report.add(translation.terms)
             lines = render(translation, number_of_line)
             stream.write("".join(f"{line}\n" for line in lines))
             stream.flush()

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from mtcli.config.schema import Config
 from mtcli.data import demo
-from mtcli.data.corpus import Pair, read_pairs
+from mtcli.data.corpus import read_pairs
 from mtcli.data.encoded_pairs import NumberedPair, encode_pairs
 from mtcli.data.fingerprints import fingerprint, fingerprint_inputs
 from mtcli.data.held_out import FEWEST_PAIRS, HeldOut, choose_held_out
 from mtcli.data.info import data_settings, write_data_info
-from mtcli.data.lines import Counts
+from mtcli.data.lines import Counts, Pair
 from mtcli.data.placeholders import with_tokens
 from mtcli.data.quality.languages import LanguageCheck, SpreadSample
 from mtcli.data.sources import parse_source

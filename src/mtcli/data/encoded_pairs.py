@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mtcli.data.corpus import Pair
 from mtcli.data.invented_terms import TermInventor
-from mtcli.data.lines import Counts
+from mtcli.data.lines import Counts, Pair
 from mtcli.data.term_annotation import TermAnnotator
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError

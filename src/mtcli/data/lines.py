@@ -18,6 +18,9 @@ from typing import BinaryIO, cast
 
 from mtcli.errors import DataError
 
+Pair = tuple[str, str]
+"""A source line and its translation."""
+
 LINE_BYTES = 16 * 2**20
 """Length limit of a line in bytes, without its end. No sentence comes near it."""
 

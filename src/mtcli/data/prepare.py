@@ -17,10 +17,10 @@ from typing import Any
 from mtcli.config import scores
 from mtcli.config.schema import Config
 from mtcli.data.build import FILES, build_data
-from mtcli.data.corpus import Pair
 from mtcli.data.encoded_pairs import EncodedPairs
 from mtcli.data.fingerprints import check_unchanged, fingerprint, input_files, input_specs
 from mtcli.data.info import data_settings, read_data_info, recorded_settings
+from mtcli.data.lines import Pair
 from mtcli.data.overlap import count_trained_on, share_of
 from mtcli.data.rows import check_dataset
 from mtcli.data.sources import resolve

@@ -4,8 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from mtcli.data.corpus import Pair
-from mtcli.data.lines import read_lines
+from mtcli.data.lines import Pair, read_lines
 from mtcli.errors import DataError, ModelError
 from mtcli.runtime.files import replace_file
 from mtcli.runtime.regular_file import check_regular

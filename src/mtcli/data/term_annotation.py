@@ -14,7 +14,7 @@ from unicodedata import normalize
 import numpy as np
 import numpy.typing as npt
 
-from mtcli.data.corpus import Pair
+from mtcli.data.lines import Pair
 from mtcli.data.tokenizer import BACK_TRANSLATION_TAG, Annotation, marker_id
 from mtcli.data.words import Word, words_of
 

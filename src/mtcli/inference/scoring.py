@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mtcli.data.batching import Batch, plan_epoch
-from mtcli.data.corpus import Pair
 from mtcli.data.encoded_pairs import Ints
+from mtcli.data.lines import Pair
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError, NotFiniteError
 from mtcli.inference.line_warnings import warn_about_missing_tags

@@ -5,12 +5,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, TextIO
 
 from mtcli.data.placeholders import find_protected
-from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.terms import Match, Terms, TermUse, uses
-from mtcli.inference.translation import Options, Translation
 from mtcli.runtime.outputs import open_output
 from mtcli.runtime.wording import counted
 
@@ -45,14 +43,10 @@ class TermsReport:
         if stream is not None and not as_json:
             stream.write("\t".join(COLUMNS) + "\n")
 
-    def watching(self, translator: LineTranslator) -> LineTranslator:
-        """Return a translator whose translations are reported. Lines are numbered from its first one."""
-        return cast(LineTranslator, _Watched(translator, self))
-
-    def add(self, translation: Translation) -> None:
+    def add(self, uses_of_line: Iterable[TermUse]) -> None:
         """Report the terms of the next line."""
         self.lines += 1
-        for use in translation.terms:
+        for use in uses_of_line:
             self._add(use)
 
     def add_sentence(self, source: str, target: str, terms: Terms) -> None:
@@ -94,23 +88,6 @@ class TermsReport:
 def _overlap(match: Match, span: tuple[int, int]) -> bool:
     start, end = span
     return match.start < end and start < match.end
-
-
-class _Watched:
-    """A translator that reports each of its translations."""
-
-    def __init__(self, translator: LineTranslator, report: TermsReport) -> None:
-        self._translator = translator
-        self._report = report
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._translator, name)
-
-    def translate(self, lines: Iterable[str], options: Options, **how: Any) -> Iterator[Translation]:
-        """See `LineTranslator.translate`."""
-        for translation in self._translator.translate(lines, options, **how):
-            self._report.add(translation)
-            yield translation
 
 
 @contextmanager

@@ -14,8 +14,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from mtcli.data.corpus import Pair
-from mtcli.data.lines import TO_UTF8
+from mtcli.data.lines import TO_UTF8, Pair
 from mtcli.data.quality.corpus import Corpus
 from mtcli.data.quality.rules import BIT, REMOVES, rules, tidy
 from mtcli.data.quality.survey import Bits, survey

@@ -17,8 +17,7 @@ import numpy.typing as npt
 
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import load
-from mtcli.data.corpus import Pair
-from mtcli.data.lines import Counts
+from mtcli.data.lines import Counts, Pair
 from mtcli.data.quality.corpus import Corpus, source_hash
 from mtcli.data.quality.languages import LanguageCheck
 from mtcli.data.quality.rules import BIT, REMOVES, rules, script, tidy

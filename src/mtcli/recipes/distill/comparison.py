@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from mtcli.config.scores import bleu_tokenizer
-from mtcli.data.corpus import Pair
+from mtcli.data.lines import Pair
 from mtcli.evaluation import metrics
 from mtcli.inference.exported import model_weights
 from mtcli.inference.line_translator import LineTranslator

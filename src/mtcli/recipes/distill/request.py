@@ -9,7 +9,8 @@ from mtcli.config.build import build
 from mtcli.config.schema import SHAPE, Config
 from mtcli.config.toml_file import load as load_config
 from mtcli.data.columns import are_side_names
-from mtcli.data.corpus import Pair, read_pairs
+from mtcli.data.corpus import read_pairs
+from mtcli.data.lines import Pair
 from mtcli.data.sources import parse_source, source_files
 from mtcli.data.tokenizer import Tokenizer
 from mtcli.data.tokenizer_file import given_tokenizer
