@@ -1,4 +1,1 @@
-"""Typed settings: schema, presets, TOML and `--set`, language codes.
-
-May import errors, limits and runtime.
-"""
+"""Typed settings: schema, presets, TOML and `--set`, language codes."""

@@ -1,4 +1,1 @@
-"""Sentence pairs: readers, splits, quality checks, tokenizer, cache, batches, the built-in demo corpus.
-
-May import evaluation, config and what these may import.
-"""
+"""Sentence pairs: readers, splits, quality checks, tokenizer, cache, batches, the built-in demo corpus."""

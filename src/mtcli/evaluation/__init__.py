@@ -1,4 +1,1 @@
-"""Scores of translations and comparisons of systems, computed by sacrebleu.
-
-May import config and what it may import.
-"""
+"""Scores of translations and comparisons of systems, computed by sacrebleu."""

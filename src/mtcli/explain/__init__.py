@@ -1,4 +1,1 @@
-"""`mtcli explain`: every intermediate result of one translation, as a page, text or JSON.
-
-May import inference and what it may import.
-"""
+"""`mtcli explain`: every intermediate result of one translation, as a page, text or JSON."""

@@ -1,4 +1,1 @@
-"""From text to translations: search, translators for PyTorch and CTranslate2, alignment, scoring of given pairs.
-
-May import storage and what it may import.
-"""
+"""From text to translations: search, translators for PyTorch and CTranslate2, alignment, scoring of given pairs."""

@@ -1,4 +1,1 @@
-"""The paper's model: attention, Transformer and loss; and hooks that record a forward pass.
-
-May import data and what it may import.
-"""
+"""The paper's model: attention, Transformer and loss; and hooks that record a forward pass."""

@@ -1,4 +1,1 @@
-"""Descriptions of a run: its plan, `report.html`, the model card, charts, and `mtcli info`.
-
-May import export, inference and what these may import.
-"""
+"""Descriptions of a run: its plan, `report.html`, the model card, charts, and `mtcli info`."""

@@ -1,4 +1,1 @@
-"""The process and its machine: files, outputs, memory, devices, ranks, signals, terminal, progress, and page style.
-
-May import errors and limits.
-"""
+"""The process and its machine: files, outputs, memory, devices, ranks, signals, terminal, progress, and page style."""

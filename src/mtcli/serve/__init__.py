@@ -27,6 +27,4 @@ HEAD is answered wherever GET is. An error is {"error": "what and why"} with one
     405  another method is needed                                421  the Host header names another server
     500  the translation failed                                  503  too many requests (see Retry-After), or the
                                                                       server is shutting down
-
-May import report and what it may import.
 """

@@ -1,7 +1,4 @@
-"""The files of a run folder: checkpoints, models, state and metrics.
-
-May import nn, data and what these may import.
-"""
+"""The files of a run folder: checkpoints, models, state and metrics."""
 
 PROVENANCE = "mtcli.json"
 """The file of an exported model that names the model it was made from. It is here to be known without PyTorch."""

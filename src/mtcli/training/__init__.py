@@ -1,4 +1,1 @@
-"""Training: start of a run, loop, optimizer step, time budget, evaluation, saving and resuming, and the dry run.
-
-May import report and what it may import.
-"""
+"""Training: start of a run, loop, optimizer step, time budget, evaluation, saving and resuming, and the dry run."""
