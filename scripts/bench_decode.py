@@ -116,7 +116,7 @@ def ratios(found: dict[str, list[Figures]]) -> list[float]:
 
 def one_run(args: argparse.Namespace) -> Figures:
     """Time one side on the whole input, then line by line."""
-    from mtcli.data.lines import read_lines
+    from mtcli.text.lines import read_lines
 
     lines = list(read_lines(args.input))
     translate = library(args) if args.side == "ctranslate2" else translator(args)
@@ -233,7 +233,7 @@ def compare_processes(args: argparse.Namespace, folder: Path) -> None:
 
 def repeated(path: Path, lines: int) -> str:
     """Return the text of a file that repeats the lines of another."""
-    from mtcli.data.lines import read_lines
+    from mtcli.text.lines import read_lines
 
     return "".join(f"{line}\n" for line in islice(cycle(read_lines(path)), lines))
 
@@ -296,8 +296,8 @@ def report(
     args: argparse.Namespace, found: dict[str, list[Figures]], cold: dict[str, float], memory: list[list[float]]
 ) -> None:
     """Print the table, then the line of JSON."""
-    from mtcli.data.lines import read_lines
     from mtcli.evaluation.metrics import score
+    from mtcli.text.lines import read_lines
 
     references = list(read_lines(args.reference))
     texts = {side: runs[-1]["translations"] for side, runs in found.items()}

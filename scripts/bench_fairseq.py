@@ -29,12 +29,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from mtcli.data.lines import read_lines
-from mtcli.data.special_tokens import BOS, EOS, PAD
-from mtcli.data.tokenizer import Tokenizer
 from mtcli.inference.loading import load
 from mtcli.nn.transformer import Transformer, sinusoids
 from mtcli.storage.model_file import load_model
+from mtcli.text.lines import read_lines
+from mtcli.text.special_tokens import BOS, EOS, PAD
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 NUM_LINES = 50
 MAX_POSITIONS = 1024

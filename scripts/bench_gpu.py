@@ -40,14 +40,14 @@ from mtcli.config.build import build
 from mtcli.config.schema import Config
 from mtcli.data.batching import BatchPlan, Position, collate
 from mtcli.data.encoded_pairs import EncodedPairs, Ints, encode_pairs
-from mtcli.data.lines import Counts
-from mtcli.data.tokenizer import Tokenizer
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.translation import Options
 from mtcli.nn.loss import projected_loss
 from mtcli.runtime.device import pick_device
 from mtcli.runtime.distributed import Group
 from mtcli.storage.model_file import ModelInfo
+from mtcli.text.lines import Counts
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.training import objective
 from mtcli.training.learner import Learner, PendingStep
 from mtcli.training.loading import load_batches

@@ -149,8 +149,8 @@ def sentences(n: int) -> list[tuple[str, str]]:
 def measure_encoding(folder: Path) -> dict[str, Any]:
     """Measure the encoding speed of mtcli and of `tokenizers` alone."""
     from mtcli.data.encoded_pairs import EncodedPairs, encode_pairs
-    from mtcli.data.lines import Counts
-    from mtcli.data.tokenizer_training import train_tokenizer
+    from mtcli.text.lines import Counts
+    from mtcli.text.tokenizer.learning import train_tokenizer
 
     pairs = sentences(ENCODED_PAIRS)
     tokenizer = train_tokenizer(pairs[:50_000], vocab_size=VOCAB)

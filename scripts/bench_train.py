@@ -333,7 +333,7 @@ def plain_step(
     import torch
     from torch import nn
 
-    from mtcli.data.special_tokens import BOS, EOS, PAD
+    from mtcli.text.special_tokens import BOS, EOS, PAD
     from mtcli.training.optimizer import learning_rate
 
     sizes = config.model

@@ -23,7 +23,7 @@ known where both words occur once.
 
 `names` replaces the names of people in the held-out sentences of the demo by placeholders. It prints how many
 translations are those of the corpus with the same placeholders: with the placeholder tokens of a model that was trained
-with `data.placeholders`, and without them.
+with `text.placeholders`, and without them.
 
 The script exits with 1 if a protected text is lost, BLEU drops by more than 0.3, or less than 95% of the tags are at
 their place.
@@ -46,7 +46,6 @@ from demo.lexicon import ADJECTIVES, NOUNS, Adjective
 from ibm_model1 import sure_translations
 
 from mtcli.data import demo
-from mtcli.data.placeholders import protected_of
 from mtcli.documents.inline import Inline, Tag, merged, text_of
 from mtcli.documents.marks import shape_of
 from mtcli.documents.markup import translate_inline
@@ -54,6 +53,7 @@ from mtcli.evaluation.metrics import score
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.loading import load
 from mtcli.inference.translation import Options
+from mtcli.text.placeholders import protected_of
 
 MAX_BLEU_DROP = 0.3
 MIN_AT_PLACE = 0.95

@@ -39,15 +39,15 @@ from mtcli.config.toml_file import load as load_config
 from mtcli.data.batching import Batch
 from mtcli.data.build import read_training_pairs
 from mtcli.data.invented_terms import TermInventor, places_of, translations
-from mtcli.data.lines import Pair
 from mtcli.data.splits import read_split
 from mtcli.data.term_annotation import TermAnnotator
-from mtcli.data.tokenizer import Annotation
 from mtcli.evaluation.comparison import compare
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.terms import Match, Term, Terms, uses
 from mtcli.inference.translation import Options, Translation
+from mtcli.text.lines import Pair
+from mtcli.text.tokenizer.tokenizer import Annotation
 
 MOST_TERMS = 2
 """Terms of a line, at most."""

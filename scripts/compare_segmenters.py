@@ -19,8 +19,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, islice
 
-from mtcli.data.lines import read_lines
 from mtcli.documents.segmentation import split_sentences
+from mtcli.text.lines import read_lines
 
 Splitter = Callable[[str, str], list[int]]
 """Returns the offsets at which sentences end, given a text and its language."""

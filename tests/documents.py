@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from mtcli.data.tokenizer import Tokenizer
-from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.documents.format import ReadOptions
 from mtcli.inference.drafts import Draft
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.translation import Options, Translation
 from mtcli.inference.windows import Window
+from mtcli.text.tokenizer.learning import train_tokenizer
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 READ = ReadOptions("in.txt", "en", "de")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from spm import demo_lines, marian_tokenizer, trained
 
-from mtcli.data.sentencepiece_file import from_bytes
+from mtcli.text.tokenizer.sentencepiece_file import from_bytes
 
 TAGS = (">>fra<<", ">>deu<<")
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mtcli.data.demo import load
-from mtcli.data.sentencepiece_file import CONTROL, NORMAL, UNKNOWN, Piece, SentencePieceModel, from_bytes
+from mtcli.text.tokenizer.sentencepiece_file import CONTROL, NORMAL, UNKNOWN, Piece, SentencePieceModel, from_bytes
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 OPUS = ("opus-mt-en-mg", "translation-en-pt", "hski_fr_en_model")

@@ -14,6 +14,7 @@ PAGE = ROOT / "docs" / "architecture.md"
 LAYERS = (
     "errors limits",
     "runtime",
+    "text",
     "config",
     "evaluation",
     "data",
@@ -34,7 +35,7 @@ HEAVY = {"torch", "datasets", "pydantic", "tokenizers", "numpy", "pyarrow", "saf
 
 
 def dotted(path: Path) -> str:
-    """Return a module's name: `data.lines` for `…/mtcli/data/lines.py`, `data` for `…/mtcli/data/__init__.py`."""
+    """Return a module's name: `text.lines` for `…/mtcli/text/lines.py`, `data` for `…/mtcli/data/__init__.py`."""
     return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
 
 
@@ -42,7 +43,7 @@ NAMES = {dotted(path) for path in MODULES}
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
-    """Yield the modules of mtcli that code imports, at its top or inside functions: `data.lines`, `errors`."""
+    """Yield the modules of mtcli that code imports, at its top or inside functions: `text.lines`, `errors`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             assert not node.level, "write imports from the package's root"
@@ -59,17 +60,17 @@ GRAPH = {dotted(path): set(imports(ast.parse(path.read_text()))) for path in MOD
 
 
 def package(name: str) -> str:
-    """Return the package of a module: `data` for `data.lines`."""
+    """Return the package of a module: `data` for `text.lines`."""
     return name.partition(".")[0]
 
 
 def test_the_parser_sees_the_imports() -> None:
     assert {"data.batching", "storage.model_file", "errors"} <= GRAPH["training.trainer"]
     assert {"training.request", "training.run"} <= GRAPH["cli.train"]
-    assert {"data.corpus", "data.demo", "data.tokenizer"} <= GRAPH["data.build"]
+    assert {"data.corpus", "data.demo", "text.tokenizer.tokenizer"} <= GRAPH["data.build"]
     assert set().union(*GRAPH.values()) <= NAMES
-    code = "def f():\n    from mtcli.nn import loss\n    import mtcli.data.lines"
-    assert list(imports(ast.parse(code))) == ["nn.loss", "data.lines"]
+    code = "def f():\n    from mtcli.nn import loss\n    import mtcli.text.lines"
+    assert list(imports(ast.parse(code))) == ["nn.loss", "text.lines"]
 
 
 def test_every_package_has_a_layer_and_a_docstring() -> None:

@@ -14,15 +14,15 @@ from marian import lines, marian_folder
 from test_export import save_run
 from toy import PAIRS, toy
 
-from mtcli.data.special_tokens import EOS
-from mtcli.data.tokenizer import Tokenizer
-from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import UsageError
 from mtcli.export import argos, sentencepiece_export
 from mtcli.export.folder import export
 from mtcli.importing.marian import import_model
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.report.info import summary
+from mtcli.text.special_tokens import EOS
+from mtcli.text.tokenizer.learning import train_tokenizer
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 pytest.importorskip("sentencepiece")

@@ -23,13 +23,13 @@ from mtcli.augment.output import PairOutput, write_pairs
 from mtcli.augment.synthesis import Models, Report, Synthesis, augment, dual_score
 from mtcli.augment.unfinished import RECORDS, STATE, State, Unfinished, unfinished_output
 from mtcli.data.sources import parse_source
-from mtcli.data.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
-from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import DataError, LockedError, StoppedError, StorageError, UsageError
 from mtcli.export.folder import export
 from mtcli.inference.scoring import likelihoods
 from mtcli.inference.translation import Options, Translation
 from mtcli.inference.windows import MAX_LINE_TOKENS
+from mtcli.text.tokenizer.learning import train_tokenizer
+from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
 
 SOURCES = list(dict.fromkeys(src for src, _ in PAIRS))[:40]
 MODELS = Models(toy(), Options(beam_size=2), ("en", "es"))

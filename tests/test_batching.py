@@ -19,12 +19,12 @@ from torch import Tensor
 from mtcli.data import batching, encoded_pairs
 from mtcli.data.batching import Batch, BatchPlan, Position, collate, plan_epoch
 from mtcli.data.encoded_pairs import EncodedPairs, encode_pairs
-from mtcli.data.lines import Counts
-from mtcli.data.special_tokens import BOS, EOS, PAD
-from mtcli.data.tokenizer import Tokenizer
-from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import DataError
 from mtcli.runtime.prefetch import iterate_ahead, prefetch_map
+from mtcli.text.lines import Counts
+from mtcli.text.special_tokens import BOS, EOS, PAD
+from mtcli.text.tokenizer.learning import train_tokenizer
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 PAIRS = toy_pairs(100)
 
@@ -112,8 +112,8 @@ def test_the_cache_needs_no_pandas(toy: Tokenizer, tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 from mtcli.data.encoded_pairs import EncodedPairs, encode_pairs
-from mtcli.data.lines import Counts
-from mtcli.data.tokenizer import Tokenizer
+from mtcli.text.lines import Counts
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 folder = Path({str(tmp_path)!r})
 tokenizer = Tokenizer.load(folder / "tokenizer.json")
 encode_pairs([(0, ("red", "blue"))], tokenizer, folder / "c", max_length=9, counts=Counts(read=1, used=1))

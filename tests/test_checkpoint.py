@@ -20,8 +20,6 @@ from safetensors.torch import save
 from torch import Tensor
 
 from mtcli.config.schema import DecodeConfig, ModelConfig
-from mtcli.data.tokenizer import Tokenizer
-from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import LockedError, ModelError, StorageError
 from mtcli.runtime import files
 from mtcli.storage import checkpoint, model_file
@@ -29,6 +27,8 @@ from mtcli.storage.checkpoint import latest, prune, verify, write
 from mtcli.storage.model_file import ModelInfo, load_model, set_parameters
 from mtcli.storage.run_lock import lock
 from mtcli.storage.tensors import read_tensors, to_bytes
+from mtcli.text.tokenizer.learning import train_tokenizer
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 FILES = ["manifest.json", "model.safetensors", "optimizer.safetensors", "state.json"]
 

@@ -24,9 +24,9 @@ from typer.testing import CliRunner
 
 from mtcli.cli import app
 from mtcli.cli.commands import NAMES_A_FILE
-from mtcli.data.tokenizer_spec import RESERVED
 from mtcli.errors import ModelError, UsageError
 from mtcli.storage.latest import point_to
+from mtcli.text.tokenizer.vocabulary_file import RESERVED
 
 LONG = " ".join(["stone", "bird"] * 500)
 
@@ -297,7 +297,7 @@ def test_an_error_is_one_line_with_its_exit_code(
     [
         ("mtcli.training.run:train", ("train", "pairs.tsv", "--src", "en", "--tgt", "es")),
         ("mtcli.report.info:summary", ("info", "run")),
-        ("mtcli.data.tokenizer:Tokenizer.load", ("tokenizer", "encode", "--model", "tokenizer.json")),
+        ("mtcli.text.tokenizer.tokenizer:Tokenizer.load", ("tokenizer", "encode", "--model", "tokenizer.json")),
         ("mtcli.cli.process:check_current_folder", ("--version",)),
     ],
 )

@@ -22,9 +22,9 @@ from mtcli.data import csv_rows, held_out, rows
 from mtcli.data.corpus import read_pairs
 from mtcli.data.held_out import choose_held_out, held_out_size, source_key
 from mtcli.data.language_guess import guess_languages
-from mtcli.data.lines import Counts, read_lines
 from mtcli.data.sources import Source, parse_source, resolve, source_files
 from mtcli.errors import DataError, UsageError
+from mtcli.text.lines import Counts, read_lines
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 here = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from mtcli.config.schema import ModelConfig
-from mtcli.data.special_tokens import BOS, EOS, PAD
 from mtcli.errors import NotFiniteError
 from mtcli.inference.length import length_penalty
 from mtcli.inference.search import (
@@ -24,6 +23,7 @@ from mtcli.inference.search import (
 )
 from mtcli.nn.cache import Cache
 from mtcli.nn.transformer import Transformer
+from mtcli.text.special_tokens import BOS, EOS, PAD
 
 SPECIAL = (PAD, BOS)
 CLOSE = 1e-5

@@ -15,8 +15,6 @@ from toy import PAIRS, save_toy, toy
 from mtcli.cli import app
 from mtcli.config.schema import ModelConfig
 from mtcli.data.splits import write_split
-from mtcli.data.tokenizer import Tokenizer
-from mtcli.data.tokenizer_training import train_tokenizer, train_tokenizer_on_lines
 from mtcli.errors import DataError, MtcliError, StageError, UsageError
 from mtcli.export.folder import export
 from mtcli.inference.pytorch_backend import Translator
@@ -40,6 +38,8 @@ from mtcli.recipes.distill.student_shape import (
 from mtcli.recipes.recipe import STATE
 from mtcli.recipes.stages import Stage
 from mtcli.report.memory_estimate import count_parameters
+from mtcli.text.tokenizer.learning import train_tokenizer, train_tokenizer_on_lines
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 SMALL = (
     "model.d_model=16", "model.d_ff=16", "model.num_heads=2", "model.num_encoder_layers=1",

@@ -11,9 +11,7 @@ from faults.harness import run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mtcli.config.writing_systems import letter_runs
 from mtcli.data.corpus import read_pairs
-from mtcli.data.lines import Counts
 from mtcli.data.quality import languages, report
 from mtcli.data.quality.clean import Cleaned, clean, to_text
 from mtcli.data.quality.corpus import Corpus
@@ -21,6 +19,8 @@ from mtcli.data.quality.report import Report, check
 from mtcli.data.quality.rules import BIT, mojibake, rules, script, size, tidy
 from mtcli.data.quality.survey import survey
 from mtcli.errors import DataError, ModelError, StorageError, UsageError
+from mtcli.text.lines import Counts
+from mtcli.text.writing_systems import letter_runs
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 GOOD = [(f"This is the sentence with number {i}.", f"Das ist der Satz mit der Nummer {i}.") for i in range(20)]

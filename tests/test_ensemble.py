@@ -10,8 +10,6 @@ from test_cli import mtcli
 from toy import PAIRS, save_toy, toy
 
 from mtcli.data.batching import pad
-from mtcli.data.special_tokens import BOS, EOS
-from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.explain.as_json import to_dict
 from mtcli.explain.explanation import explain
 from mtcli.explain.text import to_text
@@ -20,6 +18,8 @@ from mtcli.inference.scoring import likelihoods
 from mtcli.inference.translation import Options
 from mtcli.nn.ensemble import log_mean
 from mtcli.nn.transformer import Transformer
+from mtcli.text.special_tokens import BOS, EOS
+from mtcli.text.tokenizer.learning import train_tokenizer
 
 LINES = [src for src, _ in PAIRS[::13]]
 SEARCHES = [

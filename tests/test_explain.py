@@ -13,7 +13,6 @@ from toy import save_toy, toy
 from typer.testing import CliRunner
 
 from mtcli import cli
-from mtcli.data.special_tokens import EOS
 from mtcli.errors import UsageError
 from mtcli.explain.as_json import to_dict
 from mtcli.explain.explanation import Explanation, alignment_sharpness, explain
@@ -25,6 +24,7 @@ from mtcli.inference.translation import Options
 from mtcli.nn.hooks import record_forward
 from mtcli.nn.multi_head import MultiHeadAttention
 from mtcli.nn.transformer import Transformer
+from mtcli.text.special_tokens import EOS
 
 SENTENCES = ["one red dog.", "big cat sees dog.", "zzz </script><b>! 猫 é"]
 KINDS = [("post", True, "sinusoidal"), ("pre", True, "sinusoidal"), ("post", False, "learned")]

@@ -20,7 +20,6 @@ from toy import PAIRS, save_toy, toy
 
 from mtcli.cli import main
 from mtcli.config.schema import Config, DecodeConfig, ModelConfig, TokenizerConfig
-from mtcli.data.special_tokens import EOS
 from mtcli.documents.inline import Tag
 from mtcli.documents.markup import translate_inline
 from mtcli.errors import DataError, ModelError, NotFiniteError, UsageError
@@ -35,6 +34,7 @@ from mtcli.inference.loading import load
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.translation import Options, Translation
 from mtcli.storage import PROVENANCE
+from mtcli.text.special_tokens import EOS
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 

@@ -13,12 +13,12 @@ from faults.harness import outcome
 
 from mtcli.config.build import build as build_config
 from mtcli.config.schema import ModelConfig, TrainConfig
-from mtcli.data.special_tokens import BOS, EOS, PAD
 from mtcli.errors import StoppedError
 from mtcli.inference.search import Limits, beam_search, greedy_search
 from mtcli.nn.attention import fused_attention, reference_attention
 from mtcli.nn.loss import projected_loss, reference_loss
 from mtcli.nn.transformer import Transformer
+from mtcli.text.special_tokens import BOS, EOS, PAD
 from mtcli.training.optimizer import Adam
 from mtcli.training.run import train
 from mtcli.training.saving import Checkpoints

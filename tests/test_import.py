@@ -24,7 +24,6 @@ from mtcli.cli import main
 from mtcli.config.build import build
 from mtcli.config.toml_file import load as load_config
 from mtcli.data.prepare import prepare
-from mtcli.data.special_tokens import BOS, PAD
 from mtcli.errors import ModelError, StorageError, UsageError
 from mtcli.export.folder import export
 from mtcli.importing import marian_weights
@@ -37,6 +36,7 @@ from mtcli.report.info import summary
 from mtcli.serve.app import load_app
 from mtcli.serve.requests import RequestLimits
 from mtcli.storage.model_file import load_model
+from mtcli.text.special_tokens import BOS, PAD
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("sentencepiece")

@@ -27,8 +27,6 @@ from mtcli.cli import app
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import to_toml
 from mtcli.data.sources import parse_source
-from mtcli.data.tokenizer import BACK_TRANSLATION_TAG
-from mtcli.data.tokenizer_training import train_tokenizer_on_lines
 from mtcli.data.training_sources import is_synthetic
 from mtcli.errors import DataError, LockedError, StorageError, UsageError
 from mtcli.recipes import recipe as module
@@ -44,6 +42,8 @@ from mtcli.recipes.improve.run import improve
 from mtcli.recipes.improve.summary import summary
 from mtcli.recipes.recipe import STATE
 from mtcli.recipes.stages import Stage
+from mtcli.text.tokenizer.learning import train_tokenizer_on_lines
+from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG
 
 BLEU = {"plain": 20.0, "plain, extended": 20.5, "improved-1": 25.0, "improved-2": 24.0, "ensemble": 26.0}
 """The scores of the simulated models, by stage."""

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from mtcli.data.corpus import read_pairs
-from mtcli.data.language_identifier import MAX_CHARACTERS, LanguageIdentifier
-from mtcli.data.lines import Counts
 from mtcli.data.quality.clean import clean
 from mtcli.data.quality.clean import to_text as clean_text
 from mtcli.data.quality.corpus import Corpus
 from mtcli.data.quality.languages import MIN_SAMPLE, SAMPLE, LanguageCheck
 from mtcli.data.quality.report import check
 from mtcli.data.quality.report import to_text as report_text
+from mtcli.text.language_identifier import MAX_CHARACTERS, LanguageIdentifier
+from mtcli.text.lines import Counts
 
 PAIRS = [
     ("The dog sleeps in the garden.", "Der Hund schläft im Garten."),

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from mtcli.config.schema import ModelConfig, TrainConfig
 from mtcli.data.batching import Batch
-from mtcli.data.special_tokens import BOS, EOS, PAD
 from mtcli.nn import loss as loss_module
 from mtcli.nn.cpu_kernels import HAS_ONEDNN
 from mtcli.nn.logit_gradient import reference_logit_gradient_
@@ -22,6 +21,7 @@ from mtcli.nn.loss import projected_loss, reference_loss
 from mtcli.nn.output_projection import OneDnnProjection, OutputProjection
 from mtcli.nn.precision import uses_bf16
 from mtcli.nn.transformer import Transformer
+from mtcli.text.special_tokens import BOS, EOS, PAD
 from mtcli.training.objective import Objective
 from mtcli.training.optimizer import Adam
 

@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtcli.config.schema import ModelConfig
-from mtcli.data.special_tokens import BOS, EOS, PAD
 from mtcli.nn.loss import projected_loss
 from mtcli.nn.multi_head import MultiHeadAttention
 from mtcli.nn.transformer import Dropout, FeedForward, Residual, Transformer, sinusoids
+from mtcli.text.special_tokens import BOS, EOS, PAD
 
 V = 13
 EXACT = {"rtol": 1e-11, "atol": 1e-12}

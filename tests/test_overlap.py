@@ -11,13 +11,13 @@ import pytest
 from spm import handmade
 
 from mtcli.data.encoded_pairs import EncodedPairs, _schema, encode_pairs
-from mtcli.data.lines import Counts
 from mtcli.data.overlap import count_trained_on, warn_of_training_sources
-from mtcli.data.sentencepiece import MarianVocabulary, SentencePieceSide
 from mtcli.data.splits import read_split
-from mtcli.data.tokenizer import Tokenizer, marker_id
 from mtcli.errors import DataError
 from mtcli.report.evaluation import EvaluationRequest, evaluate
+from mtcli.text.lines import Counts
+from mtcli.text.tokenizer.sentencepiece import MarianVocabulary, SentencePieceSide
+from mtcli.text.tokenizer.tokenizer import Tokenizer, marker_id
 
 
 def opened(run: Path) -> tuple[EncodedPairs, Tokenizer]:

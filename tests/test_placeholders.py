@@ -1,4 +1,4 @@
-"""`data.placeholders`: tokens that stand for protected text, in training pairs and in the vocabulary."""
+"""`text.placeholders`: tokens that stand for protected text, in training pairs and in the vocabulary."""
 
 from pathlib import Path
 
@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtcli.config.build import build
-from mtcli.data.placeholders import TOKENS, with_tokens
 from mtcli.data.prepare import prepare
-from mtcli.data.tokenizer import BACK_TRANSLATION_TAG, KINDS, Tokenizer
-from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import UsageError
+from mtcli.text.placeholders import TOKENS, with_tokens
+from mtcli.text.tokenizer.learning import train_tokenizer
+from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG, KINDS, Tokenizer
 
 NAMES = ["x", "name", "count", "user", "place", "item", "a", "b", "c", "d"]
 PAIRS = [

@@ -14,7 +14,6 @@ from mtcli.config.build import build
 from mtcli.config.schema import Config, Freeze, ModelConfig
 from mtcli.data import prepare
 from mtcli.data.batching import BatchPlan
-from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError, StorageError, UsageError
 from mtcli.nn.freezing import freeze_parameters
 from mtcli.nn.loss import CPU_CHUNK, projected_loss
@@ -23,6 +22,7 @@ from mtcli.report.memory_estimate import activation_bytes, count_parameters
 from mtcli.report.plan import Plan, describe_counts, size
 from mtcli.report.run_record import read_run
 from mtcli.storage import checkpoint, model_file
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.training import speed_estimate
 from mtcli.training.defaults import speed
 from mtcli.training.dry_run import dry_run

@@ -21,9 +21,9 @@ from mtcli.data.info import digest
 from mtcli.data.prepare import Prepared, prepare
 from mtcli.data.quality.languages import SAMPLE
 from mtcli.data.splits import read_split
-from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import DataError, ModelError, UsageError
 from mtcli.runtime.progress import Progress
+from mtcli.text.tokenizer.learning import train_tokenizer
 
 PAIRS = toy_pairs(200)
 MADE = ["tokenizer.json", "data/train.arrow", "data/valid.jsonl", "data/test.jsonl"]

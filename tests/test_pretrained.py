@@ -16,11 +16,11 @@ from torch import Tensor
 
 from mtcli.config.schema import ModelConfig
 from mtcli.data.batching import pad
-from mtcli.data.special_tokens import BOS, EOS
-from mtcli.data.tokenizer_spec import SPECIALS
 from mtcli.inference.ctranslate2_library import load_native
 from mtcli.inference.search import Hypothesis, Limits, beam_search, greedy_search
 from mtcli.nn.transformer import Transformer
+from mtcli.text.special_tokens import BOS, EOS
+from mtcli.text.tokenizer.vocabulary_file import SPECIALS
 
 MAX_LENGTH = 40
 """Maximum number of tokens of a transliteration, without `</s>`. The longest one below is much shorter."""

@@ -16,9 +16,6 @@ from toy import toy
 from typer.testing import CliRunner
 
 from mtcli.cli import app
-from mtcli.data import placeholders
-from mtcli.data.numbers import check_numbers, same_signs
-from mtcli.data.placeholders import find_protected, protected_of
 from mtcli.documents import segmentation
 from mtcli.documents.format import ReadOptions
 from mtcli.documents.inline import text_of
@@ -29,6 +26,9 @@ from mtcli.documents.segmentation import is_plain, split_long, split_segment, sp
 from mtcli.inference import loading, streams
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.translation import Options
+from mtcli.text import placeholders
+from mtcli.text.numbers import check_numbers, same_signs
+from mtcli.text.placeholders import find_protected, protected_of
 
 OPTIONS = Options(beam_size=1)
 

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spm import ODD, OPUS, demo_lines, handmade, marian_tokenizer, real_lines, shared, trained
 
-from mtcli.data.sentencepiece import MarianVocabulary, SentencePieceSide
-from mtcli.data.sentencepiece_file import NORMAL, Piece, fields, from_bytes
-from mtcli.data.special_tokens import BOS, EOS, PAD
-from mtcli.data.tokenizer import Tokenizer
-from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import ModelError, UsageError
+from mtcli.text.special_tokens import BOS, EOS, PAD
+from mtcli.text.tokenizer.learning import train_tokenizer
+from mtcli.text.tokenizer.sentencepiece import MarianVocabulary, SentencePieceSide
+from mtcli.text.tokenizer.sentencepiece_file import NORMAL, Piece, fields, from_bytes
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 HANDMADE = "▁the ▁dog ▁ d o g t h e a >>"
 VOCAB = {"</s>": 0, "<unk>": 1, "▁the": 2, "▁dog": 3, "▁": 4, **{c: 5 + i for i, c in enumerate("dogthea")}}

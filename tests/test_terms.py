@@ -19,10 +19,7 @@ from mtcli.data.build import build_data, read_training_pairs
 from mtcli.data.encoded_pairs import EncodedPairs
 from mtcli.data.invented_terms import NUM_TOKENS, TermInventor, translations
 from mtcli.data.overlap import count_trained_on
-from mtcli.data.special_tokens import BOS, EOS
 from mtcli.data.term_annotation import MIN_FREQUENT, TermAnnotator
-from mtcli.data.tokenizer import MARKER_BYTES, Annotation, Tokenizer, marker_id
-from mtcli.data.words import continues_word
 from mtcli.errors import DataError, UsageError
 from mtcli.export.folder import export
 from mtcli.inference import term_phrases, windows
@@ -38,6 +35,9 @@ from mtcli.inference.translation import Options
 from mtcli.nn.transformer import Transformer
 from mtcli.report.evaluation import EvaluationRequest, evaluate
 from mtcli.storage.model_file import load_model, model_bytes, parameters
+from mtcli.text.special_tokens import BOS, EOS
+from mtcli.text.tokenizer.tokenizer import MARKER_BYTES, Annotation, Tokenizer, marker_id
+from mtcli.text.words import continues_word
 
 LINES = [src for src, _ in PAIRS[::31]]
 NO_WORDS = WordParts(begins=np.zeros(6, dtype=bool), ends=np.zeros(6, dtype=bool))

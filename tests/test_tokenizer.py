@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from processes import no_hang
 from tokenizers import Tokenizer as HFTokenizer
 
-from mtcli.data import tokenizer as module
-from mtcli.data import tokenizer_training as training
-from mtcli.data.native import call_native
-from mtcli.data.special_tokens import BOS, EOS, PAD
-from mtcli.data.tokenizer import KINDS, Tokenizer
-from mtcli.data.tokenizer_spec import RESERVED
-from mtcli.data.tokenizer_training import default_vocab_size, train_tokenizer, train_tokenizer_on_lines
 from mtcli.errors import DataError, ModelError, StorageError, UsageError
+from mtcli.text.special_tokens import BOS, EOS, PAD
+from mtcli.text.tokenizer import learning as training
+from mtcli.text.tokenizer import tokenizer as module
+from mtcli.text.tokenizer.learning import default_vocab_size, train_tokenizer, train_tokenizer_on_lines
+from mtcli.text.tokenizer.native import call_native
+from mtcli.text.tokenizer.tokenizer import KINDS, Tokenizer
+from mtcli.text.tokenizer.vocabulary_file import RESERVED
 
 # Full of what could be taken for a special token, in training as in use.
 PAIRS = [
@@ -137,8 +137,8 @@ def test_lines_and_pairs_give_the_same_vocabulary() -> None:
 def test_same_in_every_process() -> None:
     code = (
         "import sys\n"
-        "from mtcli.data.tokenizer import KINDS\n"
-        "from mtcli.data.tokenizer_training import train_tokenizer\n"
+        "from mtcli.text.tokenizer.tokenizer import KINDS\n"
+        "from mtcli.text.tokenizer.learning import train_tokenizer\n"
         "for k in KINDS: print(train_tokenizer(eval(sys.argv[1]), kind=k, joint=k != 'bpe').to_json())"
     )
     outputs = set()

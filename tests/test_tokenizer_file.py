@@ -12,10 +12,10 @@ from mtcli.config.build import build
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import to_toml
 from mtcli.data.prepare import prepare
-from mtcli.data.tokenizer import Tokenizer
-from mtcli.data.tokenizer_training import train_tokenizer, train_tokenizer_on_lines
 from mtcli.errors import ModelError, UsageError
 from mtcli.inference.loading import load_ensemble
+from mtcli.text.tokenizer.learning import train_tokenizer, train_tokenizer_on_lines
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.training.dry_run import dry_run
 from mtcli.training.request import resolve
 from mtcli.training.run import train

@@ -12,10 +12,10 @@ from mtcli.data import encoded_pairs
 from mtcli.data.build import SYNTHETIC_HELD_OUT
 from mtcli.data.info import read_data_info, write_data_info
 from mtcli.data.prepare import prepare
-from mtcli.data.tokenizer import BACK_TRANSLATION_TAG
 from mtcli.data.training_sources import TrainingSource, is_synthetic
 from mtcli.report.info import summary
 from mtcli.report.plan import describe_sources
+from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG
 
 PAIRS = toy_pairs(60)
 

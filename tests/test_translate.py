@@ -15,17 +15,12 @@ from hypothesis import strategies as st
 from toy import toy
 
 from mtcli.config.schema import ModelConfig
-from mtcli.data.lines import Counts, read_lines
-from mtcli.data.special_tokens import BOS, PAD
-from mtcli.data.tokenizer_spec import RESERVED
-from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.errors import StorageError
-from mtcli.inference import line_warnings, pytorch_backend, repetitions, windows
+from mtcli.inference import line_warnings, pytorch_backend, windows
 from mtcli.inference.drafts import Draft
 from mtcli.inference.length import length_penalty
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.repetitions import repetition_in
 from mtcli.inference.streams import arguments, report_counts
 from mtcli.inference.terms import parse_terms
 from mtcli.inference.translation import Candidate, Options, Translation
@@ -33,6 +28,12 @@ from mtcli.inference.windows import Window, shortened_line
 from mtcli.nn.transformer import Transformer
 from mtcli.runtime import memory
 from mtcli.runtime.cores import Cores
+from mtcli.text import repetitions
+from mtcli.text.lines import Counts, read_lines
+from mtcli.text.repetitions import repetition_in
+from mtcli.text.special_tokens import BOS, PAD
+from mtcli.text.tokenizer.learning import train_tokenizer
+from mtcli.text.tokenizer.vocabulary_file import RESERVED
 
 PAIRS = toy_pairs(60)
 LINES = [source for source, _ in PAIRS[:17]]

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from mtcli.config.schema import ModelConfig
-from mtcli.data.special_tokens import BOS, EOS
 from mtcli.nn.attention import attention_weights
 from mtcli.nn.loss import reference_loss
 from mtcli.nn.transformer import DecoderLayer, EncoderLayer, Transformer
+from mtcli.text.special_tokens import BOS, EOS
 
 
 class Bare(nn.Module):

@@ -8,11 +8,11 @@ import pytest
 from mtcli.data import safe_xml
 from mtcli.data.corpus import read_pairs
 from mtcli.data.language_guess import guess_languages
-from mtcli.data.lines import Counts
 from mtcli.data.quality.corpus import Corpus
 from mtcli.data.quality.report import check
 from mtcli.data.sources import parse_source
 from mtcli.errors import DataError, UsageError
+from mtcli.text.lines import Counts
 
 PAIRS = [("A dog & a cat.", "Ein Hund & eine Katze."), ("Hello", "Hallo")]
 

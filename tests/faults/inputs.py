@@ -11,8 +11,8 @@ from conftest import toy_pairs
 
 from faults.harness import SETTINGS, Job, Result, run
 from mtcli.data.corpus import read_pairs
-from mtcli.data.lines import Counts, Pair
 from mtcli.errors import DataError
+from mtcli.text.lines import Counts, Pair
 
 Count = Callable[[int, int], int]
 RawPair = tuple[bytes, bytes]

@@ -3,6 +3,6 @@
 import sacrebleu.sacrebleu  # noqa: F401 - the command
 
 import mtcli.serve.app  # noqa: F401
-from mtcli.data.language_identifier import LanguageIdentifier
+from mtcli.text.language_identifier import LanguageIdentifier
 
 LanguageIdentifier()  # loads the classifier of all languages: half a second

@@ -17,8 +17,8 @@ import pytest
 from faults.conftest import Case
 from faults.harness import Job, Result, limit, run, start, until
 from faults.inputs import FOLDER, JSONL, LOG, PAIRS, PREFIX, TSV, TWO, failed, is_one_line, train, write
-from mtcli.data.lines import LINE_BYTES, read_lines
 from mtcli.runtime import signals
+from mtcli.text.lines import LINE_BYTES, read_lines
 
 MIB = 2**20
 NEWLINE = "\n"

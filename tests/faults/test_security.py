@@ -149,8 +149,8 @@ def test_69_tokenizer_panics(case: Case, job: Job, tmp_path: Path, count: Count)
                 if number < count(6, 2) and kind == name:
                     failed(run("translate", "--model", folder, "red tree."), 4, "tokenizer.json", "not a tokenizer")
                 else:
-                    from mtcli.data.tokenizer import Tokenizer
                     from mtcli.errors import ModelError
+                    from mtcli.text.tokenizer.tokenizer import Tokenizer
 
                     with pytest.raises(ModelError, match="not a tokenizer of mtcli"):
                         Tokenizer.load(folder / "tokenizer.json")

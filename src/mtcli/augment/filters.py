@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from mtcli.config.languages import base
-from mtcli.data.language_identifier import LanguageIdentifier
 from mtcli.data.quality.languages import MIN_FOUND, MIN_SAMPLE, SAMPLE, SURE
 from mtcli.data.quality.rules import BIT, MIN_WORDS, REMOVES, num_words, rules, script
-from mtcli.inference.repetitions import repetition_in
+from mtcli.text.language_identifier import LanguageIdentifier
+from mtcli.text.languages import base
+from mtcli.text.repetitions import repetition_in
 
 BLANK = "blank line"
 DUPLICATE = "duplicate line"

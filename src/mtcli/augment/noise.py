@@ -9,7 +9,7 @@ import hashlib
 import random
 import re
 
-from mtcli.config.writing_systems import UNSPACED, unspaced
+from mtcli.text.writing_systems import UNSPACED, unspaced
 
 DROPPED = 0.1
 """Probability of dropping a word."""

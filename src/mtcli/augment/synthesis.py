@@ -26,9 +26,7 @@ from mtcli.augment.filters import (
 from mtcli.augment.noise import with_noise
 from mtcli.augment.output import PairOutput, Record, write_pairs
 from mtcli.augment.unfinished import State, unfinished_output
-from mtcli.data.lines import Counts, read_lines
 from mtcli.data.quality.rules import tidy
-from mtcli.data.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
 from mtcli.errors import DataError
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.line_warnings import MAX_TAGS_NAMED
@@ -39,6 +37,8 @@ from mtcli.inference.translation import Candidate, Options
 from mtcli.inference.windows import MAX_LINE_TOKENS, WINDOW
 from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
+from mtcli.text.lines import Counts, read_lines
+from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
 
 log = logging.getLogger(__name__)
 

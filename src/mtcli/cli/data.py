@@ -163,7 +163,7 @@ def _corpus(
 
 
 def _check_code(option_name: str, code: str | None) -> None:
-    from mtcli.config.languages import checked
+    from mtcli.text.languages import checked
 
     if code is None:
         return

@@ -99,7 +99,7 @@ def language_option(*names: str, help: str, show_default: str) -> Any:
     """Return an option that names a language by its code or its name; the name `english` becomes `en`."""
 
     def code(value: str | None) -> str | None:
-        from mtcli.config.languages import code_of_name
+        from mtcli.text.languages import code_of_name
 
         return None if value is None else code_of_name(value)
 

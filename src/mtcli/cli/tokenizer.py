@@ -63,11 +63,11 @@ def train(
     force: ForceOption = False,
 ) -> None:
     """Train one tokenizer on all the files. An existing output is kept unless --force is given."""
-    from mtcli.data.lines import Counts
-    from mtcli.data.tokenizer_training import train_tokenizer_on_lines
     from mtcli.inference.streams import lines_of, report_counts
     from mtcli.runtime.output_checks import check_outputs
     from mtcli.runtime.progress import Progress
+    from mtcli.text.lines import Counts
+    from mtcli.text.tokenizer.learning import train_tokenizer_on_lines
 
     check_standard_input({f"FILE {n}": name for n, name in enumerate(files, 1)})
     check_outputs([output], files, force=force)
@@ -104,9 +104,9 @@ def encode(
     ] = False,
 ) -> None:
     """Encode lines as tokens, separated by spaces; a space inside a token is written ▁."""
-    from mtcli.data.lines import Counts
     from mtcli.inference.streams import lines_of, report_counts
     from mtcli.runtime.output_checks import check_outputs
+    from mtcli.text.lines import Counts
 
     check_outputs(["-"], [input_], models=[model])
     tokenizer = _load(model)
@@ -166,7 +166,7 @@ def _token_ids(line: str, vocabulary: int, place: str) -> list[int]:
 
 def _load(model: Path) -> Any:
     """Return the tokenizer of a model, or the one in a .json file."""
-    from mtcli.data.tokenizer import Tokenizer
     from mtcli.storage.model_folder import tokenizer_file
+    from mtcli.text.tokenizer.tokenizer import Tokenizer
 
     return Tokenizer.load(model if model.suffix == ".json" else tokenizer_file(model))

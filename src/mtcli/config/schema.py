@@ -12,8 +12,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator
 
 from mtcli import limits
 from mtcli.config.fields import Decay, Seconds, Within
-from mtcli.config.languages import checked
 from mtcli.config.presets import PRESETS, Preset
+from mtcli.text.languages import checked
 
 LengthNormalization = Literal["wu", "power"]
 

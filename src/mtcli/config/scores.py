@@ -10,9 +10,9 @@ from importlib.util import find_spec
 from itertools import islice
 from typing import Literal
 
-from mtcli.config import languages
 from mtcli.config.schema import Config
-from mtcli.config.writing_systems import SAMPLE, unspaced
+from mtcli.text import languages
+from mtcli.text.writing_systems import SAMPLE, unspaced
 
 DEFAULT = "13a"
 

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from mtcli.data.encoded_pairs import EncodedPairs, Ints, Lengths
-from mtcli.data.special_tokens import BOS, EOS, PAD
 from mtcli.runtime.device import copy_to
+from mtcli.text.special_tokens import BOS, EOS, PAD
 
 BLOCK_ROWS = 10_000_000
 """The most pairs that are planned at a time."""

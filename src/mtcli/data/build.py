@@ -13,19 +13,19 @@ from mtcli.data.encoded_pairs import NumberedPair, encode_pairs
 from mtcli.data.fingerprints import fingerprint, fingerprint_inputs
 from mtcli.data.held_out import FEWEST_PAIRS, HeldOut, choose_held_out
 from mtcli.data.info import data_settings, write_data_info
-from mtcli.data.lines import Counts, Pair
-from mtcli.data.placeholders import with_tokens
 from mtcli.data.quality.languages import LanguageCheck, SpreadSample
 from mtcli.data.sources import parse_source
 from mtcli.data.splits import write_split
 from mtcli.data.term_annotation import TermAnnotator
-from mtcli.data.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
-from mtcli.data.tokenizer_training import train_tokenizer
 from mtcli.data.training_sources import count_tagged, is_synthetic
 from mtcli.errors import DataError, UsageError
 from mtcli.runtime.files import replace_file
 from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
+from mtcli.text.lines import Counts, Pair
+from mtcli.text.placeholders import with_tokens
+from mtcli.text.tokenizer.learning import train_tokenizer
+from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mtcli.config.languages import SOURCE_NAMES, TARGET_NAMES, base, known, same
 from mtcli.errors import DataError
+from mtcli.text.languages import SOURCE_NAMES, TARGET_NAMES, base, known, same
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from mtcli.data import tables
-from mtcli.data.lines import Counts, Pair, read_lines
 from mtcli.data.rows import RowReader, dataset_rows, parquet_rows
 from mtcli.data.sources import Form, form_suffix, resolve
 from mtcli.data.xml_pairs import xml_records
 from mtcli.errors import DataError
 from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
+from mtcli.text.lines import Counts, Pair, read_lines
 
 ONE_EMPTY = "one side empty"
 BOTH_EMPTY = "both sides empty"

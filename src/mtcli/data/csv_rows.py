@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 
 from mtcli.data.columns import find_columns
-from mtcli.data.lines import LINE_BYTES, LINE_LIMIT
 from mtcli.errors import DataError
+from mtcli.text.lines import LINE_BYTES, LINE_LIMIT
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 SAMPLE_LINES = 100

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from mtcli.data.invented_terms import TermInventor
-from mtcli.data.lines import Counts, Pair
 from mtcli.data.term_annotation import TermAnnotator
-from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError
 from mtcli.runtime.files import new_file
 from mtcli.runtime.prefetch import prefetch_map
 from mtcli.runtime.regular_file import check_regular
+from mtcli.text.lines import Counts, Pair
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 Ints = npt.NDArray[np.integer[Any]]
 Ids = npt.NDArray[np.int32]

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from mtcli.data.lines import Pair
+from mtcli.text.lines import Pair
 
 Split = Literal["train", "valid", "test"]
 Hashes = npt.NDArray[np.uint64]

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from random import Random
 
-from mtcli.data.tokenizer import Tokenizer, marker_id
+from mtcli.text.tokenizer.tokenizer import Tokenizer, marker_id
 
 INVENTED = 0.5
 """Share of the pairs with annotations in which their translations are invented."""

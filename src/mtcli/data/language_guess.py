@@ -10,13 +10,13 @@ from glob import escape
 from itertools import islice
 from pathlib import Path
 
-from mtcli.config.languages import base, known, same
-from mtcli.data.lines import read_lines
 from mtcli.data.rows import dataset_keys, dataset_name, find_keys, parquet_keys
 from mtcli.data.sources import corpus_errors, file_form, resolve, two_names
 from mtcli.data.tables import first_row
 from mtcli.data.xml_pairs import xml_languages
 from mtcli.errors import UsageError
+from mtcli.text.languages import base, known, same
+from mtcli.text.lines import read_lines
 
 _NAME = r"[A-Za-z]{2,3}(?:[-_](?:[A-Z]{2}|[A-Z][a-z]{3}))?"
 _PAIR = re.compile(rf"(?<![A-Za-z0-9])(?=({_NAME})(?:[-_]to[-_]|[-_2])({_NAME})(?![A-Za-z0-9]))")

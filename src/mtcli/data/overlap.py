@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from mtcli.data.encoded_pairs import EncodedPairs, Ids
 from mtcli.data.term_annotation import without_annotations
-from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError, ModelError
 from mtcli.runtime.wording import counted
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def count_trained_on(pairs: EncodedPairs, tokenizer: Tokenizer, sources: Sequenc
     """Count the sentences that are also the source of a training pair, compared as token ids.
 
     The encoded pairs are read once, chunk by chunk. Only the rows whose key (see `_keys`) is that of a sentence are
-    compared in full. With `data.placeholders`, a training source in which a token replaced text is not found.
+    compared in full. With `text.placeholders`, a training source in which a token replaced text is not found.
     """
     texts = [source.strip() for source in sources]
     sentences = [np.array(ids, dtype=np.int32) for ids in tokenizer.encode_src([text for text in texts if text])]

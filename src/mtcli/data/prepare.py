@@ -20,17 +20,17 @@ from mtcli.data.build import FILES, build_data
 from mtcli.data.encoded_pairs import EncodedPairs
 from mtcli.data.fingerprints import check_unchanged, fingerprint, input_files, input_specs
 from mtcli.data.info import data_settings, read_data_info, recorded_settings
-from mtcli.data.lines import Pair
 from mtcli.data.overlap import count_trained_on, share_of
 from mtcli.data.rows import check_dataset
 from mtcli.data.sources import resolve
 from mtcli.data.splits import read_split
-from mtcli.data.tokenizer import Tokenizer
 from mtcli.data.tokenizer_file import check_given_tokenizer, given_tokenizer
 from mtcli.data.training_sources import TrainingSource, training_sources
 from mtcli.errors import DataError, ModelError, StorageError, UsageError
 from mtcli.runtime.files import storage_errors
 from mtcli.runtime.regular_file import check_regular
+from mtcli.text.lines import Pair
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 

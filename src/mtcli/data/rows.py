@@ -17,10 +17,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mtcli.config.languages import SOURCE_NAMES, TARGET_NAMES
 from mtcli.data.columns import are_side_names
-from mtcli.data.lines import LINE_BYTES, LINE_LIMIT
 from mtcli.errors import DataError
+from mtcli.text.languages import SOURCE_NAMES, TARGET_NAMES
+from mtcli.text.lines import LINE_BYTES, LINE_LIMIT
 
 log = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Literal
 
 from mtcli import limits
-from mtcli.config.languages import known
 from mtcli.data.csv_rows import SAMPLE_LINES
-from mtcli.data.lines import decompression, read_lines
 from mtcli.data.rows import dataset_name
 from mtcli.errors import DataError, UsageError
+from mtcli.text.languages import known
+from mtcli.text.lines import decompression, read_lines
 
 Form = Literal["tsv", "csv", "tmx", "xliff", "json", "parquet", "prefix", "two", "dataset"]
 """`prefix`: PREFIX.SRC and PREFIX.TGT. `two`: two files joined by a comma. `dataset`: a folder or a Hub name."""

@@ -4,10 +4,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from mtcli.data.lines import Pair, read_lines
 from mtcli.errors import DataError, ModelError
 from mtcli.runtime.files import replace_file
 from mtcli.runtime.regular_file import check_regular
+from mtcli.text.lines import Pair, read_lines
 
 
 def write_split(run: Path, name: str, pairs: Sequence[Pair], src: str, tgt: str) -> None:

@@ -14,9 +14,9 @@ from unicodedata import normalize
 import numpy as np
 import numpy.typing as npt
 
-from mtcli.data.lines import Pair
-from mtcli.data.tokenizer import BACK_TRANSLATION_TAG, Annotation, marker_id
-from mtcli.data.words import Word, words_of
+from mtcli.text.lines import Pair
+from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG, Annotation, marker_id
+from mtcli.text.words import Word, words_of
 
 LEARN_WORDS = 25_000_000
 """Pairs of words that the association is estimated from: the first lines with this many, at most."""

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from mtcli.config import toml_file
-from mtcli.config.languages import base
 from mtcli.config.schema import Config
-from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import ModelError, UsageError
+from mtcli.text.languages import base
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 
 def tokenizer_path(config: Config) -> Path | None:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from mtcli.data.encoded_pairs import EncodedPairs
-from mtcli.data.lines import read_lines
 from mtcli.data.sources import parse_source, resolve
+from mtcli.text.lines import read_lines
 
 SCORES = ("log_prob", "reverse_log_prob", "score")
 """Columns or keys of the scores in a file of synthetic pairs, in their order."""

@@ -12,12 +12,12 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
-from mtcli.config.languages import base, same
-from mtcli.data.lines import Counts, open_bytes
 from mtcli.data.tables import Record, line_break_notice
 from mtcli.data.xml_units import Segment, Unit, tmx_units, xliff_units
 from mtcli.errors import DataError
 from mtcli.runtime.wording import counted
+from mtcli.text.languages import base, same
+from mtcli.text.lines import Counts, open_bytes
 
 XmlForm = Literal["tmx", "xliff"]
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from mtcli.config import languages
 from mtcli.data.safe_xml import Element
 from mtcli.documents.encoding import EncodedText
 from mtcli.documents.escapes import escape, references_of
@@ -12,6 +11,7 @@ from mtcli.documents.inline import Inline, merged
 from mtcli.documents.items import MarkedSpan, encode_texts, make_span
 from mtcli.documents.xml_markup import Classify, inline_items, inside, outside
 from mtcli.errors import DataError
+from mtcli.text import languages
 
 
 @dataclass(frozen=True, slots=True)

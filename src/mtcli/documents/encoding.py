@@ -3,8 +3,8 @@
 import codecs
 from dataclasses import dataclass
 
-from mtcli.data.lines import TO_UTF8
 from mtcli.errors import DataError
+from mtcli.text.lines import TO_UTF8
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),

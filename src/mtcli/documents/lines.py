@@ -9,8 +9,6 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any, cast
 
-from mtcli.data.placeholders import find_protected
-from mtcli.data.words import character_spans, word_spans
 from mtcli.documents.inline import Inline, text_of
 from mtcli.documents.markup import InlineTranslation
 from mtcli.documents.pipeline import TranslatedSegment, translate_whole
@@ -26,6 +24,8 @@ from mtcli.inference.terms import uses
 from mtcli.inference.translation import Candidate, Links, Options, Translation
 from mtcli.inference.windows import Window, read_windows, until_pause
 from mtcli.runtime.progress import Progress
+from mtcli.text.placeholders import find_protected
+from mtcli.text.words import character_spans, word_spans
 
 
 def by_sentence(translator: LineTranslator, src: str, tgt: str) -> LineTranslator:

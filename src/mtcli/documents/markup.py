@@ -1,7 +1,7 @@
 """Translate sentences with inline markup and placeholders. What is protected is never lost, added or changed.
 
 The model translates text without tags. The word alignment of the translation says where the tags go, see `reinsertion`.
-A model trained with `data.placeholders` is given its placeholder tokens. For others, placeholders stay in the text
+A model trained with `text.placeholders` is given its placeholder tokens. For others, placeholders stay in the text
 first, because most models copy them. Where one is lost, the sentence is translated again without any, and they are put
 in like tags. Every result is checked.
 """
@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
-from mtcli.data.placeholders import TOKENS, find_protected, protected_of, without_added
 from mtcli.documents.inline import Inline, Tag, merged, text_of
 from mtcli.documents.marks import Mark, is_faithful, mark_up, pieces_of
 from mtcli.documents.reinsertion import reinsert
@@ -22,6 +21,7 @@ from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.translation import Candidate, Options
 from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
+from mtcli.text.placeholders import TOKENS, find_protected, protected_of, without_added
 
 log = logging.getLogger(__name__)
 

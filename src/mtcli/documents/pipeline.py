@@ -8,9 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mtcli.data.numbers import NumberCheck, check_numbers, same_signs
-from mtcli.data.placeholders import protected_of
-from mtcli.data.tokenizer import Tokenizer
 from mtcli.documents.encoding import EncodedText
 from mtcli.documents.format import ReadOptions
 from mtcli.documents.inline import Inline, Tag, merged, text_of
@@ -21,7 +18,6 @@ from mtcli.documents.segmentation import is_plain, split_long, split_marks, spli
 from mtcli.documents.wrapping import unspaced_at_end, unspaced_at_start
 from mtcli.errors import DataError, UsageError
 from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.repetitions import repetition_in
 from mtcli.inference.streams import arguments, name_of
 from mtcli.inference.terms_report import TermsReport
 from mtcli.inference.translation import Options
@@ -30,6 +26,10 @@ from mtcli.runtime.outputs import write_whole
 from mtcli.runtime.progress import Progress, on_terminal
 from mtcli.runtime.regular_file import read_regular
 from mtcli.runtime.wording import counted
+from mtcli.text.numbers import NumberCheck, check_numbers, same_signs
+from mtcli.text.placeholders import protected_of
+from mtcli.text.repetitions import repetition_in
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 

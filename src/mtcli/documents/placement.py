@@ -8,11 +8,11 @@ the source lie in the same span of the translation, and never overlap, so tags s
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mtcli.data.placeholders import Span
 from mtcli.documents.inline import Tag
 from mtcli.documents.marks import CLOSING, OPENING, Node
 from mtcli.documents.word_map import WordMap
 from mtcli.documents.wrapping import unspaced_at_start
+from mtcli.text.placeholders import Span
 
 OWN_WORD = 1.0
 """What a word of a span adds to the score of a run of words."""

@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from mtcli.config import languages
 from mtcli.data.safe_xml import decode_exactly
 from mtcli.documents.encoding import EncodedText, check_lines, decode
 from mtcli.documents.format import ReadOptions
@@ -36,6 +35,7 @@ from mtcli.documents.po_rules import (
 from mtcli.documents.spans import SpanDocument
 from mtcli.errors import DataError
 from mtcli.runtime.wording import counted
+from mtcli.text import languages
 
 log = logging.getLogger(__name__)
 

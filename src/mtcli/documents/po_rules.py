@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from mtcli.data.placeholders import find_protected
 from mtcli.documents.inline import Inline, Tag, merged
+from mtcli.text.placeholders import find_protected
 
 _PRINTF = re.compile(
     r"%(?:\d+\$|\([^()]*\)|<(?!PRI)\w+>(?=[-+ #0'\d.*a-zA-Z])|\{\w+\})?"  # the argument

@@ -7,12 +7,12 @@ from importlib import import_module
 from pathlib import Path, PurePath
 from typing import cast
 
-from mtcli.config import languages
-from mtcli.data.lines import decompression
 from mtcli.documents.format import Document, Reader, ReadOptions, Structure
 from mtcli.documents.structure import VerifiedDocument
 from mtcli.errors import UsageError
 from mtcli.runtime.outputs import real_path
+from mtcli.text import languages
+from mtcli.text.lines import decompression
 
 MODULES = {
     ".csv": "table",

@@ -5,11 +5,11 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, islice, pairwise
 
-from mtcli.config import languages
-from mtcli.config.writing_systems import UNSPACED
-from mtcli.data.placeholders import find_protected
 from mtcli.documents.inline import Inline, Tag, merged, text_of
 from mtcli.inference.windows import MAX_LINE_TOKENS
+from mtcli.text import languages
+from mtcli.text.placeholders import find_protected
+from mtcli.text.writing_systems import UNSPACED
 
 _OTHER_SPACE = re.compile(r"[^\S\n\r\t ]")
 """White space that sentencex 1.0 does not expect: an initial after a no-break space stops it with an error."""

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from mtcli.config import languages
 from mtcli.data.safe_xml import Element, decode_xml, read_xml
 from mtcli.documents.bilingual import BilingualDocument, Edit, Unit, fill, is_filled, language_tag, make_unit
 from mtcli.documents.encoding import EncodedText
@@ -11,6 +10,7 @@ from mtcli.documents.format import Document, ReadOptions
 from mtcli.documents.structure import tree_structure
 from mtcli.documents.xml_markup import Inner, indentation, inside, outside, tag_name
 from mtcli.errors import DataError
+from mtcli.text import languages
 
 
 def read(content: bytes, options: ReadOptions) -> Document:

@@ -8,8 +8,8 @@ from itertools import accumulate, pairwise
 
 from rich.cells import cell_len
 
-from mtcli.config.writing_systems import UNSPACED
 from mtcli.documents.inline import Inline, Tag, merged, text_of
+from mtcli.text.writing_systems import UNSPACED
 
 _MARK = "\u3000-\u303f\uff00-\uffef"
 _CJK = f"{_MARK}\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"

@@ -12,9 +12,9 @@ from itertools import pairwise
 from math import inf
 from typing import Any, Literal
 
-from mtcli.config.writing_systems import unspaced
 from mtcli.errors import DataError, UsageError
 from mtcli.runtime.wording import counted
+from mtcli.text.writing_systems import unspaced
 
 Metric = Literal["bleu", "chrf", "ter"]
 Texts = Sequence[str]

@@ -17,9 +17,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtcli.data.batching import pad
-from mtcli.data.special_tokens import BOS, EOS
-from mtcli.data.tokenizer import Tokenizer
-from mtcli.data.tokenizer_spec import SPECIALS
 from mtcli.errors import UsageError
 from mtcli.explain.votes import Vote, votes
 from mtcli.inference.length import length_penalty
@@ -32,6 +29,9 @@ from mtcli.nn.ensemble import log_mean
 from mtcli.nn.hooks import Recording, record_forward
 from mtcli.nn.multi_head import MultiHeadAttention
 from mtcli.nn.transformer import DecoderLayer, Embedding, EncoderLayer
+from mtcli.text.special_tokens import BOS, EOS
+from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.text.tokenizer.vocabulary_file import SPECIALS
 
 TOP_K = 5
 """The most probable tokens listed for each decoder step."""

@@ -11,9 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mtcli.config.languages import english_name
-from mtcli.data.sentencepiece import SPACE
-from mtcli.data.tokenizer import Tokenizer
 from mtcli.export import ctranslate2, sentencepiece_export
 from mtcli.inference.ctranslate2_library import load_native
 from mtcli.inference.drafts import Draft
@@ -22,6 +19,9 @@ from mtcli.inference.translation import Options
 from mtcli.inference.windows import Window
 from mtcli.nn.transformer import Transformer
 from mtcli.storage.model_file import ModelInfo
+from mtcli.text.languages import english_name
+from mtcli.text.tokenizer.sentencepiece import SPACE
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 SUFFIX = ".argosmodel"
 

@@ -8,12 +8,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from mtcli.data.special_tokens import BOS, EOS, PAD
-from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import UsageError
 from mtcli.inference.alignment import alignment_layer
 from mtcli.nn.multi_head import MultiHeadAttention
 from mtcli.nn.transformer import DecoderLayer, Embedding, EncoderLayer, Transformer
+from mtcli.text.special_tokens import BOS, EOS, PAD
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 QUANTIZATIONS = ("int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16", "float32")
 

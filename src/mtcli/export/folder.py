@@ -17,7 +17,6 @@ from typing import Any
 from mtcli import __version__
 from mtcli.config.schema import Config, TokenizerConfig
 from mtcli.data.splits import read_split
-from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError, ModelError, UsageError
 from mtcli.export import argos, ctranslate2, huggingface, sentencepiece_export
 from mtcli.export.comparison import Parity, compare
@@ -33,6 +32,7 @@ from mtcli.runtime.outputs import folder_beside, real_path, whole_folder
 from mtcli.storage import PROVENANCE
 from mtcli.storage.model_file import ModelInfo, load_model
 from mtcli.storage.model_folder import run_of
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 

@@ -14,10 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtcli.data.sentencepiece import SentencePieceSide
-from mtcli.data.special_tokens import BOS, EOS, PAD
-from mtcli.data.tokenizer import Tokenizer
-from mtcli.data.tokenizer_spec import SPECIALS
 from mtcli.export.marian import EMBEDDING, OUTPUT_BIAS, to_marian
 from mtcli.inference.drafts import Draft
 from mtcli.inference.line_translator import LineTranslator
@@ -26,6 +22,10 @@ from mtcli.inference.windows import Window
 from mtcli.nn.transformer import Transformer
 from mtcli.storage.model_file import ModelInfo, parameters
 from mtcli.storage.tensors import Tensors, to_bytes
+from mtcli.text.special_tokens import BOS, EOS, PAD
+from mtcli.text.tokenizer.sentencepiece import SentencePieceSide
+from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.text.tokenizer.vocabulary_file import SPECIALS
 
 FILES = (
     "config.json", "generation_config.json", "model.safetensors", "source.spm", "target.spm", "tokenizer.json",

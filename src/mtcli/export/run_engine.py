@@ -12,7 +12,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from mtcli.config.schema import Config
-from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import ModelError
 from mtcli.export.comparison import compare
 from mtcli.export.folder import export_details, write_details, write_model
@@ -27,6 +26,7 @@ from mtcli.runtime.outputs import whole_folder
 from mtcli.storage import ENGINE, PROVENANCE
 from mtcli.storage.model_file import load_model
 from mtcli.storage.model_identity import identity_of
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 NUM_SENTENCES = 64
 """Sentences that are compared, if there are as many."""

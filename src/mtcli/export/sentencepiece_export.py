@@ -9,8 +9,10 @@ into words first, and accepts every way to make a token of two others. On real t
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from mtcli.data.sentencepiece import SPACE
-from mtcli.data.sentencepiece_file import (
+from mtcli.errors import UsageError
+from mtcli.text.special_tokens import PAD
+from mtcli.text.tokenizer.sentencepiece import SPACE
+from mtcli.text.tokenizer.sentencepiece_file import (
     BPE,
     BYTE,
     CONTROL,
@@ -21,10 +23,8 @@ from mtcli.data.sentencepiece_file import (
     bytes_field,
     number_field,
 )
-from mtcli.data.special_tokens import PAD
-from mtcli.data.tokenizer import Tokenizer
-from mtcli.data.tokenizer_spec import RESERVED, SPECIALS
-from mtcli.errors import UsageError
+from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.text.tokenizer.vocabulary_file import RESERVED, SPECIALS
 
 NO_WORDS = "tokenizer.type = word: SentencePiece has no tokens for whole words with a fallback to characters"
 """The reason why a tokenizer of the type `word` cannot be written."""

@@ -3,8 +3,8 @@
 import json
 
 from mtcli.config.schema import Config
-from mtcli.data.tokenizer import Tokenizer
 from mtcli.importing.source import Source
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 CARD = """\
 ---

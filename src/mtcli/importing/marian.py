@@ -12,12 +12,8 @@ from typing import Any
 
 from mtcli import __version__
 from mtcli.config.fields import shown
-from mtcli.config.languages import checked
 from mtcli.config.schema import Config, DataConfig, DecodeConfig, ModelConfig, TokenizerConfig
 from mtcli.config.toml_file import to_toml
-from mtcli.data import sentencepiece_file
-from mtcli.data.sentencepiece import MarianVocabulary, SentencePieceSide
-from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import ModelError, UsageError
 from mtcli.importing.card import to_card
 from mtcli.importing.marian_config import (
@@ -38,6 +34,10 @@ from mtcli.runtime.outputs import whole_folder
 from mtcli.runtime.regular_file import read_regular
 from mtcli.storage import ORIGIN
 from mtcli.storage.model_file import ModelInfo, model_bytes
+from mtcli.text.languages import checked
+from mtcli.text.tokenizer import sentencepiece_file
+from mtcli.text.tokenizer.sentencepiece import MarianVocabulary, SentencePieceSide
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 FORMAT = 1
 """Version of `origin.json`."""

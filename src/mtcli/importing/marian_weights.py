@@ -9,8 +9,6 @@ import torch
 from torch import Tensor
 
 from mtcli.config.schema import ModelConfig
-from mtcli.data.sentencepiece import MarianVocabulary
-from mtcli.data.special_tokens import BOS
 from mtcli.errors import ModelError
 from mtcli.export.marian import (
     EMBEDDING,
@@ -25,6 +23,8 @@ from mtcli.nn.transformer import sinusoids
 from mtcli.runtime import memory
 from mtcli.runtime.regular_file import check_regular, open_regular
 from mtcli.storage.tensors import Tensors, read_tensors
+from mtcli.text.special_tokens import BOS
+from mtcli.text.tokenizer.sentencepiece import MarianVocabulary
 
 COPIES = ("lm_head.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
 """Names under which a file may hold the embedding again."""

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from mtcli.data.batching import pad
-from mtcli.data.special_tokens import BOS, EOS
 from mtcli.inference.alignment import alignment_layer
 from mtcli.nn.hooks import record_attention
 from mtcli.nn.transformer import DecoderLayer, Transformer
+from mtcli.text.special_tokens import BOS, EOS
 
 
 @torch.inference_mode()

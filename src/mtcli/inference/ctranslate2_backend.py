@@ -26,8 +26,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from mtcli.data.special_tokens import EOS
-from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import ModelError, NotFiniteError, UsageError
 from mtcli.inference.alignment import Weights
 from mtcli.inference.ctranslate2_attention import forced_attention
@@ -40,6 +38,8 @@ from mtcli.inference.terms import Terms
 from mtcli.inference.translation import Options, Translation
 from mtcli.inference.windows import Window
 from mtcli.runtime.prefetch import prefetch_map
+from mtcli.text.special_tokens import EOS
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 GIVE_THE_RUN = "give the run itself with --model, without --engine"
 """The remedy in messages: the run can do all that an exported model cannot."""

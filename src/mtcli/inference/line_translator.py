@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TypeVar
 
-from mtcli.data.tokenizer import Tokenizer
-from mtcli.data.words import character_spans, word_spans
 from mtcli.errors import UsageError
 from mtcli.inference.alignment import Weights, align
 from mtcli.inference.drafts import Draft, Rerank, add_new_texts, merge_by_text
@@ -34,6 +32,8 @@ from mtcli.inference.windows import (
 )
 from mtcli.limits import BEAM_SIZE
 from mtcli.runtime.progress import Progress
+from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.text.words import character_spans, word_spans
 
 T = TypeVar("T")
 R = TypeVar("R")

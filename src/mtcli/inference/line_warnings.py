@@ -3,11 +3,11 @@
 import logging
 from collections.abc import Sequence
 
-from mtcli.data.numbers import check_numbers
-from mtcli.data.tokenizer import Tokenizer
-from mtcli.inference.repetitions import repetition_in
 from mtcli.inference.translation import Options, Translation
 from mtcli.inference.windows import MAX_LINE_TOKENS, Window
+from mtcli.text.numbers import check_numbers
+from mtcli.text.repetitions import repetition_in
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,6 @@ from pathlib import Path
 import torch
 
 from mtcli.data.batching import pad
-from mtcli.data.special_tokens import EOS
-from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import StorageError, UsageError
 from mtcli.inference.alignment import Weights
 from mtcli.inference.batch_memory import SearchMemory, free_cuda_memory
@@ -31,6 +29,8 @@ from mtcli.nn.transformer import Transformer
 from mtcli.runtime.cores import all_cores
 from mtcli.runtime.memory import keep_freed_memory, release_freed_memory, require, share_freed_memory
 from mtcli.storage.model_file import load_model
+from mtcli.text.special_tokens import EOS
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 BATCH_TOKENS = {"cpu": 20_000, "cuda": 200_000, "mps": 20_000}
 """Rows × tokens × beams of one search, by type of device. A CPU runs several at once: see `Translator.num_shares`.

@@ -16,8 +16,6 @@ from torch.nn import functional as F
 
 from mtcli.data.batching import Batch, plan_epoch
 from mtcli.data.encoded_pairs import Ints
-from mtcli.data.lines import Pair
-from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError, NotFiniteError
 from mtcli.inference.line_warnings import warn_about_missing_tags
 from mtcli.inference.pytorch_backend import BATCH_TOKENS, Translator
@@ -26,6 +24,8 @@ from mtcli.nn.ensemble import log_mean
 from mtcli.nn.transformer import Transformer
 from mtcli.runtime.device import cores_for
 from mtcli.runtime.progress import Progress
+from mtcli.text.lines import Pair
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 LOGITS_CHUNK = 512
 """Target positions whose logits are in memory at a time."""

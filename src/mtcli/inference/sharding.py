@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 
-from mtcli.data.lines import Counts
 from mtcli.errors import RankError, StorageError
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.streams import lines_of, report_counts
@@ -18,6 +17,7 @@ from mtcli.runtime.distributed import Group, join
 from mtcli.runtime.files import storage_errors
 from mtcli.runtime.outputs import PartialFile, partial_file
 from mtcli.runtime.signals import stopped_by_signals
+from mtcli.text.lines import Counts
 
 log = logging.getLogger(__name__)
 

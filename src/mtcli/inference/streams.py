@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mtcli.data.lines import LINE_BYTES, Counts, read_lines
-from mtcli.data.numbers import check_numbers
 from mtcli.errors import DataError, UsageError
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.terms_report import record_of
@@ -18,6 +16,8 @@ from mtcli.inference.translation import Options, Translation, pharaoh
 from mtcli.runtime.signals import QuietInterrupt
 from mtcli.runtime.terminal import printable
 from mtcli.runtime.wording import counted
+from mtcli.text.lines import LINE_BYTES, Counts, read_lines
+from mtcli.text.numbers import check_numbers
 
 READ_BYTES = 1 << 16
 """Bytes that are read from standard input at a time, at most."""

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mtcli.data.tokenizer import Tokenizer
-from mtcli.data.words import continues_word, ends_in_word
 from mtcli.inference.search.phrases import Alternatives, RequiredPhrases, WordParts, length_after_word
 from mtcli.inference.terms import Match
+from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.text.words import continues_word, ends_in_word
 
 MAX_TOKENS = 500
 """Tokens of all phrases that the translation of a line must contain."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from unicodedata import normalize
 
-from mtcli.data.lines import read_lines
-from mtcli.data.words import Word, words_of
 from mtcli.errors import DataError
+from mtcli.text.lines import read_lines
+from mtcli.text.words import Word, words_of
 
 NEVER_TRANSLATE = "never-translate"
 """Takes the place of a translation: the source term is copied."""

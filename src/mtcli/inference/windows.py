@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mtcli.data.tokenizer import Annotation, Tokenizer
 from mtcli.inference.terms import Match
+from mtcli.text.tokenizer.tokenizer import Annotation, Tokenizer
 
 WINDOW = 4096
 """Lines of a window. A file of any size fits in memory, because only one window is in memory at a time."""

@@ -17,11 +17,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtcli.config.schema import ModelConfig
-from mtcli.data.special_tokens import PAD
 from mtcli.nn import cpu_kernels
 from mtcli.nn.attention import KeysValues, additive_mask
 from mtcli.nn.cache import Cache, Projection
 from mtcli.nn.multi_head import MultiHeadAttention
+from mtcli.text.special_tokens import PAD
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "swish": F.silu, "gelu": F.gelu}
 """The activations that `model.activation` names. The paper's is ReLU."""

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from mtcli.data.corpus import read_pairs
 from mtcli.data.held_out import source_key
-from mtcli.data.lines import Counts, read_lines
 from mtcli.runtime.files import new_file
 from mtcli.runtime.wording import counted
+from mtcli.text.lines import Counts, read_lines
 
 log = logging.getLogger(__name__)
 

@@ -8,13 +8,10 @@ from typing import Any
 
 from mtcli.config.scores import DEFAULT, advice, bleu_tokenizer, tokenizer_of
 from mtcli.config.toml_file import load as load_config
-from mtcli.config.writing_systems import unspaced
 from mtcli.data import demo
 from mtcli.data.corpus import read_pairs
-from mtcli.data.lines import Counts
 from mtcli.data.overlap import warn_of_training_sources
 from mtcli.data.splits import read_split
-from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError, UsageError
 from mtcli.evaluation import metrics
 from mtcli.evaluation.comparison import Comparison, compare
@@ -27,6 +24,9 @@ from mtcli.report.messages import remarks, too_few_pairs
 from mtcli.report.terms_score import TermsScore
 from mtcli.runtime.wording import counted
 from mtcli.storage.model_folder import run_of
+from mtcli.text.lines import Counts
+from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.text.writing_systems import unspaced
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,6 @@ from mtcli.config.schema import TrainConfig
 from mtcli.config.scores import SELECTION_NAMES
 from mtcli.config.toml_file import load as load_config
 from mtcli.data.info import read_data_info
-from mtcli.data.tokenizer import Tokenizer
 from mtcli.data.training_sources import training_sources
 from mtcli.errors import ModelError, MtcliError
 from mtcli.inference.exported import provenance
@@ -30,6 +29,7 @@ from mtcli.storage import ENGINE, ORIGIN, checkpoint, model_file
 from mtcli.storage.events import Metrics, best_of, metric_of
 from mtcli.storage.model_folder import run_of
 from mtcli.storage.state import State
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 Json = dict[str, Any]
 Row = tuple[str, str]

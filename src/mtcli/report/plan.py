@@ -11,7 +11,6 @@ from mtcli.config.schema import Config, Freeze, TrainConfig
 from mtcli.data.batching import BatchPlan, Block
 from mtcli.data.encoded_pairs import Ints
 from mtcli.data.prepare import Prepared
-from mtcli.data.tokenizer import BACK_TRANSLATION_TAG
 from mtcli.data.training_sources import TrainingSource
 from mtcli.export.targets import TARGETS, obstacles
 from mtcli.nn.precision import uses_bf16
@@ -21,6 +20,7 @@ from mtcli.runtime.memory import require
 from mtcli.runtime.progress import clock
 from mtcli.runtime.terminal import printable
 from mtcli.runtime.wording import counted, every
+from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG
 
 FROZEN: dict[Freeze, str] = {
     "none": "",

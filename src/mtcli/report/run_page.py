@@ -8,7 +8,6 @@ from string import Template
 
 from mtcli.config.scores import DEFAULT, METRIC_NAMES
 from mtcli.config.toml_file import to_toml
-from mtcli.config.writing_systems import unspaced
 from mtcli.data.training_sources import DEMO
 from mtcli.report.chart import Series, chart
 from mtcli.report.messages import command, remarks
@@ -16,6 +15,7 @@ from mtcli.report.plan import describe_counts, describe_sources
 from mtcli.report.run_record import Event, RunRecord, ScoreRow, score_rows, selection_remark
 from mtcli.runtime.page_template import page_template
 from mtcli.runtime.progress import clock
+from mtcli.text.writing_systems import unspaced
 
 MAX_VALIDATIONS = 8
 """Validations whose translation of a sample is shown."""

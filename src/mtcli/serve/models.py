@@ -6,13 +6,13 @@ from dataclasses import dataclass, field, replace
 
 from starlette.exceptions import HTTPException
 
-from mtcli.data.language_identifier import Guess, LanguageIdentifier
 from mtcli.errors import UsageError
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.terms import Terms
 from mtcli.inference.translation import Options
 from mtcli.serve.batcher import Batcher
 from mtcli.serve.page import PageData
+from mtcli.text.language_identifier import Guess, LanguageIdentifier
 
 _REGION = re.compile("[a-z]{2}|[0-9]{3}")
 

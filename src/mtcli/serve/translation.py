@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 from fastapi import Request
 from starlette.exceptions import HTTPException
 
-from mtcli.data.language_identifier import Guess
 from mtcli.documents.format import Document, ReadOptions
 from mtcli.documents.inline import text_of
 from mtcli.documents.pipeline import translate_segments
@@ -35,6 +34,7 @@ from mtcli.serve.waiting_translator import (
     TooLongError,
     WaitingTranslator,
 )
+from mtcli.text.language_identifier import Guess
 
 log = logging.getLogger(__name__)
 

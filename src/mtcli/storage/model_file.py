@@ -12,13 +12,13 @@ from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, Valid
 from mtcli import limits
 from mtcli.config.fields import Within
 from mtcli.config.schema import DecodeConfig, ModelConfig
-from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import ModelError
 from mtcli.nn.transformer import Transformer
 from mtcli.storage import PROVENANCE
 from mtcli.storage.checkpoint import FORMAT
 from mtcli.storage.model_folder import tokenizer_file
 from mtcli.storage.tensors import Tensors, read_tensors, to_bytes
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 Count = Annotated[int, Within(limits.COUNT)]
 

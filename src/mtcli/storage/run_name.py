@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from mtcli.config.languages import known
 from mtcli.config.schema import DataConfig
 from mtcli.config.toml_file import load
 from mtcli.data.sources import parse_source
 from mtcli.errors import MtcliError
+from mtcli.text.languages import known
 
 RUNS = Path("runs")
 GENERIC = frozenset(

@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from mtcli.config.build import build
-from mtcli.config.languages import base, is_plausible
 from mtcli.config.schema import MAX_STEPS, Config, DataConfig, DecodeConfig, ModelConfig, unset_settings
 from mtcli.data.fingerprints import input_files
 from mtcli.data.language_guess import guess_languages
 from mtcli.data.prepare import starts_from_model
 from mtcli.data.sources import parse_source
-from mtcli.data.tokenizer import Tokenizer
 from mtcli.data.tokenizer_file import tokenizer_path
 from mtcli.errors import DataError, UsageError
 from mtcli.runtime import torchrun
@@ -22,6 +20,8 @@ from mtcli.runtime.output_checks import check_folder
 from mtcli.storage.model_file import ModelInfo, load_model
 from mtcli.storage.run_folder import begun_config
 from mtcli.storage.run_name import default_run
+from mtcli.text.languages import base, is_plausible
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ import torch
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import to_toml
 from mtcli.data.prepare import Prepared, check_inputs, has_info, prepare, reopen
-from mtcli.data.tokenizer import Tokenizer
 from mtcli.errors import DataError, ModelError, UsageError
 from mtcli.nn.precision import warn_of_emulated_bf16
 from mtcli.nn.transformer import Transformer
@@ -33,6 +32,7 @@ from mtcli.storage.run_folder import (
     with_split_of,
 )
 from mtcli.storage.run_lock import lock
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.training.budget import Budget
 from mtcli.training.defaults.choose import with_defaults
 from mtcli.training.defaults.describe import describe_choice

@@ -12,13 +12,13 @@ from mtcli.config.schema import Config
 from mtcli.config.scores import DEFAULT, tokenizer_of
 from mtcli.data.batching import Batch, plan_epoch
 from mtcli.data.encoded_pairs import Ints
-from mtcli.data.lines import Pair
 from mtcli.errors import UsageError
 from mtcli.evaluation import metrics
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.translation import Options
 from mtcli.runtime.device import cores_for
 from mtcli.runtime.wording import counted
+from mtcli.text.lines import Pair
 from mtcli.training.timed_parts import FIRST_PART, Deadline, parts, spread
 
 BatchLoss = Callable[[Batch], tuple[Tensor, Tensor]]

@@ -14,7 +14,6 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from mtcli.data.lines import TO_UTF8, Pair
 from mtcli.data.quality.corpus import Corpus
 from mtcli.data.quality.rules import BIT, REMOVES, rules, tidy
 from mtcli.data.quality.survey import Bits, survey
@@ -23,6 +22,7 @@ from mtcli.errors import DataError, UsageError
 from mtcli.runtime.output_checks import check_outputs
 from mtcli.runtime.outputs import is_special, whole_files
 from mtcli.runtime.wording import counted
+from mtcli.text.lines import TO_UTF8, Pair
 
 WRITTEN_SUFFIXES = (".tsv", ".csv", ".jsonl")
 """The forms in which one file holds both sides."""

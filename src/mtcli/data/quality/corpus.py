@@ -9,9 +9,9 @@ from pathlib import Path
 from mtcli.data import rows, sources, tables
 from mtcli.data.corpus import NUMBERED_FORMS, numbered_records, two_files
 from mtcli.data.held_out import source_key
-from mtcli.data.lines import Counts, Pair, read_lines
 from mtcli.data.quality.rules import INVALID, MAX_LENGTH, MAX_RATIO, tidy
 from mtcli.runtime.progress import Progress
+from mtcli.text.lines import Counts, Pair, read_lines
 
 
 @dataclass(frozen=True)

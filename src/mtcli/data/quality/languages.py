@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from mtcli.config.languages import base, english_name
-from mtcli.data.language_identifier import MAX_CHARACTERS, LanguageIdentifier
 from mtcli.data.quality.rules import MIN_WORDS, num_words
 from mtcli.runtime.wording import counted
+from mtcli.text.language_identifier import MAX_CHARACTERS, LanguageIdentifier
+from mtcli.text.languages import base, english_name
 
 SURE = 0.95
 """Probability from which a text counts as another language."""

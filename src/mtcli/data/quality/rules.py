@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from mtcli.config.writing_systems import UNSPACED, letter_runs
-from mtcli.data.lines import TO_UTF8
+from mtcli.text.lines import TO_UTF8
+from mtcli.text.writing_systems import UNSPACED, letter_runs
 
 MAX_LENGTH = 1000
 """Length limit of a side in characters; about 256 tokens, the default limit in training."""

@@ -17,11 +17,11 @@ import numpy.typing as npt
 
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import load
-from mtcli.data.lines import Counts, Pair
 from mtcli.data.quality.corpus import Corpus, source_hash
 from mtcli.data.quality.languages import LanguageCheck
 from mtcli.data.quality.rules import BIT, REMOVES, rules, script, tidy
-from mtcli.data.tokenizer import Tokenizer
+from mtcli.text.lines import Counts, Pair
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 BATCH_PAIRS = 4096
 """Pairs that are looked at together, so that a tokenizer encodes many lines per call."""

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from mtcli.config.schema import LengthNormalization
-from mtcli.data.special_tokens import BOS, EOS
 from mtcli.errors import NotFiniteError
 from mtcli.inference.length import length_penalty
 from mtcli.inference.search.compaction import rows_to_keep
@@ -20,6 +19,7 @@ from mtcli.inference.search.expansion import Continuations, Expansion
 from mtcli.inference.search.hypothesis import Hypothesis
 from mtcli.inference.search.log_probs import log_probs
 from mtcli.runtime.device import copy_to
+from mtcli.text.special_tokens import BOS, EOS
 
 MAX_SHARED_BEAM = 8
 """Beam size up to which the hypotheses of a sentence share their rows of the cache, see `Cache`."""

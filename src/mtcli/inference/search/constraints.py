@@ -8,8 +8,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from mtcli.data.special_tokens import EOS
 from mtcli.runtime.device import copy_to
+from mtcli.text.special_tokens import EOS
 
 Ids = npt.NDArray[np.int64]
 """Tokens, or indices of rows or sentences, on the host."""

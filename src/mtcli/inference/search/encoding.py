@@ -6,12 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcli.data.special_tokens import PAD
 from mtcli.nn.attention import MASK_ALIGNMENT
 from mtcli.nn.cache import Cache
 from mtcli.nn.ensemble import Ensemble, EnsembleCache
 from mtcli.nn.prepared import PreparedTransformer
 from mtcli.nn.transformer import Transformer
+from mtcli.text.special_tokens import PAD
 
 ENCODE_ROWS = 64
 """Sources that a CPU encodes together."""

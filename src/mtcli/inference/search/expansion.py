@@ -11,9 +11,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from mtcli.data.special_tokens import EOS
 from mtcli.inference.search.constraints import Ids
 from mtcli.nn.cpu_kernels import top_continuations
+from mtcli.text.special_tokens import EOS
 
 
 @dataclass(frozen=True)

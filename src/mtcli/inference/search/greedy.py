@@ -7,7 +7,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from mtcli.data.special_tokens import BOS, EOS
 from mtcli.errors import NotFiniteError
 from mtcli.inference.search.compaction import rows_to_keep
 from mtcli.inference.search.constraints import Constraints, Ids, Limits
@@ -16,6 +15,7 @@ from mtcli.inference.search.hypothesis import Hypothesis
 from mtcli.inference.search.log_probs import log_probs
 from mtcli.inference.search.sampling import Choice, most_likely
 from mtcli.runtime.device import copy_to
+from mtcli.text.special_tokens import BOS, EOS
 
 FINISHED = -1
 """Stands for the sentence of a row whose translation is finished."""

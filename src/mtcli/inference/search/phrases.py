@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mtcli.data.special_tokens import EOS
+from mtcli.text.special_tokens import EOS
 
 ROOT = 0
 NONE = -1

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from mtcli.config.schema import LengthNormalization
-from mtcli.data.special_tokens import BOS, EOS, PAD
 from mtcli.errors import NotFiniteError
 from mtcli.inference.length import length_penalty
 from mtcli.inference.search.beam import MAX_SHARED_BEAM, Beams
@@ -30,6 +29,7 @@ from mtcli.inference.search.log_probs import log_probs
 from mtcli.inference.search.phrases import RequiredPhrases, State
 from mtcli.nn.cpu_kernels import top_continuations
 from mtcli.runtime.device import copy_to
+from mtcli.text.special_tokens import BOS, EOS, PAD
 
 _Candidate = tuple[float, int, int]
 """Log-probability of a continuation, the hypothesis that it continues, and the token that it appends."""

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from mtcli.config.scores import bleu_tokenizer
-from mtcli.data.lines import Pair
 from mtcli.evaluation import metrics
 from mtcli.inference.exported import model_weights
 from mtcli.inference.line_translator import LineTranslator
@@ -15,6 +14,7 @@ from mtcli.inference.loading import load_ensemble
 from mtcli.inference.translation import Options
 from mtcli.report.plan import size
 from mtcli.runtime.wording import aligned, counted
+from mtcli.text.lines import Pair
 
 WARM_UP_LINES = 50
 """Lines that are translated before the time is taken."""

@@ -10,9 +10,7 @@ from mtcli.config.schema import SHAPE, Config
 from mtcli.config.toml_file import load as load_config
 from mtcli.data.columns import are_side_names
 from mtcli.data.corpus import read_pairs
-from mtcli.data.lines import Pair
 from mtcli.data.sources import parse_source, source_files
-from mtcli.data.tokenizer import Tokenizer
 from mtcli.data.tokenizer_file import given_tokenizer
 from mtcli.errors import DataError, UsageError
 from mtcli.export.targets import obstacles
@@ -24,6 +22,8 @@ from mtcli.recipes.monolingual import Text, held_out_keys
 from mtcli.recipes.settings import check_settings, setting_name
 from mtcli.storage.model_folder import run_of
 from mtcli.storage.run_name import RUNS
+from mtcli.text.lines import Pair
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 DEFAULT_PRESET = "tiny"
 """The preset of a student whose size no option decides."""

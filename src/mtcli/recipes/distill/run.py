@@ -8,7 +8,6 @@ from typing import Any
 
 from mtcli.config.schema import Config, DataConfig, ModelConfig
 from mtcli.data.fingerprints import fingerprint_inputs
-from mtcli.data.lines import read_lines
 from mtcli.errors import DataError, StageError, UsageError
 from mtcli.inference.exported import model_digest, sha256
 from mtcli.recipes.distill.commands import EXPORT, GREEDY, STUDENT, Distillation, vocabulary
@@ -30,6 +29,7 @@ from mtcli.runtime.device import describe, pick_device
 from mtcli.runtime.output_checks import check_folder
 from mtcli.runtime.wording import counted
 from mtcli.storage.run_name import RUNS, run_name
+from mtcli.text.lines import read_lines
 
 log = logging.getLogger(__name__)
 

@@ -16,13 +16,13 @@ import torch
 
 from mtcli.config.presets import PRESETS, Preset
 from mtcli.config.schema import ModelConfig
-from mtcli.data.tokenizer import Tokenizer
-from mtcli.data.tokenizer_spec import RESERVED, build_spec
 from mtcli.errors import UsageError
 from mtcli.export.ctranslate2 import convert
 from mtcli.inference.ctranslate2_library import load_native
 from mtcli.nn.transformer import Transformer
 from mtcli.report.memory_estimate import count_parameters
+from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.text.tokenizer.vocabulary_file import RESERVED, build_spec
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from mtcli.augment.filters import main_script
-from mtcli.config.writing_systems import letter_runs, unspaced
+from mtcli.text.writing_systems import letter_runs, unspaced
 
 FREQUENT = 500
 """Number of the most frequent words of a language that are compared. Rare words are often names and borrowed words."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from mtcli.data.corpus import read_pairs
-from mtcli.data.lines import Counts
 from mtcli.data.sources import parse_source
 from mtcli.errors import DataError
 from mtcli.inference.exported import sha256
@@ -28,6 +27,7 @@ from mtcli.recipes.improve.pairs import (
 )
 from mtcli.recipes.monolingual import Text, held_out_keys, write_lines
 from mtcli.runtime.wording import counted
+from mtcli.text.lines import Counts
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ from mtcli.config.schema import DataConfig
 from mtcli.data.build import SYNTHETIC_HELD_OUT
 from mtcli.data.corpus import read_pairs
 from mtcli.data.held_out import HeldOut, choose_held_out, held_out_size, source_key
-from mtcli.data.lines import Counts, Pair, read_lines
 from mtcli.data.sources import parse_source
-from mtcli.data.tokenizer import BACK_TRANSLATION_TAG
 from mtcli.data.training_sources import is_synthetic
 from mtcli.errors import DataError
 from mtcli.runtime.files import new_file
+from mtcli.text.lines import Counts, Pair, read_lines
+from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG
 
 Record = dict[str, Any]
 """A line of a file of pairs: `translation`, and the scores of a synthetic pair."""

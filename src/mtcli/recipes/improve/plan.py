@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mtcli.data.lines import Counts
 from mtcli.data.sources import parse_source
 from mtcli.recipes.improve.commands import Scores, Stages, Training
 from mtcli.recipes.improve.material import Lines, Material, Synthetic
@@ -13,6 +12,7 @@ from mtcli.recipes.improve.method import Method
 from mtcli.recipes.improve.pairs import choose_splits, corpus_pairs
 from mtcli.recipes.improve.request import ImproveRequest
 from mtcli.recipes.monolingual import Text
+from mtcli.text.lines import Counts
 
 ASSUMPTIONS = (
     "assuming that each training uses its share of the budget, that translating takes no time, and that each model is "

@@ -15,11 +15,11 @@ from typing import Any
 from tokenizers import Tokenizer as HFTokenizer
 from tokenizers import models, trainers
 
-from mtcli.data.native import call_native
-from mtcli.data.placeholders import TOKENS
-from mtcli.data.tokenizer import BACK_TRANSLATION_TAG, KINDS, Tokenizer
-from mtcli.data.tokenizer_spec import RESERVED, build_spec
 from mtcli.errors import DataError, UsageError
+from mtcli.text.placeholders import TOKENS
+from mtcli.text.tokenizer.native import call_native
+from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG, KINDS, Tokenizer
+from mtcli.text.tokenizer.vocabulary_file import RESERVED, build_spec
 
 MAX_LINES = 1_000_000
 """Lines of each side that training looks at."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 from unicodedata import digit
 
-from mtcli.config import languages
+from mtcli.text import languages
 
 _CURRENCY = "$€£¥₹₽₩₫₴₺₪฿₦₱₲₡¢₿₸"
 _CURRENCY_CODE = "USD|EUR|GBP|CHF|JPY|CAD|AUD|CNY|INR|BRL|MXN|SEK|NOK|DKK|PLN|CZK|RUB|KRW|TRY|ZAR"

@@ -21,10 +21,10 @@ from tokenizers import Regex, models, normalizers
 from tokenizers import Tokenizer as NativeTokenizer
 
 from mtcli import limits
-from mtcli.data import sentencepiece_file
-from mtcli.data.native import call_native
-from mtcli.data.sentencepiece_file import NORMAL, UNIGRAM, SentencePieceModel
 from mtcli.errors import ModelError
+from mtcli.text.tokenizer import sentencepiece_file
+from mtcli.text.tokenizer.native import call_native
+from mtcli.text.tokenizer.sentencepiece_file import NORMAL, UNIGRAM, SentencePieceModel
 
 UNKNOWN_TOKEN = "<unk>"
 START_NAMES = ("<s>", "<start>")

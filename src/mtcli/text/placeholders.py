@@ -1,6 +1,6 @@
 """Protected text: what a translation must contain exactly as its source does, such as `%s`, `{name}` or a URL.
 
-A model trained with `data.placeholders` has ten tokens that stand for such text, see `with_tokens`. In a text, they are
+A model trained with `text.placeholders` has ten tokens that stand for such text, see `with_tokens`. In a text, they are
 ten private characters of Unicode, so that vocabularies, exports and alignments need no special case.
 """
 
@@ -12,7 +12,7 @@ from functools import cache
 from typing import Final
 from zlib import crc32
 
-from mtcli.data.numbers import FIGURE, LETTERED_FIGURE, LETTERED_MEASURE, MEASURE, is_alike
+from mtcli.text.numbers import FIGURE, LETTERED_FIGURE, LETTERED_MEASURE, MEASURE, is_alike
 
 _CONVERSION = r"(?:hh?|ll?|[Lqjzt])?[diouxXeEfFgGaAcspn@]"
 _PRINTF = (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from mtcli.config.languages import base
+from mtcli.text.languages import base
 
 MAX_CHARACTERS = 10_000
 """Characters of a text that are looked at."""

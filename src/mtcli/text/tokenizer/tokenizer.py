@@ -17,8 +17,8 @@ normalizes Unicode (NFC), and turns a newline into a space.
 The special tokens are entries of the vocabulary and are never matched in text. The word pattern splits a literal `</s>`
 or `<0x0A>` in a sentence into signs, letters and digits, so it can never become a special token.
 
-A fourth kind, `sentencepiece`, comes only with imported models (`data/sentencepiece.py`). Its ids begin with the same
-three special tokens. It has a token `<unk>` and, in most models, none for bytes.
+A fourth kind, `sentencepiece`, comes only with imported models (`text/tokenizer/sentencepiece.py`). Its ids begin with
+the same three special tokens. It has a token `<unk>` and, in most models, none for bytes.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from unicodedata import normalize
 
 from tokenizers import Tokenizer as HFTokenizer
 
-from mtcli.config import languages
-from mtcli.data.native import call_native
-from mtcli.data.placeholders import TOKENS
-from mtcli.data.sentencepiece import SentencePieceSide, sides_from_json, sides_to_json
-from mtcli.data.special_tokens import BOS, EOS, PAD
-from mtcli.data.tokenizer_spec import BYTES, RESERVED, SPECIALS, build_spec, check_spec
 from mtcli.errors import ModelError, UsageError
 from mtcli.runtime.outputs import write_whole
 from mtcli.runtime.regular_file import read_regular
+from mtcli.text import languages
+from mtcli.text.placeholders import TOKENS
+from mtcli.text.special_tokens import BOS, EOS, PAD
+from mtcli.text.tokenizer.native import call_native
+from mtcli.text.tokenizer.sentencepiece import SentencePieceSide, sides_from_json, sides_to_json
+from mtcli.text.tokenizer.vocabulary_file import BYTES, RESERVED, SPECIALS, build_spec, check_spec
 
 KINDS = ("bpe", "word", "char")
 NEWLINE = 0x0A
@@ -124,7 +124,7 @@ class Tokenizer:
         self.tags: dict[str, int] = src.tags if isinstance(src, SentencePieceSide) else {}
         """Ids of the tokens that choose the target language of a multilingual model: `fra` for `>>fra<<`."""
         self.has_placeholders: bool = {*TOKENS} <= {*src.tokens} and {*TOKENS} <= {*tgt.tokens}
-        """It was trained for `data.placeholders`, so that the model knows the tokens of `placeholders.TOKENS`."""
+        """It was trained for `text.placeholders`, so that the model knows the tokens of `placeholders.TOKENS`."""
 
     @classmethod
     def from_specs(cls, src: dict[str, Any], tgt: dict[str, Any] | None = None) -> Tokenizer:

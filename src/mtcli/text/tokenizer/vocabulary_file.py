@@ -1,6 +1,7 @@
 """The Hugging Face file of a vocabulary that was trained here: how it is made and checked.
 
-Its model is byte-pair encoding with byte fallback. `data/tokenizer.py` describes the kinds and the layout of the ids.
+Its model is byte-pair encoding with byte fallback. `text/tokenizer/tokenizer.py` describes the kinds and the layout of
+the ids.
 """
 
 from typing import Any

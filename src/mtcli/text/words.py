@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from unicodedata import category
 
-from mtcli.config.writing_systems import UNSPACED, combining_marks
+from mtcli.text.writing_systems import UNSPACED, combining_marks
 
 _BEFORE_ITS_CONSONANT = frozenset("เแโใไເແໂໃໄ")
 """Vowels of Thai and Lao that are written before the consonant that they belong to."""

@@ -1,0 +1,1 @@
+"""Text: languages, writing systems, lines, words, protected text, and the tokenizer."""
