@@ -30,7 +30,7 @@ import numpy as np
 import torch
 
 from mtcli.inference.loading import load
-from mtcli.nn.transformer import Transformer, sinusoids
+from mtcli.model.transformer import Transformer, sinusoids
 from mtcli.storage.model_file import load_model
 from mtcli.text.lines import read_lines
 from mtcli.text.special_tokens import BOS, EOS, PAD

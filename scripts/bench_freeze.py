@@ -83,8 +83,8 @@ def measure(freeze: Freeze, precision: str, steps: int) -> Figures:
 
     from mtcli.config.schema import ModelConfig, TrainConfig
     from mtcli.data.batching import Batch
-    from mtcli.nn.freezing import freeze_parameters
-    from mtcli.nn.transformer import Transformer
+    from mtcli.model.freezing import freeze_parameters
+    from mtcli.model.transformer import Transformer
     from mtcli.runtime.memory import keep_freed_memory
     from mtcli.training.objective import Objective
     from mtcli.training.optimizer import Adam, clip_norm_

@@ -42,7 +42,7 @@ from mtcli.data.batching import BatchPlan, Position, collate
 from mtcli.data.encoded_pairs import EncodedPairs, Ints, encode_pairs
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.translation import Options
-from mtcli.nn.loss import projected_loss
+from mtcli.model.loss import projected_loss
 from mtcli.runtime.device import pick_device
 from mtcli.runtime.distributed import Group
 from mtcli.storage.model_file import ModelInfo

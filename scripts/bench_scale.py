@@ -271,8 +271,8 @@ def make_step() -> Callable[[Batch], None]:
     import torch
 
     from mtcli.config.schema import ModelConfig, TrainConfig
-    from mtcli.nn.loss import projected_loss
-    from mtcli.nn.transformer import Transformer
+    from mtcli.model.loss import projected_loss
+    from mtcli.model.transformer import Transformer
     from mtcli.training.optimizer import Adam
 
     model = Transformer(ModelConfig(), VOCAB, VOCAB, joint=True)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from mtcli.config.schema import Config
     from mtcli.data.encoded_pairs import EncodedPairs, Ints
-    from mtcli.nn.transformer import Transformer
+    from mtcli.model.transformer import Transformer
 
 WARMUP_STEPS = 5
 Figures = dict[str, float]
@@ -121,7 +121,7 @@ def pairs_of(args: argparse.Namespace) -> list[tuple[Side, Side]]:
     import torch
 
     from mtcli.config.schema import TrainConfig
-    from mtcli.nn.precision import uses_bf16
+    from mtcli.model.precision import uses_bf16
 
     pairs = PAIRS[args.compare]
     if not uses_bf16(TrainConfig(precision="auto"), torch.device("cpu")):
@@ -247,7 +247,7 @@ def prepare_both(args: argparse.Namespace, folder: Path) -> None:
 
     from mtcli.config.toml_file import to_toml
     from mtcli.data.prepare import prepare
-    from mtcli.nn.transformer import Transformer
+    from mtcli.model.transformer import Transformer
     from mtcli.storage import model_file
 
     args.folder = folder

@@ -5,10 +5,10 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from mtcli.nn import loss as loss_module
-from mtcli.nn import triton_loss
-from mtcli.nn.logit_gradient import LogitGradient, reference_logit_gradient_
-from mtcli.nn.loss import projected_loss, reference_loss
+from mtcli.model import loss as loss_module
+from mtcli.model.fast import triton_loss
+from mtcli.model.fast.logit_gradient import LogitGradient, reference_logit_gradient_
+from mtcli.model.loss import projected_loss, reference_loss
 
 C = 3
 

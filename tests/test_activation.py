@@ -15,7 +15,7 @@ from mtcli.explain.stages import stages
 from mtcli.export.folder import export
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.translation import Options
-from mtcli.nn.transformer import FeedForward, Transformer
+from mtcli.model.transformer import FeedForward, Transformer
 from mtcli.report.plan import count_parameters
 from mtcli.storage import model_file
 from mtcli.storage.model_file import load_model, parameters

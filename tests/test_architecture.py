@@ -18,7 +18,7 @@ LAYERS = (
     "config",
     "evaluation",
     "data",
-    "nn",
+    "model",
     "storage",
     "inference",
     "documents explain export",
@@ -69,8 +69,8 @@ def test_the_parser_sees_the_imports() -> None:
     assert {"training.request", "training.run"} <= GRAPH["cli.train"]
     assert {"data.corpus", "data.demo", "text.tokenizer.tokenizer"} <= GRAPH["data.build"]
     assert set().union(*GRAPH.values()) <= NAMES
-    code = "def f():\n    from mtcli.nn import loss\n    import mtcli.text.lines"
-    assert list(imports(ast.parse(code))) == ["nn.loss", "text.lines"]
+    code = "def f():\n    from mtcli.model import loss\n    import mtcli.text.lines"
+    assert list(imports(ast.parse(code))) == ["model.loss", "text.lines"]
 
 
 def test_every_package_has_a_layer_and_a_docstring() -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtcli.nn.attention import (
+from mtcli.model.attention import (
     MASK_ALIGNMENT,
     additive_mask,
     attention_weights,
@@ -15,8 +15,8 @@ from mtcli.nn.attention import (
     fused_attention,
     reference_attention,
 )
-from mtcli.nn.cpu_attention import short_attention
-from mtcli.nn.cpu_kernels import MIN_SOFTMAX_WIDTH
+from mtcli.model.fast.cpu_attention import short_attention
+from mtcli.model.fast.cpu_kernels import MIN_SOFTMAX_WIDTH
 
 B, H, T, S = 3, 2, 5, 7
 
@@ -31,7 +31,7 @@ def draw(*, T: int = T, S: int = S, d_k: int = 8, d_v: int = 8) -> tuple[Tensor,
 @pytest.fixture(autouse=True)
 def _kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use the kernel for sizes as small as these."""
-    monkeypatch.setattr("mtcli.nn.attention.MAX_UNFUSED_SIZE", 0)
+    monkeypatch.setattr("mtcli.model.attention.MAX_UNFUSED_SIZE", 0)
 
 
 def padding(S: int) -> Tensor:
@@ -63,7 +63,7 @@ def test_fused_equals_reference_in_values_and_gradients(sizes: dict[str, int], p
 def test_short_attention_equals_reference_in_values_and_gradients(
     monkeypatch: pytest.MonkeyPatch, sizes: dict[str, int], padded: bool, causal: bool
 ) -> None:
-    monkeypatch.setattr("mtcli.nn.attention.MAX_UNFUSED_SIZE", 1000)
+    monkeypatch.setattr("mtcli.model.attention.MAX_UNFUSED_SIZE", 1000)
     q, k, v = draw(**sizes)
     mask = padding(k.size(2)) if padded else None
     reference, short = reference_attention(q, k, v, mask, causal), fused_attention(q, k, v, mask, causal)
@@ -107,7 +107,7 @@ def test_reference_equals_the_sum_written_out() -> None:
 def test_an_additive_mask_equals_the_boolean_one(
     S: int, unfused_size: int, causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mtcli.nn.attention.MAX_UNFUSED_SIZE", unfused_size)
+    monkeypatch.setattr("mtcli.model.attention.MAX_UNFUSED_SIZE", unfused_size)
     q, k, v = draw(S=S)
     mask = padding(S)
     added = additive_mask(mask, q.dtype)
@@ -132,7 +132,7 @@ def test_weights_are_a_distribution_over_visible_keys() -> None:
 @pytest.mark.parametrize("S", [1, 7, 15, 16, 17])
 def test_short_sentences_equal_the_reference(S: int, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """With and without padding to `MIN_SOFTMAX_WIDTH`."""
-    monkeypatch.setattr("mtcli.nn.attention.MAX_UNFUSED_SIZE", S * S)
+    monkeypatch.setattr("mtcli.model.attention.MAX_UNFUSED_SIZE", S * S)
     q, k, v = draw(T=S, S=S)
     mask = torch.rand(B, 1, S, S) < 0.5
     mask |= torch.eye(S, dtype=torch.bool)

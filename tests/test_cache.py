@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtcli.nn.cache import ALIGNMENT, Cache
+from mtcli.model.cache import ALIGNMENT, Cache
 
 LAYERS = 3
 BETWEEN_LAYERS = 10_000

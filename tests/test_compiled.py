@@ -21,8 +21,8 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from mtcli.config.schema import ModelConfig, TrainConfig
 from mtcli.data.batching import Batch
 from mtcli.errors import UsageError
-from mtcli.nn.attention import additive_mask
-from mtcli.nn.transformer import Transformer
+from mtcli.model.attention import additive_mask
+from mtcli.model.transformer import Transformer
 from mtcli.training import compiled
 from mtcli.training.compiled import compile_objective, should_compile
 from mtcli.training.objective import Objective

@@ -1,4 +1,4 @@
-"""Each fast operation of `nn/cpu_kernels.py` against its reference twin."""
+"""Each fast operation of `model/fast/cpu_kernels.py` against its reference twin."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtcli.nn.cpu_kernels import (
+from mtcli.model.fast.cpu_kernels import (
     HAS_ONEDNN,
     add_dropout,
     argmax,

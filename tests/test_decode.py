@@ -21,8 +21,8 @@ from mtcli.inference.search import (
     greedy_search,
     sampler,
 )
-from mtcli.nn.cache import Cache
-from mtcli.nn.transformer import Transformer
+from mtcli.model.cache import Cache
+from mtcli.model.transformer import Transformer
 from mtcli.text.special_tokens import BOS, EOS, PAD
 
 SPECIAL = (PAD, BOS)

@@ -16,7 +16,7 @@ from mtcli.config.schema import CHOSEN_IF_UNSET, MAX_STEPS, SHAPE, Config, unset
 from mtcli.config.toml_file import load, to_toml
 from mtcli.data.prepare import prepare
 from mtcli.errors import UsageError
-from mtcli.nn.transformer import Transformer
+from mtcli.model.transformer import Transformer
 from mtcli.training.budget import SAVES, TOKENS_PER_PAIR
 from mtcli.training.defaults.choose import with_defaults
 from mtcli.training.defaults.corpus_sizes import CORPUS_SIZES

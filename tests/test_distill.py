@@ -18,7 +18,7 @@ from mtcli.data.splits import write_split
 from mtcli.errors import DataError, MtcliError, StageError, UsageError
 from mtcli.export.folder import export
 from mtcli.inference.pytorch_backend import Translator
-from mtcli.nn.transformer import Transformer
+from mtcli.model.transformer import Transformer
 from mtcli.recipes import recipe as module
 from mtcli.recipes.distill import student_shape
 from mtcli.recipes.distill.commands import STUDENT

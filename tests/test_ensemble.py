@@ -16,8 +16,8 @@ from mtcli.explain.text import to_text
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.scoring import likelihoods
 from mtcli.inference.translation import Options
-from mtcli.nn.ensemble import log_mean
-from mtcli.nn.transformer import Transformer
+from mtcli.model.ensemble import log_mean
+from mtcli.model.transformer import Transformer
 from mtcli.text.special_tokens import BOS, EOS
 from mtcli.text.tokenizer.learning import train_tokenizer
 

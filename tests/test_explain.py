@@ -21,9 +21,9 @@ from mtcli.explain.stages import stages
 from mtcli.explain.text import to_text
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.translation import Options
-from mtcli.nn.hooks import record_forward
-from mtcli.nn.multi_head import MultiHeadAttention
-from mtcli.nn.transformer import Transformer
+from mtcli.model.hooks import record_forward
+from mtcli.model.multi_head import MultiHeadAttention
+from mtcli.model.transformer import Transformer
 from mtcli.text.special_tokens import EOS
 
 SENTENCES = ["one red dog.", "big cat sees dog.", "zzz </script><b>! 猫 é"]

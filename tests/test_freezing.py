@@ -18,8 +18,8 @@ from mtcli.config.build import build
 from mtcli.config.schema import Config, Freeze, ModelConfig
 from mtcli.data.batching import Batch
 from mtcli.errors import ModelError, UsageError
-from mtcli.nn.freezing import freeze_parameters
-from mtcli.nn.transformer import Transformer
+from mtcli.model.freezing import freeze_parameters
+from mtcli.model.transformer import Transformer
 from mtcli.report.memory_estimate import check_model_memory, count_parameters
 from mtcli.report.run_record import read_run
 from mtcli.runtime.distributed import Group

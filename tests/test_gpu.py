@@ -15,9 +15,9 @@ from mtcli.config.build import build as build_config
 from mtcli.config.schema import ModelConfig, TrainConfig
 from mtcli.errors import StoppedError
 from mtcli.inference.search import Limits, beam_search, greedy_search
-from mtcli.nn.attention import fused_attention, reference_attention
-from mtcli.nn.loss import projected_loss, reference_loss
-from mtcli.nn.transformer import Transformer
+from mtcli.model.attention import fused_attention, reference_attention
+from mtcli.model.loss import projected_loss, reference_loss
+from mtcli.model.transformer import Transformer
 from mtcli.text.special_tokens import BOS, EOS, PAD
 from mtcli.training.optimizer import Adam
 from mtcli.training.run import train

@@ -13,7 +13,7 @@ from torch import Tensor
 from mtcli.config.build import build
 from mtcli.data.batching import BatchPlan, Position
 from mtcli.data.prepare import prepare
-from mtcli.nn.cpu_kernels import dropout, dropout_seed
+from mtcli.model.fast.cpu_kernels import dropout, dropout_seed
 from mtcli.runtime.cores import Cores
 from mtcli.runtime.distributed import Group
 from mtcli.storage.model_file import ModelInfo

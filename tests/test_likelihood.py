@@ -16,7 +16,7 @@ from mtcli.evaluation import metrics
 from mtcli.inference import scoring
 from mtcli.inference.scoring import likelihoods
 from mtcli.inference.translation import Options
-from mtcli.nn.loss import reference_loss
+from mtcli.model.loss import reference_loss
 from mtcli.training.objective import Objective
 from mtcli.training.validation import validate
 

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from mtcli.config.schema import ModelConfig, TrainConfig
 from mtcli.data.batching import Batch
-from mtcli.nn import loss as loss_module
-from mtcli.nn.cpu_kernels import HAS_ONEDNN
-from mtcli.nn.logit_gradient import reference_logit_gradient_
-from mtcli.nn.loss import projected_loss, reference_loss
-from mtcli.nn.output_projection import OneDnnProjection, OutputProjection
-from mtcli.nn.precision import uses_bf16
-from mtcli.nn.transformer import Transformer
+from mtcli.model import loss as loss_module
+from mtcli.model.fast.cpu_kernels import HAS_ONEDNN
+from mtcli.model.fast.logit_gradient import reference_logit_gradient_
+from mtcli.model.fast.loss_products import OneDnnProjection, OutputProjection
+from mtcli.model.loss import projected_loss, reference_loss
+from mtcli.model.precision import uses_bf16
+from mtcli.model.transformer import Transformer
 from mtcli.text.special_tokens import BOS, EOS, PAD
 from mtcli.training.objective import Objective
 from mtcli.training.optimizer import Adam
@@ -278,7 +278,7 @@ def test_the_fast_and_the_reference_path_learn_the_same(
 
     Here the losses differ by 5e-16 and 4e-7. Other processors add in other orders.
     """
-    monkeypatch.setattr("mtcli.nn.attention.MAX_UNFUSED_SIZE", 0)  # to use the kernel for short sentences
+    monkeypatch.setattr("mtcli.model.attention.MAX_UNFUSED_SIZE", 0)  # to use the kernel for short sentences
     fast, reference = curve(dtype, fast=True), curve(dtype, fast=False)
     torch.testing.assert_close(fast, reference, rtol=tolerance, atol=0)
     assert fast[-20:].mean() < fast[:20].mean() - 0.3  # they learn

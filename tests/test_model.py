@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtcli.config.schema import ModelConfig
-from mtcli.nn.loss import projected_loss
-from mtcli.nn.multi_head import MultiHeadAttention
-from mtcli.nn.transformer import Dropout, FeedForward, Residual, Transformer, sinusoids
+from mtcli.model.loss import projected_loss
+from mtcli.model.multi_head import MultiHeadAttention
+from mtcli.model.transformer import Dropout, FeedForward, Residual, Transformer, sinusoids
 from mtcli.text.special_tokens import BOS, EOS, PAD
 
 V = 13

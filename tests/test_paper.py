@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from mtcli.config.build import build
 from mtcli.config.schema import Config, ModelConfig
-from mtcli.nn.attention import attention_weights, reference_attention
-from mtcli.nn.multi_head import MultiHeadAttention
-from mtcli.nn.transformer import Residual, Transformer, sinusoids
+from mtcli.model.attention import attention_weights, reference_attention
+from mtcli.model.multi_head import MultiHeadAttention
+from mtcli.model.transformer import Residual, Transformer, sinusoids
 from mtcli.training.optimizer import Adam, learning_rate
 
 CONFIGS = Path(__file__).parent.parent / "configs"

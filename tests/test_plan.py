@@ -15,9 +15,9 @@ from mtcli.config.schema import Config, Freeze, ModelConfig
 from mtcli.data import prepare
 from mtcli.data.batching import BatchPlan
 from mtcli.errors import DataError, StorageError, UsageError
-from mtcli.nn.freezing import freeze_parameters
-from mtcli.nn.loss import CPU_CHUNK, projected_loss
-from mtcli.nn.transformer import Transformer
+from mtcli.model.freezing import freeze_parameters
+from mtcli.model.loss import CPU_CHUNK, projected_loss
+from mtcli.model.transformer import Transformer
 from mtcli.report.memory_estimate import activation_bytes, count_parameters
 from mtcli.report.plan import Plan, describe_counts, size
 from mtcli.report.run_record import read_run

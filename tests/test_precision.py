@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mtcli.config.schema import TrainConfig
-from mtcli.nn.precision import uses_bf16, warn_of_emulated_bf16
+from mtcli.model.precision import uses_bf16, warn_of_emulated_bf16
 from mtcli.runtime.device import pick_device
 
 CUDA = torch.device("cuda")

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from mtcli.config.schema import ModelConfig
 from mtcli.inference.search import Hypothesis, Limits, beam_search, greedy_search
 from mtcli.inference.search.encoding import encode
-from mtcli.nn import prepared as module
-from mtcli.nn.cache import ALIGNMENT
-from mtcli.nn.prepared import PreparedTransformer, VocabularyProjection, prepared
-from mtcli.nn.transformer import Transformer
+from mtcli.model.cache import ALIGNMENT
+from mtcli.model.fast import prepared as module
+from mtcli.model.fast.prepared import PreparedTransformer, VocabularyProjection, prepared
+from mtcli.model.transformer import Transformer
 
 V = 50
 B = 3
@@ -83,7 +83,7 @@ def test_unwritten_columns_of_the_cache_have_no_influence(
     def spoiled(like: Tensor, shapes: list[tuple[int, ...]]) -> list[Tensor]:
         return [like.new_full(shape, math.nan) for shape in shapes]
 
-    monkeypatch.setattr("mtcli.nn.cache.one_block", spoiled)
+    monkeypatch.setattr("mtcli.model.cache.one_block", spoiled)
     for logits, expected in zip(decoded(prepared(model), share_rows=share_rows, L=L), reference, strict=True):
         torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
 

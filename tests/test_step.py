@@ -19,7 +19,7 @@ from mtcli.config.schema import TrainConfig
 from mtcli.data.batching import collate
 from mtcli.data.prepare import prepare
 from mtcli.errors import DivergedError
-from mtcli.nn.loss import reference_loss
+from mtcli.model.loss import reference_loss
 from mtcli.runtime.distributed import Group
 from mtcli.storage.events import METRICS_FORMAT, Metrics
 from mtcli.training.trainer import Trainer

@@ -32,7 +32,7 @@ from mtcli.inference.search.required import required_search
 from mtcli.inference.term_phrases import TermPhrases
 from mtcli.inference.terms import Terms, read_terms, uses
 from mtcli.inference.translation import Options
-from mtcli.nn.transformer import Transformer
+from mtcli.model.transformer import Transformer
 from mtcli.report.evaluation import EvaluationRequest, evaluate
 from mtcli.storage.model_file import load_model, model_bytes, parameters
 from mtcli.text.special_tokens import BOS, EOS

@@ -25,7 +25,7 @@ from mtcli.inference.streams import arguments, report_counts
 from mtcli.inference.terms import parse_terms
 from mtcli.inference.translation import Candidate, Options, Translation
 from mtcli.inference.windows import Window, shortened_line
-from mtcli.nn.transformer import Transformer
+from mtcli.model.transformer import Transformer
 from mtcli.runtime import memory
 from mtcli.runtime.cores import Cores
 from mtcli.text import repetitions

@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from mtcli.nn import logit_gradient as choice
-from mtcli.nn import loss as loss_module
-from mtcli.nn.logit_gradient import LogitGradient, logit_gradient_kernel, reference_logit_gradient_
-from mtcli.nn.loss import projected_loss, reference_loss
+from mtcli.model import loss as loss_module
+from mtcli.model.fast import logit_gradient as choice
+from mtcli.model.fast.logit_gradient import LogitGradient, logit_gradient_kernel, reference_logit_gradient_
+from mtcli.model.loss import projected_loss, reference_loss
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="the package triton is not installed")
 CUDA = torch.device("cuda")
@@ -26,7 +26,7 @@ COMPILE = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from mtcli.nn import triton_loss
+from mtcli.model import triton_loss
 
 signature = dict(logits="*bf16", target="*i64", loss="*fp32", nll="*fp32", V="i32", row_stride="i32", smoothing="fp32")
 signature |= dict(WRITE_GRADIENT="constexpr", BLOCK="constexpr")
@@ -94,7 +94,7 @@ def test_a_kernel_that_does_not_run_is_not_used(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     logit_gradient_kernel.cache_clear()
-    monkeypatch.setitem(sys.modules, "mtcli.nn.triton_loss", None)  # as if Triton were not installed
+    monkeypatch.setitem(sys.modules, "mtcli.model.fast.triton_loss", None)  # as if Triton were not installed
     assert logit_gradient_kernel(CUDA) is None
     assert logit_gradient_kernel(CUDA) is None
     assert len(caplog.messages) == 1

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from mtcli.config.schema import ModelConfig
-from mtcli.nn.attention import attention_weights
-from mtcli.nn.loss import reference_loss
-from mtcli.nn.transformer import DecoderLayer, EncoderLayer, Transformer
+from mtcli.model.attention import attention_weights
+from mtcli.model.loss import reference_loss
+from mtcli.model.transformer import DecoderLayer, EncoderLayer, Transformer
 from mtcli.text.special_tokens import BOS, EOS
 
 

@@ -10,7 +10,7 @@ from mtcli.config.schema import DecodeConfig, ModelConfig
 from mtcli.data.batching import pad
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.translation import Options
-from mtcli.nn.transformer import Transformer
+from mtcli.model.transformer import Transformer
 from mtcli.storage.model_file import ModelInfo, model_bytes, parameters
 from mtcli.text.special_tokens import BOS, EOS
 from mtcli.text.tokenizer.learning import train_tokenizer

@@ -12,8 +12,8 @@ from simulated_cuda import Counts, counting
 
 from mtcli.config.schema import ModelConfig, TrainConfig
 from mtcli.data.batching import Batch
-from mtcli.nn.logit_gradient import logit_gradient_kernel
-from mtcli.nn.transformer import Transformer
+from mtcli.model.fast.logit_gradient import logit_gradient_kernel
+from mtcli.model.transformer import Transformer
 from mtcli.runtime.device import pick_device
 from mtcli.training.defaults.speed import BANDWIDTH_SHARE, FLOPS_SHARE, LAUNCH_SECONDS
 from mtcli.training.objective import Objective

@@ -6,7 +6,7 @@ import torch
 from simulated_cuda import Counts, counting, needs_simulated_cuda, run
 
 from mtcli.config.schema import ModelConfig, TrainConfig
-from mtcli.nn.transformer import Transformer
+from mtcli.model.transformer import Transformer
 from mtcli.runtime.device import pick_device
 from mtcli.training.compiled import CompiledBody, compile_objective
 from mtcli.training.objective import Objective

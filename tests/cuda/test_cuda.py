@@ -23,7 +23,7 @@ from mtcli.inference.loading import load
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.scoring import likelihoods
 from mtcli.inference.translation import Options
-from mtcli.nn.transformer import TABLE_LENGTH, Transformer
+from mtcli.model.transformer import TABLE_LENGTH, Transformer
 from mtcli.runtime.device import pick_device
 from mtcli.training.run import train
 

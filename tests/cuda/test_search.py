@@ -14,7 +14,7 @@ from mtcli.data.batching import pad
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.search import Limits, beam_search, greedy_search, sampler
 from mtcli.inference.translation import Options
-from mtcli.nn.transformer import Transformer
+from mtcli.model.transformer import Transformer
 from mtcli.text.special_tokens import EOS
 
 pytestmark = needs_simulated_cuda

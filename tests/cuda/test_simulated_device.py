@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from simulated_cuda import Counts, counting, needs_simulated_cuda, run
 
-from mtcli.nn.attention import reference_attention
+from mtcli.model.attention import reference_attention
 
 pytestmark = needs_simulated_cuda
 

@@ -25,10 +25,10 @@ from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.search import Expansion, Hypothesis
 from mtcli.inference.translation import Options
 from mtcli.inference.windows import MAX_LINE_TOKENS, Window, tagged
-from mtcli.nn.ensemble import log_mean
-from mtcli.nn.hooks import Recording, record_forward
-from mtcli.nn.multi_head import MultiHeadAttention
-from mtcli.nn.transformer import DecoderLayer, Embedding, EncoderLayer
+from mtcli.model.ensemble import log_mean
+from mtcli.model.hooks import Recording, record_forward
+from mtcli.model.multi_head import MultiHeadAttention
+from mtcli.model.transformer import DecoderLayer, Embedding, EncoderLayer
 from mtcli.text.special_tokens import BOS, EOS
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.text.tokenizer.vocabulary_file import SPECIALS

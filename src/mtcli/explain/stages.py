@@ -9,7 +9,7 @@ from typing import cast
 from mtcli.explain.explanation import Explanation
 from mtcli.explain.stage import Stage
 from mtcli.explain.sublayers import AttentionHead, Sublayer, feed_forward_stages, layer_stages
-from mtcli.nn.transformer import DecoderLayer, Embedding, EncoderLayer
+from mtcli.model.transformer import DecoderLayer, Embedding, EncoderLayer
 
 
 def stages(explanation: Explanation, layer: int, head: int) -> list[Stage]:

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from mtcli.explain.explanation import Explanation
 from mtcli.explain.stage import Stage
-from mtcli.nn.hooks import AttentionRecord, Recording
-from mtcli.nn.multi_head import MultiHeadAttention
-from mtcli.nn.transformer import DecoderLayer, EncoderLayer, Residual
+from mtcli.model.hooks import AttentionRecord, Recording
+from mtcli.model.multi_head import MultiHeadAttention
+from mtcli.model.transformer import DecoderLayer, EncoderLayer, Residual
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from mtcli.inference.drafts import Draft
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.translation import Options
 from mtcli.inference.windows import Window
-from mtcli.nn.transformer import Transformer
+from mtcli.model.transformer import Transformer
 from mtcli.storage.model_file import ModelInfo
 from mtcli.text.languages import english_name
 from mtcli.text.tokenizer.sentencepiece import SPACE

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from mtcli.errors import UsageError
 from mtcli.inference.alignment import alignment_layer
-from mtcli.nn.multi_head import MultiHeadAttention
-from mtcli.nn.transformer import DecoderLayer, Embedding, EncoderLayer, Transformer
+from mtcli.model.multi_head import MultiHeadAttention
+from mtcli.model.transformer import DecoderLayer, Embedding, EncoderLayer, Transformer
 from mtcli.text.special_tokens import BOS, EOS, PAD
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 

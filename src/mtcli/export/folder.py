@@ -26,7 +26,7 @@ from mtcli.inference.exported import FORMAT, sha256
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.translation import Options
-from mtcli.nn.transformer import Transformer
+from mtcli.model.transformer import Transformer
 from mtcli.runtime.output_checks import check_replaceable
 from mtcli.runtime.outputs import folder_beside, real_path, whole_folder
 from mtcli.storage import PROVENANCE

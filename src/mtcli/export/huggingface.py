@@ -19,7 +19,7 @@ from mtcli.inference.drafts import Draft
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.translation import Options
 from mtcli.inference.windows import Window
-from mtcli.nn.transformer import Transformer
+from mtcli.model.transformer import Transformer
 from mtcli.storage.model_file import ModelInfo, parameters
 from mtcli.storage.tensors import Tensors, to_bytes
 from mtcli.text.special_tokens import BOS, EOS, PAD

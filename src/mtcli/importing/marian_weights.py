@@ -19,7 +19,7 @@ from mtcli.export.marian import (
     layer_parameters,
     order_of_export,
 )
-from mtcli.nn.transformer import sinusoids
+from mtcli.model.transformer import sinusoids
 from mtcli.runtime import memory
 from mtcli.runtime.regular_file import check_regular, open_regular
 from mtcli.storage.tensors import Tensors, read_tensors

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from mtcli.data.batching import pad
 from mtcli.inference.alignment import alignment_layer
-from mtcli.nn.hooks import record_attention
-from mtcli.nn.transformer import DecoderLayer, Transformer
+from mtcli.model.hooks import record_attention
+from mtcli.model.transformer import DecoderLayer, Transformer
 from mtcli.text.special_tokens import BOS, EOS
 
 

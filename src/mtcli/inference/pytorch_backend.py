@@ -22,10 +22,10 @@ from mtcli.inference.search.required import required_search, width_for
 from mtcli.inference.term_phrases import TermPhrases
 from mtcli.inference.translation import Links, Options
 from mtcli.inference.windows import Window
-from mtcli.nn.ensemble import Ensemble
-from mtcli.nn.precision import decodes_in_bf16
-from mtcli.nn.prepared import PreparedTransformer, prepared
-from mtcli.nn.transformer import Transformer
+from mtcli.model.ensemble import Ensemble
+from mtcli.model.fast.prepared import PreparedTransformer, prepared
+from mtcli.model.precision import decodes_in_bf16
+from mtcli.model.transformer import Transformer
 from mtcli.runtime.cores import all_cores
 from mtcli.runtime.memory import keep_freed_memory, release_freed_memory, require, share_freed_memory
 from mtcli.storage.model_file import load_model

@@ -20,8 +20,8 @@ from mtcli.errors import DataError, NotFiniteError
 from mtcli.inference.line_warnings import warn_about_missing_tags
 from mtcli.inference.pytorch_backend import BATCH_TOKENS, Translator
 from mtcli.inference.windows import MAX_LINE_TOKENS, WINDOW, Window, tagged
-from mtcli.nn.ensemble import log_mean
-from mtcli.nn.transformer import Transformer
+from mtcli.model.ensemble import log_mean
+from mtcli.model.transformer import Transformer
 from mtcli.runtime.device import cores_for
 from mtcli.runtime.progress import Progress
 from mtcli.text.lines import Pair

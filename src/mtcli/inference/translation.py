@@ -45,7 +45,7 @@ class Options:
     """Compute scores also where the search does not need them. Without, those of CTranslate2's greedy search are NaN:
     it then computes no log-probabilities, which takes a fifteenth of its time."""
     precision: Precision = "auto"
-    """See `nn.precision.decodes_in_bf16`."""
+    """See `model.precision.decodes_in_bf16`."""
     alignments: bool = False
     """Align the words of each translation with those of its source."""
     align_characters: bool = False

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 
 from mtcli.config.schema import Freeze, ModelConfig
-from mtcli.nn.attention import MAX_UNFUSED_SIZE
-from mtcli.nn.freezing import num_trainable_layers, output_is_frozen
-from mtcli.nn.loss import CPU_CHUNK, GPU_CHUNK, KERNEL_LOGITS_BYTES
+from mtcli.model.attention import MAX_UNFUSED_SIZE
+from mtcli.model.freezing import num_trainable_layers, output_is_frozen
+from mtcli.model.loss import CPU_CHUNK, GPU_CHUNK, KERNEL_LOGITS_BYTES
 from mtcli.runtime.memory import require
 from mtcli.storage.model_file import ModelInfo
 

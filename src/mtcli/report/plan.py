@@ -13,7 +13,7 @@ from mtcli.data.encoded_pairs import Ints
 from mtcli.data.prepare import Prepared
 from mtcli.data.training_sources import TrainingSource
 from mtcli.export.targets import TARGETS, obstacles
-from mtcli.nn.precision import uses_bf16
+from mtcli.model.precision import uses_bf16
 from mtcli.report.memory_estimate import Memory, activation_bytes, count_parameters
 from mtcli.runtime.cores import usable_cores
 from mtcli.runtime.memory import require

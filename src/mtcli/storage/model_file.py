@@ -13,7 +13,7 @@ from mtcli import limits
 from mtcli.config.fields import Within
 from mtcli.config.schema import DecodeConfig, ModelConfig
 from mtcli.errors import ModelError
-from mtcli.nn.transformer import Transformer
+from mtcli.model.transformer import Transformer
 from mtcli.storage import PROVENANCE
 from mtcli.storage.checkpoint import FORMAT
 from mtcli.storage.model_folder import tokenizer_file

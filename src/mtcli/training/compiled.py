@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mtcli.config.schema import TrainConfig
 from mtcli.errors import UsageError
-from mtcli.nn.transformer import Transformer
+from mtcli.model.transformer import Transformer
 from mtcli.runtime.progress import clock
 from mtcli.training.objective import Objective
 

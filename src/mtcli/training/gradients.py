@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from mtcli.config.schema import TrainConfig
 from mtcli.data.batching import Batch, collate
 from mtcli.data.encoded_pairs import EncodedPairs
-from mtcli.nn.cpu_kernels import dropout_seed
+from mtcli.model.fast.cpu_kernels import dropout_seed
 from mtcli.runtime.cores import Cores
 from mtcli.runtime.distributed import Group
 from mtcli.training.loading import LoadedBatch

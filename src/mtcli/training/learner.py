@@ -11,9 +11,9 @@ from mtcli.config.schema import Config
 from mtcli.data.batching import PlannedBatch
 from mtcli.data.encoded_pairs import EncodedPairs
 from mtcli.errors import DivergedError
-from mtcli.nn.freezing import freeze_parameters
-from mtcli.nn.precision import uses_bf16
-from mtcli.nn.transformer import Transformer
+from mtcli.model.freezing import freeze_parameters
+from mtcli.model.precision import uses_bf16
+from mtcli.model.transformer import Transformer
 from mtcli.report.memory_estimate import check_model_memory
 from mtcli.runtime.cores import Cores
 from mtcli.runtime.device import cores_for

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from mtcli.data.batching import Batch
-from mtcli.nn.loss import projected_loss
-from mtcli.nn.transformer import Transformer
+from mtcli.model.loss import projected_loss
+from mtcli.model.transformer import Transformer
 
 
 class Objective(nn.Module):

@@ -12,8 +12,8 @@ from mtcli.config.schema import Config
 from mtcli.config.toml_file import to_toml
 from mtcli.data.prepare import Prepared, check_inputs, has_info, prepare, reopen
 from mtcli.errors import DataError, ModelError, UsageError
-from mtcli.nn.precision import warn_of_emulated_bf16
-from mtcli.nn.transformer import Transformer
+from mtcli.model.precision import warn_of_emulated_bf16
+from mtcli.model.transformer import Transformer
 from mtcli.runtime import files, torchrun
 from mtcli.runtime.determinism import deterministic_algorithms
 from mtcli.runtime.device import describe

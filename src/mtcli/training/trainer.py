@@ -19,7 +19,7 @@ from mtcli.config.schema import Config
 from mtcli.data.batching import BatchPlan, Position
 from mtcli.data.prepare import Prepared
 from mtcli.errors import InterruptedTrainingError, ModelError, UsageError
-from mtcli.nn.transformer import Transformer
+from mtcli.model.transformer import Transformer
 from mtcli.report.plan import Plan
 from mtcli.report.run_report import write_report
 from mtcli.runtime.cores import usable_cores

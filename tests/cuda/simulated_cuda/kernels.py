@@ -11,14 +11,14 @@ from simulated_cuda.work import count_kernel
 
 def install() -> None:
     """Replace the modules that need Triton."""
-    module = ModuleType("mtcli.nn.triton_loss")
+    module = ModuleType("mtcli.model.fast.triton_loss")
     module.logit_gradient_ = logit_gradient_  # type: ignore[attr-defined]
     sys.modules[module.__name__] = module
 
 
 def logit_gradient_(logits: Tensor, target: Tensor, smoothing: float, write_gradient: bool) -> tuple[Tensor, Tensor]:
-    """Compute `mtcli.nn.triton_loss.logit_gradient_` as one launch that reads the logits and overwrites them."""
-    from mtcli.nn.logit_gradient import reference_logit_gradient_
+    """Compute `model.fast.triton_loss.logit_gradient_` as one launch that reads the logits and overwrites them."""
+    from mtcli.model.fast.logit_gradient import reference_logit_gradient_
 
     on_host = host(logits)
     loss, nll = reference_logit_gradient_(on_host, host(target), smoothing, write_gradient)

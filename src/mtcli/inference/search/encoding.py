@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcli.nn.attention import MASK_ALIGNMENT
-from mtcli.nn.cache import Cache
-from mtcli.nn.ensemble import Ensemble, EnsembleCache
-from mtcli.nn.prepared import PreparedTransformer
-from mtcli.nn.transformer import Transformer
+from mtcli.model.attention import MASK_ALIGNMENT
+from mtcli.model.cache import Cache
+from mtcli.model.ensemble import Ensemble, EnsembleCache
+from mtcli.model.fast.prepared import PreparedTransformer
+from mtcli.model.transformer import Transformer
 from mtcli.text.special_tokens import PAD
 
 ENCODE_ROWS = 64

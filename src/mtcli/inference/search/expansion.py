@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mtcli.inference.search.constraints import Ids
-from mtcli.nn.cpu_kernels import top_continuations
+from mtcli.model.fast.cpu_kernels import top_continuations
 from mtcli.text.special_tokens import EOS
 
 

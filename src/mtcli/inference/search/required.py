@@ -27,7 +27,7 @@ from mtcli.inference.search.expansion import Expansion
 from mtcli.inference.search.hypothesis import Hypothesis
 from mtcli.inference.search.log_probs import log_probs
 from mtcli.inference.search.phrases import RequiredPhrases, State
-from mtcli.nn.cpu_kernels import top_continuations
+from mtcli.model.fast.cpu_kernels import top_continuations
 from mtcli.runtime.device import copy_to
 from mtcli.text.special_tokens import BOS, EOS, PAD
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from mtcli.errors import NotFiniteError
 from mtcli.inference.search.constraints import Ids
-from mtcli.nn.cpu_kernels import argmax
+from mtcli.model.fast.cpu_kernels import argmax
 
 Choice = Callable[[Tensor, Ids], Tensor]
 """Chooses the next tokens (B,) from log-probabilities (B, V) and the sentence of each row (B,)."""

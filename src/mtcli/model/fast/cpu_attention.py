@@ -3,7 +3,7 @@
 PyTorch's fused kernel, and autograd through equation 1, spend most of their time outside of the matrix products here.
 `short_attention` is the equation and its derivative written out: each head is copied once, scores are scaled, masked
 and normalised in place, and softmax is in float32, because PyTorch's softmax of bf16 is slow. Its twin is
-`reference_attention` in `nn/attention.py`.
+`reference_attention` in `model/attention.py`.
 
 Shapes: B batch, H heads, T queries, S keys, K size of a head.
 """
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtcli.nn.cpu_kernels import MIN_SOFTMAX_WIDTH
+from mtcli.model.fast.cpu_kernels import MIN_SOFTMAX_WIDTH
 
 
 def short_attention(q: Tensor, k: Tensor, v: Tensor, forbidden: Tensor | None) -> Tensor:

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcli.nn.attention import KeysValues
-from mtcli.nn.cpu_kernels import MIN_SOFTMAX_WIDTH
+from mtcli.model.attention import KeysValues
+from mtcli.model.fast.cpu_kernels import MIN_SOFTMAX_WIDTH
 from mtcli.runtime.device import copy_to
 
 ALIGNMENT = 16

@@ -1,7 +1,8 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), §3, from its parts to the whole (Figure 1).
 
-Equation 1, scaled dot-product attention, is in `nn/attention.py`, and multi-head attention in `nn/multi_head.py`. The
-model ends in logits: the softmax of §3.4 is part of the loss (`nn/loss.py`) and of the search (`inference/search/`).
+Equation 1, scaled dot-product attention, is in `model/attention.py`, and multi-head attention in `model/multi_head.py`.
+The model ends in logits: the softmax of §3.4 is part of the loss (`model/loss.py`) and of the search
+(`inference/search/`).
 
 Shapes: B batch, S source length, T target length, D d_model, H heads, K head size (d_k or d_v), V target vocabulary,
 L hypotheses of each sentence in a search, N = B × L. `src` and `tgt` are token ids; `memory` is the encoder's output
@@ -17,10 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtcli.config.schema import ModelConfig
-from mtcli.nn import cpu_kernels
-from mtcli.nn.attention import KeysValues, additive_mask
-from mtcli.nn.cache import Cache, Projection
-from mtcli.nn.multi_head import MultiHeadAttention
+from mtcli.model.attention import KeysValues, additive_mask
+from mtcli.model.cache import Cache, Projection
+from mtcli.model.fast import cpu_kernels
+from mtcli.model.multi_head import MultiHeadAttention
 from mtcli.text.special_tokens import PAD
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "swish": F.silu, "gelu": F.gelu}

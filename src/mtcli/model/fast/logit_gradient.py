@@ -53,7 +53,7 @@ def logit_gradient_kernel(device: torch.device) -> LogitGradient | None:
     if device.type != "cuda":
         return None
     try:
-        from mtcli.nn.triton_loss import logit_gradient_
+        from mtcli.model.fast.triton_loss import logit_gradient_
 
         _check_kernel(logit_gradient_, device)
     except Exception as error:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtcli.config.schema import ModelConfig
-from mtcli.nn.attention import Attention, KeysValues, fused_attention, reference_attention
+from mtcli.model.attention import Attention, KeysValues, fused_attention, reference_attention
 
 
 class JointProjection(NamedTuple):

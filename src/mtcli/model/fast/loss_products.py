@@ -6,7 +6,7 @@ Shapes: N target positions, C positions of one chunk, D d_model, V vocabulary.
 import torch
 from torch import Tensor
 
-from mtcli.nn.cpu_kernels import linear, onednn_is_faster
+from mtcli.model.fast.cpu_kernels import linear, onednn_is_faster
 
 
 class OutputProjection:

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from mtcli.nn.cache import Cache
-from mtcli.nn.cpu_kernels import log_softmax_
-from mtcli.nn.prepared import PreparedTransformer
-from mtcli.nn.transformer import Transformer
+from mtcli.model.cache import Cache
+from mtcli.model.fast.cpu_kernels import log_softmax_
+from mtcli.model.fast.prepared import PreparedTransformer
+from mtcli.model.transformer import Transformer
 
 
 class EnsembleCache:

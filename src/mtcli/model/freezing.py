@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from torch import nn
 
 from mtcli.config.schema import Freeze, ModelConfig
-from mtcli.nn.transformer import Transformer
+from mtcli.model.transformer import Transformer
 
 
 def freeze_parameters(model: Transformer, freeze: Freeze) -> None:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from mtcli.nn.attention import attention_scores
-from mtcli.nn.multi_head import MultiHeadAttention
+from mtcli.model.attention import attention_scores
+from mtcli.model.multi_head import MultiHeadAttention
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mtcli.nn.attention import KeysValues
-from mtcli.nn.cache import Cache, one_block
-from mtcli.nn.cpu_kernels import MIN_SOFTMAX_WIDTH
-from mtcli.nn.multi_head import MultiHeadAttention
-from mtcli.nn.transformer import DecoderLayer, FeedForward, Residual, Transformer
+from mtcli.model.attention import KeysValues
+from mtcli.model.cache import Cache, one_block
+from mtcli.model.fast.cpu_kernels import MIN_SOFTMAX_WIDTH
+from mtcli.model.multi_head import MultiHeadAttention
+from mtcli.model.transformer import DecoderLayer, FeedForward, Residual, Transformer
 
 SOURCE_ALIGNMENT = 8
 """Sources are padded to a multiple of this many columns: a vector instruction processes 8 numbers in float32."""

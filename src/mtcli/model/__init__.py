@@ -1,0 +1,1 @@
+"""The model of the paper: attention, Transformer and loss."""
