@@ -19,6 +19,7 @@ LAYERS = (
     "evaluation",
     "data",
     "model",
+    "search",
     "storage",
     "inference",
     "documents explain export",

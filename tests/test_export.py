@@ -29,10 +29,10 @@ from mtcli.export.targets import TARGETS, obstacles
 from mtcli.inference import ctranslate2_backend, windows
 from mtcli.inference.ctranslate2_backend import GIVE_THE_RUN, Engine
 from mtcli.inference.ctranslate2_library import placement_of
-from mtcli.inference.length import length_penalty
 from mtcli.inference.loading import load
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.translation import Options, Translation
+from mtcli.search.length import length_penalty
 from mtcli.storage import PROVENANCE
 from mtcli.text.special_tokens import EOS
 

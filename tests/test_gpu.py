@@ -14,10 +14,10 @@ from faults.harness import outcome
 from mtcli.config.build import build as build_config
 from mtcli.config.schema import ModelConfig, TrainConfig
 from mtcli.errors import StoppedError
-from mtcli.inference.search import Limits, beam_search, greedy_search
 from mtcli.model.attention import fused_attention, reference_attention
 from mtcli.model.loss import projected_loss, reference_loss
 from mtcli.model.transformer import Transformer
+from mtcli.search import Limits, beam_search, greedy_search
 from mtcli.text.special_tokens import BOS, EOS, PAD
 from mtcli.training.optimizer import Adam
 from mtcli.training.run import train

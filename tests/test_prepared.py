@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from mtcli.config.schema import ModelConfig
-from mtcli.inference.search import Hypothesis, Limits, beam_search, greedy_search
-from mtcli.inference.search.encoding import encode
 from mtcli.model.cache import ALIGNMENT
 from mtcli.model.fast import prepared as module
 from mtcli.model.fast.prepared import PreparedTransformer, VocabularyProjection, prepared
 from mtcli.model.transformer import Transformer
+from mtcli.search import Hypothesis, Limits, beam_search, greedy_search
+from mtcli.search.encoding import encode
 
 V = 50
 B = 3
@@ -100,7 +100,7 @@ def found_by(model: Transformer | PreparedTransformer) -> list[Hypothesis]:
 def test_blocks_of_any_size_give_the_translations_of_the_reference(
     block_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mtcli.inference.search.log_probs.BLOCK_SIZE", block_rows * V)
+    monkeypatch.setattr("mtcli.search.log_probs.BLOCK_SIZE", block_rows * V)
     model = tiny_model()
     fast = found_by(PreparedTransformer(model))
     reference = found_by(model)

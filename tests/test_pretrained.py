@@ -17,8 +17,8 @@ from torch import Tensor
 from mtcli.config.schema import ModelConfig
 from mtcli.data.batching import pad
 from mtcli.inference.ctranslate2_library import load_native
-from mtcli.inference.search import Hypothesis, Limits, beam_search, greedy_search
 from mtcli.model.transformer import Transformer
+from mtcli.search import Hypothesis, Limits, beam_search, greedy_search
 from mtcli.text.special_tokens import BOS, EOS
 from mtcli.text.tokenizer.vocabulary_file import SPECIALS
 

@@ -24,16 +24,16 @@ from mtcli.errors import DataError, UsageError
 from mtcli.export.folder import export
 from mtcli.inference import term_phrases, windows
 from mtcli.inference.ctranslate2_backend import Engine
-from mtcli.inference.length import length_penalty
 from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.search import Hypothesis
-from mtcli.inference.search.phrases import RequiredPhrases, State, WordParts
-from mtcli.inference.search.required import required_search
 from mtcli.inference.term_phrases import TermPhrases
 from mtcli.inference.terms import Terms, read_terms, uses
 from mtcli.inference.translation import Options
 from mtcli.model.transformer import Transformer
 from mtcli.report.evaluation import EvaluationRequest, evaluate
+from mtcli.search import Hypothesis
+from mtcli.search.length import length_penalty
+from mtcli.search.phrases import RequiredPhrases, State, WordParts
+from mtcli.search.required import required_search
 from mtcli.storage.model_file import load_model, model_bytes, parameters
 from mtcli.text.special_tokens import BOS, EOS
 from mtcli.text.tokenizer.tokenizer import MARKER_BYTES, Annotation, Tokenizer, marker_id
@@ -156,7 +156,7 @@ def contains(ids: Sequence[int], phrase: Sequence[int]) -> bool:
 def test_a_wide_search_equals_enumeration(
     seed: int, alternatives: list[tuple[tuple[int, ...], ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mtcli.inference.search.required.MAX_WIDTH", 200)
+    monkeypatch.setattr("mtcli.search.required.MAX_WIDTH", 200)
     model = build(seed)
     sources = draw_sources(seed, lengths=(3, 1))
     phrases = RequiredPhrases(alternatives, NO_WORDS)

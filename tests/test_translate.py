@@ -18,7 +18,6 @@ from mtcli.config.schema import ModelConfig
 from mtcli.errors import StorageError
 from mtcli.inference import line_warnings, pytorch_backend, windows
 from mtcli.inference.drafts import Draft
-from mtcli.inference.length import length_penalty
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.streams import arguments, report_counts
@@ -28,6 +27,7 @@ from mtcli.inference.windows import Window, shortened_line
 from mtcli.model.transformer import Transformer
 from mtcli.runtime import memory
 from mtcli.runtime.cores import Cores
+from mtcli.search.length import length_penalty
 from mtcli.text import repetitions
 from mtcli.text.lines import Counts, read_lines
 from mtcli.text.repetitions import repetition_in

@@ -18,9 +18,9 @@ from simulated_cuda import Counts, counting, needs_simulated_cuda, run
 
 from mtcli.config.build import build
 from mtcli.data.batching import Batch
-from mtcli.inference.search import Limits, beam_search, greedy_search, sampler
 from mtcli.model.transformer import Transformer
 from mtcli.runtime.device import pick_device
+from mtcli.search import Limits, beam_search, greedy_search, sampler
 from mtcli.text.special_tokens import BOS, PAD
 from mtcli.training.loading import LoadedBatch
 from mtcli.training.objective import Objective

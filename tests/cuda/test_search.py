@@ -12,9 +12,9 @@ from toy import toy
 
 from mtcli.data.batching import pad
 from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.search import Limits, beam_search, greedy_search, sampler
 from mtcli.inference.translation import Options
 from mtcli.model.transformer import Transformer
+from mtcli.search import Limits, beam_search, greedy_search, sampler
 from mtcli.text.special_tokens import EOS
 
 pytestmark = needs_simulated_cuda

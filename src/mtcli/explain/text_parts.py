@@ -7,8 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from mtcli.explain.explanation import Explanation, Step
-from mtcli.inference.length import penalty_formula
 from mtcli.runtime.terminal import printable
+from mtcli.search.length import penalty_formula
 
 CONFIDENCE_STYLES = ((0.9, "green"), (0.6, "cyan"), (0.3, "yellow"), (0.0, "red"))
 """(probability, colour): a token has the colour of the first row whose probability it reaches."""

@@ -15,7 +15,7 @@ class Draft:
     log_prob: float
     """In nats."""
     penalty: float = 1.0
-    """The length penalty, see `inference.length`."""
+    """The length penalty, see `search.length`."""
     draws: int = 1
     """How often sampling drew the text."""
     reverse_log_prob: float | None = None

@@ -15,10 +15,6 @@ from mtcli.inference.batch_memory import SearchMemory, free_cuda_memory
 from mtcli.inference.cross_attention import cross_attention
 from mtcli.inference.drafts import Draft
 from mtcli.inference.line_translator import LineTranslator, R, T
-from mtcli.inference.search import Expansion, Hypothesis, Limits, beam_search, greedy_search, sampler
-from mtcli.inference.search.encoding import Searched
-from mtcli.inference.search.phrases import RequiredPhrases
-from mtcli.inference.search.required import required_search, width_for
 from mtcli.inference.term_phrases import TermPhrases
 from mtcli.inference.translation import Links, Options
 from mtcli.inference.windows import Window
@@ -28,6 +24,10 @@ from mtcli.model.precision import decodes_in_bf16
 from mtcli.model.transformer import Transformer
 from mtcli.runtime.cores import all_cores
 from mtcli.runtime.memory import keep_freed_memory, release_freed_memory, require, share_freed_memory
+from mtcli.search import Expansion, Hypothesis, Limits, beam_search, greedy_search, sampler
+from mtcli.search.encoding import Searched
+from mtcli.search.phrases import RequiredPhrases
+from mtcli.search.required import required_search, width_for
 from mtcli.storage.model_file import load_model
 from mtcli.text.special_tokens import EOS
 from mtcli.text.tokenizer.tokenizer import Tokenizer

@@ -15,7 +15,7 @@ class Options:
     length_penalty: float = 0.6
     """The exponent α of the length penalty."""
     length_normalization: LengthNormalization = "wu"
-    """The formula of the length penalty, see `inference.length`."""
+    """The formula of the length penalty, see `search.length`."""
     early_stopping: bool = True
     """Stop as soon as `beam_size` translations are finished, see `search.beam_search`."""
     n_best: int = 1

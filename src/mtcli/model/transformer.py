@@ -2,7 +2,7 @@
 
 Equation 1, scaled dot-product attention, is in `model/attention.py`, and multi-head attention in `model/multi_head.py`.
 The model ends in logits: the softmax of §3.4 is part of the loss (`model/loss.py`) and of the search
-(`inference/search/`).
+(`search/`).
 
 Shapes: B batch, S source length, T target length, D d_model, H heads, K head size (d_k or d_v), V target vocabulary,
 L hypotheses of each sentence in a search, N = B × L. `src` and `tgt` are token ids; `memory` is the encoder's output

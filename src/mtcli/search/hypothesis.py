@@ -12,7 +12,7 @@ class Hypothesis:
     log_prob: float
     """log P(y | x) in nats."""
     penalty: float = 1.0
-    """The length penalty, see `inference.length`."""
+    """The length penalty, see `search.length`."""
 
     @property
     def score(self) -> float:

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from mtcli.inference.search.constraints import Ids
+from mtcli.search.constraints import Ids
 
 COMPACT_AT = 15 / 16
 """A search removes finished sentences from the batch once at most this share of its sentences is active.

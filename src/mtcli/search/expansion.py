@@ -11,8 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from mtcli.inference.search.constraints import Ids
 from mtcli.model.fast.cpu_kernels import top_continuations
+from mtcli.search.constraints import Ids
 from mtcli.text.special_tokens import EOS
 
 

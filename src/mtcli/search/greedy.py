@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from mtcli.errors import NotFiniteError
-from mtcli.inference.search.compaction import rows_to_keep
-from mtcli.inference.search.constraints import Constraints, Ids, Limits
-from mtcli.inference.search.encoding import Searched, encode
-from mtcli.inference.search.hypothesis import Hypothesis
-from mtcli.inference.search.log_probs import log_probs
-from mtcli.inference.search.sampling import Choice, most_likely
 from mtcli.runtime.device import copy_to
+from mtcli.search.compaction import rows_to_keep
+from mtcli.search.constraints import Constraints, Ids, Limits
+from mtcli.search.encoding import Searched, encode
+from mtcli.search.hypothesis import Hypothesis
+from mtcli.search.log_probs import log_probs
+from mtcli.search.sampling import Choice, most_likely
 from mtcli.text.special_tokens import BOS, EOS
 
 FINISHED = -1

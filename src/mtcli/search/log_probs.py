@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtcli.inference.search.encoding import Searched
 from mtcli.model.fast.cpu_kernels import log_softmax_
 from mtcli.model.fast.prepared import PreparedTransformer
+from mtcli.search.encoding import Searched
 
 BLOCK_SIZE = 2_560_000
 """Log-probabilities that a CPU computes together: 10 MB, those of 256 hypotheses for 10,000 tokens.

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from mtcli.config.schema import LengthNormalization
 from mtcli.errors import NotFiniteError
-from mtcli.inference.length import length_penalty
-from mtcli.inference.search.compaction import rows_to_keep
-from mtcli.inference.search.constraints import Constraints, Ids, Limits
-from mtcli.inference.search.encoding import Searched, encode
-from mtcli.inference.search.expansion import Continuations, Expansion
-from mtcli.inference.search.hypothesis import Hypothesis
-from mtcli.inference.search.log_probs import log_probs
 from mtcli.runtime.device import copy_to
+from mtcli.search.compaction import rows_to_keep
+from mtcli.search.constraints import Constraints, Ids, Limits
+from mtcli.search.encoding import Searched, encode
+from mtcli.search.expansion import Continuations, Expansion
+from mtcli.search.hypothesis import Hypothesis
+from mtcli.search.length import length_penalty
+from mtcli.search.log_probs import log_probs
 from mtcli.text.special_tokens import BOS, EOS
 
 MAX_SHARED_BEAM = 8
@@ -57,7 +57,7 @@ def beam_search(
         limits: Constraints for the B sentences.
         beam_size: W.
         alpha: α of the length penalty; 0: none.
-        normalization: The length penalty, see `inference.length`.
+        normalization: The length penalty, see `search.length`.
         early_stopping: Stop as soon as W hypotheses are finished.
         observe: Called with every step.
 

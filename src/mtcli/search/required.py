@@ -18,17 +18,17 @@ from torch import Tensor
 
 from mtcli.config.schema import LengthNormalization
 from mtcli.errors import NotFiniteError
-from mtcli.inference.length import length_penalty
-from mtcli.inference.search.beam import MAX_SHARED_BEAM, Beams
-from mtcli.inference.search.compaction import rows_to_keep
-from mtcli.inference.search.constraints import Constraints, Ids, Limits, block_repeated_ngrams
-from mtcli.inference.search.encoding import Searched, encode
-from mtcli.inference.search.expansion import Expansion
-from mtcli.inference.search.hypothesis import Hypothesis
-from mtcli.inference.search.log_probs import log_probs
-from mtcli.inference.search.phrases import RequiredPhrases, State
 from mtcli.model.fast.cpu_kernels import top_continuations
 from mtcli.runtime.device import copy_to
+from mtcli.search.beam import MAX_SHARED_BEAM, Beams
+from mtcli.search.compaction import rows_to_keep
+from mtcli.search.constraints import Constraints, Ids, Limits, block_repeated_ngrams
+from mtcli.search.encoding import Searched, encode
+from mtcli.search.expansion import Expansion
+from mtcli.search.hypothesis import Hypothesis
+from mtcli.search.length import length_penalty
+from mtcli.search.log_probs import log_probs
+from mtcli.search.phrases import RequiredPhrases, State
 from mtcli.text.special_tokens import BOS, EOS, PAD
 
 _Candidate = tuple[float, int, int]
@@ -68,7 +68,7 @@ def required_search(
         required: The phrases of each sentence.
         beam_size: W.
         alpha: α of the length penalty; 0: none.
-        normalization: The length penalty, see `inference.length`.
+        normalization: The length penalty, see `search.length`.
 
     Returns:
         The finished translations of each sentence, at least one, best first.

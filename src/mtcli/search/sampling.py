@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from mtcli.errors import NotFiniteError
-from mtcli.inference.search.constraints import Ids
 from mtcli.model.fast.cpu_kernels import argmax
+from mtcli.search.constraints import Ids
 
 Choice = Callable[[Tensor, Ids], Tensor]
 """Chooses the next tokens (B,) from log-probabilities (B, V) and the sentence of each row (B,)."""
