@@ -82,7 +82,7 @@ def measure(freeze: Freeze, precision: str, steps: int) -> Figures:
     import torch
 
     from mtcli.config.schema import ModelConfig, TrainConfig
-    from mtcli.data.batching import Batch
+    from mtcli.corpus.batching import Batch
     from mtcli.model.freezing import freeze_parameters
     from mtcli.model.transformer import Transformer
     from mtcli.runtime.memory import keep_freed_memory

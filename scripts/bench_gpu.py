@@ -38,8 +38,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mtcli.config.build import build
 from mtcli.config.schema import Config
-from mtcli.data.batching import BatchPlan, Position, collate
-from mtcli.data.encoded_pairs import EncodedPairs, Ints, encode_pairs
+from mtcli.corpus.batching import BatchPlan, Position, collate
+from mtcli.corpus.cache.encoded_pairs import EncodedPairs, Ints, encode_pairs
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.translation import Options
 from mtcli.model.loss import projected_loss

@@ -37,8 +37,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from mtcli.data.batching import Batch, PlannedBatch
-    from mtcli.data.encoded_pairs import EncodedPairs
+    from mtcli.corpus.batching import Batch, PlannedBatch
+    from mtcli.corpus.cache.encoded_pairs import EncodedPairs
 
 ENCODED_PAIRS = 300_000
 SLICES = 5
@@ -148,7 +148,7 @@ def sentences(n: int) -> list[tuple[str, str]]:
 
 def measure_encoding(folder: Path) -> dict[str, Any]:
     """Measure the encoding speed of mtcli and of `tokenizers` alone."""
-    from mtcli.data.encoded_pairs import EncodedPairs, encode_pairs
+    from mtcli.corpus.cache.encoded_pairs import EncodedPairs, encode_pairs
     from mtcli.text.lines import Counts
     from mtcli.text.tokenizer.learning import train_tokenizer
 
@@ -195,10 +195,10 @@ def measure_encoding(folder: Path) -> dict[str, Any]:
 
 
 def write_cache(path: Path, size: int) -> None:
-    """Write random ids in the format that `mtcli.data.encoded_pairs.encode_pairs` writes."""
+    """Write random ids in the format that `mtcli.corpus.cache.encoded_pairs.encode_pairs` writes."""
     import pyarrow as pa
 
-    from mtcli.data.encoded_pairs import CHUNK_ROWS
+    from mtcli.corpus.cache.encoded_pairs import CHUNK_ROWS
 
     random = np.random.default_rng(2)
     ids = pa.list_(pa.int32())
@@ -237,8 +237,8 @@ def measure_corpus(cache: Path) -> dict[str, Any]:
     memory = Memory()
     started = time.perf_counter()
 
-    from mtcli.data.batching import BatchPlan, Position, collate
-    from mtcli.data.encoded_pairs import EncodedPairs
+    from mtcli.corpus.batching import BatchPlan, Position, collate
+    from mtcli.corpus.cache.encoded_pairs import EncodedPairs
 
     with cache.open("rb") as file:
         hashlib.file_digest(file, "sha256")
@@ -291,7 +291,7 @@ def measure_speeds(
     pairs: EncodedPairs, batches: Iterator[PlannedBatch], step: Callable[[Batch], None]
 ) -> dict[str, float]:
     """Take some steps, and return the speed of loading batches, of the model and of both together."""
-    from mtcli.data.batching import collate
+    from mtcli.corpus.batching import collate
 
     loading = []
     computing = []

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import torch
 
     from mtcli.config.schema import Config
-    from mtcli.data.encoded_pairs import EncodedPairs, Ints
+    from mtcli.corpus.cache.encoded_pairs import EncodedPairs, Ints
     from mtcli.model.transformer import Transformer
 
 WARMUP_STEPS = 5
@@ -246,7 +246,7 @@ def prepare_both(args: argparse.Namespace, folder: Path) -> None:
     import torch
 
     from mtcli.config.toml_file import to_toml
-    from mtcli.data.prepare import prepare
+    from mtcli.corpus.cache.prepare import prepare
     from mtcli.model.transformer import Transformer
     from mtcli.storage import model_file
 
@@ -294,8 +294,8 @@ def plain(config: Config, folder: Path, steps: int) -> Figures:
     """Train with a plain loop over the modules of PyTorch."""
     import torch
 
-    from mtcli.data.batching import BatchPlan, Position
-    from mtcli.data.prepare import prepare
+    from mtcli.corpus.batching import BatchPlan, Position
+    from mtcli.corpus.cache.prepare import prepare
     from mtcli.storage import model_file
 
     torch.manual_seed(1)

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from ibm_model1 import sure_translations
 
-from mtcli.data import demo
+from mtcli.corpus import demo
 from mtcli.inference.alignment import Weights, align
 from mtcli.inference.cross_attention import cross_attention
 from mtcli.inference.pytorch_backend import Translator

@@ -45,7 +45,7 @@ from demo.grammar import noun_phrase
 from demo.lexicon import ADJECTIVES, NOUNS, Adjective
 from ibm_model1 import sure_translations
 
-from mtcli.data import demo
+from mtcli.corpus import demo
 from mtcli.documents.inline import Inline, Tag, merged, text_of
 from mtcli.documents.marks import shape_of
 from mtcli.documents.markup import translate_inline

@@ -12,8 +12,8 @@ on the same pairs without terms. For soft terms, this is a small study with the 
     python scripts/check_terms.py runs/terms --baseline runs/plain
 
 The terms are words of the run's own test pairs that translate each other, as in training
-(see `mtcli.data.term_annotation`), and that training never annotated. Each line has its own terms, because a reference
-is only evidence for its own line; of test pairs with the same source, the first is used.
+(see `mtcli.corpus.term_annotation`), and that training never annotated. Each line has its own terms, because a
+reference is only evidence for its own line; of test pairs with the same source, the first is used.
 
 For the lines with terms, the script prints the share of the terms that are used and BLEU: without terms, with soft
 terms, with soft terms that are required where they are lacking (`auto`), and with hard terms; and the significance of
@@ -36,11 +36,11 @@ from unicodedata import normalize
 import torch
 
 from mtcli.config.toml_file import load as load_config
-from mtcli.data.batching import Batch
-from mtcli.data.build import read_training_pairs
-from mtcli.data.invented_terms import TermInventor, places_of, translations
-from mtcli.data.splits import read_split
-from mtcli.data.term_annotation import TermAnnotator
+from mtcli.corpus.batching import Batch
+from mtcli.corpus.cache.build import read_training_pairs
+from mtcli.corpus.invented_terms import TermInventor, places_of, translations
+from mtcli.corpus.splits.split_files import read_split
+from mtcli.corpus.term_annotation import TermAnnotator
 from mtcli.evaluation.comparison import compare
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.pytorch_backend import Translator

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the built-in demo corpus, `src/mtcli/data/demo.tsv.gz`, from the grammar in `scripts/demo/`.
+"""Write the built-in demo corpus, `src/mtcli/corpus/demo.tsv.gz`, from the grammar in `scripts/demo/`.
 
     scripts/make_demo.py
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from demo import generate
 
-from mtcli.data.demo import DemoCorpus
+from mtcli.corpus.demo import DemoCorpus
 
 TARGET = Path(__file__).parents[1] / "src" / "mtcli" / "data" / "demo.tsv.gz"
 

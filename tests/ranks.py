@@ -76,7 +76,7 @@ def set_timeouts(step: float, work: float) -> None:
 
 def list_rows(log: Path) -> None:
     """Make this process list the training pairs that it reads in a file, one per line."""
-    from mtcli.data.encoded_pairs import EncodedPairs, Ints, Rows
+    from mtcli.corpus.cache.encoded_pairs import EncodedPairs, Ints, Rows
 
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     read = EncodedPairs.gather

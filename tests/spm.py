@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mtcli.data.demo import load
+from mtcli.corpus.demo import load
 from mtcli.text.tokenizer.sentencepiece_file import CONTROL, NORMAL, UNKNOWN, Piece, SentencePieceModel, from_bytes
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"

@@ -17,9 +17,9 @@ LAYERS = (
     "text",
     "config",
     "evaluation",
-    "data",
     "model",
     "search",
+    "corpus",
     "storage",
     "inference",
     "documents explain export",
@@ -66,9 +66,9 @@ def package(name: str) -> str:
 
 
 def test_the_parser_sees_the_imports() -> None:
-    assert {"data.batching", "storage.model_file", "errors"} <= GRAPH["training.trainer"]
+    assert {"corpus.batching", "storage.model_file", "errors"} <= GRAPH["training.trainer"]
     assert {"training.request", "training.run"} <= GRAPH["cli.train"]
-    assert {"data.corpus", "data.demo", "text.tokenizer.tokenizer"} <= GRAPH["data.build"]
+    assert {"corpus.readers.pairs", "corpus.demo", "text.tokenizer.tokenizer"} <= GRAPH["corpus.cache.build"]
     assert set().union(*GRAPH.values()) <= NAMES
     code = "def f():\n    from mtcli.model import loss\n    import mtcli.text.lines"
     assert list(imports(ast.parse(code))) == ["model.loss", "text.lines"]

@@ -54,14 +54,14 @@ def translations(translator: Translator, sources: list[str]) -> list[str]:
 
 
 def demo_tokenizer(**how: Any) -> Tokenizer:
-    from mtcli.data.demo import load
+    from mtcli.corpus.demo import load
 
     return train_tokenizer(load().train[:2000], **how)
 
 
 @pytest.mark.parametrize("how", [{}, {"joint": False}, {"kind": "char"}], ids=str)
 def test_sentencepiece_splits_and_joins_as_our_tokenizer_does(how: dict[str, Any]) -> None:
-    from mtcli.data.demo import load
+    from mtcli.corpus.demo import load
 
     tokenizer = demo_tokenizer(**how)
     odd = [

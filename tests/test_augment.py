@@ -22,7 +22,7 @@ from mtcli.augment.noise import MAX_MOVE, with_noise
 from mtcli.augment.output import PairOutput, write_pairs
 from mtcli.augment.synthesis import Models, Report, Synthesis, augment, dual_score
 from mtcli.augment.unfinished import RECORDS, STATE, State, Unfinished, unfinished_output
-from mtcli.data.sources import parse_source
+from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import DataError, LockedError, StoppedError, StorageError, UsageError
 from mtcli.export.folder import export
 from mtcli.inference.scoring import likelihoods

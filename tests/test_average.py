@@ -8,8 +8,8 @@ import pytest
 import torch
 from faults.harness import run
 
-from mtcli.data import demo
-from mtcli.data.splits import write_split
+from mtcli.corpus import demo
+from mtcli.corpus.splits.split_files import write_split
 from mtcli.errors import ModelError, StorageError, UsageError
 from mtcli.export.folder import export
 from mtcli.inference.pytorch_backend import Translator

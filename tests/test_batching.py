@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from processes import no_hang
 from torch import Tensor
 
-from mtcli.data import batching, encoded_pairs
-from mtcli.data.batching import Batch, BatchPlan, Position, collate, plan_epoch
-from mtcli.data.encoded_pairs import EncodedPairs, encode_pairs
+from mtcli.corpus import batching
+from mtcli.corpus.batching import Batch, BatchPlan, Position, collate, plan_epoch
+from mtcli.corpus.cache import encoded_pairs
+from mtcli.corpus.cache.encoded_pairs import EncodedPairs, encode_pairs
 from mtcli.errors import DataError
 from mtcli.runtime.prefetch import iterate_ahead, prefetch_map
 from mtcli.text.lines import Counts
@@ -111,7 +112,7 @@ def test_the_cache_needs_no_pandas(toy: Tokenizer, tmp_path: Path) -> None:
     code = f"""
 import sys
 from pathlib import Path
-from mtcli.data.encoded_pairs import EncodedPairs, encode_pairs
+from mtcli.corpus.cache.encoded_pairs import EncodedPairs, encode_pairs
 from mtcli.text.lines import Counts
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 folder = Path({str(tmp_path)!r})

@@ -13,7 +13,7 @@ from faults.harness import run_alone
 from marian import generated, marian_model, train, write_tokenizer
 from spm import marian_tokenizer, shared
 
-from mtcli.data.demo import load
+from mtcli.corpus.demo import load
 
 pytestmark = pytest.mark.slow
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from mtcli.config.schema import ModelConfig, TrainConfig
-from mtcli.data.batching import Batch
+from mtcli.corpus.batching import Batch
 from mtcli.errors import UsageError
 from mtcli.model.attention import additive_mask
 from mtcli.model.transformer import Transformer

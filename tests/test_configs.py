@@ -15,7 +15,7 @@ from mtcli.cli import app
 from mtcli.config.build import build
 from mtcli.config.schema import unset_settings
 from mtcli.config.toml_file import load, to_toml
-from mtcli.data import demo
+from mtcli.corpus import demo
 from mtcli.errors import UsageError
 from mtcli.training import speed_estimate
 

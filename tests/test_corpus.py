@@ -18,11 +18,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from mtcli.data import csv_rows, held_out, rows
-from mtcli.data.corpus import read_pairs
-from mtcli.data.held_out import choose_held_out, held_out_size, source_key
-from mtcli.data.language_guess import guess_languages
-from mtcli.data.sources import Source, parse_source, resolve, source_files
+from mtcli.corpus.readers import csv_rows, rows
+from mtcli.corpus.readers.language_guess import guess_languages
+from mtcli.corpus.readers.pairs import read_pairs
+from mtcli.corpus.readers.sources import Source, parse_source, resolve, source_files
+from mtcli.corpus.splits import held_out
+from mtcli.corpus.splits.held_out import choose_held_out, held_out_size, source_key
 from mtcli.errors import DataError, UsageError
 from mtcli.text.lines import Counts, read_lines
 
@@ -868,5 +869,7 @@ def test_source_key():
 
 
 def test_importing_the_reader_loads_neither_torch_nor_datasets():
-    script = "import sys, mtcli.data.corpus; sys.exit(bool({'torch', 'datasets', 'pyarrow'} & set(sys.modules)))"
+    script = (
+        "import sys, mtcli.corpus.readers.pairs; sys.exit(bool({'torch', 'datasets', 'pyarrow'} & set(sys.modules)))"
+    )
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0

@@ -14,7 +14,7 @@ from mtcli.config.differences import differences
 from mtcli.config.presets import PRESETS, Preset
 from mtcli.config.schema import CHOSEN_IF_UNSET, MAX_STEPS, SHAPE, Config, unset_settings, value_of
 from mtcli.config.toml_file import load, to_toml
-from mtcli.data.prepare import prepare
+from mtcli.corpus.cache.prepare import prepare
 from mtcli.errors import UsageError
 from mtcli.model.transformer import Transformer
 from mtcli.training.budget import SAVES, TOKENS_PER_PAIR

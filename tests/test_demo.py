@@ -31,7 +31,7 @@ from demo.states import description
 from demo.templates import TEMPLATES
 from make_demo import to_tsv
 
-from mtcli.data.demo import DemoCorpus, Pair, load
+from mtcli.corpus.demo import DemoCorpus, Pair, load
 
 ANA = name("Ana", "f")
 
@@ -61,7 +61,7 @@ def test_counts_and_no_duplicates(corpus: DemoCorpus, pairs: list[Pair]) -> None
 
 def test_the_packaged_file_is_what_the_generator_makes(corpus: DemoCorpus) -> None:
     """This process hashes strings in another way than that which made the file, so the order of a set would show."""
-    packaged = (files("mtcli.data") / "demo.tsv.gz").read_bytes()
+    packaged = (files("mtcli.corpus") / "demo.tsv.gz").read_bytes()
     assert gzip.decompress(packaged).decode() == to_tsv(corpus)
     assert load() == corpus
 

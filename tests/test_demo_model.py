@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from demo import source_key
 
-from mtcli.data.demo import load
+from mtcli.corpus.demo import load
 
 SHOWN = {
     "Hello World": "Hola Mundo",

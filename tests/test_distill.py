@@ -14,7 +14,7 @@ from toy import PAIRS, save_toy, toy
 
 from mtcli.cli import app
 from mtcli.config.schema import ModelConfig
-from mtcli.data.splits import write_split
+from mtcli.corpus.splits.split_files import write_split
 from mtcli.errors import DataError, MtcliError, StageError, UsageError
 from mtcli.export.folder import export
 from mtcli.inference.pytorch_backend import Translator

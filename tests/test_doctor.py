@@ -11,13 +11,13 @@ from faults.harness import run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mtcli.data.corpus import read_pairs
-from mtcli.data.quality import languages, report
-from mtcli.data.quality.clean import Cleaned, clean, to_text
-from mtcli.data.quality.corpus import Corpus
-from mtcli.data.quality.report import Report, check
-from mtcli.data.quality.rules import BIT, mojibake, rules, script, size, tidy
-from mtcli.data.quality.survey import survey
+from mtcli.corpus.quality import languages, report
+from mtcli.corpus.quality.clean import Cleaned, clean, to_text
+from mtcli.corpus.quality.corpus import Corpus
+from mtcli.corpus.quality.report import Report, check
+from mtcli.corpus.quality.rules import BIT, mojibake, rules, script, size, tidy
+from mtcli.corpus.quality.survey import survey
+from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.errors import DataError, ModelError, StorageError, UsageError
 from mtcli.text.lines import Counts
 from mtcli.text.writing_systems import letter_runs
@@ -423,7 +423,7 @@ def test_the_header_of_a_tsv_is_not_a_pair(tmp_path: Path) -> None:
 
 def test_output_is_complete_or_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "in.tsv", GOOD)
-    monkeypatch.setattr("mtcli.data.quality.clean._json", lambda row: 1 / 0)
+    monkeypatch.setattr("mtcli.corpus.quality.clean._json", lambda row: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         clean(Corpus([str(path)], "en", "de"), tmp_path / "o.jsonl", tmp_path / "r.jsonl")
     assert [p.name for p in tmp_path.iterdir()] == ["in.tsv"]
@@ -454,7 +454,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path, monkey
             path.write_text("".join("\t".join(filter(None, pair)) + "\n" for pair in now))
             return seen
 
-        monkeypatch.setattr("mtcli.data.quality.clean.survey", surveyed)
+        monkeypatch.setattr("mtcli.corpus.quality.clean.survey", surveyed)
         with pytest.raises(DataError, match=words):
             clean(Corpus([str(path)], "en", "de"), tmp_path / "o.tsv")
         assert not (tmp_path / "o.tsv").exists()

@@ -9,7 +9,7 @@ import torch
 from test_cli import mtcli
 from toy import PAIRS, save_toy, toy
 
-from mtcli.data.batching import pad
+from mtcli.corpus.batching import pad
 from mtcli.explain.as_json import to_dict
 from mtcli.explain.explanation import explain
 from mtcli.explain.text import to_text

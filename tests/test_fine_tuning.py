@@ -15,8 +15,8 @@ from conftest import TOY_SETTINGS
 
 from mtcli.config.build import build
 from mtcli.config.schema import Config
-from mtcli.data.batching import BatchPlan
-from mtcli.data.prepare import prepare
+from mtcli.corpus.batching import BatchPlan
+from mtcli.corpus.cache.prepare import prepare
 from mtcli.errors import UsageError
 from mtcli.report.plan import Plan
 from mtcli.report.run_record import read_run

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from mtcli.cli import app
 from mtcli.config.build import build
 from mtcli.config.schema import Config, Freeze, ModelConfig
-from mtcli.data.batching import Batch
+from mtcli.corpus.batching import Batch
 from mtcli.errors import ModelError, UsageError
 from mtcli.model.freezing import freeze_parameters
 from mtcli.model.transformer import Transformer

@@ -11,8 +11,8 @@ from conftest import TOY_SETTINGS, toy_pairs, write_tsv
 from torch import Tensor
 
 from mtcli.config.build import build
-from mtcli.data.batching import BatchPlan, Position
-from mtcli.data.prepare import prepare
+from mtcli.corpus.batching import BatchPlan, Position
+from mtcli.corpus.cache.prepare import prepare
 from mtcli.model.fast.cpu_kernels import dropout, dropout_seed
 from mtcli.runtime.cores import Cores
 from mtcli.runtime.distributed import Group

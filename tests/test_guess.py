@@ -14,8 +14,8 @@ from mtcli.cli import app
 from mtcli.config.build import build
 from mtcli.config.schema import DataConfig
 from mtcli.config.toml_file import to_toml
-from mtcli.data import language_guess
-from mtcli.data.language_guess import guess_languages
+from mtcli.corpus.readers import language_guess
+from mtcli.corpus.readers.language_guess import guess_languages
 from mtcli.errors import DataError, UsageError
 from mtcli.storage.run_name import default_run, run_name
 from mtcli.text.languages import english_name, known

@@ -23,7 +23,7 @@ from toy import save_toy
 from mtcli.cli import main
 from mtcli.config.build import build
 from mtcli.config.toml_file import load as load_config
-from mtcli.data.prepare import prepare
+from mtcli.corpus.cache.prepare import prepare
 from mtcli.errors import ModelError, StorageError, UsageError
 from mtcli.export.folder import export
 from mtcli.importing import marian_weights

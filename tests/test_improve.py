@@ -26,8 +26,8 @@ from processes import HANGS
 from mtcli.cli import app
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import to_toml
-from mtcli.data.sources import parse_source
-from mtcli.data.training_sources import is_synthetic
+from mtcli.corpus.cache.training_sources import is_synthetic
+from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import DataError, LockedError, StorageError, UsageError
 from mtcli.recipes import recipe as module
 from mtcli.recipes.improve.budget import Budget, number_of_teachers, planned_rounds, useful_lines, weight_of_pairs

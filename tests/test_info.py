@@ -6,7 +6,7 @@ import pytest
 from toy import save_toy
 
 from mtcli import __version__
-from mtcli.data.info import read_data_info, write_data_info
+from mtcli.corpus.cache.info import read_data_info, write_data_info
 from mtcli.errors import ModelError
 from mtcli.export.folder import export
 from mtcli.report.info import summary

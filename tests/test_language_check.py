@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from mtcli.data.corpus import read_pairs
-from mtcli.data.quality.clean import clean
-from mtcli.data.quality.clean import to_text as clean_text
-from mtcli.data.quality.corpus import Corpus
-from mtcli.data.quality.languages import MIN_SAMPLE, SAMPLE, LanguageCheck
-from mtcli.data.quality.report import check
-from mtcli.data.quality.report import to_text as report_text
+from mtcli.corpus.quality.clean import clean
+from mtcli.corpus.quality.clean import to_text as clean_text
+from mtcli.corpus.quality.corpus import Corpus
+from mtcli.corpus.quality.languages import MIN_SAMPLE, SAMPLE, LanguageCheck
+from mtcli.corpus.quality.report import check
+from mtcli.corpus.quality.report import to_text as report_text
+from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.text.language_identifier import MAX_CHARACTERS, LanguageIdentifier
 from mtcli.text.lines import Counts
 

@@ -10,7 +10,7 @@ from test_ensemble import disturbed
 from toy import PAIRS, save_toy, toy
 
 from mtcli.config.build import build
-from mtcli.data.batching import Batch
+from mtcli.corpus.batching import Batch
 from mtcli.errors import DataError
 from mtcli.evaluation import metrics
 from mtcli.inference import scoring

@@ -13,7 +13,7 @@ from conftest import descend
 from torch import Tensor
 
 from mtcli.config.schema import ModelConfig, TrainConfig
-from mtcli.data.batching import Batch
+from mtcli.corpus.batching import Batch
 from mtcli.model import loss as loss_module
 from mtcli.model.fast.cpu_kernels import HAS_ONEDNN
 from mtcli.model.fast.logit_gradient import reference_logit_gradient_

@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from mtcli.data.quality.clean import clean
-from mtcli.data.quality.corpus import Corpus
+from mtcli.corpus.quality.clean import clean
+from mtcli.corpus.quality.corpus import Corpus
 from mtcli.errors import LockedError, StorageError, UsageError
 from mtcli.runtime.output_checks import check_folder, check_replaceable
 from mtcli.runtime.outputs import folder_beside, is_special, partial_file, whole_folder

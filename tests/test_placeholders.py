@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtcli.config.build import build
-from mtcli.data.prepare import prepare
+from mtcli.corpus.cache.prepare import prepare
 from mtcli.errors import UsageError
 from mtcli.text.placeholders import TOKENS, with_tokens
 from mtcli.text.tokenizer.learning import train_tokenizer

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from mtcli.cli import app
 from mtcli.config.build import build
 from mtcli.config.schema import Config, Freeze, ModelConfig
-from mtcli.data import prepare
-from mtcli.data.batching import BatchPlan
+from mtcli.corpus.batching import BatchPlan
+from mtcli.corpus.cache import prepare
 from mtcli.errors import DataError, StorageError, UsageError
 from mtcli.model.freezing import freeze_parameters
 from mtcli.model.loss import CPU_CHUNK, projected_loss

@@ -14,13 +14,13 @@ from conftest import toy_pairs, write_tsv
 from mtcli.config.build import build
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import load
-from mtcli.data import build as building
-from mtcli.data import fingerprints
-from mtcli.data.held_out import source_key
-from mtcli.data.info import digest
-from mtcli.data.prepare import Prepared, prepare
-from mtcli.data.quality.languages import SAMPLE
-from mtcli.data.splits import read_split
+from mtcli.corpus.cache import build as building
+from mtcli.corpus.cache import fingerprints
+from mtcli.corpus.cache.info import digest
+from mtcli.corpus.cache.prepare import Prepared, prepare
+from mtcli.corpus.quality.languages import SAMPLE
+from mtcli.corpus.splits.held_out import source_key
+from mtcli.corpus.splits.split_files import read_split
 from mtcli.errors import DataError, ModelError, UsageError
 from mtcli.runtime.progress import Progress
 from mtcli.text.tokenizer.learning import train_tokenizer
@@ -189,7 +189,7 @@ def test_counts_add_up_whatever_is_skipped(tmp_path: Path) -> None:
 
 
 def test_the_counts_of_the_demo_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mtcli.data import demo
+    from mtcli.corpus import demo
 
     whole = demo.load()
     fewer = type(whole)(**{name: getattr(whole, name)[:120] for name in ("train", "valid", "test")})

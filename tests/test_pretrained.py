@@ -15,7 +15,7 @@ from spm import shared
 from torch import Tensor
 
 from mtcli.config.schema import ModelConfig
-from mtcli.data.batching import pad
+from mtcli.corpus.batching import pad
 from mtcli.inference.ctranslate2_library import load_native
 from mtcli.model.transformer import Transformer
 from mtcli.search import Hypothesis, Limits, beam_search, greedy_search

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mtcli.data.splits import read_split
+from mtcli.corpus.splits.split_files import read_split
 from mtcli.errors import StorageError
 from mtcli.evaluation import metrics
 from mtcli.inference.pytorch_backend import Translator

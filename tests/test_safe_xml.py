@@ -2,8 +2,8 @@ import io
 
 import pytest
 
-from mtcli.data import safe_xml
-from mtcli.data.safe_xml import MAX_DEPTH, decode_xml, iterate_elements, read_xml
+from mtcli.corpus.readers import safe_xml
+from mtcli.corpus.readers.safe_xml import MAX_DEPTH, decode_xml, iterate_elements, read_xml
 from mtcli.errors import DataError
 
 TREE = b'<r xml:lang="en"><tu a="1">x<g>y</g> &amp; z</tu><empty/><tu/></r>'

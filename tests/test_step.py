@@ -16,8 +16,8 @@ from torch import Tensor
 
 from mtcli.config.build import build
 from mtcli.config.schema import TrainConfig
-from mtcli.data.batching import collate
-from mtcli.data.prepare import prepare
+from mtcli.corpus.batching import collate
+from mtcli.corpus.cache.prepare import prepare
 from mtcli.errors import DivergedError
 from mtcli.model.loss import reference_loss
 from mtcli.runtime.distributed import Group

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from faults.harness import outcome
 
-from mtcli.data import prepare
+from mtcli.corpus.cache import prepare
 from mtcli.errors import UsageError
 from mtcli.storage.events import Metrics
 from mtcli.training import trainer

@@ -15,11 +15,11 @@ from test_decode import CLOSE, all_translations, build, draw_sources, ids_of, li
 from toy import PAIRS, WORDS, save_toy, toy
 
 from mtcli.config.schema import Config
-from mtcli.data.build import build_data, read_training_pairs
-from mtcli.data.encoded_pairs import EncodedPairs
-from mtcli.data.invented_terms import NUM_TOKENS, TermInventor, translations
-from mtcli.data.overlap import count_trained_on
-from mtcli.data.term_annotation import MIN_FREQUENT, TermAnnotator
+from mtcli.corpus.cache.build import build_data, read_training_pairs
+from mtcli.corpus.cache.encoded_pairs import EncodedPairs
+from mtcli.corpus.invented_terms import NUM_TOKENS, TermInventor, translations
+from mtcli.corpus.splits.overlap import count_trained_on
+from mtcli.corpus.term_annotation import MIN_FREQUENT, TermAnnotator
 from mtcli.errors import DataError, UsageError
 from mtcli.export.folder import export
 from mtcli.inference import term_phrases, windows

@@ -16,7 +16,7 @@ from conftest import TOY_SETTINGS, toy_pairs, write_tsv
 
 from mtcli.config.build import build
 from mtcli.config.schema import Config
-from mtcli.data.prepare import Prepared, prepare
+from mtcli.corpus.cache.prepare import Prepared, prepare
 from mtcli.errors import InterruptedTrainingError
 from mtcli.evaluation import metrics
 from mtcli.runtime.distributed import Group

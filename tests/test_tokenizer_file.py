@@ -11,7 +11,7 @@ from mtcli.cli.tokenizer import train as train_command
 from mtcli.config.build import build
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import to_toml
-from mtcli.data.prepare import prepare
+from mtcli.corpus.cache.prepare import prepare
 from mtcli.errors import ModelError, UsageError
 from mtcli.inference.loading import load_ensemble
 from mtcli.text.tokenizer.learning import train_tokenizer, train_tokenizer_on_lines

@@ -16,8 +16,9 @@ from conftest import TOY_SETTINGS, toy_pairs
 from faults.harness import start, until
 
 from mtcli.config.build import build
-from mtcli.data import batching, encoded_pairs
-from mtcli.data.encoded_pairs import EncodedPairs, Ints, Rows
+from mtcli.corpus import batching
+from mtcli.corpus.cache import encoded_pairs
+from mtcli.corpus.cache.encoded_pairs import EncodedPairs, Ints, Rows
 from mtcli.errors import (
     DataError,
     DivergedError,

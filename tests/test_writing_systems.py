@@ -9,8 +9,8 @@ from conftest import write_tsv
 
 from mtcli.config.build import build
 from mtcli.config.scores import SELECTION_NAMES
-from mtcli.data.prepare import prepare
-from mtcli.data.splits import read_split
+from mtcli.corpus.cache.prepare import prepare
+from mtcli.corpus.splits.split_files import read_split
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.translation import Options
 from mtcli.report.info import summary

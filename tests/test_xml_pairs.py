@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from mtcli.data import safe_xml
-from mtcli.data.corpus import read_pairs
-from mtcli.data.language_guess import guess_languages
-from mtcli.data.quality.corpus import Corpus
-from mtcli.data.quality.report import check
-from mtcli.data.sources import parse_source
+from mtcli.corpus.quality.corpus import Corpus
+from mtcli.corpus.quality.report import check
+from mtcli.corpus.readers import safe_xml
+from mtcli.corpus.readers.language_guess import guess_languages
+from mtcli.corpus.readers.pairs import read_pairs
+from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import DataError, UsageError
 from mtcli.text.lines import Counts
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from mtcli.config.schema import DecodeConfig, ModelConfig
-from mtcli.data.batching import pad
+from mtcli.corpus.batching import pad
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.translation import Options
 from mtcli.model.transformer import Transformer

@@ -15,7 +15,7 @@ from demo.dealer import Dealer
 from demo.grammar import Pair
 from demo.phrases import greetings_of_the_world
 from demo.templates import MEMORIZED, TEMPLATES
-from mtcli.data.demo import DemoCorpus
+from mtcli.corpus.demo import DemoCorpus
 
 HELD_OUT = 500  # pairs in each of valid and test
 _SEEN_ENOUGH = 8  # a pair is held out only if train keeps each of its words this often

@@ -11,7 +11,7 @@ import torch
 from simulated_cuda import Counts, counting
 
 from mtcli.config.schema import ModelConfig, TrainConfig
-from mtcli.data.batching import Batch
+from mtcli.corpus.batching import Batch
 from mtcli.model.fast.logit_gradient import logit_gradient_kernel
 from mtcli.model.transformer import Transformer
 from mtcli.runtime.device import pick_device

@@ -17,7 +17,7 @@ from conftest import TOY_SETTINGS, toy_pairs, write_tsv
 from simulated_cuda import Counts, counting, needs_simulated_cuda, run
 
 from mtcli.config.build import build
-from mtcli.data.batching import Batch
+from mtcli.corpus.batching import Batch
 from mtcli.model.transformer import Transformer
 from mtcli.runtime.device import pick_device
 from mtcli.search import Limits, beam_search, greedy_search, sampler

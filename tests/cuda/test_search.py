@@ -10,7 +10,7 @@ import torch
 from simulated_cuda import Counts, counting, needs_simulated_cuda, run
 from toy import toy
 
-from mtcli.data.batching import pad
+from mtcli.corpus.batching import pad
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.translation import Options
 from mtcli.model.transformer import Transformer

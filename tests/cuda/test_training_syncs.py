@@ -7,7 +7,7 @@ from conftest import TOY_SETTINGS, toy_pairs, write_tsv
 from simulated_cuda import Counts, counting, needs_simulated_cuda, run
 
 from mtcli.config.build import build
-from mtcli.data.prepare import prepare
+from mtcli.corpus.cache.prepare import prepare
 from mtcli.runtime.device import pick_device
 from mtcli.runtime.distributed import Group
 from mtcli.training.trainer import Trainer

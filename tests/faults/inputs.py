@@ -10,7 +10,7 @@ import pytest
 from conftest import toy_pairs
 
 from faults.harness import SETTINGS, Job, Result, run
-from mtcli.data.corpus import read_pairs
+from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.errors import DataError
 from mtcli.text.lines import Counts, Pair
 

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from mtcli.cli import app
 from mtcli.config.fields import Within
 from mtcli.config.schema import SECTIONS
-from mtcli.data.info import digest
+from mtcli.corpus.cache.info import digest
 from mtcli.storage.model_file import metadata_of
 
 CONTROL = "\x1b]0;title\x07\x1b[31m\x9b2J\r\n\u202eabc"

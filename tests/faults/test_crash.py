@@ -201,7 +201,7 @@ def test_05_kill9_epoch_boundary(case: Case, job: Job, tmp_path: Path, count: Co
     left = count(10, 1)
     while left > 0:
         # A process plans the epoch in which it starts first, and then the next epoch.
-        function = "mtcli.data.batching:plan_epoch"
+        function = "mtcli.corpus.batching:plan_epoch"
         out = tmp_path / "run"
         kills = [kill_when(job, out, points.strike_in, function, nth) for nth in (2, 3, 2, 3, 3)]
         left -= survive(case, job, out, kills[:left])

@@ -40,7 +40,7 @@ from faults.inputs import (
     with_at,
     write,
 )
-from mtcli.data.encoded_pairs import EncodedPairs
+from mtcli.corpus.cache.encoded_pairs import EncodedPairs
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.streams import translations
 from mtcli.inference.translation import Options

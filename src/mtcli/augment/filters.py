@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from mtcli.data.quality.languages import MIN_FOUND, MIN_SAMPLE, SAMPLE, SURE
-from mtcli.data.quality.rules import BIT, MIN_WORDS, REMOVES, num_words, rules, script
+from mtcli.corpus.quality.languages import MIN_FOUND, MIN_SAMPLE, SAMPLE, SURE
+from mtcli.corpus.quality.rules import BIT, MIN_WORDS, REMOVES, num_words, rules, script
 from mtcli.text.language_identifier import LanguageIdentifier
 from mtcli.text.languages import base
 from mtcli.text.repetitions import repetition_in

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from mtcli.data.training_sources import SCORES
+from mtcli.corpus.cache.training_sources import SCORES
 from mtcli.errors import UsageError
 from mtcli.runtime.outputs import whole_files
 

@@ -26,7 +26,7 @@ from mtcli.augment.filters import (
 from mtcli.augment.noise import with_noise
 from mtcli.augment.output import PairOutput, Record, write_pairs
 from mtcli.augment.unfinished import State, unfinished_output
-from mtcli.data.quality.rules import tidy
+from mtcli.corpus.quality.rules import tidy
 from mtcli.errors import DataError
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.line_warnings import MAX_TAGS_NAMED

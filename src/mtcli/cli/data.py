@@ -12,7 +12,7 @@ from mtcli.cli.options import ForceOption, SrcOption, SwapOption, TgtOption, mod
 from mtcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from mtcli.data.quality.corpus import Corpus
+    from mtcli.corpus.quality.corpus import Corpus
 
 CHECK_EXAMPLES = (
     "mtcli data check pairs.tsv --src en --tgt es",
@@ -81,7 +81,7 @@ def check(
     json_: Annotated[bool, json_flag("Print JSON.")] = False,
 ) -> None:
     """Report problems in sentence pairs: counts, examples with line numbers, and what to do. Changes nothing."""
-    from mtcli.data.quality import report
+    from mtcli.corpus.quality import report
     from mtcli.runtime.output_checks import check_outputs
     from mtcli.storage.model_folder import run_of
 
@@ -126,7 +126,7 @@ def clean(
 
     Existing outputs are kept unless --force is given.
     """
-    from mtcli.data.quality import clean
+    from mtcli.corpus.quality import clean
 
     corpus = _corpus([path], src, tgt, swap, valid, test, max_length, max_ratio)
     cleaned = clean.clean(corpus, output, rejected, force=force)
@@ -149,8 +149,8 @@ def _corpus(
         UsageError: A wrong language code, the same language twice, or languages that cannot be guessed.
         DataError: Pairs are missing.
     """
-    from mtcli.data.quality.corpus import Corpus
-    from mtcli.data.sources import parse_source
+    from mtcli.corpus.quality.corpus import Corpus
+    from mtcli.corpus.readers.sources import parse_source
 
     without_weights = [parse_source(path).path for path in paths]
     _check_code("--src", src)
@@ -175,7 +175,7 @@ def _check_code(option_name: str, code: str | None) -> None:
 
 def _guess(paths: list[str], src: str | None, tgt: str | None) -> tuple[str, str]:
     """Guess the languages from names. If no name gives them and the files need none, they are `src` and `tgt`."""
-    from mtcli.data.language_guess import guess_languages, names_sides
+    from mtcli.corpus.readers.language_guess import guess_languages, names_sides
 
     try:
         guess = guess_languages(paths, src, tgt)

@@ -49,7 +49,7 @@ def check_plain_text(files: Mapping[str, str | None], remedy: str) -> None:
     Raises:
         UsageError: The name of a file has the ending of a table.
     """
-    from mtcli.data.sources import is_table
+    from mtcli.corpus.readers.sources import is_table
 
     for option, name in files.items():
         if name is not None and is_table(Path(name)):

@@ -34,7 +34,7 @@ def score(
 
     A pair with a blank side gives a blank line.
     """
-    from mtcli.data.corpus import side_by_side
+    from mtcli.corpus.readers.pairs import side_by_side
     from mtcli.inference.pytorch_backend import Translator
     from mtcli.inference.scoring import likelihoods
     from mtcli.inference.streams import lines_of, name_of, report_counts

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from mtcli.data.safe_xml import Element
+from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.encoding import EncodedText
 from mtcli.documents.escapes import escape, references_of
 from mtcli.documents.inline import Inline, merged

@@ -6,7 +6,7 @@ Only the runs of paragraphs that change are written again; all other XML of the 
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from mtcli.data.safe_xml import Element, decode_xml, read_xml
+from mtcli.corpus.readers.safe_xml import Element, decode_xml, read_xml
 from mtcli.documents.archive import Entry, read_archive, read_comment, write_archive
 from mtcli.documents.encoding import EncodedText
 from mtcli.documents.format import Document, ReadOptions

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from mtcli.data.safe_xml import declared_encoding, decode_exactly
+from mtcli.corpus.readers.safe_xml import declared_encoding, decode_exactly
 from mtcli.documents.encoding import EncodedText
 from mtcli.documents.escapes import escape, references_of, unescape
 from mtcli.documents.format import Document, ReadOptions

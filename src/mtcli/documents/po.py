@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from mtcli.data.safe_xml import decode_exactly
+from mtcli.corpus.readers.safe_xml import decode_exactly
 from mtcli.documents.encoding import EncodedText, check_lines, decode
 from mtcli.documents.format import ReadOptions
 from mtcli.documents.inline import Inline

@@ -9,7 +9,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Container, Hashable, Sequence
 
-from mtcli.data.safe_xml import Element
+from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.format import Document
 from mtcli.documents.inline import Inline
 from mtcli.errors import DataError

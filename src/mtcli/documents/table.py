@@ -11,7 +11,7 @@ from functools import partial
 from itertools import chain
 from pathlib import PurePath
 
-from mtcli.data.csv_rows import DELIMITERS, SAMPLE_CHARACTERS, SAMPLE_LINES, best_delimiter
+from mtcli.corpus.readers.csv_rows import DELIMITERS, SAMPLE_CHARACTERS, SAMPLE_LINES, best_delimiter
 from mtcli.documents.encoding import decode
 from mtcli.documents.format import ReadOptions
 from mtcli.documents.inline import Inline

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from mtcli.data.safe_xml import Element, decode_xml, read_xml
+from mtcli.corpus.readers.safe_xml import Element, decode_xml, read_xml
 from mtcli.documents.bilingual import BilingualDocument, Edit, Unit, fill, is_filled, language_tag, make_unit
 from mtcli.documents.encoding import EncodedText
 from mtcli.documents.format import Document, ReadOptions

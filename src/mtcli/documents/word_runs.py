@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
-from mtcli.data.safe_xml import Element
+from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.escapes import escape
 from mtcli.documents.inline import Inline, Tag, merged
 from mtcli.documents.items import Item, MarkedSpan, has_letters, pair_tags, trim

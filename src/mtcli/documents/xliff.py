@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from mtcli.data.safe_xml import Element, decode_xml, read_xml
-from mtcli.data.xml_units import UNTRANSLATED_STATES
+from mtcli.corpus.readers.safe_xml import Element, decode_xml, read_xml
+from mtcli.corpus.readers.xml_units import UNTRANSLATED_STATES
 from mtcli.documents.bilingual import (
     BilingualDocument,
     Edit,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from mtcli.data.safe_xml import Element
+from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.items import Item, text_items
 
 _START_TAG = re.compile(r"""<(?P<name>[^\s/>]+)(?:[^>"']|"[^"]*"|'[^']*')*+>""")

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcli.data.batching import pad
+from mtcli.corpus.batching import pad
 from mtcli.errors import UsageError
 from mtcli.explain.votes import Vote, votes
 from mtcli.inference.line_warnings import warn_about_missing_tags

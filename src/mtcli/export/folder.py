@@ -16,7 +16,7 @@ from typing import Any
 
 from mtcli import __version__
 from mtcli.config.schema import Config, TokenizerConfig
-from mtcli.data.splits import read_split
+from mtcli.corpus.splits.split_files import read_split
 from mtcli.errors import DataError, ModelError, UsageError
 from mtcli.export import argos, ctranslate2, huggingface, sentencepiece_export
 from mtcli.export.comparison import Parity, compare

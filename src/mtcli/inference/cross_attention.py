@@ -6,7 +6,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from mtcli.data.batching import pad
+from mtcli.corpus.batching import pad
 from mtcli.inference.alignment import alignment_layer
 from mtcli.model.hooks import record_attention
 from mtcli.model.transformer import DecoderLayer, Transformer

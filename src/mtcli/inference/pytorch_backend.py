@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from mtcli.data.batching import pad
+from mtcli.corpus.batching import pad
 from mtcli.errors import StorageError, UsageError
 from mtcli.inference.alignment import Weights
 from mtcli.inference.batch_memory import SearchMemory, free_cuda_memory

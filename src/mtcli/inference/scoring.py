@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mtcli.data.batching import Batch, plan_epoch
-from mtcli.data.encoded_pairs import Ints
+from mtcli.corpus.batching import Batch, plan_epoch
+from mtcli.corpus.cache.encoded_pairs import Ints
 from mtcli.errors import DataError, NotFiniteError
 from mtcli.inference.line_warnings import warn_about_missing_tags
 from mtcli.inference.pytorch_backend import BATCH_TOKENS, Translator

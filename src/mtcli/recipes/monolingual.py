@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mtcli.data.corpus import read_pairs
-from mtcli.data.held_out import source_key
+from mtcli.corpus.readers.pairs import read_pairs
+from mtcli.corpus.splits.held_out import source_key
 from mtcli.runtime.files import new_file
 from mtcli.runtime.wording import counted
 from mtcli.text.lines import Counts, read_lines

@@ -15,8 +15,8 @@ from typing import Any
 from mtcli.config.schema import TrainConfig
 from mtcli.config.scores import SELECTION_NAMES
 from mtcli.config.toml_file import load as load_config
-from mtcli.data.info import read_data_info
-from mtcli.data.training_sources import training_sources
+from mtcli.corpus.cache.info import read_data_info
+from mtcli.corpus.cache.training_sources import training_sources
 from mtcli.errors import ModelError, MtcliError
 from mtcli.inference.exported import provenance
 from mtcli.inference.run_engine import check_proven

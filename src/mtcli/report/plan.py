@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from mtcli.config.schema import Config, Freeze, TrainConfig
-from mtcli.data.batching import BatchPlan, Block
-from mtcli.data.encoded_pairs import Ints
-from mtcli.data.prepare import Prepared
-from mtcli.data.training_sources import TrainingSource
+from mtcli.corpus.batching import BatchPlan, Block
+from mtcli.corpus.cache.encoded_pairs import Ints
+from mtcli.corpus.cache.prepare import Prepared
+from mtcli.corpus.cache.training_sources import TrainingSource
 from mtcli.export.targets import TARGETS, obstacles
 from mtcli.model.precision import uses_bf16
 from mtcli.report.memory_estimate import Memory, activation_bytes, count_parameters

@@ -8,7 +8,7 @@ from string import Template
 
 from mtcli.config.scores import DEFAULT, METRIC_NAMES
 from mtcli.config.toml_file import to_toml
-from mtcli.data.training_sources import DEMO
+from mtcli.corpus.cache.training_sources import DEMO
 from mtcli.report.chart import Series, chart
 from mtcli.report.messages import command, remarks
 from mtcli.report.plan import describe_counts, describe_sources

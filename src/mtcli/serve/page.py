@@ -92,7 +92,7 @@ def _test_sources(folder: Path) -> tuple[str, ...]:
     """Return short source sentences of the run's test pairs. A folder without test pairs has none."""
     if not (folder / "data" / "test.jsonl").exists():
         return ()
-    from mtcli.data.splits import read_split
+    from mtcli.corpus.splits.split_files import read_split
 
     try:
         pairs = read_split(folder, "test", empty_ok=True)

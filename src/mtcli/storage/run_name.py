@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mtcli.config.schema import DataConfig
 from mtcli.config.toml_file import load
-from mtcli.data.sources import parse_source
+from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import MtcliError
 from mtcli.text.languages import known
 

@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 import torch
 
 from mtcli.config.schema import Config
-from mtcli.data.batching import BatchPlan
-from mtcli.data.prepare import Prepared, check_inputs, prepare, prepared
+from mtcli.corpus.batching import BatchPlan
+from mtcli.corpus.cache.prepare import Prepared, check_inputs, prepare, prepared
 from mtcli.errors import UsageError
 from mtcli.report.plan import Plan, describe_counts, describe_sources
 from mtcli.runtime import files, torchrun

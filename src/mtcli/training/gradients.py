@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from mtcli.config.schema import TrainConfig
-from mtcli.data.batching import Batch, collate
-from mtcli.data.encoded_pairs import EncodedPairs
+from mtcli.corpus.batching import Batch, collate
+from mtcli.corpus.cache.encoded_pairs import EncodedPairs
 from mtcli.model.fast.cpu_kernels import dropout_seed
 from mtcli.runtime.cores import Cores
 from mtcli.runtime.distributed import Group

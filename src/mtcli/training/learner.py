@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from mtcli.config.schema import Config
-from mtcli.data.batching import PlannedBatch
-from mtcli.data.encoded_pairs import EncodedPairs
+from mtcli.corpus.batching import PlannedBatch
+from mtcli.corpus.cache.encoded_pairs import EncodedPairs
 from mtcli.errors import DivergedError
 from mtcli.model.freezing import freeze_parameters
 from mtcli.model.precision import uses_bf16

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from mtcli.data.batching import Batch, PlannedBatch, collate
-from mtcli.data.encoded_pairs import EncodedPairs
+from mtcli.corpus.batching import Batch, PlannedBatch, collate
+from mtcli.corpus.cache.encoded_pairs import EncodedPairs
 from mtcli.runtime.device import runs_ahead
 from mtcli.runtime.distributed import Group
 from mtcli.runtime.prefetch import iterate_ahead

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor, nn
 
-from mtcli.data.batching import Batch
+from mtcli.corpus.batching import Batch
 from mtcli.model.loss import projected_loss
 from mtcli.model.transformer import Transformer
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from mtcli.config.build import build
 from mtcli.config.schema import MAX_STEPS, Config, DataConfig, DecodeConfig, ModelConfig, unset_settings
-from mtcli.data.fingerprints import input_files
-from mtcli.data.language_guess import guess_languages
-from mtcli.data.prepare import starts_from_model
-from mtcli.data.sources import parse_source
-from mtcli.data.tokenizer_file import tokenizer_path
+from mtcli.corpus.cache.fingerprints import input_files
+from mtcli.corpus.cache.prepare import starts_from_model
+from mtcli.corpus.cache.tokenizer_file import tokenizer_path
+from mtcli.corpus.readers.language_guess import guess_languages
+from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import DataError, UsageError
 from mtcli.runtime import torchrun
 from mtcli.runtime.output_checks import check_folder

@@ -10,7 +10,7 @@ import torch
 
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import to_toml
-from mtcli.data.prepare import Prepared, check_inputs, has_info, prepare, reopen
+from mtcli.corpus.cache.prepare import Prepared, check_inputs, has_info, prepare, reopen
 from mtcli.errors import DataError, ModelError, UsageError
 from mtcli.model.precision import warn_of_emulated_bf16
 from mtcli.model.transformer import Transformer

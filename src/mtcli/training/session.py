@@ -9,7 +9,7 @@ import torch
 
 from mtcli.config.schema import Config
 from mtcli.config.scores import selection_metric_of_run
-from mtcli.data.prepare import Prepared
+from mtcli.corpus.cache.prepare import Prepared
 from mtcli.runtime.device import runs_ahead
 from mtcli.runtime.distributed import Group
 from mtcli.storage.events import Metrics

@@ -10,7 +10,7 @@ import torch
 
 from mtcli.config.build import filled
 from mtcli.config.schema import Config
-from mtcli.data.prepare import Prepared
+from mtcli.corpus.cache.prepare import Prepared
 from mtcli.report.plan import Plan
 from mtcli.runtime.device import describe
 from mtcli.runtime.distributed import Group

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from mtcli.data.batching import generator
+from mtcli.corpus.batching import generator
 
 T = TypeVar("T")
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import torch
 
 from mtcli.config.schema import Config
-from mtcli.data.batching import BatchPlan, Position
-from mtcli.data.prepare import Prepared
+from mtcli.corpus.batching import BatchPlan, Position
+from mtcli.corpus.cache.prepare import Prepared
 from mtcli.errors import InterruptedTrainingError, ModelError, UsageError
 from mtcli.model.transformer import Transformer
 from mtcli.report.plan import Plan

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from mtcli.config.schema import Config
 from mtcli.config.scores import DEFAULT, tokenizer_of
-from mtcli.data.batching import Batch, plan_epoch
-from mtcli.data.encoded_pairs import Ints
+from mtcli.corpus.batching import Batch, plan_epoch
+from mtcli.corpus.cache.encoded_pairs import Ints
 from mtcli.errors import UsageError
 from mtcli.evaluation import metrics
 from mtcli.inference.pytorch_backend import Translator

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from mtcli.config.schema import Config, ModelConfig, TokenizerConfig
-from mtcli.data.sources import Source, parse_source
+from mtcli.corpus.readers.sources import Source, parse_source
 from mtcli.export.targets import obstacles
 from mtcli.inference.exported import provenance
 from mtcli.recipes.distill.comparison import System

@@ -8,10 +8,10 @@ from pathlib import Path
 from mtcli.config.build import build
 from mtcli.config.schema import SHAPE, Config
 from mtcli.config.toml_file import load as load_config
-from mtcli.data.columns import are_side_names
-from mtcli.data.corpus import read_pairs
-from mtcli.data.sources import parse_source, source_files
-from mtcli.data.tokenizer_file import given_tokenizer
+from mtcli.corpus.cache.tokenizer_file import given_tokenizer
+from mtcli.corpus.readers.columns import are_side_names
+from mtcli.corpus.readers.pairs import read_pairs
+from mtcli.corpus.readers.sources import parse_source, source_files
 from mtcli.errors import DataError, UsageError
 from mtcli.export.targets import obstacles
 from mtcli.inference.ctranslate2_library import import_ctranslate2

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mtcli.config.schema import Config, DataConfig, ModelConfig
-from mtcli.data.fingerprints import fingerprint_inputs
+from mtcli.corpus.cache.fingerprints import fingerprint_inputs
 from mtcli.errors import DataError, StageError, UsageError
 from mtcli.inference.exported import model_digest, sha256
 from mtcli.recipes.distill.commands import EXPORT, GREEDY, STUDENT, Distillation, vocabulary

@@ -8,8 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from mtcli.data.corpus import read_pairs
-from mtcli.data.sources import parse_source
+from mtcli.corpus.readers.pairs import read_pairs
+from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import DataError
 from mtcli.inference.exported import sha256
 from mtcli.inference.streams import report_counts

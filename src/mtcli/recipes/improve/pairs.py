@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from mtcli.config.schema import DataConfig
-from mtcli.data.build import SYNTHETIC_HELD_OUT
-from mtcli.data.corpus import read_pairs
-from mtcli.data.held_out import HeldOut, choose_held_out, held_out_size, source_key
-from mtcli.data.sources import parse_source
-from mtcli.data.training_sources import is_synthetic
+from mtcli.corpus.cache.build import SYNTHETIC_HELD_OUT
+from mtcli.corpus.cache.training_sources import is_synthetic
+from mtcli.corpus.readers.pairs import read_pairs
+from mtcli.corpus.readers.sources import parse_source
+from mtcli.corpus.splits.held_out import HeldOut, choose_held_out, held_out_size, source_key
 from mtcli.errors import DataError
 from mtcli.runtime.files import new_file
 from mtcli.text.lines import Counts, Pair, read_lines

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mtcli.data.sources import parse_source
+from mtcli.corpus.readers.sources import parse_source
 from mtcli.recipes.improve.commands import Scores, Stages, Training
 from mtcli.recipes.improve.material import Lines, Material, Synthetic
 from mtcli.recipes.improve.method import Method

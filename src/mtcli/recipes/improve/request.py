@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from mtcli.config.schema import Config
-from mtcli.data.fingerprints import input_files
-from mtcli.data.tokenizer_file import given_tokenizer, tokenizer_path
+from mtcli.corpus.cache.fingerprints import input_files
+from mtcli.corpus.cache.tokenizer_file import given_tokenizer, tokenizer_path
 from mtcli.errors import UsageError
 from mtcli.inference.exported import sha256
 from mtcli.recipes.improve.budget import Budget

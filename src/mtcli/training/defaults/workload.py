@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from mtcli.data.batching import weight_of_rows, weights_within
-from mtcli.data.prepare import Prepared
+from mtcli.corpus.batching import weight_of_rows, weights_within
+from mtcli.corpus.cache.prepare import Prepared
 from mtcli.runtime.gpu import UNKNOWN_GPU, Gpu, gpu_of
 from mtcli.training.defaults.corpus_sizes import CorpusSize, corpus_size
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from mtcli.config.schema import Config
-from mtcli.data.sources import parse_source, source_files
+from mtcli.corpus.readers.sources import parse_source, source_files
 from mtcli.errors import DataError
 from mtcli.runtime.regular_file import open_regular
 

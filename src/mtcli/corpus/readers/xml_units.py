@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
-from mtcli.data.safe_xml import Element, iterate_elements
+from mtcli.corpus.readers.safe_xml import Element, iterate_elements
 from mtcli.errors import DataError
 
 CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})

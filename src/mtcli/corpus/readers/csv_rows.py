@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 
-from mtcli.data.columns import find_columns
+from mtcli.corpus.readers.columns import find_columns
 from mtcli.errors import DataError
 from mtcli.text.lines import LINE_BYTES, LINE_LIMIT
 

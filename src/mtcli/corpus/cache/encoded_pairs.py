@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mtcli.data.invented_terms import TermInventor
-from mtcli.data.term_annotation import TermAnnotator
+from mtcli.corpus.invented_terms import TermInventor
+from mtcli.corpus.term_annotation import TermAnnotator
 from mtcli.errors import DataError
 from mtcli.runtime.files import new_file
 from mtcli.runtime.prefetch import prefetch_map

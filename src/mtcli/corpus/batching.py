@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from mtcli.data.encoded_pairs import EncodedPairs, Ints, Lengths
+from mtcli.corpus.cache.encoded_pairs import EncodedPairs, Ints, Lengths
 from mtcli.runtime.device import copy_to
 from mtcli.text.special_tokens import BOS, EOS, PAD
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from mtcli.data.encoded_pairs import EncodedPairs
-from mtcli.data.sources import parse_source, resolve
+from mtcli.corpus.cache.encoded_pairs import EncodedPairs
+from mtcli.corpus.readers.sources import parse_source, resolve
 from mtcli.text.lines import read_lines
 
 SCORES = ("log_prob", "reverse_log_prob", "score")

@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import load
-from mtcli.data.quality.corpus import Corpus, source_hash
-from mtcli.data.quality.languages import LanguageCheck
-from mtcli.data.quality.rules import BIT, REMOVES, rules, script, tidy
+from mtcli.corpus.quality.corpus import Corpus, source_hash
+from mtcli.corpus.quality.languages import LanguageCheck
+from mtcli.corpus.quality.rules import BIT, REMOVES, rules, script, tidy
 from mtcli.text.lines import Counts, Pair
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 

@@ -10,10 +10,10 @@ from glob import escape
 from itertools import islice
 from pathlib import Path
 
-from mtcli.data.rows import dataset_keys, dataset_name, find_keys, parquet_keys
-from mtcli.data.sources import corpus_errors, file_form, resolve, two_names
-from mtcli.data.tables import first_row
-from mtcli.data.xml_pairs import xml_languages
+from mtcli.corpus.readers.rows import dataset_keys, dataset_name, find_keys, parquet_keys
+from mtcli.corpus.readers.sources import corpus_errors, file_form, resolve, two_names
+from mtcli.corpus.readers.tables import first_row
+from mtcli.corpus.readers.xml_pairs import xml_languages
 from mtcli.errors import UsageError
 from mtcli.text.languages import base, known, same
 from mtcli.text.lines import read_lines

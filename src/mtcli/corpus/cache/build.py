@@ -7,17 +7,17 @@ from contextlib import closing
 from pathlib import Path
 
 from mtcli.config.schema import Config
-from mtcli.data import demo
-from mtcli.data.corpus import read_pairs
-from mtcli.data.encoded_pairs import NumberedPair, encode_pairs
-from mtcli.data.fingerprints import fingerprint, fingerprint_inputs
-from mtcli.data.held_out import FEWEST_PAIRS, HeldOut, choose_held_out
-from mtcli.data.info import data_settings, write_data_info
-from mtcli.data.quality.languages import LanguageCheck, SpreadSample
-from mtcli.data.sources import parse_source
-from mtcli.data.splits import write_split
-from mtcli.data.term_annotation import TermAnnotator
-from mtcli.data.training_sources import count_tagged, is_synthetic
+from mtcli.corpus import demo
+from mtcli.corpus.cache.encoded_pairs import NumberedPair, encode_pairs
+from mtcli.corpus.cache.fingerprints import fingerprint, fingerprint_inputs
+from mtcli.corpus.cache.info import data_settings, write_data_info
+from mtcli.corpus.cache.training_sources import count_tagged, is_synthetic
+from mtcli.corpus.quality.languages import LanguageCheck, SpreadSample
+from mtcli.corpus.readers.pairs import read_pairs
+from mtcli.corpus.readers.sources import parse_source
+from mtcli.corpus.splits.held_out import FEWEST_PAIRS, HeldOut, choose_held_out
+from mtcli.corpus.splits.split_files import write_split
+from mtcli.corpus.term_annotation import TermAnnotator
 from mtcli.errors import DataError, UsageError
 from mtcli.runtime.files import replace_file
 from mtcli.runtime.progress import Progress

@@ -18,7 +18,7 @@ class DemoCorpus:
 
 def load() -> DemoCorpus:
     """Read the corpus from the installed package."""
-    text = gzip.decompress((files("mtcli.data") / "demo.tsv.gz").read_bytes()).decode()
+    text = gzip.decompress((files("mtcli.corpus") / "demo.tsv.gz").read_bytes()).decode()
     splits: dict[str, list[Pair]] = {"train": [], "valid": [], "test": []}
     for line in text.removesuffix("\n").split("\n"):
         split, en, es = line.split("\t")

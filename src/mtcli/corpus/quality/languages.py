@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from mtcli.data.quality.rules import MIN_WORDS, num_words
+from mtcli.corpus.quality.rules import MIN_WORDS, num_words
 from mtcli.runtime.wording import counted
 from mtcli.text.language_identifier import MAX_CHARACTERS, LanguageIdentifier
 from mtcli.text.languages import base, english_name

@@ -12,8 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
-from mtcli.data.tables import Record, line_break_notice
-from mtcli.data.xml_units import Segment, Unit, tmx_units, xliff_units
+from mtcli.corpus.readers.tables import Record, line_break_notice
+from mtcli.corpus.readers.xml_units import Segment, Unit, tmx_units, xliff_units
 from mtcli.errors import DataError
 from mtcli.runtime.wording import counted
 from mtcli.text.languages import base, same

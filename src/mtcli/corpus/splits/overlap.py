@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from mtcli.data.encoded_pairs import EncodedPairs, Ids
-from mtcli.data.term_annotation import without_annotations
+from mtcli.corpus.cache.encoded_pairs import EncodedPairs, Ids
+from mtcli.corpus.term_annotation import without_annotations
 from mtcli.errors import DataError, ModelError
 from mtcli.runtime.wording import counted
 from mtcli.text.tokenizer.tokenizer import Tokenizer

@@ -16,16 +16,16 @@ from typing import Any
 
 from mtcli.config import scores
 from mtcli.config.schema import Config
-from mtcli.data.build import FILES, build_data
-from mtcli.data.encoded_pairs import EncodedPairs
-from mtcli.data.fingerprints import check_unchanged, fingerprint, input_files, input_specs
-from mtcli.data.info import data_settings, read_data_info, recorded_settings
-from mtcli.data.overlap import count_trained_on, share_of
-from mtcli.data.rows import check_dataset
-from mtcli.data.sources import resolve
-from mtcli.data.splits import read_split
-from mtcli.data.tokenizer_file import check_given_tokenizer, given_tokenizer
-from mtcli.data.training_sources import TrainingSource, training_sources
+from mtcli.corpus.cache.build import FILES, build_data
+from mtcli.corpus.cache.encoded_pairs import EncodedPairs
+from mtcli.corpus.cache.fingerprints import check_unchanged, fingerprint, input_files, input_specs
+from mtcli.corpus.cache.info import data_settings, read_data_info, recorded_settings
+from mtcli.corpus.cache.tokenizer_file import check_given_tokenizer, given_tokenizer
+from mtcli.corpus.cache.training_sources import TrainingSource, training_sources
+from mtcli.corpus.readers.rows import check_dataset
+from mtcli.corpus.readers.sources import resolve
+from mtcli.corpus.splits.overlap import count_trained_on, share_of
+from mtcli.corpus.splits.split_files import read_split
 from mtcli.errors import DataError, ModelError, StorageError, UsageError
 from mtcli.runtime.files import storage_errors
 from mtcli.runtime.regular_file import check_regular

@@ -14,10 +14,10 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from mtcli.data.quality.corpus import Corpus
-from mtcli.data.quality.rules import BIT, REMOVES, rules, tidy
-from mtcli.data.quality.survey import Bits, survey
-from mtcli.data.sources import form_suffix, is_table
+from mtcli.corpus.quality.corpus import Corpus
+from mtcli.corpus.quality.rules import BIT, REMOVES, rules, tidy
+from mtcli.corpus.quality.survey import Bits, survey
+from mtcli.corpus.readers.sources import form_suffix, is_table
 from mtcli.errors import DataError, UsageError
 from mtcli.runtime.output_checks import check_outputs
 from mtcli.runtime.outputs import is_special, whole_files

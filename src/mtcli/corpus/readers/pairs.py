@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from mtcli.data import tables
-from mtcli.data.rows import RowReader, dataset_rows, parquet_rows
-from mtcli.data.sources import Form, form_suffix, resolve
-from mtcli.data.xml_pairs import xml_records
+from mtcli.corpus.readers import tables
+from mtcli.corpus.readers.rows import RowReader, dataset_rows, parquet_rows
+from mtcli.corpus.readers.sources import Form, form_suffix, resolve
+from mtcli.corpus.readers.xml_pairs import xml_records
 from mtcli.errors import DataError
 from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from mtcli.data.quality.corpus import Corpus
-from mtcli.data.quality.rules import BIT, ODD, REMOVES, Rule, rules
-from mtcli.data.quality.survey import Survey, TokenCounts, survey
+from mtcli.corpus.quality.corpus import Corpus
+from mtcli.corpus.quality.rules import BIT, ODD, REMOVES, Rule, rules
+from mtcli.corpus.quality.survey import Survey, TokenCounts, survey
 from mtcli.runtime.wording import counted
 
 EXAMPLES = 3

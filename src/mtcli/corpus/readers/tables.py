@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from mtcli.data.columns import Columns, read_header
-from mtcli.data.csv_rows import DELIMITERS, SAMPLE_LINES, Feed, best_delimiter, csv_rows, first_csv_row
+from mtcli.corpus.readers.columns import Columns, read_header
+from mtcli.corpus.readers.csv_rows import DELIMITERS, SAMPLE_LINES, Feed, best_delimiter, csv_rows, first_csv_row
 from mtcli.errors import DataError
 from mtcli.runtime.wording import counted
 

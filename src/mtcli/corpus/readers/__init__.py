@@ -1,0 +1,1 @@
+"""Readers of sentence pairs in any form."""
