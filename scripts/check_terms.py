@@ -12,7 +12,7 @@ on the same pairs without terms. For soft terms, this is a small study with the 
     python scripts/check_terms.py runs/terms --baseline runs/plain
 
 The terms are words of the run's own test pairs that translate each other, as in training
-(see `mtcli.corpus.term_annotation`), and that training never annotated. Each line has its own terms, because a
+(see `mtcli.terms.annotation`), and that training never annotated. Each line has its own terms, because a
 reference is only evidence for its own line; of test pairs with the same source, the first is used.
 
 For the lines with terms, the script prints the share of the terms that are used and BLEU: without terms, with soft
@@ -38,14 +38,14 @@ import torch
 from mtcli.config.toml_file import load as load_config
 from mtcli.corpus.batching import Batch
 from mtcli.corpus.cache.build import read_training_pairs
-from mtcli.corpus.invented_terms import TermInventor, places_of, translations
 from mtcli.corpus.splits.split_files import read_split
-from mtcli.corpus.term_annotation import TermAnnotator
 from mtcli.evaluation.comparison import compare
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.terms import Match, Term, Terms, uses
 from mtcli.inference.translation import Options, Translation
+from mtcli.terms.annotation import TermAnnotator
+from mtcli.terms.invented import TermInventor, places_of, translations
+from mtcli.terms.terms import Match, Term, Terms, uses
 from mtcli.text.lines import Pair
 from mtcli.text.tokenizer.tokenizer import Annotation
 

@@ -14,7 +14,7 @@ from demo import generate
 
 from mtcli.corpus.demo import DemoCorpus
 
-TARGET = Path(__file__).parents[1] / "src" / "mtcli" / "data" / "demo.tsv.gz"
+TARGET = Path(__file__).parents[1] / "src" / "mtcli" / "corpus" / "demo.tsv.gz"
 
 
 def to_tsv(corpus: DemoCorpus) -> str:

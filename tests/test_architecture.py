@@ -19,6 +19,7 @@ LAYERS = (
     "evaluation",
     "model",
     "search",
+    "terms",
     "corpus",
     "storage",
     "inference",

@@ -15,11 +15,11 @@ from mtcli.inference import pytorch_backend, scoring
 from mtcli.inference.batch_memory import SearchMemory
 from mtcli.inference.line_translator import ROW_OVERHEAD
 from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.terms import parse_terms
 from mtcli.inference.translation import Options
 from mtcli.inference.windows import MAX_LINE_TOKENS
 from mtcli.model import precision
 from mtcli.model.precision import decodes_in_bf16
+from mtcli.terms.terms import parse_terms
 
 BASE = ModelConfig(d_model=512, d_ff=2048, num_heads=8, num_encoder_layers=6, num_decoder_layers=6)
 GIGABYTE = 10**9

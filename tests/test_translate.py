@@ -21,13 +21,13 @@ from mtcli.inference.drafts import Draft
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.pytorch_backend import Translator
 from mtcli.inference.streams import arguments, report_counts
-from mtcli.inference.terms import parse_terms
 from mtcli.inference.translation import Candidate, Options, Translation
 from mtcli.inference.windows import Window, shortened_line
 from mtcli.model.transformer import Transformer
 from mtcli.runtime import memory
 from mtcli.runtime.cores import Cores
 from mtcli.search.length import length_penalty
+from mtcli.terms.terms import parse_terms
 from mtcli.text import repetitions
 from mtcli.text.lines import Counts, read_lines
 from mtcli.text.repetitions import repetition_in

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from mtcli.inference.line_translator import LineTranslator
-    from mtcli.inference.terms_report import TermsReport
     from mtcli.inference.translation import Options, Translation
+    from mtcli.terms.report import TermsReport
 
 log = logging.getLogger(__name__)
 
@@ -252,8 +252,8 @@ def translate(
     known_terms = None if terms is None else read_checked_terms(terms, terms_report, input_, output, models)
 
     from mtcli.inference.streams import formatted
-    from mtcli.inference.terms_report import open_report
     from mtcli.runtime import torchrun
+    from mtcli.terms.report import open_report
 
     note_latest(models)
     translator, options, (src, tgt) = _load(models, device, engine, given, rerank, rerank_weight)

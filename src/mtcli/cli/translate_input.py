@@ -10,7 +10,7 @@ from mtcli.cli.input_files import must_exist
 from mtcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from mtcli.inference.terms import Terms
+    from mtcli.terms.terms import Terms
 
 log = logging.getLogger(__name__)
 
@@ -73,10 +73,10 @@ def read_checked_terms(
         DataError: The file of terms cannot be read or is malformed.
         StorageError: The report cannot be written.
     """
-    from mtcli.inference.terms import read_terms
-    from mtcli.inference.terms_report import ENDINGS
     from mtcli.runtime import torchrun
     from mtcli.runtime.output_checks import check_outputs
+    from mtcli.terms.report import ENDINGS
+    from mtcli.terms.terms import read_terms
 
     must_exist(str(terms))
     check_outputs([output, report], [input_, terms], models=models)

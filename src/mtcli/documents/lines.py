@@ -20,10 +20,10 @@ from mtcli.inference.line_warnings import (
     warn_about_numbers,
     warn_about_repetitions,
 )
-from mtcli.inference.terms import uses
 from mtcli.inference.translation import Candidate, Links, Options, Translation
 from mtcli.inference.windows import Window, read_windows, until_pause
 from mtcli.runtime.progress import Progress
+from mtcli.terms.terms import uses
 from mtcli.text.placeholders import find_protected
 from mtcli.text.words import character_spans, word_spans
 

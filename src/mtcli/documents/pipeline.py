@@ -19,13 +19,13 @@ from mtcli.documents.wrapping import unspaced_at_end, unspaced_at_start
 from mtcli.errors import DataError, UsageError
 from mtcli.inference.line_translator import LineTranslator
 from mtcli.inference.streams import arguments, name_of
-from mtcli.inference.terms_report import TermsReport
 from mtcli.inference.translation import Options
 from mtcli.inference.windows import MAX_LINE_TOKENS
 from mtcli.runtime.outputs import write_whole
 from mtcli.runtime.progress import Progress, on_terminal
 from mtcli.runtime.regular_file import read_regular
 from mtcli.runtime.wording import counted
+from mtcli.terms.report import TermsReport
 from mtcli.text.numbers import NumberCheck, check_numbers, same_signs
 from mtcli.text.placeholders import protected_of
 from mtcli.text.repetitions import repetition_in

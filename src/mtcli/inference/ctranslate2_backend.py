@@ -33,11 +33,11 @@ from mtcli.inference.ctranslate2_library import load_native, placement_of
 from mtcli.inference.drafts import Draft
 from mtcli.inference.exported import provenance, read_export
 from mtcli.inference.line_translator import LineTranslator, R, T
-from mtcli.inference.terms import Terms
 from mtcli.inference.translation import Options, Translation
 from mtcli.inference.windows import Window
 from mtcli.runtime.prefetch import prefetch_map
 from mtcli.search.length import length_penalty
+from mtcli.terms.terms import Terms
 from mtcli.text.special_tokens import EOS
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 

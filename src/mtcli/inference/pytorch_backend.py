@@ -15,7 +15,6 @@ from mtcli.inference.batch_memory import SearchMemory, free_cuda_memory
 from mtcli.inference.cross_attention import cross_attention
 from mtcli.inference.drafts import Draft
 from mtcli.inference.line_translator import LineTranslator, R, T
-from mtcli.inference.term_phrases import TermPhrases
 from mtcli.inference.translation import Links, Options
 from mtcli.inference.windows import Window
 from mtcli.model.ensemble import Ensemble
@@ -29,6 +28,7 @@ from mtcli.search.encoding import Searched
 from mtcli.search.phrases import RequiredPhrases
 from mtcli.search.required import required_search, width_for
 from mtcli.storage.model_file import load_model
+from mtcli.terms.term_phrases import TermPhrases
 from mtcli.text.special_tokens import EOS
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mtcli.config.schema import DecodeConfig, LengthNormalization, Precision
-from mtcli.inference.terms import Terms, TermUse
+from mtcli.terms.terms import Terms, TermUse
 
 
 @dataclass(frozen=True)

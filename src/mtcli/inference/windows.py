@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mtcli.inference.terms import Match
+from mtcli.terms.terms import Match
 from mtcli.text.tokenizer.tokenizer import Annotation, Tokenizer
 
 WINDOW = 4096

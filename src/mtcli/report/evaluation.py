@@ -19,11 +19,11 @@ from mtcli.evaluation.metrics import LengthBucket, Metric, Score
 from mtcli.inference.exported import parse_provenance, provenance
 from mtcli.inference.loading import load_ensemble, load_reranker
 from mtcli.inference.streams import lines_of, report_counts
-from mtcli.inference.terms import Terms, read_terms
 from mtcli.report.messages import remarks, too_few_pairs
-from mtcli.report.terms_score import TermsScore
 from mtcli.runtime.wording import counted
 from mtcli.storage.model_folder import run_of
+from mtcli.terms.score import TermsScore
+from mtcli.terms.terms import Terms, read_terms
 from mtcli.text.lines import Counts
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.text.writing_systems import unspaced

@@ -17,11 +17,11 @@ from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.corpus.readers.sources import parse_source
 from mtcli.corpus.splits.held_out import FEWEST_PAIRS, HeldOut, choose_held_out
 from mtcli.corpus.splits.split_files import write_split
-from mtcli.corpus.term_annotation import TermAnnotator
 from mtcli.errors import DataError, UsageError
 from mtcli.runtime.files import replace_file
 from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
+from mtcli.terms.annotation import TermAnnotator
 from mtcli.text.lines import Counts, Pair
 from mtcli.text.placeholders import with_tokens
 from mtcli.text.tokenizer.learning import train_tokenizer

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mtcli.corpus.invented_terms import TermInventor
-from mtcli.corpus.term_annotation import TermAnnotator
 from mtcli.errors import DataError
 from mtcli.runtime.files import new_file
 from mtcli.runtime.prefetch import prefetch_map
 from mtcli.runtime.regular_file import check_regular
+from mtcli.terms.annotation import TermAnnotator
+from mtcli.terms.invented import TermInventor
 from mtcli.text.lines import Counts, Pair
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mtcli.corpus.cache.encoded_pairs import EncodedPairs, Ids
-from mtcli.corpus.term_annotation import without_annotations
 from mtcli.errors import DataError, ModelError
 from mtcli.runtime.wording import counted
+from mtcli.terms.annotation import without_annotations
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)

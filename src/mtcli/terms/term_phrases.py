@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mtcli.inference.terms import Match
 from mtcli.search.phrases import Alternatives, RequiredPhrases, WordParts, length_after_word
+from mtcli.terms.terms import Match
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.text.words import continues_word, ends_in_word
 

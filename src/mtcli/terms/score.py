@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mtcli.inference.terms import Terms, uses
+from mtcli.terms.terms import Terms, uses
 
 
 @dataclass(frozen=True)

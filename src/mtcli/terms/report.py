@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from mtcli.inference.terms import Match, Terms, TermUse, uses
 from mtcli.runtime.outputs import open_output
 from mtcli.runtime.wording import counted
+from mtcli.terms.terms import Match, Terms, TermUse, uses
 from mtcli.text.placeholders import find_protected
 
 COLUMNS = ("line", "source", "target", "used", "source_start", "target_start")

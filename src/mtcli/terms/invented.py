@@ -1,6 +1,6 @@
 """Invent translations of terms in training pairs, so that the model learns to copy any translation.
 
-An annotation (see `mtcli.corpus.term_annotation`) mostly has the translation that the model would choose anyway, and
+An annotation (see `mtcli.terms.annotation`) mostly has the translation that the model would choose anyway, and
 the first token of a word is often enough to spell the rest. A model can therefore do well in training without copying
 sequences of tokens, and then garbles the terms that it has not seen. In some pairs, the translations are replaced by
 random tokens, in the source and in the target: these can only be copied.

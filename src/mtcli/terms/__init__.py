@@ -1,0 +1,1 @@
+"""Terms: words that are translated in a given way, in translations and in training pairs."""
