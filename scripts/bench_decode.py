@@ -136,7 +136,7 @@ def translator(args: argparse.Namespace) -> Callable[[Sequence[str]], list[str]]
     """Return a function that translates as `mtcli translate` does with this folder."""
     from dataclasses import replace
 
-    from mtcli.inference.loading import load
+    from mtcli.translate.loading import load
 
     if args.side == "ours":
         import torch
@@ -149,7 +149,7 @@ def translator(args: argparse.Namespace) -> Callable[[Sequence[str]], list[str]]
 
 def library(args: argparse.Namespace) -> Callable[[Sequence[str]], list[str]]:
     """Return a function that calls CTranslate2 as its documentation shows, with our tokenizer."""
-    from mtcli.inference.ctranslate2_backend import BATCH_TOKENS, Engine
+    from mtcli.translate.backends.ctranslate2 import BATCH_TOKENS, Engine
 
     engine = Engine(args.model, "cpu")
     src_tokens = engine.tokenizer.src_vocabulary

@@ -29,12 +29,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from mtcli.inference.loading import load
 from mtcli.model.transformer import Transformer, sinusoids
 from mtcli.storage.model_file import load_model
 from mtcli.text.lines import read_lines
 from mtcli.text.special_tokens import BOS, EOS, PAD
 from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.translate.loading import load
 
 NUM_LINES = 50
 MAX_POSITIONS = 1024

@@ -40,8 +40,6 @@ from mtcli.config.build import build
 from mtcli.config.schema import Config
 from mtcli.corpus.batching import BatchPlan, Position, collate
 from mtcli.corpus.cache.encoded_pairs import EncodedPairs, Ints, encode_pairs
-from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.translation import Options
 from mtcli.model.loss import projected_loss
 from mtcli.runtime.device import pick_device
 from mtcli.runtime.distributed import Group
@@ -52,6 +50,8 @@ from mtcli.training import objective
 from mtcli.training.learner import Learner, PendingStep
 from mtcli.training.loading import load_batches
 from mtcli.training.optimizer import clip_norm_
+from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.translation import Options
 
 Figures = dict[str, Any]
 DEVICE = torch.device("cuda")

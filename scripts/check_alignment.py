@@ -18,10 +18,10 @@ import torch
 from ibm_model1 import sure_translations
 
 from mtcli.corpus import demo
-from mtcli.inference.alignment import Weights, align
-from mtcli.inference.cross_attention import cross_attention
-from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.translation import Links
+from mtcli.translate.alignment import Weights, align
+from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.backends.pytorch_attention import cross_attention
+from mtcli.translate.translation import Links
 
 MIN_PROBABILITY = 0.5
 

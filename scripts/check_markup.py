@@ -50,10 +50,10 @@ from mtcli.documents.inline import Inline, Tag, merged, text_of
 from mtcli.documents.marks import shape_of
 from mtcli.documents.markup import translate_inline
 from mtcli.evaluation.metrics import score
-from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.loading import load
-from mtcli.inference.translation import Options
 from mtcli.text.placeholders import protected_of
+from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.loading import load
+from mtcli.translate.translation import Options
 
 MAX_BLEU_DROP = 0.3
 MIN_AT_PLACE = 0.95

@@ -37,9 +37,9 @@ from markdown_it import MarkdownIt
 
 from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import MtcliError
-from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.loading import load
-from mtcli.inference.translation import Candidate, Options, Translation
+from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.loading import load
+from mtcli.translate.translation import Candidate, Options, Translation
 
 INLINE = frozenset(
     {"a", "abbr", "b", "bdi", "bdo", "big", "br", "cite", "code", "data", "del", "dfn", "em", "font", "i", "img"}

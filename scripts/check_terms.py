@@ -40,14 +40,14 @@ from mtcli.corpus.batching import Batch
 from mtcli.corpus.cache.build import read_training_pairs
 from mtcli.corpus.splits.split_files import read_split
 from mtcli.evaluation.comparison import compare
-from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.translation import Options, Translation
 from mtcli.terms.annotation import TermAnnotator
 from mtcli.terms.invented import TermInventor, places_of, translations
 from mtcli.terms.terms import Match, Term, Terms, uses
 from mtcli.text.lines import Pair
 from mtcli.text.tokenizer.tokenizer import Annotation
+from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.translation import Options, Translation
 
 MOST_TERMS = 2
 """Terms of a line, at most."""

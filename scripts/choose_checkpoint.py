@@ -24,10 +24,10 @@ import numpy as np
 import torch
 from sacrebleu.metrics import BLEU, CHRF
 
-from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.scoring import likelihoods
-from mtcli.inference.translation import Options
 from mtcli.storage import checkpoint, model_file
+from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.scoring import likelihoods
+from mtcli.translate.translation import Options
 
 CRITERIA = ("loss", "greedy BLEU", "greedy chrF", "beam BLEU", "beam chrF", "mean of ranks", "majority")
 SAMPLE_SIZES = (16, 32, 64, 100, 250, 500, 1000)

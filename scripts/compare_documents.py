@@ -33,7 +33,7 @@ from mtcli.documents.format import ReadOptions
 from mtcli.documents.html import read as read_html
 from mtcli.documents.inline import Inline
 from mtcli.documents.pipeline import translate_segments, translate_text
-from mtcli.inference.loading import load
+from mtcli.translate.loading import load
 
 WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 WORD_RUN = {WORD + name for name in ("r", "t", "rPr", "proofErr", "lastRenderedPageBreak", "lang", "noProof")}

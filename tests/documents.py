@@ -5,12 +5,12 @@ from functools import cache
 from typing import Any
 
 from mtcli.documents.format import ReadOptions
-from mtcli.inference.drafts import Draft
-from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.translation import Options, Translation
-from mtcli.inference.windows import Window
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.translate.drafts import Draft
+from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.translation import Options, Translation
+from mtcli.translate.windows import Window
 
 READ = ReadOptions("in.txt", "en", "de")
 

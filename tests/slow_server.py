@@ -12,7 +12,7 @@ ALLOWED = "allowed"
 
 def wait_for_permission() -> None:
     """Let translations in this process print `begun`, and continue when the file `ALLOWED` exists."""
-    from mtcli.inference.pytorch_backend import Translator
+    from mtcli.translate.backends.pytorch import Translator
 
     translate = Translator.translate
 
@@ -31,13 +31,13 @@ def serve_endlessly() -> None:
     It never reads `endless.txt`. Its time for a shutdown is a second.
     """
     from mtcli.documents import registry
-    from mtcli.inference.translation import Options
     from mtcli.runtime.progress import show_log
     from mtcli.serve import translation
     from mtcli.serve.app import create_app
     from mtcli.serve.models import ServedModel
     from mtcli.serve.requests import RequestLimits
     from mtcli.serve.server import listen, server
+    from mtcli.translate.translation import Options
 
     read_document = registry.read_document
 

@@ -13,13 +13,13 @@ from mtcli.config.schema import ModelConfig
 from mtcli.explain.explanation import explain
 from mtcli.explain.stages import stages
 from mtcli.export.folder import export
-from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.translation import Options
 from mtcli.model.transformer import FeedForward, Transformer
 from mtcli.report.plan import count_parameters
 from mtcli.storage import model_file
 from mtcli.storage.model_file import load_model, parameters
 from mtcli.storage.tensors import to_bytes
+from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.translation import Options
 
 FORMULAS = {
     "relu": lambda u: u.clamp(min=0),

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from mtcli import cli
 from mtcli.explain.explanation import explain
-from mtcli.inference.alignment import align, alignment_layer, link, words_of_tokens
-from mtcli.inference.cross_attention import cross_attention
-from mtcli.inference.translation import Options, pharaoh
 from mtcli.text.words import character_spans
+from mtcli.translate.alignment import align, alignment_layer, link, words_of_tokens
+from mtcli.translate.backends.pytorch_attention import cross_attention
+from mtcli.translate.translation import Options, pharaoh
 
 LINES = ["one red dog.", "", "big big cat sees dog.", "  red\tcat  "]
 

@@ -22,7 +22,7 @@ LAYERS = (
     "terms",
     "corpus",
     "storage",
-    "inference",
+    "translate",
     "documents explain export",
     "report",
     "training serve importing augment",

@@ -18,11 +18,11 @@ from mtcli.errors import UsageError
 from mtcli.export import argos, sentencepiece_export
 from mtcli.export.folder import export
 from mtcli.importing.marian import import_model
-from mtcli.inference.pytorch_backend import Translator
 from mtcli.report.info import summary
 from mtcli.text.special_tokens import EOS
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.translate.backends.pytorch import Translator
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 pytest.importorskip("sentencepiece")

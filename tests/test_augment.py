@@ -25,11 +25,11 @@ from mtcli.augment.unfinished import RECORDS, STATE, State, Unfinished, unfinish
 from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import DataError, LockedError, StoppedError, StorageError, UsageError
 from mtcli.export.folder import export
-from mtcli.inference.scoring import likelihoods
-from mtcli.inference.translation import Options, Translation
-from mtcli.inference.windows import MAX_LINE_TOKENS
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
+from mtcli.translate.scoring import likelihoods
+from mtcli.translate.translation import Options, Translation
+from mtcli.translate.windows import MAX_LINE_TOKENS
 
 SOURCES = list(dict.fromkeys(src for src, _ in PAIRS))[:40]
 MODELS = Models(toy(), Options(beam_size=2), ("en", "es"))

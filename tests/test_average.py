@@ -12,7 +12,6 @@ from mtcli.corpus import demo
 from mtcli.corpus.splits.split_files import write_split
 from mtcli.errors import ModelError, StorageError, UsageError
 from mtcli.export.folder import export
-from mtcli.inference.pytorch_backend import Translator
 from mtcli.recipes.distill.request import Request, check
 from mtcli.report.evaluation import EvaluationRequest, evaluate, warnings_about
 from mtcli.storage import checkpoint
@@ -22,6 +21,7 @@ from mtcli.storage.tensors import Tensors, read_tensors
 from mtcli.training import averaging, validation
 from mtcli.training.averaging import average_run
 from mtcli.training.evaluator import Evaluator
+from mtcli.translate.backends.pytorch import Translator
 
 Train = Callable[..., Path]
 

@@ -11,15 +11,16 @@ from toy import toy
 from mtcli.cli import entry
 from mtcli.config.schema import ModelConfig
 from mtcli.errors import StorageError
-from mtcli.inference import pytorch_backend, scoring
-from mtcli.inference.batch_memory import SearchMemory
-from mtcli.inference.line_translator import ROW_OVERHEAD
-from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.translation import Options
-from mtcli.inference.windows import MAX_LINE_TOKENS
 from mtcli.model import precision
 from mtcli.model.precision import decodes_in_bf16
 from mtcli.terms.terms import parse_terms
+from mtcli.translate import scoring
+from mtcli.translate.backends import pytorch
+from mtcli.translate.backends.batch_memory import SearchMemory
+from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.line_translator import ROW_OVERHEAD
+from mtcli.translate.translation import Options
+from mtcli.translate.windows import MAX_LINE_TOKENS
 
 BASE = ModelConfig(d_model=512, d_ff=2048, num_heads=8, num_encoder_layers=6, num_decoder_layers=6)
 GIGABYTE = 10**9
@@ -56,7 +57,7 @@ def test_every_batch_of_the_budget_fits(beam_size: int, extra: int) -> None:
 
 def on_fake_cuda(translator: Translator, monkeypatch: pytest.MonkeyPatch, free: int) -> None:
     monkeypatch.setattr(translator, "device", torch.device("cuda"))
-    monkeypatch.setattr(pytorch_backend, "free_cuda_memory", lambda device: free)
+    monkeypatch.setattr(pytorch, "free_cuda_memory", lambda device: free)
 
 
 def test_the_budget_follows_the_free_memory_the_beam_and_the_precision(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +91,7 @@ def limit_rows(translator: Translator, monkeypatch: pytest.MonkeyPatch, most: in
 def test_a_batch_too_large_for_the_memory_is_halved(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
     translator = Translator(toy().model, toy().tokenizer, 64)
     expected = list(translator.translate(LINES, options, warn=False, quiet=True))
-    monkeypatch.setattr(pytorch_backend, "CPU_SHARES", 1)
+    monkeypatch.setattr(pytorch, "CPU_SHARES", 1)
     seen = limit_rows(translator, monkeypatch, 2)
     found = list(translator.translate(LINES, options, warn=False, quiet=True))
     assert [[c.text for c in one.candidates] for one in found] == [[c.text for c in one.candidates] for one in expected]
@@ -106,7 +107,7 @@ def test_a_batch_too_large_for_the_memory_of_alignments_is_halved(monkeypatch: p
     translator = Translator(toy().model, toy().tokenizer, 64)
     options = Options(max_length=6, alignments=True)
     expected = list(translator.translate(LINES, options, warn=False, quiet=True))
-    cross_attention = pytorch_backend.cross_attention
+    cross_attention = pytorch.cross_attention
     seen: list[int] = []
 
     def limited(model: Any, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> torch.Tensor:
@@ -115,7 +116,7 @@ def test_a_batch_too_large_for_the_memory_of_alignments_is_halved(monkeypatch: p
             raise torch.OutOfMemoryError
         return cross_attention(model, src, tgt)
 
-    monkeypatch.setattr(pytorch_backend, "cross_attention", limited)
+    monkeypatch.setattr(pytorch, "cross_attention", limited)
     assert list(translator.translate(LINES, options, warn=False, quiet=True)) == expected
     assert seen == [5, 2, 3, 1, 2]
 

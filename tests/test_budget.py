@@ -5,14 +5,7 @@ import pytest
 
 from mtcli.config.schema import TrainConfig
 from mtcli.storage.state import OLD_NAMES, State
-from mtcli.training.budget import (
-    MIN_TEST_PAIRS,
-    SAVES,
-    TOKENS_PER_PAIR,
-    VALIDATION_SHARE,
-    WARMUP_SHARE,
-    Budget,
-)
+from mtcli.training.budget import MIN_TEST_PAIRS, SAVES, TOKENS_PER_PAIR, VALIDATION_SHARE, WARMUP_SHARE, Budget
 from mtcli.training.final_work import (
     ENGINE_SHARE,
     INITIAL_RESERVED_SHARE,

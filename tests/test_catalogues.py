@@ -18,7 +18,7 @@ from mtcli.documents.format import ReadOptions
 from mtcli.documents.pipeline import translate_bytes
 from mtcli.documents.po_rules import access_key, checked, format_of, with_access_key
 from mtcli.errors import DataError
-from mtcli.inference.translation import Options
+from mtcli.translate.translation import Options
 
 ROOT = Path(__file__).parents[1]
 PO = ReadOptions("a.po", "en", "de")

@@ -7,8 +7,8 @@ from typing import cast
 import check_structure
 import pytest
 
-from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.translation import Options
+from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.translation import Options
 
 PAGE = b"# One *two* `x`\n\nthree **four** [five](six) seven\n"
 

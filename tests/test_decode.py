@@ -15,8 +15,12 @@ from mtcli.config.schema import ModelConfig
 from mtcli.errors import NotFiniteError
 from mtcli.model.cache import Cache
 from mtcli.model.transformer import Transformer
-from mtcli.search import Hypothesis, Limits, beam_search, greedy_search, sampler
+from mtcli.search.beam import beam_search
+from mtcli.search.constraints import Limits
+from mtcli.search.greedy import greedy_search
+from mtcli.search.hypothesis import Hypothesis
 from mtcli.search.length import length_penalty
+from mtcli.search.sampling import sampler
 from mtcli.text.special_tokens import BOS, EOS, PAD
 
 SPECIAL = (PAD, BOS)

@@ -17,7 +17,6 @@ from mtcli.config.schema import ModelConfig
 from mtcli.corpus.splits.split_files import write_split
 from mtcli.errors import DataError, MtcliError, StageError, UsageError
 from mtcli.export.folder import export
-from mtcli.inference.pytorch_backend import Translator
 from mtcli.model.transformer import Transformer
 from mtcli.recipes import recipe as module
 from mtcli.recipes.distill import student_shape
@@ -40,6 +39,7 @@ from mtcli.recipes.stages import Stage
 from mtcli.report.memory_estimate import count_parameters
 from mtcli.text.tokenizer.learning import train_tokenizer, train_tokenizer_on_lines
 from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.translate.backends.pytorch import Translator
 
 SMALL = (
     "model.d_model=16", "model.d_ff=16", "model.num_heads=2", "model.num_encoder_layers=1",

@@ -347,7 +347,7 @@ def test_two_ranks_translate_a_file_like_one(two: Path, tmp_path: Path) -> None:
 
 
 def shrink_windows(lines: int) -> None:
-    from mtcli.inference import sharding, windows
+    from mtcli.translate import sharding, windows
 
     patch.object(windows, "WINDOW", lines).start()
     patch.object(sharding, "WINDOW", lines).start()

@@ -21,9 +21,9 @@ from mtcli.documents.pipeline import translate_bytes, translate_segments, transl
 from mtcli.documents.registry import PACKAGES, is_document, read_document
 from mtcli.documents.segmentation import split_long, split_marks, split_segment, split_sentences
 from mtcli.errors import DataError, UsageError
-from mtcli.inference import loading
-from mtcli.inference.translation import Options
-from mtcli.inference.windows import MAX_LINE_TOKENS
+from mtcli.translate import loading
+from mtcli.translate.translation import Options
+from mtcli.translate.windows import MAX_LINE_TOKENS
 
 OPTIONS = Options(beam_size=1)
 BOLD = Tag("<b>", "open")

@@ -12,7 +12,7 @@ from mtcli.documents import archive, docx
 from mtcli.documents.docx import read
 from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import DataError
-from mtcli.inference.translation import Options
+from mtcli.translate.translation import Options
 
 NAMESPACE = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main" xmlns:r="r"'
 KIND = "application/vnd.openxmlformats-officedocument.wordprocessingml"

@@ -13,13 +13,13 @@ from mtcli.corpus.batching import pad
 from mtcli.explain.as_json import to_dict
 from mtcli.explain.explanation import explain
 from mtcli.explain.text import to_text
-from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.scoring import likelihoods
-from mtcli.inference.translation import Options
 from mtcli.model.ensemble import log_mean
 from mtcli.model.transformer import Transformer
 from mtcli.text.special_tokens import BOS, EOS
 from mtcli.text.tokenizer.learning import train_tokenizer
+from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.scoring import likelihoods
+from mtcli.translate.translation import Options
 
 LINES = [src for src, _ in PAIRS[::13]]
 SEARCHES = [

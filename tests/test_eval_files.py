@@ -7,8 +7,8 @@ import pytest
 from toy import save_toy
 
 from mtcli.errors import DataError, ModelError
-from mtcli.inference.line_translator import LineTranslator
 from mtcli.report.evaluation import EvaluationRequest, evaluate
+from mtcli.translate.line_translator import LineTranslator
 
 
 @pytest.mark.parametrize("short", ["source", "second", "other"])

@@ -19,12 +19,12 @@ from mtcli.explain.explanation import Explanation, alignment_sharpness, explain
 from mtcli.explain.page import to_html
 from mtcli.explain.stages import stages
 from mtcli.explain.text import to_text
-from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.translation import Options
 from mtcli.model.hooks import record_forward
 from mtcli.model.multi_head import MultiHeadAttention
 from mtcli.model.transformer import Transformer
 from mtcli.text.special_tokens import EOS
+from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.translation import Options
 
 SENTENCES = ["one red dog.", "big cat sees dog.", "zzz </script><b>! 猫 é"]
 KINDS = [("post", True, "sinusoidal"), ("pre", True, "sinusoidal"), ("post", False, "learned")]

@@ -26,15 +26,16 @@ from mtcli.errors import DataError, ModelError, NotFiniteError, UsageError
 from mtcli.export.comparison import compare
 from mtcli.export.folder import default_folder, export
 from mtcli.export.targets import TARGETS, obstacles
-from mtcli.inference import ctranslate2_backend, windows
-from mtcli.inference.ctranslate2_backend import GIVE_THE_RUN, Engine
-from mtcli.inference.ctranslate2_library import placement_of
-from mtcli.inference.loading import load
-from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.translation import Options, Translation
 from mtcli.search.length import length_penalty
 from mtcli.storage import PROVENANCE
 from mtcli.text.special_tokens import EOS
+from mtcli.translate import windows
+from mtcli.translate.backends import ctranslate2 as ctranslate2_backend
+from mtcli.translate.backends.ctranslate2 import GIVE_THE_RUN, Engine
+from mtcli.translate.backends.ctranslate2_library import placement_of
+from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.loading import load
+from mtcli.translate.translation import Options, Translation
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
@@ -547,7 +548,7 @@ def test_each_rank_uses_its_own_gpu_with_one_worker(
     monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda device, index: supported[device])
     for name, value in {**LAUNCHED, "WORLD_SIZE": "8", "LOCAL_RANK": str(local_rank)}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("mtcli.inference.ctranslate2_library.usable_cores", lambda: 3)
+    monkeypatch.setattr("mtcli.translate.backends.ctranslate2_library.usable_cores", lambda: 3)
     found = placement_of(device, "float16")
     assert (found["device"], found["device_index"], found["inter_threads"]) == expected
     assert found["compute_type"] == ("float16" if expected[0] == "cuda" else "default")

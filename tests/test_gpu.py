@@ -17,7 +17,9 @@ from mtcli.errors import StoppedError
 from mtcli.model.attention import fused_attention, reference_attention
 from mtcli.model.loss import projected_loss, reference_loss
 from mtcli.model.transformer import Transformer
-from mtcli.search import Limits, beam_search, greedy_search
+from mtcli.search.beam import beam_search
+from mtcli.search.constraints import Limits
+from mtcli.search.greedy import greedy_search
 from mtcli.text.special_tokens import BOS, EOS, PAD
 from mtcli.training.optimizer import Adam
 from mtcli.training.run import train

@@ -14,7 +14,7 @@ from mtcli.documents.html_tokens import tokenize
 from mtcli.documents.inline import Tag
 from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import DataError
-from mtcli.inference.translation import Options
+from mtcli.translate.translation import Options
 
 OPTIONS_HTML = replace(OPTIONS, name="a.html")
 

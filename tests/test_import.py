@@ -28,15 +28,15 @@ from mtcli.errors import ModelError, StorageError, UsageError
 from mtcli.export.folder import export
 from mtcli.importing import marian_weights
 from mtcli.importing.marian import default_folder, import_model
-from mtcli.inference.ctranslate2_library import load_native
-from mtcli.inference.loading import load
-from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.translation import Options
 from mtcli.report.info import summary
 from mtcli.serve.app import load_app
 from mtcli.serve.requests import RequestLimits
 from mtcli.storage.model_file import load_model
 from mtcli.text.special_tokens import BOS, PAD
+from mtcli.translate.backends.ctranslate2_library import load_native
+from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.loading import load
+from mtcli.translate.translation import Options
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("sentencepiece")

@@ -13,12 +13,12 @@ from mtcli.config.build import build
 from mtcli.corpus.batching import Batch
 from mtcli.errors import DataError
 from mtcli.evaluation import metrics
-from mtcli.inference import scoring
-from mtcli.inference.scoring import likelihoods
-from mtcli.inference.translation import Options
 from mtcli.model.loss import reference_loss
 from mtcli.training.objective import Objective
 from mtcli.training.validation import validate
+from mtcli.translate import scoring
+from mtcli.translate.scoring import likelihoods
+from mtcli.translate.translation import Options
 
 
 @pytest.mark.parametrize("options", [Options(beam_size=1), Options(beam_size=3, n_best=3)])

@@ -16,9 +16,9 @@ from mtcli.documents.marks import Mark, is_faithful, mark_up, pieces_of, shape_o
 from mtcli.documents.markup import translate_inline
 from mtcli.documents.placement import Layout
 from mtcli.documents.word_map import diagonal_links
-from mtcli.inference.translation import Candidate, Links, Options, Translation
 from mtcli.text.placeholders import TOKENS, Span, find_protected, protected_of, without_added
 from mtcli.text.words import character_spans
+from mtcli.translate.translation import Candidate, Links, Options, Translation
 
 B = Tag("<b>", "open")
 END_B = Tag("</b>", "close")

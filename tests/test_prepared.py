@@ -14,8 +14,11 @@ from mtcli.model.cache import ALIGNMENT
 from mtcli.model.fast import prepared as module
 from mtcli.model.fast.prepared import PreparedTransformer, VocabularyProjection, prepared
 from mtcli.model.transformer import Transformer
-from mtcli.search import Hypothesis, Limits, beam_search, greedy_search
+from mtcli.search.beam import beam_search
+from mtcli.search.constraints import Limits
 from mtcli.search.encoding import encode
+from mtcli.search.greedy import greedy_search
+from mtcli.search.hypothesis import Hypothesis
 
 V = 50
 B = 3

@@ -16,11 +16,14 @@ from torch import Tensor
 
 from mtcli.config.schema import ModelConfig
 from mtcli.corpus.batching import pad
-from mtcli.inference.ctranslate2_library import load_native
 from mtcli.model.transformer import Transformer
-from mtcli.search import Hypothesis, Limits, beam_search, greedy_search
+from mtcli.search.beam import beam_search
+from mtcli.search.constraints import Limits
+from mtcli.search.greedy import greedy_search
+from mtcli.search.hypothesis import Hypothesis
 from mtcli.text.special_tokens import BOS, EOS
 from mtcli.text.tokenizer.vocabulary_file import SPECIALS
+from mtcli.translate.backends.ctranslate2_library import load_native
 
 MAX_LENGTH = 40
 """Maximum number of tokens of a transliteration, without `</s>`. The longest one below is much shorter."""

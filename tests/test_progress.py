@@ -17,11 +17,11 @@ from faults.harness import run, start
 from faults.points import strike_in
 from processes import no_hang
 
-from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.streams import translations
-from mtcli.inference.translation import Candidate, Options, Translation
 from mtcli.runtime import progress
 from mtcli.runtime.progress import Progress, Recent, TrainingProgress, estimate
+from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.streams import translations
+from mtcli.translate.translation import Candidate, Options, Translation
 
 
 class Clock:
@@ -178,7 +178,7 @@ class Recorder:
 
 def test_a_dialogue_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     typed = iter(["red tree.", "blue tree."])
-    monkeypatch.setattr("mtcli.inference.streams._typed", lambda: typed)
+    monkeypatch.setattr("mtcli.translate.streams._typed", lambda: typed)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     recorder = Recorder()
     translator = cast(LineTranslator, recorder)

@@ -23,12 +23,12 @@ from mtcli.documents.lines import by_sentence
 from mtcli.documents.marks import mark_up
 from mtcli.documents.pipeline import translate_bytes, translate_text
 from mtcli.documents.segmentation import is_plain, split_long, split_segment, split_sentences
-from mtcli.inference import loading, streams
-from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.translation import Options
 from mtcli.text import placeholders
 from mtcli.text.numbers import check_numbers, same_signs
 from mtcli.text.placeholders import find_protected, protected_of
+from mtcli.translate import loading, streams
+from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.translation import Options
 
 OPTIONS = Options(beam_size=1)
 

@@ -11,8 +11,6 @@ import pytest
 from mtcli.corpus.splits.split_files import read_split
 from mtcli.errors import StorageError
 from mtcli.evaluation import metrics
-from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.translation import Options
 from mtcli.report import run_report
 from mtcli.report.chart import Series, chart, thinned, ticks
 from mtcli.report.info import summary
@@ -23,6 +21,8 @@ from mtcli.report.run_report import write_report
 from mtcli.report.speed import speeds
 from mtcli.runtime.page_template import STYLE_MARKER, page_template
 from mtcli.storage import model_file
+from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.translation import Options
 
 Train = Callable[..., Path]
 

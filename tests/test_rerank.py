@@ -11,13 +11,13 @@ from test_cli import mtcli
 from test_ensemble import disturbed
 from toy import PAIRS, save_toy, toy
 
-from mtcli.inference.drafts import Draft
-from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.reranking import DEFAULT_WEIGHT, Reranker
-from mtcli.inference.scoring import log_probs_of
-from mtcli.inference.translation import Candidate, Options
-from mtcli.inference.windows import MAX_LINE_TOKENS
 from mtcli.search.length import length_penalty
+from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.drafts import Draft
+from mtcli.translate.reranking import DEFAULT_WEIGHT, Reranker
+from mtcli.translate.scoring import log_probs_of
+from mtcli.translate.translation import Candidate, Options
+from mtcli.translate.windows import MAX_LINE_TOKENS
 
 LINES = [src for src, _ in PAIRS[::20]]
 BEAM = Options(beam_size=3, n_best=3)

@@ -20,15 +20,15 @@ from conftest import toy_pairs, write_tsv
 from mtcli.config.schema import Config, DecodeConfig, ModelConfig, TrainConfig
 from mtcli.errors import ModelError
 from mtcli.export import run_engine as writing
-from mtcli.inference import run_engine
-from mtcli.inference.ctranslate2_backend import Engine
-from mtcli.inference.loading import load
-from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.run_engine import RunEngine, Search
-from mtcli.inference.translation import Options
 from mtcli.report.info import summary
 from mtcli.storage import ENGINE, PROVENANCE, model_identity
 from mtcli.training.engine import update_run_engine
+from mtcli.translate.backends import run_engine
+from mtcli.translate.backends.ctranslate2 import Engine
+from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.backends.run_engine import RunEngine, Search
+from mtcli.translate.loading import load
+from mtcli.translate.translation import Options
 
 pytest.importorskip("ctranslate2")
 

@@ -33,9 +33,6 @@ import mtcli.serve
 from mtcli.cli import app
 from mtcli.cli.serve import serve
 from mtcli.errors import DataError, NotFiniteError, UsageError
-from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.line_warnings import UNSEEN
-from mtcli.inference.translation import Candidate, Options, Translation
 from mtcli.serve.app import create_app, load_app
 from mtcli.serve.batcher import MAX_BATCH_LINES, Batcher, FullError
 from mtcli.serve.connection import MIN_READ, UNAVAILABLE, Capacity, Connection, Connections
@@ -44,6 +41,9 @@ from mtcli.serve.origin_check import is_loopback
 from mtcli.serve.page import PageData, page_data, render
 from mtcli.serve.requests import RequestLimits
 from mtcli.serve.server import listen, server
+from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.line_warnings import UNSEEN
+from mtcli.translate.translation import Candidate, Options, Translation
 
 BOUNDARY = "limit"
 OPTIONS = Options()

@@ -19,8 +19,6 @@ from toy import toy
 
 from mtcli.documents.inline import Inline
 from mtcli.errors import UsageError
-from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.translation import Candidate, Options, Translation
 from mtcli.serve import files
 from mtcli.serve.app import create_app
 from mtcli.serve.file_names import attachment, safe_name, translated_name
@@ -28,6 +26,8 @@ from mtcli.serve.files import FileStore
 from mtcli.serve.models import Models, ServedModel
 from mtcli.serve.requests import RequestLimits
 from mtcli.serve.waiting_translator import FILE_LINES, WaitingTranslator
+from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.translation import Candidate, Options, Translation
 
 
 class Loud(Gated):

@@ -24,8 +24,8 @@ from mtcli.documents.inline import Inline, Tag
 from mtcli.documents.pipeline import translate_bytes
 from mtcli.documents.registry import read_document
 from mtcli.documents.structure import Shape, VerifiedDocument
-from mtcli.inference.translation import Options
 from mtcli.serve.texts import document_of
+from mtcli.translate.translation import Options
 
 FILES = {
     "a.html": test_html.PAGE.encode() + b"<p>one <i>two <b>three</i> four <br> five &nbsp; six",

@@ -20,13 +20,9 @@ from mtcli.corpus.cache.encoded_pairs import EncodedPairs
 from mtcli.corpus.splits.overlap import count_trained_on
 from mtcli.errors import DataError, UsageError
 from mtcli.export.folder import export
-from mtcli.inference import windows
-from mtcli.inference.ctranslate2_backend import Engine
-from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.translation import Options
 from mtcli.model.transformer import Transformer
 from mtcli.report.evaluation import EvaluationRequest, evaluate
-from mtcli.search import Hypothesis
+from mtcli.search.hypothesis import Hypothesis
 from mtcli.search.length import length_penalty
 from mtcli.search.phrases import RequiredPhrases, State, WordParts
 from mtcli.search.required import required_search
@@ -39,6 +35,10 @@ from mtcli.terms.terms import Terms, read_terms, uses
 from mtcli.text.special_tokens import BOS, EOS
 from mtcli.text.tokenizer.tokenizer import MARKER_BYTES, Annotation, Tokenizer, marker_id
 from mtcli.text.words import continues_word
+from mtcli.translate import windows
+from mtcli.translate.backends.ctranslate2 import Engine
+from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.translation import Options
 
 LINES = [src for src, _ in PAIRS[::31]]
 NO_WORDS = WordParts(begins=np.zeros(6, dtype=bool), ends=np.zeros(6, dtype=bool))
@@ -134,7 +134,7 @@ def test_a_phrase_within_a_longer_word_is_not_met() -> None:
 
     def after(*tokens: int) -> State:
         state = State()
-        for token in term_phrases:
+        for token in tokens:
             state = phrases.after(state, token)
         return state
 
@@ -166,7 +166,7 @@ def test_a_wide_search_equals_enumeration(
         expected = [
             h
             for h in all_translations(model, source, 3, 0.6)
-            if all(any(contains(h.ids, term_phrases) for term_phrases in phrase) for phrase in alternatives)
+            if all(any(contains(h.ids, tokens) for tokens in phrase) for phrase in alternatives)
         ]
         assert sorted(h.ids for h in hypotheses) == sorted(h.ids for h in expected)
         assert hypotheses[0].ids == expected[0].ids
@@ -494,9 +494,9 @@ def test_invented_translations_are_the_same_on_both_sides() -> None:
     start, middle = tokenizer.encode_tgt(["un", "y"])
     assert new_tgt == [*start, *cat, *middle, *dog]
     assert without_translations(new_src) == without_translations(src)
-    for term_phrases in (dog, cat):
-        assert NUM_TOKENS[0] <= len(term_phrases) <= NUM_TOKENS[1]
-        assert all(text.isalpha() for text in tokenizer.decode([term_phrases])[0].split())
+    for tokens in (dog, cat):
+        assert NUM_TOKENS[0] <= len(tokens) <= NUM_TOKENS[1]
+        assert all(text.isalpha() for text in tokenizer.decode([tokens])[0].split())
 
 
 def without_translations(src: list[int]) -> list[int]:
@@ -516,7 +516,7 @@ def test_a_translation_at_an_uncertain_place_is_kept() -> None:
         (tgt,) = tokenizer.encode_tgt([target])
         new_src, new_tgt = inventor.replaced(src, tgt)
         remaining = [new_src[start:end] for start, end in translations(new_src)]
-        kept = [term_phrases for term_phrases in remaining if term_phrases in tokenizer.encode_tgt(["perro", "gato"])]
+        kept = [tokens for tokens in remaining if tokens in tokenizer.encode_tgt(["perro", "gato"])]
         assert len(kept) == number_kept
         assert new_tgt == tgt or len(kept) < 2
 

@@ -13,12 +13,12 @@ from mtcli.config.schema import Config
 from mtcli.config.toml_file import to_toml
 from mtcli.corpus.cache.prepare import prepare
 from mtcli.errors import ModelError, UsageError
-from mtcli.inference.loading import load_ensemble
 from mtcli.text.tokenizer.learning import train_tokenizer, train_tokenizer_on_lines
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.training.dry_run import dry_run
 from mtcli.training.request import resolve
 from mtcli.training.run import train
+from mtcli.translate.loading import load_ensemble
 
 PAIRS = toy_pairs(100)
 TEXT = [text for pair in PAIRS for text in pair]

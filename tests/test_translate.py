@@ -16,13 +16,6 @@ from toy import toy
 
 from mtcli.config.schema import ModelConfig
 from mtcli.errors import StorageError
-from mtcli.inference import line_warnings, pytorch_backend, windows
-from mtcli.inference.drafts import Draft
-from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.streams import arguments, report_counts
-from mtcli.inference.translation import Candidate, Options, Translation
-from mtcli.inference.windows import Window, shortened_line
 from mtcli.model.transformer import Transformer
 from mtcli.runtime import memory
 from mtcli.runtime.cores import Cores
@@ -34,6 +27,14 @@ from mtcli.text.repetitions import repetition_in
 from mtcli.text.special_tokens import BOS, PAD
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.vocabulary_file import RESERVED
+from mtcli.translate import line_warnings, windows
+from mtcli.translate.backends import pytorch
+from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.drafts import Draft
+from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.streams import arguments, report_counts
+from mtcli.translate.translation import Candidate, Options, Translation
+from mtcli.translate.windows import Window, shortened_line
 
 PAIRS = toy_pairs(60)
 LINES = [source for source, _ in PAIRS[:17]]
@@ -108,7 +109,7 @@ def test_windows_and_batches_do_not_change_translations(
     whole = run(translator, lines, options)
     for window, tokens in ((3, 6000), (4096, 1), (5, 60), (1, 6000)):
         monkeypatch.setattr(windows, "WINDOW", window)
-        monkeypatch.setitem(pytorch_backend.BATCH_TOKENS, "cpu", tokens)
+        monkeypatch.setitem(pytorch.BATCH_TOKENS, "cpu", tokens)
         again = run(translator, lines, options)
         assert texts(again) == texts(whole)
         for one, other in zip(again, whole, strict=True):
@@ -142,7 +143,7 @@ def test_windows_grow_where_the_first_lines_are_wanted_early(monkeypatch: pytest
 def test_batches_have_similar_lengths_within_the_budget(
     translator: Translator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(pytorch_backend.BATCH_TOKENS, "cpu", 240)
+    monkeypatch.setitem(pytorch.BATCH_TOKENS, "cpu", 240)
     ids = translator.tokenizer.encode_src(LINES)
     batches = list(translator._batches(Window(0, LINES, ids), range(17), BEAM))
     assert sorted(row for rows in batches for row in rows) == list(range(17))
@@ -417,7 +418,7 @@ def test_cores_do_not_change_translations(alignments: bool, monkeypatch: pytest.
     attend = [layer.cross_attention.attend for layer in translator.model.decoder]
     lines = [f"one {a} {b}." for a in ("red", "dog", "cat") for b in ("sees", "big", "one")] + ["", "red dog cat."]
     before = list(translator.translate(lines, options))
-    monkeypatch.setattr("mtcli.inference.pytorch_backend.all_cores", lambda: Cores(3))
+    monkeypatch.setattr("mtcli.translate.backends.pytorch.all_cores", lambda: Cores(3))
     found = list(translator.translate(lines, options))
     assert [t.candidates for t in found] == [t.candidates for t in before]  # the same bits of scores
     assert [t.text for t in found] == [t.text for t in before]

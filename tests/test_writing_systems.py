@@ -11,14 +11,14 @@ from mtcli.config.build import build
 from mtcli.config.scores import SELECTION_NAMES
 from mtcli.corpus.cache.prepare import prepare
 from mtcli.corpus.splits.split_files import read_split
-from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.translation import Options
 from mtcli.report.info import summary
 from mtcli.storage import checkpoint, model_file
 from mtcli.storage.events import best_of
 from mtcli.storage.state import State
 from mtcli.training.averaging import average_run
 from mtcli.training.run import train
+from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.translation import Options
 
 ENGLISH = [
     "The cat sleeps on the chair.",

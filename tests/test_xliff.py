@@ -8,7 +8,7 @@ from mtcli.documents import tmx, xliff
 from mtcli.documents.format import Reader
 from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import DataError
-from mtcli.inference.translation import Options
+from mtcli.translate.translation import Options
 
 OPTIONS_XLIFF = replace(OPTIONS, name="file.xlf")
 

@@ -8,12 +8,12 @@ import torch
 
 from mtcli.config.schema import DecodeConfig, ModelConfig
 from mtcli.corpus.batching import pad
-from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.translation import Options
 from mtcli.model.transformer import Transformer
 from mtcli.storage.model_file import ModelInfo, model_bytes, parameters
 from mtcli.text.special_tokens import BOS, EOS
 from mtcli.text.tokenizer.learning import train_tokenizer
+from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.translation import Options
 
 WORDS = {"one": "uno", "red": "rojo", "dog": "perro", "cat": "gato", "sees": "ve", "big": "grande"}
 PAIRS = [(f"{a} {b} {c}.", f"{WORDS[a]} {WORDS[b]} {WORDS[c]}.") for a in WORDS for b in WORDS for c in WORDS]

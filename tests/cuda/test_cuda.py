@@ -19,13 +19,13 @@ from mtcli.config.build import build
 from mtcli.config.schema import ModelConfig
 from mtcli.explain.as_json import to_dict
 from mtcli.explain.explanation import explain
-from mtcli.inference.loading import load
-from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.scoring import likelihoods
-from mtcli.inference.translation import Options
 from mtcli.model.transformer import TABLE_LENGTH, Transformer
 from mtcli.runtime.device import pick_device
 from mtcli.training.run import train
+from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.loading import load
+from mtcli.translate.scoring import likelihoods
+from mtcli.translate.translation import Options
 
 pytestmark = needs_simulated_cuda
 

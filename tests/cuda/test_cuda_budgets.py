@@ -20,7 +20,10 @@ from mtcli.config.build import build
 from mtcli.corpus.batching import Batch
 from mtcli.model.transformer import Transformer
 from mtcli.runtime.device import pick_device
-from mtcli.search import Limits, beam_search, greedy_search, sampler
+from mtcli.search.beam import beam_search
+from mtcli.search.constraints import Limits
+from mtcli.search.greedy import greedy_search
+from mtcli.search.sampling import sampler
 from mtcli.text.special_tokens import BOS, PAD
 from mtcli.training.loading import LoadedBatch
 from mtcli.training.objective import Objective

@@ -11,11 +11,14 @@ from simulated_cuda import Counts, counting, needs_simulated_cuda, run
 from toy import toy
 
 from mtcli.corpus.batching import pad
-from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.translation import Options
 from mtcli.model.transformer import Transformer
-from mtcli.search import Limits, beam_search, greedy_search, sampler
+from mtcli.search.beam import beam_search
+from mtcli.search.constraints import Limits
+from mtcli.search.greedy import greedy_search
+from mtcli.search.sampling import sampler
 from mtcli.text.special_tokens import EOS
+from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.translation import Options
 
 pytestmark = needs_simulated_cuda
 

@@ -63,8 +63,8 @@ _PRELOADED = [
 _COMMANDS = (
     "cli",
     "training.run",
-    "inference.loading",
-    "inference.pytorch_backend",
+    "translate.loading",
+    "translate.backends.pytorch",
     "report.evaluation",
     "explain.page",
 )

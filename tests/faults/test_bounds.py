@@ -15,7 +15,7 @@ from faults.conftest import Case
 from faults.harness import Job, Result, refused, run
 from faults.inputs import Count
 from mtcli.errors import ModelError
-from mtcli.inference.loading import load
+from mtcli.translate.loading import load
 
 SETTINGS = {
     "tokenizer.vocab_size": ["1000000000", "true", '"9"'],

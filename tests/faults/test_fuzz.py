@@ -19,11 +19,11 @@ from mtcli.config.build import build
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import load, to_toml
 from mtcli.errors import DataError, ModelError, MtcliError, UsageError
-from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.streams import formatted, translations
-from mtcli.inference.translation import Options
 from mtcli.storage.model_file import load_model
 from mtcli.text.lines import read_lines
+from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.streams import formatted, translations
+from mtcli.translate.translation import Options
 
 BYTES = [b"\0", b"\xff", b"\xef\xbb\xbf", b"\r", b"\r\n", b"\n", b"\t", b'"', b"\\", b"{", b"\x1f\x8b", b""]
 """The bytes that a mutation inserts. The last inserts nothing."""

@@ -41,11 +41,11 @@ from faults.inputs import (
     write,
 )
 from mtcli.corpus.cache.encoded_pairs import EncodedPairs
-from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.streams import translations
-from mtcli.inference.translation import Options
 from mtcli.text.lines import Counts, Pair, read_lines
 from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.streams import translations
+from mtcli.translate.translation import Options
 
 BREAKS = "\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e"
 """Characters that other tools treat as the end of a line."""

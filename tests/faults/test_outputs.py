@@ -245,13 +245,13 @@ def outputs_of_translate(job: Job) -> tuple[str | Path, ...]:
 
 
 def small_windows() -> None:
-    from mtcli.inference import windows
+    from mtcli.translate import windows
 
     patch.object(windows, "WINDOW", 16).start()
 
 
 def small_first_window() -> None:
-    from mtcli.inference import windows
+    from mtcli.translate import windows
 
     patch.object(windows, "FIRST_WINDOW", 16).start()
 

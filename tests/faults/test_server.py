@@ -23,7 +23,7 @@ from toy import PAIRS, save_toy, toy
 from faults.conftest import Case
 from faults.harness import Child, limit, run, start, until
 from faults.inputs import failed
-from mtcli.inference.translation import Options
+from mtcli.translate.translation import Options
 
 BODY = 100_000
 SECONDS = 6

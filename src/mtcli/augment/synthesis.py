@@ -28,17 +28,17 @@ from mtcli.augment.output import PairOutput, Record, write_pairs
 from mtcli.augment.unfinished import State, unfinished_output
 from mtcli.corpus.quality.rules import tidy
 from mtcli.errors import DataError
-from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.line_warnings import MAX_TAGS_NAMED
-from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.scoring import likelihoods
-from mtcli.inference.streams import report_counts
-from mtcli.inference.translation import Candidate, Options
-from mtcli.inference.windows import MAX_LINE_TOKENS, WINDOW
 from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
 from mtcli.text.lines import Counts, read_lines
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
+from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.line_warnings import MAX_TAGS_NAMED
+from mtcli.translate.scoring import likelihoods
+from mtcli.translate.streams import report_counts
+from mtcli.translate.translation import Candidate, Options
+from mtcli.translate.windows import MAX_LINE_TOKENS, WINDOW
 
 log = logging.getLogger(__name__)
 

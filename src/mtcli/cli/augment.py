@@ -129,8 +129,8 @@ def augment(
 
     from mtcli.augment.output import PairOutput
     from mtcli.augment.synthesis import Synthesis, augment
-    from mtcli.inference.exported import provenance
     from mtcli.runtime.output_checks import check_outputs
+    from mtcli.translate.backends.exported import provenance
 
     check_monolingual({"--input": input_})
     folders = model or [LATEST]
@@ -160,9 +160,9 @@ def _load(folders: Sequence[Path], reverse: Path | None, given: dict[str, Any], 
     from dataclasses import replace
 
     from mtcli.augment.synthesis import Models
-    from mtcli.inference.loading import load_ensemble
-    from mtcli.inference.pytorch_backend import Translator
     from mtcli.runtime.device import pick_device
+    from mtcli.translate.backends.pytorch import Translator
+    from mtcli.translate.loading import load_ensemble
 
     translator, options, languages = load_ensemble(folders, device)
     scorer = None
@@ -181,7 +181,7 @@ def _identity(
 ) -> dict[str, Any]:
     """Return everything that decides the pairs, by the name that a message can use."""
     from mtcli import __version__
-    from mtcli.inference.exported import model_digest, sha256
+    from mtcli.translate.backends.exported import model_digest, sha256
 
     digests = {
         "--model": [model_digest(folder) for folder in folders],

@@ -19,7 +19,7 @@ from mtcli.errors import UsageError
 
 if TYPE_CHECKING:
     from mtcli.explain.explanation import Explanation
-    from mtcli.inference.pytorch_backend import Translator
+    from mtcli.translate.backends.pytorch import Translator
 
 EXAMPLES = (
     'mtcli explain "Hello World"',
@@ -95,10 +95,10 @@ def explain(
 ) -> None:
     """Show one translation step by step: tokens, matrices, attention, probabilities and beam search."""
     from mtcli.explain.explanation import explain as explain_translation
-    from mtcli.inference.loading import load_with_pytorch
-    from mtcli.inference.streams import arguments
     from mtcli.runtime.output_checks import check_outputs
     from mtcli.runtime.wording import counted
+    from mtcli.translate.loading import load_with_pytorch
+    from mtcli.translate.streams import arguments
 
     _check_options(step, full, neighbours, json_, html)
     models = model or [LATEST]

@@ -35,13 +35,13 @@ def score(
     A pair with a blank side gives a blank line.
     """
     from mtcli.corpus.readers.pairs import side_by_side
-    from mtcli.inference.pytorch_backend import Translator
-    from mtcli.inference.scoring import likelihoods
-    from mtcli.inference.streams import lines_of, name_of, report_counts
     from mtcli.runtime.device import pick_device
     from mtcli.runtime.output_checks import check_outputs
     from mtcli.runtime.progress import on_terminal
     from mtcli.text.lines import Counts
+    from mtcli.translate.backends.pytorch import Translator
+    from mtcli.translate.scoring import likelihoods
+    from mtcli.translate.streams import lines_of, name_of, report_counts
 
     files = {"--src-file": src_file, "--tgt-file": tgt_file}
     check_standard_input(files)

@@ -63,11 +63,11 @@ def train(
     force: ForceOption = False,
 ) -> None:
     """Train one tokenizer on all the files. An existing output is kept unless --force is given."""
-    from mtcli.inference.streams import lines_of, report_counts
     from mtcli.runtime.output_checks import check_outputs
     from mtcli.runtime.progress import Progress
     from mtcli.text.lines import Counts
     from mtcli.text.tokenizer.learning import train_tokenizer_on_lines
+    from mtcli.translate.streams import lines_of, report_counts
 
     check_standard_input({f"FILE {n}": name for n, name in enumerate(files, 1)})
     check_outputs([output], files, force=force)
@@ -104,9 +104,9 @@ def encode(
     ] = False,
 ) -> None:
     """Encode lines as tokens, separated by spaces; a space inside a token is written ▁."""
-    from mtcli.inference.streams import lines_of, report_counts
     from mtcli.runtime.output_checks import check_outputs
     from mtcli.text.lines import Counts
+    from mtcli.translate.streams import lines_of, report_counts
 
     check_outputs(["-"], [input_], models=[model])
     tokenizer = _load(model)
@@ -132,8 +132,8 @@ def decode(
     model: ModelOption = LATEST,
 ) -> None:
     """Decode lines of target token ids (as `encode --ids --tgt` prints them) to text."""
-    from mtcli.inference.streams import lines_of, name_of
     from mtcli.runtime.output_checks import check_outputs
+    from mtcli.translate.streams import lines_of, name_of
 
     check_outputs(["-"], [input_], models=[model])
     tokenizer = _load(model)

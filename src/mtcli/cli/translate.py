@@ -40,9 +40,9 @@ from mtcli.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mtcli.inference.line_translator import LineTranslator
-    from mtcli.inference.translation import Options, Translation
     from mtcli.terms.report import TermsReport
+    from mtcli.translate.line_translator import LineTranslator
+    from mtcli.translate.translation import Options, Translation
 
 log = logging.getLogger(__name__)
 
@@ -251,9 +251,9 @@ def translate(
         _refuse({"rerank": rerank}, "not with --terms")
     known_terms = None if terms is None else read_checked_terms(terms, terms_report, input_, output, models)
 
-    from mtcli.inference.streams import formatted
     from mtcli.runtime import torchrun
     from mtcli.terms.report import open_report
+    from mtcli.translate.streams import formatted
 
     note_latest(models)
     translator, options, (src, tgt) = _load(models, device, engine, given, rerank, rerank_weight)
@@ -305,8 +305,8 @@ def _load(
         ModelError: A folder has no usable model.
         UsageError: An option does not fit the models.
     """
-    from mtcli.inference.loading import load_ensemble, load_reranker
-    from mtcli.inference.translation import Options
+    from mtcli.translate.loading import load_ensemble, load_reranker
+    from mtcli.translate.translation import Options
 
     # The engine of a run is proven for the best hypothesis, and reranking needs all of them.
     library = None if rerank and engine == "auto" else engine
@@ -342,13 +342,13 @@ def _translate(
     report: "TermsReport",
 ) -> None:
     """Translate, and write each translation as soon as it is known."""
-    from mtcli.inference.streams import translations
     from mtcli.runtime import torchrun
     from mtcli.runtime.outputs import open_output
     from mtcli.runtime.progress import on_terminal
+    from mtcli.translate.streams import translations
 
     if torchrun.size() > 1:
-        from mtcli.inference.sharding import translate_file
+        from mtcli.translate.sharding import translate_file
 
         translate_file(translator, str(input_), Path(output), options, render, replace=replace)
         return

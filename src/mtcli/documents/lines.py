@@ -12,20 +12,20 @@ from typing import Any, cast
 from mtcli.documents.inline import Inline, text_of
 from mtcli.documents.markup import InlineTranslation
 from mtcli.documents.pipeline import TranslatedSegment, translate_whole
-from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.line_warnings import (
+from mtcli.runtime.progress import Progress
+from mtcli.terms.terms import uses
+from mtcli.text.placeholders import find_protected
+from mtcli.text.words import character_spans, word_spans
+from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.line_warnings import (
     warn_about_characters,
     warn_about_divided_lines,
     warn_about_missing_tags,
     warn_about_numbers,
     warn_about_repetitions,
 )
-from mtcli.inference.translation import Candidate, Links, Options, Translation
-from mtcli.inference.windows import Window, read_windows, until_pause
-from mtcli.runtime.progress import Progress
-from mtcli.terms.terms import uses
-from mtcli.text.placeholders import find_protected
-from mtcli.text.words import character_spans, word_spans
+from mtcli.translate.translation import Candidate, Links, Options, Translation
+from mtcli.translate.windows import Window, read_windows, until_pause
 
 
 def by_sentence(translator: LineTranslator, src: str, tgt: str) -> LineTranslator:

@@ -17,11 +17,11 @@ from mtcli.documents.inline import Inline, Tag, merged, text_of
 from mtcli.documents.marks import Mark, is_faithful, mark_up, pieces_of
 from mtcli.documents.reinsertion import reinsert
 from mtcli.documents.word_map import diagonal_links
-from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.translation import Candidate, Options
 from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
 from mtcli.text.placeholders import TOKENS, find_protected, protected_of, without_added
+from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.translation import Candidate, Options
 
 log = logging.getLogger(__name__)
 

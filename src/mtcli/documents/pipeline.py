@@ -17,10 +17,6 @@ from mtcli.documents.registry import needs_packages, read_document
 from mtcli.documents.segmentation import is_plain, split_long, split_marks, split_segment
 from mtcli.documents.wrapping import unspaced_at_end, unspaced_at_start
 from mtcli.errors import DataError, UsageError
-from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.streams import arguments, name_of
-from mtcli.inference.translation import Options
-from mtcli.inference.windows import MAX_LINE_TOKENS
 from mtcli.runtime.outputs import write_whole
 from mtcli.runtime.progress import Progress, on_terminal
 from mtcli.runtime.regular_file import read_regular
@@ -30,6 +26,10 @@ from mtcli.text.numbers import NumberCheck, check_numbers, same_signs
 from mtcli.text.placeholders import protected_of
 from mtcli.text.repetitions import repetition_in
 from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.streams import arguments, name_of
+from mtcli.translate.translation import Options
+from mtcli.translate.windows import MAX_LINE_TOKENS
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from mtcli.documents.inline import Tag
 from mtcli.documents.marks import CLOSING, OPENING, Mark, Marked, Node
 from mtcli.documents.placement import Layout, Placed
 from mtcli.documents.wrapping import unspaced_at_start
-from mtcli.inference.translation import Links
+from mtcli.translate.translation import Links
 
 
 def reinsert(marked: Marked, translation: str, links: Links) -> list[str | Tag]:

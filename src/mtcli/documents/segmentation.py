@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, islice, pairwise
 
 from mtcli.documents.inline import Inline, Tag, merged, text_of
-from mtcli.inference.windows import MAX_LINE_TOKENS
 from mtcli.text import languages
 from mtcli.text.placeholders import find_protected
 from mtcli.text.writing_systems import UNSPACED
+from mtcli.translate.windows import MAX_LINE_TOKENS
 
 _OTHER_SPACE = re.compile(r"[^\S\n\r\t ]")
 """White space that sentencex 1.0 does not expect: an initial after a no-break space stops it with an error."""

@@ -7,9 +7,9 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 
-from mtcli.inference.translation import Links
 from mtcli.text.placeholders import Span, find_protected
 from mtcli.text.words import character_spans
+from mtcli.translate.translation import Links
 
 
 def diagonal_links(source: str, translation: str) -> Links:

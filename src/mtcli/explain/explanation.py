@@ -19,19 +19,20 @@ from torch import Tensor
 from mtcli.corpus.batching import pad
 from mtcli.errors import UsageError
 from mtcli.explain.votes import Vote, votes
-from mtcli.inference.line_warnings import warn_about_missing_tags
-from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.translation import Options
-from mtcli.inference.windows import MAX_LINE_TOKENS, Window, tagged
 from mtcli.model.ensemble import log_mean
 from mtcli.model.hooks import Recording, record_forward
 from mtcli.model.multi_head import MultiHeadAttention
 from mtcli.model.transformer import DecoderLayer, Embedding, EncoderLayer
-from mtcli.search import Expansion, Hypothesis
+from mtcli.search.expansion import Expansion
+from mtcli.search.hypothesis import Hypothesis
 from mtcli.search.length import length_penalty
 from mtcli.text.special_tokens import BOS, EOS
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.text.tokenizer.vocabulary_file import SPECIALS
+from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.line_warnings import warn_about_missing_tags
+from mtcli.translate.translation import Options
+from mtcli.translate.windows import MAX_LINE_TOKENS, Window, tagged
 
 TOP_K = 5
 """The most probable tokens listed for each decoder step."""

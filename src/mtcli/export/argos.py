@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from mtcli.export import ctranslate2, sentencepiece_export
-from mtcli.inference.ctranslate2_library import load_native
-from mtcli.inference.drafts import Draft
-from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.translation import Options
-from mtcli.inference.windows import Window
 from mtcli.model.transformer import Transformer
 from mtcli.storage.model_file import ModelInfo
 from mtcli.text.languages import english_name
 from mtcli.text.tokenizer.sentencepiece import SPACE
 from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.translate.backends.ctranslate2_library import load_native
+from mtcli.translate.drafts import Draft
+from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.translation import Options
+from mtcli.translate.windows import Window
 
 SUFFIX = ".argosmodel"
 

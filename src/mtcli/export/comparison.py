@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.translation import Options
 from mtcli.runtime.wording import counted
 from mtcli.search.length import penalty_formula
+from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.translation import Options
 
 MAX_DIFFERENCES = 20
 """Differences that `parity.json` lists."""

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from mtcli.errors import UsageError
-from mtcli.inference.alignment import alignment_layer
 from mtcli.model.multi_head import MultiHeadAttention
 from mtcli.model.transformer import DecoderLayer, Embedding, EncoderLayer, Transformer
 from mtcli.text.special_tokens import BOS, EOS, PAD
 from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.translate.alignment import alignment_layer
 
 QUANTIZATIONS = ("int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16", "float32")
 
@@ -61,7 +61,7 @@ def convert(
         pre_norm=is_pre_norm,
         activation=activation,
         alignment_layer=alignment_layer(shape.num_decoder_layers),
-        alignment_heads=0,  # the mean of all heads, see `inference.alignment`
+        alignment_heads=0,  # the mean of all heads, see `translate.alignment`
     )
     _fill_encoder(spec.encoder, model)
     _fill_decoder(spec.decoder, model)

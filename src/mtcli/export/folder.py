@@ -21,11 +21,6 @@ from mtcli.errors import DataError, ModelError, UsageError
 from mtcli.export import argos, ctranslate2, huggingface, sentencepiece_export
 from mtcli.export.comparison import Parity, compare
 from mtcli.export.targets import MAX_POSITIONS, TARGETS, obstacles
-from mtcli.inference.ctranslate2_backend import Engine
-from mtcli.inference.exported import FORMAT, sha256
-from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.translation import Options
 from mtcli.model.transformer import Transformer
 from mtcli.runtime.output_checks import check_replaceable
 from mtcli.runtime.outputs import folder_beside, real_path, whole_folder
@@ -33,6 +28,11 @@ from mtcli.storage import PROVENANCE
 from mtcli.storage.model_file import ModelInfo, load_model
 from mtcli.storage.model_folder import run_of
 from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.translate.backends.ctranslate2 import Engine
+from mtcli.translate.backends.exported import FORMAT, sha256
+from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.translation import Options
 
 log = logging.getLogger(__name__)
 

@@ -15,10 +15,6 @@ import torch
 from torch import Tensor
 
 from mtcli.export.marian import EMBEDDING, OUTPUT_BIAS, to_marian
-from mtcli.inference.drafts import Draft
-from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.translation import Options
-from mtcli.inference.windows import Window
 from mtcli.model.transformer import Transformer
 from mtcli.storage.model_file import ModelInfo, parameters
 from mtcli.storage.tensors import Tensors, to_bytes
@@ -26,6 +22,10 @@ from mtcli.text.special_tokens import BOS, EOS, PAD
 from mtcli.text.tokenizer.sentencepiece import SentencePieceSide
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.text.tokenizer.vocabulary_file import SPECIALS
+from mtcli.translate.drafts import Draft
+from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.translation import Options
+from mtcli.translate.windows import Window
 
 FILES = (
     "config.json", "generation_config.json", "model.safetensors", "source.spm", "target.spm", "tokenizer.json",

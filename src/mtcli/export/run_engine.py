@@ -1,6 +1,6 @@
 """Write the engine of a run: its model for CTranslate2, with a proof that it translates as PyTorch does.
 
-`inference.run_engine` has the form of the proof, and uses the engine.
+`translate.backends.run_engine` has the form of the proof, and uses the engine.
 """
 
 import json
@@ -16,17 +16,17 @@ from mtcli.errors import ModelError
 from mtcli.export.comparison import compare
 from mtcli.export.folder import export_details, write_details, write_model
 from mtcli.export.targets import obstacles
-from mtcli.inference.ctranslate2_backend import Engine
-from mtcli.inference.ctranslate2_library import import_ctranslate2
-from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.run_engine import Proof, Search, check_current, proof_of
-from mtcli.inference.translation import Options
 from mtcli.runtime.outputs import whole_folder
 from mtcli.storage import ENGINE, PROVENANCE
 from mtcli.storage.model_file import load_model
 from mtcli.storage.model_identity import identity_of
 from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.translate.backends.ctranslate2 import Engine
+from mtcli.translate.backends.ctranslate2_library import import_ctranslate2
+from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.backends.run_engine import Proof, Search, check_current, proof_of
+from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.translation import Options
 
 NUM_SENTENCES = 64
 """Sentences that are compared, if there are as many."""

@@ -27,7 +27,6 @@ from mtcli.importing.marian_config import (
 )
 from mtcli.importing.marian_weights import parameters_of, read_weights
 from mtcli.importing.source import Source, locate
-from mtcli.inference.exported import sha256
 from mtcli.runtime.files import write_file
 from mtcli.runtime.output_checks import check_replaceable
 from mtcli.runtime.outputs import whole_folder
@@ -38,6 +37,7 @@ from mtcli.text.languages import checked
 from mtcli.text.tokenizer import sentencepiece_file
 from mtcli.text.tokenizer.sentencepiece import MarianVocabulary, SentencePieceSide
 from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.translate.backends.exported import sha256
 
 FORMAT = 1
 """Version of `origin.json`."""

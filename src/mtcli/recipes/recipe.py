@@ -16,13 +16,13 @@ from typing import Any, Literal
 from pydantic import BaseModel, ValidationError
 
 from mtcli.errors import DataError, StorageError, UsageError
-from mtcli.inference.exported import sha256
 from mtcli.recipes.stages import Stage, run_command
 from mtcli.runtime.files import replace_file, storage_errors
 from mtcli.runtime.regular_file import read_regular
 from mtcli.storage.latest import point_to
 from mtcli.storage.run_lock import lock
 from mtcli.storage.run_name import RUNS
+from mtcli.translate.backends.exported import sha256
 
 log = logging.getLogger(__name__)
 

@@ -16,9 +16,6 @@ from mtcli.errors import DataError, UsageError
 from mtcli.evaluation import metrics
 from mtcli.evaluation.comparison import Comparison, compare
 from mtcli.evaluation.metrics import LengthBucket, Metric, Score
-from mtcli.inference.exported import parse_provenance, provenance
-from mtcli.inference.loading import load_ensemble, load_reranker
-from mtcli.inference.streams import lines_of, report_counts
 from mtcli.report.messages import remarks, too_few_pairs
 from mtcli.runtime.wording import counted
 from mtcli.storage.model_folder import run_of
@@ -27,6 +24,9 @@ from mtcli.terms.terms import Terms, read_terms
 from mtcli.text.lines import Counts
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.text.writing_systems import unspaced
+from mtcli.translate.backends.exported import parse_provenance, provenance
+from mtcli.translate.loading import load_ensemble, load_reranker
+from mtcli.translate.streams import lines_of, report_counts
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,6 @@ from mtcli.config.toml_file import load as load_config
 from mtcli.corpus.cache.info import read_data_info
 from mtcli.corpus.cache.training_sources import training_sources
 from mtcli.errors import ModelError, MtcliError
-from mtcli.inference.exported import provenance
-from mtcli.inference.run_engine import check_proven
 from mtcli.report.messages import command
 from mtcli.report.plan import describe_counts, describe_sources, size
 from mtcli.runtime.progress import clock
@@ -30,6 +28,8 @@ from mtcli.storage.events import Metrics, best_of, metric_of
 from mtcli.storage.model_folder import run_of
 from mtcli.storage.state import State
 from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.translate.backends.exported import provenance
+from mtcli.translate.backends.run_engine import check_proven
 
 Json = dict[str, Any]
 Row = tuple[str, str]

@@ -10,8 +10,6 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
 
-from mtcli.inference.loading import load
-from mtcli.inference.translation import Translation
 from mtcli.serve.bodies import Bodies
 from mtcli.serve.files import file_routes
 from mtcli.serve.models import Models, ServedModel, percent
@@ -20,6 +18,8 @@ from mtcli.serve.page import PageData, page_data, render
 from mtcli.serve.requests import DetectionRequest, RequestLimits, TranslationRequest, read_request
 from mtcli.serve.translation import TranslatedTexts, TranslationService
 from mtcli.text.languages import english_name
+from mtcli.translate.loading import load
+from mtcli.translate.translation import Translation
 
 READ_METHODS = ["GET", "HEAD"]
 """FastAPI does not answer HEAD on GET routes unless it is listed. The server omits the body of the answer."""

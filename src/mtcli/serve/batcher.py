@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.translation import Options, Translation
 from mtcli.runtime.wording import counted
+from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.translation import Options, Translation
 
 log = logging.getLogger(__name__)
 

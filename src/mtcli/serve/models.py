@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from starlette.exceptions import HTTPException
 
 from mtcli.errors import UsageError
-from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.translation import Options
 from mtcli.serve.batcher import Batcher
 from mtcli.serve.page import PageData
 from mtcli.terms.terms import Terms
 from mtcli.text.language_identifier import Guess, LanguageIdentifier
+from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.translation import Options
 
 _REGION = re.compile("[a-z]{2}|[0-9]{3}")
 

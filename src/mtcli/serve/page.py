@@ -10,8 +10,8 @@ from pathlib import Path
 
 from mtcli.documents.registry import MODULES, TABLES
 from mtcli.errors import MtcliError
-from mtcli.inference.exported import provenance
 from mtcli.runtime.page_template import page_template
+from mtcli.translate.backends.exported import provenance
 
 log = logging.getLogger(__name__)
 

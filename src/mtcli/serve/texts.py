@@ -12,11 +12,11 @@ from mtcli.documents.pipeline import translate_segments
 from mtcli.documents.plain_text import read_text
 from mtcli.documents.structure import VerifiedDocument
 from mtcli.errors import DataError
-from mtcli.inference.translation import Translation
 from mtcli.serve.models import ServedModel
 from mtcli.serve.requests import TranslationRequest
 from mtcli.serve.waiting_translator import TooLongError, WaitingTranslator
 from mtcli.terms.terms import Terms, parse_terms
+from mtcli.translate.translation import Translation
 
 MAX_TERMS = 1000
 """Lines of the terms of a request."""

@@ -21,8 +21,6 @@ from mtcli.documents.inline import text_of
 from mtcli.documents.pipeline import translate_segments
 from mtcli.documents.registry import read_document
 from mtcli.errors import DataError, ModelError, MtcliError
-from mtcli.inference.line_warnings import warnings_of
-from mtcli.inference.translation import Candidate, Translation
 from mtcli.serve.batcher import FullError
 from mtcli.serve.models import Choice, Models, ServedModel
 from mtcli.serve.requests import RequestLimits, TranslationRequest
@@ -35,6 +33,8 @@ from mtcli.serve.waiting_translator import (
     WaitingTranslator,
 )
 from mtcli.text.language_identifier import Guess
+from mtcli.translate.line_warnings import warnings_of
+from mtcli.translate.translation import Candidate, Translation
 
 log = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ from threading import Lock
 from typing import Any
 
 from mtcli.documents.segmentation import split_sentences
-from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.translation import Options, Translation
-from mtcli.inference.windows import MAX_LINE_TOKENS
 from mtcli.serve.batcher import Batcher, FullError
+from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.translation import Options, Translation
+from mtcli.translate.windows import MAX_LINE_TOKENS
 
 FILE_LINES = 64
 """Lines of a file that are in the queue at a time, so that the texts of other requests need not wait for all of it."""

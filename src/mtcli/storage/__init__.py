@@ -4,7 +4,10 @@ PROVENANCE = "mtcli.json"
 """The file of an exported model that names the model it was made from. It is here to be known without PyTorch."""
 
 ENGINE = "engine"
-"""The folder in a run with its model for CTranslate2, which `translate` and `serve` use; see `inference.run_engine`."""
+"""The folder in a run with its model for CTranslate2, which `translate` and `serve` use.
+
+See `translate.backends.run_engine`.
+"""
 
 ORIGIN = "origin.json"
 """The file of an imported model that records where it comes from."""

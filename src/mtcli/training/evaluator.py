@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import Any
 
 from mtcli.errors import NotFiniteError
-from mtcli.inference.pytorch_backend import Translator
 from mtcli.runtime.wording import counted
 from mtcli.storage import checkpoint
 from mtcli.training import validation
@@ -18,6 +17,7 @@ from mtcli.training.saving import Checkpoints
 from mtcli.training.session import Session
 from mtcli.training.timed_parts import Deadline, spread
 from mtcli.training.validation import Validation
+from mtcli.translate.backends.pytorch import Translator
 
 log = logging.getLogger(__name__)
 

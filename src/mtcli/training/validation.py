@@ -14,12 +14,12 @@ from mtcli.corpus.batching import Batch, plan_epoch
 from mtcli.corpus.cache.encoded_pairs import Ints
 from mtcli.errors import UsageError
 from mtcli.evaluation import metrics
-from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.translation import Options
 from mtcli.runtime.device import cores_for
 from mtcli.runtime.wording import counted
 from mtcli.text.lines import Pair
 from mtcli.training.timed_parts import FIRST_PART, Deadline, parts, spread
+from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.translation import Options
 
 BatchLoss = Callable[[Batch], tuple[Tensor, Tensor]]
 """Returns two sums over the target tokens of a batch, in nats: the training loss and the negative log-likelihood."""

@@ -8,13 +8,13 @@ from pathlib import Path
 from mtcli.config.schema import Config, ModelConfig, TokenizerConfig
 from mtcli.corpus.readers.sources import Source, parse_source
 from mtcli.export.targets import obstacles
-from mtcli.inference.exported import provenance
 from mtcli.recipes.distill.comparison import System
 from mtcli.recipes.distill.request import DEFAULT_PRESET, Request, Teachers
 from mtcli.recipes.distill.student_shape import Vocabulary, nearest_preset
 from mtcli.recipes.stages import Stage, as_argument
 from mtcli.storage.model_file import load_model
 from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.translate.backends.exported import provenance
 
 VOCABULARY_SIZE = 8000
 """Tokens of a student's vocabulary if that of the teacher cannot be trained again: imported models have large ones."""

@@ -8,13 +8,13 @@ from typing import Any, Self
 
 from mtcli.config.scores import bleu_tokenizer
 from mtcli.evaluation import metrics
-from mtcli.inference.exported import model_weights
-from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.loading import load_ensemble
-from mtcli.inference.translation import Options
 from mtcli.report.plan import size
 from mtcli.runtime.wording import aligned, counted
 from mtcli.text.lines import Pair
+from mtcli.translate.backends.exported import model_weights
+from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.loading import load_ensemble
+from mtcli.translate.translation import Options
 
 WARM_UP_LINES = 50
 """Lines that are translated before the time is taken."""

@@ -14,16 +14,16 @@ from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.corpus.readers.sources import parse_source, source_files
 from mtcli.errors import DataError, UsageError
 from mtcli.export.targets import obstacles
-from mtcli.inference.ctranslate2_library import import_ctranslate2
-from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.loading import load_ensemble
-from mtcli.inference.pytorch_backend import Translator
 from mtcli.recipes.monolingual import Text, held_out_keys
 from mtcli.recipes.settings import check_settings, setting_name
 from mtcli.storage.model_folder import run_of
 from mtcli.storage.run_name import RUNS
 from mtcli.text.lines import Pair
 from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.translate.backends.ctranslate2_library import import_ctranslate2
+from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.loading import load_ensemble
 
 DEFAULT_PRESET = "tiny"
 """The preset of a student whose size no option decides."""

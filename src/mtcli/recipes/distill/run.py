@@ -9,7 +9,6 @@ from typing import Any
 from mtcli.config.schema import Config, DataConfig, ModelConfig
 from mtcli.corpus.cache.fingerprints import fingerprint_inputs
 from mtcli.errors import DataError, StageError, UsageError
-from mtcli.inference.exported import model_digest, sha256
 from mtcli.recipes.distill.commands import EXPORT, GREEDY, STUDENT, Distillation, vocabulary
 from mtcli.recipes.distill.comparison import Comparison, compare
 from mtcli.recipes.distill.request import Request, Teachers, check, held_out_pairs, student_config, text_of
@@ -30,6 +29,7 @@ from mtcli.runtime.output_checks import check_folder
 from mtcli.runtime.wording import counted
 from mtcli.storage.run_name import RUNS, run_name
 from mtcli.text.lines import read_lines
+from mtcli.translate.backends.exported import model_digest, sha256
 
 log = logging.getLogger(__name__)
 

@@ -18,11 +18,11 @@ from mtcli.config.presets import PRESETS, Preset
 from mtcli.config.schema import ModelConfig
 from mtcli.errors import UsageError
 from mtcli.export.ctranslate2 import convert
-from mtcli.inference.ctranslate2_library import load_native
 from mtcli.model.transformer import Transformer
 from mtcli.report.memory_estimate import count_parameters
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.text.tokenizer.vocabulary_file import RESERVED, build_spec
+from mtcli.translate.backends.ctranslate2_library import load_native
 
 log = logging.getLogger(__name__)
 

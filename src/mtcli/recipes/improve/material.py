@@ -11,8 +11,6 @@ from typing import Any
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import DataError
-from mtcli.inference.exported import sha256
-from mtcli.inference.streams import report_counts
 from mtcli.recipes.improve.budget import SAMPLE_LINES, SYNTHETIC_PER_PAIR, weight_of_pairs
 from mtcli.recipes.improve.commands import Stages
 from mtcli.recipes.improve.language_check import warning_about
@@ -28,6 +26,8 @@ from mtcli.recipes.improve.pairs import (
 from mtcli.recipes.monolingual import Text, held_out_keys, write_lines
 from mtcli.runtime.wording import counted
 from mtcli.text.lines import Counts
+from mtcli.translate.backends.exported import sha256
+from mtcli.translate.streams import report_counts
 
 log = logging.getLogger(__name__)
 

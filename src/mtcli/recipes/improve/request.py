@@ -10,11 +10,11 @@ from mtcli.config.schema import Config
 from mtcli.corpus.cache.fingerprints import input_files
 from mtcli.corpus.cache.tokenizer_file import given_tokenizer, tokenizer_path
 from mtcli.errors import UsageError
-from mtcli.inference.exported import sha256
 from mtcli.recipes.improve.budget import Budget
 from mtcli.recipes.settings import check_settings
 from mtcli.runtime.output_checks import check_folder
 from mtcli.training.request import resolve
+from mtcli.translate.backends.exported import sha256
 
 DEFAULT_TIME = "3h"
 

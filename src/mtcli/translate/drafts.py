@@ -27,7 +27,7 @@ class Draft:
     def score(self) -> float:
         """The log-probability divided by the length penalty. Drafts are ranked by it.
 
-        With reranking, the weighted log-probability of the source is first added, see `inference.reranking`.
+        With reranking, the weighted log-probability of the source is first added, see `translate.reranking`.
         """
         if self.reverse_log_prob is None:
             return self.log_prob / self.penalty

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 
 from mtcli.config.schema import ModelConfig
-from mtcli.inference.line_translator import ROW_OVERHEAD
-from mtcli.inference.windows import MAX_LINE_TOKENS
+from mtcli.translate.line_translator import ROW_OVERHEAD
+from mtcli.translate.windows import MAX_LINE_TOKENS
 
 LOGITS_COPIES = 4
 """Blocks of float32 of the size of the logits that a step needs at once: logits, log-probabilities, and what is made of

@@ -1,6 +1,6 @@
 """Translate lines with an exported model and CTranslate2, without PyTorch: the first sentence takes half a second.
 
-CTranslate2's beam search finds the same hypotheses as `search.beam_search`, and treats them differently:
+CTranslate2's beam search finds the same hypotheses as `search.beam.beam_search`, and treats them differently:
 
 - It ranks them by log P / n^α, where n tokens include `</s>`, and returns this score. So the whole beam is requested,
   log P is computed from the score, and hypotheses are ranked by the model's own length penalty. During the search it
@@ -27,19 +27,19 @@ from pathlib import Path
 from typing import Any
 
 from mtcli.errors import ModelError, NotFiniteError, UsageError
-from mtcli.inference.alignment import Weights
-from mtcli.inference.ctranslate2_attention import forced_attention
-from mtcli.inference.ctranslate2_library import load_native, placement_of
-from mtcli.inference.drafts import Draft
-from mtcli.inference.exported import provenance, read_export
-from mtcli.inference.line_translator import LineTranslator, R, T
-from mtcli.inference.translation import Options, Translation
-from mtcli.inference.windows import Window
 from mtcli.runtime.prefetch import prefetch_map
 from mtcli.search.length import length_penalty
 from mtcli.terms.terms import Terms
 from mtcli.text.special_tokens import EOS
 from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.translate.alignment import Weights
+from mtcli.translate.backends.ctranslate2_attention import forced_attention
+from mtcli.translate.backends.ctranslate2_library import load_native, placement_of
+from mtcli.translate.backends.exported import provenance, read_export
+from mtcli.translate.drafts import Draft
+from mtcli.translate.line_translator import LineTranslator, R, T
+from mtcli.translate.translation import Options, Translation
+from mtcli.translate.windows import Window
 
 GIVE_THE_RUN = "give the run itself with --model, without --engine"
 """The remedy in messages: the run can do all that an exported model cannot."""

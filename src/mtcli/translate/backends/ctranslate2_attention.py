@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from mtcli.inference.alignment import Weights
+from mtcli.translate.alignment import Weights
 
 GROUP = 64
 """Pairs of similar length whose attention is computed together."""

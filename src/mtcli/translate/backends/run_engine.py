@@ -22,15 +22,15 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from mtcli.errors import ModelError, MtcliError
-from mtcli.inference.ctranslate2_backend import Engine, unsupported_options
-from mtcli.inference.ctranslate2_library import import_ctranslate2
-from mtcli.inference.exported import provenance, sha256
-from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.translation import Candidate, Options, Translation
-from mtcli.inference.windows import Window
 from mtcli.runtime.gpu_files import may_have_gpu
 from mtcli.storage import ENGINE
 from mtcli.storage.model_identity import ModelIdentity, has_identity
+from mtcli.translate.backends.ctranslate2 import Engine, unsupported_options
+from mtcli.translate.backends.ctranslate2_library import import_ctranslate2
+from mtcli.translate.backends.exported import provenance, sha256
+from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.translation import Candidate, Options, Translation
+from mtcli.translate.windows import Window
 
 log = logging.getLogger(__name__)
 
@@ -196,8 +196,8 @@ class RunEngine(Engine):
             ModelError: The run has another model now, for example because training has continued.
         """
         if self._fallback is None:
-            from mtcli.inference.pytorch_backend import Translator
             from mtcli.runtime.device import pick_device
+            from mtcli.translate.backends.pytorch import Translator
 
             fallback, _, _ = Translator.load(self.run, pick_device("cpu"))
             if not has_identity(self.run / "model.safetensors", self.proof.model):

@@ -17,15 +17,15 @@ from torch.nn import functional as F
 from mtcli.corpus.batching import Batch, plan_epoch
 from mtcli.corpus.cache.encoded_pairs import Ints
 from mtcli.errors import DataError, NotFiniteError
-from mtcli.inference.line_warnings import warn_about_missing_tags
-from mtcli.inference.pytorch_backend import BATCH_TOKENS, Translator
-from mtcli.inference.windows import MAX_LINE_TOKENS, WINDOW, Window, tagged
 from mtcli.model.ensemble import log_mean
 from mtcli.model.transformer import Transformer
 from mtcli.runtime.device import cores_for
 from mtcli.runtime.progress import Progress
 from mtcli.text.lines import Pair
 from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.translate.backends.pytorch import BATCH_TOKENS, Translator
+from mtcli.translate.line_warnings import warn_about_missing_tags
+from mtcli.translate.windows import MAX_LINE_TOKENS, WINDOW, Window, tagged
 
 LOGITS_CHUNK = 512
 """Target positions whose logits are in memory at a time."""

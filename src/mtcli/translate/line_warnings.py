@@ -3,11 +3,11 @@
 import logging
 from collections.abc import Sequence
 
-from mtcli.inference.translation import Options, Translation
-from mtcli.inference.windows import MAX_LINE_TOKENS, Window
 from mtcli.text.numbers import check_numbers
 from mtcli.text.repetitions import repetition_in
 from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.translate.translation import Options, Translation
+from mtcli.translate.windows import MAX_LINE_TOKENS, Window
 
 log = logging.getLogger(__name__)
 

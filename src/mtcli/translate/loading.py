@@ -5,15 +5,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtcli.errors import ModelError, UsageError
-from mtcli.inference.ctranslate2_backend import GIVE_THE_RUN, Engine
-from mtcli.inference.exported import provenance
-from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.run_engine import load_any_run_engine, load_run_engine
-from mtcli.inference.translation import Options
+from mtcli.translate.backends.ctranslate2 import GIVE_THE_RUN, Engine
+from mtcli.translate.backends.exported import provenance
+from mtcli.translate.backends.run_engine import load_any_run_engine, load_run_engine
+from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.translation import Options
 
 if TYPE_CHECKING:
-    from mtcli.inference.pytorch_backend import Translator
-    from mtcli.inference.reranking import Reranker
+    from mtcli.translate.backends.pytorch import Translator
+    from mtcli.translate.reranking import Reranker
 
 ENGINES = ("auto", "torch", "ctranslate2")
 
@@ -84,8 +84,8 @@ def load_ensemble(
 def load_with_pytorch(folders: Sequence[Path], device: str) -> tuple["Translator", Options, tuple[str, str]]:
     """Load one or several models, see `load_ensemble`, with PyTorch."""
     # PyTorch takes seconds to import, and an exported model does not need it.
-    from mtcli.inference.pytorch_backend import Translator
     from mtcli.runtime.device import pick_device
+    from mtcli.translate.backends.pytorch import Translator
 
     first, *others = folders
     if not others:
@@ -131,7 +131,7 @@ def load_reranker(
         UsageError: The model does not translate in the reverse direction, a model is multilingual, or the beam has
             only one hypothesis.
     """
-    from mtcli.inference.reranking import DEFAULT_WEIGHT, Reranker
+    from mtcli.translate.reranking import DEFAULT_WEIGHT, Reranker
 
     if options.beam_size == 1:
         raise UsageError("--rerank: a beam of 1 has nothing to rerank; give -b 4 or more")

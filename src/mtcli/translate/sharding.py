@@ -9,15 +9,15 @@ from pathlib import Path
 import torch
 
 from mtcli.errors import RankError, StorageError
-from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.streams import lines_of, report_counts
-from mtcli.inference.translation import Options, Translation
-from mtcli.inference.windows import WINDOW
 from mtcli.runtime.distributed import Group, join
 from mtcli.runtime.files import storage_errors
 from mtcli.runtime.outputs import PartialFile, partial_file
 from mtcli.runtime.signals import stopped_by_signals
 from mtcli.text.lines import Counts
+from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.streams import lines_of, report_counts
+from mtcli.translate.translation import Options, Translation
+from mtcli.translate.windows import WINDOW
 
 log = logging.getLogger(__name__)
 

@@ -14,11 +14,17 @@ from itertools import accumulate
 from typing import TypeVar
 
 from mtcli.errors import UsageError
-from mtcli.inference.alignment import Weights, align
-from mtcli.inference.drafts import Draft, Rerank, add_new_texts, merge_by_text
-from mtcli.inference.line_warnings import warn_about_lines, warn_about_missing_tags, warn_about_repetitions
-from mtcli.inference.translation import Candidate, Links, Options, Translation
-from mtcli.inference.windows import (
+from mtcli.limits import BEAM_SIZE
+from mtcli.runtime.progress import Progress
+from mtcli.search.length import length_penalty
+from mtcli.terms.terms import Match, Terms, uses
+from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.text.words import character_spans, word_spans
+from mtcli.translate.alignment import Weights, align
+from mtcli.translate.drafts import Draft, Rerank, add_new_texts, merge_by_text
+from mtcli.translate.line_warnings import warn_about_lines, warn_about_missing_tags, warn_about_repetitions
+from mtcli.translate.translation import Candidate, Links, Options, Translation
+from mtcli.translate.windows import (
     MAX_LINE_TOKENS,
     Window,
     annotated,
@@ -28,12 +34,6 @@ from mtcli.inference.windows import (
     tagged,
     until_pause,
 )
-from mtcli.limits import BEAM_SIZE
-from mtcli.runtime.progress import Progress
-from mtcli.search.length import length_penalty
-from mtcli.terms.terms import Match, Terms, uses
-from mtcli.text.tokenizer.tokenizer import Tokenizer
-from mtcli.text.words import character_spans, word_spans
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from mtcli.errors import DataError, UsageError
-from mtcli.inference.line_translator import LineTranslator
-from mtcli.inference.translation import Options, Translation, pharaoh
 from mtcli.runtime.signals import QuietInterrupt
 from mtcli.runtime.terminal import printable
 from mtcli.runtime.wording import counted
 from mtcli.terms.report import record_of
 from mtcli.text.lines import LINE_BYTES, Counts, read_lines
 from mtcli.text.numbers import check_numbers
+from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.translation import Options, Translation, pharaoh
 
 READ_BYTES = 1 << 16
 """Bytes that are read from standard input at a time, at most."""

@@ -9,10 +9,10 @@ model can predict x omit less of it: Li and Jurafsky 2016; Yee, Dauphin and Auli
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mtcli.inference.drafts import Draft, sorted_by_score
-from mtcli.inference.pytorch_backend import Translator
-from mtcli.inference.scoring import log_probs_of
-from mtcli.inference.windows import MAX_LINE_TOKENS
+from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.drafts import Draft, sorted_by_score
+from mtcli.translate.scoring import log_probs_of
+from mtcli.translate.windows import MAX_LINE_TOKENS
 
 DEFAULT_WEIGHT = 0.3
 """λ. It has the highest BLEU on the validation pairs of Multi30K, see docs/results.md."""

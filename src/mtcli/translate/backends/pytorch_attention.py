@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from mtcli.corpus.batching import pad
-from mtcli.inference.alignment import alignment_layer
 from mtcli.model.hooks import record_attention
 from mtcli.model.transformer import DecoderLayer, Transformer
 from mtcli.text.special_tokens import BOS, EOS
+from mtcli.translate.alignment import alignment_layer
 
 
 @torch.inference_mode()

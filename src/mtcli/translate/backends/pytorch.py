@@ -10,27 +10,32 @@ import torch
 
 from mtcli.corpus.batching import pad
 from mtcli.errors import StorageError, UsageError
-from mtcli.inference.alignment import Weights
-from mtcli.inference.batch_memory import SearchMemory, free_cuda_memory
-from mtcli.inference.cross_attention import cross_attention
-from mtcli.inference.drafts import Draft
-from mtcli.inference.line_translator import LineTranslator, R, T
-from mtcli.inference.translation import Links, Options
-from mtcli.inference.windows import Window
 from mtcli.model.ensemble import Ensemble
 from mtcli.model.fast.prepared import PreparedTransformer, prepared
 from mtcli.model.precision import decodes_in_bf16
 from mtcli.model.transformer import Transformer
 from mtcli.runtime.cores import all_cores
 from mtcli.runtime.memory import keep_freed_memory, release_freed_memory, require, share_freed_memory
-from mtcli.search import Expansion, Hypothesis, Limits, beam_search, greedy_search, sampler
+from mtcli.search.beam import beam_search
+from mtcli.search.constraints import Limits
 from mtcli.search.encoding import Searched
+from mtcli.search.expansion import Expansion
+from mtcli.search.greedy import greedy_search
+from mtcli.search.hypothesis import Hypothesis
 from mtcli.search.phrases import RequiredPhrases
 from mtcli.search.required import required_search, width_for
+from mtcli.search.sampling import sampler
 from mtcli.storage.model_file import load_model
 from mtcli.terms.term_phrases import TermPhrases
 from mtcli.text.special_tokens import EOS
 from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.translate.alignment import Weights
+from mtcli.translate.backends.batch_memory import SearchMemory, free_cuda_memory
+from mtcli.translate.backends.pytorch_attention import cross_attention
+from mtcli.translate.drafts import Draft
+from mtcli.translate.line_translator import LineTranslator, R, T
+from mtcli.translate.translation import Links, Options
+from mtcli.translate.windows import Window
 
 BATCH_TOKENS = {"cpu": 20_000, "cuda": 200_000, "mps": 20_000}
 """Rows × tokens × beams of one search, by type of device. A CPU runs several at once: see `Translator.num_shares`.

@@ -17,7 +17,7 @@ class Options:
     length_normalization: LengthNormalization = "wu"
     """The formula of the length penalty, see `search.length`."""
     early_stopping: bool = True
-    """Stop as soon as `beam_size` translations are finished, see `search.beam_search`."""
+    """Stop as soon as `beam_size` translations are finished, see `search.beam`."""
     n_best: int = 1
     """Number of different translations of each line. See `LineTranslator._candidates`."""
     min_length: int = 0

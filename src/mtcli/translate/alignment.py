@@ -15,9 +15,9 @@ from unicodedata import normalize
 import numpy as np
 import numpy.typing as npt
 
-from mtcli.inference.translation import Links
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.text.words import word_spans
+from mtcli.translate.translation import Links
 
 Weights = npt.NDArray[np.float32]
 """Attention weights (T, S) of one pair, or more rows and columns, which are not used."""
