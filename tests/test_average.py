@@ -11,9 +11,9 @@ from faults.harness import run
 from mtcli.corpus import demo
 from mtcli.corpus.splits.split_files import write_split
 from mtcli.errors import ModelError, StorageError, UsageError
+from mtcli.evaluation.evaluate import EvaluationRequest, evaluate, warnings_about
 from mtcli.export.folder import export
 from mtcli.recipes.distill.request import Request, check
-from mtcli.report.evaluation import EvaluationRequest, evaluate, warnings_about
 from mtcli.storage import checkpoint
 from mtcli.storage.checkpoint import path_of
 from mtcli.storage.model_file import load_model, mean_parameters, parameters

@@ -7,7 +7,7 @@ import pytest
 from toy import save_toy
 
 from mtcli.errors import DataError, ModelError
-from mtcli.report.evaluation import EvaluationRequest, evaluate
+from mtcli.evaluation.evaluate import EvaluationRequest, evaluate
 from mtcli.translate.line_translator import LineTranslator
 
 

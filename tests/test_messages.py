@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from mtcli.report.messages import command, in_words, remarks, too_few_pairs, what_it_means
+from mtcli.evaluation.remarks import in_words, remarks, too_few_pairs, what_it_means
 from mtcli.runtime.terminal import one_line
+from mtcli.runtime.wording import command
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mtcli.corpus.splits.split_files import read_split
-from mtcli.report.evaluation import EvaluationRequest, evaluate
+from mtcli.evaluation.evaluate import EvaluationRequest, evaluate
 from mtcli.report.info import summary
 from mtcli.storage import checkpoint
 from mtcli.storage.model_file import load_model

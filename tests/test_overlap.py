@@ -14,7 +14,7 @@ from mtcli.corpus.cache.encoded_pairs import EncodedPairs, _schema, encode_pairs
 from mtcli.corpus.splits.overlap import count_trained_on, warn_of_training_sources
 from mtcli.corpus.splits.split_files import read_split
 from mtcli.errors import DataError
-from mtcli.report.evaluation import EvaluationRequest, evaluate
+from mtcli.evaluation.evaluate import EvaluationRequest, evaluate
 from mtcli.text.lines import Counts
 from mtcli.text.tokenizer.sentencepiece import MarianVocabulary, SentencePieceSide
 from mtcli.text.tokenizer.tokenizer import Tokenizer, marker_id

@@ -19,9 +19,9 @@ from mtcli.corpus.cache.build import build_data, read_training_pairs
 from mtcli.corpus.cache.encoded_pairs import EncodedPairs
 from mtcli.corpus.splits.overlap import count_trained_on
 from mtcli.errors import DataError, UsageError
+from mtcli.evaluation.evaluate import EvaluationRequest, evaluate
 from mtcli.export.folder import export
 from mtcli.model.transformer import Transformer
-from mtcli.report.evaluation import EvaluationRequest, evaluate
 from mtcli.search.hypothesis import Hypothesis
 from mtcli.search.length import length_penalty
 from mtcli.search.phrases import RequiredPhrases, State, WordParts

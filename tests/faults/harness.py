@@ -65,7 +65,7 @@ _COMMANDS = (
     "training.run",
     "translate.loading",
     "translate.backends.pytorch",
-    "report.evaluation",
+    "evaluation.evaluate",
     "explain.page",
 )
 _PRELOADED += [f"mtcli.{name}" for name in _COMMANDS]

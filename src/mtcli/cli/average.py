@@ -43,9 +43,9 @@ def average(
 
     Training does this at its end, and keeps the average if it is better.
     """
-    from mtcli.report.messages import command
     from mtcli.runtime.output_checks import check_folder
     from mtcli.runtime.outputs import folder_beside
+    from mtcli.runtime.wording import command
     from mtcli.training.averaging import average_run
 
     out = output or folder_beside(run, "average")

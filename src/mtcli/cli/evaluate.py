@@ -28,8 +28,8 @@ from mtcli.cli.process import note
 from mtcli.errors import UsageError
 
 if TYPE_CHECKING:
+    from mtcli.evaluation.evaluate import EvaluationRequest
     from mtcli.evaluation.metrics import Metric
-    from mtcli.report.evaluation import EvaluationRequest
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ def evaluate(
     device: DeviceOption = "auto",
 ) -> None:
     """Score a model on its test pairs or on files, or score finished translations, with sacrebleu."""
-    from mtcli.report.evaluation import EvaluationRequest
+    from mtcli.evaluation.evaluate import EvaluationRequest
 
     is_model = compare is not None and os.path.isdir(compare)  # noqa: PTH112 - the name may be too long for a path
     other_model = Path(compare) if compare is not None and is_model else None
@@ -202,8 +202,8 @@ def _check_combinations(request: "EvaluationRequest", split: str | None, terms_m
 
 def _evaluate(request: "EvaluationRequest", as_json: bool) -> None:
     """Evaluate, and print the result."""
+    from mtcli.evaluation.evaluate import evaluate, warnings_about
     from mtcli.evaluation.metrics import lengths_to_text
-    from mtcli.report.evaluation import evaluate, warnings_about
 
     evaluation = evaluate(request)
     if request.is_comparison:

@@ -46,8 +46,8 @@ def export(
 ) -> None:
     """Export a model to CTranslate2, transformers or Argos Translate, and compare its translations."""
     from mtcli.export.folder import default_folder, export
-    from mtcli.report.messages import command
     from mtcli.runtime.output_checks import check_folder
+    from mtcli.runtime.wording import command
 
     out = output or default_folder(model, to)
     check_folder(out)

@@ -57,8 +57,8 @@ def import_model(
 ) -> None:
     """Import a Marian model (OPUS-MT) as a model folder that every command can use."""
     from mtcli.importing.marian import default_folder, import_model
-    from mtcli.report.messages import command
     from mtcli.runtime.output_checks import check_folder
+    from mtcli.runtime.wording import command
 
     check_model(Path(source))
     out = output or default_folder(source)

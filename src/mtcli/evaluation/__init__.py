@@ -1,1 +1,1 @@
-"""Scores of translations and comparisons of systems, computed by sacrebleu."""
+"""Scores of translations, comparisons of systems, and the work of `mtcli eval`."""

@@ -18,11 +18,10 @@ from mtcli.config.toml_file import load as load_config
 from mtcli.corpus.cache.info import read_data_info
 from mtcli.corpus.cache.training_sources import training_sources
 from mtcli.errors import ModelError, MtcliError
-from mtcli.report.messages import command
 from mtcli.report.plan import describe_counts, describe_sources, size
 from mtcli.runtime.progress import clock
 from mtcli.runtime.regular_file import check_regular, read_regular
-from mtcli.runtime.wording import counted
+from mtcli.runtime.wording import command, counted
 from mtcli.storage import ENGINE, ORIGIN, checkpoint, model_file
 from mtcli.storage.events import Metrics, best_of, metric_of
 from mtcli.storage.model_folder import run_of

@@ -9,12 +9,13 @@ from string import Template
 from mtcli.config.scores import DEFAULT, METRIC_NAMES
 from mtcli.config.toml_file import to_toml
 from mtcli.corpus.cache.training_sources import DEMO
+from mtcli.evaluation.remarks import remarks
 from mtcli.report.chart import Series, chart
-from mtcli.report.messages import command, remarks
 from mtcli.report.plan import describe_counts, describe_sources
 from mtcli.report.run_record import Event, RunRecord, ScoreRow, score_rows, selection_remark
 from mtcli.runtime.page_template import page_template
 from mtcli.runtime.progress import clock
+from mtcli.runtime.wording import command
 from mtcli.text.writing_systems import unspaced
 
 MAX_VALIDATIONS = 8

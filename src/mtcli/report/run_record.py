@@ -14,7 +14,7 @@ from mtcli.config.scores import DEFAULT, METRIC_NAMES, SELECTION_NAMES
 from mtcli.config.toml_file import load
 from mtcli.corpus.cache.info import read_data_info
 from mtcli.corpus.cache.training_sources import TrainingSource, training_sources
-from mtcli.report.messages import FEW_TEST_PAIRS
+from mtcli.evaluation.remarks import FEW_TEST_PAIRS
 from mtcli.report.plan import Plan
 from mtcli.report.speed import speeds
 from mtcli.runtime.progress import clock

@@ -1,6 +1,8 @@
-"""Numbers and tables in messages."""
+"""Numbers, tables and commands in messages."""
 
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
@@ -35,3 +37,8 @@ def aligned(rows: Sequence[Sequence[str]], *, numeric: bool = False) -> list[str
             cells.append(cell.rjust(width) if numeric else cell.ljust(width))
         lines.append("  ".join(cells).rstrip())
     return lines
+
+
+def command(name: str, model: Path, *arguments: str) -> str:
+    """Return the command `mtcli NAME --model DIR …`, quoted for a shell."""
+    return " ".join(["mtcli", name, "--model", shlex.quote(str(model)), *arguments])

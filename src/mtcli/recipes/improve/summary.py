@@ -3,10 +3,10 @@
 import shlex
 from collections.abc import Sequence
 
+from mtcli.evaluation.remarks import too_few_pairs
 from mtcli.recipes.improve.budget import Budget
 from mtcli.recipes.improve.candidates import PLAIN, Result
 from mtcli.recipes.improve.commands import Stages
-from mtcli.report.messages import too_few_pairs
 from mtcli.report.run_record import RecipeRecord
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import aligned, counted

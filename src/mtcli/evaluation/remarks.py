@@ -1,9 +1,7 @@
-"""Messages for users: remarks on unusual scores, and the commands to run next."""
+"""Remarks on scores: too low to be useful, too high to be believed, of too few pairs."""
 
 import math
-import shlex
 from collections.abc import Iterable
-from pathlib import Path
 
 from mtcli.runtime.wording import counted
 
@@ -94,8 +92,3 @@ def remarks(scores: Iterable[tuple[str, float]], pairs: int) -> list[str]:
             found.append(remark)
             break
     return found
-
-
-def command(name: str, model: Path, *arguments: str) -> str:
-    """Return the command `mtcli NAME --model DIR …`, quoted for a shell."""
-    return " ".join(["mtcli", name, "--model", shlex.quote(str(model)), *arguments])

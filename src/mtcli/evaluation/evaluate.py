@@ -16,7 +16,7 @@ from mtcli.errors import DataError, UsageError
 from mtcli.evaluation import metrics
 from mtcli.evaluation.comparison import Comparison, compare
 from mtcli.evaluation.metrics import LengthBucket, Metric, Score
-from mtcli.report.messages import remarks, too_few_pairs
+from mtcli.evaluation.remarks import remarks, too_few_pairs
 from mtcli.runtime.wording import counted
 from mtcli.storage.model_folder import run_of
 from mtcli.terms.score import TermsScore
