@@ -19,10 +19,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
 
-from mtcli.documents.archive import Entry, read_archive, write_archive
-from mtcli.documents.format import ReadOptions
-from mtcli.documents.inline import Inline
-from mtcli.documents.registry import MODULES, read_document
+from mtcli.documents.formats.archive import Entry, read_archive, write_archive
+from mtcli.documents.formats.format import ReadOptions
+from mtcli.documents.formats.registry import MODULES, read_document
+from mtcli.documents.markup.inline import Inline
 from mtcli.errors import MtcliError
 
 MAX_BYTES = 1 << 20

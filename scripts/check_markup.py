@@ -46,9 +46,9 @@ from demo.lexicon import ADJECTIVES, NOUNS, Adjective
 from ibm_model1 import sure_translations
 
 from mtcli.corpus import demo
-from mtcli.documents.inline import Inline, Tag, merged, text_of
-from mtcli.documents.marks import shape_of
-from mtcli.documents.markup import translate_inline
+from mtcli.documents.markup.inline import Inline, Tag, merged, text_of
+from mtcli.documents.markup.marks import shape_of
+from mtcli.documents.markup.sentences import translate_inline
 from mtcli.evaluation.metrics import score
 from mtcli.text.placeholders import protected_of
 from mtcli.translate.line_translator import LineTranslator

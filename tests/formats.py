@@ -1,7 +1,7 @@
 """What the tests of document formats share."""
 
-from mtcli.documents.format import Reader, ReadOptions
-from mtcli.documents.inline import Inline
+from mtcli.documents.formats.format import Reader, ReadOptions
+from mtcli.documents.markup.inline import Inline
 
 OPTIONS = ReadOptions("file", "en", "de")
 

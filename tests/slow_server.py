@@ -30,7 +30,7 @@ def serve_endlessly() -> None:
 
     It never reads `endless.txt`. Its time for a shutdown is a second.
     """
-    from mtcli.documents import registry
+    from mtcli.documents.formats import registry
     from mtcli.runtime.progress import show_log
     from mtcli.serve import translation
     from mtcli.serve.app import create_app

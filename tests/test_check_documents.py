@@ -6,7 +6,7 @@ import check_documents
 import pytest
 from test_text_documents import CAPTIONS, CATALOGUE, CUES, WRAPPED
 
-from mtcli.documents.registry import MODULES
+from mtcli.documents.formats.registry import MODULES
 
 FILES = {
     ".txt": WRAPPED,

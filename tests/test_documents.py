@@ -14,11 +14,11 @@ from typer.testing import CliRunner, Result
 
 from mtcli.cli import app
 from mtcli.documents import pipeline, segmentation
-from mtcli.documents.format import ReadOptions
-from mtcli.documents.inline import Inline, Tag, merged, text_of
-from mtcli.documents.marks import Mark, pieces_of
+from mtcli.documents.formats.format import ReadOptions
+from mtcli.documents.formats.registry import PACKAGES, is_document, read_document
+from mtcli.documents.markup.inline import Inline, Tag, merged, text_of
+from mtcli.documents.markup.marks import Mark, pieces_of
 from mtcli.documents.pipeline import translate_bytes, translate_segments, translate_text
-from mtcli.documents.registry import PACKAGES, is_document, read_document
 from mtcli.documents.segmentation import split_long, split_marks, split_segment, split_sentences
 from mtcli.errors import DataError, UsageError
 from mtcli.translate import loading

@@ -8,8 +8,8 @@ import pytest
 from documents import capitals
 from formats import OPTIONS, shout, shown
 
-from mtcli.documents import archive, docx
-from mtcli.documents.docx import read
+from mtcli.documents.formats import archive, docx
+from mtcli.documents.formats.docx import read
 from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import DataError
 from mtcli.translate.translation import Options

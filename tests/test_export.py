@@ -20,8 +20,8 @@ from toy import PAIRS, save_toy, toy
 
 from mtcli.cli import main
 from mtcli.config.schema import Config, DecodeConfig, ModelConfig, TokenizerConfig
-from mtcli.documents.inline import Tag
-from mtcli.documents.markup import translate_inline
+from mtcli.documents.markup.inline import Tag
+from mtcli.documents.markup.sentences import translate_inline
 from mtcli.errors import DataError, ModelError, NotFiniteError, UsageError
 from mtcli.export.comparison import compare
 from mtcli.export.folder import default_folder, export

@@ -7,11 +7,11 @@ import pytest
 from documents import ByRule
 from formats import OPTIONS, shouted, shown
 
-from mtcli.documents import html
-from mtcli.documents.escapes import unescape
-from mtcli.documents.html import read as read_html
-from mtcli.documents.html_tokens import tokenize
-from mtcli.documents.inline import Tag
+from mtcli.documents.formats import html
+from mtcli.documents.formats.escapes import unescape
+from mtcli.documents.formats.html import read as read_html
+from mtcli.documents.formats.html_tokens import tokenize
+from mtcli.documents.markup.inline import Tag
 from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import DataError
 from mtcli.translate.translation import Options

@@ -4,9 +4,9 @@ import pytest
 from formats import OPTIONS, shouted, shown
 from markdown_it import MarkdownIt
 
-from mtcli.documents import markdown
-from mtcli.documents.inline import Inline
-from mtcli.documents.markdown import read
+from mtcli.documents.formats import markdown
+from mtcli.documents.formats.markdown import read
+from mtcli.documents.markup.inline import Inline
 from mtcli.errors import DataError
 
 PAGE = """---

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import toy
 
-from mtcli.documents.inline import Inline, Tag
-from mtcli.documents.marks import Mark, is_faithful, mark_up, pieces_of, shape_of
-from mtcli.documents.markup import translate_inline
-from mtcli.documents.placement import Layout
-from mtcli.documents.word_map import diagonal_links
+from mtcli.documents.markup.inline import Inline, Tag
+from mtcli.documents.markup.marks import Mark, is_faithful, mark_up, pieces_of, shape_of
+from mtcli.documents.markup.placement import Layout
+from mtcli.documents.markup.sentences import translate_inline
+from mtcli.documents.markup.word_map import diagonal_links
 from mtcli.text.placeholders import TOKENS, Span, find_protected, protected_of, without_added
 from mtcli.text.words import character_spans
 from mtcli.translate.translation import Candidate, Links, Options, Translation

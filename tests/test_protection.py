@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 
 from mtcli.cli import app
 from mtcli.documents import segmentation
-from mtcli.documents.format import ReadOptions
-from mtcli.documents.inline import text_of
+from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.lines import by_sentence
-from mtcli.documents.marks import mark_up
+from mtcli.documents.markup.inline import text_of
+from mtcli.documents.markup.marks import mark_up
 from mtcli.documents.pipeline import translate_bytes, translate_text
 from mtcli.documents.segmentation import is_plain, split_long, split_segment, split_sentences
 from mtcli.text import placeholders

@@ -17,7 +17,7 @@ from starlette.formparsers import MultiPartParser
 from test_serve import BOUNDARY, OPTIONS, Gated, Site, is_closed, multipart, started, until
 from toy import toy
 
-from mtcli.documents.inline import Inline
+from mtcli.documents.markup.inline import Inline
 from mtcli.errors import UsageError
 from mtcli.serve import files
 from mtcli.serve.app import create_app

@@ -17,13 +17,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_text_documents import CAPTIONS, CUES
 
-from mtcli.documents import structure
-from mtcli.documents.format import Document, ReadOptions
-from mtcli.documents.html import html_structure
-from mtcli.documents.inline import Inline, Tag
+from mtcli.documents.formats import structure
+from mtcli.documents.formats.format import Document, ReadOptions
+from mtcli.documents.formats.html import html_structure
+from mtcli.documents.formats.registry import read_document
+from mtcli.documents.formats.structure import Shape, VerifiedDocument
+from mtcli.documents.markup.inline import Inline, Tag
 from mtcli.documents.pipeline import translate_bytes
-from mtcli.documents.registry import read_document
-from mtcli.documents.structure import Shape, VerifiedDocument
 from mtcli.serve.texts import document_of
 from mtcli.translate.translation import Options
 

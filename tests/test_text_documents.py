@@ -9,16 +9,16 @@ from formats import OPTIONS, shout, shouted, shown
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtcli.documents import encoding, po, subtitles, table
-from mtcli.documents.cue_sentences import CUE_END, divided
-from mtcli.documents.encoding import EncodedText
-from mtcli.documents.format import ReadOptions
-from mtcli.documents.inline import Inline, Tag, merged
-from mtcli.documents.plain_text import read as read_plain
-from mtcli.documents.plain_text import read_text
-from mtcli.documents.registry import check_output_name
-from mtcli.documents.spans import raw
-from mtcli.documents.wrapping import balanced, wrap
+from mtcli.documents.formats import encoding, po, subtitles, table
+from mtcli.documents.formats.cue_sentences import CUE_END, divided
+from mtcli.documents.formats.encoding import EncodedText
+from mtcli.documents.formats.format import ReadOptions
+from mtcli.documents.formats.plain_text import read as read_plain
+from mtcli.documents.formats.plain_text import read_text
+from mtcli.documents.formats.registry import check_output_name
+from mtcli.documents.formats.spans import raw
+from mtcli.documents.markup.inline import Inline, Tag, merged
+from mtcli.documents.markup.wrapping import balanced, wrap
 from mtcli.errors import DataError, UsageError
 
 SRT = ReadOptions("a.srt", "en", "de")

@@ -4,8 +4,8 @@ import pytest
 from documents import capitals
 from formats import OPTIONS, shouted, shown
 
-from mtcli.documents import tmx, xliff
-from mtcli.documents.format import Reader
+from mtcli.documents.formats import tmx, xliff
+from mtcli.documents.formats.format import Reader
 from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import DataError
 from mtcli.translate.translation import Options

@@ -268,7 +268,7 @@ def translate(
         translator = by_sentence(translator, src, tgt)
     with open_report(terms_report) as report:
         if as_document:
-            from mtcli.documents.format import ReadOptions
+            from mtcli.documents.formats.format import ReadOptions
             from mtcli.documents.pipeline import translate_document
 
             read_options = ReadOptions(input_ or "", src, to or tgt, columns)

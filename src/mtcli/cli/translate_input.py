@@ -24,7 +24,7 @@ def check_files(text: list[str] | None, input_: str | None, output: str, models:
         DataError: The input cannot be read.
         StorageError: The output cannot be written.
     """
-    from mtcli.documents.registry import free_name
+    from mtcli.documents.formats.registry import free_name
     from mtcli.runtime import torchrun
     from mtcli.runtime.output_checks import check_outputs
     from mtcli.runtime.outputs import is_special
@@ -52,7 +52,7 @@ def is_document_input(
         UsageError: The type of the file is unknown, the output has the suffix of another type, or several ranks would
             translate a document.
     """
-    from mtcli.documents.registry import check_output_name, is_document
+    from mtcli.documents.formats.registry import check_output_name, is_document
     from mtcli.runtime import torchrun
 
     found = is_document("-" if text else input_ or "-", paragraphs=paragraphs, columns=bool(columns))

@@ -9,8 +9,8 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any, cast
 
-from mtcli.documents.inline import Inline, text_of
-from mtcli.documents.markup import InlineTranslation
+from mtcli.documents.markup.inline import Inline, text_of
+from mtcli.documents.markup.sentences import InlineTranslation
 from mtcli.documents.pipeline import TranslatedSegment, translate_whole
 from mtcli.runtime.progress import Progress
 from mtcli.terms.terms import uses

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mtcli.documents.encoding import EncodedText
-from mtcli.documents.format import ReadOptions
-from mtcli.documents.inline import Inline, Tag, merged, text_of
-from mtcli.documents.markup import InlineTranslation, translate_candidates
-from mtcli.documents.plain_text import read_text
-from mtcli.documents.registry import needs_packages, read_document
+from mtcli.documents.formats.encoding import EncodedText
+from mtcli.documents.formats.format import ReadOptions
+from mtcli.documents.formats.plain_text import read_text
+from mtcli.documents.formats.registry import needs_packages, read_document
+from mtcli.documents.markup.inline import Inline, Tag, merged, text_of
+from mtcli.documents.markup.sentences import InlineTranslation, translate_candidates
+from mtcli.documents.markup.wrapping import unspaced_at_end, unspaced_at_start
 from mtcli.documents.segmentation import is_plain, split_long, split_marks, split_segment
-from mtcli.documents.wrapping import unspaced_at_end, unspaced_at_start
 from mtcli.errors import DataError, UsageError
 from mtcli.runtime.outputs import write_whole
 from mtcli.runtime.progress import Progress, on_terminal

@@ -5,7 +5,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, islice, pairwise
 
-from mtcli.documents.inline import Inline, Tag, merged, text_of
+from mtcli.documents.markup.inline import Inline, Tag, merged, text_of
 from mtcli.text import languages
 from mtcli.text.placeholders import find_protected
 from mtcli.text.writing_systems import UNSPACED

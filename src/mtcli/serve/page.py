@@ -8,7 +8,7 @@ from hashlib import sha256
 from json import dumps
 from pathlib import Path
 
-from mtcli.documents.registry import MODULES, TABLES
+from mtcli.documents.formats.registry import MODULES, TABLES
 from mtcli.errors import MtcliError
 from mtcli.runtime.page_template import page_template
 from mtcli.translate.backends.exported import provenance

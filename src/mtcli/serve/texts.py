@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 
-from mtcli.documents.encoding import EncodedText
-from mtcli.documents.format import Document
-from mtcli.documents.html import html_spans, html_structure
-from mtcli.documents.inline import Inline, text_of
-from mtcli.documents.items import MarkedDocument
+from mtcli.documents.formats.encoding import EncodedText
+from mtcli.documents.formats.format import Document
+from mtcli.documents.formats.html import html_spans, html_structure
+from mtcli.documents.formats.items import MarkedDocument
+from mtcli.documents.formats.plain_text import read_text
+from mtcli.documents.formats.structure import VerifiedDocument
 from mtcli.documents.lines import by_sentence
+from mtcli.documents.markup.inline import Inline, text_of
 from mtcli.documents.pipeline import translate_segments
-from mtcli.documents.plain_text import read_text
-from mtcli.documents.structure import VerifiedDocument
 from mtcli.errors import DataError
 from mtcli.serve.models import ServedModel
 from mtcli.serve.requests import TranslationRequest

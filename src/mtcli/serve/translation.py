@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 from fastapi import Request
 from starlette.exceptions import HTTPException
 
-from mtcli.documents.format import Document, ReadOptions
-from mtcli.documents.inline import text_of
+from mtcli.documents.formats.format import Document, ReadOptions
+from mtcli.documents.formats.registry import read_document
+from mtcli.documents.markup.inline import text_of
 from mtcli.documents.pipeline import translate_segments
-from mtcli.documents.registry import read_document
 from mtcli.errors import DataError, ModelError, MtcliError
 from mtcli.serve.batcher import FullError
 from mtcli.serve.models import Choice, Models, ServedModel

@@ -15,15 +15,15 @@ from typing import Any, TypeGuard
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from mtcli.documents.encoding import decode
-from mtcli.documents.escapes import references_of
-from mtcli.documents.format import Document, ReadOptions
-from mtcli.documents.html import html_spans, html_structure, tag_structure
-from mtcli.documents.html_tokens import EMPTY, tokenize
-from mtcli.documents.inline import Inline, Tag
-from mtcli.documents.items import Item, MarkedDocument, MarkedSpan, encode_texts, make_span
-from mtcli.documents.markdown_inline import image_alt, inline_items, make_parser
-from mtcli.documents.structure import Digest, Shape
+from mtcli.documents.formats.encoding import decode
+from mtcli.documents.formats.escapes import references_of
+from mtcli.documents.formats.format import Document, ReadOptions
+from mtcli.documents.formats.html import html_spans, html_structure, tag_structure
+from mtcli.documents.formats.html_tokens import EMPTY, tokenize
+from mtcli.documents.formats.items import Item, MarkedDocument, MarkedSpan, encode_texts, make_span
+from mtcli.documents.formats.markdown_inline import image_alt, inline_items, make_parser
+from mtcli.documents.formats.structure import Digest, Shape
+from mtcli.documents.markup.inline import Inline, Tag
 from mtcli.errors import DataError
 
 MAX_BLOCKS = 500_000

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Container, Hashable, Sequence
 
 from mtcli.corpus.readers.safe_xml import Element
-from mtcli.documents.format import Document
-from mtcli.documents.inline import Inline
+from mtcli.documents.formats.format import Document
+from mtcli.documents.markup.inline import Inline
 from mtcli.errors import DataError
 from mtcli.runtime.wording import counted
 

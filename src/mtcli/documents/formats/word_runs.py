@@ -15,10 +15,10 @@ from functools import partial
 from typing import Literal
 
 from mtcli.corpus.readers.safe_xml import Element
-from mtcli.documents.escapes import escape
-from mtcli.documents.inline import Inline, Tag, merged
-from mtcli.documents.items import Item, MarkedSpan, has_letters, pair_tags, trim
-from mtcli.documents.xml_markup import inside, is_empty_tag, keeps_space, outside, tag_name
+from mtcli.documents.formats.escapes import escape
+from mtcli.documents.formats.items import Item, MarkedSpan, has_letters, pair_tags, trim
+from mtcli.documents.formats.xml_markup import inside, is_empty_tag, keeps_space, outside, tag_name
+from mtcli.documents.markup.inline import Inline, Tag, merged
 
 NAMESPACES = (
     "http://schemas.openxmlformats.org/wordprocessingml/2006/main",

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from mtcli.documents.inline import Inline, Tag, merged
-from mtcli.documents.wrapping import unspaced_at_end, unspaced_at_start
+from mtcli.documents.markup.inline import Inline, Tag, merged
+from mtcli.documents.markup.wrapping import unspaced_at_end, unspaced_at_start
 from mtcli.text.placeholders import find_protected, is_kept, protected_of
 
 Kind = Literal["open", "close", "point"]

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from mtcli.corpus.readers.safe_xml import Element, decode_xml, read_xml
-from mtcli.documents.bilingual import BilingualDocument, Edit, Unit, fill, is_filled, language_tag, make_unit
-from mtcli.documents.encoding import EncodedText
-from mtcli.documents.format import Document, ReadOptions
-from mtcli.documents.structure import tree_structure
-from mtcli.documents.xml_markup import Inner, indentation, inside, outside, tag_name
+from mtcli.documents.formats.bilingual import BilingualDocument, Edit, Unit, fill, is_filled, language_tag, make_unit
+from mtcli.documents.formats.encoding import EncodedText
+from mtcli.documents.formats.format import Document, ReadOptions
+from mtcli.documents.formats.structure import tree_structure
+from mtcli.documents.formats.xml_markup import Inner, indentation, inside, outside, tag_name
 from mtcli.errors import DataError
 from mtcli.text import languages
 

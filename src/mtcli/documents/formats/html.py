@@ -10,12 +10,12 @@ from functools import partial
 from typing import Literal
 
 from mtcli.corpus.readers.safe_xml import declared_encoding, decode_exactly
-from mtcli.documents.encoding import EncodedText
-from mtcli.documents.escapes import escape, references_of, unescape
-from mtcli.documents.format import Document, ReadOptions
-from mtcli.documents.html_tokens import EMPTY, INLINE, NOT_TRANSLATED, RAW_CONTENT, Attribute, Token, tokenize
-from mtcli.documents.items import Item, MarkedDocument, MarkedSpan, encode_texts, make_span, text_items
-from mtcli.documents.structure import Digest, Shape
+from mtcli.documents.formats.encoding import EncodedText
+from mtcli.documents.formats.escapes import escape, references_of, unescape
+from mtcli.documents.formats.format import Document, ReadOptions
+from mtcli.documents.formats.html_tokens import EMPTY, INLINE, NOT_TRANSLATED, RAW_CONTENT, Attribute, Token, tokenize
+from mtcli.documents.formats.items import Item, MarkedDocument, MarkedSpan, encode_texts, make_span, text_items
+from mtcli.documents.formats.structure import Digest, Shape
 from mtcli.errors import DataError
 
 SHOWN_ATTRIBUTES = ("alt", "title", "placeholder", "aria-label", "aria-description", "aria-placeholder")

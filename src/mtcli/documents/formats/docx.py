@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from mtcli.corpus.readers.safe_xml import Element, decode_xml, read_xml
-from mtcli.documents.archive import Entry, read_archive, read_comment, write_archive
-from mtcli.documents.encoding import EncodedText
-from mtcli.documents.format import Document, ReadOptions
-from mtcli.documents.inline import Inline
-from mtcli.documents.items import MarkedDocument, MarkedSpan
-from mtcli.documents.structure import Digest
-from mtcli.documents.word_runs import CONTAINERS, DROPPED, NAMESPACES, paragraph_span
+from mtcli.documents.formats.archive import Entry, read_archive, read_comment, write_archive
+from mtcli.documents.formats.encoding import EncodedText
+from mtcli.documents.formats.format import Document, ReadOptions
+from mtcli.documents.formats.items import MarkedDocument, MarkedSpan
+from mtcli.documents.formats.structure import Digest
+from mtcli.documents.formats.word_runs import CONTAINERS, DROPPED, NAMESPACES, paragraph_span
+from mtcli.documents.markup.inline import Inline
 from mtcli.errors import DataError
 
 CONTENT_TYPES = "[Content_Types].xml"

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mtcli.documents.encoding import EncodedText
-from mtcli.documents.inline import Inline, Tag
+from mtcli.documents.formats.encoding import EncodedText
+from mtcli.documents.markup.inline import Inline, Tag
 
 
 def raw(segment: Inline) -> str:

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from mtcli.documents.inline import Tag
-from mtcli.documents.marks import CLOSING, OPENING, Mark, Marked, Node
-from mtcli.documents.placement import Layout, Placed
-from mtcli.documents.wrapping import unspaced_at_start
+from mtcli.documents.markup.inline import Tag
+from mtcli.documents.markup.marks import CLOSING, OPENING, Mark, Marked, Node
+from mtcli.documents.markup.placement import Layout, Placed
+from mtcli.documents.markup.wrapping import unspaced_at_start
 from mtcli.translate.translation import Links
 
 

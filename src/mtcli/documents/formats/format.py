@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from mtcli.documents.inline import Inline
+from mtcli.documents.markup.inline import Inline
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
-from mtcli.documents.encoding import EncodedText, decode
-from mtcli.documents.format import ReadOptions
-from mtcli.documents.inline import Inline
-from mtcli.documents.spans import Span, SpanDocument, raw
-from mtcli.documents.wrapping import cells, unspaced_at_end, unspaced_at_start, wrap
+from mtcli.documents.formats.encoding import EncodedText, decode
+from mtcli.documents.formats.format import ReadOptions
+from mtcli.documents.formats.spans import Span, SpanDocument, raw
+from mtcli.documents.markup.inline import Inline
+from mtcli.documents.markup.wrapping import cells, unspaced_at_end, unspaced_at_start, wrap
 
 MIN_WIDTH = 40
 """Cells of the longest line of a wrapped paragraph, at least. A cell is the width of a Latin letter."""

@@ -10,7 +10,7 @@ from functools import partial
 
 from mtcli.corpus.readers.safe_xml import Element, decode_xml, read_xml
 from mtcli.corpus.readers.xml_units import UNTRANSLATED_STATES
-from mtcli.documents.bilingual import (
+from mtcli.documents.formats.bilingual import (
     BilingualDocument,
     Edit,
     Unit,
@@ -20,10 +20,10 @@ from mtcli.documents.bilingual import (
     language_tag,
     make_unit,
 )
-from mtcli.documents.encoding import EncodedText
-from mtcli.documents.format import Document, ReadOptions
-from mtcli.documents.structure import tree_structure
-from mtcli.documents.xml_markup import Inner, indentation, inside, is_empty_tag, outside, tag_name
+from mtcli.documents.formats.encoding import EncodedText
+from mtcli.documents.formats.format import Document, ReadOptions
+from mtcli.documents.formats.structure import tree_structure
+from mtcli.documents.formats.xml_markup import Inner, indentation, inside, is_empty_tag, outside, tag_name
 from mtcli.errors import DataError
 
 NEW_TARGET = {"state": "needs-review-translation", "state-qualifier": "mt-suggestion"}

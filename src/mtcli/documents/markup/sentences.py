@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
-from mtcli.documents.inline import Inline, Tag, merged, text_of
-from mtcli.documents.marks import Mark, is_faithful, mark_up, pieces_of
-from mtcli.documents.reinsertion import reinsert
-from mtcli.documents.word_map import diagonal_links
+from mtcli.documents.markup.inline import Inline, Tag, merged, text_of
+from mtcli.documents.markup.marks import Mark, is_faithful, mark_up, pieces_of
+from mtcli.documents.markup.reinsertion import reinsert
+from mtcli.documents.markup.word_map import diagonal_links
 from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
 from mtcli.text.placeholders import TOKENS, find_protected, protected_of, without_added

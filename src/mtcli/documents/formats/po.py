@@ -18,11 +18,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from mtcli.corpus.readers.safe_xml import decode_exactly
-from mtcli.documents.encoding import EncodedText, check_lines, decode
-from mtcli.documents.format import ReadOptions
-from mtcli.documents.inline import Inline
-from mtcli.documents.plain_text import text_spans
-from mtcli.documents.po_rules import (
+from mtcli.documents.formats.encoding import EncodedText, check_lines, decode
+from mtcli.documents.formats.format import ReadOptions
+from mtcli.documents.formats.plain_text import text_spans
+from mtcli.documents.formats.po_rules import (
     Format,
     access_key,
     checked,
@@ -32,7 +31,8 @@ from mtcli.documents.po_rules import (
     with_access_key,
     with_directives,
 )
-from mtcli.documents.spans import SpanDocument
+from mtcli.documents.formats.spans import SpanDocument
+from mtcli.documents.markup.inline import Inline
 from mtcli.errors import DataError
 from mtcli.runtime.wording import counted
 from mtcli.text import languages

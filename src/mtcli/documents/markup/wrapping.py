@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 
 from rich.cells import cell_len
 
-from mtcli.documents.inline import Inline, Tag, merged, text_of
+from mtcli.documents.markup.inline import Inline, Tag, merged, text_of
 from mtcli.text.writing_systems import UNSPACED
 
 _MARK = "\u3000-\u303f\uff00-\uffef"

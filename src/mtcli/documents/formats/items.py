@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from mtcli.documents.encoding import EncodedText
-from mtcli.documents.escapes import kept_references, unescape
-from mtcli.documents.inline import Inline, Tag, merged
+from mtcli.documents.formats.encoding import EncodedText
+from mtcli.documents.formats.escapes import kept_references, unescape
+from mtcli.documents.markup.inline import Inline, Tag, merged
 
 Encoder = Callable[[Inline, Mapping[str, str]], str]
 """Returns a translation as it stands in the file.

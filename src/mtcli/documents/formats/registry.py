@@ -7,8 +7,8 @@ from importlib import import_module
 from pathlib import Path, PurePath
 from typing import cast
 
-from mtcli.documents.format import Document, Reader, ReadOptions, Structure
-from mtcli.documents.structure import VerifiedDocument
+from mtcli.documents.formats.format import Document, Reader, ReadOptions, Structure
+from mtcli.documents.formats.structure import VerifiedDocument
 from mtcli.errors import UsageError
 from mtcli.runtime.outputs import real_path
 from mtcli.text import languages
@@ -168,7 +168,7 @@ def read_document(content: bytes, options: ReadOptions) -> Document:
         columns = () if options.columns else TABLES
         raise UsageError(f"{options.name}: a file of unknown type; {_choices(MODULES.keys() - columns)}")
     with needs_packages():
-        imported = import_module(f"mtcli.documents.{module}")
+        imported = import_module(f"mtcli.documents.formats.{module}")
         document = cast(Reader, imported.read)(content, options)
         structure = cast(Structure | None, getattr(imported, "structure", None))
     if structure is None:

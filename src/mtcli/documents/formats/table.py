@@ -12,11 +12,11 @@ from itertools import chain
 from pathlib import PurePath
 
 from mtcli.corpus.readers.csv_rows import DELIMITERS, SAMPLE_CHARACTERS, SAMPLE_LINES, best_delimiter
-from mtcli.documents.encoding import decode
-from mtcli.documents.format import ReadOptions
-from mtcli.documents.inline import Inline
-from mtcli.documents.plain_text import text_spans
-from mtcli.documents.spans import Span, SpanDocument, raw
+from mtcli.documents.formats.encoding import decode
+from mtcli.documents.formats.format import ReadOptions
+from mtcli.documents.formats.plain_text import text_spans
+from mtcli.documents.formats.spans import Span, SpanDocument, raw
+from mtcli.documents.markup.inline import Inline
 from mtcli.errors import DataError, UsageError
 from mtcli.runtime.wording import counted
 

@@ -8,10 +8,10 @@ the source lie in the same span of the translation, and never overlap, so tags s
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mtcli.documents.inline import Tag
-from mtcli.documents.marks import CLOSING, OPENING, Node
-from mtcli.documents.word_map import WordMap
-from mtcli.documents.wrapping import unspaced_at_start
+from mtcli.documents.markup.inline import Tag
+from mtcli.documents.markup.marks import CLOSING, OPENING, Node
+from mtcli.documents.markup.word_map import WordMap
+from mtcli.documents.markup.wrapping import unspaced_at_start
 from mtcli.text.placeholders import Span
 
 OWN_WORD = 1.0

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from mtcli.documents.inline import Inline, Tag, merged
+from mtcli.documents.markup.inline import Inline, Tag, merged
 from mtcli.text.placeholders import find_protected
 
 _PRINTF = re.compile(

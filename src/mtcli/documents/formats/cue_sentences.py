@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from mtcli.documents.encoding import EncodedText
-from mtcli.documents.inline import Inline, Tag, merged, text_of
-from mtcli.documents.marks import OPENING
-from mtcli.documents.spans import Span, SpanDocument
-from mtcli.documents.wrapping import SEPARATE_CLOSING, cells, units, unspaced_at_end, unspaced_at_start
+from mtcli.documents.formats.encoding import EncodedText
+from mtcli.documents.formats.spans import Span, SpanDocument
+from mtcli.documents.markup.inline import Inline, Tag, merged, text_of
+from mtcli.documents.markup.marks import OPENING
+from mtcli.documents.markup.wrapping import SEPARATE_CLOSING, cells, units, unspaced_at_end, unspaced_at_start
 
 MAX_PAUSE = 2000
 """Milliseconds between two cues of one sentence."""

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePath
 
-from mtcli.documents.cue_sentences import Cue, SubtitleDocument
-from mtcli.documents.encoding import decode
-from mtcli.documents.escapes import escape, references_of
-from mtcli.documents.format import ReadOptions
-from mtcli.documents.inline import Inline, Tag
-from mtcli.documents.items import Item, make_span, text_items
-from mtcli.documents.spans import Span
-from mtcli.documents.structure import Digest, Shape
-from mtcli.documents.wrapping import balanced
+from mtcli.documents.formats.cue_sentences import Cue, SubtitleDocument
+from mtcli.documents.formats.encoding import decode
+from mtcli.documents.formats.escapes import escape, references_of
+from mtcli.documents.formats.format import ReadOptions
+from mtcli.documents.formats.items import Item, make_span, text_items
+from mtcli.documents.formats.spans import Span
+from mtcli.documents.formats.structure import Digest, Shape
+from mtcli.documents.markup.inline import Inline, Tag
+from mtcli.documents.markup.wrapping import balanced
 from mtcli.errors import DataError
 
 _LINE = re.compile(r"(?P<text>[^\r\n]*)(?:\r\n|\n|\r|\Z)")

@@ -15,8 +15,8 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
-from mtcli.documents.html_tokens import EMPTY, NOT_TRANSLATED
-from mtcli.documents.items import Item, text_items
+from mtcli.documents.formats.html_tokens import EMPTY, NOT_TRANSLATED
+from mtcli.documents.formats.items import Item, text_items
 from mtcli.text.placeholders import Span, find_protected
 
 Rule = Callable[[StateInline, bool], bool]

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from mtcli.corpus.readers.safe_xml import Element
-from mtcli.documents.encoding import EncodedText
-from mtcli.documents.escapes import escape, references_of
-from mtcli.documents.inline import Inline, merged
-from mtcli.documents.items import MarkedSpan, encode_texts, make_span
-from mtcli.documents.xml_markup import Classify, inline_items, inside, outside
+from mtcli.documents.formats.encoding import EncodedText
+from mtcli.documents.formats.escapes import escape, references_of
+from mtcli.documents.formats.items import MarkedSpan, encode_texts, make_span
+from mtcli.documents.formats.xml_markup import Classify, inline_items, inside, outside
+from mtcli.documents.markup.inline import Inline, merged
 from mtcli.errors import DataError
 from mtcli.text import languages
 
