@@ -189,7 +189,7 @@ def compare(python: str, model: Path, metadata: dict[str, Any], environment: dic
 
 def translated_by_mtcli(model: Path, lines: list[str]) -> list[str]:
     """Translate lines as `mtcli translate` does, with the search of Argos Translate."""
-    from mtcli.export.argos import SEARCH
+    from mtcli.exchange.argos import SEARCH
     from mtcli.translate.loading import load
 
     translator, _, _ = load(model, "cpu")

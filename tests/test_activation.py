@@ -10,9 +10,9 @@ from toy import PAIRS, save_toy, toy
 
 from mtcli.config.build import build
 from mtcli.config.schema import ModelConfig
+from mtcli.exchange.export import export
 from mtcli.explain.explanation import explain
 from mtcli.explain.stages import stages
-from mtcli.export.folder import export
 from mtcli.model.transformer import FeedForward, Transformer
 from mtcli.report.plan import count_parameters
 from mtcli.storage import model_file

@@ -15,9 +15,9 @@ from test_export import save_run
 from toy import PAIRS, toy
 
 from mtcli.errors import UsageError
-from mtcli.export import argos, sentencepiece_export
-from mtcli.export.folder import export
-from mtcli.importing.marian import import_model
+from mtcli.exchange import argos, sentencepiece_model
+from mtcli.exchange.export import export
+from mtcli.exchange.marian_import import import_model
 from mtcli.report.info import summary
 from mtcli.text.special_tokens import EOS
 from mtcli.text.tokenizer.learning import train_tokenizer
@@ -68,26 +68,26 @@ def test_sentencepiece_splits_and_joins_as_our_tokenizer_does(how: dict[str, Any
         "", " two  spaces ", "日本 🙂", "</s> <s> <pad> <0x41>", "x1234,56.7!?", "tab\there", "don't", "a_b", "¿Qué?"
     ]  # fmt: skip
     pairs = [*load().test, *load().valid, *((line, line) for line in odd)]
-    sentencepiece_export.check(sentencepiece_export.to_sentencepiece(tokenizer), tokenizer, pairs)
+    sentencepiece_model.check(sentencepiece_model.to_sentencepiece(tokenizer), tokenizer, pairs)
 
 
 @pytest.mark.parametrize("side", [0, 1])
 def test_a_sentence_that_sentencepiece_treats_differently_is_named(side: int) -> None:
     tokenizer = demo_tokenizer()
-    model = sentencepiece_export.to_sentencepiece(tokenizer)
+    model = sentencepiece_model.to_sentencepiece(tokenizer)
     odd = "▁"
     pair = [("Hello.", "Hola."), ("Hello.", "Hola.")]
     pair[1] = (odd, "Hola.") if side == 0 else ("Hello.", f"Hola{odd}.")
     verb = ("splits source", "joins target")[side]
     with pytest.raises(UsageError, match=f"SentencePiece {verb} sentence 2 of 2 differently"):
-        sentencepiece_export.check(model, tokenizer, pair)
+        sentencepiece_model.check(model, tokenizer, pair)
 
 
 def test_obstacles_name_the_reason() -> None:
-    assert sentencepiece_export.obstacles(demo_tokenizer()) == []
-    (found,) = sentencepiece_export.obstacles(demo_tokenizer(kind="word"))
+    assert sentencepiece_model.obstacles(demo_tokenizer()) == []
+    (found,) = sentencepiece_model.obstacles(demo_tokenizer(kind="word"))
     assert found.startswith("tokenizer.type = word")
-    (found,) = sentencepiece_export.obstacles(train_tokenizer([("a▁b a▁b", "a b")] * 9))
+    (found,) = sentencepiece_model.obstacles(train_tokenizer([("a▁b a▁b", "a b")] * 9))
     assert found.startswith("a token contains ▁")
 
 
@@ -176,7 +176,7 @@ def test_an_imported_model_keeps_its_sentencepiece_model(tmp_path: Path) -> None
     assert (installed / "sentencepiece.model").read_bytes() == (origin / "source.spm").read_bytes()
     ours = Translator.load(model, "cpu")[0]
     pairs = [(line, line) for line in lines(200)]
-    sentencepiece_export.check((origin / "source.spm").read_bytes(), ours.tokenizer, pairs)
+    sentencepiece_model.check((origin / "source.spm").read_bytes(), ours.tokenizer, pairs)
 
 
 def test_a_multilingual_model_is_refused(tmp_path: Path) -> None:

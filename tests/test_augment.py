@@ -24,7 +24,7 @@ from mtcli.augment.synthesis import Models, Report, Synthesis, augment, dual_sco
 from mtcli.augment.unfinished import RECORDS, STATE, State, Unfinished, unfinished_output
 from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import DataError, LockedError, StoppedError, StorageError, UsageError
-from mtcli.export.folder import export
+from mtcli.exchange.export import export
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
 from mtcli.translate.scoring import likelihoods

@@ -12,7 +12,7 @@ from mtcli.corpus import demo
 from mtcli.corpus.splits.split_files import write_split
 from mtcli.errors import ModelError, StorageError, UsageError
 from mtcli.evaluation.evaluate import EvaluationRequest, evaluate, warnings_about
-from mtcli.export.folder import export
+from mtcli.exchange.export import export
 from mtcli.recipes.distill.request import Request, check
 from mtcli.storage import checkpoint
 from mtcli.storage.checkpoint import path_of

@@ -16,7 +16,7 @@ from mtcli.cli import app
 from mtcli.config.schema import ModelConfig
 from mtcli.corpus.splits.split_files import write_split
 from mtcli.errors import DataError, MtcliError, StageError, UsageError
-from mtcli.export.folder import export
+from mtcli.exchange.export import export
 from mtcli.model.transformer import Transformer
 from mtcli.recipes import recipe as module
 from mtcli.recipes.distill import student_shape

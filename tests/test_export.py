@@ -23,9 +23,9 @@ from mtcli.config.schema import Config, DecodeConfig, ModelConfig, TokenizerConf
 from mtcli.documents.markup.inline import Tag
 from mtcli.documents.markup.sentences import translate_inline
 from mtcli.errors import DataError, ModelError, NotFiniteError, UsageError
-from mtcli.export.comparison import compare
-from mtcli.export.folder import default_folder, export
-from mtcli.export.targets import TARGETS, obstacles
+from mtcli.exchange.export import default_folder, export
+from mtcli.exchange.targets import TARGETS, obstacles
+from mtcli.exchange.translation_check import compare
 from mtcli.search.length import length_penalty
 from mtcli.storage import PROVENANCE
 from mtcli.text.special_tokens import EOS
@@ -339,13 +339,13 @@ def test_compare_measures_scores_above_and_below(difference: float) -> None:
 
 def test_many_differences_cause_a_warning(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr("mtcli.export.folder.log.warning", lambda text, *values: said.append(text % values))
-    monkeypatch.setattr("mtcli.export.folder.MAX_SENTENCES", 40)
+    monkeypatch.setattr("mtcli.exchange.export.log.warning", lambda text, *values: said.append(text % values))
+    monkeypatch.setattr("mtcli.exchange.export.MAX_SENTENCES", 40)
     for every in (40, 20):  # 39 of 40 and 38 of 40 are equal: 95% are enough
-        monkeypatch.setattr("mtcli.export.folder.Engine", lambda *_, every=every: Changed(every))
+        monkeypatch.setattr("mtcli.exchange.export.Engine", lambda *_, every=every: Changed(every))
         export(run, "ctranslate2", tmp_path / "few")
         assert not said
-    monkeypatch.setattr("mtcli.export.folder.Engine", lambda *_: Changed(every=15))
+    monkeypatch.setattr("mtcli.exchange.export.Engine", lambda *_: Changed(every=15))
     export(run, "ctranslate2", tmp_path / "many")
     (warning,) = said
     assert warning.startswith("only 37 of 40 translations equal those of the run: ")

@@ -23,8 +23,8 @@ from mtcli.config.build import build
 from mtcli.config.presets import Preset
 from mtcli.config.schema import NAMES, SECTIONS
 from mtcli.config.settings import sections, settings, to_text
-from mtcli.export.ctranslate2 import QUANTIZATIONS
-from mtcli.export.targets import TARGETS as EXPORT_TARGETS
+from mtcli.exchange.ctranslate2_model import QUANTIZATIONS
+from mtcli.exchange.targets import TARGETS as EXPORT_TARGETS
 
 ROOT = Path(__file__).parents[1]
 

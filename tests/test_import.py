@@ -25,9 +25,9 @@ from mtcli.config.build import build
 from mtcli.config.toml_file import load as load_config
 from mtcli.corpus.cache.prepare import prepare
 from mtcli.errors import ModelError, StorageError, UsageError
-from mtcli.export.folder import export
-from mtcli.importing import marian_weights
-from mtcli.importing.marian import default_folder, import_model
+from mtcli.exchange import marian_weights
+from mtcli.exchange.export import export
+from mtcli.exchange.marian_import import default_folder, import_model
 from mtcli.report.info import summary
 from mtcli.serve.app import load_app
 from mtcli.serve.requests import RequestLimits

@@ -8,7 +8,7 @@ from toy import save_toy
 from mtcli import __version__
 from mtcli.corpus.cache.info import read_data_info, write_data_info
 from mtcli.errors import ModelError
-from mtcli.export.folder import export
+from mtcli.exchange.export import export
 from mtcli.report.info import summary
 from mtcli.storage import checkpoint
 from mtcli.storage.model_file import load_model, parameters

@@ -19,7 +19,7 @@ from conftest import toy_pairs, write_tsv
 
 from mtcli.config.schema import Config, DecodeConfig, ModelConfig, TrainConfig
 from mtcli.errors import ModelError
-from mtcli.export import run_engine as writing
+from mtcli.exchange import engine_export as writing
 from mtcli.report.info import summary
 from mtcli.storage import ENGINE, PROVENANCE, model_identity
 from mtcli.training.engine import update_run_engine

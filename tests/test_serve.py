@@ -842,7 +842,7 @@ def test_the_page_omits_what_is_missing_or_damaged(tmp_path: Path) -> None:
 
 def test_an_exported_model_is_served_too(tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2")
-    from mtcli.export.folder import export
+    from mtcli.exchange.export import export
 
     run = tmp_path / "run"
     (run / "data").mkdir(parents=True)

@@ -20,7 +20,7 @@ from mtcli.corpus.cache.encoded_pairs import EncodedPairs
 from mtcli.corpus.splits.overlap import count_trained_on
 from mtcli.errors import DataError, UsageError
 from mtcli.evaluation.evaluate import EvaluationRequest, evaluate
-from mtcli.export.folder import export
+from mtcli.exchange.export import export
 from mtcli.model.transformer import Transformer
 from mtcli.search.hypothesis import Hypothesis
 from mtcli.search.length import length_penalty

@@ -56,7 +56,7 @@ def import_model(
     ] = None,
 ) -> None:
     """Import a Marian model (OPUS-MT) as a model folder that every command can use."""
-    from mtcli.importing.marian import default_folder, import_model
+    from mtcli.exchange.marian_import import default_folder, import_model
     from mtcli.runtime.output_checks import check_folder
     from mtcli.runtime.wording import command
 

@@ -12,7 +12,7 @@ from mtcli.corpus.batching import BatchPlan, Block
 from mtcli.corpus.cache.encoded_pairs import Ints
 from mtcli.corpus.cache.prepare import Prepared
 from mtcli.corpus.cache.training_sources import TrainingSource
-from mtcli.export.targets import TARGETS, obstacles
+from mtcli.exchange.targets import TARGETS, obstacles
 from mtcli.model.precision import uses_bf16
 from mtcli.report.memory_estimate import Memory, activation_bytes, count_parameters
 from mtcli.runtime.cores import usable_cores

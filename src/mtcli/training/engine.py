@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Sequence
 
 from mtcli.errors import MtcliError
-from mtcli.export.run_engine import NoTimeError, can_have_engine, update_engine
+from mtcli.exchange.engine_export import NoTimeError, can_have_engine, update_engine
 from mtcli.training.session import Session
 from mtcli.training.timed_parts import spread
 

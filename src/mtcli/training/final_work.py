@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mtcli.config.schema import Config
-from mtcli.export.run_engine import NUM_SENTENCES, can_have_engine
+from mtcli.exchange.engine_export import NUM_SENTENCES, can_have_engine
 from mtcli.storage.state import State
 from mtcli.training.timed_parts import FIRST_PART
 
@@ -39,7 +39,7 @@ class FinalWork:
     fine_tunes: bool = False
     """The run starts from another model, which is validated again."""
     compared: int = 0
-    """Number of sentences whose translations are compared at the end; see `export.run_engine`."""
+    """Number of sentences whose translations are compared at the end; see `exchange.engine_export`."""
 
     @classmethod
     def of(cls, config: Config, valid: int, test: int, *, fine_tunes: bool) -> "FinalWork":

@@ -17,7 +17,7 @@ import torch
 from mtcli.config.presets import PRESETS, Preset
 from mtcli.config.schema import ModelConfig
 from mtcli.errors import UsageError
-from mtcli.export.ctranslate2 import convert
+from mtcli.exchange.ctranslate2_model import convert
 from mtcli.model.transformer import Transformer
 from mtcli.report.memory_estimate import count_parameters
 from mtcli.text.tokenizer.tokenizer import Tokenizer

@@ -15,8 +15,9 @@ from mtcli.config.fields import shown
 from mtcli.config.schema import Config, DataConfig, DecodeConfig, ModelConfig, TokenizerConfig
 from mtcli.config.toml_file import to_toml
 from mtcli.errors import ModelError, UsageError
-from mtcli.importing.card import to_card
-from mtcli.importing.marian_config import (
+from mtcli.exchange.import_card import to_card
+from mtcli.exchange.import_source import Source, locate
+from mtcli.exchange.marian_config import (
     MarianConfig,
     MarianSearch,
     read_config,
@@ -25,8 +26,7 @@ from mtcli.importing.marian_config import (
     read_tokenizer_config,
     shape_of,
 )
-from mtcli.importing.marian_weights import parameters_of, read_weights
-from mtcli.importing.source import Source, locate
+from mtcli.exchange.marian_weights import parameters_of, read_weights
 from mtcli.runtime.files import write_file
 from mtcli.runtime.output_checks import check_replaceable
 from mtcli.runtime.outputs import whole_folder

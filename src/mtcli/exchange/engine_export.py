@@ -13,9 +13,9 @@ from pathlib import Path
 
 from mtcli.config.schema import Config
 from mtcli.errors import ModelError
-from mtcli.export.comparison import compare
-from mtcli.export.folder import export_details, write_details, write_model
-from mtcli.export.targets import obstacles
+from mtcli.exchange.export import export_details, write_details, write_model
+from mtcli.exchange.targets import obstacles
+from mtcli.exchange.translation_check import compare
 from mtcli.runtime.outputs import whole_folder
 from mtcli.storage import ENGINE, PROVENANCE
 from mtcli.storage.model_file import load_model

@@ -18,9 +18,9 @@ from mtcli import __version__
 from mtcli.config.schema import Config, TokenizerConfig
 from mtcli.corpus.splits.split_files import read_split
 from mtcli.errors import DataError, ModelError, UsageError
-from mtcli.export import argos, ctranslate2, huggingface, sentencepiece_export
-from mtcli.export.comparison import Parity, compare
-from mtcli.export.targets import MAX_POSITIONS, TARGETS, obstacles
+from mtcli.exchange import argos, ctranslate2_model, huggingface, sentencepiece_model
+from mtcli.exchange.targets import MAX_POSITIONS, TARGETS, obstacles
+from mtcli.exchange.translation_check import Parity, compare
 from mtcli.model.transformer import Transformer
 from mtcli.runtime.output_checks import check_replaceable
 from mtcli.runtime.outputs import folder_beside, real_path, whole_folder
@@ -45,7 +45,7 @@ MAX_TOKENS = 500
 ENOUGH_EQUAL = 0.95
 """Share of equal translations below which a warning is printed."""
 
-EXPORTED_FILES = {PROVENANCE, "parity.json", *ctranslate2.FILES, *huggingface.FILES}
+EXPORTED_FILES = {PROVENANCE, "parity.json", *ctranslate2_model.FILES, *huggingface.FILES}
 """All files that an exported folder may have, besides a package for Argos Translate.
 
 An export that replaces a folder deletes no others.
@@ -91,7 +91,7 @@ def export(model: Path, target: str, out: Path, quantization: str | None = None)
     weights, info, tokenizer = load_model(model)
     problems = obstacles(Config(model=info.model, tokenizer=TokenizerConfig(joint=info.joint)), target)
     if target == "argos":
-        problems += sentencepiece_export.obstacles(tokenizer)
+        problems += sentencepiece_model.obstacles(tokenizer)
     if problems:
         raise UsageError(f"{model}: cannot be exported to {target}: {'; '.join(problems)}")
     about = export_details(model, info, target, quantization)
@@ -133,8 +133,8 @@ def _check_options(target: str, quantization: str | None) -> None:
         raise UsageError(f"--to {target}: choose from {', '.join(TARGETS)}")
     if quantization is None:
         return
-    if target == "huggingface" or quantization not in ctranslate2.QUANTIZATIONS:
-        choices = ", ".join(ctranslate2.QUANTIZATIONS)
+    if target == "huggingface" or quantization not in ctranslate2_model.QUANTIZATIONS:
+        choices = ", ".join(ctranslate2_model.QUANTIZATIONS)
         raise UsageError(f"--quantization {quantization}: choose from {choices}, with --to ctranslate2 or argos")
 
 
@@ -160,7 +160,7 @@ def write_model(
 ) -> None:
     """Write the files of the target, and `mtcli.json` with `about` and their checksums."""
     if about["to"] == "ctranslate2":
-        ctranslate2.convert(weights, tokenizer, folder, about["quantization"])
+        ctranslate2_model.convert(weights, tokenizer, folder, about["quantization"])
         tokenizer.save(folder / "tokenizer.json")
     elif about["to"] == "argos":
         argos.convert(weights, info, tokenizer, folder, about)
@@ -223,7 +223,7 @@ def _check_sentencepiece(tokenizer: Tokenizer, model: Path) -> int:
             "SentencePiece splits text as its tokenizer does; export the run or one of its checkpoints"
         )
     try:
-        sentencepiece_export.check(sentencepiece_export.to_sentencepiece(tokenizer), tokenizer, pairs)
+        sentencepiece_model.check(sentencepiece_model.to_sentencepiece(tokenizer), tokenizer, pairs)
     except UsageError as error:
         raise UsageError(f"{model}: cannot be exported to argos: {error}") from None
     return len(pairs)

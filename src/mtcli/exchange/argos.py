@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mtcli.export import ctranslate2, sentencepiece_export
+from mtcli.exchange import ctranslate2_model, sentencepiece_model
 from mtcli.model.transformer import Transformer
 from mtcli.storage.model_file import ModelInfo
 from mtcli.text.languages import english_name
@@ -67,8 +67,8 @@ def convert(model: Transformer, info: ModelInfo, tokenizer: Tokenizer, folder: P
     name = package_name(info)
     content = folder / name
     (content / "model").mkdir(parents=True)
-    ctranslate2.convert(model, tokenizer, content / "model", about["quantization"], space=SPACE)
-    (content / "sentencepiece.model").write_bytes(sentencepiece_export.to_sentencepiece(tokenizer))
+    ctranslate2_model.convert(model, tokenizer, content / "model", about["quantization"], space=SPACE)
+    (content / "sentencepiece.model").write_bytes(sentencepiece_model.to_sentencepiece(tokenizer))
     metadata = json.dumps(_metadata(info), indent=1, ensure_ascii=False) + "\n"
     (content / "metadata.json").write_text(metadata, encoding="utf-8")
     readme = README.format(
@@ -120,7 +120,7 @@ class Installed(LineTranslator):
         """
         super().__init__(tokenizer, longest_src)
         self.native = load_native(folder / "model", device="cpu")
-        self.processor = sentencepiece_export.processor((folder / "sentencepiece.model").read_bytes())
+        self.processor = sentencepiece_model.processor((folder / "sentencepiece.model").read_bytes())
 
     def _budget(self, options: Options) -> int:
         return 2000
@@ -139,7 +139,7 @@ class Installed(LineTranslator):
         for result in results:
             (tokens,) = result.hypotheses
             (score,) = result.scores
-            text = sentencepiece_export.join(self.processor, tokens)
+            text = sentencepiece_model.join(self.processor, tokens)
             penalty = (len(tokens) + 1) ** options.length_penalty
             drafts.append([Draft(text, (), score * penalty, penalty)])
         return drafts

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mtcli.config.schema import ModelConfig
 from mtcli.errors import ModelError
-from mtcli.export.marian import (
+from mtcli.exchange.marian_tensors import (
     EMBEDDING,
     OUR_EMBEDDING,
     OUR_OUTPUT_BIAS,

@@ -1,15 +1,15 @@
 """The libraries that a model can be exported to, and the models that they support."""
 
 from mtcli.config.schema import Config
-from mtcli.export import ctranslate2, huggingface, sentencepiece_export
+from mtcli.exchange import ctranslate2_model, huggingface, sentencepiece_model
 
 TARGETS = ("ctranslate2", "huggingface", "argos")
 """The libraries to export to."""
 
 MAX_POSITIONS = {
-    "ctranslate2": ctranslate2.MAX_POSITIONS,
+    "ctranslate2": ctranslate2_model.MAX_POSITIONS,
     "huggingface": huggingface.MAX_POSITIONS,
-    "argos": ctranslate2.MAX_POSITIONS,
+    "argos": ctranslate2_model.MAX_POSITIONS,
 }
 """Number of positions of the exported model."""
 
@@ -29,7 +29,7 @@ def obstacles(config: Config, target: str) -> list[str]:
         if size not in (None, d_head):
             found.append(f"model.{name} = {size}: {target} knows only heads of d_model / num_heads = {d_head}")
     if target == "argos" and config.tokenizer.type == "word":
-        found.append(sentencepiece_export.NO_WORDS)
+        found.append(sentencepiece_model.NO_WORDS)
     if target == "huggingface":
         if model.norm == "pre":
             found.append("model.norm = pre: the Marian architecture is post-norm")

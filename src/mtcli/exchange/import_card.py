@@ -3,7 +3,7 @@
 import json
 
 from mtcli.config.schema import Config
-from mtcli.importing.source import Source
+from mtcli.exchange.import_source import Source
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 CARD = """\

@@ -1,1 +1,0 @@
-"""Import of models from other toolkits as model folders of mtcli: `mtcli import`."""
