@@ -25,7 +25,7 @@ LAYERS = (
     "evaluation",
     "documents explain exchange",
     "report",
-    "training serve augment",
+    "training serve",
     "recipes",
     "cli",
     "__main__",

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from test_cli import mtcli
 from toy import PAIRS, save_toy, toy
 
-from mtcli.augment import synthesis as module
-from mtcli.augment.filters import has_wrong_script, is_in_other_language, main_script, problem_of
-from mtcli.augment.noise import MAX_MOVE, with_noise
-from mtcli.augment.output import PairOutput, write_pairs
-from mtcli.augment.synthesis import Models, Report, Synthesis, augment, dual_score
-from mtcli.augment.unfinished import RECORDS, STATE, State, Unfinished, unfinished_output
 from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import DataError, LockedError, StoppedError, StorageError, UsageError
 from mtcli.exchange.export import export
+from mtcli.recipes.augment import synthesis as module
+from mtcli.recipes.augment.filters import has_wrong_script, is_in_other_language, main_script, problem_of
+from mtcli.recipes.augment.noise import MAX_MOVE, with_noise
+from mtcli.recipes.augment.output import PairOutput, write_pairs
+from mtcli.recipes.augment.synthesis import Models, Report, Synthesis, augment, dual_score
+from mtcli.recipes.augment.unfinished import RECORDS, STATE, State, Unfinished, unfinished_output
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
 from mtcli.translate.scoring import likelihoods

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from conftest import TOY_SETTINGS, toy_pairs, write_tsv
 
-from mtcli.augment.output import PairOutput, write_pairs
 from mtcli.cli import app
 from mtcli.config.build import build
 from mtcli.corpus.cache import encoded_pairs
@@ -13,6 +12,7 @@ from mtcli.corpus.cache.build import SYNTHETIC_HELD_OUT
 from mtcli.corpus.cache.info import read_data_info, write_data_info
 from mtcli.corpus.cache.prepare import prepare
 from mtcli.corpus.cache.training_sources import TrainingSource, is_synthetic
+from mtcli.recipes.augment.output import PairOutput, write_pairs
 from mtcli.report.info import summary
 from mtcli.report.plan import describe_sources
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG

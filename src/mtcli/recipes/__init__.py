@@ -1,1 +1,1 @@
-"""Recipes: several `mtcli` commands as one command that can be interrupted."""
+"""Recipes: several `mtcli` commands as one command that can be interrupted, and synthetic pairs."""

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from mtcli.augment.filters import main_script
+from mtcli.recipes.augment.filters import main_script
 from mtcli.text.writing_systems import letter_runs, unspaced
 
 FREQUENT = 500

@@ -13,7 +13,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from mtcli.augment.filters import (
+from mtcli.corpus.quality.rules import tidy
+from mtcli.errors import DataError
+from mtcli.recipes.augment.filters import (
     BLANK,
     DUPLICATE,
     TOO_LONG,
@@ -23,11 +25,9 @@ from mtcli.augment.filters import (
     main_script,
     problem_of,
 )
-from mtcli.augment.noise import with_noise
-from mtcli.augment.output import PairOutput, Record, write_pairs
-from mtcli.augment.unfinished import State, unfinished_output
-from mtcli.corpus.quality.rules import tidy
-from mtcli.errors import DataError
+from mtcli.recipes.augment.noise import with_noise
+from mtcli.recipes.augment.output import PairOutput, Record, write_pairs
+from mtcli.recipes.augment.unfinished import State, unfinished_output
 from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
 from mtcli.text.lines import Counts, read_lines
