@@ -5,17 +5,17 @@ import pytest
 
 from mtcli.config.schema import TrainConfig
 from mtcli.storage.state import OLD_NAMES, State
-from mtcli.training.budget import MIN_TEST_PAIRS, SAVES, TOKENS_PER_PAIR, VALIDATION_SHARE, WARMUP_SHARE, Budget
-from mtcli.training.final_work import (
+from mtcli.training.optimizer import learning_rate
+from mtcli.training.time.budget import MIN_TEST_PAIRS, SAVES, TOKENS_PER_PAIR, VALIDATION_SHARE, WARMUP_SHARE, Budget
+from mtcli.training.time.final_work import (
     ENGINE_SHARE,
     INITIAL_RESERVED_SHARE,
     MAX_RESERVED_SHARE,
     RESERVE_FACTOR,
     FinalWork,
 )
-from mtcli.training.forecast import Forecast
-from mtcli.training.optimizer import learning_rate
-from mtcli.training.timed_parts import FIRST_PART
+from mtcli.training.time.forecast import Forecast
+from mtcli.training.time.timed_parts import FIRST_PART
 
 BUDGETS = [{"max_steps": 2000}, {"time": "1000s"}, {"max_steps": 2000, "time": "900s"}]
 

@@ -17,7 +17,7 @@ from mtcli.config.schema import unset_settings
 from mtcli.config.toml_file import load, to_toml
 from mtcli.corpus import demo
 from mtcli.errors import UsageError
-from mtcli.training import speed_estimate
+from mtcli.training.time import speed_estimate
 
 FOLDER = Path(__file__).parents[1] / "configs"
 TASKS = {path.stem: path for path in FOLDER.glob("*.toml")}

@@ -17,7 +17,6 @@ from mtcli.config.toml_file import load, to_toml
 from mtcli.corpus.cache.prepare import prepare
 from mtcli.errors import UsageError
 from mtcli.model.transformer import Transformer
-from mtcli.training.budget import SAVES, TOKENS_PER_PAIR
 from mtcli.training.defaults.choose import with_defaults
 from mtcli.training.defaults.corpus_sizes import CORPUS_SIZES
 from mtcli.training.defaults.describe import describe_choice
@@ -27,6 +26,7 @@ from mtcli.training.defaults.workload import Workload
 from mtcli.training.dry_run import dry_run
 from mtcli.training.optimizer import learning_rate
 from mtcli.training.run import train
+from mtcli.training.time.budget import SAVES, TOKENS_PER_PAIR
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 CPU = torch.device("cpu")

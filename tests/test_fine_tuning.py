@@ -24,8 +24,6 @@ from mtcli.runtime.distributed import Group
 from mtcli.storage import model_file
 from mtcli.storage.events import best_of, read_events
 from mtcli.storage.state import State
-from mtcli.training import speed_estimate, timed_parts
-from mtcli.training.budget import Budget
 from mtcli.training.defaults import speed
 from mtcli.training.defaults.choose import with_defaults
 from mtcli.training.defaults.describe import describe_choice
@@ -34,6 +32,8 @@ from mtcli.training.dry_run import dry_run
 from mtcli.training.evaluator import Evaluator
 from mtcli.training.request import resolve
 from mtcli.training.run import train
+from mtcli.training.time import speed_estimate, timed_parts
+from mtcli.training.time.budget import Budget
 from mtcli.training.trainer import Trainer
 
 Train = Callable[..., Path]

@@ -23,10 +23,10 @@ from mtcli.report.plan import Plan, describe_counts, size
 from mtcli.report.run_record import read_run
 from mtcli.storage import checkpoint, model_file
 from mtcli.text.tokenizer.tokenizer import Tokenizer
-from mtcli.training import speed_estimate
 from mtcli.training.defaults import speed
 from mtcli.training.dry_run import dry_run
 from mtcli.training.run import train
+from mtcli.training.time import speed_estimate
 
 Train = Callable[..., Path]
 CPU = torch.device("cpu")

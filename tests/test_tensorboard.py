@@ -18,8 +18,8 @@ pytest.importorskip("tensorboard")
 from tensorboard.summary.writer import event_file_writer
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from mtcli.report import tensorboard
-from mtcli.report.tensorboard import CurveWriter
+from mtcli.training import tensorboard
+from mtcli.training.tensorboard import CurveWriter
 
 Train = Callable[..., Path]
 Curves = dict[str, list[tuple[int, float]]]

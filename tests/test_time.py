@@ -24,13 +24,13 @@ from mtcli.storage import checkpoint
 from mtcli.storage.state import COMPARABLE_PAIRS
 from mtcli.training import evaluator, saving, validation
 from mtcli.training import trainer as trainer_module
-from mtcli.training.budget import MIN_VALIDATIONS, SAVES
 from mtcli.training.defaults.choose import with_defaults
 from mtcli.training.defaults.workload import Workload
 from mtcli.training.evaluator import Evaluator
 from mtcli.training.saving import Checkpoints
 from mtcli.training.session import Session
-from mtcli.training.timed_parts import FIRST_PART
+from mtcli.training.time.budget import MIN_VALIDATIONS, SAVES
+from mtcli.training.time.timed_parts import FIRST_PART
 from mtcli.training.trainer import Trainer
 
 PAIRS = 1000
@@ -225,7 +225,7 @@ def test_a_slow_first_step_is_not_taken_for_the_speed(
 ) -> None:
     """The first step of a GPU loads its kernels. The second step has the learning rate of a run without this time."""
     world = World(step=0.1, validation=0.1, first=30.0)
-    with caplog.at_level(logging.INFO, logger="mtcli.training.budget"):
+    with caplog.at_level(logging.INFO, logger="mtcli.training.time.budget"):
         session = simulate(world, **{"train.time": 600})
     check(session, world, 600)
     usual = World(step=0.1, validation=0.1)

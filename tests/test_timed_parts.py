@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtcli.training.timed_parts import FIRST_PART, Deadline, parts, spread
+from mtcli.training.time.timed_parts import FIRST_PART, Deadline, parts, spread
 
 
 class Clock:

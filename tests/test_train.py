@@ -31,10 +31,10 @@ from mtcli.errors import (
 from mtcli.storage import checkpoint, model_file
 from mtcli.storage.run_lock import lock
 from mtcli.storage.state import State
-from mtcli.training.budget import Budget
 from mtcli.training.evaluator import Evaluator
 from mtcli.training.request import resolve
 from mtcli.training.run import train
+from mtcli.training.time.budget import Budget
 from mtcli.training.trainer import Trainer
 
 Train = Callable[..., Path]

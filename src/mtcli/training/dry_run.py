@@ -28,12 +28,12 @@ from mtcli.storage.run_folder import (
     with_split_of,
 )
 from mtcli.storage.state import State
-from mtcli.training.budget import Budget
 from mtcli.training.defaults.choose import with_defaults
 from mtcli.training.defaults.describe import describe_choice
 from mtcli.training.defaults.workload import Workload
 from mtcli.training.log import warn_of_few_pairs
-from mtcli.training.speed_estimate import estimate_speed
+from mtcli.training.time.budget import Budget
+from mtcli.training.time.speed_estimate import estimate_speed
 from mtcli.training.validation import check_bleu_tokenizer
 
 log = logging.getLogger(__name__)

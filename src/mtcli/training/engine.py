@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from mtcli.errors import MtcliError
 from mtcli.exchange.engine_export import NoTimeError, can_have_engine, update_engine
 from mtcli.training.session import Session
-from mtcli.training.timed_parts import spread
+from mtcli.training.time.timed_parts import spread
 
 log = logging.getLogger(__name__)
 

@@ -10,12 +10,12 @@ from mtcli.runtime.wording import counted
 from mtcli.storage import checkpoint
 from mtcli.training import validation
 from mtcli.training.averaging import weights_of
-from mtcli.training.budget import NOTHING_IMPROVED
 from mtcli.training.learner import Learner, diverged
 from mtcli.training.log import log_scores, log_validation
 from mtcli.training.saving import Checkpoints
 from mtcli.training.session import Session
-from mtcli.training.timed_parts import Deadline, spread
+from mtcli.training.time.budget import NOTHING_IMPROVED
+from mtcli.training.time.timed_parts import Deadline, spread
 from mtcli.training.validation import Validation
 from mtcli.translate.backends.pytorch import Translator
 

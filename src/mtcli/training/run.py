@@ -33,12 +33,12 @@ from mtcli.storage.run_folder import (
 )
 from mtcli.storage.run_lock import lock
 from mtcli.text.tokenizer.tokenizer import Tokenizer
-from mtcli.training.budget import Budget
 from mtcli.training.defaults.choose import with_defaults
 from mtcli.training.defaults.describe import describe_choice
 from mtcli.training.defaults.workload import Workload
 from mtcli.training.given_settings import describe_given
 from mtcli.training.request import values_of_model
+from mtcli.training.time.budget import Budget
 from mtcli.training.trainer import Trainer
 from mtcli.training.validation import check_bleu_tokenizer
 

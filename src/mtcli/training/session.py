@@ -15,8 +15,8 @@ from mtcli.runtime.distributed import Group
 from mtcli.storage.events import Metrics
 from mtcli.storage.model_file import ModelInfo
 from mtcli.storage.state import State
-from mtcli.training.budget import Budget
-from mtcli.training.timed_parts import Clock
+from mtcli.training.time.budget import Budget
+from mtcli.training.time.timed_parts import Clock
 
 AGREEMENT_SECONDS = 0.5
 """Time between two agreements of several ranks: a signal and the end of the time are noticed this much later."""
@@ -136,7 +136,7 @@ class Session:
             return
         self.state.metrics_bytes = self.metrics.cut(self.state.metrics_bytes)
         if self.config.train.tensorboard:
-            from mtcli.report.tensorboard import CurveWriter  # an extra, which need not be installed
+            from mtcli.training.tensorboard import CurveWriter  # an extra, which need not be installed
 
             history, _ = self.metrics.read()
             self.metrics.on_event = CurveWriter(self.run, history).add

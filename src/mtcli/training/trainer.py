@@ -31,7 +31,6 @@ from mtcli.runtime.wording import counted
 from mtcli.storage import model_file
 from mtcli.training.engine import update_run_engine
 from mtcli.training.evaluator import Evaluator
-from mtcli.training.forecast import Forecast
 from mtcli.training.learner import Learner, PendingStep
 from mtcli.training.loading import LoadedBatch, load_batches
 from mtcli.training.log import (
@@ -45,7 +44,8 @@ from mtcli.training.log import (
 from mtcli.training.optimizer import learning_rate
 from mtcli.training.saving import Checkpoints
 from mtcli.training.session import Session
-from mtcli.training.timed_parts import Clock
+from mtcli.training.time.forecast import Forecast
+from mtcli.training.time.timed_parts import Clock
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from mtcli.evaluation import metrics
 from mtcli.runtime.device import cores_for
 from mtcli.runtime.wording import counted
 from mtcli.text.lines import Pair
-from mtcli.training.timed_parts import FIRST_PART, Deadline, parts, spread
+from mtcli.training.time.timed_parts import FIRST_PART, Deadline, parts, spread
 from mtcli.translate.backends.pytorch import Translator
 from mtcli.translate.translation import Options
 

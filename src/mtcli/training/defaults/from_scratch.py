@@ -6,7 +6,6 @@ from typing import Any, get_args
 
 from mtcli.config.presets import PRESETS, Preset
 from mtcli.config.schema import MAX_STEPS, SHAPE, Config
-from mtcli.training.budget import WARMUP_SHARE
 from mtcli.training.defaults.intervals import choose_intervals
 from mtcli.training.defaults.speed import (
     SECONDS_WITHOUT_BUDGET,
@@ -19,6 +18,7 @@ from mtcli.training.defaults.speed import (
 )
 from mtcli.training.defaults.values import fill, round_steps
 from mtcli.training.defaults.workload import Workload
+from mtcli.training.time.budget import WARMUP_SHARE
 
 TOKENS_PER_WEIGHT = 2
 """Target tokens of training per weight from which on a preset is worth its size; a guess.

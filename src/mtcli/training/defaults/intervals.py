@@ -2,7 +2,10 @@
 
 from mtcli.config.presets import PRESETS
 from mtcli.config.schema import Config, ModelConfig
-from mtcli.training.budget import (
+from mtcli.training.defaults.speed import matrix_weights, num_steps, steps_per_second, tokens_per_step
+from mtcli.training.defaults.values import round_steps
+from mtcli.training.defaults.workload import Workload
+from mtcli.training.time.budget import (
     GPU_SHARE,
     MAX_VALIDATIONS,
     MIN_VALIDATIONS,
@@ -12,9 +15,6 @@ from mtcli.training.budget import (
     TOKENS_PER_PAIR,
     VALIDATION_SHARE,
 )
-from mtcli.training.defaults.speed import matrix_weights, num_steps, steps_per_second, tokens_per_step
-from mtcli.training.defaults.values import round_steps
-from mtcli.training.defaults.workload import Workload
 
 TOKENS_PER_VALIDATION = 430_000
 """Target tokens between validations. tiny trains on as many in a minute on two cores."""

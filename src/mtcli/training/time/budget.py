@@ -12,8 +12,8 @@ from mtcli.config.schema import Config, TrainConfig
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import counted
 from mtcli.storage.state import State
-from mtcli.training.final_work import MAX_RESERVED_SHARE, FinalWork, Task
 from mtcli.training.optimizer import cooldown_begins
+from mtcli.training.time.final_work import MAX_RESERVED_SHARE, FinalWork, Task
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from typing import Literal
 from mtcli.config.schema import Config
 from mtcli.exchange.engine_export import NUM_SENTENCES, can_have_engine
 from mtcli.storage.state import State
-from mtcli.training.timed_parts import FIRST_PART
+from mtcli.training.time.timed_parts import FIRST_PART
 
 MAX_RESERVED_SHARE = 0.3
 """Largest share of the time that is reserved for this work without converting."""

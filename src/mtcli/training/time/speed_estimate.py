@@ -17,7 +17,7 @@ from mtcli.runtime.distributed import Group
 from mtcli.runtime.gpu import UNKNOWN_GPU, gpu_of
 from mtcli.runtime.wording import counted
 from mtcli.training.defaults.speed import cost_share, seconds_per_token
-from mtcli.training.timed_parts import PartDuration
+from mtcli.training.time.timed_parts import PartDuration
 from mtcli.training.trainer import LOG_EVERY, Trainer
 
 NUM_UNTIMED_STEPS = 2

@@ -1,0 +1,1 @@
+"""The time of a training: its budget, what is due, and how long the rest takes."""
