@@ -20,6 +20,7 @@ from toy import PAIRS, save_toy, toy
 
 from mtcli.cli import main
 from mtcli.config.schema import Config, DecodeConfig, ModelConfig, TokenizerConfig
+from mtcli.corpus.batching import pad
 from mtcli.documents.markup.inline import Tag
 from mtcli.documents.markup.sentences import translate_inline
 from mtcli.errors import DataError, ModelError, NotFiniteError, UsageError
@@ -28,7 +29,8 @@ from mtcli.exchange.targets import TARGETS, obstacles
 from mtcli.exchange.translation_check import compare
 from mtcli.search.length import length_penalty
 from mtcli.storage import PROVENANCE
-from mtcli.text.special_tokens import EOS
+from mtcli.text.special_tokens import BOS, EOS
+from mtcli.text.tokenizer.tokenizer import NEWLINE
 from mtcli.translate import windows
 from mtcli.translate.backends import ctranslate2 as ctranslate2_backend
 from mtcli.translate.backends.ctranslate2 import GIVE_THE_RUN, Engine
@@ -143,6 +145,42 @@ def test_the_first_hypotheses_to_end_are_kept(exported: Path) -> None:
     assert [draft.ids for draft in kept] == [other_long, long, (304,)], "by score: the unlikely one ended first"
     (kept,) = engine._ranked([found], Options(beam_size=2), best_only=False)
     assert [draft.ids for draft in kept] == [other_long, (304,)]
+
+
+def test_only_hypotheses_that_may_be_among_the_first_to_end_are_scored(exported: Path) -> None:
+    engine = Engine(exported, "cpu")
+    ended = [(*length * ["a"], engine._end) for length in (1, 2, 2, 2, 3)]
+    found = [(list(tokens), -1.0) for tokens in [*ended, ("a", "a")]]  # the last is cut, so its third token is `</s>`
+    assert engine._first(found, 1) == found[:1]
+    assert engine._first(found, 2) == engine._first(found, 4) == [*found[:4], found[5]]
+    assert engine._first(found, 6) == engine._first(found, 9) == found
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_length": 2}])
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_likely_token_that_is_forbidden_does_not_change_log_p(
+    beam_size: int, limits: dict[str, int], tmp_path: Path
+) -> None:
+    trained = toy(bias=True)
+    model = deepcopy(trained.model)
+    newline = next(token for token, byte in trained.tokenizer.tgt_byte_of.items() if byte == NEWLINE)
+    with torch.no_grad():
+        model.output.bias[newline] += 100  # nearly all of the probability, everywhere
+    export(save_run(tmp_path / "run", Translator(model, trained.tokenizer, 64)), "ctranslate2", tmp_path / "out")
+    engine = Engine(tmp_path / "out", "cpu")
+    window = windows.Window(0, LINES, engine.tokenizer.encode_src(LINES))
+    rows = range(len(LINES))
+    drafts = engine._drafts(window, rows, Options(beam_size=beam_size, **limits))
+    hypotheses = [(row, draft) for row in rows for draft in drafts[row]]
+    assert len(hypotheses) == beam_size * len(LINES)
+    src = pad([window.ids[row] for row, _ in hypotheses], after=(EOS,))
+    tgt = pad([draft.ids for _, draft in hypotheses], before=(BOS,))
+    with torch.inference_mode():
+        log_probs = model(src, tgt).log_softmax(-1)
+    for (_, draft), log_p in zip(hypotheses, log_probs, strict=True):
+        ids = (*draft.ids, EOS)
+        assert draft.log_prob == pytest.approx(log_p[range(len(ids)), ids].sum().item(), abs=1e-3)
+        assert draft.log_prob < -50 * len(ids), "the forbidden token has nearly all of the probability"
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])

@@ -8,7 +8,8 @@ CTranslate2's beam search finds the same hypotheses as `search.beam.beam_search`
   hypothesis instead of the W-th, so it is never given 0.
 - It has one maximum length for a batch, and cuts hypotheses there. It removes forbidden tokens before the softmax,
   which changes log P; our search removes them after it. So the search of a batch uses neither. A sentence with a
-  hypothesis beyond its maximum length, or with a forbidden token, is searched again alone.
+  hypothesis beyond its maximum length, or with a forbidden token, is searched again alone, and the log P of what this
+  search finds is computed separately.
 - It always stops early, also for a model with `decode.early_stopping = false`.
 - In the step that reaches the maximum length, it keeps the W best continuations, those with `</s>` among them. Our
   search keeps W unfinished ones besides. So for each of the W that has `</s>`, CTranslate2 loses an unfinished
@@ -169,9 +170,9 @@ class Engine(LineTranslator):
                 hypotheses = _hypotheses(searches[index])
                 is_finished = all(self._is_finished(tokens, max_lengths[index]) for tokens, _ in hypotheses)
                 (finished if is_finished else unfinished)[index] = hypotheses
-            self._rank(drafts, finished, sources, options, best_only=best_only)
+            self._rank(drafts, _with_log_probs(finished, options), options, best_only=best_only)
         completed = self._completed(unfinished, sources, max_lengths, options)
-        self._rank(drafts, completed, sources, options, best_only=best_only)
+        self._rank(drafts, self._scored(completed, sources, options), options, best_only=best_only)
         self._has_finite_scores = True
         return drafts
 
@@ -182,7 +183,11 @@ class Engine(LineTranslator):
         max_lengths: Sequence[int],
         options: Options,
     ) -> dict[int, list[Hypothesis]]:
-        """Return the hypotheses of sentences whose search broke a limit: cut if that is enough, or searched again."""
+        """Return the hypotheses of sentences whose search broke a limit: cut if that is enough, or searched again.
+
+        Their scores are not log P: that of a hypothesis that was cut lacks its end, and a search without forbidden
+        tokens divides the probability of each token by that of all tokens that are allowed.
+        """
         completed: dict[int, list[Hypothesis]] = {}
         repeated: dict[int, Any] = {}
         for index, hypotheses in unfinished.items():
@@ -192,21 +197,32 @@ class Engine(LineTranslator):
             else:
                 completed[index] = [self._shortened(hypotheses[0], max_lengths[index])]
         for index, search in repeated.items():
-            completed[index] = _hypotheses(search)
+            completed[index] = self._first(_hypotheses(search), options.beam_size)
         return completed
+
+    def _first(self, hypotheses: Sequence[Hypothesis], number: int) -> list[Hypothesis]:
+        """Return this number of hypotheses that end first, and all others that end in the step of the last of them."""
+        lengths = [len(self._ended(tokens)) for tokens, _ in hypotheses]
+        longest = sorted(lengths)[:number][-1]
+        return [each for each, length in zip(hypotheses, lengths, strict=True) if length <= longest]
 
     def _rank(
         self,
         drafts: list[list[Draft]],
         found: Mapping[int, list[Hypothesis]],
-        sources: Sequence[Sequence[str]],
         options: Options,
         *,
         best_only: bool,
     ) -> None:
-        """Score and rank the hypotheses of some sentences, and put them into `drafts`, by index."""
-        scored = self._scored([sources[index] for index in found], list(found.values()), options)
-        for index, ranked in zip(found, self._ranked(scored, options, best_only=best_only), strict=True):
+        """Rank the hypotheses of some sentences, with `</s>` and log P, and put them into `drafts`, by index.
+
+        Raises:
+            NotFiniteError: The log-probability of one is NaN or infinite, and the options need scores.
+        """
+        log_probs = (log_p for hypotheses in found.values() for _, log_p in hypotheses)
+        if options.scores and not all(map(math.isfinite, log_probs)):
+            raise NotFiniteError
+        for index, ranked in zip(found, self._ranked(list(found.values()), options, best_only=best_only), strict=True):
             drafts[index] = ranked
 
     def _max_length(self, source: Sequence[str], options: Options) -> int:
@@ -274,31 +290,16 @@ class Engine(LineTranslator):
         return forced_attention(self.native, sources, targets, filler=self._end)
 
     def _scored(
-        self, sources: Sequence[Sequence[str]], found: Sequence[Sequence[Hypothesis]], options: Options
-    ) -> list[list[Hypothesis]]:
-        """Return the hypotheses with `</s>` and their log P. Those that were cut at the maximum length end there.
-
-        Log P is NaN if the options need no scores.
-
-        Raises:
-            NotFiniteError: The log-probability of one is NaN or infinite, and the options need scores.
-        """
-        if not options.scores:
-            return [[(self._ended(tokens), math.nan) for tokens, _ in hypotheses] for hypotheses in found]
-        exponent = _exponent(options)
-        scored = [[(tokens, score * len(tokens) ** exponent) for tokens, score in hypotheses] for hypotheses in found]
-        cut = [
-            (row, number)
-            for row, hypotheses in enumerate(scored)
-            for number, (tokens, _) in enumerate(hypotheses)
-            if tokens[-1:] != [self._end]
-        ]
-        log_probs = self._log_probs([sources[row] for row, _ in cut], [scored[row][number][0] for row, number in cut])
-        for (row, number), log_p in zip(cut, log_probs, strict=True):
-            tokens, _ = scored[row][number]
-            scored[row][number] = (self._ended(tokens), log_p)
-        if not all(math.isfinite(log_p) for hypotheses in scored for _, log_p in hypotheses):
-            raise NotFiniteError
+        self, found: Mapping[int, list[Hypothesis]], sources: Sequence[Sequence[str]], options: Options
+    ) -> dict[int, list[Hypothesis]]:
+        """Return the hypotheses of some sentences with `</s>`, and with log P if the options need scores."""
+        ended = [(index, self._ended(tokens)) for index, hypotheses in found.items() for tokens, _ in hypotheses]
+        log_probs = len(ended) * [math.nan]
+        if options.scores:
+            log_probs = self._log_probs([sources[index] for index, _ in ended], [tokens[:-1] for _, tokens in ended])
+        scored: dict[int, list[Hypothesis]] = {index: [] for index in found}
+        for (index, tokens), log_p in zip(ended, log_probs, strict=True):
+            scored[index].append((tokens, log_p))
         return scored
 
     def _ended(self, tokens: list[str]) -> list[str]:
@@ -355,6 +356,15 @@ def _hypotheses(search: Any) -> list[Hypothesis]:
     result = search.result()
     scores = result.scores or len(result.hypotheses) * [math.nan]
     return list(zip(result.hypotheses, scores, strict=True))
+
+
+def _with_log_probs(found: Mapping[int, list[Hypothesis]], options: Options) -> dict[int, list[Hypothesis]]:
+    """Return hypotheses with log P in place of CTranslate2's scores, by the index of their sentences."""
+    exponent = _exponent(options)
+    return {
+        index: [(tokens, score * len(tokens) ** exponent) for tokens, score in hypotheses]
+        for index, hypotheses in found.items()
+    }
 
 
 def _exponent(options: Options) -> float:
