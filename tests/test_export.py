@@ -390,7 +390,7 @@ def test_many_differences_cause_a_warning(run: Path, tmp_path: Path, monkeypatch
     assert str(tmp_path / "many" / "parity.json") in warning
 
 
-def test_translating_with_an_export_does_not_import_torch(run: Path, exported: Path, tmp_path: Path) -> None:
+def test_translating_with_an_export_imports_neither_torch_nor_numpy(run: Path, exported: Path, tmp_path: Path) -> None:
     lines = [LINES[0], "", *LINES[1:5]]
     (tmp_path / "in.txt").write_text("\n".join(lines) + "\n")
     code = f"""
@@ -402,7 +402,7 @@ try:
     main()
 except SystemExit as end:
     assert not end.code
-heavy = {{"torch", "datasets", "pyarrow", "transformers"}} & set(sys.modules)
+heavy = {{"torch", "numpy", "datasets", "pyarrow", "transformers"}} & set(sys.modules)
 assert not heavy, heavy
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)

@@ -1,7 +1,7 @@
 """Translate lines of text with any library that searches: batches of similar length, and n-best lists.
 
-`pytorch_backend.Translator` searches with PyTorch, `ctranslate2_backend.Engine` with CTranslate2. This module does not
-import PyTorch, so that an exported model loads quickly.
+`pytorch_backend.Translator` searches with PyTorch, `ctranslate2_backend.Engine` with CTranslate2. This module imports
+neither PyTorch nor NumPy, so that an exported model loads quickly.
 """
 
 import math
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from mtcli.errors import UsageError
 from mtcli.limits import BEAM_SIZE
@@ -20,7 +20,6 @@ from mtcli.search.length import length_penalty
 from mtcli.terms.terms import Match, Terms, uses
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.text.words import character_spans, word_spans
-from mtcli.translate.alignment import Weights, align
 from mtcli.translate.drafts import Draft, Rerank, add_new_texts, merge_by_text
 from mtcli.translate.line_warnings import warn_about_lines, warn_about_missing_tags, warn_about_repetitions
 from mtcli.translate.translation import Candidate, Links, Options, Translation
@@ -34,6 +33,9 @@ from mtcli.translate.windows import (
     tagged,
     until_pause,
 )
+
+if TYPE_CHECKING:
+    from mtcli.translate.alignment import Weights
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -325,6 +327,8 @@ class LineTranslator(ABC):
         self, window: Window, rows: Sequence[int], best: Sequence[Sequence[Draft]], options: Options
     ) -> list[list[Links]]:
         """Return the word alignment of each of these translations."""
+        from mtcli.translate.alignment import align
+
         lines = [window.lines[row] for row in rows]
         ids: Sequence[Sequence[int]] = [window.ids[row] for row in rows]
         if options.terms and self.trained_with_terms:  # the words of a line are counted without annotations
@@ -334,7 +338,7 @@ class LineTranslator(ABC):
         words = character_spans if options.align_characters else word_spans
         return align(self.tokenizer, lines, ids, texts, tgt, self._cross_attention, words=words)
 
-    def _cross_attention(self, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> Sequence[Weights]:
+    def _cross_attention(self, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> "Sequence[Weights]":
         """See `alignment.CrossAttention`. A subclass that aligns implements it."""
         raise NotImplementedError
 

@@ -25,7 +25,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mtcli.errors import ModelError, NotFiniteError, UsageError
 from mtcli.runtime.prefetch import prefetch_map
@@ -33,14 +33,15 @@ from mtcli.search.length import length_penalty
 from mtcli.terms.terms import Terms
 from mtcli.text.special_tokens import EOS
 from mtcli.text.tokenizer.tokenizer import Tokenizer
-from mtcli.translate.alignment import Weights
-from mtcli.translate.backends.ctranslate2_attention import forced_attention
 from mtcli.translate.backends.ctranslate2_library import load_native, placement_of
 from mtcli.translate.backends.exported import provenance, read_export
 from mtcli.translate.drafts import Draft
 from mtcli.translate.line_translator import LineTranslator, R, T
 from mtcli.translate.translation import Options, Translation
 from mtcli.translate.windows import Window
+
+if TYPE_CHECKING:
+    from mtcli.translate.alignment import Weights
 
 GIVE_THE_RUN = "give the run itself with --model, without --engine"
 """The remedy in messages: the run can do all that an exported model cannot."""
@@ -282,7 +283,9 @@ class Engine(LineTranslator):
         results: list[Any] = self.native.translate_batch(sources, **(arguments | more))
         return results
 
-    def _cross_attention(self, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> Sequence[Weights]:
+    def _cross_attention(self, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> "Sequence[Weights]":
+        from mtcli.translate.backends.ctranslate2_attention import forced_attention
+
         src_vocabulary = self.tokenizer.src_vocabulary
         tgt_vocabulary = self.tokenizer.tgt_vocabulary
         sources = [[src_vocabulary[i] for i in ids] for ids in src]
