@@ -298,6 +298,56 @@ def test_an_exported_teacher_translates_the_pairs(
         distill(Request((exported,), (str(pairs),), held_out, held_out, out=Path("out-1")))
 
 
+def test_pairs_that_change_while_the_command_runs_are_reported(
+    teacher: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(pairs, "more.tsv")
+    shutil.copy(teacher / "data" / "valid.jsonl", "valid.jsonl")
+    Path("text.en").write_text("one dog.\n")
+    request = Request((teacher,), (str(pairs), "more.tsv"), "valid.jsonl", mono_src=Path("text.en"), sets=SMALL)
+    monkeypatch.setattr(module, "run_command", run_and_fail_at("student"))
+    with pytest.raises(KeyboardInterrupt):
+        distill(replace(request, out=Path("expected")))
+
+    def run(stage: Stage, while_waiting: object = None) -> str:
+        if stage.name == "translate 1":
+            changed.write_bytes(content.replace(b"dog", b"cat"))
+        return run_and_fail_at("student")(stage)
+
+    for changed in (Path("more.tsv"), Path("valid.jsonl"), Path("text.en")):
+        content = changed.read_bytes()
+        monkeypatch.setattr(module, "run_command", run)
+        with pytest.raises(DataError, match=rf"^{changed}: was changed while this command runs; restore it"):
+            distill(replace(request, out=Path("out")))
+        changed.write_bytes(content)
+        monkeypatch.setattr(module, "run_command", run_and_fail_at("student"))
+        with pytest.raises(KeyboardInterrupt):
+            distill(replace(request, out=Path("out")))
+        results = [path.relative_to("expected") for path in Path("expected").rglob("*.*") if path.name != STATE]
+        assert len(results) > 5
+        assert all((Path("out") / path).read_bytes() == (Path("expected") / path).read_bytes() for path in results)
+        shutil.rmtree("out")
+
+
+def test_a_report_that_could_not_be_written_is_written_by_the_next_command(
+    teacher: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = Request((teacher,), (str(pairs),), max_steps=20, sets=SMALL, out=tmp_path / "out")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "run_command", run_here)
+    with monkeypatch.context() as patched:
+        patched.setattr("mtcli.recipes.distill.run.write_report", lambda *_: False)
+        distill(request)
+    card = tmp_path / "out" / "student" / "README.md"
+    assert "mtcli distill" not in card.read_text()
+    distill(request)
+    assert "mtcli distill" in card.read_text()
+    card.unlink()
+    distill(request)
+    assert not card.exists()
+
+
 def test_wrong_requests_are_refused_before_any_work(teacher: Path, pairs: Path, tmp_path: Path) -> None:
     train = (str(pairs),)
     out = tmp_path / "out"

@@ -207,8 +207,12 @@ class Recipe:
         self._saved_at = time.monotonic()
         replace_file(self._path, self._state.model_dump_json(indent=1).encode())
 
-    def run(self, stage: Stage) -> str:
+    def run(self, stage: Stage, check_inputs: Callable[[], None] = lambda: None) -> str:
         """Run a stage, unless it is done, and return its standard output, if that is captured.
+
+        Args:
+            stage: The stage.
+            check_inputs: Called when the command has ended. If it raises an error, the stage is not done.
 
         Raises:
             StageError: The command failed. It has reported why, unless a signal ended it.
@@ -223,6 +227,7 @@ class Recipe:
         begun = self._state.begun.setdefault(stage.name, self.elapsed())
         try:
             output = run_command(stage, self._save_sometimes)
+            check_inputs()
         finally:
             self._save()
         seconds = self.elapsed() - begun
@@ -242,6 +247,11 @@ class Recipe:
             self._save()
         return values[name]
 
+    def complete(self, name: str, work: Callable[[], bool]) -> None:
+        """Do some work, unless it is done. It returns True if it succeeds; otherwise the next command tries again."""
+        if name not in self._state.values and work():
+            self.value(name, lambda: True)
+
     def note_result(self, model: Path) -> None:
         """Store that a model file is a result of this recipe. Call it before the file is copied to its last place."""
         self.value(_result(model), lambda: True)
@@ -258,7 +268,7 @@ class Recipe:
             point_to(RUNS / "latest", run)
             return True
 
-        self.value(f"link to {_result(run / 'model.safetensors')}", link)
+        self.complete(f"link to {_result(run / 'model.safetensors')}", link)
 
 
 def _result(model: Path) -> str:

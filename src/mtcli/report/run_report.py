@@ -14,8 +14,8 @@ from mtcli.runtime import files
 log = logging.getLogger(__name__)
 
 
-def write_report(folder: Path, device: str, recipe: RecipeRecord | None = None) -> None:
-    """Write `report.html` and `README.md`. A failure is a warning: it must not end the training.
+def write_report(folder: Path, device: str, recipe: RecipeRecord | None = None) -> bool:
+    """Write `report.html` and `README.md`, and return True. A failure is a warning: it must not end the training.
 
     Args:
         folder: The run folder.
@@ -28,3 +28,5 @@ def write_report(folder: Path, device: str, recipe: RecipeRecord | None = None) 
         files.replace_file(folder / "README.md", to_card(record).encode())
     except Exception as error:
         log.warning("the report could not be written: %s", error)
+        return False
+    return True

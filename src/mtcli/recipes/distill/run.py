@@ -1,13 +1,15 @@
 """Run the stages of `mtcli distill`, or those that are left, and compare the student with its teachers."""
 
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from mtcli.config.schema import Config, DataConfig, ModelConfig
-from mtcli.corpus.cache.fingerprints import fingerprint_inputs
+from mtcli.corpus.cache.fingerprints import fingerprint, fingerprint_inputs
 from mtcli.errors import DataError, StageError, UsageError
 from mtcli.recipes.distill.commands import EXPORT, GREEDY, STUDENT, Distillation, vocabulary
 from mtcli.recipes.distill.comparison import Comparison, compare
@@ -29,7 +31,7 @@ from mtcli.runtime.output_checks import check_folder
 from mtcli.runtime.wording import counted
 from mtcli.storage.run_name import RUNS, run_name
 from mtcli.text.lines import read_lines
-from mtcli.translate.backends.exported import model_digest, sha256
+from mtcli.translate.backends.exported import model_digest, model_weights
 
 log = logging.getLogger(__name__)
 
@@ -70,21 +72,24 @@ def distill(request: Request) -> tuple[Comparison, Path]:
     pick_device(request.device)  # before the folder records a device that this machine does not have
     teachers = check(request)
     folder = folder_of(request, teachers)
-    identity = _identity(request, teachers)
+    inputs = _inputs(request, teachers)
+    check_inputs = partial(_check_inputs, inputs)
+    identity = _identity(request, teachers, inputs)
     with open_recipe(folder, NAME, identity, CHANGES) as recipe:
         distillation = distillation_of(request, teachers, folder, recipe)
         text = text_of(request, teachers)
         if text is not None:
-            recipe.value("text", partial(_write_text, text, distillation.text))
+            recipe.value("text", partial(_write_text, text, distillation.text, check_inputs))
         for stage in distillation.stages():
             if stage.name == STUDENT:
                 _check_translations(distillation)
-            _run(stage, recipe, distillation.student)
+            _run(stage, recipe, distillation.student, check_inputs)
         pairs = held_out_pairs(teachers.test, teachers)
+        check_inputs()
         tokenize = teachers.bleu_tokenizer
         found = recipe.value(COMPARISON, lambda: compare(distillation.systems(), pairs, tokenize).to_dict())
         comparison = Comparison.of(found)
-        recipe.value(CARD, partial(_write_card, distillation, comparison))
+        recipe.complete(CARD, partial(_write_card, distillation, comparison))
         recipe.link_result(distillation.student)
     return comparison, distillation.student
 
@@ -110,13 +115,13 @@ def _has_no_pairs(path: Path) -> bool:
     return path.exists() and sum(1 for _ in islice(read_lines(path), 2)) < 2
 
 
-def _run(stage: Stage, recipe: Recipe, student: Path) -> None:
+def _run(stage: Stage, recipe: Recipe, student: Path, check_inputs: Callable[[], None]) -> None:
     """Run a stage, and if the folder of the student has one with other options, say what to do.
 
     The stage itself proposes options of `train`, which `distill` does not have.
     """
     try:
-        recipe.run(stage)
+        recipe.run(stage, check_inputs)
     except StageError as error:
         if stage.name == STUDENT and student.exists() and error.exit_code == UsageError.exit_code:
             log.warning("%s: to train the student with other options, delete this folder first", student)
@@ -124,7 +129,7 @@ def _run(stage: Stage, recipe: Recipe, student: Path) -> None:
 
 
 def _write_card(distillation: Distillation, comparison: Comparison) -> bool:
-    """Describe the student as the result of the recipe, and return True."""
+    """Describe the student as the result of the recipe, and return True if its report and model card are written."""
     request = distillation.request
     teachers = " and ".join(f"`{teacher}`" for teacher in request.teachers)
     pairs = counted(comparison.pairs, "test pair")
@@ -134,13 +139,14 @@ def _write_card(distillation: Distillation, comparison: Comparison) -> bool:
     )
     shown = [str(stage) for stage in distillation.stages()]
     record = RecipeRecord(distillation.folder.resolve().name, description, comparison.table(), shown)
-    write_report(distillation.student, describe(pick_device(request.device)), record)
-    return True
+    return write_report(distillation.student, describe(pick_device(request.device)), record)
 
 
-def _write_text(text: Text, path: Path) -> int:
+def _write_text(text: Text, path: Path, check_inputs: Callable[[], None]) -> int:
     """Write the usable lines of a text, report the others, and return the number of lines."""
-    return write_lines(text.usable(report=True), path, lambda index: True)
+    number = write_lines(text.usable(report=True), path, lambda index: True)
+    check_inputs()
+    return number
 
 
 def commands(request: Request) -> list[Stage]:
@@ -229,18 +235,52 @@ def folder_of(request: Request, teachers: Teachers) -> Path:
     return folder
 
 
-def _identity(request: Request, teachers: Teachers) -> dict[str, Any]:
-    """Return everything that decides the result, by the name that a message can use."""
+@dataclass(frozen=True)
+class _Inputs:
+    """The fingerprints of the files that the stages read, by name, as they were when the command began."""
+
+    pairs: dict[str, Any]
+    others: dict[str, Any]
+    """The monolingual text, and the weights of the teachers."""
+
+
+def _inputs(request: Request, teachers: Teachers) -> _Inputs:
     data = DataConfig(train=request.train, valid=teachers.valid, test=teachers.test, src=teachers.src, tgt=teachers.tgt)
-    files = fingerprint_inputs(Config(data=data))
+    paths = [model_weights(teacher) for teacher in request.teachers]
+    if request.mono_src is not None:
+        paths.append(request.mono_src)
+    others = {str(path): fingerprint(path) for path in paths}
+    return _Inputs(fingerprint_inputs(Config(data=data)), others)
+
+
+def _check_inputs(inputs: _Inputs) -> None:
+    """Check that no input was changed: some stages read the same file, and some only after hours.
+
+    Raises:
+        DataError: One was changed, or cannot be read.
+    """
+    for name, before in (inputs.pairs | inputs.others).items():
+        try:
+            now = fingerprint(Path(name), before)
+        except OSError as error:
+            raise DataError(f"{name}: cannot be read any more ({error.strerror or error}); restore it") from None
+        if now != before:
+            raise DataError(
+                f"{name}: was changed while this command runs; restore it and run the same command again, or choose "
+                "another --out"
+            )
+
+
+def _identity(request: Request, teachers: Teachers, inputs: _Inputs) -> dict[str, Any]:
+    """Return everything that decides the result, by the name that a message can use."""
     training = student_config(request).train
     return {
         "--teacher": [model_digest(teacher)[:12] for teacher in request.teachers],
         "--train": request.train,
         "--valid": teachers.valid,
         "--test": teachers.test,
-        "the content of the pairs": [file["sha256"][:12] for file in files.values()],
-        "--mono-src": sha256(request.mono_src)[:12] if request.mono_src else None,
+        "the content of the pairs": [file["sha256"][:12] for file in inputs.pairs.values()],
+        "--mono-src": inputs.others[str(request.mono_src)]["sha256"][:12] if request.mono_src else None,
         "--swap": request.swap,
         "--replace": request.replace,
         "--keep-pairs": request.keep_pairs,

@@ -70,7 +70,8 @@ def _improve(request: ImproveRequest, recipe: Recipe) -> tuple[Result, Stages]:
             _delete_results(request.out)
         raise
     result = Method(stages, material).run()
-    recipe.value(result.in_part("model"), partial(_write_result, result, stages, recipe))
+    recipe.value(result.in_part("model"), partial(_copy_result, result, recipe))
+    recipe.complete(result.in_part("report"), partial(_describe_result, result, stages, recipe))
     if (recipe.folder / "model.safetensors").exists():
         recipe.link_result(recipe.folder)
     return result, stages
@@ -90,14 +91,18 @@ def _refuse_changed_result(recipe: Recipe) -> None:
         )
 
 
-def _write_result(result: Result, stages: Stages, recipe: Recipe) -> str:
-    """Copy the best run into the folder of the recipe, describe it there, and return the folder of that run."""
+def _copy_result(result: Result, recipe: Recipe) -> str:
+    """Copy the best run into the folder of the recipe, and return the folder of that run."""
     best = Path(result.candidates[result.best].training.folder)
     recipe.note_result(best / "model.safetensors")
     copy_run(best, recipe.folder)
-    device = describe(pick_device(stages.request.device))
-    write_report(recipe.folder, device, recipe_record(result, stages, recipe.commands))
     return str(best)
+
+
+def _describe_result(result: Result, stages: Stages, recipe: Recipe) -> bool:
+    """Describe the result in the report and the model card of the recipe, and return True if they are written."""
+    device = describe(pick_device(stages.request.device))
+    return write_report(recipe.folder, device, recipe_record(result, stages, recipe.commands))
 
 
 def _refuse_other_files(folder: Path) -> None:
