@@ -254,6 +254,7 @@ def test_a_download_needs_the_key_of_the_file(loud: Site, path: str) -> None:
         ("n.txt.GZ", b"\x1f\x8b\x08", 400, "n.txt.GZ: compressed; unpack it (gunzip)"),
         ("n.txt", b"\xff\xfe\x00", 400, "n.txt"),
         ("n.csv", b"a,b\nc,d\n", 400, "n.csv: a table"),
+        ("app_en.arb", b'{"@@locale": "en"}', 400, "the resources of a Flutter app"),
         (".html", b"\xff", 400, "file.html"),
         (".bashrc", b"x", 400, "file.bashrc: a file of unknown type"),
         ("", b"x", 400, "file"),

@@ -85,12 +85,21 @@ def is_document(name: str, *, paragraphs: bool = False, columns: bool = False) -
     command = decompression(start, name)
     if command:
         raise UsageError(f"{name}: compressed; decompress it ({command}) and translate the decompressed file")
-    if suffix == ".arb" and start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
-        raise UsageError(f"{name}: the resources of a Flutter app, a type that is not supported; {_choices(MODULES)}")
+    _check_not_flutter(name, start)
     if _is_text(suffix):
         return paragraphs
     hint = f". To translate its lines: mtcli translate < {name}" if _may_be_text(start) else ""
     raise UsageError(f"{name}: a file of unknown type; {_choices(MODULES)}{hint}")
+
+
+def _check_not_flutter(name: str, start: bytes) -> None:
+    """Check that a file is not one of a Flutter app, whose suffix is also the code of a language.
+
+    Raises:
+        UsageError: It is.
+    """
+    if PurePath(name).suffix.lower() == ".arb" and start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        raise UsageError(f"{name}: the resources of a Flutter app, a type that is not supported; {_choices(MODULES)}")
 
 
 def _start_of(name: str) -> bytes:
@@ -163,6 +172,7 @@ def read_document(content: bytes, options: ReadOptions) -> Document:
     suffix = PurePath(options.name).suffix.lower()
     if suffix == ".gz":
         raise UsageError(f"{options.name}: compressed; unpack it (gunzip) and translate the unpacked file")
+    _check_not_flutter(options.name, content[:START_BYTES])
     module = MODULES.get(suffix, "plain_text" if _is_text(suffix) else None)
     if module is None:
         columns = () if options.columns else TABLES
