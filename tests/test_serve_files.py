@@ -229,6 +229,13 @@ def test_a_pair_that_two_models_translate_is_refused() -> None:
         Models([ServedModel(toy(), OPTIONS, ("en", "de"))] * 2)
 
 
+def test_a_line_whose_translation_has_other_numbers_comes_with_a_warning(loud: Site) -> None:
+    with serving((Loud(" 45"), "en", "de")) as other:
+        answers = [site.json("/api/translate", q="It costs 7.5", source="en", target="de")[1] for site in (loud, other)]
+    warnings = [answer["lines"][0]["warnings"] for answer in answers]
+    assert warnings == [[], ["the translation has other numbers than the line (45 added)"]]
+
+
 # ---- files ----
 
 

@@ -13,6 +13,8 @@ log = logging.getLogger(__name__)
 
 UNSEEN = "most characters did not occur in training: the translation will be poor"
 
+OTHER_NUMBERS = "the translation has other numbers than the line"
+
 USEFUL_NGRAM = 3
 """The n-gram size that the warning about repetitions suggests first."""
 
@@ -59,7 +61,7 @@ def warn_about_characters(window: Window, tokenizer: Tokenizer) -> None:
 
 
 def warnings_of(translation: Translation, tokenizer: Tokenizer) -> list[str]:
-    """Return what to say about one line and its translation; see `is_unseen` and `repetition_in`."""
+    """Return what to say about one line and its translation; see `is_unseen`, `repetition_in` and `check_numbers`."""
     found = []
     (ids,) = tokenizer.encode_src([translation.source])
     if is_unseen(translation.source, ids, tokenizer):
@@ -67,6 +69,9 @@ def warnings_of(translation: Translation, tokenizer: Tokenizer) -> list[str]:
     repetition = repetition_in(translation.text)
     if repetition and not repetition_in(translation.source):
         found.append(f"the translation repeats itself ({repetition:.40s})")
+    check = check_numbers(translation.source, translation.text)
+    if check.differs:
+        found.append(f"{OTHER_NUMBERS} ({check})")
     return found
 
 
@@ -146,8 +151,7 @@ def warn_about_numbers(translations: Sequence[Translation], first: int) -> None:
     checks = [check_numbers(translation.source, translation.text) for translation in translations]
     numbers = [number for number, check in enumerate(checks, first + 1) if check.differs]
     if numbers:
-        message = "%s: the translation has other numbers than the line (%s)"
-        log.warning(message, _line_numbers(numbers), checks[numbers[0] - first - 1])
+        log.warning("%s: %s (%s)", _line_numbers(numbers), OTHER_NUMBERS, checks[numbers[0] - first - 1])
 
 
 def _line_numbers(numbers: Sequence[int], max_named: int | None = None) -> str:
