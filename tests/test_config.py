@@ -195,6 +195,28 @@ def test_a_file_that_is_not_toml_is_refused_in_one_line(tmp_path: Path, content:
         build(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "key", [b"a." * 5000 + b"b = 1", b"[" + b"a . " * 5000 + b"b]", b'x = {"a".' + b"'a'.a." * 2500 + b"b = 1}"]
+)
+def test_a_key_of_thousands_of_parts_is_refused_before_it_fills_the_memory(tmp_path: Path, key: bytes) -> None:
+    path = tmp_path / "c.toml"
+    path.write_bytes(key)
+    for read, refused in ((build, UsageError), (load, ModelError)):
+        with pytest.raises(refused, match="a key has more than 50 parts"):
+            read(path)
+
+
+def test_dots_in_texts_and_comments_are_no_keys(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    dots = "a." * 60 + "tsv"
+    path.write_text(
+        f'\ufeff# {dots}\n[data] # "\n'
+        f'train = ["{dots}", \'{dots}\', """\n\\"{dots}""", \'\'\'{dots}\'\'\']\nsrc = "en"\ntgt = "de"\n',
+        encoding="utf-8",
+    )
+    assert build(path).data.train == (dots, dots, f'"{dots}', dots)
+
+
 SCALARS = st.one_of(
     st.integers(-5, 600).map(str), st.floats().map(str), st.sampled_from(["true", '"x"', "[]", "{}", "x"])
 )

@@ -1,6 +1,7 @@
 """Read and write configurations as TOML: the file that a user gives, and the complete `config.toml` of a run."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -10,6 +11,20 @@ from mtcli.config.schema import SECTIONS, Config
 from mtcli.config.validation import validate
 from mtcli.errors import ModelError, UsageError
 from mtcli.runtime.regular_file import read_regular
+
+MAX_KEY_PARTS = 50
+"""Parts of a dotted key, such as `train.lr`. The memory of the parser grows with the square of their number."""
+
+# Without an end, a text extends to the end of the file or line. The parser refuses it.
+_STRING_OR_COMMENT = re.compile(
+    r'"""(?:[^"\\]|\\.|"(?!""))*+(?:""")?|'
+    r"'''(?:[^']|'(?!''))*+(?:''')?|"
+    r'"(?:[^"\\\n]|\\.)*+"?|'
+    r"'[^'\n]*+'?|"
+    r"#[^\n]*+",
+    re.DOTALL,
+)
+_LONG_KEY = re.compile(rf"(?<![\w-])[\w-]++(?:[ \t]*+\.[ \t]*+[\w-]++){{{MAX_KEY_PARTS}}}")
 
 
 def read_given(path: Path) -> Values:
@@ -60,7 +75,10 @@ def to_toml(config: Config) -> str:
 
 def _parse(content: bytes, path: Path) -> Values:
     try:
-        return tomllib.loads(content.decode("utf-8"))
+        text = content.decode("utf-8-sig")
+        if _LONG_KEY.search(_STRING_OR_COMMENT.sub("s", text)):
+            raise ValueError(f"a key has more than {MAX_KEY_PARTS} parts")
+        return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not a readable TOML file: {error}") from None
 
