@@ -2,6 +2,7 @@ import asyncio
 import http.client
 import json
 import re
+import shutil
 import signal
 import socket
 import sys
@@ -878,6 +879,26 @@ def first_line(child: Child, name: str) -> str:
     file = child.folder / name
     until(lambda: (file.exists() and "\n" in file.read_text()) or not child.process.is_alive())
     return file.read_text()
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+def test_a_model_whose_files_are_deleted_or_emptied_is_served_as_before(tmp_path: Path, emptied: bool) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    with process(save_toy(folder)) as (child, site):
+        if emptied:
+            for path in folder.rglob("*"):
+                if path.is_file():
+                    path.write_bytes(b"")
+            assert not (folder / "model.safetensors").stat().st_size
+        else:
+            shutil.rmtree(folder)
+        found = site.json("/translate", q=LINES[:9], source="en")[1]["translatedText"]
+        assert found == [translation.text for translation in best(LINES[:9])]
+        assert site.send("/")[0] == 200
+        child.send(signal.SIGTERM)
+        result = child.wait()
+    assert (result.code, len(result.err.splitlines())) == (-signal.SIGTERM, 1)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

@@ -3,7 +3,6 @@
 import json
 import re
 import resource
-import shutil
 import signal
 import socket
 import time
@@ -274,20 +273,3 @@ def test_93_requests_of_other_sites(case: Case, tmp_path: Path) -> None:
                     found, answer = site.send(iter([lines + b"Content-Length: 5\r\n\r\nq=one"]))
                     assert (path, headers, found) == (path, headers, status)
                     assert b"uno" not in answer
-
-
-@pytest.mark.parametrize("emptied", [False, True])
-def test_107_model_deleted_while_served(case: Case, tmp_path: Path, emptied: bool) -> None:
-    folder = tmp_path / "model"
-    folder.mkdir()
-    with case.fault(), serving(folder) as site:
-        if emptied:
-            files = [path for path in folder.rglob("*") if path.is_file()]
-            assert files
-            for path in files:
-                path.write_bytes(b"")
-        else:
-            shutil.rmtree(folder)
-        site.serves()
-        with urlopen(f"http://127.0.0.1:{site.port}/", timeout=HANGS) as page:
-            assert page.status == 200
