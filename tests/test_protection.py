@@ -38,13 +38,16 @@ PLACEHOLDERS = [
     "{g, select, male {{n, plural, one {# file} other {# files}}} other {x}}", "{{ a, b }}", "{% trans 'x, y' %}",
     '{{ a | default("{}") }}', "{# note, x #}", "<%= a < b %>", "<?php echo 1 ?>", "\\(name)", "$(VAR)", "$x",
     "${x:-y}", "@{x}", "[X11X]", "__init__", "@VERSION@", "&nbsp;",
+    ":user_name", ":smile:", "`npm run build`", "``a 'b' c``", ":ref:`the title <x>`", ":py:func:`f`", "\\n",
+    "\\d", "%m", "[b]", "[/url]", "[url=https://a.b/c?d]", "<0>", "<12/>",
     '<a title="Hi. You, there">', "©", "™", "🇩🇪", "👨‍👩‍👧",
 ]  # fmt: skip
 ADDRESSES = [
     "https://en.wikipedia.org/wiki/Foo_(bar)", "https://x.y/{id}/z", "http://[::1]:80/a", "https://a.b/c?d=e&f[]=1#g",
     "tel:+49301234", "urn:isbn:0451450523", "mailto:a@b.co?subject=x", "www.Example.Org/A.B", "page.aspx?ID=5",
     "Foo.Bar.html", "example.com/a/b", "github.com", "report.pdf", "/usr/local/bin", "~/x/y.txt", "./a/b", "/#!Home",
-    "C:\\Users\\Me\\x.txt", "C:\\Program Files\\App\\a.exe", "\\\\server\\share\\x", "%APPDATA%\\foo", "me@example.org",
+    "${HOME}/bin/x", "C:\\Users\\Me\\x.txt", "C:\\Program Files\\App\\a.exe", "\\\\server\\share\\x", "%APPDATA%\\foo",
+    "me@example.org",
 ]  # fmt: skip
 NUMBERS = [
     "12/25/2024", "25.12.2024", "2024-12-25", "2024-12-25T10:00:00+01:00", "10:00–22:00", "10:00", "3:30 pm",
@@ -60,7 +63,7 @@ SIGNS = [*"\"'%$&{}<>@/\\_-.,:;#()[]~*+|=^!?`", " ", "\n", "a", "A", "1", "é", 
 FREE = [
     "3.14159", "1,234", "1.234.567", "12", "1980s", "21st", "and/or", "he/she", "input/output", "World War II", "Ph.D.",
     "U.S.A.", "wait...what", "data: one", "yes/no/maybe", "the end.Next one", "20th-century", "5-year-old", "MP3",
-    "C++", "10 000 people",
+    "C++", "10 000 people", "`foo' or `bar'", "``one'' or ``two''", "5 %m", "rock’n’roll", "a: b", "[x]", "3 < 5 > 2",
 ]  # fmt: skip
 
 
@@ -288,6 +291,27 @@ def test_a_model_that_writes_other_digits_changes_no_number(text: str) -> None:
     translated_text = translate_text(f"Open {text} today", translator, OPTIONS, src="en")
     assert protected_of([translated_text]).counts == {text: 1}
     assert "OPEN" in translated_text
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("a.txt", "{% if a %}one{% else %}two{% endif %} three"),
+        ("a.html", "{% if a %}one {% if b %}two {% endif %}three{% endif %} four five"),
+        ("a.html", "{{#if a}}one{{else}}two{{/if}} three"),
+        ("a.md", "{% if a %}one {% if b %}two {% endif %}three{% endif %} four five"),
+        ("a.md", "<% if a %>one<% end %> <%= name %> three"),
+        ("a.txt", "{{- if .A }}one{{ else }}two{{ end -}} three"),
+        ("a.txt", "<?php if ($a): ?>one<?php endif ?> three"),
+        ("a.txt", "see [b]one[/b] two [i]three[/i]"),
+    ],
+)
+def test_blocks_keep_their_order(name: str, line: str) -> None:
+    marks = r"\{%.*?%\}|<%[^=].*?%>|<\?.*?\?>|\{\{-? ?(?:[#/]|if|else|end).*?\}\}|\[.*?\]"
+    translator = ByRule(lambda text: " ".join(reversed(re.findall(rf"{marks}|\S+?(?=\W|$)", text))))
+    translator.aligns = False
+    written = translate_bytes(line.encode(), ReadOptions(name, "en", "de"), translator, OPTIONS, quiet=True).decode()
+    assert re.findall(marks, written) == re.findall(marks, line)
 
 
 def test_placeholders_of_a_format_keep_their_order() -> None:

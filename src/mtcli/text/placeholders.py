@@ -21,6 +21,8 @@ _PRINTF = (
 )
 _PYTHON = r"%\([^()\s]+\)[-+#0]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]"
 _QT = r"%L?(?:\d{1,2}|n)\b"
+# Of dates and logs, such as `%m`; not the sign of percent in `5 %x`.
+_LETTER = r"(?<!\d)(?<!\d[ \u00a0\u202f])%[-_^#]?[A-Za-z](?!\w)"
 # Braces may contain braces: `{n, plural, one {# file} other {# files}}`.
 _INNER_BRACES = r"\{[^{}]*+\}"
 for _ in range(4):
@@ -38,6 +40,16 @@ _OTHER_NAMES = (
     r"\[X\d+X\]|%\d{1,2}![^!\s]{1,20}!|\$\([A-Za-z_][\w.]*\)|\\\([\w.]{1,60}\)|(?<!\w)__[A-Za-z]\w{0,60}?__(?!\w)|"
     r"(?<![\w@/])@[A-Za-z_]\w{1,60}(?![\w@])|(?<!\S)--[a-z][\w-]{0,60}\b|(?<!\w)@[A-Z_]{2,60}@(?!\w)"
 )
+# Names after a colon, as of Laravel, and `:smile:`; code between backticks, also with a role of reStructuredText.
+_CODE = (
+    r"(?:(?<![\w:`]):[A-Za-z][\w+-]{0,60}(?::[A-Za-z][\w+-]{0,60})?:)?"
+    r"(?:(?<!`)``(?!`)(?:[^`\n']|'(?!')){1,200}``(?!`)|(?<![\w`])`(?!\s)[^`'\n]{0,100}(?<!\s)`(?![\w`]))|"
+    r"(?<![\w:`/)\]}>.-]):[A-Za-z_]\w{1,60}(?:[+-]\w{1,60}){0,3}(?:\b|(?<=_)):?(?![\w:])"
+)
+# Commands of TeX and escapes such as `\\n`, which also stand directly before a word in upper case.
+_BACKSLASH = r"(?<![\w\\])\\(?:[A-Za-z]{2,20}\*?(?=[{\[])|[A-Za-z](?![a-z]))"
+_BBCODE_NAMES = "b|i|u|s|url|img|quote|code|color|size|font|center|list|spoiler|email|table|tr|td|li"
+_BBCODE = rf"\[(?:/(?i:{_BBCODE_NAMES})|(?i:{_BBCODE_NAMES})(?:=[^\[\]\n]{{0,300}})?|\*)\]"
 _IDENTIFIER = r"(?<![\w$%])[A-Za-z]\w{0,60}\(\)|(?<!\w)[A-Za-z][A-Za-z0-9]{0,60}(?:_[A-Za-z0-9]{1,60}){1,10}(?!\w)"
 _CJK = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef"
 _URL_UNIT = rf"\([^\s()<>]{{0,60}}\)|\{{[\w.]{{0,40}}\}}|(?<=[/=_])[{_CJK}]+"
@@ -66,13 +78,13 @@ _DRIVE = (
     r"(?<!\w)[A-Za-z]:\\(?:[\w.()$~-]+(?: [\w.()$~-]+){0,4}\\){0,40}(?:[\w.()$~*-]*[\w*])?"
 )
 _PATH = (
-    r"\$[A-Z_]{2,40}(?:/[\w.+@*-]*[\w*])+|"
+    r"\$(?:[A-Z_]{2,40}|\{[A-Z_]{2,40}\})(?:/[\w.+@*-]*[\w*])+|"
     r"(?<![\w\\])\\\\[\w.-]+(?:\\[\w.$-]*[\w$])+|%[A-Z_]{2,40}%(?:\\[\w.$-]*[\w$])+|"
     r"(?<![\w/<.~])(?:~|\.{1,2})?(?:/[\w.+@*-]*[\w*]){2,}/?|(?<![\w/<.~])(?:~|\.{1,2})(?:/[\w.+@*-]*[\w*])+/?|"
     r"(?<![\w/<])/[\w/-]{0,80}[#?][\w!#/?=&%.-]*\w"
 )
 _ENTITY = r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});"
-_TAG = r"</?[A-Za-z][^<>]*>|<!--[^<>]*-->"
+_TAG = r"</?[A-Za-z][^<>]*>|</?\d{1,3} ?/?>|<!--[^<>]*-->"
 _PICTURE = (
     "[\U0001f000-\U0001f1e5\U0001f200-\U0001f3fa\U0001f400-\U0001faff"
     "\u2600-\u27bf\u2b05-\u2b07\u2b1b\u2b1c\u2b50\u2b55]"
@@ -96,8 +108,8 @@ _PROTECTED = (
     rf"{_NOT_IN_WORD}(?=[^\W\d_])(?:{_URL}|{_EMAIL}|{_DRIVE}|{_IDENTIFIER}|{_FILE}|"
     rf"(?P<number_of_letters>{LETTERED_MEASURE}|(?P<figure_of_letters>{LETTERED_FIGURE})))|"
     rf"{_NOT_IN_WORD}(?=\d)(?:{_EMAIL}|{_EMOJI}|{_FILE}|(?P<number>{MEASURE}|(?P<figure>{FIGURE})))|"
-    rf"(?=[^\w\s]|_)(?:{_TAG}|{_TEMPLATE}|{_ICU}|{_FIELD}|{_PYTHON}|{_PATH}|{_ORDERED}|{_OTHER_NAMES}|{_QT}|%%|"
-    rf"%[A-Z_]{{2,}}%|\$[A-Za-z_]\w*|{_ENTITY}|{_EMOJI}|{_TOKEN}|{_FILE}|"
+    rf"(?=[^\w\s]|_)(?:{_TAG}|{_PATH}|{_TEMPLATE}|{_ICU}|{_FIELD}|{_PYTHON}|{_ORDERED}|{_OTHER_NAMES}|{_QT}|%%|"
+    rf"%[A-Z_]{{2,}}%|{_LETTER}|\$[A-Za-z_]\w*|{_CODE}|{_BBCODE}|{_BACKSLASH}|{_ENTITY}|{_EMOJI}|{_TOKEN}|{_FILE}|"
     rf"(?P<signed_number>{MEASURE}|(?P<signed_figure>{FIGURE})))"
 )
 _START = re.compile(rf"{_NOT_IN_WORD}[^\W_]|[^\w\s]|_")
@@ -105,12 +117,19 @@ _START = re.compile(rf"{_NOT_IN_WORD}[^\W_]|[^\w\s]|_")
 _NUMBER_GROUPS = ("number", "number_of_letters", "signed_number")
 _FIGURE_GROUPS = ("figure", "figure_of_letters", "signed_figure")
 _IN_ORDER = re.compile(rf"(?:{_PRINTF})|\{{(?:![rsa])?(?::[^{{}}]*)?\}}")
+_STATEMENT = re.compile(
+    r"\{%.*|<%(?![=#-]).*|<\?(?!=).*|\{\{[-~]?\s*(?:[#/^]|(?:if|else|end|range|with|block|define)\b).*|"
+    rf"{_BBCODE}",
+    re.DOTALL,
+)
 _DIGIT = re.compile(r"\d")
 _NUMBERED = re.compile(r"%\d+\$")
 
-_SIGNS = r"%$&{<@\d\\/_\u00a3\u00a5\u00a9\u00ae\u00bc-\u00be\u2117-\u2bff\u203c-\u2049\ufe0f\U0001f000-\U0010ffff"
+_SIGNS = r"%$&{<@`\[\d\\/_\u00a3\u00a5\u00a9\u00ae\u00bc-\u00be\u2117-\u2bff\u203c-\u2049\ufe0f\U0001f000-\U0010ffff"
 # It begins with a set of characters, for which `re` searches fast.
-_HINT = re.compile(rf"[{_SIGNS}.:(-](?:(?<=[{_SIGNS}])|(?<=[\w:][.:])(?=\w)|(?<=--)(?=\w)|(?<=\w\()(?=\)))")
+_HINT = re.compile(
+    rf"[{_SIGNS}.:(-](?:(?<=[{_SIGNS}])|(?<=[\w:][.:])(?=\w)|(?<=:)(?=[A-Za-z_])|(?<=--)(?=\w)|(?<=\w\()(?=\)))"
+)
 """A text without any of these has nothing protected. This test takes a fraction of the time of the search."""
 
 _COPIED_WORD = re.compile(r"(?<!\S)[\w-]*\w(?=[.,;:!?]?(?!\S))")
@@ -178,6 +197,14 @@ def _found(text: str) -> Iterator[re.Match[str]]:
         if match:
             end = match.end()
             yield match
+
+
+def is_statement(mark: str) -> bool:
+    """Return True for protected text that begins, divides or ends a block, such as `{% if x %}` and `[b]`.
+
+    Such marks must keep their order.
+    """
+    return _STATEMENT.fullmatch(mark) is not None
 
 
 def _is_number(match: re.Match[str]) -> bool:

@@ -7,13 +7,13 @@ from typing import Literal
 
 from mtcli.documents.markup.inline import Inline, Tag, merged
 from mtcli.documents.markup.wrapping import unspaced_at_end, unspaced_at_start
-from mtcli.text.placeholders import find_protected, is_kept, protected_of
+from mtcli.text.placeholders import find_protected, is_kept, is_statement, protected_of
 
 Kind = Literal["open", "close", "point"]
 
 _SPACES = re.compile(r"[ \t\r\n\f\v\u2028\u2029\x1c-\x1e\x85]+")
 _UNUSUAL_SPACE = re.compile(r"[ \t\r\n\f\v\u2028\u2029\x1c-\x1e\x85](?<! )|  ")
-_TAG_NAME = re.compile(r"<(?P<slash>/?)(?P<name>[A-Za-z][^\s<>/]*)[^<>]*?(?P<empty>/?)>")
+_TAG_NAME = re.compile(r"<(?P<slash>/?)(?P<name>[A-Za-z][^\s<>/]*|\d+)[^<>]*?(?P<empty>/?)>")
 _WORD_BREAK = re.compile(r"<wbr\b", re.IGNORECASE)
 """The tag of HTML for a place within a word where a line may end."""
 _LINE_BREAK = re.compile(r"<br\b.*|(?:[\\\s>]|&#(?:0*1[03]|x0*[ad]);)+", re.IGNORECASE | re.DOTALL)
@@ -392,10 +392,10 @@ Shape = tuple[str, str, tuple["Shape", ...]]
 def is_faithful(source: Inline, translation: Inline, *, decimals: bool = False) -> bool:
     """Return True if a translation has the marks of its source, each unchanged, and tags nested in the same way.
 
-    Placeholders such as `%s`, which a program fills in the order in which they are written, are also in their order.
-    For `decimals`, see `placeholders.find_protected`.
+    Placeholders such as `%s`, which a program fills in the order in which they are written, are also in their order,
+    and so are the statements of templates. For `decimals`, see `placeholders.find_protected`.
     """
-    if shape_of(source) != shape_of(translation):
+    if shape_of(source) != shape_of(translation) or _statements(source) != _statements(translation):
         return False
     return is_kept(
         protected_of(_texts(source), decimals=decimals), protected_of(_texts(translation), decimals=decimals)
@@ -409,6 +409,11 @@ def shape_of(sentence: Inline) -> Shape:
         if isinstance(piece, Mark) and piece.is_tag:
             builder.add_mark(piece, "")
     return _shape(builder.root)
+
+
+def _statements(sentence: Inline) -> list[str]:
+    """Return the marks that must keep their order, such as `{% if x %}` and `{% endif %}`."""
+    return [piece.raw for piece in pieces_of(sentence) if isinstance(piece, Mark) and is_statement(piece.raw)]
 
 
 def _shape(node: Node) -> Shape:
