@@ -9,6 +9,7 @@ from formats import OPTIONS, shouted, shown
 
 from mtcli.documents.formats import html
 from mtcli.documents.formats.escapes import unescape
+from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.formats.html import read as read_html
 from mtcli.documents.formats.html_tokens import tokenize
 from mtcli.documents.markup.inline import Tag
@@ -227,6 +228,20 @@ def test_a_reference_of_any_length_is_read(number: str) -> None:
 
 def test_a_long_reference_may_stand_for_a_letter() -> None:
     assert shown(read_html, f"<p>a&#{'0' * 5000}66;c</p>") == ["aBc"]
+
+
+@pytest.mark.parametrize("answer", ["x y z", "{} z", "x 09:00 – 17:00", "9 : 00", "9:00", "5 km y", "{} {}", ""])
+@pytest.mark.parametrize(
+    "number",
+    ["9:00&ndash;17:00", "5&nbsp;km", "&euro;5", "1,000&#8239;&euro;", "2019&#8211;2021", "&#36;5", "20&nbsp;&deg;C"],
+)
+def test_a_number_with_references_stays_whole(number: str, answer: str) -> None:
+    translator = ByRule(lambda line: answer.replace("{}", unescape(number)))
+    translator.aligns = False
+    read = ReadOptions("a.html", "en", "de")
+    written = translate_bytes(f"<p>It is {number} now".encode(), read, translator, Options(), quiet=True).decode()
+    assert written.count(number) == 1
+    assert unescape(number) not in written.replace(number, "")
 
 
 @pytest.mark.parametrize("answer", ["x", "© – x", "x – © – y", "", "one price – quality", "&copy; &ndash;"])

@@ -12,7 +12,7 @@ from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.formats.plain_text import read_text
 from mtcli.documents.formats.registry import needs_packages, read_document
-from mtcli.documents.markup.inline import Inline, Tag, merged, text_of
+from mtcli.documents.markup.inline import Inline, Tag, merged, text_of, text_with_references
 from mtcli.documents.markup.sentences import InlineTranslation, translate_candidates
 from mtcli.documents.markup.wrapping import unspaced_at_end, unspaced_at_start
 from mtcli.documents.segmentation import is_plain, split_long, split_marks, split_segment
@@ -97,7 +97,7 @@ class TranslatedSegment:
     def number_checks(self) -> Iterator[NumberCheck]:
         """Yield the differences of the numbers of each sentence from those of its best translation."""
         for asked, candidates in self.pairs():
-            yield check_numbers(text_of(asked), text_of(candidates[0].content))
+            yield check_numbers(text_with_references(asked), text_with_references(candidates[0].content))
 
 
 def _keeps_spans(joined: Inline, contents: Iterable[Inline]) -> bool:

@@ -5,7 +5,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, islice, pairwise
 
-from mtcli.documents.markup.inline import Inline, Tag, merged, text_of
+from mtcli.documents.markup.inline import Inline, Tag, merged, text_of, text_with_references
 from mtcli.text import languages
 from mtcli.text.placeholders import find_protected
 from mtcli.text.writing_systems import UNSPACED
@@ -160,18 +160,13 @@ def split_segment(segment: Inline, language: str) -> list[Inline]:
     Raises:
         ModuleNotFoundError: sentencex is not installed.
     """
-    text = _with_references(segment)
+    text = text_with_references(segment)
     ends = [*accumulate(map(len, split_sentences(text, language)))]
     tabs = [match.end() for match in _TABS.finditer(text)]
     if tabs:
         blocked = _Blocked(text)
         ends += [tab for tab in tabs if tab not in blocked]
     return _split_at(segment, _lengths_of_text(segment, [len(part) for part in _cut(text, ends)]))
-
-
-def _with_references(segment: Inline) -> str:
-    """Return the text of a segment with the characters of references that are tags, such as `&nbsp;`."""
-    return "".join(part.text if isinstance(part, Tag) else part for part in segment)
 
 
 def _lengths_of_text(segment: Inline, lengths: Sequence[int]) -> list[int]:

@@ -21,6 +21,8 @@ _PRINTF = re.compile(
 )
 _QT = re.compile(r"%(?:L?\d{1,2}%?|[A-Za-z%]|\|[^|]*\|)")
 _BRACES = re.compile(r"\{\{|\}\}|\{(?:[^{}]|\{[^{}]*\})*\}")
+_JAVA = re.compile(rf"(?<!')'(?!')[^']+'(?!')|{_BRACES.pattern}")
+"""Text between single quotation marks is no directive, so its braces are none either."""
 _SHELL = re.compile(r"\$(?:\w+|\{\w+\})")
 _LISP = re.compile(r"~[^a-zA-Z~%&|\s]*[a-zA-Z~%&|(){}\[\]<>^;?*_/$]")
 _MARKUP = re.compile(r"%(?:L?\d{1,2}|n)|</?[A-Za-z][^<>]*>|&#?\w+;")
@@ -53,13 +55,13 @@ FORMATS = {
     **dict.fromkeys(("qt", "qt-plural", "kde", "boost", "smalltalk"), _QT_FORMAT),
     **dict.fromkeys(("python-brace", "csharp", "perl-brace", "c++", "rust"), _BRACE_FORMAT),
     **dict.fromkeys(("lisp", "scheme"), _LISP_FORMAT),
-    "java": Format(_BRACES, "{}'"),
+    "java": Format(_JAVA, "{}'"),
     "sh": Format(_SHELL, "$`", in_any_order=True),
     "kde-kuit": Format(_MARKUP, "%<>&", in_any_order=True),
 }
 """The formats that gettext knows, by their flag without `-format`."""
-_NAMED = re.compile(r"%\d+\$|%\(|%<(?!PRI)\w+>|%\{|\{\s*\w")
-"""What begins a directive that names its argument, so that it may stand anywhere."""
+_NAMED = re.compile(r"%\d+\$|%\(|%<(?!PRI)\w+>|%\{|\{\s*\w|'")
+"""What begins a directive that names its argument, or quoted text, so that it may stand anywhere."""
 _WITHOUT_ARGUMENT = frozenset({"%%", "%m", "{{", "}}", "~~", "~%"})
 
 _FLAG = re.compile(r"(?<![\w-])([a-z+\d-]+)-format\b")

@@ -27,6 +27,11 @@ def text_of(segment: Inline) -> str:
     return "".join(part for part in segment if isinstance(part, str))
 
 
+def text_with_references(segment: Inline) -> str:
+    """Return the text of a segment, with the characters of references that are tags, such as `&ndash;`."""
+    return "".join(part.text if isinstance(part, Tag) else part for part in segment)
+
+
 def merged(parts: Iterable[str | Tag]) -> Inline:
     """Return a segment of these parts in which no two strings are adjacent and none is empty."""
     filled = [part for part in parts if part != ""]

@@ -3,9 +3,10 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, groupby
 from typing import Literal
 
-from mtcli.documents.markup.inline import Inline, Tag, merged
+from mtcli.documents.markup.inline import Inline, Tag, merged, text_with_references
 from mtcli.documents.markup.wrapping import unspaced_at_end, unspaced_at_start
 from mtcli.text.placeholders import find_protected, is_kept, is_statement, protected_of
 
@@ -20,6 +21,8 @@ _LINE_BREAK = re.compile(r"<br\b.*|(?:[\\\s>]|&#(?:0*1[03]|x0*[ad]);)+", re.IGNO
 """A line break of HTML, Word, XML or Markdown. In a quote of Markdown, it ends with the mark of the next line."""
 _SEPARATE_SIGNS = re.compile(r"\s*[,;:.!?…)\]–—-]+(?=\s+\S)")
 """Signs between two words, with a space after them."""
+_MARKUP_SIGNS = frozenset('&<>"\\*_`[]#|~')
+"""Characters that some formats write in another way than they are read."""
 MAX_DEPTH = 50
 """Open tags around a tag that is written as text and has a partner. Each is a level of recursion."""
 CLOSING = ".,;:!?…)]}»”’\"'、。，；：！？）」』"
@@ -44,23 +47,62 @@ class Mark:
 
     @property
     def shown(self) -> str:
-        """The character of a reference: as text for the model, and for finding sentences."""
+        """The characters of references: as text for the model, and for finding sentences."""
         return self.part.text if isinstance(self.part, Tag) else ""
+
+    @property
+    def is_joined(self) -> bool:
+        """It is protected text with references in it, see `join_references`."""
+        return len(self.shown) > 1
 
     @property
     def is_tag(self) -> bool:
         """It is a tag, also one that is written as text."""
-        return isinstance(self.part, Tag) or bool(self.name)
+        return (isinstance(self.part, Tag) and not self.is_joined) or bool(self.name)
 
     @property
     def is_content(self) -> bool:
         """It stands for words: a placeholder, or a point such as `<code>x</code>`."""
-        if self.kind != "point" or self.shown:
+        if self.kind != "point" or len(self.shown) == 1:
             return False
         return not self.is_tag or any(map(str.isalnum, re.sub(r"<[^<>]*>|&#\w+;", "", self.raw)))
 
 
 Piece = str | Mark
+
+
+def join_references(sentence: Inline, *, decimals: bool = False) -> Inline:
+    """Return a sentence in which protected text with references in it is one tag, such as `9:00&ndash;17:00`.
+
+    For `decimals`, see `placeholders.find_protected`.
+    """
+    if not any(isinstance(part, Tag) and part.text for part in sentence):
+        return sentence
+    joined: list[str | Tag] = []
+    for has_text, group in groupby(sentence, key=lambda part: isinstance(part, str) or part.text != ""):
+        parts = tuple(group)
+        joined += _with_joined_references(parts, decimals=decimals) if has_text else parts
+    return merged(joined)
+
+
+def _with_joined_references(parts: Inline, *, decimals: bool) -> list[str | Tag]:
+    """Join the references of a part of a sentence without other tags."""
+    units = [unit for part in parts for unit in ([part] if isinstance(part, Tag) else part)]
+    lengths = [len(unit.text) if isinstance(unit, Tag) else 1 for unit in units]
+    index_of = {offset: index for index, offset in enumerate(accumulate(lengths, initial=0))}
+    text = text_with_references(parts)
+    joined: list[str | Tag] = []
+    end = 0
+    for span in find_protected(text, decimals=decimals):
+        first, last = index_of.get(span[0]), index_of.get(span[1])
+        if first is None or last is None or last - first < 2:
+            continue
+        inside = units[first:last]
+        if any(isinstance(unit, Tag) for unit in inside) and not _MARKUP_SIGNS.intersection(inside):
+            raw = "".join(unit.raw if isinstance(unit, Tag) else unit for unit in inside)
+            joined += [*units[end:first], Tag(raw, text=text[slice(*span)])]
+            end = last
+    return [*joined, *units[end:]]
 
 
 def pieces_of(sentence: Inline, *, decimals: bool = False) -> list[Piece]:
@@ -406,7 +448,7 @@ def shape_of(sentence: Inline) -> Shape:
     """Return how the tags of a sentence are nested. Neighbors may change places, as words do."""
     builder = _Builder()
     for piece in pieces_of(sentence):
-        if isinstance(piece, Mark) and piece.is_tag:
+        if isinstance(piece, Mark) and (piece.is_tag or piece.is_joined):
             builder.add_mark(piece, "")
     return _shape(builder.root)
 

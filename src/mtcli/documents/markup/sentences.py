@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
-from mtcli.documents.markup.inline import Inline, Tag, merged, text_of
-from mtcli.documents.markup.marks import Mark, is_faithful, mark_up, pieces_of
+from mtcli.documents.markup.inline import Inline, Tag, merged, text_with_references
+from mtcli.documents.markup.marks import Mark, is_faithful, join_references, mark_up, pieces_of
 from mtcli.documents.markup.reinsertion import reinsert
 from mtcli.documents.markup.word_map import diagonal_links
 from mtcli.runtime.progress import Progress
@@ -55,7 +55,8 @@ class _Sentence:
     def __init__(self, source: Inline, *, use_tokens: bool, decimals: bool) -> None:
         self.source = source
         self.decimals = decimals
-        self.pieces = pieces_of(source, decimals=decimals)
+        self.joined = join_references(source, decimals=decimals)
+        self.pieces = pieces_of(self.joined, decimals=decimals)
         self.results: list[InlineTranslation] = []
         """The different translations so far, best first."""
         self.is_repaired = False
@@ -77,7 +78,7 @@ class _Sentence:
             elif not mark.is_tag:
                 written[index] = mark.raw
         for index, mark in enumerate(self.pieces):
-            if isinstance(mark, Mark) and mark.shown and not mark.shown.isspace():
+            if isinstance(mark, Mark) and mark.shown and not mark.shown.isspace() and written.get(index) not in TOKENS:
                 written[index] = mark.shown
                 self.mark_of_token[mark.shown] = mark
         self.has_placeholders = bool(written)
@@ -106,7 +107,14 @@ class _Sentence:
 
     def is_faithful(self, content: Inline) -> bool:
         """Return True if a translation has all marks and protected text of this sentence."""
-        return is_faithful(self.source, content, decimals=self.decimals)
+        return is_faithful(self.joined, content, decimals=self.decimals)
+
+    def without_references(self, text: str) -> str:
+        """Return what the model wrote without the characters that references stand for."""
+        shown = {piece.shown for piece in self.pieces if isinstance(piece, Mark) and piece.shown}
+        for characters in sorted(shown, key=len, reverse=True):
+            text = text.replace(characters, "")
+        return text
 
     def take_out_placeholders(self) -> None:
         """Leave the placeholders out of the text. They become points."""
@@ -125,7 +133,8 @@ class _Sentence:
             if isinstance(part, Tag) or not self.mark_of_token:
                 yield part
                 continue
-            for text in re.split(f"([{re.escape(''.join(self.mark_of_token))}])", part):
+            tokens = "|".join(map(re.escape, sorted(self.mark_of_token, key=len, reverse=True)))
+            for text in re.split(f"({tokens})", part):
                 mark = self.mark_of_token.get(text)
                 yield text if mark is None else mark.part
 
@@ -248,12 +257,12 @@ def _warn_about_sentences(sentences: Sequence[_Sentence]) -> None:
     for sentence in sentences:
         if sentence.is_given_up:
             message = "not translated, because its placeholders cannot be told apart or would change their order: %s"
-            log.warning(message, text_of(sentence.source))
-    unanswered = [text_of(sentence.source) for sentence in sentences if sentence.is_unanswered]
+            log.warning(message, text_with_references(sentence.source))
+    unanswered = [text_with_references(sentence.source) for sentence in sentences if sentence.is_unanswered]
     if unanswered:
         message = "%s not translated, because the model writes nothing there (%.40s)"
         log.warning(message, counted(len(unanswered), "sentence"), unanswered[0])
-    repaired = [text_of(each.source) for each in sentences if each.is_repaired and not each.is_given_up]
+    repaired = [text_with_references(each.source) for each in sentences if each.is_repaired and not each.is_given_up]
     if repaired:
         message = "%s: the model did not keep protected text, such as numbers and placeholders; it was put back (%.60s)"
         log.warning(message, counted(len(repaired), "sentence"), repaired[0].strip())
@@ -317,14 +326,13 @@ def _repair(sentence: _Sentence, answer: Candidate) -> None:
     but the most common ones are deleted. The last resort is the source.
     """
     marked = sentence.marked
-    shown = {piece.shown for piece in sentence.pieces if isinstance(piece, Mark)}
     is_first = not sentence.results
     sentence.is_repaired = True
     wanted = protected_of(
-        (part for part in merged(sentence.source) if isinstance(part, str)), decimals=sentence.decimals
+        (part for part in merged(sentence.joined) if isinstance(part, str)), decimals=sentence.decimals
     )
     protected = without_added(
-        "".join(character for character in answer.text if character not in shown),
+        sentence.without_references(answer.text),
         Counter(),
         numbers=not wanted.has_free_numbers,
         source=wanted.counts,
