@@ -90,6 +90,10 @@ CASES = {
     "unclosed": ("a *b _c ~~d `e", ["a *b _c ~~d `e"]),
     "broken table": ("a | b\n--|", ["a | b --|"]),
     "footnotes": ("[^1]: First *note*,\n  more.\n[^b]: Second note.", ["First [*]note[*], more.", "Second note."]),
+    "definitions in a paragraph": (
+        '[^1]: A note.\n[r]: /u "T"\n[S]: <x y>\n[t]: x.org\n\nText\n[u]: #v\n[he]: said it',
+        ["A note.", "Text", "[he]: said it"],
+    ),
     "footnotes of one word": (
         "> [^a]: <b>One</b>\n> [^b]: two\n\n[^c]: x.com\n[^d]:\nthree\n[e]: four",
         ["One", "two", "x.com"],

@@ -56,6 +56,10 @@ _TEXT_BEGINS = re.compile(r"\[\^[^\]\s]+\]:|(?:!!!|\?\?\?\+?)\s+[\w-]|:\s")
 """What begins a footnote, an admonition or a definition at the start of a line."""
 _FOOTNOTE = re.compile(r"\[\^[^\]\s]+\]:[ \t]*(?=\S)")
 """The mark of a footnote before its text."""
+_DEFINITION = re.compile(
+    r"\[[^\[\]^][^\[\]]*\]:[ \t]*(?:<[^<>]*>|(?=\S*(?:[/#]|\w[.:]\w))\S+)(?:[ \t]+(?:\"[^\"]*\"|'[^']*'|\([^()]*\)))?$"
+)
+"""A definition of a link, which most programs also find within a paragraph, such as below a footnote."""
 _TEXT_ENDS = re.compile(r"(?:!!!|\?\?\?\+?)\s+[\w-]|\[![A-Z]+\]\s*$")
 """The line of an admonition or an alert, before its text."""
 _LIST_NUMBER = re.compile(r"^(\d{1,9})([.)])(?=\s|$)")
@@ -334,7 +338,8 @@ def _parts(content: str) -> Iterator[tuple[int, str]]:
     """Divide a paragraph of CommonMark that has several blocks of extensions, each of which needs lines of its own.
 
     Yields:
-        The number of the first line of a part, and the part. Lines of directives and formulas are in no part.
+        The number of the first line of a part, and the part. Lines of directives, formulas and definitions of links are
+        in no part.
     """
     lines = content.split("\n")
     first = 0
@@ -355,9 +360,12 @@ def _parts(content: str) -> Iterator[tuple[int, str]]:
 
 
 def _end_of_markup(lines: Sequence[str], number: int) -> int:
-    """Return the number of the line after a directive or a formula that begins on a line; otherwise that line's."""
+    """Return the number of the line after a directive, a formula or a definition of a link that begins on a line.
+
+    For other lines, return their own number.
+    """
     line = lines[number].strip()
-    if line.startswith(":::"):
+    if line.startswith(":::") or _DEFINITION.match(line):
         return number + 1
     if not line.startswith("$$"):
         return number
