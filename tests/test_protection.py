@@ -39,7 +39,7 @@ PLACEHOLDERS = [
     '{{ a | default("{}") }}', "{# note, x #}", "<%= a < b %>", "<?php echo 1 ?>", "\\(name)", "$(VAR)", "$x",
     "${x:-y}", "@{x}", "[X11X]", "__init__", "@VERSION@", "&nbsp;",
     ":user_name", ":smile:", "`npm run build`", "``a 'b' c``", ":ref:`the title <x>`", ":py:func:`f`", "\\n",
-    "\\d", "%m", "[b]", "[/url]", "[url=https://a.b/c?d]", "<0>", "<12/>",
+    "\\d", "%m", "$NAME$", "[b]", "[/url]", "[url=https://a.b/c?d]", "<0>", "<12/>",
     '<a title="Hi. You, there">', "©", "™", "🇩🇪", "👨‍👩‍👧",
 ]  # fmt: skip
 ADDRESSES = [
@@ -47,13 +47,14 @@ ADDRESSES = [
     "tel:+49301234", "urn:isbn:0451450523", "mailto:a@b.co?subject=x", "www.Example.Org/A.B", "page.aspx?ID=5",
     "Foo.Bar.html", "example.com/a/b", "github.com", "report.pdf", "/usr/local/bin", "~/x/y.txt", "./a/b", "/#!Home",
     "${HOME}/bin/x", "C:\\Users\\Me\\x.txt", "C:\\Program Files\\App\\a.exe", "\\\\server\\share\\x", "%APPDATA%\\foo",
-    "me@example.org",
+    "me@example.org", "o'brien+x@example.org",
 ]  # fmt: skip
 NUMBERS = [
     "12/25/2024", "25.12.2024", "2024-12-25", "2024-12-25T10:00:00+01:00", "10:00–22:00", "10:00", "3:30 pm",
     "18:00 GMT+2", "10:00 CET", "2024", "2019–2021", "1/2", "24/7", "+49 (0)30 1234-5678", "(555) 123-4567",
     "030 123 456", "192.168.100.200", "10.0.0.0/8", "2001:db8::1", "00:1A:2B:3C:4D:5E", "3f2a9c1", "0x7fff", "#123",
-    "550e8400-e29b-41d4-a716-446655440000", "SKU-12345", "CVE-2024-12345", "v2.1", "1.0.0-rc.1", "1.2.3", "6.02e23",
+    "550e8400-e29b-41d4-a716-446655440000", "SKU-12345", "CVE-2024-12345", "v2.1", "1.0.0-rc.1",
+    "2.0.0-rc.1+build.5f8", "54Mbit/s", "1.2.3", "6.02e23",
     "½", "-5", "12,345.6 km", "-5 °C", "20-30%", "US$5", "EUR 20", "£1,000.50", "10 000 €", "16:9", "007",
 ]  # fmt: skip
 PROTECTED = [*PLACEHOLDERS, *ADDRESSES, *NUMBERS]
@@ -92,7 +93,7 @@ def test_the_search_in_a_long_text_lets_other_threads_run(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("text", PROTECTED)
 def test_protected_text_is_found_as_a_whole(text: str) -> None:
-    for line in (f"See {text} now.", f"{text}, he said", f"({text})", f"Look: “{text}”."):
+    for line in (f"See {text} now.", f"{text} (see", f"{text}, he said", f"({text})", f"Look: “{text}”."):
         assert [line[start:end] for start, end in find_protected(line)] == [text]
 
 
@@ -304,14 +305,22 @@ def test_a_model_that_writes_other_digits_changes_no_number(text: str) -> None:
         ("a.txt", "{{- if .A }}one{{ else }}two{{ end -}} three"),
         ("a.txt", "<?php if ($a): ?>one<?php endif ?> three"),
         ("a.txt", "see [b]one[/b] two [i]three[/i]"),
+        ("a.txt", "{{#each a}}one {{this}}{{/each}} two three four"),
     ],
 )
 def test_blocks_keep_their_order(name: str, line: str) -> None:
-    marks = r"\{%.*?%\}|<%[^=].*?%>|<\?.*?\?>|\{\{-? ?(?:[#/]|if|else|end).*?\}\}|\[.*?\]"
+    marks = r"\{%.*?%\}|<%[^=].*?%>|<\?.*?\?>|\{\{-? ?(?:[#/]|if|else|end|this).*?\}\}|\[.*?\]"
     translator = ByRule(lambda text: " ".join(reversed(re.findall(rf"{marks}|\S+?(?=\W|$)", text))))
     translator.aligns = False
     written = translate_bytes(line.encode(), ReadOptions(name, "en", "de"), translator, OPTIONS, quiet=True).decode()
     assert re.findall(marks, written) == re.findall(marks, line)
+
+
+@pytest.mark.parametrize("text", ["%d%%", "%H:%M:%S", "%d/%m/%Y", "{a}{b}", "\\d{3}-\\d{4}", "%s=%s", "<%= a %>:{b}"])
+def test_placeholders_without_spaces_between_stay_together(text: str) -> None:
+    translator = ByRule(lambda line: "eins zwei drei vier")
+    translator.aligns = False
+    assert text in translate_text(f"see {text} one two three", translator, OPTIONS, src="en")
 
 
 def test_placeholders_of_a_format_keep_their_order() -> None:

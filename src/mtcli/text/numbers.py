@@ -15,9 +15,9 @@ from mtcli.text import languages
 _CURRENCY = "$€£¥₹₽₩₫₴₺₪฿₦₱₲₡¢₿₸"
 _CURRENCY_CODE = "USD|EUR|GBP|CHF|JPY|CAD|AUD|CNY|INR|BRL|MXN|SEK|NOK|DKK|PLN|CZK|RUB|KRW|TRY|ZAR"
 _UNITS = (
-    r"km/h|m/s|[kcmd]?m[²³]|[kcdmµμn]?m|[kmµμ]?g|t|[mcdh]?l|L|[mnµμ]s|(?<!\d\d0)s|min|h|[kMGT]?Hz|[kMG]Wh|[kMGm]?W|"
+    r"km/h|m/s²?|[kcmd]?m[²³]|[kcdmµμn]?m|[kmµμ]?g|t|[mcdh]?l|L|[mnµμ]s|(?<!\d\d0)s|min|h|[kMGT]?Hz|[kMG]Wh|[kMGm]?W|"
     "[km]?V|mAh|mA|"
-    "[kM]J|kcal|cal|[hkM]?Pa|m?bar|°[CF]?|px|pt|em|rem|dpi|ppi|[kKMGTkmgt]i?[Bb]|[kMG]bit|[kMG]?bps|fps|rpm|dB|mph|"
+    "[kM]J|kcal|cal|[hkM]?Pa|m?bar|°[CF]?|px|pt|em|rem|dpi|ppi|[kKMGTkmgt]i?[Bb](?:/s)?|[kMG]bit(?:/s)?|[kMG]?bps|fps|rpm|dB|mph|"
     rf"ft|lbs?|oz|yd|mi|ha|kr|zł|Kč|[%‰{_CURRENCY}]|{_CURRENCY_CODE}"
 )
 _SPACED = r"[1-9]\d{0,2}(?: \d{3}(?!\d)){1,6}+(?:[.,]\d++)?"
@@ -26,7 +26,8 @@ _GROUPS = rf"(?:{_SPACED}|\d++(?:[.,'’\u00a0\u202f]\d++){{0,20}}+)"
 _SIGN = r"(?:(?<![^\s(\[\"'“„‘«])[+−±-])?"
 _NUMBER = rf"{_SIGN}(?<![\w.,]){_GROUPS}(?:[–−×x-]{_GROUPS}){{0,3}}"
 _CLOCK = r"\d{1,2}:[0-5]\d(?::(?:[0-5]\d|60)(?:[.,]\d{1,9})?)?"
-_ZONE = r"(?:Z|[ \u00a0\u202f]?(?:(?:UTC|GMT|[CEMPW]ES?T|[ECMP][SD]T|BST|IST|JST|MSK)\b)?(?:[+−-]\d{1,2}(?::?\d{2})?)?)"
+_OFFSET = r"[+−-]\d{1,2}(?::?\d{2})?"
+_ZONE = rf"(?:Z|[ \u00a0\u202f]?(?:(?:UTC|GMT|[CEMPW]ES?T|[ECMP][SD]T|BST|IST|JST|MSK)\b(?:{_OFFSET})?|{_OFFSET}))?"
 _HALF_OF_DAY = r"[ \u00a0\u202f]?(?:[aApP]\.[mM]\.|[aApP][mM]\b)"
 _HEX = "[0-9a-fA-F]"
 _LETTERED_FIGURE = (
@@ -39,7 +40,7 @@ _LETTERED_FIGURE = (
     r"(?<!\w)[A-Z]{2}\d{2}(?: [A-Z\d]{4}){2,7}(?: [A-Z\d]{1,3})?(?!\w)|"
     r"(?<![\w-])(?=[A-Z_-]{1,30}\d[A-Z_-]{0,9}\d[A-Z_-]{0,9}\d)[A-Z][A-Z0-9]{0,19}(?:[_-][A-Z0-9]{1,20}){0,5}(?![\w-])|"
     r"(?<![\w.])v\d++(?:\.\d++)*+(?:[-+.]?(?:alpha|beta|rc|dev|post|pre)[.\d-]*(?<=\w))?(?!\w)|"
-    r"(?<![\w.,])v?\d++(?:\.\d++)++\+[A-Za-z0-9]++(?:\.[A-Za-z0-9]++)*+(?!\w)|"
+    r"(?<![\w.,])v?\d++(?:\.\d++)++(?:-[A-Za-z0-9.-]{1,40})?\+[A-Za-z0-9]++(?:\.[A-Za-z0-9]++)*+(?!\w)|"
     r"(?<![\w.,])\d{0,9}[¼½¾⅐-⅞](?!\w)"
 )
 _OTHER_FIGURE = (

@@ -61,7 +61,7 @@ _URL = (
     rf"www\.[\w-]+(?:\.[\w-]+)+(?:[/?#:]{_URL_PART}{_URL_END})?/?"
 )
 # At most 64 characters, as in RFC 5321: without a limit, the search takes quadratic time in `a.a.a.a`.
-_EMAIL = r"(?:mailto:)?[\w.+-]{1,64}@[\w-]++(?:\.[\w-]+)+(?:\?\w+=[\w%&=+.-]*\w|:[\w.-]{0,64}/[\w./-]*\w)?"
+_EMAIL = r"(?:mailto:)?[\w.+'-]{1,64}@[\w-]++(?:\.[\w-]+)+(?:\?\w+=[\w%&=+.-]*\w|:[\w.-]{0,64}/[\w./-]*\w)?"
 _SUFFIXES = (
     "html?|xhtml|php|aspx?|jsp|js|mjs|tsx?|jsx|py|txt|pdf|docx?|xlsx?|pptx?|odt|csv|tsv|json|xml|ya?ml|toml|zip|gz|tgz|"
     "tar|xz|exe|dll|msi|dmg|deb|rpm|apk|jar|png|jpe?g|gif|svg|webp|mp[34]|wav|cfg|conf|ini|log|sh|bat|css|cpp|hpp|java|"
@@ -109,7 +109,7 @@ _PROTECTED = (
     rf"(?P<number_of_letters>{LETTERED_MEASURE}|(?P<figure_of_letters>{LETTERED_FIGURE})))|"
     rf"{_NOT_IN_WORD}(?=\d)(?:{_EMAIL}|{_EMOJI}|{_FILE}|(?P<number>{MEASURE}|(?P<figure>{FIGURE})))|"
     rf"(?=[^\w\s]|_)(?:{_TAG}|{_PATH}|{_TEMPLATE}|{_ICU}|{_FIELD}|{_PYTHON}|{_ORDERED}|{_OTHER_NAMES}|{_QT}|%%|"
-    rf"%[A-Z_]{{2,}}%|{_LETTER}|\$[A-Za-z_]\w*|{_CODE}|{_BBCODE}|{_BACKSLASH}|{_ENTITY}|{_EMOJI}|{_TOKEN}|{_FILE}|"
+    rf"%[A-Z_]{{2,}}%|{_LETTER}|\$[A-Za-z_]\w*(?:\$(?!\w))?|{_CODE}|{_BBCODE}|{_BACKSLASH}|{_ENTITY}|{_EMOJI}|{_TOKEN}|{_FILE}|"
     rf"(?P<signed_number>{MEASURE}|(?P<signed_figure>{FIGURE})))"
 )
 _START = re.compile(rf"{_NOT_IN_WORD}[^\W_]|[^\w\s]|_")

@@ -125,6 +125,30 @@ def pieces_of(sentence: Inline, *, decimals: bool = False) -> list[Piece]:
     return _with_unpaired_text_as_points(pieces)
 
 
+def with_joined_neighbors(pieces: Sequence[Piece]) -> list[Piece]:
+    """Return pieces in which protected text without spaces between is one mark, such as `%d%%` and `%H:%M`."""
+    joined: list[Piece] = []
+    for piece in pieces:
+        start = len(joined) - (2 if joined and _is_sign(joined[-1]) else 1)
+        if start >= 0 and _is_placeholder(piece) and _is_placeholder(joined[start]):
+            parts = [*joined[start:], piece]
+            text = "".join(part.raw if isinstance(part, Mark) else part for part in parts)
+            joined[start:] = [Mark(text, "point")]
+        else:
+            joined.append(piece)
+    return joined
+
+
+def _is_placeholder(piece: Piece) -> bool:
+    """Return True for protected text that is no tag."""
+    return isinstance(piece, Mark) and isinstance(piece.part, str) and not piece.name
+
+
+def _is_sign(piece: Piece) -> bool:
+    """Return True for punctuation without spaces."""
+    return isinstance(piece, str) and not any(character.isalnum() or character.isspace() for character in piece)
+
+
 def _mark_of_text(text: str) -> Mark:
     tag = _TAG_NAME.fullmatch(text)
     if tag is None:
@@ -454,8 +478,11 @@ def shape_of(sentence: Inline) -> Shape:
 
 
 def _statements(sentence: Inline) -> list[str]:
-    """Return the marks that must keep their order, such as `{% if x %}` and `{% endif %}`."""
-    return [piece.raw for piece in pieces_of(sentence) if isinstance(piece, Mark) and is_statement(piece.raw)]
+    """Return the marks that must keep their order: statements such as `{% if x %}`, and the variables beside them."""
+    marks = [piece.raw for piece in pieces_of(sentence) if isinstance(piece, Mark)]
+    if not any(map(is_statement, marks)):
+        return []
+    return [mark for mark in marks if is_statement(mark) or mark.startswith("{{")]
 
 
 def _shape(node: Node) -> Shape:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 
 from mtcli.documents.markup.inline import Inline, Tag, merged, text_with_references
-from mtcli.documents.markup.marks import Mark, is_faithful, join_references, mark_up, pieces_of
+from mtcli.documents.markup.marks import Mark, is_faithful, join_references, mark_up, pieces_of, with_joined_neighbors
 from mtcli.documents.markup.reinsertion import reinsert
 from mtcli.documents.markup.word_map import diagonal_links
 from mtcli.runtime.progress import Progress
@@ -118,7 +118,7 @@ class _Sentence:
 
     def take_out_placeholders(self) -> None:
         """Leave the placeholders out of the text. They become points."""
-        self.marked = mark_up(self.pieces, {})
+        self.marked = mark_up(with_joined_neighbors(self.pieces), {})
         self.mark_of_token = {}
 
     def whole(self, core: Iterable[str | Tag]) -> Inline:
