@@ -478,6 +478,12 @@ def test_lines_of_unseen_letters(line: str, expected: bool) -> None:
     assert found == [line_warnings.UNSEEN] * expected + [f"the translation repeats itself ({'«' * 40})"]
 
 
+def test_other_numbers_are_among_the_warnings_of_a_line() -> None:
+    translation = Translation("a 3.14 b", (Candidate("a 2.7 b", 0, 0),))
+    warning = "the translation has other numbers than the line (3.14 missing, 2.7 added)"
+    assert warning in line_warnings.warnings_of(translation, toy().tokenizer)
+
+
 SYLLABLES = st.sampled_from(["a", "b", "ab", "1", ".", " ", "der mann, ", "ein "])
 
 
