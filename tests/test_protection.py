@@ -39,7 +39,7 @@ PLACEHOLDERS = [
     '{{ a | default("{}") }}', "{# note, x #}", "<%= a < b %>", "<?php echo 1 ?>", "\\(name)", "$(VAR)", "$x",
     "${x:-y}", "@{x}", "[X11X]", "__init__", "@VERSION@", "&nbsp;",
     ":user_name", ":smile:", "`npm run build`", "``a 'b' c``", ":ref:`the title <x>`", ":py:func:`f`", "\\n",
-    "\\d", "%m", "$NAME$", "[b]", "[/url]", "[url=https://a.b/c?d]", "<0>", "<12/>",
+    "\\d", "%m", "$NAME$", "[b]", "{\\i1}", "[/url]", "[url=https://a.b/c?d]", "<0>", "<12/>",
     '<a title="Hi. You, there">', "©", "™", "🇩🇪", "👨‍👩‍👧",
 ]  # fmt: skip
 ADDRESSES = [
@@ -54,7 +54,7 @@ NUMBERS = [
     "18:00 GMT+2", "10:00 CET", "2024", "2019–2021", "1/2", "24/7", "+49 (0)30 1234-5678", "(555) 123-4567",
     "030 123 456", "192.168.100.200", "10.0.0.0/8", "2001:db8::1", "00:1A:2B:3C:4D:5E", "3f2a9c1", "0x7fff", "#123",
     "550e8400-e29b-41d4-a716-446655440000", "SKU-12345", "CVE-2024-12345", "v2.1", "1.0.0-rc.1",
-    "2.0.0-rc.1+build.5f8", "54Mbit/s", "1.2.3", "6.02e23",
+    "2.0.0-rc.1+build.5f8", "54Mbit/s", "1.2.3", "6.02e23", "08:00:15.250 UTC+05:30",
     "½", "-5", "12,345.6 km", "-5 °C", "20-30%", "US$5", "EUR 20", "£1,000.50", "10 000 €", "16:9", "007",
 ]  # fmt: skip
 PROTECTED = [*PLACEHOLDERS, *ADDRESSES, *NUMBERS]
@@ -321,6 +321,11 @@ def test_placeholders_without_spaces_between_stay_together(text: str) -> None:
     translator = ByRule(lambda line: "eins zwei drei vier")
     translator.aligns = False
     assert text in translate_text(f"see {text} one two three", translator, OPTIONS, src="en")
+
+
+def test_an_escape_may_follow_a_word() -> None:
+    line = "Line 1\\nLine two\\tThree"
+    assert [line[start:end] for start, end in find_protected(line)] == ["\\n", "\\t"]
 
 
 def test_placeholders_of_a_format_keep_their_order() -> None:

@@ -34,7 +34,7 @@ _FIELD = (
 )
 _TEMPLATE = (
     r"\{\{\{[^{}\n]*\}\}\}|[$#]?\{\{[^{}\n]*\}\}|\{\{[^\n]{0,300}?\}\}|\{%[^\n]{0,300}?%\}|\{#[^\n]{0,300}?#\}|"
-    r"<%[^\n]{0,300}?%>|<\?[^\n]{0,300}?\?>"
+    r"<%[^\n]{0,300}?%>|<\?[^\n]{0,300}?\?>|\{(?:\\[^{}\s\\]{1,40}){1,9}\}"
 )
 _OTHER_NAMES = (
     r"\[X\d+X\]|%\d{1,2}![^!\s]{1,20}!|\$\([A-Za-z_][\w.]*\)|\\\([\w.]{1,60}\)|(?<!\w)__[A-Za-z]\w{0,60}?__(?!\w)|"
@@ -47,7 +47,7 @@ _CODE = (
     r"(?<![\w:`/)\]}>.-]):[A-Za-z_]\w{1,60}(?:[+-]\w{1,60}){0,3}(?:\b|(?<=_)):?(?![\w:])"
 )
 # Commands of TeX and escapes such as `\\n`, which also stand directly before a word in upper case.
-_BACKSLASH = r"(?<![\w\\])\\(?:[A-Za-z]{2,20}\*?(?=[{\[])|[A-Za-z](?![a-z]))"
+_BACKSLASH = r"(?<![\w\\])\\(?:[A-Za-z]{2,20}\*?(?=[{\[])|[A-Za-z](?![a-z]))|(?<!\\)\\[nrtN](?![a-z])"
 _BBCODE_NAMES = "b|i|u|s|url|img|quote|code|color|size|font|center|list|spoiler|email|table|tr|td|li"
 _BBCODE = rf"\[(?:/(?i:{_BBCODE_NAMES})|(?i:{_BBCODE_NAMES})(?:=[^\[\]\n]{{0,300}})?|\*)\]"
 _IDENTIFIER = r"(?<![\w$%])[A-Za-z]\w{0,60}\(\)|(?<!\w)[A-Za-z][A-Za-z0-9]{0,60}(?:_[A-Za-z0-9]{1,60}){1,10}(?!\w)"
