@@ -39,7 +39,7 @@ PLACEHOLDERS = [
     '{{ a | default("{}") }}', "{# note, x #}", "<%= a < b %>", "<?php echo 1 ?>", "\\(name)", "$(VAR)", "$x",
     "${x:-y}", "@{x}", "[X11X]", "__init__", "@VERSION@", "&nbsp;",
     ":user_name", ":smile:", "`npm run build`", "``a 'b' c``", ":ref:`the title <x>`", ":py:func:`f`", "\\n",
-    "\\d", "%m", "$NAME$", "[b]", "{\\i1}", "[/url]", "[url=https://a.b/c?d]", "<0>", "<12/>",
+    "\\d", "%m", "$NAME$", "%[2]d", "\\alpha", "[b]", "{\\i1}", "[/url]", "[url=https://a.b/c?d]", "<0>", "<12/>",
     '<a title="Hi. You, there">', "©", "™", "🇩🇪", "👨‍👩‍👧",
 ]  # fmt: skip
 ADDRESSES = [
@@ -324,8 +324,8 @@ def test_placeholders_without_spaces_between_stay_together(text: str) -> None:
 
 
 def test_an_escape_may_follow_a_word() -> None:
-    line = "Line 1\\nLine two\\tThree"
-    assert [line[start:end] for start, end in find_protected(line)] == ["\\n", "\\t"]
+    line = "Line 1\\nLine two\\tThree\\nfour"
+    assert [line[start:end] for start, end in find_protected(line)] == ["\\n", "\\t", "\\nfour"]
 
 
 def test_placeholders_of_a_format_keep_their_order() -> None:

@@ -20,6 +20,7 @@ _PRINTF = (
     r"%[-+#0']*\d*<PRI\w+>"
 )
 _PYTHON = r"%\([^()\s]+\)[-+#0]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]"
+_GO = r"%\[\d+\][-+# 0]*\d*(?:\.\d+)?[A-Za-z]"
 _QT = r"%L?(?:\d{1,2}|n)\b"
 # Of dates and logs, such as `%m`; not the sign of percent in `5 %x`.
 _LETTER = r"(?<!\d)(?<!\d[ \u00a0\u202f])%[-_^#]?[A-Za-z](?!\w)"
@@ -46,8 +47,8 @@ _CODE = (
     r"(?:(?<!`)``(?!`)(?:[^`\n']|'(?!')){1,200}``(?!`)|(?<![\w`])`(?!\s)[^`'\n]{0,100}(?<!\s)`(?![\w`]))|"
     r"(?<![\w:`/)\]}>.-]):[A-Za-z_]\w{1,60}(?:[+-]\w{1,60}){0,3}(?:\b|(?<=_)):?(?![\w:])"
 )
-# Commands of TeX and escapes such as `\\n`, which also stand directly before a word in upper case.
-_BACKSLASH = r"(?<![\w\\])\\(?:[A-Za-z]{2,20}\*?(?=[{\[])|[A-Za-z](?![a-z]))|(?<!\\)\\[nrtN](?![a-z])"
+# Escapes such as `\n`, also before a word that begins in upper case, and commands of TeX.
+_BACKSLASH = r"(?<!\\)\\(?:[A-Za-z](?![a-z])|[A-Za-z]{2,30}\*?)"
 _BBCODE_NAMES = "b|i|u|s|url|img|quote|code|color|size|font|center|list|spoiler|email|table|tr|td|li"
 _BBCODE = rf"\[(?:/(?i:{_BBCODE_NAMES})|(?i:{_BBCODE_NAMES})(?:=[^\[\]\n]{{0,300}})?|\*)\]"
 _IDENTIFIER = r"(?<![\w$%])[A-Za-z]\w{0,60}\(\)|(?<!\w)[A-Za-z][A-Za-z0-9]{0,60}(?:_[A-Za-z0-9]{1,60}){1,10}(?!\w)"
@@ -108,7 +109,7 @@ _PROTECTED = (
     rf"{_NOT_IN_WORD}(?=[^\W\d_])(?:{_URL}|{_EMAIL}|{_DRIVE}|{_IDENTIFIER}|{_FILE}|"
     rf"(?P<number_of_letters>{LETTERED_MEASURE}|(?P<figure_of_letters>{LETTERED_FIGURE})))|"
     rf"{_NOT_IN_WORD}(?=\d)(?:{_EMAIL}|{_EMOJI}|{_FILE}|(?P<number>{MEASURE}|(?P<figure>{FIGURE})))|"
-    rf"(?=[^\w\s]|_)(?:{_TAG}|{_PATH}|{_TEMPLATE}|{_ICU}|{_FIELD}|{_PYTHON}|{_ORDERED}|{_OTHER_NAMES}|{_QT}|%%|"
+    rf"(?=[^\w\s]|_)(?:{_TAG}|{_PATH}|{_TEMPLATE}|{_ICU}|{_FIELD}|{_PYTHON}|{_ORDERED}|{_OTHER_NAMES}|{_GO}|{_QT}|%%|"
     rf"%[A-Z_]{{2,}}%|{_LETTER}|\$[A-Za-z_]\w*(?:\$(?!\w))?|{_CODE}|{_BBCODE}|{_BACKSLASH}|{_ENTITY}|{_EMOJI}|{_TOKEN}|{_FILE}|"
     rf"(?P<signed_number>{MEASURE}|(?P<signed_figure>{FIGURE})))"
 )

@@ -15,7 +15,7 @@ from mtcli.documents.markup.inline import Inline, Tag, merged
 from mtcli.text.placeholders import find_protected
 
 _PRINTF = re.compile(
-    r"%(?:\d+\$|\([^()]*\)|<(?!PRI)\w+>(?=[-+ #0'\d.*a-zA-Z])|\{\w+\})?"  # the argument
+    r"%(?:\d+\$|\d+:|\[\d+\]|\([^()]*\)|<(?!PRI)\w+>(?=[-+ #0'\d.*a-zA-Z])|\{\w+\})?"  # the argument
     r"[-+ #0',I]*(?:\*(?:\d+\$)?|\d+)?(?:\.(?:\*(?:\d+\$)?|\d*))?"  # flags, width, precision
     r"(?:<PRI\w+>|(?:hh?|ll?|[Lqjzt])?[A-Za-z%@])"
 )
@@ -60,7 +60,7 @@ FORMATS = {
     "kde-kuit": Format(_MARKUP, "%<>&", in_any_order=True),
 }
 """The formats that gettext knows, by their flag without `-format`."""
-_NAMED = re.compile(r"%\d+\$|%\(|%<(?!PRI)\w+>|%\{|\{\s*\w|'")
+_NAMED = re.compile(r"%\d+[$:]|%\[|%\(|%<(?!PRI)\w+>|%\{|\{\s*\w|'")
 """What begins a directive that names its argument, or quoted text, so that it may stand anywhere."""
 _WITHOUT_ARGUMENT = frozenset({"%%", "%m", "{{", "}}", "~~", "~%"})
 
