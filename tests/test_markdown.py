@@ -90,6 +90,11 @@ CASES = {
     "unclosed": ("a *b _c ~~d `e", ["a *b _c ~~d `e"]),
     "broken table": ("a | b\n--|", ["a | b --|"]),
     "footnotes": ("[^1]: First *note*,\n  more.\n[^b]: Second note.", ["First [*]note[*], more.", "Second note."]),
+    "blocks of HTML in a line": (
+        "Hi *you* <details><summary>More <b>of</b> it</summary>text</details> <x-y>end</x-y>",
+        ["Hi [*]you[*]", "More [<b>]of[</b>] it", "text", "end"],
+    ),
+    "a block of HTML in emphasis": ("*x <div>y</div>*", ["x [<div>]y[</div>]"]),
     "definitions in a paragraph": (
         '[^1]: A note.\n[r]: /u "T"\n[S]: <x y>\n[t]: x.org\n\nText\n[u]: #v\n[he]: said it',
         ["A note.", "Text", "[he]: said it"],

@@ -19,7 +19,7 @@ from mtcli.documents.formats.encoding import decode
 from mtcli.documents.formats.escapes import references_of
 from mtcli.documents.formats.format import Document, ReadOptions
 from mtcli.documents.formats.html import html_spans, html_structure, tag_structure
-from mtcli.documents.formats.html_tokens import EMPTY, tokenize
+from mtcli.documents.formats.html_tokens import EMPTY, INLINE, tokenize
 from mtcli.documents.formats.items import Item, MarkedDocument, MarkedSpan, encode_texts, make_span
 from mtcli.documents.formats.markdown_inline import image_alt, inline_items, make_parser
 from mtcli.documents.formats.structure import Digest, Shape
@@ -266,7 +266,8 @@ class _Reader:
             return replace(item, start=place_of(item.start), end=end)
 
         items = inline_items(self._parser, content, self._env)
-        yield from self._span([move(item) for item in items], block, place_of(0))
+        for group in _between_blocks(items):
+            yield from self._span([move(item) for item in group], block, place_of(0))
         for item in items:
             alt = image_alt(content, item)
             if alt:
@@ -332,6 +333,25 @@ class _Reader:
         for span in html_spans(self.text[start:end], name):
             places = tuple((raw, begin + start, close + start) for raw, begin, close in span.tag_places)
             yield replace(span, start=span.start + start, end=span.end + start, tag_places=places)
+
+
+def _between_blocks(items: Sequence[Item]) -> list[list[Item]]:
+    """Divide the items of a paragraph at tags such as `<summary>`, which separate texts, unless others cross them."""
+    groups: list[list[Item]] = [[]]
+    opened: list[str] = []
+    for item in items:
+        name = item.name.removeprefix("html ")
+        if name != item.name and name not in INLINE and "-" not in name:
+            if opened:
+                return [list(items)]
+            groups.append([])
+            continue
+        if item.kind == "open":
+            opened.append(item.name)
+        elif item.kind == "close" and (not opened or opened.pop() != item.name):
+            return [list(items)]
+        groups[-1].append(item)
+    return groups if not opened else [list(items)]
 
 
 def _parts(content: str) -> Iterator[tuple[int, str]]:
