@@ -18,9 +18,9 @@ from mtcli.model.transformer import Transformer
 from mtcli.search.beam import beam_search
 from mtcli.search.constraints import Limits
 from mtcli.search.greedy import greedy_search
-from mtcli.search.hypothesis import Hypothesis
 from mtcli.search.length import length_penalty
 from mtcli.search.sampling import sampler
+from mtcli.search.step import Hypothesis
 from mtcli.text.special_tokens import BOS, EOS, PAD
 
 SPECIAL = (PAD, BOS)
@@ -235,7 +235,7 @@ def test_hypotheses_are_ranked_by_the_chosen_length_penalty() -> None:
 @pytest.mark.parametrize("part", [64, 2])
 def test_batch_mates_order_and_padding_have_no_influence(monkeypatch: pytest.MonkeyPatch, part: int) -> None:
     """In float64: the same ids alone, in a batch, in another order, with more padding, and encoded in parts."""
-    monkeypatch.setattr("mtcli.search.encoding.ENCODE_ROWS", part)
+    monkeypatch.setattr("mtcli.search.step.ENCODE_ROWS", part)
     model = build(6, V=12)
     sources = draw_sources(6, V=12, lengths=(4, 1, 9, 2, 3, 7))
     most = [len(x) + 3 for x in sources]
@@ -317,7 +317,7 @@ def test_finished_sentences_that_stay_in_the_batch_find_no_more_translations(
         return [[one, *found] for one, found in zip(greedy_search(model, src, bounds), beams, strict=True)]
 
     expected = search()
-    monkeypatch.setattr("mtcli.search.compaction.COMPACT_AT", 0)
+    monkeypatch.setattr("mtcli.search.step.COMPACT_AT", 0)
     for found, alone in zip(search(), expected, strict=True):
         assert ids_of(found) == ids_of(alone)
         assert [h.score for h in found] == pytest.approx([h.score for h in alone], abs=CLOSE)

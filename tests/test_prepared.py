@@ -16,9 +16,8 @@ from mtcli.model.fast.prepared import PreparedTransformer, VocabularyProjection,
 from mtcli.model.transformer import Transformer
 from mtcli.search.beam import beam_search
 from mtcli.search.constraints import Limits
-from mtcli.search.encoding import encode
 from mtcli.search.greedy import greedy_search
-from mtcli.search.hypothesis import Hypothesis
+from mtcli.search.step import Hypothesis, encode
 
 V = 50
 B = 3
@@ -103,7 +102,7 @@ def found_by(model: Transformer | PreparedTransformer) -> list[Hypothesis]:
 def test_blocks_of_any_size_give_the_translations_of_the_reference(
     block_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mtcli.search.log_probs.BLOCK_SIZE", block_rows * V)
+    monkeypatch.setattr("mtcli.search.step.BLOCK_SIZE", block_rows * V)
     model = tiny_model()
     fast = found_by(PreparedTransformer(model))
     reference = found_by(model)

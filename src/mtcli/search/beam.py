@@ -12,13 +12,9 @@ from torch import Tensor
 from mtcli.config.schema import LengthNormalization
 from mtcli.errors import NotFiniteError
 from mtcli.runtime.device import copy_to
-from mtcli.search.compaction import rows_to_keep
 from mtcli.search.constraints import Constraints, Ids, Limits
-from mtcli.search.encoding import Searched, encode
-from mtcli.search.expansion import Continuations, Expansion
-from mtcli.search.hypothesis import Hypothesis
 from mtcli.search.length import length_penalty
-from mtcli.search.log_probs import log_probs
+from mtcli.search.step import Continuations, Expansion, Hypothesis, Searched, encode, log_probs, rows_to_keep
 from mtcli.text.special_tokens import BOS, EOS
 
 MAX_SHARED_BEAM = 8

@@ -9,12 +9,9 @@ from torch import Tensor
 
 from mtcli.errors import NotFiniteError
 from mtcli.runtime.device import copy_to
-from mtcli.search.compaction import rows_to_keep
 from mtcli.search.constraints import Constraints, Ids, Limits
-from mtcli.search.encoding import Searched, encode
-from mtcli.search.hypothesis import Hypothesis
-from mtcli.search.log_probs import log_probs
 from mtcli.search.sampling import Choice, most_likely
+from mtcli.search.step import Hypothesis, Searched, encode, log_probs, rows_to_keep
 from mtcli.text.special_tokens import BOS, EOS
 
 FINISHED = -1

@@ -21,14 +21,10 @@ from mtcli.errors import NotFiniteError
 from mtcli.model.fast.cpu_kernels import top_continuations
 from mtcli.runtime.device import copy_to
 from mtcli.search.beam import MAX_SHARED_BEAM, Beams
-from mtcli.search.compaction import rows_to_keep
 from mtcli.search.constraints import Constraints, Ids, Limits, block_repeated_ngrams
-from mtcli.search.encoding import Searched, encode
-from mtcli.search.expansion import Expansion
-from mtcli.search.hypothesis import Hypothesis
 from mtcli.search.length import length_penalty
-from mtcli.search.log_probs import log_probs
 from mtcli.search.phrases import RequiredPhrases, State
+from mtcli.search.step import Expansion, Hypothesis, Searched, encode, log_probs, rows_to_keep
 from mtcli.text.special_tokens import BOS, EOS, PAD
 
 _Candidate = tuple[float, int, int]

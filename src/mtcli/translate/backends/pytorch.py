@@ -18,13 +18,11 @@ from mtcli.runtime.cores import all_cores
 from mtcli.runtime.memory import keep_freed_memory, release_freed_memory, require, share_freed_memory
 from mtcli.search.beam import beam_search
 from mtcli.search.constraints import Limits
-from mtcli.search.encoding import Searched
-from mtcli.search.expansion import Expansion
 from mtcli.search.greedy import greedy_search
-from mtcli.search.hypothesis import Hypothesis
 from mtcli.search.phrases import RequiredPhrases
 from mtcli.search.required import required_search, width_for
 from mtcli.search.sampling import sampler
+from mtcli.search.step import Expansion, Hypothesis, Searched
 from mtcli.storage.model_file import load_model
 from mtcli.terms.term_phrases import TermPhrases
 from mtcli.text.special_tokens import EOS

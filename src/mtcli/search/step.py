@@ -1,0 +1,207 @@
+"""What all searches share: a step of the model, its continuations, and the removal of finished sentences.
+
+A search encodes the sources (`encode`). In each step it computes the log-probabilities of the next token (`log_probs`),
+chooses from them, and removes finished sentences from the batch (`rows_to_keep`).
+
+Shapes: B sentences, L ≤ W hypotheses of each before the step, C ≤ 2W continuations of each, V target vocabulary.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mtcli.model.attention import MASK_ALIGNMENT
+from mtcli.model.cache import Cache
+from mtcli.model.ensemble import Ensemble, EnsembleCache
+from mtcli.model.fast.cpu_kernels import log_softmax_, top_continuations
+from mtcli.model.fast.prepared import PreparedTransformer
+from mtcli.model.transformer import Transformer
+from mtcli.search.constraints import Ids
+from mtcli.text.special_tokens import EOS, PAD
+
+ENCODE_ROWS = 64
+"""Sources that a CPU encodes together."""
+
+BLOCK_SIZE = 2_560_000
+"""Log-probabilities that a CPU computes together: 10 MB, those of 256 hypotheses for 10,000 tokens.
+
+More take no less time.
+"""
+
+COMPACT_AT = 15 / 16
+"""A search removes finished sentences from the batch once at most this share of its sentences is active.
+
+Removing them one by one would launch more small copies than it saves.
+"""
+
+Searched = Transformer | PreparedTransformer | Ensemble
+"""A model as a search uses it."""
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A finished translation."""
+
+    ids: list[int]
+    """Its tokens, without `<s>` and `</s>`."""
+    log_prob: float
+    """log P(y | x) in nats."""
+    penalty: float = 1.0
+    """The length penalty, see `search.length`."""
+
+    @property
+    def score(self) -> float:
+        """The log-probability divided by the length penalty. Hypotheses are ranked by it."""
+        return self.log_prob / self.penalty
+
+
+def encode(model: Searched, src: Tensor, *, share_rows: bool = False) -> Any:
+    """Encode `src` (B, S), and return the cache before the first step, for `step` of the same model.
+
+    A CPU encodes a few rows at a time, each part as wide as its longest row. Neighbours have similar lengths, so there
+    is less padding to compute, and the activations of a part stay in a core's own cache.
+    """
+    if isinstance(model, Ensemble):
+        return EnsembleCache([encode(member, src, share_rows=share_rows) for member in model.members])
+    if src.device.type != "cpu" or len(src) == 0:
+        padding = -src.size(1) % MASK_ALIGNMENT
+        parts = [model.encode(F.pad(src, (0, padding), value=PAD))]
+    else:
+        parts = [model.encode(_without_padding(part)) for part in torch.split(src, ENCODE_ROWS)]
+    if isinstance(model, PreparedTransformer):
+        return model.start(parts, share_rows=share_rows)
+    caches = [model.start(memory, mask, share_rows=share_rows) for memory, mask in parts]
+    return Cache.joined(caches) if src.device.type == "cpu" else caches[0]
+
+
+def _without_padding(src: Tensor) -> Tensor:
+    """Remove the columns of `src` (B, S) that are only padding."""
+    width = int((src != PAD).sum(dim=1).max())
+    return src[:, :width]
+
+
+def log_probs(model: Searched, last: Tensor, cache: Any, num_sentences: int) -> Iterator[tuple[slice, Tensor]]:
+    """Compute the log-probabilities of the next token of every hypothesis.
+
+    Args:
+        model: In evaluation mode.
+        last: The last token of each hypothesis, (N,), grouped by sentence.
+        cache: The cache of the tokens before `last`, to which `last` is added.
+        num_sentences: B.
+
+    Yields:
+        Sentences of one block, as a slice of B, and the log-probabilities of their hypotheses, (rows of the block, V).
+        The next block may overwrite them.
+    """
+    if not isinstance(model, PreparedTransformer):
+        yield slice(0, num_sentences), log_softmax_(model.step(last, cache))
+        return
+    hidden = model.hidden(last, cache)  # (N, D)
+    hypotheses_of_each = len(last) // num_sentences
+    vocab_size = len(model.output.weight)
+    sentences_of_block = max(1, BLOCK_SIZE // (hypotheses_of_each * vocab_size))
+    blocks = torch.split(hidden, sentences_of_block * hypotheses_of_each)
+    for number, block in enumerate(blocks):
+        first = number * sentences_of_block
+        yield slice(first, first + sentences_of_block), log_softmax_(model.output(block))
+
+
+@dataclass(frozen=True)
+class Continuations:
+    """The best continuations of B sentences, best first, on the device."""
+
+    log_prob: Tensor
+    """Log-probability of each, (B, C); −∞: there are fewer than C."""
+    parent: Tensor
+    """The hypothesis that each continues, as an index into L, (B, C)."""
+    token: Tensor
+    """The token that each appends, (B, C)."""
+    kept: Tensor
+    """Those that stay in the beam, as indices into C, (B, ≤ W)."""
+
+    @classmethod
+    def best(cls, scores: Tensor, log_p: Tensor, beam_size: int) -> "Continuations":
+        """Find the best continuations.
+
+        Args:
+            scores: Log-probability of each hypothesis, (B, L).
+            log_p: Log-probability of each next token, (B × L, V).
+            beam_size: W.
+        """
+        most = scores.size(1) * log_p.size(1)
+        # A hypothesis ends in one way only, so at least W of 2W continuations do not end.
+        log_prob, parent, token = top_continuations(scores, log_p, min(2 * beam_size, most))
+        unfinished = log_prob.masked_fill(token == EOS, -torch.inf)
+        kept = unfinished.topk(min(beam_size, log_prob.size(1)), dim=1).indices
+        return cls(log_prob, parent, token, kept)
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Continuations]") -> "Continuations":
+        """Concatenate the continuations of several groups of sentences."""
+        if len(parts) == 1:
+            return parts[0]
+        log_prob = torch.cat([part.log_prob for part in parts])
+        parent = torch.cat([part.parent for part in parts])
+        token = torch.cat([part.token for part in parts])
+        kept = torch.cat([part.kept for part in parts])
+        return cls(log_prob, parent, token, kept)
+
+    def beams(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the log-probabilities, the parents and the tokens of the hypotheses that stay, (B, ≤ W) each."""
+        parent = self.parent.gather(1, self.kept)
+        token = self.token.gather(1, self.kept)
+        # Continuations that end are kept only where there are too few others, and are never continued.
+        log_prob = self.log_prob.gather(1, self.kept).masked_fill(token == EOS, -torch.inf)
+        return log_prob, parent, token
+
+    def to_host(self) -> "Expansion":
+        """Copy them to the host, in one transfer. A floating-point number represents each token exactly."""
+        dtype = self.log_prob.dtype
+        numbers = (self.log_prob, self.parent.to(dtype), self.token.to(dtype), self.kept.to(dtype))
+        packed = torch.cat(numbers, dim=1).cpu().numpy()
+        C = self.log_prob.size(1)
+        log_prob, parent, token, kept = np.split(packed, (C, 2 * C, 3 * C), axis=1)
+        return Expansion(
+            log_prob.astype(np.float64), parent.astype(np.int64), token.astype(np.int64), kept.astype(np.int64)
+        )
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """The same on the host: one step of a beam search."""
+
+    log_prob: npt.NDArray[np.float64]
+    """Log-probability of each continuation, (B, C); −∞: there are fewer than C."""
+    parent: Ids
+    """The hypothesis that each continues, (B, C), as an index into the previous step's `kept`."""
+    token: Ids
+    """The token that each appends, (B, C)."""
+    kept: Ids
+    """The continuations that stay in the beam, as indices into C, (B, ≤ W)."""
+    finished: Sequence[tuple[int, int]] = ()
+    """Row and index into C of each continuation that is a finished translation."""
+
+
+def rows_to_keep(is_active: npt.NDArray[np.bool_]) -> Ids | None:
+    """Return the rows that the batch keeps, or None if it stays as it is.
+
+    The last active sentences take the places of the finished ones, so that few rows are copied.
+
+    Args:
+        is_active: True for each sentence that is not finished, (B,).
+
+    Returns:
+        The row that takes each place, (B′,).
+    """
+    kept = int(is_active.sum())
+    if kept > COMPACT_AT * len(is_active):
+        return None
+    rows = np.arange(kept)
+    rows[~is_active[:kept]] = kept + np.flatnonzero(is_active[kept:])
+    return rows
