@@ -1,12 +1,12 @@
 """What all searches share: a step of the model, its continuations, and the removal of finished sentences.
 
-A search encodes the sources (`encode`). In each step it computes the log-probabilities of the next token (`log_probs`),
-chooses from them, and removes finished sentences from the batch (`rows_to_keep`).
+A search encodes the sources (`start`). Each step of the model gives log-probabilities of the next token
+(`SearchModel.step`). The search chooses from them, and removes finished sentences from the batch (`rows_to_keep`).
 
 Shapes: B sentences, L ≤ W hypotheses of each before the step, C ≤ 2W continuations of each, V target vocabulary.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,31 +17,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtcli.model.attention import MASK_ALIGNMENT
-from mtcli.model.cache import Cache
-from mtcli.model.ensemble import Ensemble, EnsembleCache
-from mtcli.model.fast.cpu_kernels import log_softmax_, top_continuations
-from mtcli.model.fast.prepared import PreparedTransformer
-from mtcli.model.transformer import Transformer
+from mtcli.model.ensemble import SearchModel
+from mtcli.model.fast.cpu_kernels import top_continuations
 from mtcli.search.constraints import Ids
 from mtcli.text.special_tokens import EOS, PAD
 
 ENCODE_ROWS = 64
 """Sources that a CPU encodes together."""
 
-BLOCK_SIZE = 2_560_000
-"""Log-probabilities that a CPU computes together: 10 MB, those of 256 hypotheses for 10,000 tokens.
-
-More take no less time.
-"""
-
 COMPACT_AT = 15 / 16
 """A search removes finished sentences from the batch once at most this share of its sentences is active.
 
 Removing them one by one would launch more small copies than it saves.
 """
-
-Searched = Transformer | PreparedTransformer | Ensemble
-"""A model as a search uses it."""
 
 
 @dataclass(frozen=True)
@@ -61,55 +49,24 @@ class Hypothesis:
         return self.log_prob / self.penalty
 
 
-def encode(model: Searched, src: Tensor, *, share_rows: bool = False) -> Any:
+def start(model: SearchModel, src: Tensor, *, share_rows: bool = False) -> Any:
     """Encode `src` (B, S), and return the cache before the first step, for `step` of the same model.
 
     A CPU encodes a few rows at a time, each part as wide as its longest row. Neighbours have similar lengths, so there
     is less padding to compute, and the activations of a part stay in a core's own cache.
     """
-    if isinstance(model, Ensemble):
-        return EnsembleCache([encode(member, src, share_rows=share_rows) for member in model.members])
     if src.device.type != "cpu" or len(src) == 0:
         padding = -src.size(1) % MASK_ALIGNMENT
-        parts = [model.encode(F.pad(src, (0, padding), value=PAD))]
+        sources = [F.pad(src, (0, padding), value=PAD)]
     else:
-        parts = [model.encode(_without_padding(part)) for part in torch.split(src, ENCODE_ROWS)]
-    if isinstance(model, PreparedTransformer):
-        return model.start(parts, share_rows=share_rows)
-    caches = [model.start(memory, mask, share_rows=share_rows) for memory, mask in parts]
-    return Cache.joined(caches) if src.device.type == "cpu" else caches[0]
+        sources = [_without_padding(part) for part in torch.split(src, ENCODE_ROWS)]
+    return model.start(sources, share_rows=share_rows)
 
 
 def _without_padding(src: Tensor) -> Tensor:
     """Remove the columns of `src` (B, S) that are only padding."""
     width = int((src != PAD).sum(dim=1).max())
     return src[:, :width]
-
-
-def log_probs(model: Searched, last: Tensor, cache: Any, num_sentences: int) -> Iterator[tuple[slice, Tensor]]:
-    """Compute the log-probabilities of the next token of every hypothesis.
-
-    Args:
-        model: In evaluation mode.
-        last: The last token of each hypothesis, (N,), grouped by sentence.
-        cache: The cache of the tokens before `last`, to which `last` is added.
-        num_sentences: B.
-
-    Yields:
-        Sentences of one block, as a slice of B, and the log-probabilities of their hypotheses, (rows of the block, V).
-        The next block may overwrite them.
-    """
-    if not isinstance(model, PreparedTransformer):
-        yield slice(0, num_sentences), log_softmax_(model.step(last, cache))
-        return
-    hidden = model.hidden(last, cache)  # (N, D)
-    hypotheses_of_each = len(last) // num_sentences
-    vocab_size = len(model.output.weight)
-    sentences_of_block = max(1, BLOCK_SIZE // (hypotheses_of_each * vocab_size))
-    blocks = torch.split(hidden, sentences_of_block * hypotheses_of_each)
-    for number, block in enumerate(blocks):
-        first = number * sentences_of_block
-        yield slice(first, first + sentences_of_block), log_softmax_(model.output(block))
 
 
 @dataclass(frozen=True)
