@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,13 +14,14 @@ from torch import Tensor, nn
 from mtcli.config.schema import ModelConfig
 from mtcli.errors import NotFiniteError
 from mtcli.model.cache import Cache
+from mtcli.model.ensemble import Ensemble
 from mtcli.model.transformer import Transformer
 from mtcli.search.beam import beam_search
 from mtcli.search.constraints import Limits
 from mtcli.search.greedy import greedy_search
-from mtcli.search.hypothesis import Hypothesis
 from mtcli.search.length import length_penalty
 from mtcli.search.sampling import sampler
+from mtcli.search.step import Hypothesis
 from mtcli.text.special_tokens import BOS, EOS, PAD
 
 SPECIAL = (PAD, BOS)
@@ -235,7 +236,7 @@ def test_hypotheses_are_ranked_by_the_chosen_length_penalty() -> None:
 @pytest.mark.parametrize("part", [64, 2])
 def test_batch_mates_order_and_padding_have_no_influence(monkeypatch: pytest.MonkeyPatch, part: int) -> None:
     """In float64: the same ids alone, in a batch, in another order, with more padding, and encoded in parts."""
-    monkeypatch.setattr("mtcli.search.encoding.ENCODE_ROWS", part)
+    monkeypatch.setattr("mtcli.search.step.ENCODE_ROWS", part)
     model = build(6, V=12)
     sources = draw_sources(6, V=12, lengths=(4, 1, 9, 2, 3, 7))
     most = [len(x) + 3 for x in sources]
@@ -271,6 +272,28 @@ def test_in_float32_batches_differ_only_in_near_ties() -> None:
     for i, a, b in differ:
         scores = [teacher_forced(model, sources[i], h.ids) / length_penalty(len(h.ids) + 1, 0.6) for h in (a, b)]
         assert scores[0] == pytest.approx(scores[1], abs=1e-4), f"sentence {i}: {a} and {b} are no near-tie"
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("rows_of_block", [1, 6, 100])
+def test_blocks_of_any_size_give_the_same_translations(rows_of_block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one model, and of an ensemble whose models are the same."""
+    model = build(5, V=12)
+    src = pad(draw_sources(5, V=12))
+    bounds = Limits([3, 4, 5, 6, 7], SPECIAL, no_repeat_ngram=2, min_length=2)
+
+    def search(searched: Transformer | Ensemble) -> list[list[Hypothesis]]:
+        beams = beam_search(searched, src, bounds, beam_size=3, alpha=0.6)
+        return [[one, *found] for one, found in zip(greedy_search(searched, src, bounds), beams, strict=True)]
+
+    expected = search(model)
+    monkeypatch.setattr("mtcli.model.transformer.BLOCK_SIZE", rows_of_block * 12)
+    blocks = list(model.step(torch.full((5,), BOS), model.start([src])))
+    assert len(blocks) == math.ceil(5 / rows_of_block)
+    for searched in (model, Ensemble([model, model])):
+        for found, whole in zip(search(searched), expected, strict=True):
+            assert ids_of(found) == ids_of(whole)
+            assert [h.score for h in found] == pytest.approx([h.score for h in whole], abs=CLOSE)
 
 
 class Rows:
@@ -317,7 +340,7 @@ def test_finished_sentences_that_stay_in_the_batch_find_no_more_translations(
         return [[one, *found] for one, found in zip(greedy_search(model, src, bounds), beams, strict=True)]
 
     expected = search()
-    monkeypatch.setattr("mtcli.search.compaction.COMPACT_AT", 0)
+    monkeypatch.setattr("mtcli.search.step.COMPACT_AT", 0)
     for found, alone in zip(search(), expected, strict=True):
         assert ids_of(found) == ids_of(alone)
         assert [h.score for h in found] == pytest.approx([h.score for h in alone], abs=CLOSE)
@@ -388,11 +411,11 @@ def test_scores_that_are_not_finite_are_an_error(
     sources = draw_sources(1)
     step = model.step
 
-    def damaged_step(last: Tensor, cache: Cache) -> Tensor:
-        logits = step(last, cache)
-        if cache.length > first_step:
-            logits[rows] = torch.nan
-        return logits
+    def damaged_step(last: Tensor, cache: Cache) -> Iterator[tuple[slice, Tensor]]:
+        for block, log_p in step(last, cache):
+            if cache.length > first_step:
+                log_p[rows] = torch.nan
+            yield block, log_p
 
     monkeypatch.setattr(model, "step", damaged_step)
     with pytest.raises(NotFiniteError, match="not finite numbers"):

@@ -162,18 +162,17 @@ def test_cached_step_equals_uncached_decoding(W: int, share_rows: bool, changes:
     """At every position, after hypotheses are reordered, and after a sentence is removed from the batch."""
     model = build(**changes)
     sources, _ = draw_pairs()
-    memory, mask = model.encode(pad(sources))
     sentences = list(range(len(sources)))
-    cache, live = model.start(memory, mask, share_rows=share_rows), 1
+    cache, live = model.start([pad(sources)], share_rows=share_rows), 1
     history = torch.full((len(sources), 1, 1), BOS)  # (B, W, t)
     generator = torch.Generator().manual_seed(5)
     for t in range(7):
-        logits = model.step(history[:, :, -1].flatten(), cache)
+        ((_, log_p),) = model.step(history[:, :, -1].flatten(), cache)
         assert cache.length == t + 1
         for row, sentence in enumerate(sentences):
             alone = torch.tensor([sources[sentence]]).expand(live, -1)
-            expected = model(alone, history[row])[:, -1]
-            torch.testing.assert_close(logits.view(-1, live, V)[row], expected, **EXACT)
+            expected = model(alone, history[row])[:, -1].log_softmax(-1)
+            torch.testing.assert_close(log_p.view(-1, live, V)[row], expected, **EXACT)
         B = len(sentences)
         parent = torch.randint(live, (B, W), generator=generator)
         kept = None

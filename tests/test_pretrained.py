@@ -20,7 +20,7 @@ from mtcli.model.transformer import Transformer
 from mtcli.search.beam import beam_search
 from mtcli.search.constraints import Limits
 from mtcli.search.greedy import greedy_search
-from mtcli.search.hypothesis import Hypothesis
+from mtcli.search.step import Hypothesis
 from mtcli.text.special_tokens import BOS, EOS
 from mtcli.text.tokenizer.vocabulary_file import SPECIALS
 from mtcli.translate.backends.ctranslate2_library import load_native

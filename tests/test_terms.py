@@ -22,10 +22,10 @@ from mtcli.errors import DataError, UsageError
 from mtcli.evaluation.evaluate import EvaluationRequest, evaluate
 from mtcli.exchange.export import export
 from mtcli.model.transformer import Transformer
-from mtcli.search.hypothesis import Hypothesis
 from mtcli.search.length import length_penalty
 from mtcli.search.phrases import RequiredPhrases, State, WordParts
 from mtcli.search.required import required_search
+from mtcli.search.step import Hypothesis
 from mtcli.storage.model_file import load_model, model_bytes, parameters
 from mtcli.terms import term_phrases
 from mtcli.terms.annotation import MIN_FREQUENT, TermAnnotator

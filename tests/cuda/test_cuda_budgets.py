@@ -127,13 +127,13 @@ def add_boolean_index(patch: pytest.MonkeyPatch) -> None:
 
 
 def add_item_to_decoding(patch: pytest.MonkeyPatch) -> None:
-    """Let the host read a logit in each decoding step."""
+    """Let the host read a log-probability in each decoding step."""
     take_step = Transformer.step
 
     def reading(self: Transformer, *args: Any) -> Any:
-        logits = take_step(self, *args)
-        logits[0, 0].item()
-        return logits
+        for block, log_p in take_step(self, *args):
+            log_p[0, 0].item()
+            yield block, log_p
 
     patch.setattr(Transformer, "step", reading)
 

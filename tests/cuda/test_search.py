@@ -50,7 +50,7 @@ def count_searches() -> dict[str, tuple[Counts, int]]:
     for name, search in searches().items():
         steps = 0
 
-        def counted(*args: Any) -> torch.Tensor:
+        def counted(*args: Any) -> Any:
             nonlocal steps
             steps += 1
             return Transformer.step(model, *args)

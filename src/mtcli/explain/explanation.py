@@ -23,9 +23,8 @@ from mtcli.model.ensemble import log_mean
 from mtcli.model.hooks import Recording, record_forward
 from mtcli.model.multi_head import MultiHeadAttention
 from mtcli.model.transformer import DecoderLayer, Embedding, EncoderLayer
-from mtcli.search.expansion import Expansion
-from mtcli.search.hypothesis import Hypothesis
 from mtcli.search.length import length_penalty
+from mtcli.search.step import Expansion, Hypothesis
 from mtcli.text.special_tokens import BOS, EOS
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.text.tokenizer.vocabulary_file import SPECIALS

@@ -15,13 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtcli.model.attention import KeysValues
-from mtcli.model.fast.cpu_kernels import MIN_SOFTMAX_WIDTH
 from mtcli.runtime.device import copy_to
 
 ALIGNMENT = 16
 """Columns of a buffer are multiples of this. A full buffer is replaced by one for this many further steps.
-
-On a CPU, PyTorch computes softmax over at least 16 columns, and products of multiples of 16, with vector instructions.
 """
 
 Projection = Callable[[Tensor], tuple[Tensor, ...]]
@@ -71,21 +68,6 @@ class Cache:
         self._own: list[KeysValues] = []  # (rows, H, capacity, K) of each layer; empty before the first step
         self._ancestors: Tensor | None = None  # mask of shared rows, 0 or −∞, (B, 1, L, at least `width`)
 
-    @classmethod
-    def joined(cls, parts: "Sequence[Cache]") -> "Cache":
-        """Concatenate the caches of several groups of sentences before the first step.
-
-        Sources are padded to the widest part, and to at least `MIN_SOFTMAX_WIDTH`.
-        """
-        S = max(MIN_SOFTMAX_WIDTH, *(part.mask.size(-1) for part in parts))
-        memory = []
-        for layer in range(len(parts[0].memory)):
-            keys = torch.cat([_padded_to(S, part.memory[layer][0]) for part in parts])
-            values = torch.cat([_padded_to(S, part.memory[layer][1]) for part in parts])
-            memory.append((keys, values))
-        mask = torch.cat([F.pad(part.mask, (0, S - part.mask.size(-1)), value=-torch.inf) for part in parts])
-        return cls(memory, mask, parts[0].projections, share_rows=parts[0].share_rows)
-
     @property
     def own(self) -> list[KeysValues]:
         """Keys and values of the tokens so far, for each layer: (rows, H, columns, K). Empty before the first step."""
@@ -95,17 +77,6 @@ class Cache:
     def own_mask(self) -> Tensor | None:
         """The mask of `own`, 0 or −∞, (B, 1, L, columns); None if each hypothesis attends to its whole row."""
         return None if self._ancestors is None else self._ancestors[..., : self.width]
-
-    @property
-    def aligned_mask(self) -> Tensor | None:
-        """`own_mask` for the columns of `aligned_own`."""
-        return None if self._ancestors is None else self._ancestors[..., : aligned(self.width)]
-
-    def aligned_own(self, layer: int) -> KeysValues:
-        """Return `own` of a layer with its columns rounded up to a multiple of `ALIGNMENT`; the last of them are 0."""
-        keys, values = self._own[layer]
-        columns = aligned(self.width)
-        return keys[:, :, :columns], values[:, :, :columns]
 
     def rows(self, y: Tensor) -> Tensor:
         """Arrange the input of a step (B, L, D) as rows of the buffers: (B, L, D) if shared, otherwise (N, 1, D)."""
@@ -229,13 +200,6 @@ def _with_columns(x: Tensor, columns: int) -> tuple[int, ...]:
 
 
 def _copied(x: Tensor, width: int, buffer: Tensor) -> Tensor:
-    """Copy `width` columns of keys or values to `buffer`. On a CPU, which reads more columns, the others are 0."""
+    """Copy `width` columns of keys or values to `buffer`."""
     buffer[:, :, :width] = x[:, :, :width]
-    if x.device.type == "cpu":
-        buffer[:, :, width:] = 0
     return buffer
-
-
-def _padded_to(S: int, x: Tensor) -> Tensor:
-    """Pad keys or values (B, H, s, K) with zeros to (B, H, S, K)."""
-    return F.pad(x, (0, 0, 0, S - x.size(2)))

@@ -1,10 +1,11 @@
-"""Several models that search together: in each step, the probability of a token is the mean over the models.
+"""A model as a search uses it, and several models that search together.
 
-Shapes: B sentences, N hypotheses, V target vocabulary.
+Shapes: B sentences, L hypotheses of each, N = B × L, V target vocabulary.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +13,30 @@ import torch
 from torch import Tensor
 
 from mtcli.model.cache import Cache
-from mtcli.model.fast.cpu_kernels import log_softmax_
-from mtcli.model.fast.prepared import PreparedTransformer
-from mtcli.model.transformer import Transformer
+
+
+class SearchModel(Protocol):
+    """A model as a search uses it: a `Transformer` or an `Ensemble`."""
+
+    def start(self, sources: Sequence[Tensor], *, share_rows: bool = False) -> Any:
+        """Encode the sources, and return the cache before the first step: an object with the `select` of `Cache`.
+
+        Args:
+            sources: Groups of sentences, (b, S) each. Their widths may differ.
+            share_rows: The layout of the cache: see `Cache`.
+        """
+
+    def step(self, last: Tensor, cache: Any) -> Iterator[tuple[slice, Tensor]]:
+        """Compute the log-probabilities of the next token of every hypothesis, in blocks of sentences.
+
+        Args:
+            last: The last token of each hypothesis, (N,), grouped by sentence.
+            cache: What `start` returned. `last` is added to it.
+
+        Returns:
+            For each block its sentences, as a slice of B, and the log-probabilities of their hypotheses, (rows of the
+            block, V), in float32 or float64. The next block may overwrite them.
+        """
 
 
 class EnsembleCache:
@@ -30,22 +52,25 @@ class EnsembleCache:
 
 
 class Ensemble:
-    """Models with one vocabulary, in the place of a model in a search.
+    """Several models in the place of one: in each step, the probability of a token is the mean over the models.
 
     Args:
-        members: The models, as a search uses them; at least one.
+        members: Models with one vocabulary and on one device; at least one.
     """
 
-    def __init__(self, members: Sequence[Transformer | PreparedTransformer]):
+    def __init__(self, members: Sequence[SearchModel]):
         self.members = list(members)
 
-    def step(self, last: Tensor, cache: EnsembleCache) -> Tensor:
-        """Return log of the mean probability of the next token of every hypothesis: (N,) → (N, V).
+    def start(self, sources: Sequence[Tensor], *, share_rows: bool = False) -> EnsembleCache:
+        """See `SearchModel.start`."""
+        return EnsembleCache([member.start(sources, share_rows=share_rows) for member in self.members])
 
-        See `Transformer.step`.
-        """
+    def step(self, last: Tensor, cache: EnsembleCache) -> Iterator[tuple[slice, Tensor]]:
+        """See `SearchModel.step`."""
         pairs = zip(self.members, cache.parts, strict=True)
-        return log_mean([log_softmax_(member.step(last, part)) for member, part in pairs])
+        for blocks in zip(*(member.step(last, part) for member, part in pairs), strict=True):
+            sentences, _ = blocks[0]  # the same of each model, because their vocabulary is the same
+            yield sentences, log_mean([log_p for _, log_p in blocks])
 
 
 def log_mean(log_probs: Sequence[Tensor]) -> Tensor:

@@ -10,7 +10,7 @@ L hypotheses of each sentence in a search, N = B × L. `src` and `tgt` are token
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
 import torch
@@ -21,11 +21,19 @@ from mtcli.config.schema import ModelConfig
 from mtcli.model.attention import KeysValues, additive_mask
 from mtcli.model.cache import Cache, Projection
 from mtcli.model.fast import cpu_kernels
+from mtcli.model.fast.cpu_kernels import MIN_SOFTMAX_WIDTH, log_softmax_
 from mtcli.model.multi_head import MultiHeadAttention
 from mtcli.text.special_tokens import PAD
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "swish": F.silu, "gelu": F.gelu}
 """The activations that `model.activation` names. The paper's is ReLU."""
+
+
+BLOCK_SIZE = 2_560_000
+"""Log-probabilities that a search on a CPU computes together: 10 MB, those of 256 hypotheses for 10,000 tokens.
+
+More take no less time.
+"""
 
 
 class FeedForward(nn.Module):
@@ -316,14 +324,14 @@ class Transformer(nn.Module):
         """Return keys and values (B, H, S, K) of the memory (B, S, D) for the cross-attention of each decoder layer."""
         return tuple(cast(DecoderLayer, layer).cross_attention.keys_values(memory) for layer in self.decoder)
 
-    def start(self, memory: Tensor, mask: Tensor, *, share_rows: bool = False) -> Cache:
-        """Return the cache before the first step.
+    def start(self, sources: Sequence[Tensor], *, share_rows: bool = False) -> Cache:
+        """Encode the sources, and return the cache before the first step.
 
         Args:
-            memory: (B, S, D).
-            mask: Boolean, (B, 1, 1, S), False at padding.
+            sources: Groups of sentences, (b, S) each. Their widths may differ.
             share_rows: The layout of the cache: see `Cache`.
         """
+        memory, mask = _joined([self.encode(src) for src in sources])
         memory_kv = self.memory_keys_values(memory)
         contiguous = [(k.contiguous(), v.contiguous()) for k, v in memory_kv]  # they are read in every step
         added = additive_mask(mask, memory.dtype)
@@ -333,23 +341,47 @@ class Transformer(nn.Module):
             projections.append(cast(Projection, joint))  # mypy does not see that a named tuple can be called
         return Cache(contiguous, added, projections, share_rows=share_rows)
 
-    def step(self, last: Tensor, cache: Cache) -> Tensor:
-        """Compute the logits of the next token of every hypothesis.
+    def step(self, last: Tensor, cache: Cache) -> Iterator[tuple[slice, Tensor]]:
+        """Compute the log-probabilities of the next token of every hypothesis, in blocks of sentences.
 
         Args:
             last: The last token of each hypothesis, (N,), grouped by sentence.
             cache: The cache of the tokens before `last`, to which `last` is added.
 
         Returns:
-            (N, V), in float32 if the model is in bf16.
+            For each block its sentences, as a slice of B, and the log-probabilities of their hypotheses, (rows of the
+            block, V), in float32 if the model is in bf16. The next block may overwrite them.
         """
         B = cache.mask.size(0)
         y = self.tgt_embedding(last[:, None], cache.length).view(B, -1, self.config.d_model)
         cache.add_columns(y.size(1))
         for i, layer in enumerate(self.decoder):
             y = cast(DecoderLayer, layer).step(y, cache, i)
-        logits: Tensor = self.output(self.decoder_norm(y)).flatten(0, 1)
-        return logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return self._log_probs(self.decoder_norm(y))
+
+    def _log_probs(self, states: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """Map the decoder's output (B, L, D) to what `step` returns."""
+        B, L, _ = states.shape
+        size = B
+        if states.device.type == "cpu":
+            size = max(1, BLOCK_SIZE // (L * self.output.out_features))
+        for number, block in enumerate(torch.split(states, size)):
+            logits = self.output(block).flatten(0, 1)
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            yield slice(number * size, (number + 1) * size), log_softmax_(logits)
+
+
+def _joined(encoded: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Concatenate the memory and the mask of groups of sentences, see `Transformer.encode`.
+
+    Sources are padded to the widest group, and to at least `MIN_SOFTMAX_WIDTH` on a CPU.
+    """
+    if len(encoded) == 1 and encoded[0][0].device.type != "cpu":
+        return encoded[0]
+    S = max(MIN_SOFTMAX_WIDTH, *(mask.size(-1) for _, mask in encoded))
+    memory = torch.cat([F.pad(part, (0, 0, 0, S - part.size(1))) for part, _ in encoded])
+    mask = torch.cat([F.pad(part, (0, S - part.size(-1))) for _, part in encoded])  # with False
+    return memory, mask
 
 
 def _final_norm(config: ModelConfig) -> nn.Module:

@@ -11,14 +11,11 @@ from torch import Tensor
 
 from mtcli.config.schema import LengthNormalization
 from mtcli.errors import NotFiniteError
+from mtcli.model.ensemble import SearchModel
 from mtcli.runtime.device import copy_to
-from mtcli.search.compaction import rows_to_keep
 from mtcli.search.constraints import Constraints, Ids, Limits
-from mtcli.search.encoding import Searched, encode
-from mtcli.search.expansion import Continuations, Expansion
-from mtcli.search.hypothesis import Hypothesis
 from mtcli.search.length import length_penalty
-from mtcli.search.log_probs import log_probs
+from mtcli.search.step import Continuations, Expansion, Hypothesis, rows_to_keep, start
 from mtcli.text.special_tokens import BOS, EOS
 
 MAX_SHARED_BEAM = 8
@@ -27,7 +24,7 @@ MAX_SHARED_BEAM = 8
 
 @torch.inference_mode()
 def beam_search(
-    model: Searched,
+    model: SearchModel,
     src: Tensor,
     limits: Limits,
     *,
@@ -69,14 +66,14 @@ def beam_search(
     """
     device = src.device
     constraints = Constraints(limits, device)
-    cache = encode(model, src, share_rows=beam_size <= MAX_SHARED_BEAM)
+    cache = start(model, src, share_rows=beam_size <= MAX_SHARED_BEAM)
     penalty = partial(length_penalty, alpha=alpha, normalization=normalization)
     beams = Beams(len(src), beam_size, penalty, early_stopping=early_stopping)
     scores = torch.zeros(len(src), 1, device=device)  # log-probability of each hypothesis, best first, (B, L)
     last = torch.full((len(src), 1), BOS, device=device)  # the last token of each hypothesis, (B, L)
     while len(beams.sentences):
         parts = []
-        for block, log_p in log_probs(model, last.flatten(), cache, len(last)):
+        for block, log_p in model.step(last.flatten(), cache):
             constraints.apply(log_p, beams.sentences[block], beams.length, partial(beams.history, block))
             parts.append(Continuations.best(scores[block], log_p, beam_size))
         del log_p  # to free its memory before the caches are copied

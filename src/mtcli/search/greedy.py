@@ -8,13 +8,11 @@ import torch
 from torch import Tensor
 
 from mtcli.errors import NotFiniteError
+from mtcli.model.ensemble import SearchModel
 from mtcli.runtime.device import copy_to
-from mtcli.search.compaction import rows_to_keep
 from mtcli.search.constraints import Constraints, Ids, Limits
-from mtcli.search.encoding import Searched, encode
-from mtcli.search.hypothesis import Hypothesis
-from mtcli.search.log_probs import log_probs
 from mtcli.search.sampling import Choice, most_likely
+from mtcli.search.step import Hypothesis, rows_to_keep, start
 from mtcli.text.special_tokens import BOS, EOS
 
 FINISHED = -1
@@ -22,7 +20,7 @@ FINISHED = -1
 
 
 @torch.inference_mode()
-def greedy_search(model: Searched, src: Tensor, limits: Limits, choose: Choice = most_likely) -> list[Hypothesis]:
+def greedy_search(model: SearchModel, src: Tensor, limits: Limits, choose: Choice = most_likely) -> list[Hypothesis]:
     """Translate each sentence token by token, without going back.
 
     The host waits for the device once a step: for the chosen tokens.
@@ -41,14 +39,14 @@ def greedy_search(model: Searched, src: Tensor, limits: Limits, choose: Choice =
     """
     device = src.device
     constraints = Constraints(limits, device)
-    cache = encode(model, src)
+    cache = start(model, src)
     found = _Translations(len(src))
     sentences = np.arange(len(src))  # the sentence of each row
     last = torch.full((len(src),), BOS, device=device)
     while len(sentences):
         chosen_parts = []
         gains_parts = []
-        for block, log_p in log_probs(model, last, cache, len(last)):
+        for block, log_p in model.step(last, cache):
             constraints.apply(log_p, sentences[block], found.length, partial(found.tokens, sentences[block]))
             chosen = choose(log_p, sentences[block])
             chosen_parts.append(chosen)

@@ -18,17 +18,14 @@ from torch import Tensor
 
 from mtcli.config.schema import LengthNormalization
 from mtcli.errors import NotFiniteError
+from mtcli.model.ensemble import SearchModel
 from mtcli.model.fast.cpu_kernels import top_continuations
 from mtcli.runtime.device import copy_to
 from mtcli.search.beam import MAX_SHARED_BEAM, Beams
-from mtcli.search.compaction import rows_to_keep
 from mtcli.search.constraints import Constraints, Ids, Limits, block_repeated_ngrams
-from mtcli.search.encoding import Searched, encode
-from mtcli.search.expansion import Expansion
-from mtcli.search.hypothesis import Hypothesis
 from mtcli.search.length import length_penalty
-from mtcli.search.log_probs import log_probs
 from mtcli.search.phrases import RequiredPhrases, State
+from mtcli.search.step import Expansion, Hypothesis, rows_to_keep, start
 from mtcli.text.special_tokens import BOS, EOS, PAD
 
 _Candidate = tuple[float, int, int]
@@ -45,7 +42,7 @@ def width_for(phrases: RequiredPhrases, beam_size: int) -> int:
 
 @torch.inference_mode()
 def required_search(
-    model: Searched,
+    model: SearchModel,
     src: Tensor,
     limits: Limits,
     required: Sequence[RequiredPhrases],
@@ -80,14 +77,14 @@ def required_search(
     limits = _with_room(limits, required)
     constraints = Constraints(replace(limits, no_repeat_ngram=0), device)
     widths = [width_for(phrases, beam_size) for phrases in required]
-    cache = encode(model, src, share_rows=max(widths) <= MAX_SHARED_BEAM)
+    cache = start(model, src, share_rows=max(widths) <= MAX_SHARED_BEAM)
     penalty = partial(length_penalty, alpha=alpha, normalization=normalization)
     beams = _RequiredBeams(required, limits.max_length, beam_size, widths, penalty)
     last = torch.full((len(src), 1), BOS, device=device)
     while len(beams.sentences):
         wanted = beams.next_tokens()
         parts = []
-        for block, log_p in log_probs(model, last.flatten(), cache, len(last)):
+        for block, log_p in model.step(last.flatten(), cache):
             constraints.apply(log_p, beams.sentences[block], beams.length, partial(beams.history, block))
             parts.append(_candidates(log_p, wanted[block], beams, block, limits))
         del log_p  # to free its memory before the caches are copied

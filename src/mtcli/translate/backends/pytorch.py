@@ -10,21 +10,18 @@ import torch
 
 from mtcli.corpus.batching import pad
 from mtcli.errors import StorageError, UsageError
-from mtcli.model.ensemble import Ensemble
-from mtcli.model.fast.prepared import PreparedTransformer, prepared
+from mtcli.model.ensemble import Ensemble, SearchModel
 from mtcli.model.precision import decodes_in_bf16
 from mtcli.model.transformer import Transformer
 from mtcli.runtime.cores import all_cores
 from mtcli.runtime.memory import keep_freed_memory, release_freed_memory, require, share_freed_memory
 from mtcli.search.beam import beam_search
 from mtcli.search.constraints import Limits
-from mtcli.search.encoding import Searched
-from mtcli.search.expansion import Expansion
 from mtcli.search.greedy import greedy_search
-from mtcli.search.hypothesis import Hypothesis
 from mtcli.search.phrases import RequiredPhrases
 from mtcli.search.required import required_search, width_for
 from mtcli.search.sampling import sampler
+from mtcli.search.step import Expansion, Hypothesis
 from mtcli.storage.model_file import load_model
 from mtcli.terms.term_phrases import TermPhrases
 from mtcli.text.special_tokens import EOS
@@ -70,10 +67,10 @@ class Translator(LineTranslator):
         self.model = model
         self.members = [model, *others]
         """The model, or the models of an ensemble."""
-        self.searched = _together([prepared(member) for member in self.members])
+        self.searched = _together(self.members)
         """The model as a search in its own precision uses it."""
         self.device = next(model.parameters()).device
-        self._bf16_model: Searched | None = None
+        self._bf16_model: SearchModel | None = None
         self._term_phrases: TermPhrases | None = None  # made when terms are required first
         self._share_of_budget = 1.0  # halved whenever a GPU runs out of memory
 
@@ -130,7 +127,7 @@ class Translator(LineTranslator):
         parts = [SearchMemory.of(member.config, output.out_features, itemsize) for member in self.members]
         return SearchMemory.total(parts)
 
-    def _search_model(self, options: Options) -> Searched:
+    def _search_model(self, options: Options) -> SearchModel:
         """Return the model that searches: with weights in bf16 if `options.precision` says so, cast once."""
         if not decodes_in_bf16(options.precision, self.device):
             return self.searched
@@ -217,7 +214,7 @@ class Translator(LineTranslator):
 
     def _sample(
         self,
-        model: Searched,
+        model: SearchModel,
         src: torch.Tensor,
         limits: Limits,
         options: Options,
@@ -338,6 +335,6 @@ def _generator(seed: int, line: int, draw: int) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
 
 
-def _together(members: Sequence[Transformer | PreparedTransformer]) -> Searched:
+def _together(members: Sequence[Transformer]) -> SearchModel:
     """Return the one model, or the ensemble of several."""
     return members[0] if len(members) == 1 else Ensemble(members)
