@@ -93,7 +93,7 @@ class Cache:
         if self._ancestors is None:
             self._ancestors = self.mask.new_empty(self.mask.size(0), 1, num_hypotheses, 0)
         if self._ancestors.size(-1) < self.width:
-            new_columns = aligned(first + ALIGNMENT * num_hypotheses) - self._ancestors.size(-1)
+            new_columns = _aligned(first + ALIGNMENT * num_hypotheses) - self._ancestors.size(-1)
             self._ancestors = F.pad(self._ancestors, (0, new_columns), value=-torch.inf)
         self._ancestors[..., first : self.width].diagonal(dim1=-2, dim2=-1).zero_()
 
@@ -105,8 +105,8 @@ class Cache:
         keys, values = self._own[layer]
         if keys.size(2) < self.width:
             if layer == 0:
-                capacity = aligned(first + ALIGNMENT * k.size(2))
-                self._new_buffers = one_block(k, [_with_columns(x, capacity) for x in (k, v)] * len(self.memory))
+                capacity = _aligned(first + ALIGNMENT * k.size(2))
+                self._new_buffers = _one_block(k, [_with_columns(x, capacity) for x in (k, v)] * len(self.memory))
             keys = _copied(keys, first, self._new_buffers.pop(0))
             values = _copied(values, first, self._new_buffers.pop(0))
             self._own[layer] = (keys, values)
@@ -177,12 +177,12 @@ class Moves(NamedTuple):
         return x[: self.kept]
 
 
-def aligned(width: int) -> int:
+def _aligned(width: int) -> int:
     """Round up to a multiple of `ALIGNMENT`."""
     return ALIGNMENT * math.ceil(width / ALIGNMENT)
 
 
-def one_block(like: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:
+def _one_block(like: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:
     """Return uninitialised tensors in one block of memory, of the type and on the device of `like`.
 
     glibc returns a large block to the system as soon as it is free. Buffers of each layer left gaps between them, which
