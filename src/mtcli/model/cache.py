@@ -5,7 +5,7 @@ a head, S source length, t tokens so far.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,14 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtcli.model.attention import KeysValues
+from mtcli.model.multi_head import JointProjection
 from mtcli.runtime.device import copy_to
 
 ALIGNMENT = 16
 """Columns of a buffer are multiples of this. A full buffer is replaced by one for this many further steps.
 """
-
-Projection = Callable[[Tensor], tuple[Tensor, ...]]
-"""Queries, keys and values of all heads side by side, (…, D) → three of (…, H · K)."""
 
 
 class Cache:
@@ -44,7 +42,7 @@ class Cache:
         self,
         memory: Sequence[KeysValues],
         mask: Tensor,
-        projections: Sequence[Projection],
+        projections: Sequence[JointProjection],
         *,
         share_rows: bool = False,
     ):
@@ -53,7 +51,7 @@ class Cache:
         Args:
             memory: Keys and values of the source, for each layer: (B, H, S, K).
             mask: 0, or −∞ at padding of the source, (B, 1, 1, S).
-            projections: W^Q, W^K and W^V of the self-attention of each layer.
+            projections: W^Q, W^K and W^V of the self-attention of each layer, which a search joins once.
             share_rows: The layout.
         """
         self.memory = list(memory)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from mtcli.config.schema import ModelConfig
 from mtcli.model.attention import MASK_ALIGNMENT, KeysValues, additive_mask
-from mtcli.model.cache import Cache, Projection
+from mtcli.model.cache import Cache
 from mtcli.model.fast import cpu_kernels
 from mtcli.model.fast.cpu_kernels import MIN_SOFTMAX_WIDTH, log_softmax_
 from mtcli.model.multi_head import MultiHeadAttention
@@ -338,10 +338,7 @@ class Transformer(nn.Module):
         memory_kv = self.memory_keys_values(memory)
         contiguous = [(k.contiguous(), v.contiguous()) for k, v in memory_kv]  # they are read in every step
         added = additive_mask(mask, memory.dtype)
-        projections = []
-        for layer in self.decoder:
-            joint = cast(DecoderLayer, layer).self_attention.joint_qkv()
-            projections.append(cast(Projection, joint))  # mypy does not see that a named tuple can be called
+        projections = [cast(DecoderLayer, layer).self_attention.joint_qkv() for layer in self.decoder]
         return Cache(contiguous, added, projections, share_rows=share_rows)
 
     def _encode_in_parts(self, src: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ Shapes: B sentences, L ≤ W hypotheses of each before the step, C ≤ 2W contin
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -42,8 +43,7 @@ class Hypothesis:
         return self.log_prob / self.penalty
 
 
-@dataclass(frozen=True)
-class Continuations:
+class Continuations(NamedTuple):
     """The best continuations of B sentences, best first, on the device."""
 
     log_prob: Tensor
@@ -76,11 +76,7 @@ class Continuations:
         """Concatenate the continuations of several groups of sentences."""
         if len(parts) == 1:
             return parts[0]
-        log_prob = torch.cat([part.log_prob for part in parts])
-        parent = torch.cat([part.parent for part in parts])
-        token = torch.cat([part.token for part in parts])
-        kept = torch.cat([part.kept for part in parts])
-        return cls(log_prob, parent, token, kept)
+        return cls(*map(torch.cat, zip(*parts, strict=True)))
 
     def beams(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return the log-probabilities, the parents and the tokens of the hypotheses that stay, (B, ≤ W) each."""
@@ -92,8 +88,7 @@ class Continuations:
 
     def to_host(self) -> "Expansion":
         """Copy them to the host, in one transfer. A floating-point number represents each token exactly."""
-        dtype = self.log_prob.dtype
-        numbers = (self.log_prob, self.parent.to(dtype), self.token.to(dtype), self.kept.to(dtype))
+        numbers = [x.to(self.log_prob.dtype) for x in self]
         packed = torch.cat(numbers, dim=1).cpu().numpy()
         C = self.log_prob.size(1)
         log_prob, parent, token, kept = np.split(packed, (C, 2 * C, 3 * C), axis=1)
