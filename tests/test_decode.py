@@ -236,7 +236,7 @@ def test_hypotheses_are_ranked_by_the_chosen_length_penalty() -> None:
 @pytest.mark.parametrize("part", [64, 2])
 def test_batch_mates_order_and_padding_have_no_influence(monkeypatch: pytest.MonkeyPatch, part: int) -> None:
     """In float64: the same ids alone, in a batch, in another order, with more padding, and encoded in parts."""
-    monkeypatch.setattr("mtcli.search.step.ENCODE_ROWS", part)
+    monkeypatch.setattr("mtcli.model.transformer.ENCODE_ROWS", part)
     model = build(6, V=12)
     sources = draw_sources(6, V=12, lengths=(4, 1, 9, 2, 3, 7))
     most = [len(x) + 3 for x in sources]
@@ -288,7 +288,7 @@ def test_blocks_of_any_size_give_the_same_translations(rows_of_block: int, monke
 
     expected = search(model)
     monkeypatch.setattr("mtcli.model.transformer.BLOCK_SIZE", rows_of_block * 12)
-    blocks = list(model.step(torch.full((5,), BOS), model.start([src])))
+    blocks = list(model.step(torch.full((5,), BOS), model.start(src)))
     assert len(blocks) == math.ceil(5 / rows_of_block)
     for searched in (model, Ensemble([model, model])):
         for found, whole in zip(search(searched), expected, strict=True):

@@ -17,7 +17,7 @@ from mtcli.corpus.batching import Batch
 from mtcli.model import loss as loss_module
 from mtcli.model.fast.cpu_kernels import HAS_ONEDNN
 from mtcli.model.fast.logit_gradient import reference_logit_gradient_
-from mtcli.model.fast.loss_products import OneDnnProjection, OutputProjection
+from mtcli.model.fast.loss_products import LossProducts, OneDnnProducts
 from mtcli.model.loss import projected_loss, reference_loss
 from mtcli.model.precision import uses_bf16
 from mtcli.model.transformer import Transformer
@@ -88,14 +88,14 @@ def test_projected_equals_reference_with_a_bias(monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.parametrize("needs_grad", [(True, True), (True, False), (False, True), (False, False)])
 def test_the_products_of_onednn_equal_those_of_pytorch(needs_grad: tuple[bool, bool]) -> None:
     hidden, weight, _ = (x.detach() for x in draw(torch.float32))
-    starts = torch.randn(2, D)
+    offsets = torch.randn(2, D)
     error = torch.randn(N, V)
-    projections = [cls(hidden, weight, 4, needs_grad, *starts) for cls in (OneDnnProjection, OutputProjection)]
+    both = [cls(hidden, weight, 4, needs_grad, *offsets) for cls in (OneDnnProducts, LossProducts)]
     for first in range(0, N, 4):
-        torch.testing.assert_close(*(projection.logits(first) for projection in projections))
-        for projection in projections:
-            projection.add_gradients(first, error[first : first + 4])
-    for found, expected, is_needed in zip(*(p.gradients() for p in projections), needs_grad, strict=True):
+        torch.testing.assert_close(*(products.logits(first) for products in both))
+        for products in both:
+            products.accumulate(first, error[first : first + 4])
+    for found, expected, is_needed in zip(*(products.gradients() for products in both), needs_grad, strict=True):
         assert (found is not None) == (expected is not None) == is_needed
         if is_needed:
             torch.testing.assert_close(found, expected)

@@ -163,7 +163,7 @@ def test_cached_step_equals_uncached_decoding(W: int, share_rows: bool, changes:
     model = build(**changes)
     sources, _ = draw_pairs()
     sentences = list(range(len(sources)))
-    cache, live = model.start([pad(sources)], share_rows=share_rows), 1
+    cache, live = model.start(pad(sources), share_rows=share_rows), 1
     history = torch.full((len(sources), 1, 1), BOS)  # (B, W, t)
     generator = torch.Generator().manual_seed(5)
     for t in range(7):

@@ -26,7 +26,7 @@ COMPILE = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from mtcli.model import triton_loss
+from mtcli.model.fast import triton_loss
 
 signature = dict(logits="*bf16", target="*i64", loss="*fp32", nll="*fp32", V="i32", row_stride="i32", smoothing="fp32")
 signature |= dict(WRITE_GRADIENT="constexpr", BLOCK="constexpr")

@@ -5,7 +5,7 @@ a head, S source length, t tokens so far.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,14 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtcli.model.attention import KeysValues
+from mtcli.model.multi_head import JointProjection
 from mtcli.runtime.device import copy_to
 
 ALIGNMENT = 16
 """Columns of a buffer are multiples of this. A full buffer is replaced by one for this many further steps.
 """
-
-Projection = Callable[[Tensor], tuple[Tensor, ...]]
-"""Queries, keys and values of all heads side by side, (…, D) → three of (…, H · K)."""
 
 
 class Cache:
@@ -44,7 +42,7 @@ class Cache:
         self,
         memory: Sequence[KeysValues],
         mask: Tensor,
-        projections: Sequence[Projection],
+        projections: Sequence[JointProjection],
         *,
         share_rows: bool = False,
     ):
@@ -53,7 +51,7 @@ class Cache:
         Args:
             memory: Keys and values of the source, for each layer: (B, H, S, K).
             mask: 0, or −∞ at padding of the source, (B, 1, 1, S).
-            projections: W^Q, W^K and W^V of the self-attention of each layer.
+            projections: W^Q, W^K and W^V of the self-attention of each layer, which a search joins once.
             share_rows: The layout.
         """
         self.memory = list(memory)
@@ -93,7 +91,7 @@ class Cache:
         if self._ancestors is None:
             self._ancestors = self.mask.new_empty(self.mask.size(0), 1, num_hypotheses, 0)
         if self._ancestors.size(-1) < self.width:
-            new_columns = aligned(first + ALIGNMENT * num_hypotheses) - self._ancestors.size(-1)
+            new_columns = _aligned(first + ALIGNMENT * num_hypotheses) - self._ancestors.size(-1)
             self._ancestors = F.pad(self._ancestors, (0, new_columns), value=-torch.inf)
         self._ancestors[..., first : self.width].diagonal(dim1=-2, dim2=-1).zero_()
 
@@ -105,8 +103,8 @@ class Cache:
         keys, values = self._own[layer]
         if keys.size(2) < self.width:
             if layer == 0:
-                capacity = aligned(first + ALIGNMENT * k.size(2))
-                self._new_buffers = one_block(k, [_with_columns(x, capacity) for x in (k, v)] * len(self.memory))
+                capacity = _aligned(first + ALIGNMENT * k.size(2))
+                self._new_buffers = _one_block(k, [_with_columns(x, capacity) for x in (k, v)] * len(self.memory))
             keys = _copied(keys, first, self._new_buffers.pop(0))
             values = _copied(values, first, self._new_buffers.pop(0))
             self._own[layer] = (keys, values)
@@ -177,12 +175,12 @@ class Moves(NamedTuple):
         return x[: self.kept]
 
 
-def aligned(width: int) -> int:
+def _aligned(width: int) -> int:
     """Round up to a multiple of `ALIGNMENT`."""
     return ALIGNMENT * math.ceil(width / ALIGNMENT)
 
 
-def one_block(like: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:
+def _one_block(like: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:
     """Return uninitialised tensors in one block of memory, of the type and on the device of `like`.
 
     glibc returns a large block to the system as soon as it is free. Buffers of each layer left gaps between them, which

@@ -18,11 +18,11 @@ from mtcli.model.cache import Cache
 class SearchModel(Protocol):
     """A model as a search uses it: a `Transformer` or an `Ensemble`."""
 
-    def start(self, sources: Sequence[Tensor], *, share_rows: bool = False) -> Any:
-        """Encode the sources, and return the cache before the first step: an object with the `select` of `Cache`.
+    def start(self, src: Tensor, *, share_rows: bool = False) -> Any:
+        """Encode `src`, and return the cache before the first step: an object with the `select` of `Cache`.
 
         Args:
-            sources: Groups of sentences, (b, S) each. Their widths may differ.
+            src: Source ids that end in `</s>`, padded, (B, S).
             share_rows: The layout of the cache: see `Cache`.
         """
 
@@ -35,7 +35,7 @@ class SearchModel(Protocol):
 
         Returns:
             For each block its sentences, as a slice of B, and the log-probabilities of their hypotheses, (rows of the
-            block, V), in float32 or float64. The next block may overwrite them.
+            block, V), in float32 or float64. The caller may overwrite them.
         """
 
 
@@ -61,9 +61,9 @@ class Ensemble:
     def __init__(self, members: Sequence[SearchModel]):
         self.members = list(members)
 
-    def start(self, sources: Sequence[Tensor], *, share_rows: bool = False) -> EnsembleCache:
+    def start(self, src: Tensor, *, share_rows: bool = False) -> EnsembleCache:
         """See `SearchModel.start`."""
-        return EnsembleCache([member.start(sources, share_rows=share_rows) for member in self.members])
+        return EnsembleCache([member.start(src, share_rows=share_rows) for member in self.members])
 
     def step(self, last: Tensor, cache: EnsembleCache) -> Iterator[tuple[slice, Tensor]]:
         """See `SearchModel.step`."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mtcli.model.fast.logit_gradient import LogitGradient, logit_gradient_kernel
-from mtcli.model.fast.loss_products import projection_class
+from mtcli.model.fast.loss_products import products_class
 
 CPU_CHUNK = 512
 """Positions whose logits are in memory at a time on a CPU. 512 × 10,000 logits take 20 MB, which suits its caches."""
@@ -185,24 +185,24 @@ def _sums_by_operators(
     chunk = CPU_CHUNK if on_cpu else GPU_CHUNK
     mean_row = weight.mean(dim=0, dtype=dtype)
     hidden_sum = hidden.sum(dim=0, dtype=dtype)
-    projection = projection_class(hidden)(
+    products = products_class(hidden)(
         hidden, weight, chunk, needs_grad,
-        hidden_grad_start=-smoothing * mean_row, weight_grad_start=-smoothing / V * hidden_sum,
+        hidden_grad_offset=-smoothing * mean_row, weight_grad_offset=-smoothing / V * hidden_sum,
     )  # fmt: skip
     nll_sum = hidden.new_zeros((), dtype=dtype)
     target_logit_sum = hidden.new_zeros((), dtype=dtype)
     p_buffer = hidden.new_empty(min(SOFTMAX_ROWS if on_cpu else chunk, N), V, dtype=dtype)
     for first in range(0, N, chunk):
-        logits = projection.logits(first)  # (C, V)
+        logits = products.logits(first)  # (C, V)
         t = target[first : first + chunk, None]  # (C, 1)
         target_logit_sum += logits.gather(1, t).sum(dtype=dtype)
         for row in range(0, len(t), len(p_buffer)):
             rows = slice(row, row + len(p_buffer))
             nll_sum += _overwrite_with_gradient(logits[rows], t[rows], smoothing, p_buffer, any(needs_grad))
-        projection.add_gradients(first, logits)
+        products.accumulate(first, logits)
     logit_mean_sum = (hidden_sum * mean_row).sum()  # a matrix product would be in bf16 under autocast
     loss = nll_sum + smoothing * (target_logit_sum - logit_mean_sum)
-    return loss, nll_sum, *projection.gradients()
+    return loss, nll_sum, *products.gradients()
 
 
 def _overwrite_with_gradient(

@@ -10,7 +10,7 @@ L hypotheses of each sentence in a search, N = B × L. `src` and `tgt` are token
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import cast
 
 import torch
@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtcli.config.schema import ModelConfig
-from mtcli.model.attention import KeysValues, additive_mask
-from mtcli.model.cache import Cache, Projection
+from mtcli.model.attention import MASK_ALIGNMENT, KeysValues, additive_mask
+from mtcli.model.cache import Cache
 from mtcli.model.fast import cpu_kernels
 from mtcli.model.fast.cpu_kernels import MIN_SOFTMAX_WIDTH, log_softmax_
 from mtcli.model.multi_head import MultiHeadAttention
@@ -28,6 +28,9 @@ from mtcli.text.special_tokens import PAD
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "swish": F.silu, "gelu": F.gelu}
 """The activations that `model.activation` names. The paper's is ReLU."""
 
+
+ENCODE_ROWS = 64
+"""Sources that a search on a CPU encodes together."""
 
 BLOCK_SIZE = 2_560_000
 """Log-probabilities that a search on a CPU computes together: 10 MB, those of 256 hypotheses for 10,000 tokens.
@@ -324,22 +327,37 @@ class Transformer(nn.Module):
         """Return keys and values (B, H, S, K) of the memory (B, S, D) for the cross-attention of each decoder layer."""
         return tuple(cast(DecoderLayer, layer).cross_attention.keys_values(memory) for layer in self.decoder)
 
-    def start(self, sources: Sequence[Tensor], *, share_rows: bool = False) -> Cache:
-        """Encode the sources, and return the cache before the first step.
+    def start(self, src: Tensor, *, share_rows: bool = False) -> Cache:
+        """Encode `src` (B, S), and return the cache before the first step of a search.
 
         Args:
-            sources: Groups of sentences, (b, S) each. Their widths may differ.
+            src: Source ids that end in `</s>`, padded, (B, S).
             share_rows: The layout of the cache: see `Cache`.
         """
-        memory, mask = _joined([self.encode(src) for src in sources])
+        memory, mask = self._encode_in_parts(src)
         memory_kv = self.memory_keys_values(memory)
         contiguous = [(k.contiguous(), v.contiguous()) for k, v in memory_kv]  # they are read in every step
         added = additive_mask(mask, memory.dtype)
-        projections = []
-        for layer in self.decoder:
-            joint = cast(DecoderLayer, layer).self_attention.joint_qkv()
-            projections.append(cast(Projection, joint))  # mypy does not see that a named tuple can be called
+        projections = [cast(DecoderLayer, layer).self_attention.joint_qkv() for layer in self.decoder]
         return Cache(contiguous, added, projections, share_rows=share_rows)
+
+    def _encode_in_parts(self, src: Tensor) -> tuple[Tensor, Tensor]:
+        """Encode `src` (B, S), and pad memory and mask to a width that suits the device.
+
+        A CPU encodes a few rows at a time, each part as wide as its longest row. Neighbours have similar lengths, so
+        there is less padding to compute, and the activations of a part stay in a core's own cache.
+        """
+        if src.device.type != "cpu" or len(src) == 0:
+            return self.encode(F.pad(src, (0, -src.size(1) % MASK_ALIGNMENT), value=PAD))
+        S = max(MIN_SOFTMAX_WIDTH, src.size(1))
+        memories = []
+        masks = []
+        for part in torch.split(src, ENCODE_ROWS):
+            width = int((part != PAD).sum(dim=1).max())
+            memory, mask = self.encode(part[:, :width])
+            memories.append(F.pad(memory, (0, 0, 0, S - width)))
+            masks.append(F.pad(mask, (0, S - width)))  # with False
+        return torch.cat(memories), torch.cat(masks)
 
     def step(self, last: Tensor, cache: Cache) -> Iterator[tuple[slice, Tensor]]:
         """Compute the log-probabilities of the next token of every hypothesis, in blocks of sentences.
@@ -350,7 +368,7 @@ class Transformer(nn.Module):
 
         Returns:
             For each block its sentences, as a slice of B, and the log-probabilities of their hypotheses, (rows of the
-            block, V), in float32 if the model is in bf16. The next block may overwrite them.
+            block, V), in float32 if the model is in bf16. The caller may overwrite them.
         """
         B = cache.mask.size(0)
         y = self.tgt_embedding(last[:, None], cache.length).view(B, -1, self.config.d_model)
@@ -369,19 +387,6 @@ class Transformer(nn.Module):
             logits = self.output(block).flatten(0, 1)
             logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
             yield slice(number * size, (number + 1) * size), log_softmax_(logits)
-
-
-def _joined(encoded: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """Concatenate the memory and the mask of groups of sentences, see `Transformer.encode`.
-
-    Sources are padded to the widest group, and to at least `MIN_SOFTMAX_WIDTH` on a CPU.
-    """
-    if len(encoded) == 1 and encoded[0][0].device.type != "cpu":
-        return encoded[0]
-    S = max(MIN_SOFTMAX_WIDTH, *(mask.size(-1) for _, mask in encoded))
-    memory = torch.cat([F.pad(part, (0, 0, 0, S - part.size(1))) for part, _ in encoded])
-    mask = torch.cat([F.pad(part, (0, S - part.size(-1))) for _, part in encoded])  # with False
-    return memory, mask
 
 
 def _final_norm(config: ModelConfig) -> nn.Module:

@@ -15,7 +15,7 @@ from mtcli.model.ensemble import SearchModel
 from mtcli.runtime.device import copy_to
 from mtcli.search.constraints import Constraints, Ids, Limits
 from mtcli.search.length import length_penalty
-from mtcli.search.step import Continuations, Expansion, Hypothesis, rows_to_keep, start
+from mtcli.search.step import Continuations, Expansion, Hypothesis, rows_to_keep
 from mtcli.text.special_tokens import BOS, EOS
 
 MAX_SHARED_BEAM = 8
@@ -66,7 +66,7 @@ def beam_search(
     """
     device = src.device
     constraints = Constraints(limits, device)
-    cache = start(model, src, share_rows=beam_size <= MAX_SHARED_BEAM)
+    cache = model.start(src, share_rows=beam_size <= MAX_SHARED_BEAM)
     penalty = partial(length_penalty, alpha=alpha, normalization=normalization)
     beams = Beams(len(src), beam_size, penalty, early_stopping=early_stopping)
     scores = torch.zeros(len(src), 1, device=device)  # log-probability of each hypothesis, best first, (B, L)

@@ -12,7 +12,7 @@ from mtcli.model.ensemble import SearchModel
 from mtcli.runtime.device import copy_to
 from mtcli.search.constraints import Constraints, Ids, Limits
 from mtcli.search.sampling import Choice, most_likely
-from mtcli.search.step import Hypothesis, rows_to_keep, start
+from mtcli.search.step import Hypothesis, rows_to_keep
 from mtcli.text.special_tokens import BOS, EOS
 
 FINISHED = -1
@@ -23,7 +23,7 @@ FINISHED = -1
 def greedy_search(model: SearchModel, src: Tensor, limits: Limits, choose: Choice = most_likely) -> list[Hypothesis]:
     """Translate each sentence token by token, without going back.
 
-    The host waits for the device once a step: for the chosen tokens.
+    The host waits for the device once a step: for the tokens.
 
     Args:
         model: In evaluation mode.
@@ -39,29 +39,31 @@ def greedy_search(model: SearchModel, src: Tensor, limits: Limits, choose: Choic
     """
     device = src.device
     constraints = Constraints(limits, device)
-    cache = start(model, src)
-    found = _Translations(len(src))
+    cache = model.start(src)
+    translations = _Translations(len(src))
     sentences = np.arange(len(src))  # the sentence of each row
     last = torch.full((len(src),), BOS, device=device)
     while len(sentences):
-        chosen_parts = []
-        gains_parts = []
+        token_parts = []
+        gain_parts = []
         for block, log_p in model.step(last, cache):
-            constraints.apply(log_p, sentences[block], found.length, partial(found.tokens, sentences[block]))
-            chosen = choose(log_p, sentences[block])
-            chosen_parts.append(chosen)
-            gains_parts.append(log_p.gather(1, copy_to(device, chosen)[:, None]).squeeze(1))
+            constraints.apply(
+                log_p, sentences[block], translations.length, partial(translations.tokens, sentences[block])
+            )
+            tokens = choose(log_p, sentences[block])
+            token_parts.append(tokens)
+            gain_parts.append(log_p.gather(1, copy_to(device, tokens)[:, None]).squeeze(1))
         del log_p  # to free its memory before the next step
-        chosen = torch.cat(chosen_parts)
-        last = copy_to(device, chosen)
-        is_active = found.append(sentences, chosen.cpu().numpy(), torch.cat(gains_parts))
+        tokens = torch.cat(token_parts)
+        last = copy_to(device, tokens)
+        is_active = translations.append(sentences, tokens.cpu().numpy(), torch.cat(gain_parts))
         rows = rows_to_keep(is_active)
         if rows is not None:
             sentences = sentences[rows]
             index = copy_to(device, torch.from_numpy(rows))
             last = last.index_select(0, index)
             cache.select(None, rows)
-    return found.hypotheses()
+    return translations.hypotheses()
 
 
 class _Translations:
@@ -110,8 +112,8 @@ class _Translations:
         if not np.isfinite(log_probs).all():
             raise NotFiniteError
         tokens = self.tokens(np.arange(len(self.lengths)))
-        found = zip(tokens, self.lengths.tolist(), log_probs.tolist(), strict=True)
-        return [Hypothesis(row[:length].tolist(), log_prob) for row, length, log_prob in found]
+        rows = zip(tokens, self.lengths.tolist(), log_probs.tolist(), strict=True)
+        return [Hypothesis(row[:length].tolist(), log_prob) for row, length, log_prob in rows]
 
     def _log_probs(self) -> npt.NDArray[np.float64]:
         """Return the sum of the log-probabilities of each sentence's tokens, in the order of the tokens, (B,)."""

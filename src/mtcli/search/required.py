@@ -25,7 +25,7 @@ from mtcli.search.beam import MAX_SHARED_BEAM, Beams
 from mtcli.search.constraints import Constraints, Ids, Limits, block_repeated_ngrams
 from mtcli.search.length import length_penalty
 from mtcli.search.phrases import RequiredPhrases, State
-from mtcli.search.step import Expansion, Hypothesis, rows_to_keep, start
+from mtcli.search.step import Expansion, Hypothesis, rows_to_keep
 from mtcli.text.special_tokens import BOS, EOS, PAD
 
 _Candidate = tuple[float, int, int]
@@ -77,7 +77,7 @@ def required_search(
     limits = _with_room(limits, required)
     constraints = Constraints(replace(limits, no_repeat_ngram=0), device)
     widths = [width_for(phrases, beam_size) for phrases in required]
-    cache = start(model, src, share_rows=max(widths) <= MAX_SHARED_BEAM)
+    cache = model.start(src, share_rows=max(widths) <= MAX_SHARED_BEAM)
     penalty = partial(length_penalty, alpha=alpha, normalization=normalization)
     beams = _RequiredBeams(required, limits.max_length, beam_size, widths, penalty)
     last = torch.full((len(src), 1), BOS, device=device)
@@ -184,13 +184,13 @@ class _RequiredBeams(Beams):
 
     def next_tokens(self) -> Ids:
         """Return the tokens that begin or continue a phrase in each hypothesis, padded with `PAD`, (B, L, P)."""
-        found: list[list[list[int]]] = []
+        next_tokens: list[list[list[int]]] = []
         for sentence, states in zip(self.sentences, self.states, strict=True):
             phrases = self.required[sentence]
-            found.append([phrases.next_tokens(state) for state in states])
-        P = max(len(tokens) for row in found for tokens in row)
-        padded = np.full((len(found), self.scores.shape[1], P), PAD, dtype=np.int64)
-        for row, of_hypotheses in enumerate(found):
+            next_tokens.append([phrases.next_tokens(state) for state in states])
+        P = max(len(tokens) for row in next_tokens for tokens in row)
+        padded = np.full((len(next_tokens), self.scores.shape[1], P), PAD, dtype=np.int64)
+        for row, of_hypotheses in enumerate(next_tokens):
             for hypothesis, tokens in enumerate(of_hypotheses):
                 padded[row, hypothesis, : len(tokens)] = tokens
         return padded
@@ -216,18 +216,18 @@ class _RequiredBeams(Beams):
                 continue
             if np.isnan(totals[row]).any():
                 raise NotFiniteError
-            ended, kept, states = self._chosen(row, totals[row], tokens[row])
-            for first, chosen in ((0, ended), (self.beam_size, kept)):
-                end = first + len(chosen)
-                log_prob[row, first:end] = [value for value, _, _ in chosen]
-                parent[row, first:end] = [hypothesis for _, hypothesis, _ in chosen]
-                token[row, first:end] = [next_token for _, _, next_token in chosen]
+            ended, kept, states = self._best_of_banks(row, totals[row], tokens[row])
+            for first, continuations in ((0, ended), (self.beam_size, kept)):
+                end = first + len(continuations)
+                log_prob[row, first:end] = [value for value, _, _ in continuations]
+                parent[row, first:end] = [hypothesis for _, hypothesis, _ in continuations]
+                token[row, first:end] = [next_token for _, _, next_token in continuations]
             self.states[row] = states
         kept_places = np.tile(np.arange(self.beam_size, places), (B, 1))
         self.scores = log_prob[:, self.beam_size :]
         return Expansion(log_prob, parent, token, kept_places)
 
-    def _chosen(
+    def _best_of_banks(
         self, row: int, totals: npt.NDArray[np.float64], tokens: Ids
     ) -> tuple[list[_Candidate], list[_Candidate], list[State]]:
         """Choose among the candidates (L, K) of one sentence.

@@ -1,29 +1,23 @@
-"""What all searches share: a step of the model, its continuations, and the removal of finished sentences.
+"""What all searches share: the continuations of a step, the removal of finished sentences, and a finished translation.
 
-A search encodes the sources (`start`). Each step of the model gives log-probabilities of the next token
-(`SearchModel.step`). The search chooses from them, and removes finished sentences from the batch (`rows_to_keep`).
+A search encodes the sources (`SearchModel.start`). In each step the model computes the log-probabilities of the next
+token (`SearchModel.step`), from which the search chooses. Then it removes finished sentences (`rows_to_keep`).
 
 Shapes: B sentences, L ≤ W hypotheses of each before the step, C ≤ 2W continuations of each, V target vocabulary.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from mtcli.model.attention import MASK_ALIGNMENT
-from mtcli.model.ensemble import SearchModel
 from mtcli.model.fast.cpu_kernels import top_continuations
 from mtcli.search.constraints import Ids
-from mtcli.text.special_tokens import EOS, PAD
-
-ENCODE_ROWS = 64
-"""Sources that a CPU encodes together."""
+from mtcli.text.special_tokens import EOS
 
 COMPACT_AT = 15 / 16
 """A search removes finished sentences from the batch once at most this share of its sentences is active.
@@ -49,28 +43,7 @@ class Hypothesis:
         return self.log_prob / self.penalty
 
 
-def start(model: SearchModel, src: Tensor, *, share_rows: bool = False) -> Any:
-    """Encode `src` (B, S), and return the cache before the first step, for `step` of the same model.
-
-    A CPU encodes a few rows at a time, each part as wide as its longest row. Neighbours have similar lengths, so there
-    is less padding to compute, and the activations of a part stay in a core's own cache.
-    """
-    if src.device.type != "cpu" or len(src) == 0:
-        padding = -src.size(1) % MASK_ALIGNMENT
-        sources = [F.pad(src, (0, padding), value=PAD)]
-    else:
-        sources = [_without_padding(part) for part in torch.split(src, ENCODE_ROWS)]
-    return model.start(sources, share_rows=share_rows)
-
-
-def _without_padding(src: Tensor) -> Tensor:
-    """Remove the columns of `src` (B, S) that are only padding."""
-    width = int((src != PAD).sum(dim=1).max())
-    return src[:, :width]
-
-
-@dataclass(frozen=True)
-class Continuations:
+class Continuations(NamedTuple):
     """The best continuations of B sentences, best first, on the device."""
 
     log_prob: Tensor
@@ -103,11 +76,7 @@ class Continuations:
         """Concatenate the continuations of several groups of sentences."""
         if len(parts) == 1:
             return parts[0]
-        log_prob = torch.cat([part.log_prob for part in parts])
-        parent = torch.cat([part.parent for part in parts])
-        token = torch.cat([part.token for part in parts])
-        kept = torch.cat([part.kept for part in parts])
-        return cls(log_prob, parent, token, kept)
+        return cls(*map(torch.cat, zip(*parts, strict=True)))
 
     def beams(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return the log-probabilities, the parents and the tokens of the hypotheses that stay, (B, ≤ W) each."""
@@ -119,8 +88,7 @@ class Continuations:
 
     def to_host(self) -> "Expansion":
         """Copy them to the host, in one transfer. A floating-point number represents each token exactly."""
-        dtype = self.log_prob.dtype
-        numbers = (self.log_prob, self.parent.to(dtype), self.token.to(dtype), self.kept.to(dtype))
+        numbers = [x.to(self.log_prob.dtype) for x in self]
         packed = torch.cat(numbers, dim=1).cpu().numpy()
         C = self.log_prob.size(1)
         log_prob, parent, token, kept = np.split(packed, (C, 2 * C, 3 * C), axis=1)

@@ -9,7 +9,7 @@ from torch import Tensor
 from mtcli.model.fast.cpu_kernels import linear, onednn_is_faster
 
 
-class OutputProjection:
+class LossProducts:
     """The products logits = hidden @ weightᵀ, and the gradients of `hidden` and `weight` from that of the logits.
 
     Args:
@@ -17,8 +17,8 @@ class OutputProjection:
         weight: (V, D).
         chunk: Positions of a chunk. The last chunk may be smaller.
         needs_grad: Compute the gradient of `hidden`; of `weight`.
-        hidden_grad_start: What the gradient of each position begins with, (D,).
-        weight_grad_start: What the gradient of each row of `weight` begins with, (D,), in float32 or float64.
+        hidden_grad_offset: Added to the gradient of each position, (D,).
+        weight_grad_offset: Added to the gradient of each row of `weight`, (D,), in float32 or float64.
     """
 
     def __init__(
@@ -27,20 +27,20 @@ class OutputProjection:
         weight: Tensor,
         chunk: int,
         needs_grad: tuple[bool, bool],
-        hidden_grad_start: Tensor,
-        weight_grad_start: Tensor,
+        hidden_grad_offset: Tensor,
+        weight_grad_offset: Tensor,
     ):
         self.hidden = hidden
         self.weight = weight
         self.chunk = chunk
-        self.hidden_grad_start = hidden_grad_start.to(hidden.dtype)
+        self.hidden_grad_offset = hidden_grad_offset.to(hidden.dtype)
         hidden_needs_grad, weight_needs_grad = needs_grad
         self._grad_hidden = torch.empty_like(hidden) if hidden_needs_grad else None
-        self._grad_weight = self._start_of_weight_grad(weight_grad_start) if weight_needs_grad else None
+        self._grad_weight = self._initial_weight_grad(weight_grad_offset) if weight_needs_grad else None
         # Each chunk overwrites the logits. On a CPU, allocating new memory would take as long as the softmax.
         self._logits = hidden.new_empty(min(chunk, len(hidden)), len(weight))
 
-    def _start_of_weight_grad(self, row: Tensor) -> Tensor:
+    def _initial_weight_grad(self, row: Tensor) -> Tensor:
         return row.repeat(len(self.weight), 1)
 
     def logits(self, first: int) -> Tensor:
@@ -48,8 +48,8 @@ class OutputProjection:
         h = self.hidden[first : first + self.chunk]
         return torch.mm(h, self.weight.t(), out=self._logits[: len(h)])
 
-    def add_gradients(self, first: int, error: Tensor) -> None:
-        """Add what follows from the gradient of the logits of one chunk.
+    def accumulate(self, first: int, error: Tensor) -> None:
+        """Accumulate both gradients, from the gradient of the logits of one chunk.
 
         Args:
             first: The first position of the chunk.
@@ -57,7 +57,7 @@ class OutputProjection:
         """
         chunk = slice(first, first + self.chunk)
         if self._grad_hidden is not None:
-            torch.addmm(self.hidden_grad_start, error, self.weight, out=self._grad_hidden[chunk])
+            torch.addmm(self.hidden_grad_offset, error, self.weight, out=self._grad_hidden[chunk])
         if self._grad_weight is None:
             return
         if self._grad_weight.dtype == error.dtype:
@@ -70,10 +70,10 @@ class OutputProjection:
         return self._grad_hidden, self._grad_weight
 
 
-class OneDnnProjection(OutputProjection):
+class OneDnnProducts(LossProducts):
     """The same products by oneDNN, in float32 on a CPU. The last chunk is left to the base class: see `linear`."""
 
-    def _start_of_weight_grad(self, row: Tensor) -> Tensor:
+    def _initial_weight_grad(self, row: Tensor) -> Tensor:
         # oneDNN computes the transposed gradient faster, so this is the transposed view of (D, V).
         return row[:, None].repeat(1, len(self.weight)).t()
 
@@ -82,14 +82,14 @@ class OneDnnProjection(OutputProjection):
         h = self.hidden[first : first + self.chunk]
         return linear(h, self.weight) if len(h) == self.chunk else super().logits(first)
 
-    def add_gradients(self, first: int, error: Tensor) -> None:
-        """Add what follows from the gradient of the logits of one chunk, as the base class does."""
+    def accumulate(self, first: int, error: Tensor) -> None:
+        """Accumulate both gradients, as the base class does."""
         if len(error) < self.chunk:
-            super().add_gradients(first, error)
+            super().accumulate(first, error)
             return
         chunk = slice(first, first + self.chunk)
         if self._grad_hidden is not None:
-            self._grad_hidden[chunk] = linear(error, self.weight.t(), self.hidden_grad_start)
+            self._grad_hidden[chunk] = linear(error, self.weight.t(), self.hidden_grad_offset)
         if self._grad_weight is not None:
             self._grad_weight.t().add_(linear(self.hidden[chunk].t(), error.t()))
 
@@ -99,6 +99,6 @@ class OneDnnProjection(OutputProjection):
         return self._grad_hidden, grad_weight
 
 
-def projection_class(hidden: Tensor) -> type[OutputProjection]:
+def products_class(hidden: Tensor) -> type[LossProducts]:
     """Return the faster class for hidden states of this device and type."""
-    return OneDnnProjection if onednn_is_faster(hidden) else OutputProjection
+    return OneDnnProducts if onednn_is_faster(hidden) else LossProducts
