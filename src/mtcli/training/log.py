@@ -22,7 +22,7 @@ def log_validation(state: State, found: Validation) -> None:
     best = ""
     if state.best_step == state.step:
         best = ", now the best model"
-        if state.selection_metric != "majority":
+        if state.selection_metric != "combined":
             best += f" by {state.metric_name}"
     if state.step:
         log.info("step %s, epoch %d, %s: %s%s", f"{state.step:,}", state.epoch + 1, clock(state.seconds), found, best)
