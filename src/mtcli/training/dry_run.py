@@ -19,7 +19,6 @@ from mtcli.report.plan import Plan, describe_counts, describe_sources
 from mtcli.runtime import files, torchrun
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import counted
-from mtcli.storage import model_file
 from mtcli.storage.run_folder import (
     check_freezing,
     refuse_other_files,
@@ -32,6 +31,7 @@ from mtcli.training.defaults.choose import with_defaults
 from mtcli.training.defaults.describe import describe_choice
 from mtcli.training.defaults.workload import Workload
 from mtcli.training.log import warn_of_few_pairs
+from mtcli.training.request import InitialModel
 from mtcli.training.time.budget import Budget
 from mtcli.training.time.speed_estimate import estimate_speed
 from mtcli.training.validation import check_bleu_tokenizer
@@ -47,7 +47,7 @@ LARGER = "a larger --time or --max-steps continues training"
 
 
 def dry_run(
-    config: Config, run: Path, device: torch.device, *, init: Path | None = None, overwrite: bool = False
+    config: Config, run: Path, device: torch.device, *, init: InitialModel | None = None, overwrite: bool = False
 ) -> Iterator[tuple[str, str]]:
     """Yield pairs of a name and a text about the run: first the counts, and the timing last.
 
@@ -58,15 +58,14 @@ def dry_run(
         config: The configuration, with some options unset.
         run: The run folder. It is not changed.
         device: The device to train on.
-        init: The folder of a model to start from.
+        init: A model to start from.
         overwrite: Plan as if the run in the folder was deleted.
 
     Raises:
         UsageError: Several ranks were started, or the run in the folder has another configuration, or the folder holds
             other files than those of a run, or parameters are frozen without a model to start from.
         DataError: The pairs cannot be used.
-        ModelError: `init` is not a model, or the state of the run is of another version, or its tokenizer is not the
-            one it began with.
+        ModelError: The state of the run is of another version, or its tokenizer is not the one it began with.
     """
     if torchrun.size() > 1:
         raise UsageError("--dry-run: for one process; start it without torchrun, and divide the steps by the ranks")
@@ -108,7 +107,7 @@ def dry_run(
 
 
 @contextmanager
-def _data(config: Config, run: Path, init: Path | None, overwrite: bool) -> Iterator[Prepared]:
+def _data(config: Config, run: Path, init: InitialModel | None, overwrite: bool) -> Iterator[Prepared]:
     """Return the data of the run folder if it is complete; otherwise prepare it in a temporary folder."""
     found = None if overwrite else prepared(config, run)
     if found is not None:
@@ -117,11 +116,7 @@ def _data(config: Config, run: Path, init: Path | None, overwrite: bool) -> Iter
     started = time.monotonic()
     with TemporaryDirectory(prefix="mtcli-") as folder:
         with files.storage_errors(Path(folder)):
-            start = None
-            if init is not None:
-                _, _, tokenizer = model_file.load_model(init)
-                start = (tokenizer, "")
-            data = prepare(config, Path(folder), init=start)
+            data = prepare(config, Path(folder), init=(init.tokenizer, "") if init else None)
         log.info("preparing the data took %s; training prepares it again", clock(time.monotonic() - started))
         yield data
 
