@@ -248,7 +248,7 @@ def score_of(figures: tuple[float, ...], metric: SelectionMetric) -> tuple[float
     return figures
 
 
-def _known_values(found: dict[str, Any]) -> dict[str, Any]:
+def _known_values(values: dict[str, Any]) -> dict[str, Any]:
     """Return the values of the fields of a state, with defaults for those that older checkpoints do not have.
 
     Raises:
@@ -256,6 +256,6 @@ def _known_values(found: dict[str, Any]) -> dict[str, Any]:
     """
     default = State()
     known = {name: getattr(default, name) for name in LATER_FIELDS}
-    known |= {name: found[old_name] for name, old_name in OLD_NAMES.items() if old_name in found}
-    known = known | found
+    known |= {name: values[old_name] for name, old_name in OLD_NAMES.items() if old_name in values}
+    known |= values
     return {each.name: known[each.name] for each in fields(State)}

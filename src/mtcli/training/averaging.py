@@ -102,8 +102,8 @@ def _select(run: Path, steps: list[int], n: int | None, *, best: bool) -> list[i
         steps = sorted(validated, key=lambda step: (scores[step], step))
     wanted = n or max(2, min(len(steps), DEFAULT_NUM_CHECKPOINTS))
     if len(steps) < wanted:
-        found = counted(len(steps), f"{kind} checkpoint")
-        problem = f"has {found}, and {wanted} are needed"
+        available = counted(len(steps), f"{kind} checkpoint")
+        problem = f"has {available}, and {wanted} are needed"
         raise ModelError(f"{run}: {problem}; train longer, or with a larger --set train.keep")
     return sorted(steps[-wanted:])
 

@@ -74,12 +74,12 @@ def dry_run(
     check_inputs(config)
     if run.exists():
         refuse_other_files(run, overwrite)
-    began = None if overwrite else resumed_config(config, run)
-    config = with_split_of(config, began)
+    existing_config = None if overwrite else resumed_config(config, run)
+    config = with_split_of(config, existing_config)
     with _data(config, run, init, overwrite) as data:
         workload = Workload.of(data, device, ranks=1)
-        config = with_defaults(config, workload, began)
-        if began is None and data.init is None:
+        config = with_defaults(config, workload, existing_config)
+        if existing_config is None and data.init is None:
             warn_of_few_pairs(config, len(data.train))
         state = State() if overwrite else resumable_state(run)
         budget = Budget.of(
@@ -91,15 +91,15 @@ def dry_run(
         yield "data", describe_counts(data.counts)
         for name, text in describe_sources(data.sources):
             yield "corpus", f"{name}: {text}"
-        yield "settings", describe_choice(config, workload, resumed=began is not None)
+        yield "settings", describe_choice(config, workload, resumed=existing_config is not None)
         batches = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
         plan = Plan.of(config, data, batches, device, ranks=1)
         yield from plan.rows(config)
         speed = estimate_speed(config, data, device, plan)
         epoch_steps = plan.steps(config.train.accumulate)
         tokens_per_second = speed.steps_per_second * (plan.target_tokens / epoch_steps)
-        figures = f"{speed.steps_per_second:.3g} steps a second, {tokens_per_second:,.0f} target tokens a second"
-        yield "speed", f"{figures}: {speed.method}"
+        description = f"{speed.steps_per_second:.3g} steps a second, {tokens_per_second:,.0f} target tokens a second"
+        yield "speed", f"{description}: {speed.method}"
         if is_finished:
             yield "finish", f"it is finished; {LARGER}"
         else:
@@ -109,9 +109,9 @@ def dry_run(
 @contextmanager
 def _data(config: Config, run: Path, init: InitialModel | None, overwrite: bool) -> Iterator[Prepared]:
     """Return the data of the run folder if it is complete; otherwise prepare it in a temporary folder."""
-    found = None if overwrite else prepared(config, run)
-    if found is not None:
-        yield found
+    existing = None if overwrite else prepared(config, run)
+    if existing is not None:
+        yield existing
         return
     started = time.monotonic()
     with TemporaryDirectory(prefix="mtcli-") as folder:

@@ -98,12 +98,12 @@ class CoreGradients(Gradients):
 
         total: list[Tensor] = []
         sums = torch.zeros(2)
-        for gradients, figures in self.cores.map(compute, self._seeded(batches, step)):
+        for gradients, losses in self.cores.map(compute, self._seeded(batches, step)):
             if total:
                 torch._foreach_add_(total, gradients)
             else:
                 total = list(gradients)
-            sums = sums + figures
+            sums = sums + losses
         self.group.all_reduce_gradients(total)
         return total, sums
 

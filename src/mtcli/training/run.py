@@ -125,8 +125,8 @@ def _prepared_run(
         log.warning("restarted after a failure: resuming the run, --overwrite is ignored")
         overwrite = False
     check_freezing(config, run, fine_tunes=init is not None, overwrite=overwrite)
-    with _claimed(config, run, overwrite) as began:
-        config, data = _set_up(config, run, device, group.size, began, init)
+    with _claimed(config, run, overwrite) as existing_config:
+        config, data = _set_up(config, run, device, group.size, existing_config, init)
         yield group.broadcast(config), data
 
 
@@ -152,9 +152,9 @@ def _claimed(config: Config, run: Path, overwrite: bool) -> Iterator[Config | No
         run.mkdir(parents=True, exist_ok=True)
     try:
         with lock(run):
-            began = claim(config, run, overwrite)
+            existing_config = claim(config, run, overwrite)
             try:
-                yield began
+                yield existing_config
             except (DataError, ModelError, UsageError):
                 if is_new:
                     delete_unbegun(run)
@@ -171,7 +171,7 @@ def _set_up(
     run: Path,
     device: torch.device,
     num_ranks: int,
-    began: Config | None,
+    existing_config: Config | None,
     init: InitialModel | None,
 ) -> tuple[Config, Prepared]:
     """Prepare the data, choose the unset options, and write `config.toml`. Only rank 0 does this.
@@ -181,23 +181,23 @@ def _set_up(
         run: The run folder.
         device: The device of this rank.
         num_ranks: Number of processes that train together.
-        began: The configuration of the run that is resumed; None for a new run.
+        existing_config: The configuration of the run that is resumed; None for a new run.
         init: The model to start from.
 
     Returns:
         The complete configuration, and the data.
     """
-    config = with_split_of(config, began)
+    config = with_split_of(config, existing_config)
     start = None
     if init is not None:
         start = (init.tokenizer, model_file.checksum(model_file.parameters(init.model), None))
     data = prepare(config, run, init=start)
     workload = Workload.of(data, device, num_ranks)
-    config = with_defaults(config, workload, began)
-    if began is not None and _is_finished(config, began, run):
+    config = with_defaults(config, workload, existing_config)
+    if existing_config is not None and _is_finished(config, existing_config, run):
         log.warning("%s: has finished, and this budget is not larger than the one it used: nothing changes", run)
-        return began, data
-    log.info("%s", describe_choice(config, workload, resumed=began is not None))
+        return existing_config, data
+    log.info("%s", describe_choice(config, workload, resumed=existing_config is not None))
     if given := describe_given(config, fine_tunes=workload.fine_tunes, initial=init.values() if init else None):
         log.info("given: %s", given)
     content = to_toml(config).encode()
@@ -206,19 +206,19 @@ def _set_up(
     return config, data
 
 
-def _is_finished(config: Config, began: Config, run: Path) -> bool:
+def _is_finished(config: Config, existing_config: Config, run: Path) -> bool:
     """Return True if the run in a folder has ended under another budget, and the new one is not larger.
 
     Args:
         config: The complete configuration with the new budget.
-        began: The configuration of the run in the folder.
+        existing_config: The configuration of the run in the folder.
         run: The run folder.
 
     Raises:
         ModelError: The state of the run is of another version.
     """
     new_budget = Budget(config.train)
-    old_budget = Budget(began.train)
+    old_budget = Budget(existing_config.train)
     if new_budget.limits == old_budget.limits:
         return False
     state = resumable_state(run)

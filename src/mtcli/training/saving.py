@@ -57,16 +57,16 @@ class Checkpoints:
         """
         session = self.session
         group = session.group
-        found = checkpoint.latest(self.folder) if group.is_main else None
-        name = group.broadcast(found.path.name if found else None)
+        newest = checkpoint.latest(self.folder) if group.is_main else None
+        name = group.broadcast(newest.path.name if newest else None)
         if name is None:
             session.cut_metrics()
             return False
-        if found is None:
-            found = checkpoint.load(self.folder / name)
-        model_file.set_parameters(self.learner.model, found.model, found.path)
-        self.learner.optimizer.set_state(found.optimizer)
-        session.state = State.of(found.path)
+        if newest is None:
+            newest = checkpoint.load(self.folder / name)
+        model_file.set_parameters(self.learner.model, newest.model, newest.path)
+        self.learner.optimizer.set_state(newest.optimizer)
+        session.state = State.of(newest.path)
         self._check_ranks()
         session.cut_metrics()
         if session.state.best_steps and group.is_main:  # killed between a checkpoint and its publication

@@ -103,12 +103,12 @@ def _choose_preset(config: Config, workload: Workload) -> Preset:
     """Return the largest preset that the corpus allows and that sees enough tokens within the budget."""
     seconds = config.train.time or SECONDS_WITHOUT_BUDGET[workload.device]
     max_steps = config.train.max_steps or math.inf
-    chosen: Preset = "tiny"
+    largest: Preset = "tiny"
     for preset in presets_up_to(workload.size.preset):
         steps = min(seconds * steps_per_second(config, workload, preset), max_steps)
         if steps * tokens_per_step(config, workload) >= worthwhile_tokens(preset):
-            chosen = preset
-    return chosen
+            largest = preset
+    return largest
 
 
 def choose_micro_batches(config: Config, workload: Workload) -> int:
