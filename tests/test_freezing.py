@@ -26,8 +26,8 @@ from mtcli.runtime.distributed import Group
 from mtcli.storage import checkpoint, model_file
 from mtcli.training.defaults.speed import cost_share
 from mtcli.training.dry_run import dry_run
+from mtcli.training.gradients import Objective
 from mtcli.training.learner import Learner
-from mtcli.training.objective import Objective
 from mtcli.training.optimizer import clip_norm_
 from mtcli.training.request import InitialModel
 from mtcli.training.trainer import Trainer

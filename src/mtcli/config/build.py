@@ -6,7 +6,7 @@ Training then chooses the settings that are still unset (`training/defaults`).
 """
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from pathlib import Path
@@ -84,6 +84,17 @@ def filled(config: Config, values: Mapping[str, Any]) -> Config:
         UsageError: The values contradict each other.
     """
     return validate(merged(config.model_dump(), nested(values)))
+
+
+def fill(config: Config, unset: Collection[str], choices: Mapping[str, Any]) -> Config:
+    """Set those of the chosen values whose settings are unset.
+
+    Args:
+        config: The configuration.
+        unset: Names of the unset settings.
+        choices: A value for each of some settings, by dotted name.
+    """
+    return filled(config, {name: value for name, value in choices.items() if name in unset})
 
 
 def _check_sections(values: Values, where: str) -> None:

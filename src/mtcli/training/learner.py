@@ -21,9 +21,8 @@ from mtcli.runtime.distributed import Group
 from mtcli.storage import model_file
 from mtcli.storage.model_file import ModelInfo
 from mtcli.training.compiled import compile_objective, should_compile
-from mtcli.training.gradients import CoreGradients, DeviceGradients, Gradients, derived_seed
+from mtcli.training.gradients import CoreGradients, DeviceGradients, Gradients, Objective, derived_seed
 from mtcli.training.loading import LoadedBatch
-from mtcli.training.objective import Objective
 from mtcli.training.optimizer import Adam, clip_norm_
 
 

@@ -31,9 +31,8 @@ from mtcli.storage.run_folder import (
 )
 from mtcli.storage.run_lock import lock
 from mtcli.training.defaults.choose import with_defaults
-from mtcli.training.defaults.describe import describe_choice
+from mtcli.training.defaults.describe import describe_choice, describe_given
 from mtcli.training.defaults.workload import Workload
-from mtcli.training.given_settings import describe_given
 from mtcli.training.request import InitialModel
 from mtcli.training.time.budget import Budget
 from mtcli.training.trainer import Trainer

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Collection
 
+from mtcli.config.build import fill
 from mtcli.config.presets import PRESETS
 from mtcli.config.schema import MAX_STEPS, SHAPE, Config, value_of
 from mtcli.training.defaults.from_scratch import MIN_DROPOUT, PAPER_FACTOR, choose_micro_batches
 from mtcli.training.defaults.intervals import choose_intervals
-from mtcli.training.defaults.speed import affordable_steps, num_steps, tokens_per_step
-from mtcli.training.defaults.values import fill, round_steps
+from mtcli.training.defaults.speed import affordable_steps, num_steps, round_steps, tokens_per_step
 from mtcli.training.defaults.workload import Workload
 
 LR_SHARE = 0.1

@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection
 from typing import Any, get_args
 
+from mtcli.config.build import fill
 from mtcli.config.presets import PRESETS, Preset
 from mtcli.config.schema import MAX_STEPS, SHAPE, Config
 from mtcli.training.defaults.intervals import choose_intervals
@@ -13,10 +14,10 @@ from mtcli.training.defaults.speed import (
     num_epochs,
     num_steps,
     preset_weights,
+    round_steps,
     steps_per_second,
     tokens_per_step,
 )
-from mtcli.training.defaults.values import fill, round_steps
 from mtcli.training.defaults.workload import Workload
 from mtcli.training.time.budget import WARMUP_SHARE
 
