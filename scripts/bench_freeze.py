@@ -86,7 +86,7 @@ def measure(freeze: Freeze, precision: str, steps: int) -> Figures:
     from mtcli.model.freezing import freeze_parameters
     from mtcli.model.transformer import Transformer
     from mtcli.runtime.memory import keep_freed_memory
-    from mtcli.training.objective import Objective
+    from mtcli.training.gradients import Objective
     from mtcli.training.optimizer import Adam, clip_norm_
 
     keep_freed_memory()

@@ -274,13 +274,14 @@ def ours(config: Config, folder: Path, steps: int) -> Figures:
     """Train with mtcli and return the figures from `metrics.jsonl`."""
     from mtcli.runtime.device import pick_device
     from mtcli.training import trainer
+    from mtcli.training.request import InitialModel
     from mtcli.training.run import train
 
     trainer.LOG_EVERY = WARMUP_STEPS
     logging.disable()
     run = Path(tempfile.mkdtemp(dir=folder)) / "run"
     shutil.copytree(folder / "start", run)
-    train(config, run, pick_device("cpu"), init=folder / "init")
+    train(config, run, pick_device("cpu"), init=InitialModel.load(folder / "init"))
     events = [json.loads(text) for text in (run / "metrics.jsonl").read_text().splitlines()]
     events = [event for event in events if event["event"] == "train"]
     seconds = events[-1]["seconds"] - events[0]["seconds"]

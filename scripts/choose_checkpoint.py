@@ -24,12 +24,13 @@ import numpy as np
 import torch
 from sacrebleu.metrics import BLEU, CHRF
 
+from mtcli.config.scores import combined_score
 from mtcli.storage import checkpoint, model_file
 from mtcli.translate.backends.pytorch import Translator
 from mtcli.translate.scoring import likelihoods
 from mtcli.translate.translation import Options
 
-CRITERIA = ("loss", "greedy BLEU", "greedy chrF", "beam BLEU", "beam chrF", "mean of ranks", "majority")
+CRITERIA = ("loss", "greedy BLEU", "greedy chrF", "beam BLEU", "beam chrF", "mean of ranks", "majority", "combined")
 SAMPLE_SIZES = (16, 32, 64, 100, 250, 500, 1000)
 SAMPLES = 100
 """Samples of the validation pairs of each size, drawn with replacement."""
@@ -127,11 +128,14 @@ def figures(found: dict[str, Any], rows: np.ndarray) -> np.ndarray:
 def choices(found: dict[str, Any], rows: np.ndarray) -> np.ndarray:
     """Return the candidate that each criterion chooses on some validation pairs: (criteria,)."""
     values = figures(found, rows)
-    return np.array([*values.argmax(axis=0), majority(values[:, :3])])
+    combined = np.array([combined_score(bleu, chrf, -negative_loss) for negative_loss, bleu, chrf in values[:, :3]])
+    return np.array([*values.argmax(axis=0), majority(values[:, :3]), combined.argmax()])
 
 
 def majority(values: np.ndarray) -> int:
-    """Return the candidate that training chooses: each one replaces the best before it if more figures are better.
+    """Return the candidate that version 0.2.0 chose: each one replaces the best before it if more figures are better.
+
+    This is not transitive, so it depends on the order of the candidates.
 
     Args:
         values: The loss, greedy BLEU and greedy chrF of each candidate, (candidates, 3). Higher is better.

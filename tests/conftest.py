@@ -180,11 +180,14 @@ def train_toy(toy_tsv: Path) -> Callable[..., Path]:
     import torch
 
     from mtcli.config.build import build
+    from mtcli.training.request import InitialModel
     from mtcli.training.run import train
 
-    def run(out: Path, *sets: str, spec: str | Path | None = None, **options: object) -> Path:
+    def run(out: Path, *sets: str, spec: str | Path | None = None, init: Path | None = None, **options: object) -> Path:
         values = {"data.train": [str(spec or toy_tsv)], "data.src": "en", "data.tgt": "xx"}
-        train(build(None, values, [*TOY_SETTINGS, *sets]), out, torch.device("cpu"), **options)  # type: ignore[arg-type]
+        config = build(None, values, [*TOY_SETTINGS, *sets])
+        initial = InitialModel.load(init) if init else None
+        train(config, out, torch.device("cpu"), init=initial, **options)  # type: ignore[arg-type]
         return out
 
     return run

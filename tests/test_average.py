@@ -71,13 +71,13 @@ def test_the_best_checkpoints_are_those_of_the_best_validations(toy_run: Path, t
         return average_run(run, tmp_path / "best", n, best=True)
 
     figures = ((20.0, 60.0, 1.0), (30.0, 50.0, 2.0), (10.0, 40.0, 3.0))
-    assert best("majority", 1, *figures) == [5]  # the first by two figures, the second by one
-    assert best("majority", 2, *figures) == [5, 10]
-    assert best("majority", 1, (20.0, 20.0, 2.0), (30.0, 30.0, 1.0), (10.0, 10.0, 3.0)) == [10]
+    assert best("combined", 1, *figures) == [5]  # the second is better by BLEU only
+    assert best("combined", 2, *figures) == [5, 10]
+    assert best("combined", 1, (20.0, 20.0, 2.0), (30.0, 30.0, 1.0), (10.0, 10.0, 3.0)) == [10]
     assert best("bleu", 1, *figures) == [10]
     assert best("loss", 1, (0.0, 0.0, 2.0), (0.0, 0.0, 1.0), (0.0, 0.0, 1.0)) == [15]  # of equal ones, the later
     with pytest.raises(ModelError, match="has 3 validated, whole checkpoints, and 4 are needed"):
-        best("majority", 4, *figures)
+        best("combined", 4, *figures)
 
 
 def test_all_checkpoints_are_averaged_if_there_are_few(toy_run: Path, tmp_path: Path) -> None:

@@ -12,9 +12,8 @@ from faults.harness import outcome
 from mtcli.errors import StorageError
 from mtcli.storage import checkpoint, model_file
 from mtcli.training import saving
-from mtcli.training.background import BackgroundTask
-from mtcli.training.host_copy import HostCopy
 from mtcli.training.learner import Learner
+from mtcli.training.saving import BackgroundTask, HostCopy
 
 Train = Callable[..., Path]
 SETTINGS = ("train.max_steps=6", "train.save_every=2", "train.valid_every=4", "train.average=2", "decode.max_extra=1")

@@ -6,15 +6,20 @@ import pytest
 from mtcli.config.schema import TrainConfig
 from mtcli.storage.state import OLD_NAMES, State
 from mtcli.training.optimizer import learning_rate
-from mtcli.training.time.budget import MIN_TEST_PAIRS, SAVES, TOKENS_PER_PAIR, VALIDATION_SHARE, WARMUP_SHARE, Budget
-from mtcli.training.time.final_work import (
+from mtcli.training.time.budget import (
     ENGINE_SHARE,
     INITIAL_RESERVED_SHARE,
     MAX_RESERVED_SHARE,
+    MIN_TEST_PAIRS,
     RESERVE_FACTOR,
+    SAVES,
+    TOKENS_PER_PAIR,
+    VALIDATION_SHARE,
+    WARMUP_SHARE,
+    Budget,
     FinalWork,
+    Forecast,
 )
-from mtcli.training.time.forecast import Forecast
 from mtcli.training.time.timed_parts import FIRST_PART
 
 BUDGETS = [{"max_steps": 2000}, {"time": "1000s"}, {"max_steps": 2000, "time": "900s"}]

@@ -25,7 +25,7 @@ from mtcli.model.attention import additive_mask
 from mtcli.model.transformer import Transformer
 from mtcli.training import compiled
 from mtcli.training.compiled import compile_objective, should_compile
-from mtcli.training.objective import Objective
+from mtcli.training.gradients import Objective
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda")

@@ -18,11 +18,10 @@ from mtcli.corpus.cache.prepare import prepare
 from mtcli.errors import UsageError
 from mtcli.model.transformer import Transformer
 from mtcli.training.defaults.choose import with_defaults
-from mtcli.training.defaults.corpus_sizes import CORPUS_SIZES
 from mtcli.training.defaults.describe import describe_choice
 from mtcli.training.defaults.intervals import MAX_VALIDATION_SHARE
 from mtcli.training.defaults.speed import preset_weights
-from mtcli.training.defaults.workload import Workload
+from mtcli.training.defaults.workload import CORPUS_SIZES, Workload
 from mtcli.training.dry_run import dry_run
 from mtcli.training.optimizer import learning_rate
 from mtcli.training.run import train

@@ -30,7 +30,7 @@ from mtcli.training.defaults.describe import describe_choice
 from mtcli.training.defaults.workload import Workload
 from mtcli.training.dry_run import dry_run
 from mtcli.training.evaluator import Evaluator
-from mtcli.training.request import resolve
+from mtcli.training.request import InitialModel, resolve
 from mtcli.training.run import train
 from mtcli.training.time import speed_estimate, timed_parts
 from mtcli.training.time.budget import Budget
@@ -304,13 +304,22 @@ def test_a_resumed_fine_tuning_needs_neither_its_model_nor_its_shape(
         go(3, None, "model.d_ff=64")
 
 
+def test_the_initial_model_is_read_once(toy_tsv: Path, toy_run: Path, tmp_path: Path) -> None:
+    model = shutil.copytree(toy_run, tmp_path / "model")
+    options = {"data.train": [str(toy_tsv)], "train.max_steps": 1}
+    request = resolve(None, options, ["train.engine=false"], out=tmp_path / "run", init=model)
+    shutil.rmtree(model)
+    train(request.config, request.run, torch.device("cpu"), init=request.init)
+    assert State.of(tmp_path / "run" / "checkpoints" / "step-00000001").finished
+
+
 def test_a_resumed_fine_tuning_keeps_its_time_and_languages(toy_tsv: Path, toy_run: Path, tmp_path: Path) -> None:
     pairs = shutil.copy(toy_tsv, tmp_path / "pairs.en-de.tsv")  # the languages of the model are en and xx
     run = tmp_path / "run"
     begun = resolve(
         None, {"data.train": [str(pairs)], "train.time": 0.001}, ["train.engine=false"], out=run, init=toy_run
     )
-    train(begun.config, run, torch.device("cpu"), init=toy_run)
+    train(begun.config, run, torch.device("cpu"), init=begun.init)
     resumed = resolve(None, {"data.train": [str(pairs)]}, ["train.engine=false"], out=run)
     assert (resumed.config.train.time, resumed.config.data.src, resumed.config.data.tgt) == (0.001, "en", "xx")
 
@@ -323,7 +332,7 @@ def test_a_dry_run_plans_the_model_that_is_given(toy_tsv: Path, toy_run: Path, t
     shape = {f"model.{name}": value for name, value in info.model.model_dump(exclude_none=True).items()}
     options = {"data.train": [str(toy_tsv)], "data.src": "en", "data.tgt": "xx", "train.max_steps": 20}
     config = build(None, options, initial=shape)
-    rows = dict(dry_run(config, tmp_path / "run", torch.device("cpu"), init=toy_run))
+    rows = dict(dry_run(config, tmp_path / "run", torch.device("cpu"), init=InitialModel.load(toy_run)))
     parameters = sum(tensor.numel() for tensor in weights(toy_run).values())
     assert f"{parameters:,} parameters; 1 encoder and 1 decoder layers, d_model 16" in rows["model"]
     assert rows["settings"].startswith("fine-tuning on 288 pairs, 20 steps, CPU")

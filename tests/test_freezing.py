@@ -26,9 +26,10 @@ from mtcli.runtime.distributed import Group
 from mtcli.storage import checkpoint, model_file
 from mtcli.training.defaults.speed import cost_share
 from mtcli.training.dry_run import dry_run
+from mtcli.training.gradients import Objective
 from mtcli.training.learner import Learner
-from mtcli.training.objective import Objective
 from mtcli.training.optimizer import clip_norm_
+from mtcli.training.request import InitialModel
 from mtcli.training.trainer import Trainer
 
 Train = Callable[..., Path]
@@ -312,10 +313,14 @@ def test_the_plan_and_the_reports_show_what_is_trained(train_toy: Train, toy_run
 
 
 def test_a_dry_run_estimates_the_frozen_training(toy_tsv: Path, toy_run: Path, tmp_path: Path) -> None:
-    frozen = dict(dry_run(settings_of(toy_tsv, "train.freeze=all-but-top"), tmp_path / "run", CPU, init=toy_run))
+    frozen = dict(
+        dry_run(
+            settings_of(toy_tsv, "train.freeze=all-but-top"), tmp_path / "run", CPU, init=InitialModel.load(toy_run)
+        )
+    )
     assert "of them trained); 1 encoder" in frozen["model"]
     assert frozen["model"].endswith("; all but the last decoder layer is frozen")
-    complete = dict(dry_run(settings_of(toy_tsv), tmp_path / "run", CPU, init=toy_run))
+    complete = dict(dry_run(settings_of(toy_tsv), tmp_path / "run", CPU, init=InitialModel.load(toy_run)))
     assert "trained" not in complete["model"]
     assert "frozen" not in complete["model"]
     assert frozen["memory"] != complete["memory"]

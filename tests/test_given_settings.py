@@ -9,8 +9,8 @@ from conftest import TOY_SETTINGS
 from mtcli.config.build import build
 from mtcli.config.schema import Config
 from mtcli.training.defaults.choose import with_defaults
+from mtcli.training.defaults.describe import MAX_SETTINGS, describe_given
 from mtcli.training.defaults.workload import Workload
-from mtcli.training.given_settings import MAX_SETTINGS, describe_given
 
 Train = Callable[..., Path]
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -166,6 +167,16 @@ def test_a_name_and_a_code_of_no_language_on_the_command_line(
     assert [record.getMessage()[:31] for record in caplog.records if record.levelname == "WARNING"] == [
         "--tgt xx: no language has this "
     ]
+
+
+def test_a_configuration_from_a_pipe_is_read_once(tmp_path: Path) -> None:
+    Path("en-de.tsv").write_text("a\tb\n")
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as pipe:
+        pipe.write('data.train = ["en-de.tsv"]\ntrain.lr = 0.5\n')
+    request = resolve(Path(f"/dev/fd/{reading}"), {}, (), out=tmp_path / "run")
+    os.close(reading)
+    assert (request.config.data.src, request.config.data.tgt, request.config.train.lr) == ("en", "de", 0.5)
 
 
 def test_english_names_of_language_codes() -> None:

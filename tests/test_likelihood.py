@@ -14,7 +14,7 @@ from mtcli.corpus.batching import Batch
 from mtcli.errors import DataError
 from mtcli.evaluation import metrics
 from mtcli.model.loss import reference_loss
-from mtcli.training.objective import Objective
+from mtcli.training.gradients import Objective
 from mtcli.training.validation import validate
 from mtcli.translate import scoring
 from mtcli.translate.scoring import likelihoods

@@ -22,7 +22,7 @@ from mtcli.model.loss import projected_loss, reference_loss
 from mtcli.model.precision import uses_bf16
 from mtcli.model.transformer import Transformer
 from mtcli.text.special_tokens import BOS, EOS, PAD
-from mtcli.training.objective import Objective
+from mtcli.training.gradients import Objective
 from mtcli.training.optimizer import Adam
 
 N, D, V = 11, 6, 9

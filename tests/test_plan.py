@@ -25,6 +25,7 @@ from mtcli.storage import checkpoint, model_file
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.training.defaults import speed
 from mtcli.training.dry_run import dry_run
+from mtcli.training.request import InitialModel
 from mtcli.training.run import train
 from mtcli.training.time import speed_estimate
 
@@ -130,7 +131,7 @@ def test_a_dry_run_from_scratch_warns_of_few_pairs(
     toy_run: Path, toy_tsv: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = settings_of(toy_tsv)
-    for run, init in ((toy_run, None), (tmp_path / "tuned", toy_run)):  # resumed; fine-tuned
+    for run, init in ((toy_run, None), (tmp_path / "tuned", InitialModel.load(toy_run))):  # resumed; fine-tuned
         next(dry_run(config, run, CPU, init=init))
     assert caplog.messages == []
     next(dry_run(config, tmp_path / "new", CPU))
@@ -143,7 +144,7 @@ def test_a_dry_run_of_fine_tuning_describes_the_tokenizer_of_the_initial_model(
 ) -> None:
     sets = ("train.max_steps=1", "tokenizer.type=word", "tokenizer.joint=false", "tokenizer.vocab_size=290")
     initial = train_toy(tmp_path / "initial", *sets)
-    rows = dict(dry_run(settings_of(toy_tsv), tmp_path / "run", CPU, init=initial))
+    rows = dict(dry_run(settings_of(toy_tsv), tmp_path / "run", CPU, init=InitialModel.load(initial)))
     tokenizer = Tokenizer.load(initial / "tokenizer.json")
     assert rows["vocabulary"] == f"{tokenizer.src_size} and {tokenizer.tgt_size} tokens (word, separate)"
     assert "huggingface: no (tokenizer.joint = false" in rows["can go to"]
@@ -154,7 +155,7 @@ def test_the_disk_space_of_fine_tuning_includes_the_initial_model(
     train_toy: Train, toy_run: Path, toy_tsv: Path, tmp_path: Path
 ) -> None:
     sets = ("train.keep=1", "train.average=1")
-    text = dict(dry_run(settings_of(toy_tsv, *sets), tmp_path / "new", CPU, init=toy_run))["disk"]
+    text = dict(dry_run(settings_of(toy_tsv, *sets), tmp_path / "new", CPU, init=InitialModel.load(toy_run)))["disk"]
     run = train_toy(tmp_path / "run", *sets, "train.max_steps=2", init=toy_run)
     plan = read_run(run, "").plan
     assert plan

@@ -1,10 +1,12 @@
 import gzip
 import json
 import logging
+import os
 import shutil
 from collections.abc import Callable
+from hashlib import file_digest
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -319,6 +321,19 @@ def no_encoding(ready: Ready, monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("encoded again")
 
     monkeypatch.setattr(building, "encode_pairs", refuse)
+
+
+def test_each_file_is_hashed_once(tmp_path: Path, tsv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed = []
+
+    def noted(file: BinaryIO, name: str) -> object:
+        hashed.append(os.fstat(file.fileno()).st_ino)
+        return file_digest(file, name)
+
+    monkeypatch.setattr("mtcli.corpus.cache.fingerprints.hashlib.file_digest", noted)
+    prepare(config(tsv), tmp_path / "run")
+    assert tsv.stat().st_ino in hashed
+    assert len(hashed) == len({*hashed})
 
 
 @pytest.mark.usefixtures("no_encoding")

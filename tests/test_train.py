@@ -32,7 +32,7 @@ from mtcli.storage import checkpoint, model_file
 from mtcli.storage.run_lock import lock
 from mtcli.storage.state import State
 from mtcli.training.evaluator import Evaluator
-from mtcli.training.request import resolve
+from mtcli.training.request import InitialModel, resolve
 from mtcli.training.run import train
 from mtcli.training.time.budget import Budget
 from mtcli.training.trainer import Trainer
@@ -565,7 +565,7 @@ def test_chosen_defaults_survive_a_failure_before_the_first_step(
     def start(out: Path) -> Path:
         with_open = [s for s in TOY_SETTINGS if not s.startswith("train.") or "precision" in s]
         values = {"data.train": [str(tmp_path / "new.tsv")], "data.src": "en", "data.tgt": "xx", "train.max_steps": 4}
-        train(build(None, values, with_open), out, torch.device("cpu"), init=toy_run)
+        train(build(None, values, with_open), out, torch.device("cpu"), init=InitialModel.load(toy_run))
         return out
 
     (tmp_path / "new.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in toy_pairs(60, seed=5)))

@@ -1,13 +1,14 @@
 import json
 import logging
 from collections.abc import Callable
+from itertools import permutations
 from pathlib import Path
 
 import pytest
 
 from mtcli.config.build import build
 from mtcli.config.scores import selection_metric_of_run
-from mtcli.storage.events import best_of
+from mtcli.storage.events import best_of, metric_of, read_events
 from mtcli.storage.state import State
 from mtcli.training import validation
 from mtcli.training.log import log_next, log_samples, log_scores, log_selection, warn_of_few_pairs
@@ -105,7 +106,7 @@ def test_a_training_that_ends_within_its_warmup_is_reported_before_its_first_ste
 
 def test_few_validation_pairs_select_by_loss(logged: pytest.LogCaptureFixture) -> None:
     assert selection_metric_of_run("de", 1) == selection_metric_of_run("zh", 29) == "loss"
-    assert [selection_metric_of_run("de", valid) for valid in (0, 30)] == ["majority", "majority"]
+    assert [selection_metric_of_run("de", valid) for valid in (0, 30)] == ["combined", "combined"]
     assert selection_metric_of_run("zh", 30) == "chrf"
     log_selection(1, State(metric="loss"))
     (line,) = logged.messages
@@ -117,11 +118,11 @@ def test_few_validation_pairs_select_by_loss(logged: pytest.LogCaptureFixture) -
     assert logged.messages == [line]
 
 
-def test_the_majority_of_three_figures_selects_a_model() -> None:
+def test_three_figures_together_select_a_model() -> None:
     first = {"bleu": 20.0, "chrf": 40.0, "loss": 2.0, "pairs": 500, "of": 500}
-    more_bleu = first | {"bleu": 25.0, "chrf": 39.0, "loss": 2.1}
-    less_bleu = first | {"bleu": 19.0, "chrf": 41.0, "loss": 1.9}
-    state = State(metric="majority")
+    more_bleu = first | {"bleu": 25.0, "chrf": 39.0, "loss": 2.3}
+    less_bleu = first | {"bleu": 19.0, "chrf": 42.0, "loss": 1.9}
+    state = State(metric="combined")
     decisions = [state.record_if_best(found) for found in (first, first, more_bleu, less_bleu)]
     assert decisions == [True, False, False, True]
     state.set_values(json.loads(json.dumps(state.values())))
@@ -132,8 +133,38 @@ def test_the_majority_of_three_figures_selects_a_model() -> None:
     assert state.start_is_better()  # of two models that are as good, the starting model stays
     state.record_start(more_bleu)
     assert not state.start_is_better()
-    events = [found | {"event": "valid", "metric": "majority"} for found in (first, more_bleu, less_bleu, more_bleu)]
+    events = [found | {"event": "valid", "metric": "combined"} for found in (first, more_bleu, less_bleu, more_bleu)]
     assert best_of(events) == events[2]
+
+
+def test_the_order_of_the_validations_does_not_matter() -> None:
+    """Each of these is better than the next one by two figures of three, and the last one better than the first."""
+    ranks = ((3, 2, 1), (2, 1, 3), (1, 3, 2))
+    validations = [
+        {"bleu": 20.0 + bleu, "chrf": 40.0 + 1.1 * chrf, "loss": 2.0 - 0.07 * low_loss, "pairs": 500, "of": 500}
+        for bleu, chrf, low_loss in ranks
+    ]
+    chosen = set()
+    for order in permutations(validations):
+        state = State(metric="combined")
+        for each in order:
+            state.record_if_best(each)
+        chosen.add(state.best)
+    assert len(chosen) == 1
+
+
+def test_a_run_that_compared_by_majority_resumes_with_the_combined_score(tmp_path: Path) -> None:
+    values = State(metric="combined", compared_by="combined", best=(20.0, 40.0, -2.0), best_pairs=500).values()
+    (tmp_path / "state.json").write_text(json.dumps(values | {"metric": "majority", "compared_by": "majority"}))
+    state = State.of(tmp_path)
+    assert state.metric == state.selection_metric == "combined"
+    assert not state.record_if_best({"bleu": 20.1, "chrf": 40.1, "loss": 2.5, "pairs": 500, "of": 500})
+    line = {"event": "valid", "step": 1, "bleu": 20.0, "chrf": 40.0, "loss": 2.0, "metric": "majority"}
+    (tmp_path / "metrics.jsonl").write_text(f"{json.dumps(line)}\n")
+    events, damaged = read_events(tmp_path / "metrics.jsonl")
+    assert damaged == 0
+    assert best_of(events) == events[0]
+    assert metric_of(events[0]) == "combined"
 
 
 def test_a_model_selected_by_loss_has_the_lowest() -> None:

@@ -16,7 +16,7 @@ from mtcli.model.fast.logit_gradient import logit_gradient_kernel
 from mtcli.model.transformer import Transformer
 from mtcli.runtime.device import pick_device
 from mtcli.training.defaults.speed import BANDWIDTH_SHARE, FLOPS_SHARE, LAUNCH_SECONDS
-from mtcli.training.objective import Objective
+from mtcli.training.gradients import Objective
 from mtcli.training.optimizer import Adam, clip_norm_
 
 SCALE = 8

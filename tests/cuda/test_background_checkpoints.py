@@ -14,8 +14,8 @@ from mtcli.config.build import build
 from mtcli.runtime.device import pick_device
 from mtcli.storage import checkpoint
 from mtcli.training import saving
-from mtcli.training.host_copy import HostCopy
 from mtcli.training.run import train
+from mtcli.training.saving import HostCopy
 
 pytestmark = needs_simulated_cuda
 

@@ -9,7 +9,7 @@ from mtcli.config.schema import ModelConfig, TrainConfig
 from mtcli.model.transformer import Transformer
 from mtcli.runtime.device import pick_device
 from mtcli.training.compiled import CompiledBody, compile_objective
-from mtcli.training.objective import Objective
+from mtcli.training.gradients import Objective
 
 pytestmark = needs_simulated_cuda
 

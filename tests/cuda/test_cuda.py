@@ -21,6 +21,7 @@ from mtcli.explain.as_json import to_dict
 from mtcli.explain.explanation import explain
 from mtcli.model.transformer import TABLE_LENGTH, Transformer
 from mtcli.runtime.device import pick_device
+from mtcli.training.request import InitialModel
 from mtcli.training.run import train
 from mtcli.translate.backends.pytorch import Translator
 from mtcli.translate.loading import load
@@ -40,7 +41,12 @@ def train_toy(folder: Path, name: str, sets: Sequence[str], init: str | None = N
     values = {"data.train": [str(folder / "toy.tsv")], "data.src": "en", "data.tgt": "xx"}
     settings = [*TOY_SETTINGS, *OFTEN, "decode.max_extra=3", *sets]
     with counting() as counts:
-        train(build(None, values, settings), folder / name, pick_device("auto"), init=folder / init if init else None)
+        train(
+            build(None, values, settings),
+            folder / name,
+            pick_device("auto"),
+            init=InitialModel.load(folder / init) if init else None,
+        )
     return counts
 
 

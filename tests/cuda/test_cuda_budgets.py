@@ -25,8 +25,8 @@ from mtcli.search.constraints import Limits
 from mtcli.search.greedy import greedy_search
 from mtcli.search.sampling import sampler
 from mtcli.text.special_tokens import BOS, PAD
+from mtcli.training.gradients import Objective
 from mtcli.training.loading import LoadedBatch
-from mtcli.training.objective import Objective
 from mtcli.training.run import train
 from mtcli.training.trainer import Trainer
 

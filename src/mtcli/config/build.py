@@ -6,8 +6,9 @@ Training then chooses the settings that are still unset (`training/defaults`).
 """
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import reduce
 from pathlib import Path
 from typing import Any, get_args
 
@@ -29,35 +30,51 @@ def build(
     *,
     initial: Mapping[str, Any] | None = None,
 ) -> Config:
-    """Merge preset < initial model < file < options < `--set` into one validated configuration.
+    """Return the configuration of what the user gives. See `given_values` and `complete` for arguments and errors."""
+    return complete(given_values(file, options, sets), initial=initial, where=f"{file}: " if file else "")
+
+
+def given_values(
+    file: Path | None = None, options: Mapping[str, Any] | None = None, sets: Sequence[str] = ()
+) -> Values:
+    """Merge file < options < `--set` into values by section, whose keys and types are not checked yet.
+
+    Args:
+        file: A TOML file.
+        options: Values of the command line by dotted name, `{"train.time": "30m"}`; None means unset.
+        sets: `section.key=value` strings. The value is read as TOML, or as plain text if it is not TOML.
+
+    Raises:
+        UsageError: Unreadable TOML, or a section that is none.
+    """
+    from_file = read_given(file) if file else {}
+    _check_sections(from_file, f"{file}: " if file else "")
+    on_command_line = [nested({name: value for name, value in (options or {}).items() if value is not None})]
+    on_command_line += [_parse_set(text) for text in sets]
+    for values in on_command_line:
+        _check_sections(values, "")
+    if any("train" in values.get("data", {}) for values in on_command_line):
+        from_file = _without_other_splits(from_file)
+    return reduce(merged, on_command_line, from_file)
+
+
+def complete(given: Values, *, initial: Mapping[str, Any] | None = None, where: str = "") -> Config:
+    """Merge preset < initial model < given values into one validated configuration.
 
     Without a preset, a given width takes the shape and learning rate of the narrowest preset that is at least as wide.
     Without either, training chooses the preset; until then, the defaults are those of `tiny`. With an initial model, a
     preset sets no training options: they are for training from scratch.
 
     Args:
-        file: A TOML file.
-        options: Values of the command line by dotted name, `{"train.time": "30m"}`; None means unset.
-        sets: `section.key=value` strings. The value is read as TOML, or as plain text if it is not TOML.
+        given: What `given_values` returns.
         initial: Values, by dotted name, of the model that training starts from.
+        where: The beginning of every message, such as `c.toml: `.
 
     Raises:
-        UsageError: Unreadable TOML, an unknown key (the message suggests the nearest valid one) or a value out of
-            bounds.
+        UsageError: An unknown key (the message suggests the nearest valid one) or a value out of bounds.
     """
-    from_file = read_given(file) if file else {}
-    where = f"{file}: " if file else ""
-    _check_sections(from_file, where)
-    on_command_line = [_nested({name: value for name, value in (options or {}).items() if value is not None})]
-    on_command_line += [_parse_set(text) for text in sets]
-    for values in on_command_line:
-        _check_sections(values, "")
-    if any("train" in values.get("data", {}) for values in on_command_line):
-        from_file = _without_other_splits(from_file)
-    given = _nested(initial or {})
-    for values in (from_file, *on_command_line):
-        given = _merge(given, values)
-    return validate(_merge(_defaults_for(given, fine_tunes=bool(initial)), given), where)
+    values = merged(nested(initial or {}), given)
+    return validate(merged(_defaults_for(values, fine_tunes=bool(initial)), values), where)
 
 
 def filled(config: Config, values: Mapping[str, Any]) -> Config:
@@ -66,7 +83,18 @@ def filled(config: Config, values: Mapping[str, Any]) -> Config:
     Raises:
         UsageError: The values contradict each other.
     """
-    return validate(_merge(config.model_dump(), _nested(values)))
+    return validate(merged(config.model_dump(), nested(values)))
+
+
+def fill(config: Config, unset: Collection[str], choices: Mapping[str, Any]) -> Config:
+    """Set those of the chosen values whose settings are unset.
+
+    Args:
+        config: The configuration.
+        unset: Names of the unset settings.
+        choices: A value for each of some settings, by dotted name.
+    """
+    return filled(config, {name: value for name, value in choices.items() if name in unset})
 
 
 def _check_sections(values: Values, where: str) -> None:
@@ -94,7 +122,7 @@ def _defaults_for(given: Values, *, fine_tunes: bool) -> Values:
     if fine_tunes:
         defaults = {section: values for section, values in defaults.items() if section != "train"}
     if is_demo:
-        defaults = _merge(defaults, DEMO)
+        defaults = merged(defaults, DEMO)
     if given.get("tokenizer", {}).get("file"):
         defaults = {section: values for section, values in defaults.items() if section != "tokenizer"}
     return _without_unsuitable(defaults, given)
@@ -122,7 +150,7 @@ def _preset_of_width(width: int) -> Values:
     preset: Preset = next((name for name, values in PRESETS.items() if values["model"]["d_model"] >= width), "big")
     flat = {f"{section}.{key}": value for section, values in PRESETS[preset].items() for key, value in values.items()}
     names = (*SHAPE, "train.lr", "train.warmup_steps")
-    return _nested({"preset": preset, **{name: flat[name] for name in names}})
+    return nested({"preset": preset, **{name: flat[name] for name in names}})
 
 
 def _without_unsuitable(defaults: Values, given: Values) -> Values:
@@ -152,25 +180,25 @@ def _parse_set(text: str) -> Values:
         table = tomllib.loads(f"value = {value}")
         if len(table) == 1:  # a line break in the value could add other keys
             parsed = table["value"]
-    return _nested({name.strip(): parsed})
+    return nested({name.strip(): parsed})
 
 
-def _nested(flat: Mapping[str, Any]) -> Values:
+def nested(flat: Mapping[str, Any]) -> Values:
     """Return values by dotted name as nested sections."""
-    nested: Values = {}
+    values: Values = {}
     for name, value in flat.items():
         *sections, key = name.split(".")
-        inner = nested
+        inner = values
         for section in sections:
             inner = inner.setdefault(section, {})
         inner[key] = value
-    return nested
+    return values
 
 
-def _merge(low: Values, high: Values) -> Values:
+def merged(low: Values, high: Values) -> Values:
     """Return the values of both, section by section. Those of `high` take precedence."""
-    merged = dict(low)
+    values = dict(low)
     for key, value in high.items():
-        is_section = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _merge(merged[key], value) if is_section else value
-    return merged
+        is_section = isinstance(value, dict) and isinstance(values.get(key), dict)
+        values[key] = merged(values[key], value) if is_section else value
+    return values

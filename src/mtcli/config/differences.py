@@ -22,13 +22,13 @@ def differences(old: Config, new: Config) -> list[str]:
     the new configuration.
     """
     skipped = MAY_DIFFER | (unset_settings(new, CHOSEN_IF_UNSET_IN_FINE_TUNING) & {*old.chosen})
-    found = []
+    differing = []
     for name in NAMES:
         before = value_of(old, name)
         after = value_of(new, name)
         if name not in skipped and before != after:
-            found.append(f"{name}: {_readable(before)} → {_readable(after)}")
-    return found
+            differing.append(f"{name}: {_readable(before)} → {_readable(after)}")
+    return differing
 
 
 def _readable(value: Any) -> str:

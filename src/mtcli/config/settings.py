@@ -51,8 +51,8 @@ def sections() -> Iterator[Section]:
     preset = _setting("preset", GENERAL, Config.model_fields["preset"])
     yield Section(GENERAL, "The size of the model.", (preset,))
     for name, model in SECTIONS.items():
-        found = tuple(_setting(f"{name}.{key}", name, field) for key, field in model.model_fields.items())
-        yield Section(name, model.__doc__ or "", found)
+        settings = tuple(_setting(f"{name}.{key}", name, field) for key, field in model.model_fields.items())
+        yield Section(name, model.__doc__ or "", settings)
 
 
 def settings() -> Iterator[Setting]:

@@ -97,7 +97,7 @@ class RunRecord:
 
     @property
     def selection_metric(self) -> str:
-        """What selects the run's model: `majority`, `bleu`, `chrf` or `loss`."""
+        """What selects the run's model: `combined`, `bleu`, `chrf` or `loss`."""
         return metric_of(self.valid[-1]) if self.valid else "bleu"
 
 
@@ -231,8 +231,8 @@ def selection_remark(figure: str, metric: str) -> str:
         figure: `bleu`, `chrf` or `loss`.
         metric: What selects the best model.
     """
-    if metric == "majority":
-        return "; one of three figures whose majority selects the best model"
+    if metric == "combined":
+        return "; together with two other figures, selects the best model"
     return "; selects the best model" if figure == metric else ""
 
 

@@ -49,10 +49,10 @@ def claim(config: Config, run: Path, overwrite: bool) -> Config | None:
     if overwrite and path.exists():
         with storage_errors(run):
             _delete_run(run)
-    began = resumed_config(config, run)
-    if began is None and not path.exists():
+    existing_config = resumed_config(config, run)
+    if existing_config is None and not path.exists():
         replace_file(path, to_toml(config).encode())
-    return began
+    return existing_config
 
 
 def check_freezing(config: Config, run: Path, *, fine_tunes: bool, overwrite: bool) -> None:
@@ -149,27 +149,27 @@ def resumed_config(config: Config, run: Path) -> Config | None:
     Raises:
         UsageError: It differs from `config`.
     """
-    began = begun_config(run)
-    if began is None:
+    existing_config = begun_config(run)
+    if existing_config is None:
         return None
-    if found := differences(began, with_split_of(config, began)):
+    if differing := differences(existing_config, with_split_of(config, existing_config)):
         raise UsageError(
-            f"{run}: holds a run of another configuration ({'; '.join(found)}); "
+            f"{run}: holds a run of another configuration ({'; '.join(differing)}); "
             "use these values again, choose another --out, or start over with --overwrite"
         )
-    return began
+    return existing_config
 
 
-def with_split_of(config: Config, began: Config | None) -> Config:
+def with_split_of(config: Config, existing_config: Config | None) -> Config:
     """Return the configuration with the split seed of the run that is resumed, unless it sets its own.
 
     Args:
         config: The configuration of this command.
-        began: The configuration of the run; None for a new run.
+        existing_config: The configuration of the run; None for a new run.
     """
-    if began is None or "split_seed" in config.data.model_fields_set:
+    if existing_config is None or "split_seed" in config.data.model_fields_set:
         return config
-    data = config.data.model_copy(update={"split_seed": began.data.split_seed})
+    data = config.data.model_copy(update={"split_seed": existing_config.data.split_seed})
     return config.model_copy(update={"data": data})
 
 

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from mtcli import limits
 from mtcli.config.fields import Within
-from mtcli.config.scores import SELECTION_NAMES, SelectionMetric
+from mtcli.config.scores import SELECTION_NAMES, SelectionMetric, combined_score
 from mtcli.errors import ModelError
 from mtcli.runtime.regular_file import read_regular
 
@@ -61,7 +61,7 @@ class State:
     """What compares the best validation with others on its pairs: `metric`, or the loss on few pairs. None
     before the first validation, and in older checkpoints."""
     best: tuple[Amount, ...] | None = None
-    """The figures of the best validation, the higher the better. (BLEU, chrF, −loss) if their majority selects,
+    """The figures of the best validation, the higher the better. (BLEU, chrF, −loss) if all three select,
     (−loss, −loss) if the loss does, otherwise (score, −loss)."""
     best_pairs: Count = 0
     """Pairs of the best validation; 0 in older checkpoints, whose validations had all pairs."""
@@ -171,14 +171,15 @@ class State:
             validation: As in `record_if_best`, on the pairs of the best validation.
         """
         metric = self.metric_for(validation)
-        if self.best is not None and not _is_better(self._figures(validation), self.best, metric):
+        figures = figures_of(validation, self.metric)
+        if self.best is not None and score_of(figures, metric) <= score_of(self.best, metric):
             return False
         self.record(validation)
         return True
 
     def record(self, validation: dict[str, Any]) -> None:
         """Record the figures of a validation as those of the best one."""
-        self.best = self._figures(validation)
+        self.best = figures_of(validation, self.metric)
         self.best_pairs = validation["pairs"]
         self.compared_by = self.metric_for(validation)
 
@@ -189,7 +190,7 @@ class State:
 
     def record_start(self, validation: dict[str, Any]) -> None:
         """Record the figures of the model that fine-tuning started from."""
-        self.start = self._figures(validation)
+        self.start = figures_of(validation, self.metric)
         self.start_pairs = validation["pairs"]
 
     def restore_start(self, validation: dict[str, Any]) -> None:
@@ -205,15 +206,7 @@ class State:
         """
         assert self.best is not None
         assert self.start is not None
-        return not _is_better(self.best, self.start, self.selection_metric)
-
-    def _figures(self, validation: dict[str, Any]) -> tuple[float, ...]:
-        """Return the figures of a validation, see `best`."""
-        loss = float(validation["loss"])
-        if self.metric == "majority":
-            return float(validation["bleu"]), float(validation["chrf"]), -loss
-        score = -loss if self.metric == "loss" else float(validation[self.metric])
-        return score, -loss
+        return score_of(self.best, self.selection_metric) <= score_of(self.start, self.selection_metric)
 
     def values(self) -> dict[str, Any]:
         """Return all fields as JSON values."""
@@ -231,24 +224,31 @@ class State:
         vars(self).update(known)
 
 
-def _is_better(figures: tuple[float, ...], others: tuple[float, ...], metric: SelectionMetric) -> bool:
-    """Return True if a validation is better than another one on the same pairs.
+def figures_of(validation: dict[str, Any], metric: SelectionMetric) -> tuple[float, ...]:
+    """Return the figures of a validation that a metric needs, see `State.best`."""
+    loss = float(validation["loss"])
+    if metric == "combined":
+        return float(validation["bleu"]), float(validation["chrf"]), -loss
+    score = -loss if metric == "loss" else float(validation[metric])
+    return score, -loss
+
+
+def score_of(figures: tuple[float, ...], metric: SelectionMetric) -> tuple[float, ...]:
+    """Return what orders validations on the same pairs, the higher the better.
 
     Args:
-        figures: The figures of the first validation, see `State.best`. Of equal scores, the lower loss is the better
-            one.
-        others: Those of the other one.
-        metric: What compares them.
+        figures: The figures of a validation, see `State.best`.
+        metric: What compares them. Of equal BLEU or chrF, the lower loss is the better one.
     """
     if metric == "loss":
-        return figures[-1] > others[-1]
-    if metric == "majority":
-        signs = [(figure > other) - (figure < other) for figure, other in zip(figures, others, strict=False)]
-        return sum(signs) > 0
-    return figures > others
+        return figures[-1:]
+    if metric == "combined":
+        bleu, chrf, negative_loss = figures
+        return (combined_score(bleu, chrf, -negative_loss),)
+    return figures
 
 
-def _known_values(found: dict[str, Any]) -> dict[str, Any]:
+def _known_values(values: dict[str, Any]) -> dict[str, Any]:
     """Return the values of the fields of a state, with defaults for those that older checkpoints do not have.
 
     Raises:
@@ -256,6 +256,6 @@ def _known_values(found: dict[str, Any]) -> dict[str, Any]:
     """
     default = State()
     known = {name: getattr(default, name) for name in LATER_FIELDS}
-    known |= {name: found[old_name] for name, old_name in OLD_NAMES.items() if old_name in found}
-    known = known | found
+    known |= {name: values[old_name] for name, old_name in OLD_NAMES.items() if old_name in values}
+    known |= values
     return {each.name: known[each.name] for each in fields(State)}

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 from torch import nn
 
 from mtcli.errors import ModelError, UsageError
@@ -16,6 +15,7 @@ from mtcli.runtime.wording import counted
 from mtcli.storage import checkpoint, model_file
 from mtcli.storage.events import metric_of, read_events
 from mtcli.storage.model_file import averaged_bytes, mean_parameters
+from mtcli.storage.state import figures_of, score_of
 
 DEFAULT_NUM_CHECKPOINTS = 5
 """Checkpoints that `mtcli average` takes if no number is given, as in the paper."""
@@ -53,7 +53,7 @@ def average_run(run: Path, out: Path, n: int | None = None, *, best: bool = Fals
         out: The folder to write: a new or empty one, or one that this function wrote before, which is replaced.
         n: Number of checkpoints; None: `DEFAULT_NUM_CHECKPOINTS`, or as many as there are, but at least two.
         best: Take the checkpoints with the best validations instead of the newest. They are ranked by what selects
-            the run's model, see `selection_metric_of_run`; if that is a majority, by the mean of the ranks.
+            the run's model, see `selection_metric_of_run`.
 
     Returns:
         The steps of the averaged checkpoints, in ascending order.
@@ -102,8 +102,8 @@ def _select(run: Path, steps: list[int], n: int | None, *, best: bool) -> list[i
         steps = sorted(validated, key=lambda step: (scores[step], step))
     wanted = n or max(2, min(len(steps), DEFAULT_NUM_CHECKPOINTS))
     if len(steps) < wanted:
-        found = counted(len(steps), f"{kind} checkpoint")
-        problem = f"has {found}, and {wanted} are needed"
+        available = counted(len(steps), f"{kind} checkpoint")
+        problem = f"has {available}, and {wanted} are needed"
         raise ModelError(f"{run}: {problem}; train longer, or with a larger --set train.keep")
     return sorted(steps[-wanted:])
 
@@ -139,10 +139,8 @@ def _copy(source: Path, target: Path) -> None:
     files.copy_file(source, target)
 
 
-def _validation_scores(path: Path) -> dict[int, float]:
-    """Return, by step, how good each validation is, by what selects the best model. Higher is better.
-
-    If the majority of three figures selects it, this is the mean of the ranks by each of them.
+def _validation_scores(path: Path) -> dict[int, tuple[float, ...]]:
+    """Return, by step, the score of each validation, by what selects the best model; higher is better.
 
     Raises:
         ModelError: The file is missing or damaged.
@@ -154,9 +152,4 @@ def _validation_scores(path: Path) -> dict[int, float]:
     if not validations:
         return {}
     metric = metric_of(validations[-1])  # a run with a time budget may have used the loss while it scored few pairs
-    names = ("bleu", "chrf", "loss") if metric == "majority" else (metric,)
-    figures = np.array([[-event[name] if name == "loss" else event[name] for name in names] for event in validations])
-    if metric == "majority":
-        figures = figures.argsort(axis=0, kind="stable").argsort(axis=0)  # the ranks, (validations, figures)
-    steps = [event["step"] for event in validations]
-    return dict(zip(steps, figures.mean(axis=1).tolist(), strict=True))
+    return {event["step"]: score_of(figures_of(event, metric), metric) for event in validations}

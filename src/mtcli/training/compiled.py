@@ -20,7 +20,7 @@ from mtcli.config.schema import TrainConfig
 from mtcli.errors import UsageError
 from mtcli.model.transformer import Transformer
 from mtcli.runtime.progress import clock
-from mtcli.training.objective import Objective
+from mtcli.training.gradients import Objective
 
 log = logging.getLogger(__name__)
 

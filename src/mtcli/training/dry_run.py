@@ -19,7 +19,6 @@ from mtcli.report.plan import Plan, describe_counts, describe_sources
 from mtcli.runtime import files, torchrun
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import counted
-from mtcli.storage import model_file
 from mtcli.storage.run_folder import (
     check_freezing,
     refuse_other_files,
@@ -32,6 +31,7 @@ from mtcli.training.defaults.choose import with_defaults
 from mtcli.training.defaults.describe import describe_choice
 from mtcli.training.defaults.workload import Workload
 from mtcli.training.log import warn_of_few_pairs
+from mtcli.training.request import InitialModel
 from mtcli.training.time.budget import Budget
 from mtcli.training.time.speed_estimate import estimate_speed
 from mtcli.training.validation import check_bleu_tokenizer
@@ -47,7 +47,7 @@ LARGER = "a larger --time or --max-steps continues training"
 
 
 def dry_run(
-    config: Config, run: Path, device: torch.device, *, init: Path | None = None, overwrite: bool = False
+    config: Config, run: Path, device: torch.device, *, init: InitialModel | None = None, overwrite: bool = False
 ) -> Iterator[tuple[str, str]]:
     """Yield pairs of a name and a text about the run: first the counts, and the timing last.
 
@@ -58,15 +58,14 @@ def dry_run(
         config: The configuration, with some options unset.
         run: The run folder. It is not changed.
         device: The device to train on.
-        init: The folder of a model to start from.
+        init: A model to start from.
         overwrite: Plan as if the run in the folder was deleted.
 
     Raises:
         UsageError: Several ranks were started, or the run in the folder has another configuration, or the folder holds
             other files than those of a run, or parameters are frozen without a model to start from.
         DataError: The pairs cannot be used.
-        ModelError: `init` is not a model, or the state of the run is of another version, or its tokenizer is not the
-            one it began with.
+        ModelError: The state of the run is of another version, or its tokenizer is not the one it began with.
     """
     if torchrun.size() > 1:
         raise UsageError("--dry-run: for one process; start it without torchrun, and divide the steps by the ranks")
@@ -75,12 +74,12 @@ def dry_run(
     check_inputs(config)
     if run.exists():
         refuse_other_files(run, overwrite)
-    began = None if overwrite else resumed_config(config, run)
-    config = with_split_of(config, began)
+    existing_config = None if overwrite else resumed_config(config, run)
+    config = with_split_of(config, existing_config)
     with _data(config, run, init, overwrite) as data:
         workload = Workload.of(data, device, ranks=1)
-        config = with_defaults(config, workload, began)
-        if began is None and data.init is None:
+        config = with_defaults(config, workload, existing_config)
+        if existing_config is None and data.init is None:
             warn_of_few_pairs(config, len(data.train))
         state = State() if overwrite else resumable_state(run)
         budget = Budget.of(
@@ -92,15 +91,15 @@ def dry_run(
         yield "data", describe_counts(data.counts)
         for name, text in describe_sources(data.sources):
             yield "corpus", f"{name}: {text}"
-        yield "settings", describe_choice(config, workload, resumed=began is not None)
+        yield "settings", describe_choice(config, workload, resumed=existing_config is not None)
         batches = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
         plan = Plan.of(config, data, batches, device, ranks=1)
         yield from plan.rows(config)
         speed = estimate_speed(config, data, device, plan)
         epoch_steps = plan.steps(config.train.accumulate)
         tokens_per_second = speed.steps_per_second * (plan.target_tokens / epoch_steps)
-        figures = f"{speed.steps_per_second:.3g} steps a second, {tokens_per_second:,.0f} target tokens a second"
-        yield "speed", f"{figures}: {speed.method}"
+        description = f"{speed.steps_per_second:.3g} steps a second, {tokens_per_second:,.0f} target tokens a second"
+        yield "speed", f"{description}: {speed.method}"
         if is_finished:
             yield "finish", f"it is finished; {LARGER}"
         else:
@@ -108,20 +107,16 @@ def dry_run(
 
 
 @contextmanager
-def _data(config: Config, run: Path, init: Path | None, overwrite: bool) -> Iterator[Prepared]:
+def _data(config: Config, run: Path, init: InitialModel | None, overwrite: bool) -> Iterator[Prepared]:
     """Return the data of the run folder if it is complete; otherwise prepare it in a temporary folder."""
-    found = None if overwrite else prepared(config, run)
-    if found is not None:
-        yield found
+    existing = None if overwrite else prepared(config, run)
+    if existing is not None:
+        yield existing
         return
     started = time.monotonic()
     with TemporaryDirectory(prefix="mtcli-") as folder:
         with files.storage_errors(Path(folder)):
-            start = None
-            if init is not None:
-                _, _, tokenizer = model_file.load_model(init)
-                start = (tokenizer, "")
-            data = prepare(config, Path(folder), init=start)
+            data = prepare(config, Path(folder), init=(init.tokenizer, "") if init else None)
         log.info("preparing the data took %s; training prepares it again", clock(time.monotonic() - started))
         yield data
 

@@ -63,17 +63,17 @@ class Evaluator:
         else:
             num_pairs = state.valid_pairs or len(self.valid)
             seconds = budget.validation_may_take(state)
-        found = self._measure(num_pairs, seconds, settle_speed=is_last or is_large)
+        result = self._measure(num_pairs, seconds, settle_speed=is_last or is_large)
         if not is_last:
-            budget.fit_validation(state, num_pairs, found.pairs, large=is_large)
-        if state.record_if_best(asdict(found)):
+            budget.fit_validation(state, num_pairs, result.pairs, large=is_large)
+        if state.record_if_best(asdict(result)):
             state.best_step = state.step
             state.averaged = []
             state.validations_since_best = 0
         else:
             state.validations_since_best += 1
-        self._record("valid", found)
-        log_validation(state, found)
+        self._record("valid", result)
+        log_validation(state, result)
         if budget.cool_down_early(state):
             validations = counted(state.validations_since_best, "validation")
             reason = f"no better model by {state.metric_name} in {validations}"
@@ -107,13 +107,13 @@ class Evaluator:
             log.info("no time is left to average the last checkpoints; `mtcli average` does")
             return
         with weights_of(self.learner.model, self.checkpoints.paths(steps)):
-            found = self._measure(num_pairs, seconds, settle_speed=True)
-        is_better = found.pairs == num_pairs and state.record_if_better(asdict(found))
+            result = self._measure(num_pairs, seconds, settle_speed=True)
+        is_better = result.pairs == num_pairs and state.record_if_better(asdict(result))
         if is_better:
             state.averaged = steps
-        self._record("average", found, steps=steps, kept=is_better)
+        self._record("average", result, steps=steps, kept=is_better)
         verdict = "kept" if is_better else f"no better by {state.metric_name}"
-        log.info("the mean of %d checkpoints: %s: %s", len(steps), found, verdict)
+        log.info("the mean of %d checkpoints: %s: %s", len(steps), result, verdict)
 
     def compare_with_start(self) -> None:
         """Make the model that fine-tuning started from the run's model again, if the best one is not better.
@@ -133,19 +133,19 @@ class Evaluator:
             log.warning("%s is damaged: the new model is not compared with the one it started from", paths[0])
             return
         seconds = session.budget.may_take("start", state)
-        found = None
+        result = None
         if seconds is None or num_pairs * state.pair_seconds <= seconds:
             with weights_of(self.learner.model, paths):
-                found = self._measure(num_pairs, seconds, settle_speed=True)
-        if found is None or found.pairs < num_pairs:
+                result = self._measure(num_pairs, seconds, settle_speed=True)
+        if result is None or result.pairs < num_pairs:
             log.warning("no time was left to score the starting model on the same pairs: the new one may be worse")
             return
-        state.record_start(asdict(found))
+        state.record_start(asdict(result))
         is_kept = state.start_is_better()
         if is_kept:
-            state.restore_start(asdict(found))
-        self._record("start", found, kept=is_kept)
-        log.info("the model that training started from: %s", found)
+            state.restore_start(asdict(result))
+        self._record("start", result, kept=is_kept)
+        log.info("the model that training started from: %s", result)
 
     def _steps_to_average(self) -> list[int]:
         """Return the steps of the last undamaged checkpoints, this step's included: at most `train.average`."""
@@ -175,12 +175,12 @@ class Evaluator:
             log.warning("no time is left to score the test pairs; `mtcli eval` does")
             return
         with nullcontext() if is_current else weights_of(self.learner.model, paths):
-            found = validation.score_test(
+            scores = validation.score_test(
                 self.translator_in_eval_mode(), session.data.test, session.config, num_pairs, self._deadline(seconds)
             )
         session.count_time()
-        session.record("test", steps=state.best_steps, **asdict(found), seconds=round(state.seconds, 3))
-        log_scores(found, demo=not session.config.data.train)
+        session.record("test", steps=state.best_steps, **asdict(scores), seconds=round(state.seconds, 3))
+        log_scores(scores, demo=not session.config.data.train)
 
     def conclude(self, reason: str) -> None:
         """Validate, average and score for the last time, and record the end of training.
@@ -234,7 +234,7 @@ class Evaluator:
         session.count_time()
         started_at = state.seconds
         try:
-            found = validation.validate(
+            result = validation.validate(
                 self.translator_in_eval_mode(),
                 self.valid,
                 session.config,
@@ -251,16 +251,16 @@ class Evaluator:
             state.validated_at = state.seconds
             state.validation_seconds = state.seconds - started_at
             if settle_speed or not state.speed_settled:
-                state.pair_seconds = state.validation_seconds / found.pairs
+                state.pair_seconds = state.validation_seconds / result.pairs
             if settle_speed:
                 state.speed_settled = True
-        return found
+        return result
 
-    def _record(self, event: str, found: Validation, **values: Any) -> None:
+    def _record(self, event: str, result: Validation, **values: Any) -> None:
         """Record the figures of a validation as an event, after other values of the event."""
         state = self.session.state
         self.session.record(
-            event, **values, **asdict(found), metric=state.selection_metric, seconds=round(state.seconds, 3)
+            event, **values, **asdict(result), metric=state.selection_metric, seconds=round(state.seconds, 3)
         )
 
     def _deadline(self, seconds: float | None) -> Deadline | None:

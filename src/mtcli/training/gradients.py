@@ -1,9 +1,13 @@
-"""The gradient of one optimizer step: on a CPU, the cores compute micro-batches at the same time."""
+"""The training objective, and its gradient in one optimizer step.
+
+The objective is label-smoothed cross-entropy with teacher forcing (§5.4). On a CPU, the cores compute micro-batches at
+the same time.
+"""
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
@@ -13,10 +17,48 @@ from mtcli.config.schema import TrainConfig
 from mtcli.corpus.batching import Batch, collate
 from mtcli.corpus.cache.encoded_pairs import EncodedPairs
 from mtcli.model.fast.cpu_kernels import dropout_seed
+from mtcli.model.loss import projected_loss
+from mtcli.model.transformer import Transformer
 from mtcli.runtime.cores import Cores
 from mtcli.runtime.distributed import Group
 from mtcli.training.loading import LoadedBatch
-from mtcli.training.objective import Objective
+
+
+class Objective(nn.Module):
+    """The loss of a batch. It is a module, so that DDP can average its gradients over the ranks.
+
+    Args:
+        model: The model.
+        smoothing: ε of label smoothing.
+        bf16: Compute matrix products in bf16.
+    """
+
+    def __init__(self, model: Transformer, smoothing: float, bf16: bool):
+        super().__init__()
+        self.model = model
+        self.smoothing = smoothing
+        self.bf16 = bf16
+        self.hidden_states: Callable[[Tensor, Tensor], Tensor] = model.hidden_states
+        """The model's function, or `CompiledBody`, which computes the same."""
+
+    def autocast(self, device: torch.device) -> AbstractContextManager[object]:
+        """Return the context of a forward pass, which chooses the precision of matrix products."""
+        if not self.bf16:
+            return nullcontext()
+        # On a CPU, threads share the parameters: each must have converted copies of its own, for its own graph.
+        return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=device.type != "cpu")
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the smoothed cross-entropy and the negative log-likelihood, in nats, summed over the target tokens.
+
+        Padding does not count. Only the first sum has a gradient.
+        """
+        with self.autocast(batch.src.device):
+            hidden = self.hidden_states(batch.src, batch.tgt_in)
+            output = self.model.output
+            return projected_loss(
+                batch.at_targets(hidden), output.weight, batch.target, self.smoothing, bias=output.bias
+            )
 
 
 class Gradients(ABC):
@@ -98,12 +140,12 @@ class CoreGradients(Gradients):
 
         total: list[Tensor] = []
         sums = torch.zeros(2)
-        for gradients, figures in self.cores.map(compute, self._seeded(batches, step)):
+        for gradients, losses in self.cores.map(compute, self._seeded(batches, step)):
             if total:
                 torch._foreach_add_(total, gradients)
             else:
                 total = list(gradients)
-            sums = sums + figures
+            sums = sums + losses
         self.group.all_reduce_gradients(total)
         return total, sums
 

@@ -21,9 +21,8 @@ from mtcli.runtime.distributed import Group
 from mtcli.storage import model_file
 from mtcli.storage.model_file import ModelInfo
 from mtcli.training.compiled import compile_objective, should_compile
-from mtcli.training.gradients import CoreGradients, DeviceGradients, Gradients, derived_seed
+from mtcli.training.gradients import CoreGradients, DeviceGradients, Gradients, Objective, derived_seed
 from mtcli.training.loading import LoadedBatch
-from mtcli.training.objective import Objective
 from mtcli.training.optimizer import Adam, clip_norm_
 
 
@@ -49,17 +48,17 @@ class PendingStep:
     Args:
         number: Number of the step, from 1.
         batches: The batches of all ranks.
-        figures: (loss, nll, gradient norm) as in `StepResult`, on the device.
+        measured: (loss, nll, gradient norm) as in `StepResult`, on the device.
     """
 
-    def __init__(self, number: int, batches: Sequence[PlannedBatch], figures: Tensor):
+    def __init__(self, number: int, batches: Sequence[PlannedBatch], measured: Tensor):
         self.number = number
         self.batches = batches
-        self._figures = figures
+        self._measured = measured
         self._copied: torch.cuda.Event | None = None
-        if figures.is_cuda:
-            self._figures = figures.to("cpu", non_blocking=True)
-            self._copied = torch.cuda.current_stream(figures.device).record_event()
+        if measured.is_cuda:
+            self._measured = measured.to("cpu", non_blocking=True)
+            self._copied = torch.cuda.current_stream(measured.device).record_event()
 
     def read(self) -> StepResult:
         """Return the figures, once the device has computed them.
@@ -69,7 +68,7 @@ class PendingStep:
         """
         if self._copied:
             self._copied.synchronize()
-        loss, nll, grad_norm = self._figures.tolist()
+        loss, nll, grad_norm = self._measured.tolist()
         tokens = sum(batch.tokens for batch in self.batches)
         if not (math.isfinite(loss) and math.isfinite(grad_norm)):
             rows = ", ".join(str(row) for batch in self.batches for row in batch.rows[:5])
@@ -154,11 +153,11 @@ class Learner:
         self.model.train()
         gradients, sums = self.gradients.of(batches, number, tokens)
         norm = clip_norm_(gradients, self.settings.clip_norm or math.inf, self.cores)
-        figures = torch.cat([self.group.all_reduce_sum(sums), norm[None]])
-        is_finite = figures.isfinite().all()
+        measured = torch.cat([self.group.all_reduce_sum(sums), norm[None]])
+        is_finite = measured.isfinite().all()
         self._has_diverged = torch.maximum(self._has_diverged, (~is_finite).float())
         self.optimizer.step(gradients, learning_rate, skipped=self._has_diverged)
-        return PendingStep(number, planned, figures)
+        return PendingStep(number, planned, measured)
 
 
 def diverged(step: int, reason: str) -> DivergedError:

@@ -17,18 +17,18 @@ from mtcli.training.validation import TestScores, Validation
 log = logging.getLogger(__name__)
 
 
-def log_validation(state: State, found: Validation) -> None:
+def log_validation(state: State, result: Validation) -> None:
     """Log the validation of the current step, and its samples."""
     best = ""
     if state.best_step == state.step:
         best = ", now the best model"
-        if state.selection_metric != "majority":
+        if state.selection_metric != "combined":
             best += f" by {state.metric_name}"
     if state.step:
-        log.info("step %s, epoch %d, %s: %s%s", f"{state.step:,}", state.epoch + 1, clock(state.seconds), found, best)
+        log.info("step %s, epoch %d, %s: %s%s", f"{state.step:,}", state.epoch + 1, clock(state.seconds), result, best)
     else:
-        log.info("step 0, before training, %s: %s", clock(state.seconds), found)
-    log_samples(found.samples)
+        log.info("step 0, before training, %s: %s", clock(state.seconds), result)
+    log_samples(result.samples)
 
 
 FEW_TRAINING_PAIRS = 5_000
@@ -103,20 +103,20 @@ def log_samples(samples: Sequence[dict[str, str]]) -> None:
         log.info("    %s → %s", one_line(sample["src"], width), one_line(sample["hyp"], width))
 
 
-def log_scores(found: TestScores, *, demo: bool) -> None:
+def log_scores(scores: TestScores, *, demo: bool) -> None:
     """Log the test scores and what they mean. Warn about too few pairs, and about unusual scores.
 
     Args:
-        found: The scores.
+        scores: The scores.
         demo: The pairs are the built-in demo's, whose scores are expected to be high.
     """
-    log.info("%s", found)
+    log.info("%s", scores)
     if demo:
-        few = too_few_pairs(found.pairs)
+        few = too_few_pairs(scores.pairs)
         warnings = [few] if few else []
     else:
-        warnings = remarks(((score["name"], score["score"]) for score in found.scores), found.pairs)
-    bleu = next((score["score"] for score in found.scores if score["name"] == "BLEU"), None)
+        warnings = remarks(((score["name"], score["score"]) for score in scores.scores), scores.pairs)
+    bleu = next((score["score"] for score in scores.scores if score["name"] == "BLEU"), None)
     if not warnings and bleu is not None:
         words = f"BLEU {bleu:.1f}: {DEMO_IN_WORDS}" if demo else in_words(bleu)
         if words:

@@ -105,14 +105,14 @@ class Adam:
         self.steps += 1 if skipped is None else 1 - skipped
 
         def update(share: slice) -> None:
-            for weight_decay, chosen in self._by_weight_decay(share):
+            for weight_decay, indices in self._by_weight_decay(share):
                 torch._fused_adamw_(
-                    [self.parameters[i] for i in chosen],
-                    [gradients[i] for i in chosen],
-                    [self.first_moments[i] for i in chosen],
-                    [self.second_moments[i] for i in chosen],
+                    [self.parameters[i] for i in indices],
+                    [gradients[i] for i in indices],
+                    [self.first_moments[i] for i in indices],
+                    [self.second_moments[i] for i in indices],
                     [],
-                    [self.steps for _ in chosen],
+                    [self.steps for _ in indices],
                     lr=learning_rate,
                     beta1=self.config.betas[0],
                     beta2=self.config.betas[1],
@@ -134,14 +134,14 @@ class Adam:
             return [(0.0, indices)]
         matrices = [i for i in indices if self.parameters[i].dim() > 1]
         vectors = [i for i in indices if self.parameters[i].dim() <= 1]
-        return [(decay, chosen) for decay, chosen in ((weight_decay, matrices), (0.0, vectors)) if chosen]
+        return [(decay, indices) for decay, indices in ((weight_decay, matrices), (0.0, vectors)) if indices]
 
     def state(self) -> dict[str, Tensor]:
         """Return the state by `parameter name/key`; nothing before the first step."""
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for name, first, second in zip(self.names, self.first_moments, self.second_moments, strict=False):
-            found |= {f"{name}/step": self.steps.clone(), f"{name}/exp_avg": first, f"{name}/exp_avg_sq": second}
-        return found
+            tensors |= {f"{name}/step": self.steps.clone(), f"{name}/exp_avg": first, f"{name}/exp_avg_sq": second}
+        return tensors
 
     def set_state(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore what `state` returned.

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mtcli.config.build import build
-from mtcli.config.schema import MAX_STEPS, Config, DataConfig, DecodeConfig, ModelConfig, unset_settings
+from mtcli.config.build import complete, given_values, merged, nested
+from mtcli.config.presets import Values
+from mtcli.config.schema import Config, DataConfig, DecodeConfig, ModelConfig
+from mtcli.config.validation import validate
 from mtcli.corpus.cache.fingerprints import input_files
 from mtcli.corpus.cache.prepare import starts_from_model
 from mtcli.corpus.cache.tokenizer_file import tokenizer_path
 from mtcli.corpus.readers.language_guess import guess_languages
 from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import DataError, UsageError
+from mtcli.model.transformer import Transformer
 from mtcli.runtime import torchrun
 from mtcli.runtime.output_checks import check_folder
 from mtcli.storage.model_file import ModelInfo, load_model
@@ -27,13 +30,39 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
+class InitialModel:
+    """A model that a run starts from (fine-tuning)."""
+
+    path: Path
+    model: Transformer
+    info: ModelInfo
+    tokenizer: Tokenizer
+
+    @classmethod
+    def load(cls, path: Path) -> "InitialModel":
+        """Load a model.
+
+        Args:
+            path: Its folder.
+
+        Raises:
+            ModelError: It is no model, or it is damaged.
+        """
+        return cls(path, *load_model(path))
+
+    def values(self) -> Values:
+        """Return its languages and its shape, by dotted name, as defaults of a run that starts from it."""
+        info = self.info
+        return _values_from_model(info.src, info.tgt, info.model, info.decode if self.tokenizer.sentencepiece else None)
+
+
+@dataclass(frozen=True)
 class TrainingRequest:
     """A training as the user asks for it."""
 
     config: Config
     run: Path
-    init: Path | None
-    """A model to start from (fine-tuning)."""
+    init: InitialModel | None
     overwrite: bool
     """Delete the run in the folder first."""
 
@@ -63,51 +92,53 @@ def resolve(
         ModelError: `init` is no model, or the run in the folder is damaged.
         StorageError: The run folder may not be written.
     """
-    initial = None
-    if init is not None:
-        _, info, tokenizer = load_model(init)
-        initial = values_of_model(info, tokenizer)
-    config = build(file, options, sets, initial=initial)
-    languages = _guessed_languages(config.data)
-    if languages:
-        config = build(file, {**options, **languages}, sets, initial=initial)
-    if init is not None and initial is not None:
-        if config.tokenizer.file:
+    given = given_values(file, options, sets)
+    where = f"{file}: " if file else ""
+    initial = InitialModel.load(init) if init else None
+    from_model = initial.values() if initial else {}
+    inputs = _input_settings(merged(nested(from_model), given), where)
+    if initial is not None:
+        if inputs.tokenizer.file:
             raise UsageError("--init brings the tokenizer of its model, so omit tokenizer.file")
-        _check_languages(init, initial, config.data)
-    _warn_of_codes(config.data)
-    run = out or _default_run(config.data, file)
+        _check_languages(initial, inputs.data)
+    languages = _guessed_languages(inputs.data)
+    data = inputs.data.model_copy(update=languages)
+    inputs = inputs.model_copy(update={"data": data})
+    _warn_of_codes(data)
+    run = out or _default_run(data, file)
     if run != Path(os.fsencode(run).decode(errors="replace")):
         raise UsageError(f"--out {run}: not valid Unicode, as a run folder's name must be; choose another")
     deleted_model = init if overwrite else None
-    check_folder(run, _inputs(config, deleted_model), option="--out")
-    began = None if overwrite else begun_config(run)
-    if began is not None and init is None and starts_from_model(run):  # a fine-tuning that is resumed needs no --init
-        initial = _values_of_fine_tuning(began)
-        languages = {}  # those of the run
-        config = build(file, options, sets, initial=initial)
-    if began is not None and began.train.time and MAX_STEPS in unset_settings(config):
-        # A command without a budget resumes with the time of the run.
-        config = build(file, {**options, **languages, "train.time": began.train.time}, sets, initial=initial)
-    return TrainingRequest(config, run, init, overwrite)
+    check_folder(run, _inputs(inputs, deleted_model), option="--out")
+    existing_config = None if overwrite else begun_config(run)
+    if existing_config is not None and init is None and starts_from_model(run):
+        # A fine-tuning that is resumed needs no --init, and has its own languages.
+        from_model = _values_of_fine_tuning(existing_config)
+        languages = {}
+    has_budget = not {"time", "max_steps"}.isdisjoint(given.get("train", {})) or not data.train  # the demo has steps
+    if existing_config is not None and existing_config.train.time and not has_budget:
+        given = merged(given, {"train": {"time": existing_config.train.time}})
+    config = complete(merged({"data": languages}, given), initial=from_model, where=where)
+    return TrainingRequest(config, run, initial, overwrite)
 
 
-def values_of_model(info: ModelInfo, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return the languages and the shape of a model, by dotted name, as defaults of a run that starts from it."""
-    return _initial_values(info.src, info.tgt, info.model, info.decode if tokenizer.sentencepiece else None)
+def _input_settings(given: Values, where: str) -> Config:
+    """Return a configuration of the sections that name what training reads; they have no defaults from elsewhere."""
+    return validate({name: given[name] for name in ("data", "tokenizer") if name in given}, where)
 
 
-def _values_of_fine_tuning(began: Config) -> dict[str, Any]:
-    """Return `values_of_model` of the model that a run started from, which need not exist any more.
+def _values_of_fine_tuning(existing_config: Config) -> Values:
+    """Return `InitialModel.values` of the model that a run started from, which need not exist any more.
 
     Args:
-        began: The configuration of the run.
+        existing_config: The configuration of the run.
     """
-    is_imported = began.tokenizer.type == "sentencepiece"
-    return _initial_values(began.data.src, began.data.tgt, began.model, began.decode if is_imported else None)
+    config = existing_config
+    decode = config.decode if config.tokenizer.type == "sentencepiece" else None
+    return _values_from_model(config.data.src, config.data.tgt, config.model, decode)
 
 
-def _initial_values(src: str, tgt: str, model: ModelConfig, decode: DecodeConfig | None) -> dict[str, Any]:
+def _values_from_model(src: str, tgt: str, model: ModelConfig, decode: DecodeConfig | None) -> Values:
     """Return the values that a run takes from the model it starts from, by dotted name.
 
     Args:
@@ -125,18 +156,19 @@ def _initial_values(src: str, tgt: str, model: ModelConfig, decode: DecodeConfig
     return values
 
 
-def _check_languages(model: Path, initial: Mapping[str, Any], data: DataConfig) -> None:
+def _check_languages(initial: InitialModel, data: DataConfig) -> None:
     """Refuse to fine-tune a model on other languages than its own. A code that names no known language is accepted.
 
     Raises:
         UsageError: The languages differ.
     """
-    for side, wanted in (("src", data.src), ("tgt", data.tgt)):
-        own_language = base(initial[f"data.{side}"])
+    info = initial.info
+    for own, wanted in ((info.src, data.src), (info.tgt, data.tgt)):
+        own_language = base(own)
         wanted_language = base(wanted)
         if own_language is not None and wanted_language is not None and own_language != wanted_language:
             raise UsageError(
-                f"--init {model}: translates {initial['data.src']} → {initial['data.tgt']}, and this training "
+                f"--init {initial.path}: translates {info.src} → {info.tgt}, and this training "
                 f"{data.src} → {data.tgt}; fine-tune it on its own languages, or omit --init"
             )
 
@@ -150,7 +182,7 @@ def _guessed_languages(data: DataConfig) -> dict[str, str]:
     guess = guess_languages([parse_source(spec).path for spec in data.train], src, tgt)
     if torchrun.rank() == 0:
         log.info("languages: %s → %s, %s; --src and --tgt choose others", guess.src, guess.tgt, guess.where)
-    return {"data.src": guess.src, "data.tgt": guess.tgt}
+    return {"src": guess.src, "tgt": guess.tgt}
 
 
 def _warn_of_codes(data: DataConfig) -> None:

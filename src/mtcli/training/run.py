@@ -13,7 +13,6 @@ from mtcli.config.toml_file import to_toml
 from mtcli.corpus.cache.prepare import Prepared, check_inputs, has_info, prepare, reopen
 from mtcli.errors import DataError, ModelError, UsageError
 from mtcli.model.precision import warn_of_emulated_bf16
-from mtcli.model.transformer import Transformer
 from mtcli.runtime import files, torchrun
 from mtcli.runtime.determinism import deterministic_algorithms
 from mtcli.runtime.device import describe
@@ -21,7 +20,6 @@ from mtcli.runtime.distributed import Group, join
 from mtcli.runtime.memory import keep_freed_memory
 from mtcli.runtime.signals import noted_signals
 from mtcli.storage import model_file
-from mtcli.storage.model_file import ModelInfo
 from mtcli.storage.run_folder import (
     check_freezing,
     claim,
@@ -32,12 +30,10 @@ from mtcli.storage.run_folder import (
     with_split_of,
 )
 from mtcli.storage.run_lock import lock
-from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.training.defaults.choose import with_defaults
-from mtcli.training.defaults.describe import describe_choice
+from mtcli.training.defaults.describe import describe_choice, describe_given
 from mtcli.training.defaults.workload import Workload
-from mtcli.training.given_settings import describe_given
-from mtcli.training.request import values_of_model
+from mtcli.training.request import InitialModel
 from mtcli.training.time.budget import Budget
 from mtcli.training.trainer import Trainer
 from mtcli.training.validation import check_bleu_tokenizer
@@ -50,7 +46,7 @@ def train(
     run: Path,
     device: torch.device,
     *,
-    init: Path | None = None,
+    init: InitialModel | None = None,
     overwrite: bool = False,
     started: float | None = None,
 ) -> None:
@@ -60,7 +56,7 @@ def train(
         config: The configuration, with some options unset.
         run: The run folder; it is created if it does not exist.
         device: The device of this rank.
-        init: The folder of a model to start from, with its tokenizer (fine-tuning).
+        init: A model to start from, with its tokenizer (fine-tuning).
         overwrite: Delete the run that is in the folder.
         started: What `time.monotonic` showed when the command began, for a time budget; None: now.
 
@@ -68,7 +64,7 @@ def train(
         UsageError: The folder holds a run of another configuration, or something else; or parameters are frozen without
             a model to start from.
         DataError: The pairs cannot be used.
-        ModelError: All checkpoints are damaged, or `init` is not a model.
+        ModelError: All checkpoints are damaged.
         StorageError: The disk is full or read-only, or there is too little memory.
         DivergedError: The loss is no longer finite.
         LockedError: Another process trains in this folder.
@@ -83,16 +79,14 @@ def train(
         each = f" for each of {group.size} ranks" if group.size > 1 else ""
         log.info("device: %s%s, PyTorch %s", describe(device), each, torch.__version__)
         warn_of_emulated_bf16(config.train, device)
-        initial = model_file.load_model(init) if init else None
-        with _prepared_run(config, run, device, group, initial, overwrite=overwrite) as (config, data):
+        with _prepared_run(config, run, device, group, init, overwrite=overwrite) as (config, data):
             trainer = Trainer(config, run, device, data, started, group)
             resumed = trainer.resume()
             if not resumed and data.init:
-                if init is None or initial is None:
+                if init is None:
                     remedy = "name it again with --init"
                     raise UsageError(f"{run}: has no checkpoint of the model it starts from yet; {remedy}")
-                model, _, _ = initial
-                trainer.start_from(model, init)
+                trainer.start_from(init.model, init.path)
             with noted_signals() as received:
                 trainer.run_until_done(received)
 
@@ -103,7 +97,7 @@ def _prepared_run(
     run: Path,
     device: torch.device,
     group: Group,
-    initial: tuple[Transformer, ModelInfo, Tokenizer] | None,
+    init: InitialModel | None,
     *,
     overwrite: bool,
 ) -> Iterator[tuple[Config, Prepared]]:
@@ -116,7 +110,7 @@ def _prepared_run(
         run: The run folder.
         device: The device of this rank.
         group: The ranks that train together.
-        initial: The model to start from, as `load_model` returns it.
+        init: The model to start from.
         overwrite: Delete the run that is in the folder, unless torchrun restarted the ranks after a failure.
 
     Yields:
@@ -129,9 +123,9 @@ def _prepared_run(
     if overwrite and torchrun.restarted():
         log.warning("restarted after a failure: resuming the run, --overwrite is ignored")
         overwrite = False
-    check_freezing(config, run, fine_tunes=initial is not None, overwrite=overwrite)
-    with _claimed(config, run, overwrite) as began:
-        config, data = _set_up(config, run, device, group.size, began, initial)
+    check_freezing(config, run, fine_tunes=init is not None, overwrite=overwrite)
+    with _claimed(config, run, overwrite) as existing_config:
+        config, data = _set_up(config, run, device, group.size, existing_config, init)
         yield group.broadcast(config), data
 
 
@@ -157,9 +151,9 @@ def _claimed(config: Config, run: Path, overwrite: bool) -> Iterator[Config | No
         run.mkdir(parents=True, exist_ok=True)
     try:
         with lock(run):
-            began = claim(config, run, overwrite)
+            existing_config = claim(config, run, overwrite)
             try:
-                yield began
+                yield existing_config
             except (DataError, ModelError, UsageError):
                 if is_new:
                     delete_unbegun(run)
@@ -176,8 +170,8 @@ def _set_up(
     run: Path,
     device: torch.device,
     num_ranks: int,
-    began: Config | None,
-    initial: tuple[Transformer, ModelInfo, Tokenizer] | None,
+    existing_config: Config | None,
+    init: InitialModel | None,
 ) -> tuple[Config, Prepared]:
     """Prepare the data, choose the unset options, and write `config.toml`. Only rank 0 does this.
 
@@ -186,27 +180,24 @@ def _set_up(
         run: The run folder.
         device: The device of this rank.
         num_ranks: Number of processes that train together.
-        began: The configuration of the run that is resumed; None for a new run.
-        initial: The model to start from, as `load_model` returns it.
+        existing_config: The configuration of the run that is resumed; None for a new run.
+        init: The model to start from.
 
     Returns:
         The complete configuration, and the data.
     """
-    config = with_split_of(config, began)
+    config = with_split_of(config, existing_config)
     start = None
-    values = None
-    if initial is not None:
-        model, info, tokenizer = initial
-        start = (tokenizer, model_file.checksum(model_file.parameters(model), None))
-        values = values_of_model(info, tokenizer)
+    if init is not None:
+        start = (init.tokenizer, model_file.checksum(model_file.parameters(init.model), None))
     data = prepare(config, run, init=start)
     workload = Workload.of(data, device, num_ranks)
-    config = with_defaults(config, workload, began)
-    if began is not None and _is_finished(config, began, run):
+    config = with_defaults(config, workload, existing_config)
+    if existing_config is not None and _is_finished(config, existing_config, run):
         log.warning("%s: has finished, and this budget is not larger than the one it used: nothing changes", run)
-        return began, data
-    log.info("%s", describe_choice(config, workload, resumed=began is not None))
-    if given := describe_given(config, fine_tunes=workload.fine_tunes, initial=values):
+        return existing_config, data
+    log.info("%s", describe_choice(config, workload, resumed=existing_config is not None))
+    if given := describe_given(config, fine_tunes=workload.fine_tunes, initial=init.values() if init else None):
         log.info("given: %s", given)
     content = to_toml(config).encode()
     if content != (run / "config.toml").read_bytes():
@@ -214,19 +205,19 @@ def _set_up(
     return config, data
 
 
-def _is_finished(config: Config, began: Config, run: Path) -> bool:
+def _is_finished(config: Config, existing_config: Config, run: Path) -> bool:
     """Return True if the run in a folder has ended under another budget, and the new one is not larger.
 
     Args:
         config: The complete configuration with the new budget.
-        began: The configuration of the run in the folder.
+        existing_config: The configuration of the run in the folder.
         run: The run folder.
 
     Raises:
         ModelError: The state of the run is of another version.
     """
     new_budget = Budget(config.train)
-    old_budget = Budget(began.train)
+    old_budget = Budget(existing_config.train)
     if new_budget.limits == old_budget.limits:
         return False
     state = resumable_state(run)

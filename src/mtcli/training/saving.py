@@ -1,6 +1,7 @@
 """The checkpoints of a training: saving its state, and resuming from it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from functools import partial
@@ -16,10 +17,66 @@ from mtcli.storage import checkpoint, model_file
 from mtcli.storage.run_folder import publish
 from mtcli.storage.state import State
 from mtcli.storage.tensors import Tensors
-from mtcli.training.background import BackgroundTask
-from mtcli.training.host_copy import HostCopy
 from mtcli.training.learner import Learner, diverged
 from mtcli.training.session import Session
+
+
+class HostCopy:
+    """A copy of tensors in the memory of the host, which is allocated once and used for every copy.
+
+    On CUDA, the copies are queued on the current stream: they see the values of this step, and the next step, which is
+    queued after them, cannot change these. Pinned memory lets the host continue without waiting for them.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, Tensor] = {}
+        self._copied: torch.cuda.Event | None = None
+
+    def take(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Start to copy tensors, and return the copies. They are complete after `wait`.
+
+        Args:
+            tensors: Tensors by name. Their names and shapes may not change between calls.
+        """
+        for name, tensor in tensors.items():
+            if name not in self._buffers:
+                self._buffers[name] = _host_buffer(tensor)
+            self._buffers[name].copy_(tensor.detach(), non_blocking=True)
+        if any(tensor.is_cuda for tensor in tensors.values()):
+            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._copied.record()
+        return {name: self._buffers[name] for name in tensors}
+
+    def wait(self) -> None:
+        """Wait until the copies are complete. Any thread may call this."""
+        if self._copied is not None:
+            self._copied.synchronize()
+
+
+def _host_buffer(tensor: Tensor) -> Tensor:
+    """Return memory of the host for a copy of a tensor; pinned if the tensor is on a GPU."""
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+
+
+class BackgroundTask:
+    """Runs one task at a time in a thread."""
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mtcli-background")
+        self._task: Future[None] | None = None
+
+    def start(self, task: Callable[[], None]) -> None:
+        """Wait for the task before, then start this one. Errors are those of `wait`."""
+        self.wait()
+        self._task = self._executor.submit(task)
+
+    def wait(self) -> None:
+        """Wait until the task has ended. If it failed, raise its error, once."""
+        if self._task is None:
+            return
+        task = self._task
+        self._task = None
+        task.result()
 
 
 class Checkpoints:
@@ -57,16 +114,16 @@ class Checkpoints:
         """
         session = self.session
         group = session.group
-        found = checkpoint.latest(self.folder) if group.is_main else None
-        name = group.broadcast(found.path.name if found else None)
+        newest = checkpoint.latest(self.folder) if group.is_main else None
+        name = group.broadcast(newest.path.name if newest else None)
         if name is None:
             session.cut_metrics()
             return False
-        if found is None:
-            found = checkpoint.load(self.folder / name)
-        model_file.set_parameters(self.learner.model, found.model, found.path)
-        self.learner.optimizer.set_state(found.optimizer)
-        session.state = State.of(found.path)
+        if newest is None:
+            newest = checkpoint.load(self.folder / name)
+        model_file.set_parameters(self.learner.model, newest.model, newest.path)
+        self.learner.optimizer.set_state(newest.optimizer)
+        session.state = State.of(newest.path)
         self._check_ranks()
         session.cut_metrics()
         if session.state.best_steps and group.is_main:  # killed between a checkpoint and its publication

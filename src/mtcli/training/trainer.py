@@ -6,8 +6,9 @@ CPU, a run that is killed and started again ends with the same numbers as one th
 
 import logging
 import math
+import shlex
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, astuple
 from functools import partial
@@ -18,7 +19,8 @@ import torch
 from mtcli.config.schema import Config
 from mtcli.corpus.batching import BatchPlan, Position
 from mtcli.corpus.cache.prepare import Prepared
-from mtcli.errors import InterruptedTrainingError, ModelError, UsageError
+from mtcli.errors import InterruptedTrainingError, ModelError, MtcliError, UsageError
+from mtcli.exchange.engine_export import NoTimeError, can_have_engine, update_engine
 from mtcli.model.transformer import Transformer
 from mtcli.report.plan import Plan
 from mtcli.report.run_report import write_report
@@ -29,7 +31,6 @@ from mtcli.runtime.progress import TrainingProgress
 from mtcli.runtime.signals import stopped
 from mtcli.runtime.wording import counted
 from mtcli.storage import model_file
-from mtcli.training.engine import update_run_engine
 from mtcli.training.evaluator import Evaluator
 from mtcli.training.learner import Learner, PendingStep
 from mtcli.training.loading import LoadedBatch, load_batches
@@ -44,8 +45,8 @@ from mtcli.training.log import (
 from mtcli.training.optimizer import learning_rate
 from mtcli.training.saving import Checkpoints
 from mtcli.training.session import Session
-from mtcli.training.time.forecast import Forecast
-from mtcli.training.time.timed_parts import Clock
+from mtcli.training.time.budget import Forecast
+from mtcli.training.time.timed_parts import Clock, spread
 
 log = logging.getLogger(__name__)
 
@@ -357,3 +358,38 @@ class Trainer:
         self.checkpoints.wait()
         session = self.session
         log_end(session.run, session.state, test=bool(session.data.test))
+
+
+MAX_ENGINE_SECONDS = 60.0
+"""Seconds that converting the model and comparing the translations may take."""
+
+
+def update_run_engine(session: Session, received: Sequence[int], *, in_budget: bool) -> None:
+    """Write the engine of the run, unless it has one of its present model. A failure leaves the run without one.
+
+    Args:
+        session: The training, after its last checkpoint.
+        received: Numbers of the signals that this process has received; the first one ends the work.
+        in_budget: The time budget of the run counts. If not, the run has ended before.
+    """
+    held_out = [*spread(session.data.valid), *spread(session.data.test)]
+    if not can_have_engine(session.config, len(held_out)):
+        return
+    session.count_time()
+    state = session.state
+    seconds = MAX_ENGINE_SECONDS
+    if in_budget and session.config.train.time:
+        converting = 2 * max(state.save_seconds, state.write_seconds)
+        seconds = min(MAX_ENGINE_SECONDS, session.config.train.time - state.seconds - converting)
+    deadline = session.clock() + seconds
+    sources = [src for src, _ in held_out]
+    try:
+        update_engine(session.run, sources, lambda: 0.0 if received else deadline - session.clock())
+    except NoTimeError:
+        if received or seconds < MAX_ENGINE_SECONDS:
+            remedy = "run the same command again to convert it"
+        else:
+            remedy = f"`mtcli export {shlex.quote(str(session.run))} --to ctranslate2` converts it"
+        log.info("no time was left to convert the model for faster translation; %s", remedy)
+    except (MtcliError, OSError, RuntimeError, ValueError, MemoryError) as error:
+        log.info("the model was not converted for faster translation: %s", error)

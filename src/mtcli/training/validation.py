@@ -153,10 +153,10 @@ def score_test(
     hypotheses = [translated[row] for row in rows]
     references = [[pairs[row][1] for row in rows]]
     tokenize = tokenizer_of(config)
-    found = metrics.score(hypotheses, references, metrics=("bleu", "chrf"), confidence=True, tokenize=tokenize)
+    scored = metrics.score(hypotheses, references, metrics=("bleu", "chrf"), confidence=True, tokenize=tokenize)
     scores = [
         {"name": score.name, "score": score.value, "confidence": score.confidence, "signature": score.signature}
-        for score in found
+        for score in scored
     ]
     return TestScores(len(rows), len(pairs), options.beam_size, scores)
 

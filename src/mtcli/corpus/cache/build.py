@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from mtcli.config.schema import Config
 from mtcli.corpus import demo
@@ -40,7 +41,7 @@ SYNTHETIC_HELD_OUT = "synthetic, with a held-out source"
 """The reason for which a synthetic pair is skipped if its source is in the validation or test set."""
 
 
-def build_data(config: Config, run: Path, tokenizer: Tokenizer | None, init: str | None) -> None:
+def build_data(config: Config, run: Path, tokenizer: Tokenizer | None, init: str | None) -> dict[str, Any]:
     """Write `FILES` and `data/info.json` into a run folder. `info.json` is written last, when all is complete.
 
     Args:
@@ -53,6 +54,9 @@ def build_data(config: Config, run: Path, tokenizer: Tokenizer | None, init: str
         DataError: The pairs cannot be read, or none is left to train on.
         UsageError: The weights of the corpora leave less than one pair per epoch.
         StorageError: A file cannot be written.
+
+    Returns:
+        The content of `info.json`.
     """
     data = config.data
     inputs = fingerprint_inputs(config)  # before reading, so that a change during reading is noticed
@@ -101,6 +105,7 @@ def build_data(config: Config, run: Path, tokenizer: Tokenizer | None, init: str
         "files": {name: fingerprint(run / name) for name in FILES},
     }
     write_data_info(run / "data" / "info.json", info)
+    return info
 
 
 def _sources(corpora: "_Corpora", cache: Path, rows: list[int], tokenizer: Tokenizer) -> list[dict[str, int | bool]]:

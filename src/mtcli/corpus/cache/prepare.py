@@ -127,10 +127,9 @@ def prepare(config: Config, run: Path, *, init: tuple[Tokenizer, str] | None = N
         with storage_errors(run):
             info_path.unlink(missing_ok=True)
             info_path.parent.mkdir(parents=True, exist_ok=True)
-        build_data(config, run, tokenizer, weights)
-        built = prepared(config, run)
-        if built is None:
-            raise DataError(f"{info_path.parent}: changed while it was being written; run the same command again")
+        info = build_data(config, run, tokenizer, weights)
+        check_unchanged(config, info["inputs"])  # while they were read
+        built = _open(run, info)
         _warn_of_useless_scores(config, built)
         return built
 

@@ -3,15 +3,13 @@
 They are chosen once, when a run begins, as a function of the `Workload` and of the settings that are given.
 `config.toml` keeps the values and lists which of them were chosen. A resumed run keeps them, even with a larger budget.
 
-workload      what the defaults depend on
-corpus_sizes  the table of preset, dropout, epochs and batch size by number of pairs
+workload      what the defaults depend on, and the table of preset, dropout, epochs and batch size by number of pairs
 speed         estimates of the training speed, before it is measured
 choose        a value for every unset setting, and what a resumed run keeps
 from_scratch  the values for a new model
 fine_tuning   the values for a run that starts from another model
 intervals     steps between checkpoints and between validations, for both
-values        set chosen values, and round them
-describe      the line of the log that names the chosen values
+describe      the lines of the log that name the chosen and the given values
 
 Figures marked "guess" are not backed by a measurement yet.
 """

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Collection
 
+from mtcli.config.build import fill
 from mtcli.config.presets import PRESETS
 from mtcli.config.schema import MAX_STEPS, SHAPE, Config, value_of
 from mtcli.training.defaults.from_scratch import MIN_DROPOUT, PAPER_FACTOR, choose_micro_batches
 from mtcli.training.defaults.intervals import choose_intervals
-from mtcli.training.defaults.speed import affordable_steps, num_steps, tokens_per_step
-from mtcli.training.defaults.values import fill, round_steps
+from mtcli.training.defaults.speed import affordable_steps, num_steps, round_steps, tokens_per_step
 from mtcli.training.defaults.workload import Workload
 
 LR_SHARE = 0.1
@@ -36,17 +36,19 @@ MIN_BATCH_TOKENS = {"cpu": 512, "cuda": 2048, "mps": 2048}
 """Batches are so small that an epoch has `STEPS_PER_EPOCH` steps, but not smaller than `MIN_BATCH_TOKENS`; guesses."""
 
 
-def choose_for_fine_tuning(config: Config, unset: Collection[str], workload: Workload, began: Config | None) -> Config:
+def choose_for_fine_tuning(
+    config: Config, unset: Collection[str], workload: Workload, existing_config: Config | None
+) -> Config:
     """Choose a value for every unset setting. Later choices depend on earlier ones.
 
     Args:
         config: The configuration, with some settings unset.
         unset: Their names.
         workload: The corpus and the machine.
-        began: The configuration of the run that is resumed. It has the shape if the model is not named again.
+        existing_config: The configuration of the run that is resumed. It has the shape if the model is not named again.
     """
-    if began is not None:
-        config = fill(config, unset, {name: value_of(began, name) for name in ("preset", *SHAPE)})
+    if existing_config is not None:
+        config = fill(config, unset, {name: value_of(existing_config, name) for name in ("preset", *SHAPE)})
     config = fill(config, unset, {"train.batch_tokens": _choose_batch_tokens(config, workload)})
     config = fill(config, unset, {"train.micro_batches": choose_micro_batches(config, workload)})
     if MAX_STEPS in unset:

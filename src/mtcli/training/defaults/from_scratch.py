@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection
 from typing import Any, get_args
 
+from mtcli.config.build import fill
 from mtcli.config.presets import PRESETS, Preset
 from mtcli.config.schema import MAX_STEPS, SHAPE, Config
 from mtcli.training.defaults.intervals import choose_intervals
@@ -13,10 +14,10 @@ from mtcli.training.defaults.speed import (
     num_epochs,
     num_steps,
     preset_weights,
+    round_steps,
     steps_per_second,
     tokens_per_step,
 )
-from mtcli.training.defaults.values import fill, round_steps
 from mtcli.training.defaults.workload import Workload
 from mtcli.training.time.budget import WARMUP_SHARE
 
@@ -103,12 +104,12 @@ def _choose_preset(config: Config, workload: Workload) -> Preset:
     """Return the largest preset that the corpus allows and that sees enough tokens within the budget."""
     seconds = config.train.time or SECONDS_WITHOUT_BUDGET[workload.device]
     max_steps = config.train.max_steps or math.inf
-    chosen: Preset = "tiny"
+    largest: Preset = "tiny"
     for preset in presets_up_to(workload.size.preset):
         steps = min(seconds * steps_per_second(config, workload, preset), max_steps)
         if steps * tokens_per_step(config, workload) >= worthwhile_tokens(preset):
-            chosen = preset
-    return chosen
+            largest = preset
+    return largest
 
 
 def choose_micro_batches(config: Config, workload: Workload) -> int:

@@ -2,8 +2,7 @@
 
 from mtcli.config.presets import PRESETS
 from mtcli.config.schema import Config, ModelConfig
-from mtcli.training.defaults.speed import matrix_weights, num_steps, steps_per_second, tokens_per_step
-from mtcli.training.defaults.values import round_steps
+from mtcli.training.defaults.speed import matrix_weights, num_steps, round_steps, steps_per_second, tokens_per_step
 from mtcli.training.defaults.workload import Workload
 from mtcli.training.time.budget import (
     GPU_SHARE,

@@ -145,3 +145,8 @@ def cost_share(model: ModelConfig, tgt_vocab: int, freeze: Freeze) -> float:
     output_products = 2 if output_is_frozen(model, freeze) else 3
     products = all_layers + 2 * trainable_layers + output_products * output
     return products / (3 * (all_layers + output))
+
+
+def round_steps(steps: float) -> int:
+    """Round to two digits, so that the numbers in the log are easy to read."""
+    return max(1, int(float(f"{steps:.1e}")))
