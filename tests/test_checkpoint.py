@@ -663,3 +663,18 @@ def test_a_deleted_run_folder_is_not_created_again(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="run"):
         checkpoint.write(run / "checkpoints", 1, b"m", {"a": torch.ones(2)}, {})
     assert not run.exists()
+
+
+def test_a_run_of_version_0_1_is_refused_unchanged(train_toy: Callable[..., Path], tmp_path: Path) -> None:
+    run = train_toy(tmp_path / "run", "train.max_steps=5")
+    first, *rest = (run / "metrics.jsonl").read_text().splitlines()
+    event = json.loads(first)
+    del event["format"]
+    (run / "metrics.jsonl").write_text("\n".join([json.dumps(event), *rest]) + "\n")
+    before = contents(run)
+    with pytest.raises(ModelError, match=r"a run of mtcli 0\.1, .*train again with --overwrite or another --out"):
+        train_toy(run, "train.max_steps=7")
+    assert contents(run) == before
+    load_model(run)
+    train_toy(run, "train.max_steps=5", overwrite=True)
+    assert json.loads((run / "metrics.jsonl").read_text().splitlines()[0])["format"] == 2

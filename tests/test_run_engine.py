@@ -115,7 +115,6 @@ def test_options_that_only_pytorch_supports(trained: Path) -> None:
     engine, options, _ = load(trained, "cpu", "auto")
     pytorch, _, _ = load(trained, "cpu", "torch")
     several = replace(options, n_best=3, alignments=True)
-    assert engine.aligns
     assert list(engine.translate(SOURCES[:5], several)) == list(pytorch.translate(SOURCES[:5], several))
 
 
@@ -127,19 +126,6 @@ def test_alignments_without_pytorch(trained: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(engine, "_pytorch", None)
     for ours, candidate in zip(engine.translate(SOURCES, aligned), expected, strict=True):
         assert (ours.text, ours.candidates[0].alignment) == (candidate.text, candidate.alignment)
-
-
-def test_pytorch_aligns_for_an_engine_of_an_earlier_version(run: Path) -> None:
-    path = run / ENGINE / PROVENANCE
-    about = json.loads(path.read_text())
-    assert about.pop("aligns")
-    path.write_text(json.dumps(about))
-    engine, options, _ = load(run, "cpu", "auto")
-    pytorch, _, _ = load(run, "cpu", "torch")
-    assert isinstance(engine, RunEngine)
-    assert engine.aligns
-    aligned = replace(options, alignments=True)
-    assert list(engine.translate(SOURCES[:5], aligned)) == list(pytorch.translate(SOURCES[:5], aligned))
 
 
 def test_only_on_a_cpu(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:

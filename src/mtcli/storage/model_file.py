@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mtcli import limits
 from mtcli.config.fields import Within
@@ -51,14 +51,6 @@ class ModelInfo(BaseModel):
     """The sources of training had terms with their translations, see `data.terms`."""
     bleu_tokenizer: str | None = None
     """The setting `train.bleu_tokenizer` of the run; None: it is not set."""
-
-    @model_serializer(mode="wrap")
-    def _omit_unset_tokenizer(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Return the fields. An unset tokenizer of BLEU is omitted, so that other files are as in earlier versions."""
-        fields: dict[str, Any] = serialize(self)
-        if self.bleu_tokenizer is None:
-            fields.pop("bleu_tokenizer", None)
-        return fields
 
 
 # Parameters ------------------------------------------------------------------------------------------------------

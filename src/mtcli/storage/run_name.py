@@ -6,9 +6,7 @@ import re
 from pathlib import Path
 
 from mtcli.config.schema import DataConfig
-from mtcli.config.toml_file import load
 from mtcli.corpus.readers.sources import parse_source
-from mtcli.errors import MtcliError
 from mtcli.text.languages import known
 
 RUNS = Path("runs")
@@ -47,20 +45,6 @@ def run_name(data: DataConfig, config: Path | None) -> str:
     return "-".join([*words, f"{data.src}-{data.tgt}"])
 
 
-def default_run(data: DataConfig, config: Path | None) -> tuple[Path, bool]:
-    """Return the default run folder.
-
-    Returns:
-        The folder, and True if its name is the one that version 0.1 would give. This is so if there is no folder of the
-        present name and one of the earlier name holds a run of the same data.
-    """
-    run = RUNS / run_name(data, config)
-    earlier = RUNS / _earlier_name(data, config)
-    if earlier != run and not run.exists() and _holds_run_of(earlier, data):
-        return earlier, True
-    return run, False
-
-
 def _first_corpus(data: DataConfig) -> str:
     """Return the path of the first corpus: of two files the first, of a Hub data set its name."""
     path = parse_source(data.train[0]).path
@@ -74,20 +58,3 @@ def _without_languages(name: str) -> str:
         before = name[: found.start()].rstrip("-_.")
         return (before + name[found.end() :]).strip("-_")
     return name
-
-
-def _earlier_name(data: DataConfig, config: Path | None) -> str:
-    """Return the name that version 0.1 gave the run: that of the file, without its folder."""
-    if not data.train:
-        return "demo"
-    name = config.stem if config else Path(_first_corpus(data).rstrip("/")).name.partition(".")[0]
-    return f"{name}-{data.src}-{data.tgt}"
-
-
-def _holds_run_of(run: Path, data: DataConfig) -> bool:
-    """Return True if a folder holds a run of this data."""
-    try:
-        began = load(run / "config.toml").data
-    except MtcliError:
-        return False
-    return (began.train, began.src, began.tgt) == (data.train, data.src, data.tgt)

@@ -14,7 +14,7 @@ from mtcli.runtime.outputs import whole_folder
 from mtcli.runtime.regular_file import check_regular
 from mtcli.runtime.wording import counted
 from mtcli.storage import checkpoint, model_file
-from mtcli.storage.events import metric_of, read_events
+from mtcli.storage.events import read_events
 from mtcli.storage.model_file import averaged_bytes, mean_parameters
 
 DEFAULT_NUM_CHECKPOINTS = 5
@@ -153,7 +153,7 @@ def _validation_scores(path: Path) -> dict[int, float]:
     validations = [event for event in events if event["event"] == "valid"]
     if not validations:
         return {}
-    metric = metric_of(validations[-1])  # a run with a time budget may have used the loss while it scored few pairs
+    metric = validations[-1]["metric"]  # a run with a time budget may have used the loss while it scored few pairs
     names = ("bleu", "chrf", "loss") if metric == "majority" else (metric,)
     figures = np.array([[-event[name] if name == "loss" else event[name] for name in names] for event in validations])
     if metric == "majority":

@@ -25,7 +25,6 @@ from mtcli.storage.run_folder import (
     refuse_other_files,
     resumable_state,
     resumed_config,
-    with_split_of,
 )
 from mtcli.storage.state import State
 from mtcli.training.defaults.choose import with_defaults
@@ -76,7 +75,6 @@ def dry_run(
     if run.exists():
         refuse_other_files(run, overwrite)
     began = None if overwrite else resumed_config(config, run)
-    config = with_split_of(config, began)
     with _data(config, run, init, overwrite) as data:
         workload = Workload.of(data, device, ranks=1)
         config = with_defaults(config, workload, began)

@@ -19,7 +19,7 @@ from mtcli.runtime import torchrun
 from mtcli.runtime.output_checks import check_folder
 from mtcli.storage.model_file import ModelInfo, load_model
 from mtcli.storage.run_folder import begun_config
-from mtcli.storage.run_name import default_run
+from mtcli.storage.run_name import RUNS, run_name
 from mtcli.text.languages import base, is_plausible
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 
@@ -76,7 +76,7 @@ def resolve(
             raise UsageError("--init brings the tokenizer of its model, so omit tokenizer.file")
         _check_languages(init, initial, config.data)
     _warn_of_codes(config.data)
-    run = out or _default_run(config.data, file)
+    run = out or RUNS / run_name(config.data, file)
     if run != Path(os.fsencode(run).decode(errors="replace")):
         raise UsageError(f"--out {run}: not valid Unicode, as a run folder's name must be; choose another")
     deleted_model = init if overwrite else None
@@ -160,13 +160,6 @@ def _warn_of_codes(data: DataConfig) -> None:
     for side, code in (("src", data.src), ("tgt", data.tgt)):
         if not is_plausible(code):
             log.warning("--%s %s: no language has this code; if it is a mistake, stop and correct it", side, code)
-
-
-def _default_run(data: DataConfig, file: Path | None) -> Path:
-    run, is_of_earlier_version = default_run(data, file)
-    if is_of_earlier_version:
-        log.info("%s holds a run of this data from an earlier version; it is used", run)
-    return run
 
 
 def _inputs(config: Config, model: Path | None) -> list[Path]:

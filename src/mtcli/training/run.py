@@ -29,7 +29,6 @@ from mtcli.storage.run_folder import (
     has_run,
     refuse_other_files,
     resumable_state,
-    with_split_of,
 )
 from mtcli.storage.run_lock import lock
 from mtcli.text.tokenizer.tokenizer import Tokenizer
@@ -192,7 +191,6 @@ def _set_up(
     Returns:
         The complete configuration, and the data.
     """
-    config = with_split_of(config, began)
     start = None
     values = None
     if initial is not None:

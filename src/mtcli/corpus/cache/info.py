@@ -44,14 +44,14 @@ class _Source(_Part):
 class _Info(_Part):
     inputs: dict[str, _File]
     """Fingerprints of the corpora, by name."""
-    settings: dict[str, dict[str, Any] | int]
+    settings: dict[str, dict[str, Any]]
     """See `data_settings`."""
     init: str | None
     """Checksum of the weights that training starts from; None: they are random."""
     weights: list[Annotated[tuple[Count, Weight], Strict(False)]]
     """(rows, weight) of each training corpus."""
-    sources: list[_Source] = []
-    """Each training corpus, see `training_sources`. An earlier version did not write it."""
+    sources: list[_Source]
+    """Each training corpus, see `training_sources`."""
     counts: _Counts
     files: dict[str, _File]
     """Fingerprints of the other prepared files, by name."""
@@ -103,8 +103,4 @@ def recorded_settings(info: Json) -> Json:
     Raises:
         KeyError, TypeError, ValueError: They are malformed.
     """
-    settings = info["settings"]
-    data = dict(settings["data"])
-    if "seed" in settings:  # version 0.1 chose the held-out pairs by train.seed
-        data["split_seed"] = settings["seed"]
-    return data_settings(Config.model_validate({"data": data, "tokenizer": settings["tokenizer"]}))
+    return data_settings(Config.model_validate(info["settings"]))

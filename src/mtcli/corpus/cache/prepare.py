@@ -49,7 +49,7 @@ class Prepared:
     weights: list[tuple[int, float]]
     """(rows, weight) of each training corpus, in order."""
     sources: list[TrainingSource]
-    """The training corpora in words and numbers; none if an earlier version prepared the data."""
+    """The training corpora in words and numbers."""
     valid: list[Pair]
     test: list[Pair]
     counts: Json

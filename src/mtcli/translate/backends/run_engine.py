@@ -170,12 +170,10 @@ class RunEngine(Engine):
         self.run = run
         self._fallback: LineTranslator | None = None
         super().__init__(run / ENGINE, "cpu")
-        self._engine_aligns = self.aligns
-        self.aligns = True  # otherwise by PyTorch
 
     def translate(self, lines: Iterable[str], options: Options, **how: Any) -> Iterator[Translation]:
         """See `LineTranslator.translate`."""
-        if self._searches_with(options):
+        if is_supported(options):
             return super().translate(lines, options, **how)
         return self._pytorch().translate(lines, options, **how)
 
@@ -184,10 +182,6 @@ class RunEngine(Engine):
     ) -> dict[int, tuple[Candidate, ...]]:
         """See `LineTranslator._search_again_with_terms`. CTranslate2 has no hard terms."""
         return self._pytorch()._search_again_with_terms(window, rows, options)
-
-    def _searches_with(self, options: Options) -> bool:
-        """Return True if the engine searches with these options, False if PyTorch does."""
-        return is_supported(options) and (self._engine_aligns or not options.alignments)
 
     def _pytorch(self) -> LineTranslator:
         """Return the same model for PyTorch.
