@@ -82,9 +82,9 @@ def test_a_step_descends_the_smoothed_loss_at_the_learning_rate_of_the_schedule(
     for name, gradient in zip(parameters, expected, strict=True):
         torch.testing.assert_close(found[name], gradient, rtol=1e-9, atol=1e-12)
     change = model.output.weight.detach() - before
-    clear = found["tgt_embedding.pieces.weight"].abs() > 1e-5  # much more than the ε of Adam
+    clear = found["tgt_embedding.tokens.weight"].abs() > 1e-5  # much more than the ε of Adam
     assert clear.any()
-    wanted = -0.01 / 4 * found["tgt_embedding.pieces.weight"].sign()
+    wanted = -0.01 / 4 * found["tgt_embedding.tokens.weight"].sign()
     torch.testing.assert_close(change[clear], wanted[clear], rtol=1e-3, atol=0)
 
 

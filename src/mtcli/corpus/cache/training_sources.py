@@ -91,5 +91,5 @@ def training_sources(info: dict[str, Any]) -> list[TrainingSource]:
     drawn = sum(pairs * weight for pairs, weight in weights)
     return [
         TrainingSource(name, int(pairs), float(weight), pairs * weight / drawn, one["tagged"], one["synthetic"])
-        for name, (pairs, weight), one in zip(names, weights, info["sources"], strict=True)
+        for name, (pairs, weight), one in zip(names, weights, info["sources"], strict=False)
     ]
