@@ -137,7 +137,7 @@ def test_only_on_a_cpu(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_pytorch_is_imported_only_if_there_may_be_a_gpu(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch")
-    monkeypatch.setattr(run_engine, "may_have_gpu", lambda: False)
+    monkeypatch.setattr(run_engine, "_may_have_gpu", lambda: False)
     monkeypatch.setattr("mtcli.runtime.device.pick_device", None)
     assert run_engine._is_cpu("auto")
 

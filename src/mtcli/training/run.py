@@ -15,8 +15,7 @@ from mtcli.errors import DataError, ModelError, UsageError
 from mtcli.model.precision import warn_of_emulated_bf16
 from mtcli.model.transformer import Transformer
 from mtcli.runtime import files, torchrun
-from mtcli.runtime.determinism import deterministic_algorithms
-from mtcli.runtime.device import describe
+from mtcli.runtime.device import describe, deterministic_algorithms
 from mtcli.runtime.distributed import Group, join
 from mtcli.runtime.memory import keep_freed_memory
 from mtcli.runtime.signals import noted_signals
