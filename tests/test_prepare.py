@@ -14,7 +14,7 @@ from conftest import toy_pairs, write_tsv
 from mtcli.config.build import build
 from mtcli.config.schema import Config
 from mtcli.corpus.cache import build as building
-from mtcli.corpus.cache import fingerprints
+from mtcli.corpus.cache import info as data_info
 from mtcli.corpus.cache.prepare import Prepared, prepare
 from mtcli.corpus.quality.languages import SAMPLE
 from mtcli.corpus.splits.held_out import source_key
@@ -342,7 +342,7 @@ def test_changed_data_is_refused_with_both_hashes(ready: Ready, tsv: Path) -> No
     before = made(run)
     then = json.loads((run / "data" / "info.json").read_text())["inputs"][str(tsv)]["sha256"]
     tsv.write_bytes(tsv.read_bytes().replace(b"red", b"rad", 1))
-    now = fingerprints.fingerprint(tsv)["sha256"]
+    now = data_info.fingerprint(tsv)["sha256"]
     with pytest.raises(DataError, match=rf"toy\.tsv: changed since .*{then[:12]}.*{now[:12]}.*--overwrite"):
         prepare(settings, run)
     assert then != now
@@ -479,10 +479,10 @@ def test_a_new_or_missing_file_is_a_change(
     """Such as a file of a folder."""
     settings, run = ready
     other = write_tsv(tmp_path / "other.tsv", PAIRS)
-    monkeypatch.setattr(fingerprints, "source_files", lambda *spec: [tsv, other])
+    monkeypatch.setattr(data_info, "source_files", lambda *spec: [tsv, other])
     with pytest.raises(DataError, match=r"other\.tsv: changed since.* then not there, now [0-9a-f]{12}"):
         prepare(settings, run)
-    monkeypatch.setattr(fingerprints, "source_files", lambda *spec: [])
+    monkeypatch.setattr(data_info, "source_files", lambda *spec: [])
     with pytest.raises(DataError, match=r"toy\.tsv: changed since.* then [0-9a-f]{12}, now not there"):
         prepare(settings, run)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from mtcli.config.build import build
 from mtcli.config.schema import MAX_STEPS, Config, DataConfig, DecodeConfig, ModelConfig, unset_settings
-from mtcli.corpus.cache.fingerprints import input_files
+from mtcli.corpus.cache.info import input_files
 from mtcli.corpus.cache.prepare import starts_from_model
 from mtcli.corpus.cache.tokenizer_file import tokenizer_path
 from mtcli.corpus.readers.language_guess import guess_languages
