@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 from mtcli.cli import app
 from mtcli.cli.commands import NAMES_A_FILE
 from mtcli.errors import ModelError, UsageError
-from mtcli.storage.latest import point_to
+from mtcli.storage.run_name import point_to
 from mtcli.text.tokenizer.vocabulary_file import RESERVED
 
 LONG = " ".join(["stone", "bird"] * 500)
