@@ -155,7 +155,7 @@ def weights(model: Transformer, order: list[int]) -> dict[str, torch.Tensor]:
     ours = model.state_dict()
     found = dict.fromkeys(
         ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight"),
-        ours["tgt_embedding.pieces.weight"][order],
+        ours["tgt_embedding.tokens.weight"][order],
     )
     for name, value in ours.items():
         side, *rest = name.split(".")

@@ -4,7 +4,7 @@ import math
 import pytest
 
 from mtcli.config.schema import TrainConfig
-from mtcli.storage.state import OLD_NAMES, State
+from mtcli.storage.state import State
 from mtcli.training.optimizer import learning_rate
 from mtcli.training.time.budget import (
     ENGINE_SHARE,
@@ -126,19 +126,6 @@ def test_only_a_larger_budget_continues_a_finished_run(
     assert bool(state.finished) == allows_no_more
     state.finished = None
     assert not b.allows_no_more(state)
-
-
-def test_a_state_with_the_names_of_version_0_1_is_read() -> None:
-    state = State(ranks=2, share_of_budget=0.5, validations_since_best=3, seconds_before_first_step=4.5)
-    values = state.values()
-    for name, old_name in OLD_NAMES.items():
-        values[old_name] = values.pop(name)
-    found = State()
-    found.set_values(values)
-    assert found == state
-    del values["share"]  # older ones do not have it
-    found.set_values(values)
-    assert found == dataclasses.replace(state, share_of_budget=1.0)
 
 
 def test_every_budget_allows_one_step() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
@@ -26,7 +27,7 @@ from mtcli.storage import checkpoint, model_file
 from mtcli.storage.checkpoint import latest, prune, verify, write
 from mtcli.storage.model_file import ModelInfo, load_model, set_parameters
 from mtcli.storage.run_lock import lock
-from mtcli.storage.tensors import read_tensors, to_bytes
+from mtcli.storage.tensors import NAME, OLD_NAME, read_tensors, to_bytes
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 
@@ -62,7 +63,7 @@ def test_a_checkpoint_is_read_as_it_was_written(tmp_path: Path) -> None:
     read = latest(tmp_path)
     assert read is not None
     assert read.path == path
-    assert read.state == {"format": 1, "step": 7, **state}
+    assert read.state == {"format": 2, "step": 7, **state}
     torch.manual_seed(7)
     assert torch.equal(read.model["w"], torch.randn(3, 4))
     assert torch.equal(read.model["b"], torch.randn(3))
@@ -159,13 +160,13 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path: Path, name: str, valu
         latest(tmp_path)
 
 
-@pytest.mark.parametrize("state", ['{"format": 2}', "{}", "[1]", "null", "{", "[" * 100_000])
+@pytest.mark.parametrize("state", ['{"format": 3}', "{}", "[1]", "null", "{", "[" * 100_000])
 def test_another_format_and_an_invalid_state_are_refused(tmp_path: Path, state: str) -> None:
     save_step(tmp_path, 1)
     path = save_step(tmp_path, 2)
     (path / "state.json").write_text(state)
     resign(path)
-    with pytest.raises(ModelError, match="format 2.*reads format 1.*update" if "2" in state else r"step-00000002") as e:
+    with pytest.raises(ModelError, match="format 3.*reads format 2.*update" if "3" in state else r"step-00000002") as e:
         latest(tmp_path)
     assert "\n" not in str(e.value)
 
@@ -569,7 +570,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Tensor], dict[str, Any]], Any], str
         r"decoder.0.feed_forward.w_1.bias has the shape \(9,\), where this model has \(8,\)",
     ),
     "nan": (lambda t, i: next(iter(t.values())).fill_(float("nan")), r"holds NaN"),
-    "format": (lambda t, i: i.update(format=2), r"format.* 2"),
+    "format": (lambda t, i: i.update(format=3), r"format.* 3"),
     "vocabulary": (lambda t, i: i.update(src_vocab=5), r"the tokenizer has \d+ and \d+ tokens, the model 5"),
     "no information": (lambda t, i: i.clear(), r"model: Field required"),
     "width": (lambda t, i: i["model"].update(d_model=2**15), r"has the shape"),
@@ -580,7 +581,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Tensor], dict[str, Any]], Any], str
         lambda t, i: i["model"].update(positions="learned", max_positions=10**6),
         r"learned.weight is missing",
     ),
-    "no embedding": (lambda t, i: t.pop("tgt_embedding.pieces.weight"), r"tgt_embedding.pieces.weight is missing"),
+    "no embedding": (lambda t, i: t.pop("tgt_embedding.tokens.weight"), r"tgt_embedding.tokens.weight is missing"),
     "depth": (lambda t, i: i["model"].update(num_encoder_layers=1000), r"num_encoder_layers = 1000"),
     "heads": (lambda t, i: i["model"].update(num_heads=1000), r"has the shape"),
     "vast depth": (lambda t, i: i["model"].update(num_decoder_layers=10**9), r"num_decoder_layers: .* 1000,"),
@@ -663,3 +664,57 @@ def test_a_deleted_run_folder_is_not_created_again(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="run"):
         checkpoint.write(run / "checkpoints", 1, b"m", {"a": torch.ones(2)}, {})
     assert not run.exists()
+
+
+def test_a_run_of_version_0_1_is_refused_unchanged(train_toy: Callable[..., Path], tmp_path: Path) -> None:
+    run = train_toy(tmp_path / "run", "train.max_steps=5")
+    first, *rest = (run / "metrics.jsonl").read_text().splitlines()
+    event = json.loads(first)
+    del event["format"]
+    (run / "metrics.jsonl").write_text("\n".join([json.dumps(event), *rest]) + "\n")
+    before = contents(run)
+    with pytest.raises(ModelError, match=r"a run of mtcli 0\.1, .*train again with --overwrite or another --out"):
+        train_toy(run, "train.max_steps=7")
+    assert contents(run) == before
+    load_model(run)
+    train_toy(run, "train.max_steps=5", overwrite=True)
+    assert json.loads((run / "metrics.jsonl").read_text().splitlines()[0])["format"] == 2
+
+
+def rename_tokens(path: Path) -> None:
+    """Give the token embeddings of a safetensors file the name that they have in format 1."""
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata()
+    tensors = {name.replace(NAME, OLD_NAME): tensor for name, tensor in read_tensors(path)[0].items()}
+    if metadata:
+        info = json.loads(metadata["mtcli"])["info"] | {"format": 1}
+        metadata = model_file.metadata_of(tensors, info)
+    path.write_bytes(save(tensors, metadata))
+
+
+def test_a_run_of_format_1_is_loaded_and_resumed(train_toy: Callable[..., Path], tmp_path: Path) -> None:
+    """Version 0.2.0 wrote it. It had another name of token embeddings."""
+    settings = ("train.max_steps=10", "train.save_every=5", "train.valid_every=5")
+    run = train_toy(tmp_path / "run", *settings)
+    expected, _, _ = load_model(run)
+    old = shutil.copytree(run, tmp_path / "old")
+    for path in (old / "model.safetensors", *old.glob("checkpoints/*/*.safetensors")):
+        rename_tokens(path)
+        assert OLD_NAME.encode() in path.read_bytes()
+    for folder in checkpoint.steps(old / "checkpoints"):
+        state = json.loads((folder / "state.json").read_text()) | {"format": 1}
+        (folder / "state.json").write_text(json.dumps(state))
+        resign(folder)
+    found, info, _ = load_model(old)
+    assert info.format == 1
+    assert model_file.checksum(model_file.parameters(found), None) == model_file.checksum(
+        model_file.parameters(expected), None
+    )
+    for each in (run, old):
+        train_toy(each, "train.max_steps=15", *settings[1:])
+    assert load_model(old)[1].format == 2
+    new, resumed = (latest(each / "checkpoints") for each in (run, old))
+    assert new
+    assert resumed
+    assert resumed.model.keys() == new.model.keys()
+    assert all(torch.equal(resumed.model[name], tensor) for name, tensor in new.model.items())

@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 from mtcli.cli import app
 from mtcli.cli.commands import NAMES_A_FILE
 from mtcli.errors import ModelError, UsageError
-from mtcli.storage.latest import point_to
+from mtcli.storage.run_name import point_to
 from mtcli.text.tokenizer.vocabulary_file import RESERVED
 
 LONG = " ".join(["stone", "bird"] * 500)
@@ -443,9 +443,8 @@ def test_latest_does_not_leave_a_better_model_for_one_without_a_right_word(
         folder = tmp_path / name
         folder.mkdir()
         (folder / "model.safetensors").touch()
-        (folder / "metrics.jsonl").write_text(
-            json.dumps({"event": "valid", "step": 1, "loss": 1.0, "bleu": bleu, "chrf": chrf}) + "\n"
-        )
+        event = {"event": "valid", "step": 1, "format": 2, "metric": "bleu", "pairs": 200, "of": 200, "loss": 1.0}
+        (folder / "metrics.jsonl").write_text(json.dumps(event | {"bleu": bleu, "chrf": chrf}) + "\n")
     link = tmp_path / "latest"
     found = []
     for name in ("useless", "good", "useless", "worse"):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mtcli.config.build import build
-from mtcli.runtime.determinism import deterministic_algorithms
+from mtcli.runtime.device import deterministic_algorithms
 from mtcli.training import run as training_run
 
 

@@ -466,16 +466,3 @@ def test_a_rank_that_does_not_start_ends_the_others(command: Callable[..., list[
     assert result.code == 8
     assert "rank 0 cannot connect to the other 1 (" in result.last
     assert not (tmp_path / "run").exists()
-
-
-def test_the_run_of_an_earlier_version_resumes(train_toy: Train, tmp_path: Path) -> None:
-    """In version 0.1 the number of ranks had another name in the checkpoint."""
-    run = train_toy(tmp_path / "run", "train.max_steps=5")
-    newest = checkpoint.latest(run / "checkpoints")
-    assert newest
-    newest.state["workers"] = newest.state.pop("ranks")
-    model = (newest.path / "model.safetensors").read_bytes()
-    checkpoint.write(run / "checkpoints", 5, model, newest.optimizer, newest.state)
-    train_toy(run, "train.max_steps=7")
-    state = checkpoint.latest(run / "checkpoints").state  # type: ignore[union-attr]
-    assert (state["step"], state["ranks"]) == (7, 1)

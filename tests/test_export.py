@@ -1,7 +1,6 @@
 import json
 import math
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,14 +20,11 @@ from toy import PAIRS, save_toy, toy
 from mtcli.cli import main
 from mtcli.config.schema import Config, DecodeConfig, ModelConfig, TokenizerConfig
 from mtcli.corpus.batching import pad
-from mtcli.documents.markup.inline import Tag
-from mtcli.documents.markup.sentences import translate_inline
 from mtcli.errors import DataError, ModelError, NotFiniteError, UsageError
 from mtcli.exchange.export import default_folder, export
 from mtcli.exchange.targets import TARGETS, obstacles
 from mtcli.exchange.translation_check import compare
 from mtcli.search.length import length_penalty
-from mtcli.storage import PROVENANCE
 from mtcli.text.special_tokens import BOS, EOS
 from mtcli.text.tokenizer.tokenizer import NEWLINE
 from mtcli.translate import windows
@@ -507,7 +503,6 @@ def test_ctranslate2_aligns_like_the_run(variant: str, tmp_path: Path) -> None:
     ours = VARIANTS[variant]()
     export(save_run(tmp_path / "run", ours), "ctranslate2", tmp_path / "out")
     engine = Engine(tmp_path / "out", "cpu")
-    assert engine.aligns
     for options in (Options(alignments=True), Options(alignments=True, n_best=3, beam_size=3, max_length=9)):
         expected = list(ours.translate([*LINES[:70], *ODD], options, warn=False))
         found = list(engine.translate([*LINES[:70], *ODD], options, warn=False))
@@ -523,27 +518,6 @@ def test_ctranslate2_aligns_like_the_run(variant: str, tmp_path: Path) -> None:
         shape = (len(tgt[row]), len(src[row]))
         of_pytorch = ours._cross_attention([src[row]], [tgt[row]])[0][: shape[0], : shape[1]]
         np.testing.assert_allclose(weights[: shape[0], : shape[1]], of_pytorch, atol=1e-5)
-
-
-def without_alignments(folder: Path) -> None:
-    """Make an exported model look like one of an earlier version."""
-    path = folder / PROVENANCE
-    about = json.loads(path.read_text())
-    assert about.pop("aligns")
-    path.write_text(json.dumps(about))
-
-
-def test_models_of_earlier_versions_do_not_align(exported: Path, tmp_path: Path) -> None:
-    old = shutil.copytree(exported, tmp_path / "old")
-    without_alignments(old)
-    engine = Engine(old, "cpu")
-    assert not engine.aligns
-    assert next(engine.translate(["one red dog."], Options())).text == "uno rojo perro."
-    with pytest.raises(UsageError, match="--alignments: this model was exported without them; export it again"):
-        list(engine.translate(["one"], Options(alignments=True)))
-    marked = ("one ", Tag("<b>", "open"), "red", Tag("</b>", "close"), " dog.")
-    document = list(translate_inline([marked], engine, Options()))
-    assert document == [("uno ", Tag("<b>", "open"), "rojo", Tag("</b>", "close"), " perro.")]
 
 
 def test_unsupported_options_are_refused_by_name(run: Path, exported: Path) -> None:

@@ -89,7 +89,7 @@ def test_an_untied_output_projection_is_trained() -> None:
     model = model_of("all-but-top", tie_embeddings=False, output_bias=True)
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     assert {"output.weight", "output.bias"} <= trained
-    assert {"tgt_embedding.pieces.weight", "src_embedding.pieces.weight"} <= frozen_names(model)
+    assert {"tgt_embedding.tokens.weight", "src_embedding.tokens.weight"} <= frozen_names(model)
 
 
 @pytest.mark.parametrize("bf16", [False, True])
@@ -177,7 +177,7 @@ def test_the_mean_of_checkpoints_has_the_frozen_parameters(train_toy: Train, dee
     assert done.exit_code == 0, done.output
     before = weights(deep_run)
     mean = weights(tmp_path / "mean")
-    for name in ("tgt_embedding.pieces.weight", "encoder.0.feed_forward.w_1.weight"):
+    for name in ("tgt_embedding.tokens.weight", "encoder.0.feed_forward.w_1.weight"):
         assert torch.equal(mean[name], before[name])
     assert not torch.equal(mean["decoder.0.feed_forward.w_1.weight"], before["decoder.0.feed_forward.w_1.weight"])
 
@@ -285,7 +285,7 @@ def test_moments_of_a_frozen_parameter_are_refused(toy_tsv: Path, toy_run: Path)
     complete = checkpoint.load(checkpoint.steps(toy_run / "checkpoints")[-1]).optimizer
     _, info, _ = model_file.load_model(toy_run)
     learner = Learner(settings_of(toy_tsv, "train.freeze=embeddings"), info, None, CPU, Group())  # type: ignore[arg-type]
-    with pytest.raises(ModelError, match=r"the optimizer's tgt_embedding\.pieces\.weight/exp_avg is not of this model"):
+    with pytest.raises(ModelError, match=r"the optimizer's tgt_embedding\.tokens\.weight/exp_avg is not of this model"):
         learner.optimizer.set_state(complete)
 
 

@@ -8,7 +8,7 @@ import torch
 from mtcli.config.build import build
 from mtcli.config.presets import Preset
 from mtcli.config.schema import Config
-from mtcli.runtime.gpu import UNKNOWN_GPU, Gpu, gpu_of
+from mtcli.runtime.device import UNKNOWN_GPU, Gpu, gpu_of
 from mtcli.training.defaults.choose import with_defaults
 from mtcli.training.defaults.speed import LAUNCH_SECONDS, LAUNCHES_PER_LAYER, steps_per_second
 from mtcli.training.defaults.workload import Workload

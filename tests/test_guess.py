@@ -12,13 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from mtcli.cli import app
-from mtcli.config.build import build
 from mtcli.config.schema import DataConfig
-from mtcli.config.toml_file import to_toml
 from mtcli.corpus.readers import language_guess
 from mtcli.corpus.readers.language_guess import guess_languages
 from mtcli.errors import DataError, UsageError
-from mtcli.storage.run_name import default_run, run_name
+from mtcli.storage.run_name import run_name
 from mtcli.text.languages import english_name, known
 from mtcli.training.request import resolve
 
@@ -221,15 +219,3 @@ def test_run_folders_of_configurations() -> None:
     assert run_name(data, Path("runs/news/config.toml")) == "news-config-en-es"
     assert run_name(data, Path("configs/wmt14-base.toml")) == "wmt14-base-en-es"
     assert run_name(DataConfig(), Path("configs/demo.toml")) == "demo"
-
-
-def test_a_run_under_its_earlier_name_resumes_if_its_data_is_the_same() -> None:
-    data = DataConfig(train=("data/multi30k/train",), src="en", tgt="es")
-    new, old = Path("runs/multi30k-train-en-es"), Path("runs/train-en-es")
-    assert default_run(data, None) == (new, False)
-    old.mkdir(parents=True)
-    for train, chosen in (("data/other/train", new), ("data/multi30k/train", old)):
-        (old / "config.toml").write_text(to_toml(build(None, {"data.train": [train], "data.tgt": "es"})))
-        assert default_run(data, None) == (chosen, chosen == old)
-    new.mkdir()
-    assert default_run(data, None) == (new, False)

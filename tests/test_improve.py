@@ -91,7 +91,7 @@ class Simulation:
         (folder / "config.toml").write_text(to_toml(Config.model_validate({"train": {budget: wanted}})))
         reason = "budget used" if steps == wanted else "cut short, as nothing improved"
         events = [
-            {"event": "plan", "step": 0, "batches": 1},
+            {"event": "plan", "step": 0, "format": 2, "batches": 1},
             {"event": "end", "step": steps, "seconds": float(steps), "reason": reason},
         ]
         (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))

@@ -119,9 +119,10 @@ def test_summary_of_other_folders(run: Path, tmp_path: Path) -> None:
     assert exported["serve"] == f"mtcli serve --model {tmp_path / 'ct2'}"
     assert "score" not in exported
     about = json.loads((tmp_path / "ct2" / "mtcli.json").read_text())
-    del about["mtcli"], about["run"]  # as version 0.1 wrote it
-    (tmp_path / "ct2" / "mtcli.json").write_text(json.dumps(about))
-    assert dict(summary(tmp_path / "ct2"))["exported"] == f"{tmp_path / 'ct2'}: to ctranslate2 in int8"
+    for version in (None, "0.1.2"):  # the first ones did not name their version
+        (tmp_path / "ct2" / "mtcli.json").write_text(json.dumps(about | {"mtcli": version}))
+        with pytest.raises(ModelError, match=f"^{tmp_path / 'ct2'}: exported by mtcli 0.1, .*; export the model again"):
+            summary(tmp_path / "ct2")
     (tmp_path / "toy" / "model.safetensors").write_bytes(b"nothing")
     with pytest.raises(ModelError, match="damaged"):
         summary(tmp_path / "toy")

@@ -15,10 +15,8 @@ from conftest import toy_pairs, write_tsv
 
 from mtcli.config.build import build
 from mtcli.config.schema import Config
-from mtcli.config.toml_file import load
 from mtcli.corpus.cache import build as building
-from mtcli.corpus.cache import fingerprints
-from mtcli.corpus.cache.info import digest
+from mtcli.corpus.cache import info as data_info
 from mtcli.corpus.cache.prepare import Prepared, prepare
 from mtcli.corpus.quality.languages import SAMPLE
 from mtcli.corpus.splits.held_out import source_key
@@ -359,7 +357,7 @@ def test_changed_data_is_refused_with_both_hashes(ready: Ready, tsv: Path) -> No
     before = made(run)
     then = json.loads((run / "data" / "info.json").read_text())["inputs"][str(tsv)]["sha256"]
     tsv.write_bytes(tsv.read_bytes().replace(b"red", b"rad", 1))
-    now = fingerprints.fingerprint(tsv)["sha256"]
+    now = data_info.fingerprint(tsv)["sha256"]
     with pytest.raises(DataError, match=rf"toy\.tsv: changed since .*{then[:12]}.*{now[:12]}.*--overwrite"):
         prepare(settings, run)
     assert then != now
@@ -450,51 +448,6 @@ def test_other_settings_prepare_the_data_again(ready: Ready, tsv: Path) -> None:
     assert made(run) == before
 
 
-def as_of_version_0_1(run: Path) -> None:
-    """Rewrite the info file of a run as version 0.1 did, which chose the held-out pairs by `train.seed`."""
-    path = run / "data" / "info.json"
-    info = json.loads(path.read_bytes())
-    del info["sha256"]
-    info["settings"]["seed"] = info["settings"]["data"].pop("split_seed")
-    info["sha256"] = digest(info)
-    path.write_text(json.dumps(info, indent=1))
-
-
-@pytest.mark.parametrize("seed", [1, 7])
-def test_data_from_version_0_1_is_reused(tmp_path: Path, tsv: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = config(tsv, f"train.seed={seed}", f"data.split_seed={seed}")
-    before = prepare(settings, tmp_path / "run")
-    as_of_version_0_1(tmp_path / "run")
-
-    def refuse(*args: object, **options: object) -> None:
-        raise AssertionError("encoded again")
-
-    monkeypatch.setattr(building, "encode_pairs", refuse)
-    assert prepare(settings, tmp_path / "run").test == before.test
-    with pytest.raises(AssertionError, match="encoded again"):
-        prepare(config(tsv, f"train.seed={seed}", "data.split_seed=3"), tmp_path / "run")
-
-
-@pytest.mark.parametrize("seed", [1, 7])
-def test_a_run_of_version_0_1_is_resumed_with_its_own_split(
-    tmp_path: Path, train_toy: Callable[..., Path], seed: int
-) -> None:
-    run = train_toy(tmp_path / "run", "train.max_steps=5", f"train.seed={seed}", f"data.split_seed={seed}")
-    before = {name: (run / "data" / name).read_bytes() for name in ("train.arrow", "valid.jsonl", "test.jsonl")}
-    as_of_version_0_1(run)
-    settings = (run / "config.toml").read_text()
-    assert settings.count(f"split_seed = {seed}\n") == 1
-    (run / "config.toml").write_text(settings.replace(f"split_seed = {seed}\n", ""))
-    for steps in (10, 15):
-        train_toy(run, f"train.max_steps={steps}", f"train.seed={seed}")
-        assert {name: (run / "data" / name).read_bytes() for name in before} == before
-        assert load(run / "config.toml").data.split_seed == seed
-    with pytest.raises(UsageError, match=rf"data\.split_seed: {seed} → 2"):
-        train_toy(run, "train.max_steps=20", f"train.seed={seed}", "data.split_seed=2")
-    train_toy(run, "train.max_steps=5", f"train.seed={seed}", overwrite=True)
-    assert load(run / "config.toml").data.split_seed == 1
-
-
 def test_the_initial_tokenizer_is_kept(tmp_path: Path, tsv: Path) -> None:
     given = train_tokenizer([(a.upper(), b.upper()) for a, b in PAIRS], vocab_size=310)
     run = tmp_path / "run"
@@ -541,10 +494,10 @@ def test_a_new_or_missing_file_is_a_change(
     """Such as a file of a folder."""
     settings, run = ready
     other = write_tsv(tmp_path / "other.tsv", PAIRS)
-    monkeypatch.setattr(fingerprints, "source_files", lambda *spec: [tsv, other])
+    monkeypatch.setattr(data_info, "source_files", lambda *spec: [tsv, other])
     with pytest.raises(DataError, match=r"other\.tsv: changed since.* then not there, now [0-9a-f]{12}"):
         prepare(settings, run)
-    monkeypatch.setattr(fingerprints, "source_files", lambda *spec: [])
+    monkeypatch.setattr(data_info, "source_files", lambda *spec: [])
     with pytest.raises(DataError, match=r"toy\.tsv: changed since.* then [0-9a-f]{12}, now not there"):
         prepare(settings, run)
 

@@ -86,9 +86,9 @@ LAYER = {
 """CTranslate2's name of each part of a layer, and ours; several of ours are concatenated there."""
 
 OTHERS = {
-    "encoder/embeddings": "src_embedding.pieces",
+    "encoder/embeddings": "src_embedding.tokens",
     "encoder/layer_norm": "encoder_norm",
-    "decoder/embeddings": "tgt_embedding.pieces",
+    "decoder/embeddings": "tgt_embedding.tokens",
     "decoder/layer_norm": "decoder_norm",
     "decoder/projection": "output",
 }

@@ -115,7 +115,6 @@ def test_options_that_only_pytorch_supports(trained: Path) -> None:
     engine, options, _ = load(trained, "cpu", "auto")
     pytorch, _, _ = load(trained, "cpu", "torch")
     several = replace(options, n_best=3, alignments=True)
-    assert engine.aligns
     assert list(engine.translate(SOURCES[:5], several)) == list(pytorch.translate(SOURCES[:5], several))
 
 
@@ -129,19 +128,6 @@ def test_alignments_without_pytorch(trained: Path, monkeypatch: pytest.MonkeyPat
         assert (ours.text, ours.candidates[0].alignment) == (candidate.text, candidate.alignment)
 
 
-def test_pytorch_aligns_for_an_engine_of_an_earlier_version(run: Path) -> None:
-    path = run / ENGINE / PROVENANCE
-    about = json.loads(path.read_text())
-    assert about.pop("aligns")
-    path.write_text(json.dumps(about))
-    engine, options, _ = load(run, "cpu", "auto")
-    pytorch, _, _ = load(run, "cpu", "torch")
-    assert isinstance(engine, RunEngine)
-    assert engine.aligns
-    aligned = replace(options, alignments=True)
-    assert list(engine.translate(SOURCES[:5], aligned)) == list(pytorch.translate(SOURCES[:5], aligned))
-
-
 def test_only_on_a_cpu(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert uses_engine(trained, "auto") == (not torch.cuda.is_available())
     monkeypatch.setattr("mtcli.runtime.device.pick_device", lambda name: torch.device("cuda"))
@@ -151,7 +137,7 @@ def test_only_on_a_cpu(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_pytorch_is_imported_only_if_there_may_be_a_gpu(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch")
-    monkeypatch.setattr(run_engine, "may_have_gpu", lambda: False)
+    monkeypatch.setattr(run_engine, "_may_have_gpu", lambda: False)
     monkeypatch.setattr("mtcli.runtime.device.pick_device", None)
     assert run_engine._is_cpu("auto")
 

@@ -785,7 +785,7 @@ def test_the_page_loads_nothing_from_elsewhere(site: Site) -> None:
     status, html, headers = site.send("/")
     assert status == 200
     assert headers["content-type"].startswith("text/html")
-    assert 'const models = [{"src": "en", "tgt": "es", "aligns": true, ' in html
+    assert 'const models = [{"src": "en", "tgt": "es", ' in html
     policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
     assert policy["default-src"] == "'none'"
     for tag in ("script", "style"):
@@ -802,7 +802,7 @@ def run_folder(folder: Path, src: str, tgt: str) -> Path:
     (folder / "config.toml").write_text(f'preset = "tiny"\n[data]\nsrc = "{src}"\ntgt = "{tgt}"\n')
     score = {"name": "BLEU", "score": 31.234, "confidence": [31.2, 1.04], "signature": "nrefs:1"}
     events = [
-        {"event": "test", "step": 5, "steps": [5], "pairs": 300, "beam_size": 4, "scores": [score]},
+        {"event": "test", "step": 5, "format": 2, "steps": [5], "pairs": 300, "beam_size": 4, "scores": [score]},
         {"event": "end", "step": 5, "reason": "budget used", "best_step": 5, "averaged": [], "seconds": 1.0},
     ]
     (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
@@ -813,7 +813,7 @@ def run_folder(folder: Path, src: str, tgt: str) -> Path:
 
 
 def test_the_page_names_the_model_its_score_and_three_examples(tmp_path: Path) -> None:
-    found = page_data(run_folder(tmp_path / "run", "de", "fr"), ("de", "fr"), aligns=True, public=True)
+    found = page_data(run_folder(tmp_path / "run", "de", "fr"), ("de", "fr"), public=True)
     assert found.name == "run"
     assert found.score == "BLEU 31.2 ± 1.0 (test)"
     assert found.examples == ("Guten Tag!", "Wie geht es dir?", "</script>")
@@ -823,18 +823,16 @@ def test_the_page_names_the_model_its_score_and_three_examples(tmp_path: Path) -
 
 def test_the_page_shows_no_test_pairs_if_a_key_is_needed(tmp_path: Path) -> None:
     run = run_folder(tmp_path / "run", "de", "fr")
-    assert page_data(run, ("de", "fr"), aligns=True, public=False).examples == ()
-    assert "The old king reads a book." in page_data(run, ("en", "es"), aligns=True, public=False).examples
+    assert page_data(run, ("de", "fr"), public=False).examples == ()
+    assert "The old king reads a book." in page_data(run, ("en", "es"), public=False).examples
 
 
 def test_the_page_omits_what_is_missing_or_damaged(tmp_path: Path) -> None:
-    assert page_data(save_toy(tmp_path), ("de", "fr"), aligns=True, public=True) == PageData(
-        "de", "fr", aligns=True, name=tmp_path.name
-    )
+    assert page_data(save_toy(tmp_path), ("de", "fr"), public=True) == PageData("de", "fr", name=tmp_path.name)
     run = run_folder(tmp_path / "run", "de", "fr")
     (run / "config.toml").write_text("{")
     (run / "data" / "test.jsonl").write_text("{")
-    found = page_data(run, ("de", "fr"), aligns=True, public=True)
+    found = page_data(run, ("de", "fr"), public=True)
     assert (found.score, found.examples) == ("", ())
 
 
@@ -858,7 +856,6 @@ def test_an_exported_model_is_served_too(tmp_path: Path) -> None:
         status, answer, _ = site.json("/api/translate", q=LINES[0])
         links = best(LINES[:1], alignments=True)[0].candidates[0].alignment
         assert (status, answer["lines"][0]["candidates"][0]["alignment"]) == (200, [list(link) for link in links])
-        assert '"aligns": true' in site.send("/")[1]
 
 
 @contextmanager
@@ -995,16 +992,12 @@ def test_an_invalid_host_is_refused(host: str, tmp_path: Path) -> None:
         serve(model=save_toy(tmp_path), host=host, port=0)
 
 
-@pytest.mark.parametrize("option", ["--max-tokens", "--max-pieces"])
-def test_the_token_limit_has_a_hidden_former_name(option: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_token_limit_is_an_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     loaded = Mock(side_effect=UsageError("stop"))
     monkeypatch.setattr("mtcli.serve.app.load_app", loaded)
-    CliRunner().invoke(app, ["serve", "--model", str(tmp_path), "--port", "0", option, "77"])
+    CliRunner().invoke(app, ["serve", "--model", str(tmp_path), "--port", "0", "--max-tokens", "77"])
     request_limits = loaded.call_args.args[2]
     assert request_limits == RequestLimits(tokens=77)
-    usage = CliRunner().invoke(app, ["serve", "--help"], terminal_width=100).output
-    assert "--max-tokens" in usage
-    assert "--max-pieces" not in usage
 
 
 def test_a_missing_extra_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

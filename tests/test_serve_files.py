@@ -21,10 +21,10 @@ from mtcli.documents.markup.inline import Inline
 from mtcli.errors import UsageError
 from mtcli.serve import files
 from mtcli.serve.app import create_app
-from mtcli.serve.file_names import attachment, safe_name, translated_name
 from mtcli.serve.files import FileStore
 from mtcli.serve.models import Models, ServedModel
 from mtcli.serve.requests import RequestLimits
+from mtcli.serve.uploads import attachment, safe_name, translated_name
 from mtcli.serve.waiting_translator import FILE_LINES, WaitingTranslator
 from mtcli.translate.line_translator import LineTranslator
 from mtcli.translate.translation import Candidate, Options, Translation

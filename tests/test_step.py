@@ -18,7 +18,7 @@ from mtcli.config.build import build
 from mtcli.config.schema import TrainConfig
 from mtcli.corpus.batching import collate
 from mtcli.corpus.cache.prepare import prepare
-from mtcli.errors import DivergedError
+from mtcli.errors import DivergedError, ModelError
 from mtcli.model.loss import reference_loss
 from mtcli.runtime.distributed import Group
 from mtcli.storage.events import METRICS_FORMAT, Metrics
@@ -82,9 +82,9 @@ def test_a_step_descends_the_smoothed_loss_at_the_learning_rate_of_the_schedule(
     for name, gradient in zip(parameters, expected, strict=True):
         torch.testing.assert_close(found[name], gradient, rtol=1e-9, atol=1e-12)
     change = model.output.weight.detach() - before
-    clear = found["tgt_embedding.pieces.weight"].abs() > 1e-5  # much more than the ε of Adam
+    clear = found["tgt_embedding.tokens.weight"].abs() > 1e-5  # much more than the ε of Adam
     assert clear.any()
-    wanted = -0.01 / 4 * found["tgt_embedding.pieces.weight"].sign()
+    wanted = -0.01 / 4 * found["tgt_embedding.tokens.weight"].sign()
     torch.testing.assert_close(change[clear], wanted[clear], rtol=1e-3, atol=0)
 
 
@@ -250,9 +250,10 @@ def test_the_first_line_of_metrics_names_their_format(tmp_path: Path) -> None:
         metrics.cut(0)
 
 
-def test_metrics_of_version_0_1_continue_without_a_format(tmp_path: Path) -> None:
+def test_metrics_of_version_0_1_are_refused(tmp_path: Path) -> None:
     metrics = Metrics(tmp_path)
-    began = {"event": "plan", "step": 0, "target_pieces": 7, "workers": 1}
-    metrics.path.write_text(json.dumps(began) + "\n")
-    metrics.append("end", 1, {"seconds": 2.0})
-    assert metrics.read() == ([began, {"event": "end", "step": 1, "seconds": 2.0}], 0)
+    metrics.path.write_text(json.dumps({"event": "plan", "step": 0, "target_pieces": 7, "workers": 1}) + "\n")
+    with pytest.raises(ModelError, match=f"^{tmp_path}: a run of mtcli 0.1, .*its model can still be used"):
+        metrics.read()
+    metrics.path.write_text('{"event": "pla\n{"event": "train", "step": 50, "tokens": 9, "seconds": 1.0}\n')
+    assert metrics.read() == ([{"event": "train", "step": 50, "tokens": 9, "seconds": 1.0}], 1)

@@ -74,7 +74,8 @@ def start(run: Path, metrics_bytes: int) -> Metrics:
 def test_a_resumed_run_shows_no_step_twice(tmp_path: Path) -> None:
     killed = start(tmp_path, 0)
     saved = killed.append("train", 50, train_line(50, 2.0))
-    saved += killed.append("valid", 50, {"loss": 2.0, "bleu": 1.5, "chrf": 9.0, "samples": [], "seconds": 4.0})
+    valid = {"loss": 2.0, "bleu": 1.5, "chrf": 9.0, "metric": "bleu", "pairs": 200, "of": 200, "seconds": 4.0}
+    saved += killed.append("valid", 50, valid)
     saved += killed.append("train", 100, train_line(100, 5.0))
     killed.append("train", 150, train_line(150, 6.0, loss=9.0))
     assert curves(tmp_path)["train/loss"][-1] == (150, 9.0)

@@ -8,7 +8,7 @@ import pytest
 
 from mtcli.config.build import build
 from mtcli.config.scores import selection_metric_of_run
-from mtcli.storage.events import best_of, metric_of, read_events
+from mtcli.storage.events import best_of, read_events
 from mtcli.storage.state import State
 from mtcli.training import validation
 from mtcli.training.log import log_next, log_samples, log_scores, log_selection, warn_of_few_pairs
@@ -160,11 +160,12 @@ def test_a_run_that_compared_by_majority_resumes_with_the_combined_score(tmp_pat
     assert state.metric == state.selection_metric == "combined"
     assert not state.record_if_best({"bleu": 20.1, "chrf": 40.1, "loss": 2.5, "pairs": 500, "of": 500})
     line = {"event": "valid", "step": 1, "bleu": 20.0, "chrf": 40.0, "loss": 2.0, "metric": "majority"}
+    line |= {"pairs": 500, "of": 500, "format": 2}
     (tmp_path / "metrics.jsonl").write_text(f"{json.dumps(line)}\n")
     events, damaged = read_events(tmp_path / "metrics.jsonl")
     assert damaged == 0
     assert best_of(events) == events[0]
-    assert metric_of(events[0]) == "combined"
+    assert events[0]["metric"] == "combined"
 
 
 def test_a_model_selected_by_loss_has_the_lowest() -> None:

@@ -9,7 +9,6 @@ from mtcli.cli import app
 from mtcli.config.build import build
 from mtcli.corpus.cache import encoded_pairs
 from mtcli.corpus.cache.build import SYNTHETIC_HELD_OUT
-from mtcli.corpus.cache.info import read_data_info, write_data_info
 from mtcli.corpus.cache.prepare import prepare
 from mtcli.corpus.cache.training_sources import TrainingSource, is_synthetic
 from mtcli.recipes.augment.output import PairOutput, write_pairs
@@ -99,18 +98,6 @@ def test_tags_are_counted_in_each_corpus_across_chunks(tmp_path: Path, monkeypat
     data = prepare(build(None, options, ["tokenizer.vocab_size=320"]), tmp_path / "run")
     assert data.train.chunks > 3
     assert [source.tagged for source in data.sources] == [3, 0, 20]
-
-
-def test_a_run_of_an_earlier_version_has_no_description(tmp_path: Path) -> None:
-    path = str(write_tsv(tmp_path / "pairs.tsv", PAIRS))
-    options = {"data.train": [f"{path}@2"], "data.src": "en", "data.tgt": "xx"}
-    config = build(None, options, ["tokenizer.vocab_size=320"])
-    assert len(prepare(config, tmp_path).sources) == 1
-    info_path = tmp_path / "data" / "info.json"
-    info = read_data_info(info_path)
-    del info["sources"]
-    write_data_info(info_path, info)
-    assert prepare(config, tmp_path).sources == []
 
 
 def test_a_single_plain_corpus_needs_no_description() -> None:

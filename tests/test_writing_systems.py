@@ -260,28 +260,9 @@ def test_the_loss_compares_validations_on_few_pairs(pairs: int, of: int, is_few:
     assert best["step"] == (3 if is_few else 1)
 
 
-def test_an_earlier_version_took_the_newest_validation_on_few_pairs() -> None:
-    first = {"event": "valid", "step": 1, "metric": "bleu", "bleu": 9.0, "loss": 1.0, "pairs": 64, "of": 900}
-    newest = {**first, "step": 2, "bleu": 5.0, "loss": 1.1}
-    assert best_of([first, newest]) == newest
-    mean = {**newest, "event": "average", "bleu": 10.0, "kept": True}
-    assert best_of([first, newest, mean]) == mean
-    resumed = {**first, "step": 3, "metric": "loss", "loss": 1.05}
-    assert best_of([first, newest, resumed]) == resumed
-    assert best_of([first, newest, {**resumed, "loss": 1.2}]) == newest
-
-
 @pytest.mark.parametrize(("loss", "kept"), [(1.1, False), (1.0, False), (0.9, True)])
 def test_an_average_on_few_pairs_is_kept_only_if_its_loss_is_lower(loss: float, kept: bool) -> None:
     state = State(metric="bleu")
     assert state.record_if_best({"bleu": 30.0, "loss": 1.0, "pairs": 16, "of": 1000})
     assert state.record_if_better({"bleu": 31.0, "loss": loss, "pairs": 16, "of": 1000}) is kept
     assert state.best == ((31.0, -0.9) if kept else (30.0, -1.0))
-
-
-def test_a_state_of_version_0_1_resumes_with_bleu() -> None:
-    values = State(metric="chrf", best=(3.0, -1.0)).values()
-    del values["metric"]
-    state = State()
-    state.set_values(values)
-    assert (state.metric, state.best) == ("bleu", (3.0, -1.0))

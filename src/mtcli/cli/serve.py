@@ -71,17 +71,6 @@ def serve(
             "--max-tokens", panel=panels.LIMITS, within=limits.LENGTH, help="Maximum number of tokens of a sentence."
         ),
     ] = 512,
-    max_pieces: Annotated[
-        int | None,
-        number(
-            "--max-pieces",
-            panel=panels.LIMITS,
-            within=limits.LENGTH,
-            help="The former name of --max-tokens.",
-            show_default="the value of --max-tokens",
-            hidden=True,
-        ),
-    ] = None,
     max_file: Annotated[
         int,
         number(
@@ -136,8 +125,6 @@ def serve(
     from mtcli.runtime.memory import used
     from mtcli.runtime.terminal import printable
 
-    if max_pieces is not None:
-        max_tokens = max_pieces
     request_limits = RequestLimits(max_body, max_lines, max_tokens, max_waiting, timeout, max_file)
     listening = listen(host, port)
     address, port = listening.getsockname()[:2]

@@ -160,7 +160,7 @@ def _train(request: "TrainingRequest", device: "torch.device", started: float) -
     """
     from mtcli.recipes.recipe import is_stage
     from mtcli.runtime import torchrun
-    from mtcli.storage.latest import modified, point_to
+    from mtcli.storage.run_name import modified, point_to
     from mtcli.training.run import train
 
     model = request.run / "model.safetensors"

@@ -56,7 +56,7 @@ def load(path: Path) -> Config:
     except OSError as error:
         raise ModelError(f"{path}: cannot read it ({error.strerror}); put the file of the run back") from None
     try:
-        return validate(_with_split_seed(_parse(content, path)), f"{path}: ")
+        return validate(_parse(content, path), f"{path}: ")
     except UsageError as error:  # the user did not write this file
         raise ModelError(f"{error}; the run is damaged, or of another version") from None
 
@@ -81,12 +81,3 @@ def _parse(content: bytes, path: Path) -> Values:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not a readable TOML file: {error}") from None
-
-
-def _with_split_seed(values: Values) -> Values:
-    """Add the seed that chose the held-out pairs in version 0.1, where it was `train.seed`."""
-    data = values.get("data")
-    train = values.get("train")
-    if isinstance(data, dict) and isinstance(train, dict) and "seed" in train:
-        data.setdefault("split_seed", train["seed"])
-    return values

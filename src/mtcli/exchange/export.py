@@ -123,7 +123,6 @@ def export_details(model: Path, info: ModelInfo, target: str, quantization: str 
         "to": target,
         "quantization": quantization,
         "max_positions": MAX_POSITIONS[target],
-        "aligns": target == "ctranslate2",
         "model": info.model_dump(mode="json"),
     }
 

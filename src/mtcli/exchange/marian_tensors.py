@@ -16,7 +16,7 @@ from mtcli.storage.tensors import Tensors
 
 EMBEDDING = "model.shared.weight"
 OUTPUT_BIAS = "final_logits_bias"
-OUR_EMBEDDING = "tgt_embedding.pieces.weight"
+OUR_EMBEDDING = "tgt_embedding.tokens.weight"
 OUR_OUTPUT_BIAS = "output.bias"
 
 ATTENTIONS = (("self_attn", "self_attention", "self_residual"), ("encoder_attn", "cross_attention", "cross_residual"))

@@ -6,10 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from mtcli.explain.explanation import ATTENTIONS, BeamNode, Explanation, Neighbours, Step
-from mtcli.explain.stage import Stage
-from mtcli.explain.stages import stages
-from mtcli.explain.votes import Vote
+from mtcli.explain.explanation import ATTENTIONS, BeamNode, Explanation, Neighbours, Step, Vote
+from mtcli.explain.stages import Stage, stages
 
 FORMAT = "mtcli-explain-2"
 DECIMALS = 5

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from mtcli.corpus.batching import pad
 from mtcli.errors import UsageError
-from mtcli.explain.votes import Vote, votes
 from mtcli.model.ensemble import log_mean
 from mtcli.model.hooks import Recording, record_forward
 from mtcli.model.multi_head import MultiHeadAttention
@@ -89,6 +88,19 @@ class Step:
     def probability(self) -> float:
         """Probability of the chosen token."""
         return math.exp(self.log_prob)
+
+
+@dataclass(frozen=True)
+class Vote:
+    """What one model of an ensemble finds at one decoder step."""
+
+    probability: float
+    """Of the chosen token."""
+    favourite: str
+    """The most probable token."""
+    favourite_probability: float
+    agrees: bool
+    """The favourite is the chosen token."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +223,7 @@ def explain(translator: Translator, text: str, options: Options, *, neighbours: 
         steps=_steps(log_mean([log_p.clone() for log_p in log_probs]), tgt_ids, tokenizer.tgt_tokens),
         tree=_beam_tree(expansions, hypotheses, options, tokenizer.tgt_tokens),
         neighbours=_neighbours_by_side(translator, src_ids, tgt_ids) if neighbours else {},
-        votes=votes(log_probs, tgt_ids, tokenizer.tgt_tokens) if others else [],
+        votes=_votes(log_probs, tgt_ids, tokenizer.tgt_tokens) if others else [],
     )
 
 
@@ -241,6 +253,28 @@ def _steps(log_probs: Tensor, tgt_ids: Sequence[int], show: ShowTokens) -> list[
     return steps
 
 
+def _votes(log_probs: Sequence[Tensor], tgt_ids: Sequence[int], show: ShowTokens) -> list[list[Vote]]:
+    """Return the vote of each model at each step.
+
+    Args:
+        log_probs: Log-probabilities of each model, (T, V).
+        tgt_ids: The chosen tokens, (T,).
+        show: `Tokenizer.tgt_tokens`.
+
+    Returns:
+        T lists with a vote for each model.
+    """
+    found = []
+    for position, chosen in enumerate(tgt_ids):
+        of_step = []
+        for log_p in log_probs:
+            best = int(log_p[position].argmax())
+            probability = float(log_p[position, chosen].exp())
+            of_step.append(Vote(probability, show([best])[0], float(log_p[position, best].exp()), best == chosen))
+        found.append(of_step)
+    return found
+
+
 def _beam_tree(
     expansions: Sequence[Expansion], hypotheses: Sequence[Hypothesis], options: Options, show: ShowTokens
 ) -> list[BeamNode]:
@@ -268,7 +302,10 @@ def _beam_tree(
             nodes.append(BeamNode(parent, step, token_id, show([token_id])[0], log_prob, state))
         live = [node_of_place.get(place, -1) for place in kept]
     _rank_finished(nodes, hypotheses, options)
-    _mark_path(nodes)
+    for node in nodes:
+        if node.rank == 1:  # the translation
+            for ancestor in _path(nodes, node):
+                ancestor.on_path = True
     return nodes
 
 
@@ -281,14 +318,6 @@ def _rank_finished(nodes: Sequence[BeamNode], hypotheses: Sequence[Hypothesis], 
         ids = tuple(ancestor.id for ancestor in _path(nodes, node))
         node.score = node.log_prob / length_penalty(node.step, options.length_penalty, options.length_normalization)
         node.rank = ranks[ids]
-
-
-def _mark_path(nodes: Sequence[BeamNode]) -> None:
-    """Mark the nodes that lead to the translation."""
-    for node in nodes:
-        if node.rank == 1:
-            for ancestor in _path(nodes, node):
-                ancestor.on_path = True
 
 
 def _path(nodes: Sequence[BeamNode], node: BeamNode) -> list[BeamNode]:

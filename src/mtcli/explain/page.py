@@ -6,8 +6,7 @@ from typing import Any
 
 from mtcli.explain.as_json import rounded, stage_to_dict, summary
 from mtcli.explain.explanation import Explanation
-from mtcli.explain.stage import Stage
-from mtcli.explain.stages import decoder_stages, embedding_stages, encoder_stages, memory_stage, output_stages
+from mtcli.explain.stages import Stage, decoder_stages, embedding_stages, encoder_stages, memory_stage, output_stages
 from mtcli.runtime.page_template import page_template
 
 MAX_COLUMNS = 8

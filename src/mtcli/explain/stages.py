@@ -1,15 +1,42 @@
 """The forward pass of one explanation as stages: matrices with a title, a formula and their section in the paper.
 
 The order is that of Figure 1: source embedding, encoder layer, memory, target embedding, decoder layer, output.
-"""
+
+Shapes: H heads, D d_model; rows and columns belong to tokens."""
 
 from collections.abc import Sequence
-from typing import cast
+from dataclasses import dataclass
+from typing import Any, cast
+
+from torch import Tensor
 
 from mtcli.explain.explanation import Explanation
-from mtcli.explain.stage import Stage
-from mtcli.explain.sublayers import AttentionHead, Sublayer, feed_forward_stages, layer_stages
-from mtcli.model.transformer import DecoderLayer, Embedding, EncoderLayer
+from mtcli.model.hooks import AttentionRecord, Recording
+from mtcli.model.multi_head import MultiHeadAttention
+from mtcli.model.transformer import DecoderLayer, Embedding, EncoderLayer, Residual
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One intermediate result of the forward pass: a matrix whose rows belong to tokens."""
+
+    key: str
+    """Name in JSON, such as `encoder.1.self.q`."""
+    title: str
+    paper: str
+    """Section, equation or figure."""
+    formula: str
+    """`_` and `^` start a subscript or superscript; `{…}` encloses one that is longer than a word."""
+    description: str
+    """The formula in one sentence."""
+    rows: Sequence[str]
+    """The token of each row."""
+    values: Tensor
+    """(rows, columns)."""
+    columns: Sequence[str] | None = None
+    """The token of each column, for attention scores and weights; None for other matrices."""
+    of_head: bool = False
+    """True if the matrix belongs to one head (head i in the formula)."""
 
 
 def stages(explanation: Explanation, layer: int, head: int) -> list[Stage]:
@@ -152,3 +179,254 @@ def output_stages(explanation: Explanation) -> list[Stage]:
             values=explanation.recording.output(model.output)[0],
         ),
     ]
+
+
+@dataclass(frozen=True)
+class InnerLayer:
+    """The first half of equation 2 with one activation."""
+
+    formula: str
+    factor: str
+    """The formula where W_2 multiplies it."""
+    description: str
+    """What the activation does."""
+
+
+INNER_LAYERS = {
+    "relu": InnerLayer("max(0, x W_1 + b_1)", "max(0, x W_1 + b_1)", "negative values become 0 (ReLU)"),
+    "swish": InnerLayer(
+        "u · σ(u), u = x W_1 + b_1",
+        "(u · σ(u))",
+        "each value u becomes u · σ(u) = u / (1 + exp(−u)) (swish, in place of the paper's ReLU)",
+    ),
+    "gelu": InnerLayer(
+        "u · Φ(u), u = x W_1 + b_1",
+        "(u · Φ(u))",
+        "each value u becomes u · Φ(u), Φ the normal distribution (GELU, in place of the paper's ReLU)",
+    ),
+}
+"""By `model.activation`."""
+
+
+@dataclass(frozen=True)
+class AttentionHead:
+    """One head of an attention module, and how its stages are named."""
+
+    key: str
+    """Prefix of the keys of the stages."""
+    module: MultiHeadAttention
+    head: int
+    """From 0."""
+    query_name: str
+    """The matrix that queries are computed from, in formulas: `x` or `y`."""
+    memory_name: str
+    """The matrix that keys and values are computed from: `x`, `y` or `z`."""
+    queries: Sequence[str]
+    """The tokens of the queries."""
+    keys: Sequence[str]
+    """The tokens of the keys."""
+    masked: bool
+    """Later positions are masked (§3.2.3)."""
+
+    def stages(self, recording: Recording) -> list[Stage]:
+        """Return the stages of the head from its queries to its output, then the concatenated heads."""
+        record = recording.attention[self.module]
+        concatenated = Stage(
+            key=f"{self.key}.multihead",
+            title="Multi-head output",
+            paper="§3.2.2",
+            formula="Concat(head_1, …, head_h) W^O",
+            description="All heads are concatenated and projected back to d_model.",
+            rows=self.queries,
+            values=recording.output(self.module.w_o)[0],
+        )
+        return [*self._projections(record), *self._weighted_average(record), concatenated]
+
+    def _projections(self, record: AttentionRecord) -> list[Stage]:
+        """Return queries, keys and values (§3.2.2)."""
+        section = "§3.2.2"
+        return [
+            self._of_head(
+                "q",
+                title="Queries Q",
+                paper=section,
+                formula=f"Q = {self.query_name} W_i^Q",
+                description="What each position looks for.",
+                rows=self.queries,
+                values=record.q,
+            ),
+            self._of_head(
+                "k",
+                title="Keys K",
+                paper=section,
+                formula=f"K = {self.memory_name} W_i^K",
+                description="What each position offers to be found by.",
+                rows=self.keys,
+                values=record.k,
+            ),
+            self._of_head(
+                "v",
+                title="Values V",
+                paper=section,
+                formula=f"V = {self.memory_name} W_i^V",
+                description="What each position passes on when attended to.",
+                rows=self.keys,
+                values=record.v,
+            ),
+        ]
+
+    def _weighted_average(self, record: AttentionRecord) -> list[Stage]:
+        """Return scores, weights and output of the head (equation 1)."""
+        d_k = record.q.size(-1)
+        section = "§3.2.1, equation 1"
+        softmax = "Softmax turns each row of scores into weights that sum to 1"
+        return [
+            self._of_head(
+                "scores",
+                title="Scores",
+                paper=section,
+                formula=f"Q K^T / √d_k = Q K^T / √{d_k}",
+                description="The dot product of each query with each key, divided by √d_k to keep softmax out of its "
+                "flat region.",
+                rows=self.queries,
+                values=record.scores,
+                columns=self.keys,
+            ),
+            self._of_head(
+                "weights",
+                title="Attention weights",
+                paper=section,
+                formula="A = softmax(Q K^T / √d_k)",
+                description=f"{softmax}; later positions are masked." if self.masked else f"{softmax}.",
+                rows=self.queries,
+                values=record.weights,
+                columns=self.keys,
+            ),
+            self._of_head(
+                "head",
+                title="Head output",
+                paper=section,
+                formula="head_i = softmax(Q K^T / √d_k) V",
+                description="Each row is the average of the values, weighted by that row's attention weights.",
+                rows=self.queries,
+                values=record.output,
+            ),
+        ]
+
+    def _of_head(self, name: str, *, values: Tensor, **stage: Any) -> Stage:
+        """Return a stage of this head.
+
+        Args:
+            name: The last part of its key.
+            values: The matrices of all heads, (1, H, rows, columns).
+            stage: The other fields of `Stage`.
+        """
+        return Stage(key=f"{self.key}.{name}", values=values[0, self.head], of_head=True, **stage)
+
+
+def feed_forward_stages(
+    explanation: Explanation, key: str, layer: EncoderLayer | DecoderLayer, rows: Sequence[str]
+) -> list[Stage]:
+    """Return the stages of the feed-forward network of a layer (§3.3, equation 2).
+
+    Args:
+        explanation: The explanation.
+        key: Prefix of the keys of the layer's stages.
+        layer: The layer.
+        rows: The tokens of its input.
+    """
+    recording = explanation.recording
+    second = layer.feed_forward.w_2
+    inner = INNER_LAYERS[explanation.translator.model.config.activation]
+    return [
+        Stage(
+            key=f"{key}.ffn.inner",
+            title="Feed-forward network, inner layer",
+            paper="§3.3, equation 2",
+            formula=inner.formula,
+            description=f"Each position alone is projected to d_ff; {inner.description}.",
+            rows=rows,
+            values=recording.input(second)[0],
+        ),
+        Stage(
+            key=f"{key}.ffn.output",
+            title="Feed-forward network, output",
+            paper="§3.3, equation 2",
+            formula=f"FFN(x) = {inner.factor} W_2 + b_2",
+            description="A second projection leads back to d_model.",
+            rows=rows,
+            values=recording.output(second)[0],
+        ),
+    ]
+
+
+@dataclass(frozen=True)
+class Sublayer:
+    """A sub-layer with its layer normalisation and residual connection (§3.1)."""
+
+    key: str
+    """Prefix of the keys of the stages."""
+    residual: Residual
+    stages: Sequence[Stage]
+    """The stages of the sub-layer itself."""
+
+
+def layer_stages(
+    recording: Recording, layer: EncoderLayer | DecoderLayer, sublayers: Sequence[Sublayer]
+) -> list[Stage]:
+    """Return the stages of all sub-layers of a layer, each with normalisation and residual connection, in order."""
+    following: list[Residual | EncoderLayer | DecoderLayer] = [sublayer.residual for sublayer in sublayers[1:]]
+    following.append(layer)
+    found = []
+    for sublayer, next_module in zip(sublayers, following, strict=True):
+        total = _residual_sum(recording, sublayer.residual, next_module)
+        found += _with_residual(recording, sublayer, total)
+    return found
+
+
+def _residual_sum(
+    recording: Recording, residual: Residual, following: Residual | EncoderLayer | DecoderLayer
+) -> Tensor:
+    """Return x + Sublayer(x) of one sub-layer, (rows, D).
+
+    No module outputs the sum itself. With post-norm it is the input of the sub-layer's own norm; with pre-norm it is
+    the input of the `following` sub-layer's norm, or the output of the whole layer.
+    """
+    if not residual.pre:
+        return recording.input(residual.norm)[0]
+    if isinstance(following, Residual):
+        return recording.input(following.norm)[0]
+    return recording.output(following)[0]
+
+
+def _with_residual(recording: Recording, sublayer: Sublayer, total: Tensor) -> list[Stage]:
+    """Return the stages of a sub-layer with its normalisation and residual connection, in order.
+
+    Args:
+        recording: The recorded forward pass.
+        sublayer: The sub-layer.
+        total: x + Sublayer(x), (rows, D).
+    """
+    rows = sublayer.stages[-1].rows
+    pre = sublayer.residual.pre
+    norm = Stage(
+        key=f"{sublayer.key}.norm",
+        title="Layer normalisation",
+        paper="§3.1",
+        formula="LayerNorm(x)" if pre else "LayerNorm(x + Sublayer(x))",
+        description="Each row is shifted and scaled to mean 0 and variance 1, then by a learned gain and bias.",
+        rows=rows,
+        values=recording.output(sublayer.residual.norm)[0],
+    )
+    residual = Stage(
+        key=f"{sublayer.key}.residual",
+        title="Residual connection",
+        paper="§3.1",
+        formula="x + Sublayer(LayerNorm(x))" if pre else "x + Sublayer(x)",
+        description="The sub-layer's output is added to its input.",
+        rows=rows,
+        values=total,
+    )
+    if pre:
+        return [norm, *sublayer.stages, residual]
+    return [*sublayer.stages, residual, norm]

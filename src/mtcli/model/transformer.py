@@ -199,21 +199,16 @@ class Embedding(nn.Module):
 
     def __init__(self, config: ModelConfig, vocab_size: int):
         super().__init__()
-        self.pieces = nn.Embedding(vocab_size, config.d_model)  # the attribute names the tensor in model files
+        self.tokens = nn.Embedding(vocab_size, config.d_model)  # (V, D); model files have the name of the attribute
         self.scale = math.sqrt(config.d_model)
         self.learned = nn.Embedding(config.max_positions, config.d_model) if config.positions == "learned" else None
         self.register_buffer("table", sinusoids(TABLE_LENGTH, config.d_model), persistent=False)
         self.table: Tensor
         self.dropout = Dropout(config.dropout)
 
-    @property
-    def tokens(self) -> nn.Embedding:
-        """The token embeddings; `weight` is (V, D)."""
-        return self.pieces
-
     def share_tokens(self, other: "Embedding") -> None:
         """Use the token embeddings of `other` (§3.4). Learned positions are not shared."""
-        self.pieces = other.pieces
+        self.tokens = other.tokens
 
     def positions(self, start: int, length: int) -> Tensor:
         """Return positional encodings of positions start … start + length − 1: (length, D).

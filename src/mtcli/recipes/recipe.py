@@ -19,9 +19,8 @@ from mtcli.errors import DataError, StorageError, UsageError
 from mtcli.recipes.stages import Stage, run_command
 from mtcli.runtime.files import replace_file, storage_errors
 from mtcli.runtime.regular_file import read_regular
-from mtcli.storage.latest import point_to
 from mtcli.storage.run_lock import lock
-from mtcli.storage.run_name import RUNS
+from mtcli.storage.run_name import RUNS, point_to
 from mtcli.translate.backends.exported import sha256
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from mtcli.runtime.progress import clock
 from mtcli.runtime.regular_file import check_regular, read_regular
 from mtcli.runtime.wording import command, counted
 from mtcli.storage import ENGINE, ORIGIN, checkpoint, model_file
-from mtcli.storage.events import Metrics, best_of, metric_of
+from mtcli.storage.events import Metrics, best_of
 from mtcli.storage.model_folder import run_of
 from mtcli.storage.state import State
 from mtcli.text.tokenizer.tokenizer import Tokenizer
@@ -77,7 +77,7 @@ def _run(run: Path) -> Iterator[Row]:
     yield "used", _used(state, config.train)
     if best := best_of(events):
         figures = f"BLEU {best['bleu']:.1f}, chrF {best['chrf']:.1f}, loss {best['loss']:.3f} nats per token"
-        selected = f"step {best['step']:,}, selected by {SELECTION_NAMES[metric_of(best)]}"
+        selected = f"step {best['step']:,}, selected by {SELECTION_NAMES[best['metric']]}"
         yield "best", f"{figures} (validation, greedy), {selected}"
     yield from _checkpoints(problems)
     if damaged:
@@ -195,9 +195,7 @@ def _imported(folder: Path) -> Iterator[Row]:
 def _exported(folder: Path, about: Json) -> Iterator[Row]:
     target = about.get("to")
     precision = about.get("quantization") or "float32"
-    origin = f", from {about['run']}" if isinstance(about.get("run"), str) else ""
-    version = f", by mtcli {about['mtcli']}" if isinstance(about.get("mtcli"), str) else ""
-    yield "exported", f"{folder}: to {target} in {precision}{origin}{version}"
+    yield "exported", f"{folder}: to {target} in {precision}, from {about.get('run')}, by mtcli {about['mtcli']}"
     yield from _model_rows(about.get("model"), folder)
     yield "parity", _parity(folder)
     yield "on disk", _size_of(folder)

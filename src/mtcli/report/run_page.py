@@ -173,7 +173,7 @@ def _samples(record: RunRecord) -> str:
         for event in shown:
             translations = {each["src"]: each["hyp"] for each in event["samples"]}
             if sample["src"] not in translations:
-                continue  # a sampled validation of an earlier version, which had other pairs
+                continue  # this validation had other samples
             translation = _translation(translations[sample["src"]], reference)
             rows.append(f'<dt>step {event["step"]:,}</dt><dd dir="auto">{translation}</dd>')
         parts.append(

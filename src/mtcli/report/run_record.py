@@ -19,7 +19,7 @@ from mtcli.report.plan import Plan
 from mtcli.report.speed import speeds
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import counted
-from mtcli.storage.events import Metrics, best_of, metric_of
+from mtcli.storage.events import Metrics, best_of
 
 Event = dict[str, Any]
 """One line of `metrics.jsonl`."""
@@ -52,7 +52,7 @@ class RunRecord:
     inputs: dict[str, Any]
     """Size and SHA-256 of each data file, by its name."""
     sources: list[TrainingSource]
-    """The training corpora; none if an earlier version prepared the data."""
+    """The training corpora; none without the prepared data."""
     plan: Plan | None
     train: list[Event]
     valid: list[Event]
@@ -98,7 +98,7 @@ class RunRecord:
     @property
     def selection_metric(self) -> str:
         """What selects the run's model: `combined`, `bleu`, `chrf` or `loss`."""
-        return metric_of(self.valid[-1]) if self.valid else "bleu"
+        return str(self.valid[-1]["metric"]) if self.valid else "bleu"
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def _last(events: Sequence[Event], kind: str) -> Event | None:
 
 
 def _plan(events: Sequence[Event]) -> Plan | None:
-    """Return the recorded plan, or None if there is none or an earlier version of mtcli recorded it with other keys."""
+    """Return the recorded plan, or None if there is none, or it is incomplete."""
     event = _last(events, "plan")
     if event is None:
         return None
@@ -217,9 +217,9 @@ def _validation_rows(record: RunRecord) -> list[ScoreRow]:
         measured = f"validation pairs, greedy, {model}"
         if key == "bleu":
             measured += f"; tokenizer {best.get('tokenize', DEFAULT)}"
-        measured += selection_remark(key, metric_of(best))
+        measured += selection_remark(key, best["metric"])
         rows.append(ScoreRow(name, "validation", f"{best[key]:.1f}", "", measured))
-    measured = f"validation pairs, nats per token, {model}" + selection_remark("loss", metric_of(best))
+    measured = f"validation pairs, nats per token, {model}" + selection_remark("loss", best["metric"])
     loss = ScoreRow("loss", "validation", f"{best['loss']:.3f}", "", measured)
     return [*_selecting_first(record, rows), loss]
 

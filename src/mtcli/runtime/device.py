@@ -1,4 +1,9 @@
-"""The device that a process computes on."""
+"""The device that a process computes on: which one, its speed limits, and equal bits in repeated runs on a GPU."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import torch
 
@@ -95,3 +100,74 @@ def copy_to(device: torch.device, tensor: torch.Tensor) -> torch.Tensor:
     if device.type == "cuda" and tensor.device.type == "cpu":  # pinned memory makes the copy asynchronous
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
+
+
+class Gpu(NamedTuple):
+    """Two limits that no program exceeds."""
+
+    flops: float
+    """Floating-point operations per second of matrix products, in the precision that training uses."""
+    bandwidth: float
+    """Bytes per second that its memory can read and write."""
+
+
+UNKNOWN_GPU = Gpu(flops=50e12, bandwidth=400e9)
+"""Assumed for a GPU whose limits cannot be computed: those of a small one of 2020."""
+
+FLOP_PER_CLOCK = {
+    (6, 0): 128, (6, 1): 256, (7, 0): 128, (7, 5): 128,
+    (8, 0): 2048, (8, 6): 512, (8, 9): 512, (9, 0): 4096, (10, 0): 8192, (10, 3): 8192, (12, 0): 512,
+}  # fmt: skip
+"""Operations of a multiprocessor per clock cycle, by compute capability: in bf16, and in float32 without bf16 units.
+
+From NVIDIA's data sheets, without sparsity and with sums in float32.
+"""
+
+
+def gpu_of(device: torch.device) -> Gpu:
+    """Return the limits of a GPU, or `UNKNOWN_GPU` if PyTorch does not report its clocks.
+
+    Args:
+        device: A CUDA device.
+    """
+    properties = torch.cuda.get_device_properties(device)
+    flop_per_clock = FLOP_PER_CLOCK.get((properties.major, properties.minor), 0)
+    clock = 1e3 * getattr(properties, "clock_rate", 0)  # reported in kHz
+    memory_clock = 1e3 * getattr(properties, "memory_clock_rate", 0)
+    bytes_per_transfer = getattr(properties, "memory_bus_width", 0) / 8
+    flops = properties.multi_processor_count * clock * flop_per_clock
+    bandwidth = 2 * memory_clock * bytes_per_transfer  # double data rate
+    if not (flops and bandwidth):
+        return UNKNOWN_GPU
+    return Gpu(flops, bandwidth)
+
+
+@contextmanager
+def deterministic_algorithms(device: torch.device) -> Iterator[None]:
+    """Use only deterministic operations on CUDA in the block. On other devices all operations of training are.
+
+    Otherwise several operations of a training step add numbers on CUDA in an order that changes from run to run: the
+    backward passes of the attention kernels, of `index_select` and of `gather`, and products of cuBLAS, which shares
+    its workspace between streams. cuBLAS reads its setting at the first product, which must be in the block.
+
+    Args:
+        device: The device of this rank.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    memory: Any = torch.utils.deterministic  # its attribute is a property of the module, which has no type
+    fills_memory = memory.fill_uninitialized_memory
+    cudnn = torch.backends.cudnn
+    cudnn_settings = (cudnn.deterministic, cudnn.benchmark)
+    memory.fill_uninitialized_memory = False  # only helps to find errors, and takes time
+    cudnn.deterministic = True
+    cudnn.benchmark = False
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+        cudnn.deterministic, cudnn.benchmark = cudnn_settings
+        memory.fill_uninitialized_memory = fills_memory

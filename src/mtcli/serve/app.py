@@ -92,7 +92,7 @@ def load_app(
     for folder in folders:
         translator, options, languages = load(folder, device, engine)
         targets = tuple(sorted(translator.tokenizer.tags))
-        shown = page_data(folder, languages, targets, aligns=translator.aligns, public=api_key is None)
+        shown = page_data(folder, languages, targets, public=api_key is None)
         models.append(ServedModel(translator, options, languages, shown))
     return create_app(models, limits, api_key, host=host), [model.languages for model in models]
 

@@ -13,9 +13,8 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from mtcli.serve.bodies import Bodies
-from mtcli.serve.file_names import attachment, translated_name
 from mtcli.serve.translation import TranslationService
-from mtcli.serve.uploads import read_upload
+from mtcli.serve.uploads import attachment, read_upload, translated_name
 
 KEPT_SECONDS = 1800.0
 """Time in which a translated file can be downloaded."""

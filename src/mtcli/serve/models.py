@@ -44,7 +44,7 @@ class ServedModel:
     @property
     def shown(self) -> PageData:
         """What the page shows of it."""
-        return self.page or PageData(*self.languages, aligns=True, targets=tuple(self.tags))
+        return self.page or PageData(*self.languages, targets=tuple(self.tags))
 
     @property
     def targets(self) -> list[str]:

@@ -31,8 +31,6 @@ class PageData:
 
     src: str
     tgt: str
-    aligns: bool
-    """True if the model reports word alignments."""
     name: str = ""
     """The name of the run."""
     score: str = ""
@@ -43,16 +41,13 @@ class PageData:
     """The target languages of a multilingual model, one of which the page asks for; empty for other models."""
 
 
-def page_data(
-    folder: Path, languages: tuple[str, str], targets: tuple[str, ...] = (), *, aligns: bool, public: bool
-) -> PageData:
+def page_data(folder: Path, languages: tuple[str, str], targets: tuple[str, ...] = (), *, public: bool) -> PageData:
     """Collect what the page shows about a model.
 
     Args:
         folder: A run, or an exported model.
         languages: Codes of source and target.
         targets: Codes of the target languages of a multilingual model.
-        aligns: The model reports word alignments.
         public: Show sentences of the run's test pairs. Anyone who reaches the server sees the page, even if
             translating needs a key.
     """
@@ -60,7 +55,7 @@ def page_data(
     examples = KNOWN_EXAMPLES.get(languages, ())
     if not examples and public:
         examples = _test_sources(folder)
-    return PageData(src, tgt, aligns, _name(folder), _score(folder), examples, targets)
+    return PageData(src, tgt, _name(folder), _score(folder), examples, targets)
 
 
 def _name(folder: Path) -> str:

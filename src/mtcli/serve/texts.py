@@ -75,7 +75,7 @@ def translate_lines(translator: WaitingTranslator, model: ServedModel, fields: T
     """
     lines = [line for text in fields.texts for line in split_lines(text)]
     terms = parse_request_terms(fields.terms)
-    options = model.options_to(fields.target, alignments=model.translator.aligns, terms=terms)
+    options = model.options_to(fields.target, alignments=True, terms=terms)
     translator.choice = None
     by_line = by_sentence(translator, model.src, model.target_of(fields.target))
     with translator.preparation():

@@ -1,7 +1,9 @@
-"""Requests with a file: multipart forms."""
+"""Uploaded files: multipart forms with a document; the names of files that clients send, and of their translations."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from pathlib import PurePath
+from urllib.parse import quote
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
@@ -11,7 +13,6 @@ from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from mtcli.serve.bodies import Bodies
-from mtcli.serve.file_names import safe_name
 from mtcli.serve.requests import RequestLimits, invalid
 
 MAX_FIELDS = 20
@@ -87,3 +88,57 @@ async def _upload(form: FormData) -> Upload:
     except ValidationError as error:
         raise invalid(error) from None
     return Upload(name, await file.read(), fields.source or "auto", fields.target, fields.terms, fields.api_key)
+
+
+MAX_NAME_BYTES = 200
+"""Bytes of a file name in UTF-8. File systems allow 255, and a browser may add a number."""
+
+MAX_SUFFIX = 20
+"""Characters of a suffix. No type of document has a longer one."""
+
+BROWSER_ESCAPES = {"%22": '"', "%0D": "\r", "%0A": "\n"}
+"""The characters of file names that browsers escape in forms, and no others (HTML standard, section 4.10.21.8)."""
+
+_UNSAFE = str.maketrans(dict.fromkeys('?"\\%', "_"))
+"""Characters that have a meaning in a quoted string of a header, and `?`, which stands for any other character."""
+
+
+def safe_name(name: str) -> str:
+    """Return the last part of a file name, without invisible characters such as line breaks and marks of direction.
+
+    A name that is only a suffix, such as `.txt`, becomes `file.txt`.
+
+    Raises:
+        HTTPException: 400: The file has no name.
+    """
+    for escape, character in BROWSER_ESCAPES.items():
+        name = name.replace(escape, character)
+    last = name.replace("\\", "/").rpartition("/")[2]
+    spaced = (" " if character.isspace() else character for character in last)
+    visible = "".join(character for character in spaced if character.isprintable()).strip()
+    bare = visible.lstrip(". ")
+    if not bare:
+        raise HTTPException(400, "file: the file has no name; its suffix says what type it is")
+    return f"file.{bare}" if visible.startswith(".") and "." not in bare else bare
+
+
+def translated_name(name: str, target: str) -> str:
+    """Return the name of a translated file: `page_de.html` for `page.html`. A long name is cut.
+
+    Args:
+        name: See `safe_name`.
+        target: Code of the target language.
+    """
+    path = PurePath(name)
+    ending = f"_{target}{path.suffix[:MAX_SUFFIX]}"
+    room = MAX_NAME_BYTES - len(ending.encode())
+    return path.stem.encode()[:room].decode(errors="ignore") + ending
+
+
+def attachment(name: str) -> str:
+    """Return a Content-Disposition header that saves a file under a name (RFC 6266).
+
+    Programs that do not read `filename*` save the file with `_` for each character outside ASCII.
+    """
+    ascii_name = name.encode("ascii", "replace").decode().translate(_UNSAFE)
+    return f"attachment; filename=\"{ascii_name}\"; filename*=UTF-8''{quote(name, safe='')}"

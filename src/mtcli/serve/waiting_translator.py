@@ -60,7 +60,6 @@ class WaitingTranslator(LineTranslator):
         turn: "Lock | None" = None,
     ):
         super().__init__(translator.tokenizer, min(translator.longest_src, max_tokens))
-        self.aligns = translator.aligns
         self.choice: int | None = 0
         """Which of the translations of a line `translate` gives, from 0; the last one if there are fewer; None: all.
         After it changes, lines that were translated before are not translated again."""

@@ -24,8 +24,9 @@ from mtcli.storage.tensors import Tensors, read_tensors, to_bytes
 
 log = logging.getLogger(__name__)
 
-FORMAT: Literal[1] = 1
-"""Version of the format of checkpoints and models. Newer formats are refused."""
+FORMAT: Literal[2] = 2
+"""Version of the format of checkpoints and models. In format 1, token embeddings have another name, see
+`tensors.OLD_NAME`. Newer formats are refused."""
 
 FILES = {"model.safetensors", "optimizer.safetensors", "state.json"}
 """The files of a checkpoint besides its manifest."""
@@ -176,7 +177,7 @@ def load(path: Path) -> Checkpoint:
         raise ModelError(f"{path / 'state.json'}: cannot be read ({error})") from None
     if not isinstance(state, dict):
         raise ModelError(f"{path / 'state.json'}: not a state of training")
-    if state.get("format") != FORMAT:
+    if state.get("format") not in (1, FORMAT):
         raise ModelError(f"{path}: format {state.get('format')}; this version reads format {FORMAT}: update mtcli")
     model, _ = read_tensors(path / "model.safetensors")
     optimizer, _ = read_tensors(path / "optimizer.safetensors")

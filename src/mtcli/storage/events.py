@@ -19,10 +19,13 @@ from mtcli.config.fields import Within
 from mtcli.config.scores import SelectionMetric
 from mtcli.errors import ModelError
 from mtcli.runtime.files import storage_errors, sync_folder
-from mtcli.runtime.regular_file import check_regular, read_regular
+from mtcli.runtime.regular_file import check_regular, open_regular, read_regular
 from mtcli.storage.state import State
 
 log = logging.getLogger(__name__)
+
+MAX_FIRST_LINE = 2**20
+"""Longest first line, in bytes, of which the version is read."""
 
 Count = Annotated[int, Within(limits.COUNT)]
 
@@ -48,7 +51,9 @@ class _Valid(_Event):
     loss: float
     bleu: float
     chrf: float
-    metric: SelectionMetric = "bleu"
+    metric: SelectionMetric
+    pairs: Count
+    of: Count
 
 
 class _Data(_Event):
@@ -76,8 +81,9 @@ def read_events(path: Path) -> tuple[list[dict[str, Any]], int]:
         The valid events in order, and the number of invalid lines.
 
     Raises:
-        ModelError: The file is missing, not a regular file, or too large.
+        ModelError: The file is missing, not a regular file, or too large, or version 0.1 began it.
     """
+    check_version(path)
     try:
         content = read_regular(path, most=limits.METRICS)
     except OSError as error:
@@ -117,7 +123,7 @@ def best_of(events: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
             if _is_best(state, event):
                 best = event
         elif state is not None and event["event"] == "start" and event.get("kept"):
-            state.restore_start(_UNCOUNTED | event)
+            state.restore_start(event)
             best = event | {"step": 0}
     return best
 
@@ -129,28 +135,33 @@ def _is_best(state: State, event: dict[str, Any]) -> bool:
         state: The state after the validations before this one.
         event: A `valid` event, or an `average` event whose model was kept.
     """
-    state.metric = metric_of(event)
-    validation = _UNCOUNTED | event
-    # Earlier versions took the newest validation on few pairs for the best one. Now the loss compares these.
-    is_newest_of_few = state.metric_for(validation) != state.metric
-    if event["event"] == "average" or is_newest_of_few:
-        state.record(validation)
+    state.metric = event["metric"]
+    if event["event"] == "average":
+        state.record(event)
         return True
-    return state.record_if_best(validation)
-
-
-_UNCOUNTED = {"pairs": 1, "of": 1}
-"""Counts for the validations of early runs, which did not count the pairs."""
-
-
-def metric_of(event: dict[str, Any]) -> SelectionMetric:
-    """Return what selects the best model. Events of early runs do not name it: it was BLEU."""
-    metric: SelectionMetric = event.get("metric", "bleu")
-    return metric
+    return state.record_if_best(event)
 
 
 METRICS_FORMAT = 2
 """Format of `metrics.jsonl`, which the first line of a file names. A file without it was begun by version 0.1."""
+
+
+def check_version(path: Path) -> None:
+    """Check that version 0.1 did not begin a `metrics.jsonl`, which need not exist.
+
+    Raises:
+        ModelError: It did: this version can use the model of the run, but neither resume nor describe the run.
+    """
+    try:
+        with open_regular(path) as file:
+            first = json.loads(file.readline(MAX_FIRST_LINE))
+    except (OSError, ValueError, RecursionError):
+        return  # missing or damaged, which those report that read it
+    if isinstance(first, dict) and "event" in first and "format" not in first:
+        raise ModelError(
+            f"{path.parent}: a run of mtcli 0.1, which this version can neither resume nor describe; its model can "
+            "still be used; train again with --overwrite or another --out"
+        )
 
 
 class Metrics:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mtcli import limits
 from mtcli.config.fields import Within
@@ -17,7 +17,7 @@ from mtcli.model.transformer import Transformer
 from mtcli.storage import PROVENANCE
 from mtcli.storage.checkpoint import FORMAT
 from mtcli.storage.model_folder import tokenizer_file
-from mtcli.storage.tensors import Tensors, read_tensors, to_bytes
+from mtcli.storage.tensors import NAME, OLD_NAME, Tensors, read_tensors, to_bytes
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 Count = Annotated[int, Within(limits.COUNT)]
@@ -28,7 +28,7 @@ class ModelInfo(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    format: Literal[1] = FORMAT
+    format: Literal[1, 2] = FORMAT
     model: ModelConfig
     decode: DecodeConfig
     src: str
@@ -51,14 +51,6 @@ class ModelInfo(BaseModel):
     """The sources of training had terms with their translations, see `data.terms`."""
     bleu_tokenizer: str | None = None
     """The setting `train.bleu_tokenizer` of the run; None: it is not set."""
-
-    @model_serializer(mode="wrap")
-    def _omit_unset_tokenizer(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Return the fields. An unset tokenizer of BLEU is omitted, so that other files are as in earlier versions."""
-        fields: dict[str, Any] = serialize(self)
-        if self.bleu_tokenizer is None:
-            fields.pop("bleu_tokenizer", None)
-        return fields
 
 
 # Parameters ------------------------------------------------------------------------------------------------------
@@ -149,11 +141,15 @@ def metadata_of(tensors: Tensors, info: dict[str, Any]) -> dict[str, str]:
 
 
 def checksum(tensors: Tensors, info: object) -> str:
-    """Return the SHA-256 of the metadata of a model and of its tensors, in the order of their names."""
+    """Return the SHA-256 of the metadata of a model and of its tensors, in the order of their names.
+
+    The names are those of format 1, so that the same weights have the same checksum in both formats.
+    """
     digest = hashlib.sha256(json.dumps(info, sort_keys=True).encode())
-    for name in sorted(tensors):
-        digest.update(name.encode())
-        digest.update(tensors[name].detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
+    old_names = {name.replace(NAME, OLD_NAME): name for name in tensors}
+    for old_name in sorted(old_names):
+        digest.update(old_name.encode())
+        digest.update(tensors[old_names[old_name]].detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
@@ -259,7 +255,7 @@ def _check_size(info: ModelInfo, tensors: Tensors, where: Path) -> None:
     model = info.model
     head_size = model.d_model // model.num_heads
     rows = {
-        "tgt_embedding.pieces": info.tgt_vocab,
+        "tgt_embedding.tokens": info.tgt_vocab,
         "decoder.0.self_attention.w_q": model.num_heads * (model.d_k or head_size),
         "decoder.0.self_attention.w_v": model.num_heads * (model.d_v or head_size),
         "decoder.0.feed_forward.w_1": model.d_ff,

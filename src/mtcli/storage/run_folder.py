@@ -15,6 +15,7 @@ from mtcli.errors import UsageError
 from mtcli.runtime.files import replace_file, storage_errors
 from mtcli.runtime.regular_file import open_regular
 from mtcli.storage import ENGINE, checkpoint
+from mtcli.storage.events import check_version
 from mtcli.storage.model_file import ModelInfo, averaged_bytes, mean_parameters
 from mtcli.storage.state import State
 
@@ -137,10 +138,13 @@ def begun_config(run: Path) -> Config | None:
     """Return the configuration of the run in a folder, or None if no run has begun there.
 
     Raises:
-        ModelError: It is damaged.
+        ModelError: It is damaged, or of version 0.1.
     """
     path = run / "config.toml"
-    return load_config(path) if path.exists() and _has_begun(run) else None
+    if not path.exists() or not _has_begun(run):
+        return None
+    check_version(run / "metrics.jsonl")
+    return load_config(path)
 
 
 def resumed_config(config: Config, run: Path) -> Config | None:
@@ -152,25 +156,12 @@ def resumed_config(config: Config, run: Path) -> Config | None:
     existing_config = begun_config(run)
     if existing_config is None:
         return None
-    if differing := differences(existing_config, with_split_of(config, existing_config)):
+    if differing := differences(existing_config, config):
         raise UsageError(
             f"{run}: holds a run of another configuration ({'; '.join(differing)}); "
             "use these values again, choose another --out, or start over with --overwrite"
         )
     return existing_config
-
-
-def with_split_of(config: Config, existing_config: Config | None) -> Config:
-    """Return the configuration with the split seed of the run that is resumed, unless it sets its own.
-
-    Args:
-        config: The configuration of this command.
-        existing_config: The configuration of the run; None for a new run.
-    """
-    if existing_config is None or "split_seed" in config.data.model_fields_set:
-        return config
-    data = config.data.model_copy(update={"split_seed": existing_config.data.split_seed})
-    return config.model_copy(update={"data": data})
 
 
 def _has_begun(run: Path) -> bool:

@@ -1,14 +1,19 @@
-"""The default run folder: named after the data or the configuration, so the same command finds its run again."""
+"""The default run folder, named after the data or the configuration, so that the same command finds its run again; and
+the link to the run that was trained last, which commands use if no model is named."""
 
 from __future__ import annotations
 
+import logging
+import os
 import re
+import shlex
+from contextlib import suppress
 from pathlib import Path
 
 from mtcli.config.schema import DataConfig
-from mtcli.config.toml_file import load
 from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import MtcliError
+from mtcli.storage.events import read_events
 from mtcli.text.languages import known
 
 RUNS = Path("runs")
@@ -47,20 +52,6 @@ def run_name(data: DataConfig, config: Path | None) -> str:
     return "-".join([*words, f"{data.src}-{data.tgt}"])
 
 
-def default_run(data: DataConfig, config: Path | None) -> tuple[Path, bool]:
-    """Return the default run folder.
-
-    Returns:
-        The folder, and True if its name is the one that version 0.1 would give. This is so if there is no folder of the
-        present name and one of the earlier name holds a run of the same data.
-    """
-    run = RUNS / run_name(data, config)
-    earlier = RUNS / _earlier_name(data, config)
-    if earlier != run and not run.exists() and _holds_run_of(earlier, data):
-        return earlier, True
-    return run, False
-
-
 def _first_corpus(data: DataConfig) -> str:
     """Return the path of the first corpus: of two files the first, of a Hub data set its name."""
     path = parse_source(data.train[0]).path
@@ -76,18 +67,55 @@ def _without_languages(name: str) -> str:
     return name
 
 
-def _earlier_name(data: DataConfig, config: Path | None) -> str:
-    """Return the name that version 0.1 gave the run: that of the file, without its folder."""
-    if not data.train:
-        return "demo"
-    name = config.stem if config else Path(_first_corpus(data).rstrip("/")).name.partition(".")[0]
-    return f"{name}-{data.src}-{data.tgt}"
+log = logging.getLogger(__name__)
 
 
-def _holds_run_of(run: Path, data: DataConfig) -> bool:
-    """Return True if a folder holds a run of this data."""
+def point_to(link: Path, run: Path) -> None:
+    """Point the link to a run. A failure is only a warning, because the training has succeeded.
+
+    A model whose translations are useless, with BLEU 0.0, does not replace one with better scores.
+
+    Args:
+        link: `runs/latest`.
+        run: The run folder.
+    """
+    if link.exists() and not link.is_symlink():
+        if not link.samefile(run):
+            _warn(link, run, "it is not a link; move it away")
+        return
+    if link.is_symlink() and (link / "model.safetensors").exists() and not link.samefile(run):
+        scores = _scores(run)
+        if scores is not None and round(scores[0], 1) == 0 and (_scores(link) or scores) > scores:
+            _warn(link, run, "its BLEU is 0.0, and the other's is better")
+            return
+    temporary = link.with_name(f".latest-{os.getpid()}")
     try:
-        began = load(run / "config.toml").data
-    except MtcliError:
-        return False
-    return (began.train, began.src, began.tgt) == (data.train, data.src, data.tgt)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(os.path.relpath(os.path.realpath(run), os.path.realpath(link.parent)))
+        temporary.replace(link)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        _warn(link, run, error.strerror or str(error))
+
+
+def modified(model: Path) -> int | None:
+    """Return when a model file was written, in nanoseconds; None: there is none."""
+    with suppress(OSError):
+        return model.stat().st_mtime_ns
+    return None
+
+
+def _warn(link: Path, run: Path, reason: str) -> None:
+    log.warning("%s does not lead to this run (%s); name the run: --model %s", link, reason, shlex.quote(str(run)))
+
+
+def _scores(run: Path) -> tuple[float, float] | None:
+    """Return BLEU and chrF of the best validation of a run; None: there was none, or its events cannot be read."""
+    try:
+        events, _ = read_events(run / "metrics.jsonl")
+        found = [(float(event["bleu"]), float(event["chrf"])) for event in events if event["event"] == "valid"]
+    except (MtcliError, OSError, KeyError, TypeError, ValueError):
+        return None
+    return max(found, default=None)

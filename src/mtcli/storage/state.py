@@ -16,20 +16,6 @@ from mtcli.runtime.regular_file import read_regular
 Count = Annotated[int, Within(limits.COUNT)]
 Amount = Annotated[float, Within(limits.AMOUNT)]
 
-LATER_FIELDS = (
-    "block", "share_of_budget", "metric", "best_pairs", "seconds_before_first_step", "pair_seconds", "validated_at",
-    "save_seconds", "saved_at", "write_seconds", "valid_pairs", "speed_settled", "start", "start_pairs", "compared_by",
-)  # fmt: skip
-"""Fields that older checkpoints do not have. Their default values are right for such checkpoints."""
-
-OLD_NAMES = {
-    "ranks": "workers",
-    "validations_since_best": "stale",
-    "share_of_budget": "share",
-    "seconds_before_first_step": "prepared",
-}
-"""Fields that have another name in the checkpoints of version 0.1, and that name."""
-
 COMPARABLE_PAIRS = 100
 """A validation on fewer pairs, and on fewer than half of all pairs, is compared by its loss.
 
@@ -59,12 +45,12 @@ class State:
     """What selects the best model, if validations score enough pairs."""
     compared_by: SelectionMetric | None = None
     """What compares the best validation with others on its pairs: `metric`, or the loss on few pairs. None
-    before the first validation, and in older checkpoints."""
+    before the first validation."""
     best: tuple[Amount, ...] | None = None
     """The figures of the best validation, the higher the better. (BLEU, chrF, −loss) if all three select,
     (−loss, −loss) if the loss does, otherwise (score, −loss)."""
     best_pairs: Count = 0
-    """Pairs of the best validation; 0 in older checkpoints, whose validations had all pairs."""
+    """Pairs of the best validation; 0 before the first one."""
     start: tuple[Amount, ...] | None = None
     """The figures, as in `best`, of the model that fine-tuning started from; None in other runs."""
     start_pairs: Count = 0
@@ -249,13 +235,9 @@ def score_of(figures: tuple[float, ...], metric: SelectionMetric) -> tuple[float
 
 
 def _known_values(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of the fields of a state, with defaults for those that older checkpoints do not have.
+    """Return the values of the fields of a state.
 
     Raises:
-        KeyError, TypeError: Another field is missing.
+        KeyError, TypeError: A field is missing.
     """
-    default = State()
-    known = {name: getattr(default, name) for name in LATER_FIELDS}
-    known |= {name: values[old_name] for name, old_name in OLD_NAMES.items() if old_name in values}
-    known |= values
-    return {each.name: known[each.name] for each in fields(State)}
+    return {each.name: values[each.name] for each in fields(State)}

@@ -18,6 +18,10 @@ DTYPES = {"F64", "F32", "F16", "BF16", "I64", "I32", "U8", "BOOL"}
 
 MAX_DIMENSIONS = 2
 
+NAME = "_embedding.tokens."
+OLD_NAME = "_embedding.pieces."
+"""A part of the names of token embeddings, and what it is in format 1, which version 0.2.0 wrote."""
+
 
 def to_bytes(tensors: Tensors, metadata: Mapping[str, str] | None = None) -> bytes:
     """Return the content of a safetensors file."""
@@ -29,7 +33,7 @@ def to_bytes(tensors: Tensors, metadata: Mapping[str, str] | None = None) -> byt
 
 
 def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
-    """Read the tensors and the metadata of a safetensors file.
+    """Read the tensors, with the names of format 2, and the metadata of a safetensors file.
 
     Raises:
         ModelError: The file is missing or damaged, or a tensor contains NaN or infinity.
@@ -71,5 +75,5 @@ def _read(path: Path) -> tuple[Tensors, dict[str, str]]:
             header = file.get_slice(name)
             if len(header.get_shape()) > MAX_DIMENSIONS or header.get_dtype() not in DTYPES:
                 raise ValueError(f"{name} is not a vector or matrix of a type that models have")
-        tensors = {name: file.get_tensor(name).clone() for name in names}
+        tensors = {name.replace(OLD_NAME, NAME): file.get_tensor(name).clone() for name in names}
         return tensors, file.metadata() or {}

@@ -13,7 +13,7 @@ from mtcli.runtime.outputs import whole_folder
 from mtcli.runtime.regular_file import check_regular
 from mtcli.runtime.wording import counted
 from mtcli.storage import checkpoint, model_file
-from mtcli.storage.events import metric_of, read_events
+from mtcli.storage.events import read_events
 from mtcli.storage.model_file import averaged_bytes, mean_parameters
 from mtcli.storage.state import figures_of, score_of
 
@@ -151,5 +151,5 @@ def _validation_scores(path: Path) -> dict[int, tuple[float, ...]]:
     validations = [event for event in events if event["event"] == "valid"]
     if not validations:
         return {}
-    metric = metric_of(validations[-1])  # a run with a time budget may have used the loss while it scored few pairs
+    metric = validations[-1]["metric"]  # a run with a time budget may have used the loss while it scored few pairs
     return {event["step"]: score_of(figures_of(event, metric), metric) for event in validations}

@@ -24,7 +24,6 @@ from mtcli.storage.run_folder import (
     refuse_other_files,
     resumable_state,
     resumed_config,
-    with_split_of,
 )
 from mtcli.storage.state import State
 from mtcli.training.defaults.choose import with_defaults
@@ -75,7 +74,6 @@ def dry_run(
     if run.exists():
         refuse_other_files(run, overwrite)
     existing_config = None if overwrite else resumed_config(config, run)
-    config = with_split_of(config, existing_config)
     with _data(config, run, init, overwrite) as data:
         workload = Workload.of(data, device, ranks=1)
         config = with_defaults(config, workload, existing_config)

@@ -11,7 +11,7 @@ from mtcli.config.build import complete, given_values, merged, nested
 from mtcli.config.presets import Values
 from mtcli.config.schema import Config, DataConfig, DecodeConfig, ModelConfig
 from mtcli.config.validation import validate
-from mtcli.corpus.cache.fingerprints import input_files
+from mtcli.corpus.cache.info import input_files
 from mtcli.corpus.cache.prepare import starts_from_model
 from mtcli.corpus.cache.tokenizer_file import tokenizer_path
 from mtcli.corpus.readers.language_guess import guess_languages
@@ -22,7 +22,7 @@ from mtcli.runtime import torchrun
 from mtcli.runtime.output_checks import check_folder
 from mtcli.storage.model_file import ModelInfo, load_model
 from mtcli.storage.run_folder import begun_config
-from mtcli.storage.run_name import default_run
+from mtcli.storage.run_name import RUNS, run_name
 from mtcli.text.languages import base, is_plausible
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 
@@ -105,7 +105,7 @@ def resolve(
     data = inputs.data.model_copy(update=languages)
     inputs = inputs.model_copy(update={"data": data})
     _warn_of_codes(data)
-    run = out or _default_run(data, file)
+    run = out or RUNS / run_name(data, file)
     if run != Path(os.fsencode(run).decode(errors="replace")):
         raise UsageError(f"--out {run}: not valid Unicode, as a run folder's name must be; choose another")
     deleted_model = init if overwrite else None
@@ -192,13 +192,6 @@ def _warn_of_codes(data: DataConfig) -> None:
     for side, code in (("src", data.src), ("tgt", data.tgt)):
         if not is_plausible(code):
             log.warning("--%s %s: no language has this code; if it is a mistake, stop and correct it", side, code)
-
-
-def _default_run(data: DataConfig, file: Path | None) -> Path:
-    run, is_of_earlier_version = default_run(data, file)
-    if is_of_earlier_version:
-        log.info("%s holds a run of this data from an earlier version; it is used", run)
-    return run
 
 
 def _inputs(config: Config, model: Path | None) -> list[Path]:

@@ -14,8 +14,7 @@ from mtcli.corpus.cache.prepare import Prepared, check_inputs, has_info, prepare
 from mtcli.errors import DataError, ModelError, UsageError
 from mtcli.model.precision import warn_of_emulated_bf16
 from mtcli.runtime import files, torchrun
-from mtcli.runtime.determinism import deterministic_algorithms
-from mtcli.runtime.device import describe
+from mtcli.runtime.device import describe, deterministic_algorithms
 from mtcli.runtime.distributed import Group, join
 from mtcli.runtime.memory import keep_freed_memory
 from mtcli.runtime.signals import noted_signals
@@ -27,7 +26,6 @@ from mtcli.storage.run_folder import (
     has_run,
     refuse_other_files,
     resumable_state,
-    with_split_of,
 )
 from mtcli.storage.run_lock import lock
 from mtcli.training.defaults.choose import with_defaults
@@ -186,7 +184,6 @@ def _set_up(
     Returns:
         The complete configuration, and the data.
     """
-    config = with_split_of(config, existing_config)
     start = None
     if init is not None:
         start = (init.tokenizer, model_file.checksum(model_file.parameters(init.model), None))

@@ -10,8 +10,7 @@ from typing import Any
 from mtcli.config.schema import Config
 from mtcli.corpus import demo
 from mtcli.corpus.cache.encoded_pairs import NumberedPair, encode_pairs
-from mtcli.corpus.cache.fingerprints import fingerprint, fingerprint_inputs
-from mtcli.corpus.cache.info import data_settings, write_data_info
+from mtcli.corpus.cache.info import data_settings, fingerprint, fingerprint_inputs, write_data_info
 from mtcli.corpus.cache.training_sources import count_tagged, is_synthetic
 from mtcli.corpus.quality.languages import LanguageCheck, SpreadSample
 from mtcli.corpus.readers.pairs import read_pairs

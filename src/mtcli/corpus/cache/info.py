@@ -1,4 +1,6 @@
-"""`data/info.json` of a run: what its data was prepared from. It is used only if it is complete and well-formed."""
+"""`data/info.json` of a run: what its data was prepared from. It is used only if it is complete and well-formed.
+
+Fingerprints of files (size, modification time and SHA-256) show a resumed run that a corpus has changed."""
 
 import hashlib
 import json
@@ -10,8 +12,10 @@ from pydantic import BaseModel, ConfigDict, Strict
 from mtcli import limits
 from mtcli.config.fields import Within
 from mtcli.config.schema import Config
+from mtcli.corpus.readers.sources import parse_source, source_files
+from mtcli.errors import DataError
 from mtcli.runtime.files import replace_file
-from mtcli.runtime.regular_file import read_regular
+from mtcli.runtime.regular_file import open_regular, read_regular
 
 Json = dict[str, Any]
 Count = Annotated[int, Within(limits.COUNT)]
@@ -44,14 +48,14 @@ class _Source(_Part):
 class _Info(_Part):
     inputs: dict[str, _File]
     """Fingerprints of the corpora, by name."""
-    settings: dict[str, dict[str, Any] | int]
+    settings: dict[str, dict[str, Any]]
     """See `data_settings`."""
     init: str | None
     """Checksum of the weights that training starts from; None: they are random."""
     weights: list[Annotated[tuple[Count, Weight], Strict(False)]]
     """(rows, weight) of each training corpus."""
-    sources: list[_Source] = []
-    """Each training corpus, see `training_sources`. An earlier version did not write it."""
+    sources: list[_Source]
+    """Each training corpus, see `training_sources`."""
     counts: _Counts
     files: dict[str, _File]
     """Fingerprints of the other prepared files, by name."""
@@ -103,8 +107,78 @@ def recorded_settings(info: Json) -> Json:
     Raises:
         KeyError, TypeError, ValueError: They are malformed.
     """
-    settings = info["settings"]
-    data = dict(settings["data"])
-    if "seed" in settings:  # version 0.1 chose the held-out pairs by train.seed
-        data["split_seed"] = settings["seed"]
-    return data_settings(Config.model_validate({"data": data, "tokenizer": settings["tokenizer"]}))
+    return data_settings(Config.model_validate(info["settings"]))
+
+
+def fingerprint(path: Path, known: Json | None = None) -> Json:
+    """Return `size`, `mtime_ns` and `sha256` of a file.
+
+    Args:
+        path: The file.
+        known: An earlier fingerprint. It is returned if size and time are the same, without reading the file, or if
+            the content is the same, after a copy for example.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    status = path.stat()
+    if known and (known["size"], known["mtime_ns"]) == (status.st_size, status.st_mtime_ns):
+        return known
+    with open_regular(path) as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if known and digest == known["sha256"]:
+        return known
+    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": digest}
+
+
+def fingerprint_inputs(config: Config, known: Json | None = None) -> Json:
+    """Return the fingerprint of every local file behind the corpora, by name.
+
+    Args:
+        config: Names the corpora.
+        known: Earlier fingerprints by name. Hashing gigabytes at every start would take minutes.
+
+    Raises:
+        DataError: A file is missing or cannot be read.
+    """
+    found: Json = {}
+    for path in input_files(config):
+        try:
+            found[str(path)] = fingerprint(path, (known or {}).get(str(path)))
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
+    return found
+
+
+def check_unchanged(config: Config, known: Json) -> None:
+    """Check that the corpora are those of earlier fingerprints.
+
+    Raises:
+        DataError: A file changed, disappeared or is new.
+    """
+    now = fingerprint_inputs(config, known)
+    for name in known | now:
+        if now.get(name) != known.get(name):
+            then_hash = known[name]["sha256"][:12] if name in known else "not there"
+            now_hash = now[name]["sha256"][:12] if name in now else "not there"
+            raise DataError(
+                f"{name}: changed since this run began (SHA-256 then {then_hash}, now {now_hash}); "
+                "put the old file back, or start over with --overwrite"
+            )
+
+
+def input_specs(config: Config) -> list[str]:
+    """Return the names of all corpora, without weights."""
+    data = config.data
+    held_out = [spec for spec in (data.valid, data.test) if spec is not None]
+    return [parse_source(spec).path for spec in data.train] + held_out
+
+
+def input_files(config: Config) -> list[Path]:
+    """Return every local file behind the corpora.
+
+    Raises:
+        DataError: A file is missing.
+    """
+    data = config.data
+    return [path for spec in input_specs(config) for path in source_files(spec, data.src, data.tgt)]

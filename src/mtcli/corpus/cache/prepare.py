@@ -18,8 +18,15 @@ from mtcli.config import scores
 from mtcli.config.schema import Config
 from mtcli.corpus.cache.build import FILES, build_data
 from mtcli.corpus.cache.encoded_pairs import EncodedPairs
-from mtcli.corpus.cache.fingerprints import check_unchanged, fingerprint, input_files, input_specs
-from mtcli.corpus.cache.info import data_settings, read_data_info, recorded_settings
+from mtcli.corpus.cache.info import (
+    check_unchanged,
+    data_settings,
+    fingerprint,
+    input_files,
+    input_specs,
+    read_data_info,
+    recorded_settings,
+)
 from mtcli.corpus.cache.tokenizer_file import check_given_tokenizer, given_tokenizer
 from mtcli.corpus.cache.training_sources import TrainingSource, training_sources
 from mtcli.corpus.readers.rows import check_dataset
@@ -49,7 +56,7 @@ class Prepared:
     weights: list[tuple[int, float]]
     """(rows, weight) of each training corpus, in order."""
     sources: list[TrainingSource]
-    """The training corpora in words and numbers; none if an earlier version prepared the data."""
+    """The training corpora in words and numbers."""
     valid: list[Pair]
     test: list[Pair]
     counts: Json

@@ -84,13 +84,12 @@ def count_tagged(path: Path, rows: Sequence[int], tags: Collection[int]) -> list
 
 
 def training_sources(info: dict[str, Any]) -> list[TrainingSource]:
-    """Return the corpora that the `info.json` of a run describes; none if an earlier version wrote it."""
+    """Return the corpora that the `info.json` of a run describes."""
     specs = info["settings"]["data"]["train"]
     names = [parse_source(spec).path for spec in specs] or [DEMO]
-    details = info.get("sources") or []
     weights = info["weights"]
     drawn = sum(pairs * weight for pairs, weight in weights)
     return [
         TrainingSource(name, int(pairs), float(weight), pairs * weight / drawn, one["tagged"], one["synthetic"])
-        for name, (pairs, weight), one in zip(names, weights, details, strict=False)
+        for name, (pairs, weight), one in zip(names, weights, info["sources"], strict=False)
     ]

@@ -20,8 +20,6 @@ WIDTH = 80
 """Characters of each side of an example."""
 UNSPACED_SCRIPTS = {"Chinese or Japanese", "Thai", "Lao", "Khmer", "Myanmar", "Tibetan"}
 """Scripts without spaces between words, as `rules.script` names them. Words are not counted in them."""
-LABELS = {"pieces_per_word": "tokens per word", "share_of_byte_pieces": "share of byte tokens"}
-"""Statistics that have another name in the text than in JSON. In other names, only underscores are replaced."""
 
 
 @dataclass(frozen=True)
@@ -129,8 +127,8 @@ def _side_statistics(seen: Survey, side: int, language: str, tokens: TokenCounts
         "characters_per_pair": round(seen.characters[side] / pairs, 2),
     }
     if tokens:
-        found["pieces_per_word"] = round(tokens.tokens / max(tokens.words, 1), 3) if spaced else None
-        found["share_of_byte_pieces"] = round(tokens.byte_tokens / max(tokens.tokens, 1), 6)
+        found["tokens_per_word"] = round(tokens.tokens / max(tokens.words, 1), 3) if spaced else None
+        found["share_of_byte_tokens"] = round(tokens.byte_tokens / max(tokens.tokens, 1), 6)
     return found
 
 
@@ -140,7 +138,7 @@ def to_text(report: Report) -> str:
     lines = [f"{', '.join(report.corpus.paths)}: {counted(pairs, 'pair')}", ""]
     src, tgt = _statistics(report)
     for name in src:
-        label = LABELS.get(name, name.replace("_", " "))
+        label = name.replace("_", " ")
         lines.append(f"{label:22}{_cell(src[name]):>14}{_cell(tgt[name]):>14}")
     lines += [f"note: {notice}" for notice in report.survey.notices]
     lines += [f"warning: {problem}" for problem in report.survey.languages]

@@ -1,7 +1,6 @@
 """Operations that PyTorch computes slowly on a CPU, and the tricks that make them faster.
 
-Each function stands beside its reference twin: the same operation as PyTorch or plain arithmetic has it.
-`tests/test_cpu_kernels.py` compares the two.
+`tests/test_cpu_kernels.py` compares each with the same operation as PyTorch has it.
 
 Shapes: B sentences, W beams, N = B × W hypotheses, V vocabulary.
 """
@@ -45,11 +44,6 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """
     output: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return output
-
-
-def reference_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x @ weightᵀ + bias as PyTorch has it."""
-    return F.linear(x, weight, bias)
 
 
 # Dropout: 16 random bits for each element.
@@ -98,11 +92,6 @@ def _dropout_mask(x: Tensor, p: float) -> Tensor:
     return mask.mul_(1 / (1 - p))
 
 
-def reference_dropout(x: Tensor, p: float) -> Tensor:
-    """Dropout as PyTorch has it: zero with probability `p`, and scale the other elements by 1 / (1 − p)."""
-    return F.dropout(x, p)
-
-
 # Softmax over few columns: padded to the width of vector instructions.
 
 MIN_SOFTMAX_WIDTH = 16
@@ -124,11 +113,6 @@ def narrow_softmax(scores: Tensor) -> Tensor:
     return scores.softmax(dim=-1)[..., :S]
 
 
-def reference_softmax(scores: Tensor) -> Tensor:
-    """Softmax over the last dimension as PyTorch has it."""
-    return scores.softmax(dim=-1)
-
-
 # Log-softmax: in place.
 
 
@@ -138,11 +122,6 @@ def log_softmax_(logits: Tensor) -> Tensor:
     A new tensor of (N, V) in each step of a search takes longer to allocate than its numbers take to compute.
     """
     return torch.log_softmax(logits, dim=-1, out=logits)
-
-
-def reference_log_softmax(logits: Tensor) -> Tensor:
-    """Log-softmax over the last dimension as PyTorch has it, in new memory."""
-    return torch.log_softmax(logits, dim=-1)
 
 
 # Argmax and top-k over the vocabulary: maxima of blocks first.
@@ -163,11 +142,6 @@ def argmax(log_p: Tensor) -> Tensor:
     first = (best_block * size).clamp(max=V - size)
     within = log_p.gather(1, first + torch.arange(size, device=log_p.device)).argmax(dim=1, keepdim=True)
     return (first + within).squeeze(1)
-
-
-def reference_argmax(log_p: Tensor) -> Tensor:
-    """Return the index of the largest value of each row as PyTorch has it: (N, V) → (N,)."""
-    return log_p.argmax(dim=1)
 
 
 def top_continuations(scores: Tensor, log_p: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:

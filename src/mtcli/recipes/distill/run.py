@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mtcli.config.schema import Config, DataConfig, ModelConfig
-from mtcli.corpus.cache.fingerprints import fingerprint, fingerprint_inputs
+from mtcli.corpus.cache.info import fingerprint, fingerprint_inputs
 from mtcli.errors import DataError, StageError, UsageError
 from mtcli.recipes.distill.commands import EXPORT, GREEDY, STUDENT, Distillation, vocabulary
 from mtcli.recipes.distill.comparison import Comparison, compare

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mtcli.config.schema import Config
-from mtcli.corpus.cache.fingerprints import input_files
+from mtcli.corpus.cache.info import input_files
 from mtcli.corpus.cache.tokenizer_file import given_tokenizer, tokenizer_path
 from mtcli.errors import UsageError
 from mtcli.recipes.improve.budget import Budget

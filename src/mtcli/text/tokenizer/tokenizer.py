@@ -195,24 +195,24 @@ class Tokenizer:
         """
         begin, middle, end = (marker_id(name) for name in ("<term>", "<translation>", "</term>"))
         tags: list[list[int]] = []
-        pieces: list[str] = []
-        markers: list[int] = []  # the token after each piece; EOS ends a line
+        parts: list[str] = []
+        markers: list[int] = []  # the token after each part; EOS ends a line
         for text, terms in zip(texts, annotations, strict=True):
             line = normalize("NFC", text)
             tag, sentence = self._split_tag(line)
             tags.append(tag)
             after = len(line) - len(sentence)
             for term in terms:
-                pieces += [line[after : term.start], line[term.start : term.end], term.target]
+                parts += [line[after : term.start], line[term.start : term.end], term.target]
                 markers += [begin, middle, end]
                 after = term.end
-            pieces.append(line[after:])
+            parts.append(line[after:])
             markers.append(EOS)
-        encoded = iter(self._src.encode([piece.strip() for piece in pieces if piece.strip()]))
+        encoded = iter(self._src.encode([part.strip() for part in parts if part.strip()]))
         rows: list[list[int]] = []
         row: list[int] = []
-        for piece, marker in zip(pieces, markers, strict=True):
-            row += next(encoded) if piece.strip() else []
+        for part, marker in zip(parts, markers, strict=True):
+            row += next(encoded) if part.strip() else []
             if marker == EOS:
                 rows.append(row)
                 row = []

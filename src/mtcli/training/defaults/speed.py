@@ -5,7 +5,7 @@ import math
 from mtcli.config.presets import PRESETS, Preset
 from mtcli.config.schema import Config, Freeze, ModelConfig
 from mtcli.model.freezing import num_trainable_layers, output_is_frozen
-from mtcli.runtime.gpu import Gpu
+from mtcli.runtime.device import Gpu
 from mtcli.training.defaults.workload import Workload
 
 SPEED = {"cpu": 1.85e10, "mps": 2e11}

@@ -10,7 +10,7 @@ import torch
 from mtcli.config.presets import Preset
 from mtcli.corpus.batching import weight_of_rows, weights_within
 from mtcli.corpus.cache.prepare import Prepared
-from mtcli.runtime.gpu import UNKNOWN_GPU, Gpu, gpu_of
+from mtcli.runtime.device import UNKNOWN_GPU, Gpu, gpu_of
 
 
 class CorpusSize(NamedTuple):

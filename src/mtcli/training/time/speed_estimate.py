@@ -12,9 +12,8 @@ from mtcli.config.build import filled
 from mtcli.config.schema import Config
 from mtcli.corpus.cache.prepare import Prepared
 from mtcli.report.plan import Plan
-from mtcli.runtime.device import describe
+from mtcli.runtime.device import UNKNOWN_GPU, describe, gpu_of
 from mtcli.runtime.distributed import Group
-from mtcli.runtime.gpu import UNKNOWN_GPU, gpu_of
 from mtcli.runtime.wording import counted
 from mtcli.training.defaults.speed import cost_share, seconds_per_token
 from mtcli.training.time.timed_parts import PartDuration

@@ -104,7 +104,6 @@ class Engine(LineTranslator):
         placement = placement_of(device, about.get("quantization") or "float32")
         export = read_export(folder, about)
         super().__init__(Tokenizer.load(folder / "tokenizer.json"), export.model.longest_src)
-        self.aligns = export.aligns
         self.trained_with_terms = export.model.terms
         self.bleu_tokenizer = export.model.bleu_tokenizer
         self.max_positions = export.max_positions
@@ -141,8 +140,6 @@ class Engine(LineTranslator):
             UsageError: This engine does not support an option.
         """
         _check_supported(options)
-        if options.alignments and not self.aligns:
-            raise UsageError(f"--alignments: this model was exported without them; export it again, or {GIVE_THE_RUN}")
         return super().translate(lines, options, **how)
 
     def _budget(self, options: Options) -> int:

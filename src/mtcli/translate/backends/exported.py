@@ -37,8 +37,6 @@ class Export(BaseModel):
 
     max_positions: Annotated[int, Within(limits.EXPORTED_POSITIONS)]
     model: ExportedModel
-    aligns: bool = False
-    """CTranslate2 returns the attention that the word alignment needs. Models of earlier versions lack it."""
     files: dict[str, str]
     """SHA-256 of each file, in hexadecimal digits."""
 
@@ -47,7 +45,7 @@ def provenance(folder: Path) -> dict[str, Any] | None:
     """Read `mtcli.json` of an exported model. None: the folder is not an exported model.
 
     Raises:
-        ModelError: The file cannot be read, or has another format.
+        ModelError: The file cannot be read, has another format, or is of version 0.1.
     """
     path = folder / PROVENANCE
     try:
@@ -60,6 +58,9 @@ def provenance(folder: Path) -> dict[str, Any] | None:
         raise ModelError(f"{path}: cannot be read ({error}); export the model again") from None
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise ModelError(f"{path}: has a format that this version of mtcli does not read; export the model again")
+    version = found.get("mtcli")
+    if not isinstance(version, str) or version.startswith("0.1."):  # the first ones did not name it
+        raise ModelError(f"{folder}: exported by mtcli 0.1, which this version does not read; export the model again")
     return found
 
 

@@ -22,7 +22,6 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from mtcli.errors import ModelError, MtcliError
-from mtcli.runtime.gpu_files import may_have_gpu
 from mtcli.storage import ENGINE
 from mtcli.storage.model_identity import ModelIdentity, has_identity
 from mtcli.translate.backends.ctranslate2 import Engine, unsupported_options
@@ -39,6 +38,9 @@ ENOUGH_EQUAL = 0.98
 
 MAX_BEAM = 16
 """Largest beam that the engine searches. Of wide beams, PyTorch checks the memory before."""
+
+GPU_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvhost-gpu", "/dev/nvgpu", "/dev/dxg", "/dev/kfd")
+"""Device files of GPUs: NVIDIA, its Tegra systems, Windows Subsystem for Linux, AMD."""
 
 MAX_SCORE_DIFFERENCE = 1e-3
 """Largest difference of the scores of equal translations with which an engine is proven; float32 has about 1e-5."""
@@ -170,12 +172,10 @@ class RunEngine(Engine):
         self.run = run
         self._fallback: LineTranslator | None = None
         super().__init__(run / ENGINE, "cpu")
-        self._engine_aligns = self.aligns
-        self.aligns = True  # otherwise by PyTorch
 
     def translate(self, lines: Iterable[str], options: Options, **how: Any) -> Iterator[Translation]:
         """See `LineTranslator.translate`."""
-        if self._searches_with(options):
+        if is_supported(options):
             return super().translate(lines, options, **how)
         return self._pytorch().translate(lines, options, **how)
 
@@ -184,10 +184,6 @@ class RunEngine(Engine):
     ) -> dict[int, tuple[Candidate, ...]]:
         """See `LineTranslator._search_again_with_terms`. CTranslate2 has no hard terms."""
         return self._pytorch()._search_again_with_terms(window, rows, options)
-
-    def _searches_with(self, options: Options) -> bool:
-        """Return True if the engine searches with these options, False if PyTorch does."""
-        return is_supported(options) and (self._engine_aligns or not options.alignments)
 
     def _pytorch(self) -> LineTranslator:
         """Return the same model for PyTorch.
@@ -249,8 +245,13 @@ def _is_cpu(device: str) -> bool:
     """Return True if PyTorch would compute on a CPU. PyTorch is not imported where that is certain."""
     if device != "auto":
         return device == "cpu"
-    if "torch" not in sys.modules and not may_have_gpu():
+    if "torch" not in sys.modules and not _may_have_gpu():
         return True
     from mtcli.runtime.device import pick_device
 
     return pick_device(device).type == "cpu"
+
+
+def _may_have_gpu() -> bool:
+    """Return False if PyTorch cannot find a GPU here. If this returns True, only PyTorch knows."""
+    return sys.platform == "darwin" or any(Path(file).exists() for file in GPU_FILES)
