@@ -71,6 +71,11 @@ def all_translations(
     return sorted(found, key=lambda h: -h.score)
 
 
+def seeded(n: int, seed: int) -> list[torch.Generator]:
+    """One generator for n sentences."""
+    return [torch.Generator().manual_seed(seed)] * n
+
+
 def ids_of(found: Sequence[Hypothesis]) -> list[list[int]]:
     return [h.ids for h in found]
 
@@ -422,7 +427,7 @@ def test_scores_that_are_not_finite_are_an_error(
         beam_search(model, pad(sources), limits(5, 6), beam_size=W, alpha=0.6)
     with pytest.raises(NotFiniteError):
         greedy_search(model, pad(sources), limits(5, 6))
-    choose = sampler(1.0, 0, torch.Generator().manual_seed(1))
+    choose = sampler(1.0, 0, seeded(5, 1))
     with pytest.raises(NotFiniteError):
         greedy_search(model, pad(sources), limits(5, 6), choose)
 
@@ -440,7 +445,7 @@ def test_empty_batch(search: str) -> None:
 def test_sampling_with_top_k_1_equals_greedy_search() -> None:
     model = build(11, V=12)
     sources = draw_sources(11, V=12)
-    choose = sampler(1.0, 1, torch.Generator().manual_seed(1))
+    choose = sampler(1.0, 1, seeded(5, 1))
     sampled = greedy_search(model, pad(sources), limits(5, 9), choose)
     assert ids_of(sampled) == ids_of(greedy_search(model, pad(sources), limits(5, 9)))
 
@@ -450,7 +455,7 @@ def test_sampling_depends_on_its_seed_and_returns_log_probabilities() -> None:
     sources = draw_sources(12, V=12)
 
     def draw(seed: int) -> list[Hypothesis]:
-        return greedy_search(model, pad(sources), limits(5, 9), sampler(1.0, 0, torch.Generator().manual_seed(seed)))
+        return greedy_search(model, pad(sources), limits(5, 9), sampler(1.0, 0, seeded(5, seed)))
 
     assert draw(1) == draw(1)
     assert len({str(ids_of(draw(seed))) for seed in range(5)}) == 5
@@ -458,7 +463,7 @@ def test_sampling_depends_on_its_seed_and_returns_log_probabilities() -> None:
         assert h.log_prob == pytest.approx(teacher_forced(model, source, h.ids), abs=CLOSE)
 
 
-def test_with_a_generator_each_samples_do_not_depend_on_the_batch() -> None:
+def test_samples_do_not_depend_on_the_batch() -> None:
     model = build(13, V=12)
     sources = draw_sources(13, V=12)
 
@@ -478,7 +483,7 @@ def test_sampling_follows_the_distribution(temperature: float, top_k: int) -> No
         expected[[2, 4, 5]] = 0
     expected /= expected.sum()
     n = 20_000
-    drawn = sampler(temperature, top_k, torch.Generator().manual_seed(1))(p.log().expand(n, -1), np.arange(n))
+    drawn = sampler(temperature, top_k, seeded(n, 1))(p.log().expand(n, -1), np.arange(n))
     shares = drawn.bincount(minlength=6) / n
     assert shares[expected == 0].sum() == 0
     # five standard errors, each at most 0.5 / √n

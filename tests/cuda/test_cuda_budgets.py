@@ -179,7 +179,7 @@ class Decoding:
 
 SEARCHES: dict[str, Callable[[Transformer, torch.Tensor, Limits], object]] = {
     "greedy": greedy_search,
-    "sampling": partial(greedy_search, choose=sampler(1.0, 5, torch.Generator())),
+    "sampling": partial(greedy_search, choose=sampler(1.0, 5, [torch.Generator()] * 64)),
     "beam": partial(beam_search, beam_size=4, alpha=0.6),
 }
 

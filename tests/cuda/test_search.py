@@ -36,7 +36,7 @@ def searches() -> dict[str, Callable[..., Any]]:
     """Those that tests/cuda/test_cuda_budgets.py does not count."""
     generators = [torch.Generator().manual_seed(i) for i in range(len(LINES))]
     return {
-        "a generator for each": partial(greedy_search, choose=sampler(0.7, 0, generators)),
+        "sampling": partial(greedy_search, choose=sampler(0.7, 0, generators)),
         "separate rows": partial(beam_search, beam_size=12, alpha=0.6),
         "late stopping": partial(beam_search, beam_size=4, alpha=1.5, early_stopping=False),
     }

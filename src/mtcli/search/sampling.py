@@ -18,14 +18,14 @@ def most_likely(log_p: Tensor, sentences: Ids) -> Tensor:
     return argmax(log_p)
 
 
-def sampler(temperature: float, top_k: int, generator: torch.Generator | Sequence[torch.Generator]) -> Choice:
+def sampler(temperature: float, top_k: int, generators: Sequence[torch.Generator]) -> Choice:
     """Return a `Choice` that draws from softmax(log_p / temperature).
 
     Args:
         temperature: Above 0; below 1 it favours likely tokens.
         top_k: Draw from this many most likely tokens; 0: from all.
-        generator: One for all sentences, or one for each, on the CPU. With one for each, what is drawn for a sentence
-            does not depend on the other sentences of the batch.
+        generators: One for each sentence, on the CPU, so that what is drawn for it does not depend on the other
+            sentences of the batch.
 
     The `Choice` returns a tensor on the CPU. It raises `NotFiniteError` if a probability is NaN.
     """
@@ -37,9 +37,7 @@ def sampler(temperature: float, top_k: int, generator: torch.Generator | Sequenc
         p = (log_p / temperature).softmax(dim=-1).cpu()
         if bool(p[:, 0].isnan().any()):  # a softmax with one NaN has only NaN
             raise NotFiniteError
-        if isinstance(generator, torch.Generator):
-            return torch.multinomial(p, 1, generator=generator).squeeze(1)
         rows = zip(p, sentences.tolist(), strict=True)
-        return torch.cat([torch.multinomial(row, 1, generator=generator[sentence]) for row, sentence in rows])
+        return torch.cat([torch.multinomial(row, 1, generator=generators[sentence]) for row, sentence in rows])
 
     return choose
