@@ -18,7 +18,7 @@ Amount = Annotated[float, Within(limits.AMOUNT)]
 
 LATER_FIELDS = (
     "block", "share_of_budget", "metric", "best_pairs", "seconds_before_first_step", "pair_seconds", "validated_at",
-    "save_seconds", "saved_at", "write_seconds", "valid_pairs", "speed_settled", "start", "start_pairs", "compared_by",
+    "save_seconds", "saved_at", "write_seconds", "valid_pairs", "start", "start_pairs", "compared_by",
 )  # fmt: skip
 """Fields that older checkpoints do not have. Their default values are right for such checkpoints."""
 
@@ -80,10 +80,7 @@ class State:
     seconds_before_first_step: Amount = 0.0
     """`seconds` before the first step. Without a time budget, this field and those up to `write_seconds` are 0."""
     pair_seconds: Amount = 0.0
-    """Time per pair in the last validation that measured it."""
-    speed_settled: bool = False
-    """True once a validation in the second half of the time measured `pair_seconds` on as many pairs as it could;
-    smaller samples, which take longer per pair, no longer replace it."""
+    """Time per pair in the last validation of all pairs; if there was none, of as many as it could take."""
     validation_seconds: Amount = 0.0
     """Duration of the last validation."""
     validated_at: Amount = 0.0
