@@ -66,10 +66,7 @@ class State:
     seconds_before_first_step: Amount = 0.0
     """`seconds` before the first step. Without a time budget, this field and those up to `write_seconds` are 0."""
     pair_seconds: Amount = 0.0
-    """Time per pair in the last validation that measured it."""
-    speed_settled: bool = False
-    """True once a validation in the second half of the time measured `pair_seconds` on as many pairs as it could;
-    smaller samples, which take longer per pair, no longer replace it."""
+    """Time per pair in the last validation of all pairs; if there was none, of as many as it could take."""
     validation_seconds: Amount = 0.0
     """Duration of the last validation."""
     validated_at: Amount = 0.0

@@ -54,18 +54,14 @@ class Evaluator:
             if session.config.train.time:
                 state.validated_at = state.seconds
             return
-        is_large = budget.large_sample_is_due(state)
+        measures_speed = is_last or budget.measurement_is_due(state)
         num_pairs = len(self.valid)
-        if is_last:
-            seconds = budget.may_take("valid", state)
-        elif is_large:
-            seconds = budget.large_sample_may_take(state)
-        else:
-            num_pairs = state.valid_pairs or len(self.valid)
-            seconds = budget.validation_may_take(state)
-        result = self._measure(num_pairs, seconds, settle_speed=is_last or is_large)
-        if not is_last:
-            budget.fit_validation(state, num_pairs, result.pairs, large=is_large)
+        if not measures_speed:
+            num_pairs = state.valid_pairs or num_pairs
+        seconds = budget.may_take("valid", state) if is_last else budget.validation_may_take(state)
+        result = self._measure(num_pairs, seconds, measures_speed=measures_speed)
+        if not measures_speed:
+            budget.fit_validation(state, num_pairs, result.pairs)
         if state.record_if_best(asdict(result)):
             state.best_step = state.step
             state.averaged = []
@@ -107,7 +103,7 @@ class Evaluator:
             log.info("no time is left to average the last checkpoints; `mtcli average` does")
             return
         with weights_of(self.learner.model, self.checkpoints.paths(steps)):
-            result = self._measure(num_pairs, seconds, settle_speed=True)
+            result = self._measure(num_pairs, seconds)
         is_better = result.pairs == num_pairs and state.record_if_better(asdict(result))
         if is_better:
             state.averaged = steps
@@ -136,7 +132,7 @@ class Evaluator:
         result = None
         if seconds is None or num_pairs * state.pair_seconds <= seconds:
             with weights_of(self.learner.model, paths):
-                result = self._measure(num_pairs, seconds, settle_speed=True)
+                result = self._measure(num_pairs, seconds)
         if result is None or result.pairs < num_pairs:
             log.warning("no time was left to score the starting model on the same pairs: the new one may be worse")
             return
@@ -217,13 +213,13 @@ class Evaluator:
             seconds=round(state.seconds, 1),
         )
 
-    def _measure(self, num_pairs: int, seconds: float | None, *, settle_speed: bool) -> Validation:
+    def _measure(self, num_pairs: int, seconds: float | None, *, measures_speed: bool = False) -> Validation:
         """Validate the model with its current weights, and note how long that took.
 
         Args:
             num_pairs: How many validation pairs to take.
             seconds: Stop with fewer pairs after about this many seconds; None: take all of `num_pairs`.
-            settle_speed: The sample is large: smaller samples no longer replace the time per pair that it measures.
+            measures_speed: Note the time per pair even if fewer than all pairs are taken.
 
         Raises:
             DivergedError: Training has made weights with which scores are not finite.
@@ -250,10 +246,8 @@ class Evaluator:
         if session.config.train.time:
             state.validated_at = state.seconds
             state.validation_seconds = state.seconds - started_at
-            if settle_speed or not state.speed_settled:
+            if measures_speed or result.pairs == len(self.valid):
                 state.pair_seconds = state.validation_seconds / result.pairs
-            if settle_speed:
-                state.speed_settled = True
         return result
 
     def _record(self, event: str, result: Validation, **values: Any) -> None:

@@ -139,8 +139,8 @@ WARMUP_SHARE = 0.2
 VALIDATION_SHARE = 0.15
 """Share of the training time that the validations before the last step may take."""
 
-LARGE_SAMPLE_SHARE = 0.1
-"""Share of the training time that the validation of all pairs may take, which measures the time per pair."""
+MEASUREMENT_SHARE = 0.1
+"""Share of the training time that a validation in its second half may take, if none has scored all pairs before."""
 
 MIN_VALIDATIONS = 8
 MAX_VALIDATIONS = 24
@@ -379,18 +379,16 @@ class Budget:
         """Return the seconds that a validation before the last step may take; None: no limit."""
         if not self.train.time:
             return None
+        if self.measurement_is_due(state):
+            return self._affordable(MEASUREMENT_SHARE) * self.training_time(state)
         return self._affordable(VALIDATION_SHARE) * self.training_time(state) / self.validations(state)
 
-    def large_sample_is_due(self, state: State) -> bool:
+    def measurement_is_due(self, state: State) -> bool:
         """Return True if the next validation should take all pairs, to measure how long the work at the end takes.
 
         In a small sample, each pair takes several times as long. With that speed, too much time would be reserved.
         """
-        return bool(self.train.time) and not state.speed_settled and self.used(state) >= 0.5
-
-    def large_sample_may_take(self, state: State) -> float:
-        """Return the seconds that a validation of all pairs may take; see `large_sample_is_due`."""
-        return self._affordable(LARGE_SAMPLE_SHARE) * self.training_time(state)
+        return bool(self.train.time) and not state.pair_seconds and self.used(state) >= 0.5
 
     def may_take(self, task: Task, state: State) -> float | None:
         """Return the seconds that a task after the last step may take; None: no limit."""
@@ -398,23 +396,18 @@ class Budget:
             return None
         return self.final_work.seconds_for(task, state, self.train.time - state.seconds)
 
-    def fit_validation(self, state: State, wanted: int, done: int, *, large: bool = False) -> None:
+    def fit_validation(self, state: State, wanted: int, done: int) -> None:
         """Set the number of pairs of the next validation: as many as this one took, or more if it was fast.
 
         Args:
-            state: The state after a validation.
+            state: The state after a validation that was no measurement.
             wanted: Pairs that the validation was to take.
             done: Pairs that it took in its time.
-            large: It was allowed the time of a large sample. If it took no longer than a usual validation may, later
-                ones take as many pairs.
         """
         allowed = self.validation_may_take(state)
         if allowed is None:
             return
-        if large:
-            if state.validation_seconds <= allowed:
-                state.valid_pairs = done
-        elif done < wanted:
+        if done < wanted:
             state.valid_pairs = done
         elif wanted < self.final_work.valid and state.validation_seconds < allowed / 4:
             state.valid_pairs = min(2 * wanted, self.final_work.valid)
