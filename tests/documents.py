@@ -7,9 +7,8 @@ from typing import Any
 from mtcli.documents.formats.format import ReadOptions
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import Tokenizer
-from mtcli.translate.drafts import Draft
 from mtcli.translate.line_translator import LineTranslator
-from mtcli.translate.translation import Options, Translation
+from mtcli.translate.translation import Candidate, Options, Translation
 from mtcli.translate.windows import Window
 
 READ = ReadOptions("in.txt", "en", "de")
@@ -31,8 +30,8 @@ class ByRule(LineTranslator):
     def _budget(self, options: Options) -> int:
         return 1000
 
-    def _drafts(self, window: Window, rows: Sequence[int], options: Options) -> Any:
-        return [[Draft(self.rule(window.lines[row]), (), 0.0, penalty=1)] for row in rows]
+    def _hypotheses(self, window: Window, rows: Sequence[int], options: Options) -> Any:
+        return [[Candidate(self.rule(window.lines[row]), 0.0, 0.0)] for row in rows]
 
     def translate(self, lines: Any, options: Options, **how: Any) -> Iterator[Translation]:
         for translation in super().translate(lines, options, **{**how, "warn": False, "quiet": True}):

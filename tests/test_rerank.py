@@ -13,7 +13,6 @@ from toy import PAIRS, save_toy, toy
 
 from mtcli.search.length import length_penalty
 from mtcli.translate.backends.pytorch import Translator
-from mtcli.translate.drafts import Draft
 from mtcli.translate.reranking import DEFAULT_WEIGHT, Reranker
 from mtcli.translate.scoring import log_probs_of
 from mtcli.translate.translation import Candidate, Options
@@ -76,9 +75,9 @@ def test_a_weight_of_0_changes_nothing() -> None:
 
 
 def test_an_empty_hypothesis_and_a_long_line() -> None:
-    drafts = [Draft("", (), -1.0), Draft("uno " * 3 * MAX_LINE_TOKENS, (5,), -1.0)]
-    (found,) = Reranker(reverse_model()).rerank(["one " * 3 * MAX_LINE_TOKENS], [drafts])
-    assert sorted(draft.text[:3] for draft in found) == ["", "uno"]
+    candidates = [Candidate("", -1.0, -1.0), Candidate("uno " * 3 * MAX_LINE_TOKENS, -1.0, -1.0, (5,))]
+    (found,) = Reranker(reverse_model()).rerank(["one " * 3 * MAX_LINE_TOKENS], [candidates])
+    assert sorted(candidate.text[:3] for candidate in found) == ["", "uno"]
 
 
 @pytest.fixture(scope="module")

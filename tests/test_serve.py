@@ -165,7 +165,7 @@ class Gated(LineTranslator):
     def _budget(self, options: Options) -> int:
         raise NotImplementedError
 
-    _drafts = _budget  # type: ignore[assignment]
+    _hypotheses = _budget  # type: ignore[assignment]
 
 
 # ---- the LibreTranslate API ----

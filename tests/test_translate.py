@@ -30,7 +30,6 @@ from mtcli.text.tokenizer.vocabulary_file import RESERVED
 from mtcli.translate import line_warnings, windows
 from mtcli.translate.backends import pytorch
 from mtcli.translate.backends.pytorch import Translator
-from mtcli.translate.drafts import Draft
 from mtcli.translate.line_translator import LineTranslator
 from mtcli.translate.streams import arguments, report_counts
 from mtcli.translate.translation import Candidate, Options, Translation
@@ -170,24 +169,24 @@ def test_n_best_begins_with_the_best_translation(translator: Translator) -> None
 
 
 class Scripted(LineTranslator):
-    """Finds the first of these drafts, as many as its beam size, and draws them in order."""
+    """Finds the first of these hypotheses, as many as its beam size, and draws them in order."""
 
-    def __init__(self, drafts: Sequence[Draft]):
+    def __init__(self, hypotheses: Sequence[Candidate]):
         super().__init__(toy().tokenizer, 64)
-        self.drafts = drafts
+        self.hypotheses = hypotheses
         self.beams: list[int] = []
 
     def _budget(self, options: Options) -> int:
         return 1000
 
-    def _drafts(self, window: Window, rows: Sequence[int], options: Options) -> Any:
+    def _hypotheses(self, window: Window, rows: Sequence[int], options: Options) -> Any:
         self.beams.append(options.beam_size)
-        return [self.drafts[: options.n_best if options.sample else options.beam_size]] * len(rows)
+        return [self.hypotheses[: options.n_best if options.sample else options.beam_size]] * len(rows)
 
 
-def drafted(*found: tuple[str, float]) -> list[Draft]:
-    """Drafts with these texts and probabilities, each of another token, and a length penalty of 2."""
-    return [Draft(text, (number,), math.log(p), penalty=2) for number, (text, p) in enumerate(found)]
+def scripted(*found: tuple[str, float]) -> list[Candidate]:
+    """Hypotheses with these texts and probabilities, each of another token, and a length penalty of 2."""
+    return [Candidate(text, math.log(p), math.log(p) / 2, (number,), 2) for number, (text, p) in enumerate(found)]
 
 
 def found_by(translator: LineTranslator, **options: Any) -> list[tuple[str, float, int]]:
@@ -197,7 +196,7 @@ def found_by(translator: LineTranslator, **options: Any) -> list[tuple[str, floa
     return [(c.text, pytest.approx(math.exp(c.log_prob)), c.draws) for c in one.candidates]
 
 
-SCRIPT = drafted(
+SCRIPT = scripted(
     ("Hola Mundo", 0.4), ("Hola", 0.1), ("Hola Mundo", 0.2), ("Mundo", 0.15), ("¡Hola!", 0.05), ("Eh", 0.01)
 )
 
@@ -208,7 +207,7 @@ def test_two_segmentations_of_one_text_are_one_candidate() -> None:
 
 
 def test_the_best_hypothesis_stays_first_even_if_the_sum_of_another_is_larger() -> None:
-    script = drafted(("one", 0.3), ("two", 0.2), ("two", 0.2))
+    script = scripted(("one", 0.3), ("two", 0.2), ("two", 0.2))
     assert found_by(Scripted(script), n_best=2) == [("one", 0.3, 1), ("two", 0.4, 2)]
     assert found_by(Scripted(script)) == [("one", 0.3, 1)]
 
@@ -224,7 +223,7 @@ def test_a_wider_search_adds_missing_texts(n_best: int, beams: list[int]) -> Non
 
 
 def test_a_wider_search_does_not_change_the_first_text() -> None:
-    script = drafted(("one", 0.3), ("one", 0.1), ("two", 0.1), ("three", 0.1), ("best", 0.35))
+    script = scripted(("one", 0.3), ("one", 0.1), ("two", 0.1), ("three", 0.1), ("best", 0.35))
     assert found_by(Scripted(script), n_best=4)[:2] == [("one", 0.4, 2), ("best", 0.35, 1)]
 
 
@@ -235,7 +234,7 @@ def test_the_wider_beam_has_a_maximum_size() -> None:
 
 
 def test_several_translations_of_greedy_search_have_scores_on_one_scale() -> None:
-    greedy = Draft("Hallo", (5, 6), log_prob=-2.0)  # without a length penalty
+    greedy = Candidate("Hallo", -2.0, -2.0, (5, 6))  # without a length penalty
     for n_best, penalty in ((1, 1.0), (2, length_penalty(3, alpha=0.6))):
         (one,) = run(Scripted([greedy, *SCRIPT]), ["x"], Options(beam_size=1, n_best=n_best))
         assert one.text == "Hallo"
@@ -243,7 +242,7 @@ def test_several_translations_of_greedy_search_have_scores_on_one_scale() -> Non
 
 
 def test_samples_are_distinct_and_counted() -> None:
-    same, other, third = drafted(("one", 0.5), ("two", 0.1), ("one", 0.2))
+    same, other, third = scripted(("one", 0.5), ("two", 0.1), ("one", 0.2))
     drawn = [same, same, other, same, third, *[same] * 20]
     assert found_by(Scripted(drawn), n_best=1, sample=True) == [("one", 0.5, 1)]
     assert found_by(Scripted(drawn), n_best=2, sample=True) == [("one", 0.5, 3), ("two", 0.1, 1)]

@@ -18,9 +18,8 @@ from mtcli.text.languages import english_name
 from mtcli.text.tokenizer.sentencepiece import SPACE
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.ctranslate2_library import load_native
-from mtcli.translate.drafts import Draft
 from mtcli.translate.line_translator import LineTranslator
-from mtcli.translate.translation import Options
+from mtcli.translate.translation import Candidate, Options
 from mtcli.translate.windows import Window
 
 SUFFIX = ".argosmodel"
@@ -125,7 +124,7 @@ class Installed(LineTranslator):
     def _budget(self, options: Options) -> int:
         return 2000
 
-    def _drafts(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Draft]]:
+    def _hypotheses(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Candidate]]:
         sources = [self.processor.encode(window.lines[row], out_type=str) for row in rows]
         results = self.native.translate_batch(
             sources,
@@ -135,14 +134,14 @@ class Installed(LineTranslator):
             length_penalty=options.length_penalty,
             return_scores=True,
         )
-        drafts = []
+        found = []
         for result in results:
             (tokens,) = result.hypotheses
             (score,) = result.scores
             text = sentencepiece_model.join(self.processor, tokens)
             penalty = (len(tokens) + 1) ** options.length_penalty
-            drafts.append([Draft(text, (), score * penalty, penalty)])
-        return drafts
+            found.append([Candidate(text, score * penalty, score, penalty=penalty)])
+        return found
 
 
 def install(archive: Path, folder: Path) -> Path:

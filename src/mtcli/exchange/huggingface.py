@@ -22,9 +22,8 @@ from mtcli.text.special_tokens import BOS, EOS, PAD
 from mtcli.text.tokenizer.sentencepiece import SentencePieceSide
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.text.tokenizer.vocabulary_file import SPECIALS
-from mtcli.translate.drafts import Draft
 from mtcli.translate.line_translator import LineTranslator
-from mtcli.translate.translation import Options
+from mtcli.translate.translation import Candidate, Options
 from mtcli.translate.windows import Window
 
 FILES = (
@@ -232,7 +231,7 @@ class Exported(LineTranslator):
                 yield list(same_length)
 
     @torch.inference_mode()
-    def _drafts(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Draft]]:
+    def _hypotheses(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Candidate]]:
         lines = [window.lines[row] for row in rows]
         inputs = self.exported_tokenizer(lines, padding=True, return_tensors="pt")
         max_length = options.max_length or len(window.ids[rows[0]]) + options.max_extra
@@ -242,7 +241,7 @@ class Exported(LineTranslator):
         is_padding = ids[:, 1:] == self.exported_model.config.pad_token_id
         log_probs = log_p.masked_fill(is_padding, 0.0).sum(dim=1).tolist()
         texts = self.exported_tokenizer.batch_decode(ids, skip_special_tokens=True)
-        drafts = []
+        found = []
         for text, row_ids, log_prob in zip(texts, ids.tolist(), log_probs, strict=True):
-            drafts.append([Draft(text, tuple(row_ids), log_prob)])
-        return drafts
+            found.append([Candidate(text, log_prob, log_prob, tuple(row_ids))])
+        return found

@@ -203,5 +203,5 @@ class WaitingTranslator(LineTranslator):
     def _budget(self, options: Options) -> int:
         raise NotImplementedError
 
-    def _drafts(self, *_: Any) -> Any:
+    def _hypotheses(self, *_: Any) -> Any:
         raise NotImplementedError

@@ -21,9 +21,16 @@ from mtcli.terms.terms import Match, Terms, uses
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.text.words import character_spans, word_spans
 from mtcli.translate.alignment import Weights, align
-from mtcli.translate.drafts import Draft, Rerank, add_new_texts, merge_by_text
 from mtcli.translate.line_warnings import warn_about_lines, warn_about_missing_tags, warn_about_repetitions
-from mtcli.translate.translation import Candidate, Links, Options, Translation
+from mtcli.translate.translation import (
+    Candidate,
+    Links,
+    Options,
+    Rerank,
+    Translation,
+    add_new_texts,
+    merge_by_text,
+)
 from mtcli.translate.windows import (
     MAX_LINE_TOKENS,
     Window,
@@ -278,39 +285,33 @@ class LineTranslator(ABC):
         first, even if they have a higher score. The other translations are sorted by score, those of sampling by their
         first draw.
         """
-        found = self._merged_drafts(window, rows, options)
+        found = self._merged(window, rows, options)
         if options.n_best > 1 and options.beam_size == 1 and not options.sample:
-            found = [[_with_length_penalty(draft, options) for draft in drafts] for drafts in found]
+            found = [[_with_length_penalty(each, options) for each in candidates] for candidates in found]
         for wider in _wider_options(options):
             self._search_again(window, rows, options, wider, found)
-        best = [drafts[: options.n_best] for drafts in found]
-        links: list[list[Links]] = [[()] * len(drafts) for drafts in best]
+        best = [candidates[: options.n_best] for candidates in found]
         if options.alignments:
-            links = self._links(window, rows, best, options)
-        return [
-            tuple(
-                Candidate(draft.text, draft.log_prob, draft.score, alignment, draft.draws, draft.reverse_log_prob)
-                for draft, alignment in zip(drafts, links_of_drafts, strict=True)
-            )
-            for drafts, links_of_drafts in zip(best, links, strict=True)
-        ]
+            best = _with_links(best, self._links(window, rows, best, options))
+        return [tuple(candidates) for candidates in best]
 
-    def _merged_drafts(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Draft]]:
+    def _merged(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Candidate]]:
         """Search once. Return the different texts found for each of some rows of a window, best first."""
-        found = [merge_by_text(drafts, sampled=options.sample) for drafts in self._drafts(window, rows, options)]
+        hypotheses = self._hypotheses(window, rows, options)
+        found = [merge_by_text(of_row, sampled=options.sample) for of_row in hypotheses]
         if self.rerank is None:
             return found
         return self.rerank([window.lines[row] for row in rows], found)
 
     def _search_again(
-        self, window: Window, rows: Sequence[int], options: Options, wider: Options, found: list[list[Draft]]
+        self, window: Window, rows: Sequence[int], options: Options, wider: Options, found: list[list[Candidate]]
     ) -> None:
         """Search again with wider options where fewer than `n_best` texts are found, and add to `found` in place."""
-        lacking = [i for i, drafts in enumerate(found) if len(drafts) < options.n_best]
+        lacking = [i for i, candidates in enumerate(found) if len(candidates) < options.n_best]
         size = max(1, len(rows) * options.beam_size // wider.beam_size)  # takes as much memory as the first search
         for start in range(0, len(lacking), size):
             part = lacking[start : start + size]
-            more = self._merged_drafts(window, [rows[i] for i in part], wider)
+            more = self._merged(window, [rows[i] for i in part], wider)
             for i, merged in zip(part, more, strict=True):
                 if options.sample:
                     found[i] = merged  # the first draws are drawn again
@@ -318,19 +319,19 @@ class LineTranslator(ABC):
                     found[i] = add_new_texts(found[i], merged)
 
     @abstractmethod
-    def _drafts(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Draft]]:
+    def _hypotheses(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Candidate]]:
         """Search once. Return all hypotheses of each of these rows, best first, or `n_best` samples."""
 
     def _links(
-        self, window: Window, rows: Sequence[int], best: Sequence[Sequence[Draft]], options: Options
+        self, window: Window, rows: Sequence[int], best: Sequence[Sequence[Candidate]], options: Options
     ) -> list[list[Links]]:
         """Return the word alignment of each of these translations."""
         lines = [window.lines[row] for row in rows]
         ids: Sequence[Sequence[int]] = [window.ids[row] for row in rows]
         if options.terms and self.trained_with_terms:  # the words of a line are counted without annotations
             ids = self._encode_window(lines, window.first, replace(options, terms=None), warn=False).ids
-        texts = [[draft.text for draft in drafts] for drafts in best]
-        tgt = [[draft.ids for draft in drafts] for drafts in best]
+        texts = [[candidate.text for candidate in candidates] for candidates in best]
+        tgt = [[candidate.ids for candidate in candidates] for candidates in best]
         words = character_spans if options.align_characters else word_spans
         return align(self.tokenizer, lines, ids, texts, tgt, self._cross_attention, words=words)
 
@@ -339,10 +340,18 @@ class LineTranslator(ABC):
         raise NotImplementedError
 
 
-def _with_length_penalty(draft: Draft, options: Options) -> Draft:
-    """Give a draft of greedy search, whose score has no length penalty, the penalty of the wider searches."""
-    penalty = length_penalty(len(draft.ids) + 1, options.length_penalty, options.length_normalization)
-    return replace(draft, penalty=penalty)
+def _with_length_penalty(candidate: Candidate, options: Options) -> Candidate:
+    """Give a candidate of greedy search, whose score has no length penalty, the penalty of the wider searches."""
+    penalty = length_penalty(len(candidate.ids) + 1, options.length_penalty, options.length_normalization)
+    return replace(candidate, penalty=penalty, score=candidate.log_prob / penalty)
+
+
+def _with_links(candidates: Sequence[Sequence[Candidate]], links: Sequence[Sequence[Links]]) -> list[list[Candidate]]:
+    """Add to each candidate of each row its word alignment."""
+    return [
+        [replace(candidate, alignment=alignment) for candidate, alignment in zip(*of_row, strict=True)]
+        for of_row in zip(candidates, links, strict=True)
+    ]
 
 
 def _lacks_term(matches: Sequence[Match], candidates: Sequence[Candidate]) -> bool:

@@ -36,9 +36,8 @@ from mtcli.translate.alignment import Weights
 from mtcli.translate.backends.ctranslate2_attention import forced_attention
 from mtcli.translate.backends.ctranslate2_library import load_native, placement_of
 from mtcli.translate.backends.exported import provenance, read_export
-from mtcli.translate.drafts import Draft
 from mtcli.translate.line_translator import LineTranslator, R, T
-from mtcli.translate.translation import Options, Translation
+from mtcli.translate.translation import Candidate, Options, Translation
 from mtcli.translate.windows import Window
 
 GIVE_THE_RUN = "give the run itself with --model, without --engine"
@@ -152,7 +151,7 @@ class Engine(LineTranslator):
         # The next call begins before the last one ends, so that no thread of CTranslate2 waits for another.
         return prefetch_map(search, batches, workers=2)
 
-    def _drafts(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Draft]]:
+    def _hypotheses(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Candidate]]:
         best_only = options.n_best == 1 and not options.scores and self.rerank is None
         if options.beam_size > 1 or not self._has_finite_scores:
             options = replace(options, scores=True)
@@ -160,7 +159,7 @@ class Engine(LineTranslator):
         sources = [[vocabulary[i] for i in window.ids[row]] for row in rows]
         max_lengths = [self._max_length(source, options) for source in sources]
         searches = self._submit(sources, max(max_lengths) + 1, options)
-        drafts: list[list[Draft]] = [[] for _ in rows]
+        drafts: list[list[Candidate]] = [[] for _ in rows]
         unfinished: dict[int, list[Hypothesis]] = {}
         # The first rows, which are the longest, are ranked while CTranslate2 still searches the others.
         for first in range(0, len(rows), GROUP):
@@ -197,7 +196,7 @@ class Engine(LineTranslator):
 
     def _rank(
         self,
-        drafts: list[list[Draft]],
+        drafts: list[list[Candidate]],
         found: Mapping[int, list[Hypothesis]],
         sources: Sequence[Sequence[str]],
         options: Options,
@@ -314,7 +313,7 @@ class Engine(LineTranslator):
         )
         return [sum(scored.log_probs) for scored in found]
 
-    def _ranked(self, found: Sequence[list[Hypothesis]], options: Options, *, best_only: bool) -> list[list[Draft]]:
+    def _ranked(self, found: Sequence[list[Hypothesis]], options: Options, *, best_only: bool) -> list[list[Candidate]]:
         """Return the W hypotheses of each sentence that our search would find, ranked by our score.
 
         Args:
@@ -337,7 +336,7 @@ class Engine(LineTranslator):
             drafts = []
             for (_, log_p), penalty in penalized:
                 text, ids = next(texts)
-                drafts.append(Draft(text, tuple(ids), log_p, penalty))
+                drafts.append(Candidate(text, log_p, log_p / penalty, tuple(ids), penalty))
             ranked.append(drafts)
         return ranked
 

@@ -32,9 +32,8 @@ from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.alignment import Weights
 from mtcli.translate.backends.batch_memory import SearchMemory, free_cuda_memory
 from mtcli.translate.backends.pytorch_attention import cross_attention
-from mtcli.translate.drafts import Draft
 from mtcli.translate.line_translator import LineTranslator, R, T
-from mtcli.translate.translation import Links, Options
+from mtcli.translate.translation import Candidate, Links, Options
 from mtcli.translate.windows import Window
 
 BATCH_TOKENS = {"cpu": 20_000, "cuda": 200_000, "mps": 20_000}
@@ -231,7 +230,7 @@ class Translator(LineTranslator):
             draws.append(greedy_search(model, src, limits, choose))
         return [list(hypotheses) for hypotheses in zip(*draws, strict=True)]
 
-    def _drafts(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Draft]]:
+    def _hypotheses(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Candidate]]:
         phrases = self._required_phrases(window, rows, options)
         if not options.sample:
             # Several hypotheses can have the same text. The caller merges them, so it needs all that the beam finds.
@@ -242,14 +241,10 @@ class Translator(LineTranslator):
         found = [found_by_row[row] for row in rows]
         # One call decodes all lines, because each call of the native library has a cost.
         texts = iter(self.tokenizer.decode([hypothesis.ids for hypotheses in found for hypothesis in hypotheses]))
-        all_drafts = []
-        for hypotheses in found:
-            drafts = []
-            for hypothesis in hypotheses:
-                text = next(texts)
-                drafts.append(Draft(text, tuple(hypothesis.ids), hypothesis.log_prob, hypothesis.penalty))
-            all_drafts.append(drafts)
-        return all_drafts
+        return [
+            [Candidate(next(texts), each.log_prob, each.score, tuple(each.ids), each.penalty) for each in hypotheses]
+            for hypotheses in found
+        ]
 
     def _required_phrases(self, window: Window, rows: Sequence[int], options: Options) -> dict[int, RequiredPhrases]:
         """Return the phrases that the translation of each row must contain, for the rows that have any."""
@@ -299,7 +294,7 @@ class Translator(LineTranslator):
         return StorageError(f"{self.device} has too little memory for line {line}; {remedy}")
 
     def _links(
-        self, window: Window, rows: Sequence[int], best: Sequence[Sequence[Draft]], options: Options
+        self, window: Window, rows: Sequence[int], best: Sequence[Sequence[Candidate]], options: Options
     ) -> list[list[Links]]:
         try:
             return super()._links(window, rows, best, options)
