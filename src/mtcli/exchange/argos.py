@@ -17,10 +17,10 @@ from mtcli.storage.model_file import ModelInfo
 from mtcli.text.languages import english_name
 from mtcli.text.tokenizer.sentencepiece import SPACE
 from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.translate.backends.backend import Backend
 from mtcli.translate.backends.ctranslate2_library import load_native
-from mtcli.translate.line_translator import LineTranslator
 from mtcli.translate.translation import Candidate, Options
-from mtcli.translate.windows import Window
+from mtcli.translate.windows import Source
 
 SUFFIX = ".argosmodel"
 
@@ -103,7 +103,7 @@ def _zip(content: Path, archive: Path) -> None:
                     shutil.copyfileobj(source, target)
 
 
-class Installed(LineTranslator):
+class Installed(Backend):
     """An installed package, used as Argos Translate uses it: its tokenizer, and CTranslate2 with its options."""
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, longest_src: int):
@@ -121,13 +121,14 @@ class Installed(LineTranslator):
         self.native = load_native(folder / "model", device="cpu")
         self.processor = sentencepiece_model.processor((folder / "sentencepiece.model").read_bytes())
 
-    def _budget(self, options: Options) -> int:
+    def max_batch_tokens(self, options: Options) -> int:
+        """See `Backend.max_batch_tokens`."""
         return 2000
 
-    def _hypotheses(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Candidate]]:
-        sources = [self.processor.encode(window.lines[row], out_type=str) for row in rows]
+    def search(self, sources: Sequence[Source], options: Options) -> list[list[Candidate]]:
+        """See `Backend.search`."""
         results = self.native.translate_batch(
-            sources,
+            [self.processor.encode(source.line, out_type=str) for source in sources],
             replace_unknowns=True,
             beam_size=options.beam_size,
             num_hypotheses=1,

@@ -172,7 +172,7 @@ def feed_forward_stages(
     """
     recording = explanation.recording
     second = layer.feed_forward.w_2
-    inner = INNER_LAYERS[explanation.translator.model.config.activation]
+    inner = INNER_LAYERS[explanation.backend.model.config.activation]
     return [
         Stage(
             key=f"{key}.ffn.inner",

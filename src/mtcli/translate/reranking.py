@@ -9,7 +9,7 @@ model can predict x omit less of it: Li and Jurafsky 2016; Yee, Dauphin and Auli
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.scoring import log_probs_of
 from mtcli.translate.translation import Candidate, sorted_by_score
 from mtcli.translate.windows import MAX_LINE_TOKENS
@@ -26,7 +26,7 @@ class Reranker:
         weight: λ, the weight of its log-probability.
     """
 
-    def __init__(self, reverse: Translator, weight: float = DEFAULT_WEIGHT):
+    def __init__(self, reverse: PyTorchBackend, weight: float = DEFAULT_WEIGHT):
         self.reverse = reverse
         self.weight = weight
 

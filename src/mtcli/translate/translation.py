@@ -21,7 +21,7 @@ class Options:
     early_stopping: bool = True
     """Stop as soon as `beam_size` translations are finished, see `search.beam`."""
     n_best: int = 1
-    """Number of different translations of each line. See `LineTranslator._candidates`."""
+    """Number of different translations of each line. See `Translator.translate`."""
     min_length: int = 0
     """Minimum number of tokens of a translation, unless its maximum is lower."""
     max_length: int | None = None

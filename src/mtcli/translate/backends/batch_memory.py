@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from mtcli.config.schema import ModelConfig
-from mtcli.translate.line_translator import ROW_OVERHEAD
+from mtcli.translate.backends.backend import ROW_OVERHEAD
 from mtcli.translate.windows import MAX_LINE_TOKENS
 
 LOGITS_COPIES = 4
@@ -63,7 +63,7 @@ class SearchMemory:
     def batch_tokens(self, free: int, beam_size: int, tgt_length: Callable[[int], int]) -> int:
         """Return the most rows × tokens of a batch for which `free` bytes are enough, whatever its lengths.
 
-        `ROW_OVERHEAD` tokens are counted with each row, as `LineTranslator` does.
+        `ROW_OVERHEAD` tokens are counted with each row, as `Translator` does.
 
         Args:
             free: Bytes.

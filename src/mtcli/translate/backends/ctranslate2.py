@@ -24,24 +24,21 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mtcli.errors import ModelError, NotFiniteError, UsageError
 from mtcli.runtime.prefetch import prefetch_map
 from mtcli.search.length import length_penalty
-from mtcli.terms.terms import Terms
 from mtcli.text.special_tokens import EOS
 from mtcli.text.tokenizer.tokenizer import Tokenizer
-from mtcli.translate.alignment import Weights
-from mtcli.translate.backends.ctranslate2_attention import forced_attention
+from mtcli.translate.backends.backend import Backend, R, T
 from mtcli.translate.backends.ctranslate2_library import load_native, placement_of
-from mtcli.translate.backends.exported import provenance, read_export
-from mtcli.translate.line_translator import LineTranslator, R, T
-from mtcli.translate.translation import Candidate, Options, Translation
-from mtcli.translate.windows import Window
+from mtcli.translate.backends.exported import GIVE_THE_RUN, provenance, read_export
+from mtcli.translate.translation import Candidate, Options
+from mtcli.translate.windows import Source
 
-GIVE_THE_RUN = "give the run itself with --model, without --engine"
-"""The remedy in messages: the run can do all that an exported model cannot."""
+if TYPE_CHECKING:
+    from mtcli.translate.alignment import Weights
 
 BATCH_TOKENS = 2048
 """Source tokens × beams that one thread translates at a time. With many more, the memory of a step does not fit in the
@@ -72,7 +69,7 @@ SAMPLING = ("temperature", "top_k", "seed")
 """Options that have an effect only with `Options.sample`."""
 
 
-class Engine(LineTranslator):
+class CTranslate2Backend(Backend):
     """A folder written by `mtcli export --to ctranslate2`."""
 
     reads_ahead = True
@@ -118,59 +115,42 @@ class Engine(LineTranslator):
         except (RuntimeError, ValueError) as error:
             raise ModelError(f"{folder}: CTranslate2 cannot use it ({error}); export the model again") from None
 
-    def with_terms(self, options: Options, terms: Terms, mode: str) -> Options:
-        """See `LineTranslator.with_terms`.
+    def check(self, options: Options) -> None:
+        """See `Backend.check`."""
+        for name in unsupported_options(options):
+            raise UsageError(f"--{name.replace('_', '-')}: not with an exported model; {GIVE_THE_RUN}")
+        super().check(options)
 
-        Raises:
-            UsageError: The terms would have to be required.
-        """
-        chosen = super().with_terms(options, terms, mode)
-        if self.requires_terms or chosen.terms_mode == "soft":
-            return chosen
-        if mode == "hard":
-            raise UsageError(f"--terms-mode hard: not with an exported model; {GIVE_THE_RUN}")
-        raise UsageError(f"--terms: this exported model was not trained with terms; {GIVE_THE_RUN}")
-
-    def translate(self, lines: Iterable[str], options: Options, **how: Any) -> Iterator[Translation]:
-        """See `LineTranslator.translate`.
-
-        Raises:
-            UsageError: This engine does not support an option.
-        """
-        _check_supported(options)
-        if options.alignments and not self.aligns:
-            raise UsageError(f"--alignments: this model was exported without them; export it again, or {GIVE_THE_RUN}")
-        return super().translate(lines, options, **how)
-
-    def _budget(self, options: Options) -> int:
+    def max_batch_tokens(self, options: Options) -> int:
+        """See `Backend.max_batch_tokens`."""
         return CALL_TOKENS * int(self.native.num_translators)
 
-    def _map(self, search: Callable[[T], R], batches: Iterable[T], options: Options) -> Iterator[R]:
-        if self.rerank is not None:  # it may not search twice at the same time
-            return map(search, batches)
+    def map_batches(self, search: Callable[[T], R], batches: Iterable[T], options: Options) -> Iterator[R]:
+        """See `Backend.map_batches`."""
         # The next call begins before the last one ends, so that no thread of CTranslate2 waits for another.
         return prefetch_map(search, batches, workers=2)
 
-    def _hypotheses(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Candidate]]:
-        best_only = options.n_best == 1 and not options.scores and self.rerank is None
+    def search(self, sources: Sequence[Source], options: Options) -> list[list[Candidate]]:
+        """See `Backend.search`."""
+        best_only = options.n_best == 1 and not options.scores
         if options.beam_size > 1 or not self._has_finite_scores:
             options = replace(options, scores=True)
         vocabulary = self.tokenizer.src_vocabulary
-        sources = [[vocabulary[i] for i in window.ids[row]] for row in rows]
-        max_lengths = [self._max_length(source, options) for source in sources]
-        searches = self._submit(sources, max(max_lengths) + 1, options)
-        drafts: list[list[Candidate]] = [[] for _ in rows]
+        tokens = [[vocabulary[i] for i in source.ids] for source in sources]
+        max_lengths = [self._max_length(source, options) for source in tokens]
+        searches = self._submit(tokens, max(max_lengths) + 1, options)
+        drafts: list[list[Candidate]] = [[] for _ in tokens]
         unfinished: dict[int, list[Hypothesis]] = {}
         # The first rows, which are the longest, are ranked while CTranslate2 still searches the others.
-        for first in range(0, len(rows), GROUP):
+        for first in range(0, len(tokens), GROUP):
             finished: dict[int, list[Hypothesis]] = {}
-            for index in range(first, min(first + GROUP, len(rows))):
+            for index in range(first, min(first + GROUP, len(tokens))):
                 hypotheses = _hypotheses(searches[index])
-                is_finished = all(self._is_finished(tokens, max_lengths[index]) for tokens, _ in hypotheses)
+                is_finished = all(self._is_finished(found, max_lengths[index]) for found, _ in hypotheses)
                 (finished if is_finished else unfinished)[index] = hypotheses
-            self._rank(drafts, finished, sources, options, best_only=best_only)
-        completed = self._completed(unfinished, sources, max_lengths, options)
-        self._rank(drafts, completed, sources, options, best_only=best_only)
+            self._rank(drafts, finished, tokens, options, best_only=best_only)
+        completed = self._completed(unfinished, tokens, max_lengths, options)
+        self._rank(drafts, completed, tokens, options, best_only=best_only)
         self._has_finite_scores = True
         return drafts
 
@@ -265,12 +245,15 @@ class Engine(LineTranslator):
         results: list[Any] = self.native.translate_batch(sources, **(arguments | more))
         return results
 
-    def _cross_attention(self, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> Sequence[Weights]:
+    def cross_attention(self, sources: Sequence[Source], targets: Sequence[Sequence[int]]) -> "Sequence[Weights]":
+        """See `Backend.cross_attention`."""
+        from mtcli.translate.backends.ctranslate2_attention import forced_attention
+
         src_vocabulary = self.tokenizer.src_vocabulary
         tgt_vocabulary = self.tokenizer.tgt_vocabulary
-        sources = [[src_vocabulary[i] for i in ids] for ids in src]
-        targets = [[tgt_vocabulary[i] for i in ids] for ids in tgt]
-        return forced_attention(self.native, sources, targets, filler=self._end)
+        src_tokens = [[src_vocabulary[i] for i in source.ids] for source in sources]
+        tgt_tokens = [[tgt_vocabulary[i] for i in ids] for ids in targets]
+        return forced_attention(self.native, src_tokens, tgt_tokens, filler=self._end)
 
     def _scored(
         self, sources: Sequence[Sequence[str]], found: Sequence[Sequence[Hypothesis]], options: Options
@@ -369,9 +352,3 @@ def unsupported_options(options: Options) -> list[str]:
         for field in fields(options)
         if field.name not in (*SUPPORTED, *without_effect) and getattr(options, field.name) != field.default
     ]
-
-
-def _check_supported(options: Options) -> None:
-    """Refuse options that this engine does not support."""
-    for name in unsupported_options(options):
-        raise UsageError(f"--{name.replace('_', '-')}: not with an exported model; {GIVE_THE_RUN}")

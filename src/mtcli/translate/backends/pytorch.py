@@ -30,14 +30,14 @@ from mtcli.terms.term_phrases import TermPhrases
 from mtcli.text.special_tokens import EOS
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.alignment import Weights
+from mtcli.translate.backends.backend import Backend, R, T
 from mtcli.translate.backends.batch_memory import SearchMemory, free_cuda_memory
 from mtcli.translate.backends.pytorch_attention import cross_attention
-from mtcli.translate.line_translator import LineTranslator, R, T
-from mtcli.translate.translation import Candidate, Links, Options
-from mtcli.translate.windows import Window
+from mtcli.translate.translation import Candidate, Options
+from mtcli.translate.windows import Source
 
 BATCH_TOKENS = {"cpu": 20_000, "cuda": 200_000, "mps": 20_000}
-"""Rows × tokens × beams of one search, by type of device. A CPU runs several at once: see `Translator.num_shares`.
+"""Rows × tokens × beams of one search, by type of device. A CPU runs several at once: see `PyTorchBackend.num_shares`.
 
 On CUDA, it is the figure for scoring. That of a search follows from the free memory: see `batch_memory`.
 """
@@ -50,7 +50,7 @@ WIDE_BEAM = 50
 """Beam size from which the memory of a search is checked beforehand."""
 
 
-class Translator(LineTranslator):
+class PyTorchBackend(Backend):
     """A model and its tokenizer on a device."""
 
     def __init__(
@@ -77,11 +77,11 @@ class Translator(LineTranslator):
         self._share_of_budget = 1.0  # halved whenever a GPU runs out of memory
 
     @classmethod
-    def load(cls, folder: Path, device: torch.device) -> tuple["Translator", Options, tuple[str, str]]:
+    def load(cls, folder: Path, device: torch.device) -> tuple["PyTorchBackend", Options, tuple[str, str]]:
         """Load the model of a run or checkpoint.
 
         Returns:
-            The translator, the model's default options, and its source and target language.
+            The backend, the model's default options, and its source and target language.
 
         Raises:
             ModelError: The folder has no usable model.
@@ -89,10 +89,10 @@ class Translator(LineTranslator):
         keep_freed_memory()
         share_freed_memory()
         model, info, tokenizer = load_model(folder)
-        translator = cls(model.to(device), tokenizer, info.longest_src)
-        translator.trained_with_terms = info.terms
-        translator.bleu_tokenizer = info.bleu_tokenizer
-        return translator, Options.of(info.decode), (info.src, info.tgt)
+        backend = cls(model.to(device), tokenizer, info.longest_src)
+        backend.trained_with_terms = info.terms
+        backend.bleu_tokenizer = info.bleu_tokenizer
+        return backend, Options.of(info.decode), (info.src, info.tgt)
 
     def num_shares(self, options: Options) -> int:
         """Return `CPU_SHARES` on a CPU, where each core searches one batch after the other; otherwise 1.
@@ -102,14 +102,16 @@ class Translator(LineTranslator):
         """
         return 1 if self.device.type != "cpu" or options.alignments else CPU_SHARES
 
-    def _map(self, search: Callable[[T], R], batches: Iterable[T], options: Options) -> Iterator[R]:
+    def map_batches(self, search: Callable[[T], R], batches: Iterable[T], options: Options) -> Iterator[R]:
+        """See `Backend.map_batches`."""
         if self.num_shares(options) == 1:
             yield from map(search, batches)
             return
         release_freed_memory()  # otherwise the gaps that each window leaves behind add up
         yield from all_cores().map(search, batches)
 
-    def _budget(self, options: Options) -> int:
+    def max_batch_tokens(self, options: Options) -> int:
+        """See `Backend.max_batch_tokens`."""
         num_beams = 1 if options.sample else options.beam_size
         if self.device.type != "cuda":
             return BATCH_TOKENS[self.device.type] // num_beams
@@ -150,7 +152,7 @@ class Translator(LineTranslator):
         needed = len(limits.max_length) * sentence
         require(needed, f"a beam of {beam_size}", "give a smaller --beam-size or --max-length")
 
-    def search(
+    def search_ids(
         self,
         ids: Sequence[Sequence[int]],
         options: Options,
@@ -230,15 +232,22 @@ class Translator(LineTranslator):
             draws.append(greedy_search(model, src, limits, choose))
         return [list(hypotheses) for hypotheses in zip(*draws, strict=True)]
 
-    def _hypotheses(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Candidate]]:
-        phrases = self._required_phrases(window, rows, options)
+    def search(self, sources: Sequence[Source], options: Options) -> list[list[Candidate]]:
+        """See `Backend.search`.
+
+        Raises:
+            StorageError: The GPU has too little memory for one source.
+        """
+        phrases = self._required_phrases(sources, options)
         if not options.sample:
             # Several hypotheses can have the same text. The caller merges them, so it needs all that the beam finds.
             options = replace(options, n_best=options.beam_size)
-        found_by_row: dict[int, list[Hypothesis]] = {}
-        for group in _groups(rows, phrases, options):
-            found_by_row.update(zip(group, self._search_rows(window, group, options, phrases), strict=True))
-        found = [found_by_row[row] for row in rows]
+        by_index: dict[int, list[Hypothesis]] = {}
+        for group in _groups(range(len(sources)), phrases, options):
+            required = [phrases[index] for index in group if index in phrases]
+            hypotheses = self._search_group([sources[index] for index in group], required, options)
+            by_index.update(zip(group, hypotheses, strict=True))
+        found = [by_index[index] for index in range(len(sources))]
         # One call decodes all lines, because each call of the native library has a cost.
         texts = iter(self.tokenizer.decode([hypothesis.ids for hypotheses in found for hypothesis in hypotheses]))
         return [
@@ -246,83 +255,78 @@ class Translator(LineTranslator):
             for hypotheses in found
         ]
 
-    def _required_phrases(self, window: Window, rows: Sequence[int], options: Options) -> dict[int, RequiredPhrases]:
-        """Return the phrases that the translation of each row must contain, for the rows that have any."""
-        if options.terms_mode != "hard" or not window.terms:
+    def _required_phrases(self, sources: Sequence[Source], options: Options) -> dict[int, RequiredPhrases]:
+        """Return the phrases that the translation of each source must contain, by the index of those with any."""
+        if options.terms_mode != "hard":
             return {}
         if self._term_phrases is None:
             self._term_phrases = TermPhrases(self.tokenizer)
-        phrases = {row: self._term_phrases.of(window.terms[row]) for row in rows if window.terms[row]}
-        return {row: required for row, required in phrases.items() if required.total}
+        phrases = {i: self._term_phrases.of(source.terms) for i, source in enumerate(sources) if source.terms}
+        return {index: required for index, required in phrases.items() if required.total}
 
-    def _search_rows(
-        self,
-        window: Window,
-        rows: Sequence[int],
-        options: Options,
-        phrases: Mapping[int, RequiredPhrases],
+    def _search_group(
+        self, sources: Sequence[Source], required: Sequence[RequiredPhrases], options: Options
     ) -> list[list[Hypothesis]]:
-        """Search the translations of some rows of a window, in smaller batches if a GPU runs out of memory.
+        """Search the translations of some sources, in smaller batches if a GPU runs out of memory.
 
         Args:
-            window: The window.
-            rows: Rows that all have required phrases, or none of them.
+            sources: They all have required phrases, or none of them.
+            required: These phrases; empty: none.
             options: Options of the search.
-            phrases: The required phrases of rows.
 
         Raises:
-            StorageError: The GPU has too little memory for one row.
+            StorageError: The GPU has too little memory for one source.
         """
         try:
-            line_numbers = [window.first + row for row in rows]
-            required = [phrases[row] for row in rows if row in phrases]
-            ids = [window.ids[row] for row in rows]
-            return self.search(ids, options, line_numbers=line_numbers, required=required)
+            line_numbers = [source.number for source in sources]
+            ids = [source.ids for source in sources]
+            return self.search_ids(ids, options, line_numbers=line_numbers, required=required)
         except torch.OutOfMemoryError as error:
-            if len(rows) == 1:
-                raise self._too_little_memory(window, rows[0]) from error
+            if len(sources) == 1:
+                raise self._too_little_memory(sources[0]) from error
         # Outside the `except` block, the traceback no longer keeps the tensors of the failed search.
         torch.cuda.empty_cache()
         self._share_of_budget /= 2
-        middle = len(rows) // 2
-        parts = (rows[:middle], rows[middle:])
-        return [hypotheses for part in parts for hypotheses in self._search_rows(window, part, options, phrases)]
+        middle = len(sources) // 2
+        first = self._search_group(sources[:middle], required[:middle], options)
+        return first + self._search_group(sources[middle:], required[middle:], options)
 
-    def _too_little_memory(self, window: Window, row: int) -> StorageError:
-        line = window.first + row + 1
+    def _too_little_memory(self, source: Source) -> StorageError:
         remedy = "give a smaller --beam-size, shorter lines, or --device cpu"
-        return StorageError(f"{self.device} has too little memory for line {line}; {remedy}")
+        return StorageError(f"{self.device} has too little memory for line {source.number + 1}; {remedy}")
 
-    def _links(
-        self, window: Window, rows: Sequence[int], best: Sequence[Sequence[Candidate]], options: Options
-    ) -> list[list[Links]]:
+    def cross_attention(self, sources: Sequence[Source], targets: Sequence[Sequence[int]]) -> Sequence[Weights]:
+        """See `Backend.cross_attention`.
+
+        Raises:
+            StorageError: The GPU has too little memory for one pair.
+        """
         try:
-            return super()._links(window, rows, best, options)
+            return list(cross_attention(self.model, [source.ids for source in sources], targets).numpy())
         except torch.OutOfMemoryError as error:  # the attention weights of long lines take more than their search
-            if len(rows) == 1:
-                raise self._too_little_memory(window, rows[0]) from error
+            if len(sources) == 1:
+                raise self._too_little_memory(sources[0]) from error
         torch.cuda.empty_cache()
-        middle = len(rows) // 2
-        parts = (slice(None, middle), slice(middle, None))
-        return [links for part in parts for links in self._links(window, rows[part], best[part], options)]
-
-    def _cross_attention(self, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> Sequence[Weights]:
-        return list(cross_attention(self.model, src, tgt).numpy())
+        middle = len(sources) // 2
+        first = self.cross_attention(sources[:middle], targets[:middle])
+        return [*first, *self.cross_attention(sources[middle:], targets[middle:])]
 
 
-def _groups(rows: Sequence[int], phrases: Mapping[int, RequiredPhrases], options: Options) -> Iterator[Sequence[int]]:
-    """Divide rows into groups for one search each: those without required phrases, then those with them.
+def _groups(
+    indices: Sequence[int], phrases: Mapping[int, RequiredPhrases], options: Options
+) -> Iterator[Sequence[int]]:
+    """Divide sources into groups for one search each: those without required phrases, then those with them.
 
     A search with required phrases has wider beams. So its groups are smaller, and have similar numbers of phrases.
     """
-    free = [row for row in rows if row not in phrases]
+    free = [index for index in indices if index not in phrases]
     if free:
         yield free
-    others = sorted((row for row in rows if row in phrases), key=lambda row: -phrases[row].total)
+    others = sorted((index for index in indices if index in phrases), key=lambda index: -phrases[index].total)
     first = 0
     while first < len(others):
         width = width_for(phrases[others[first]], options.beam_size)
-        size = max(1, len(rows) * options.beam_size // width)
+        size = max(1, len(indices) * options.beam_size // width)
         yield others[first : first + size]
         first += size
 
