@@ -19,8 +19,7 @@ from ibm_model1 import sure_translations
 
 from mtcli.corpus import demo
 from mtcli.translate.alignment import Weights, align
-from mtcli.translate.backends.pytorch import PyTorchBackend
-from mtcli.translate.backends.pytorch_attention import cross_attention
+from mtcli.translate.backends.pytorch import PyTorchBackend, cross_attention
 from mtcli.translate.translation import Candidate, Links
 from mtcli.translate.windows import Source
 

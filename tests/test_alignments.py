@@ -16,7 +16,7 @@ from mtcli import cli
 from mtcli.explain.explanation import explain
 from mtcli.text.words import character_spans
 from mtcli.translate.alignment import align, alignment_layer, link, words_of_tokens
-from mtcli.translate.backends.pytorch_attention import cross_attention
+from mtcli.translate.backends.pytorch import cross_attention
 from mtcli.translate.translation import Candidate, Options, pharaoh
 from mtcli.translate.windows import Source
 

@@ -17,8 +17,7 @@ from mtcli.terms.terms import parse_terms
 from mtcli.translate import scoring
 from mtcli.translate.backends import pytorch
 from mtcli.translate.backends.backend import ROW_OVERHEAD
-from mtcli.translate.backends.batch_memory import SearchMemory
-from mtcli.translate.backends.pytorch import PyTorchBackend
+from mtcli.translate.backends.pytorch import PyTorchBackend, SearchMemory
 from mtcli.translate.translation import Options
 from mtcli.translate.windows import MAX_LINE_TOKENS
 

@@ -32,8 +32,7 @@ from mtcli.text.special_tokens import EOS
 from mtcli.translate import windows
 from mtcli.translate.backends import ctranslate2 as ctranslate2_backend
 from mtcli.translate.backends.backend import Backend
-from mtcli.translate.backends.ctranslate2 import GIVE_THE_RUN, CTranslate2Backend
-from mtcli.translate.backends.ctranslate2_library import placement_of
+from mtcli.translate.backends.ctranslate2 import GIVE_THE_RUN, CTranslate2Backend, placement_of
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Candidate, Options, Translation
@@ -557,7 +556,7 @@ def test_each_rank_uses_its_own_gpu_with_one_worker(
     monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda device, index: supported[device])
     for name, value in {**LAUNCHED, "WORLD_SIZE": "8", "LOCAL_RANK": str(local_rank)}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("mtcli.translate.backends.ctranslate2_library.usable_cores", lambda: 3)
+    monkeypatch.setattr("mtcli.translate.backends.ctranslate2.usable_cores", lambda: 3)
     found = placement_of(device, "float16")
     assert (found["device"], found["device_index"], found["inter_threads"]) == expected
     assert found["compute_type"] == ("float16" if expected[0] == "cuda" else "default")

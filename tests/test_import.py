@@ -33,7 +33,7 @@ from mtcli.serve.app import load_app
 from mtcli.serve.requests import RequestLimits
 from mtcli.storage.model_file import load_model
 from mtcli.text.special_tokens import BOS, PAD
-from mtcli.translate.backends.ctranslate2_library import load_native
+from mtcli.translate.backends.ctranslate2 import load_native
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Options

@@ -18,7 +18,7 @@ from mtcli.text.languages import english_name
 from mtcli.text.tokenizer.sentencepiece import SPACE
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.backend import Backend
-from mtcli.translate.backends.ctranslate2_library import load_native
+from mtcli.translate.backends.ctranslate2 import load_native
 from mtcli.translate.translation import Candidate, Options
 from mtcli.translate.windows import Source
 

@@ -21,8 +21,7 @@ from mtcli.storage import ENGINE, PROVENANCE
 from mtcli.storage.model_file import load_model
 from mtcli.storage.model_identity import identity_of
 from mtcli.text.tokenizer.tokenizer import Tokenizer
-from mtcli.translate.backends.ctranslate2 import CTranslate2Backend
-from mtcli.translate.backends.ctranslate2_library import import_ctranslate2
+from mtcli.translate.backends.ctranslate2 import CTranslate2Backend, import_ctranslate2
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.backends.run_engine import Proof, Search, check_current, proof_of
 from mtcli.translate.translation import Options

@@ -20,7 +20,7 @@ from mtcli.storage.model_folder import run_of
 from mtcli.storage.run_name import RUNS
 from mtcli.text.lines import Pair
 from mtcli.text.tokenizer.tokenizer import Tokenizer
-from mtcli.translate.backends.ctranslate2_library import import_ctranslate2
+from mtcli.translate.backends.ctranslate2 import import_ctranslate2
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.loading import load_ensemble
 from mtcli.translate.translator import Translator

@@ -27,12 +27,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtcli.errors import ModelError, NotFiniteError, UsageError
+from mtcli.runtime import torchrun
+from mtcli.runtime.cores import usable_cores
 from mtcli.runtime.prefetch import prefetch_map
 from mtcli.search.length import length_penalty
 from mtcli.text.special_tokens import EOS
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.backend import Backend, R, T
-from mtcli.translate.backends.ctranslate2_library import load_native, placement_of
 from mtcli.translate.backends.exported import GIVE_THE_RUN, provenance, read_export
 from mtcli.translate.translation import Candidate, Options
 from mtcli.translate.windows import Source
@@ -45,7 +46,7 @@ BATCH_TOKENS = 2048
 caches of some processors; with many fewer, the last steps of a batch cost too much. See docs/performance.md."""
 
 SCORED_TOKENS = 2048
-"""Source tokens of a batch of given translations."""
+"""Source tokens of a batch of given translations, whose scores or attention are computed."""
 
 CALL_TOKENS = 16_384
 """Source tokens of each thread in one call of CTranslate2, or fewer of short lines. A call cannot be cancelled and
@@ -57,7 +58,7 @@ Hypothesis = tuple[list[str], float]
 """The tokens of a hypothesis, and its score."""
 
 GROUP = 64
-"""Sentences whose hypotheses are decoded and ranked together."""
+"""Sentences whose hypotheses are ranked together, or pairs of similar length whose attention is computed together."""
 
 SUPPORTED = {
     "beam_size", "length_penalty", "length_normalization", "n_best", "max_length", "max_extra", "to", "precision",
@@ -247,8 +248,6 @@ class CTranslate2Backend(Backend):
 
     def cross_attention(self, sources: Sequence[Source], targets: Sequence[Sequence[int]]) -> "Sequence[Weights]":
         """See `Backend.cross_attention`."""
-        from mtcli.translate.backends.ctranslate2_attention import forced_attention
-
         src_vocabulary = self.tokenizer.src_vocabulary
         tgt_vocabulary = self.tokenizer.tgt_vocabulary
         src_tokens = [[src_vocabulary[i] for i in source.ids] for source in sources]
@@ -352,3 +351,103 @@ def unsupported_options(options: Options) -> list[str]:
         for field in fields(options)
         if field.name not in (*SUPPORTED, *without_effect) and getattr(options, field.name) != field.default
     ]
+
+
+def forced_attention(
+    native: Any, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]], *, filler: str
+) -> "list[Weights]":
+    """Return the attention weights of given translations, see `alignment.CrossAttention`.
+
+    CTranslate2 returns attention for searches only. A search for alternatives decodes its prefix in one step, and ends
+    there if the prefix has the maximum length of a translation. So the prefix is the translation, and shorter
+    translations of a group are filled up, which does not change the attention of earlier tokens.
+
+    Args:
+        native: A `ctranslate2.Translator`, exported with `alignment_heads=0`.
+        sources: The source tokens of N pairs, without `</s>`.
+        targets: The target tokens of N pairs, without `</s>`.
+        filler: Any target token.
+    """
+    import numpy as np  # not needed without alignments
+
+    weights: list[Weights] = [np.zeros((0, len(tokens)), dtype=np.float32) for tokens in sources]
+    by_length = sorted((pair for pair, tokens in enumerate(targets) if tokens), key=lambda pair: len(targets[pair]))
+    for first in range(0, len(by_length), GROUP):
+        group = by_length[first : first + GROUP]
+        length = len(targets[group[-1]])
+        found = native.translate_batch(
+            [sources[pair] for pair in group],
+            target_prefix=[[*targets[pair], *[filler] * (length - len(targets[pair]))] for pair in group],
+            max_decoding_length=length,
+            max_input_length=0,
+            return_alternatives=True,
+            return_attention=True,
+            max_batch_size=SCORED_TOKENS,
+            batch_type="tokens",
+        )
+        for pair, result in zip(group, found, strict=True):
+            weights[pair] = np.array(result.attention[0], dtype=np.float32)
+    return weights
+
+
+def import_ctranslate2() -> Any:
+    """Import the library.
+
+    Raises:
+        UsageError: It is not installed.
+    """
+    try:
+        import ctranslate2
+    except ImportError:
+        raise UsageError("ctranslate2 is not installed; install it with `pip install ctranslate2`") from None
+    return ctranslate2
+
+
+def load_native(folder: Path, **options: Any) -> Any:
+    """Load a model of CTranslate2, which computes each operation with one thread, as PyTorch does here.
+
+    Another number would also be that of PyTorch in the calling thread, because both use the same OpenMP.
+
+    Args:
+        folder: The converted model.
+        options: Other arguments of `ctranslate2.Translator`.
+    """
+    return import_ctranslate2().Translator(str(folder), intra_threads=1, **options)
+
+
+def placement_of(device: str, compute_type: str) -> dict[str, Any]:
+    """Return the arguments of `ctranslate2.Translator` that decide where and in which type it computes.
+
+    Under torchrun, each rank uses the GPU of its local rank.
+
+    Args:
+        device: `cpu`, `cuda`, or `auto` for a GPU if there is one.
+        compute_type: The type of the exported weights. A device without it uses the type that CTranslate2 chooses.
+
+    Raises:
+        UsageError: There is no GPU, or none for this rank.
+    """
+    ctranslate2 = import_ctranslate2()
+    num_gpus = ctranslate2.get_cuda_device_count()
+    if device == "auto":
+        device = "cuda" if num_gpus else "cpu"
+    index = 0
+    num_workers = 1
+    if device == "cpu":
+        # Several workers with one thread each share the weights, and do not wait for each other within a sentence.
+        num_workers = usable_cores()
+    elif num_gpus == 0:
+        raise UsageError("--device cuda: CTranslate2 finds no such device; use --device auto")
+    elif torchrun.size() > 1:
+        index = torchrun.local_rank()
+        if index >= num_gpus:
+            remedy = f"give torchrun --nproc-per-node {num_gpus}"
+            raise UsageError(f"local rank {index} has no GPU of its own; there are {num_gpus}: {remedy}")
+    if compute_type not in ctranslate2.get_supported_compute_types(device, index):
+        compute_type = "default"
+    return {
+        "device": device,
+        "device_index": index,
+        "compute_type": compute_type,
+        "inter_threads": num_workers,
+    }

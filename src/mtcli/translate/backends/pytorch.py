@@ -3,17 +3,21 @@
 import copy
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import torch
+from torch import Tensor
 
+from mtcli.config.schema import ModelConfig
 from mtcli.corpus.batching import pad
 from mtcli.errors import StorageError, UsageError
 from mtcli.model.ensemble import Ensemble
 from mtcli.model.fast.prepared import PreparedTransformer, prepared
+from mtcli.model.hooks import record_attention
 from mtcli.model.precision import decodes_in_bf16
-from mtcli.model.transformer import Transformer
+from mtcli.model.transformer import DecoderLayer, Transformer
 from mtcli.runtime.cores import all_cores
 from mtcli.runtime.memory import keep_freed_memory, release_freed_memory, require, share_freed_memory
 from mtcli.search.beam import beam_search
@@ -27,19 +31,17 @@ from mtcli.search.required import required_search, width_for
 from mtcli.search.sampling import sampler
 from mtcli.storage.model_file import load_model
 from mtcli.terms.term_phrases import TermPhrases
-from mtcli.text.special_tokens import EOS
+from mtcli.text.special_tokens import BOS, EOS
 from mtcli.text.tokenizer.tokenizer import Tokenizer
-from mtcli.translate.alignment import Weights
-from mtcli.translate.backends.backend import Backend, R, T
-from mtcli.translate.backends.batch_memory import SearchMemory, free_cuda_memory
-from mtcli.translate.backends.pytorch_attention import cross_attention
+from mtcli.translate.alignment import Weights, alignment_layer
+from mtcli.translate.backends.backend import ROW_OVERHEAD, Backend, R, T
 from mtcli.translate.translation import Candidate, Options
-from mtcli.translate.windows import Source
+from mtcli.translate.windows import MAX_LINE_TOKENS, Source
 
 BATCH_TOKENS = {"cpu": 20_000, "cuda": 200_000, "mps": 20_000}
 """Rows × tokens × beams of one search, by type of device. A CPU runs several at once: see `PyTorchBackend.num_shares`.
 
-On CUDA, it is the figure for scoring. That of a search follows from the free memory: see `batch_memory`.
+On CUDA, it is the figure for scoring. That of a search follows from the free memory: see `SearchMemory`.
 """
 
 CPU_SHARES = 4
@@ -48,6 +50,73 @@ two times as many take 1.08 of the time with a beam."""
 
 WIDE_BEAM = 50
 """Beam size from which the memory of a search is checked beforehand."""
+
+LOGITS_COPIES = 4
+"""Blocks of float32 of the size of the logits that a step needs at once: logits, log-probabilities, and what is made of
+them to rank or to draw tokens."""
+
+CACHE_COPIES = 2
+"""When the buffers of a cache grow, or their rows are reordered, the old and the new ones are in memory."""
+
+USABLE_SHARE = 0.8
+"""Share of a GPU's free memory that batches are planned for. The rest is for fragmentation."""
+
+
+@dataclass(frozen=True)
+class SearchMemory:
+    """Bytes that a search takes, from the sizes of a model."""
+
+    cached_token: int
+    """Keys and values of one token in all decoder layers."""
+    encoded_token: int
+    """Activations of one source token in an encoder layer."""
+    logits: int
+    """Logits of one hypothesis, with their copies."""
+
+    @classmethod
+    def of(cls, model: ModelConfig, vocabulary: int, itemsize: int) -> "SearchMemory":
+        """Return the figures of a model.
+
+        Args:
+            model: Its shape.
+            vocabulary: Size of the target vocabulary.
+            itemsize: Bytes of a number in the precision of the search. Logits are float32.
+        """
+        d_k = model.d_k or model.d_model // model.num_heads
+        d_v = model.d_v or model.d_model // model.num_heads
+        cached = model.num_decoder_layers * model.num_heads * (d_k + d_v) * itemsize
+        encoded = (model.d_ff + 8 * model.d_model) * itemsize
+        return cls(cached, encoded, LOGITS_COPIES * 4 * vocabulary)
+
+    @classmethod
+    def total(cls, parts: "Sequence[SearchMemory]") -> "SearchMemory":
+        """Return the figures of several models that search together."""
+        return cls(
+            cached_token=sum(part.cached_token for part in parts),
+            encoded_token=sum(part.encoded_token for part in parts),
+            logits=sum(part.logits for part in parts),
+        )
+
+    def of_sentence(self, beam_size: int, src_length: int, tgt_length: int) -> int:
+        """Return the bytes of one sentence with `beam_size` translations of `tgt_length` tokens."""
+        hypothesis = self.logits + CACHE_COPIES * self.cached_token * tgt_length
+        return beam_size * hypothesis + (self.cached_token + self.encoded_token) * src_length
+
+    def batch_tokens(self, free: int, beam_size: int, tgt_length: Callable[[int], int]) -> int:
+        """Return the most rows × tokens of a batch for which `free` bytes are enough, whatever its lengths.
+
+        `ROW_OVERHEAD` tokens are counted with each row, as `Translator` does.
+
+        Args:
+            free: Bytes.
+            beam_size: Hypotheses of each sentence.
+            tgt_length: The maximum length of a translation, from the length of its source.
+        """
+        budgets = []
+        for length in (1, MAX_LINE_TOKENS):  # the budget is monotonic between them
+            sentences = USABLE_SHARE * free / self.of_sentence(beam_size, length, tgt_length(length))
+            budgets.append(int(sentences * (length + ROW_OVERHEAD)))
+        return min(budgets)
 
 
 class PyTorchBackend(Backend):
@@ -340,3 +409,36 @@ def _generator(seed: int, line: int, draw: int) -> torch.Generator:
 def _together(members: Sequence[Transformer | PreparedTransformer]) -> Searched:
     """Return the one model, or the ensemble of several."""
     return members[0] if len(members) == 1 else Ensemble(members)
+
+
+@torch.inference_mode()
+def cross_attention(
+    model: Transformer, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]], *, layer: int | None = None
+) -> Tensor:
+    """Return the weights of one decoder layer's cross-attention, averaged over its heads.
+
+    Args:
+        model: In evaluation mode.
+        src: The source ids of N pairs, without `</s>`.
+        tgt: The target ids of N pairs, without `<s>` and `</s>`.
+        layer: Index of the layer; None: `alignment_layer`.
+
+    Returns:
+        (N, T, S) on the CPU. Row t holds the weights with which target token t was predicted.
+    """
+    device = next(model.parameters()).device
+    if layer is None:
+        layer = alignment_layer(len(model.decoder))
+    attention_of_layer = cast(DecoderLayer, model.decoder[layer]).cross_attention
+    src_batch = pad(src, after=(EOS,)).to(device)
+    tgt_batch = pad(tgt, before=(BOS,)).to(device)  # shifted right: position t reads token t − 1 and predicts token t
+    with record_attention([attention_of_layer]) as attention:
+        memory, mask = model.encode(src_batch)
+        model.decode(tgt_batch, memory, mask)
+    return attention[attention_of_layer].weights.mean(dim=1).cpu()
+
+
+def free_cuda_memory(device: torch.device) -> int:
+    """Return the bytes of a GPU that are free, or reserved by PyTorch and not in use."""
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

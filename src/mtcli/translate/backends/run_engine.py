@@ -24,8 +24,7 @@ from mtcli.runtime.gpu_files import may_have_gpu
 from mtcli.storage import ENGINE
 from mtcli.storage.model_identity import ModelIdentity, has_identity
 from mtcli.translate.backends.backend import Backend
-from mtcli.translate.backends.ctranslate2 import CTranslate2Backend, unsupported_options
-from mtcli.translate.backends.ctranslate2_library import import_ctranslate2
+from mtcli.translate.backends.ctranslate2 import CTranslate2Backend, import_ctranslate2, unsupported_options
 from mtcli.translate.backends.exported import provenance, sha256
 from mtcli.translate.translation import Options
 
